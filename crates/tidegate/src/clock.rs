@@ -1,0 +1,142 @@
+//! Time, read once per decision and passed down. No other file reads a clock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// One reading of both clocks, in microseconds since the Unix epoch.
+///
+/// `steady_us` never steps: it starts at the Unix time and then counts on its own. Buckets and
+/// sliding windows use it, so that a corrected wall clock moves no limit. Windows that people see
+/// on a calendar use `unix_us`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// Microseconds that never step back or forth.
+    pub steady_us: u64,
+    /// Microseconds of wall-clock time.
+    pub unix_us: u64,
+}
+
+/// Where the time comes from.
+pub trait Clock: Send + Sync + 'static {
+    /// Both clocks, read together.
+    fn now(&self) -> Now;
+}
+
+/// The machine's own clocks.
+#[derive(Clone, Debug)]
+pub struct SystemClock {
+    started: Instant,
+    started_unix_us: u64,
+}
+
+impl SystemClock {
+    /// Starts counting steady time from now.
+    #[must_use]
+    #[allow(clippy::disallowed_methods, reason = "this file is where time is read")]
+    pub fn new() -> Self {
+        Self { started: Instant::now(), started_unix_us: unix_us() }
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Now {
+        let steady_us = self.started_unix_us.saturating_add(micros(self.started.elapsed()));
+        Now { steady_us, unix_us: unix_us() }
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "this file is where time is read")]
+fn unix_us() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, micros)
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// A clock that moves only when it is told to, for tests. Clones share their time.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::clock::{Clock, FakeClock};
+///
+/// let clock = FakeClock::at_unix_seconds(1_767_603_600);
+/// let before = clock.now();
+/// clock.advance(Duration::from_secs(60));
+/// assert_eq!(clock.now().unix_us - before.unix_us, 60_000_000);
+/// ```
+#[derive(Clone, Debug)]
+pub struct FakeClock {
+    times: Arc<[AtomicU64; 2]>,
+}
+
+impl FakeClock {
+    /// A clock that stands at this Unix time.
+    #[must_use]
+    pub fn at_unix_seconds(seconds: u64) -> Self {
+        Self::at_unix_us(seconds.saturating_mul(1_000_000))
+    }
+
+    /// A clock that stands at this Unix time in microseconds.
+    #[must_use]
+    pub fn at_unix_us(us: u64) -> Self {
+        Self { times: Arc::new([AtomicU64::new(us), AtomicU64::new(us)]) }
+    }
+
+    /// Moves both clocks forward.
+    pub fn advance(&self, by: Duration) {
+        self.advance_us(micros(by));
+    }
+
+    /// Moves both clocks forward by microseconds.
+    pub fn advance_us(&self, by_us: u64) {
+        for time in self.times.iter() {
+            time.fetch_add(by_us, Ordering::SeqCst);
+        }
+    }
+
+    /// Sets the wall clock alone, as an operator or NTP would; steady time does not notice.
+    pub fn step_wall_clock_to_us(&self, unix_us: u64) {
+        self.times[1].store(unix_us, Ordering::SeqCst);
+    }
+}
+
+impl Clock for FakeClock {
+    fn now(&self) -> Now {
+        let [steady, unix] = &*self.times;
+        Now { steady_us: steady.load(Ordering::SeqCst), unix_us: unix.load(Ordering::SeqCst) }
+    }
+}
+
+impl<C: Clock + ?Sized> Clock for Arc<C> {
+    fn now(&self) -> Now {
+        (**self).now()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steady_time_ignores_a_stepped_wall_clock() {
+        let clock = FakeClock::at_unix_seconds(100);
+        clock.step_wall_clock_to_us(5);
+        clock.advance_us(2);
+        assert_eq!(clock.now(), Now { steady_us: 100_000_002, unix_us: 7 });
+    }
+
+    #[test]
+    fn the_system_clock_moves_forward() {
+        let clock = SystemClock::new();
+        let first = clock.now();
+        assert!(clock.now().steady_us >= first.steady_us);
+    }
+}

@@ -1,0 +1,4 @@
+//! Tidegate: multi-level rate limiting, driven by one readable policy.
+pub mod algorithm;
+pub mod clock;
+pub mod units;

@@ -1,0 +1,249 @@
+//! The algorithms behind one set of functions, for stores that hold many kinds of state.
+//!
+//! A state of another algorithm than the spec's counts as new. Keys contain the algorithm, so that
+//! does not happen; but no input may bring a limiter down.
+
+use super::{
+    Amount, Reading, Spec, State, Verdict, ceiling, concurrency, fixed_window, quota,
+    sliding_counter, sliding_window, token_bucket, total,
+};
+
+/// Would this cost (under a ceiling: this value) fit now, and if not, when?
+#[must_use]
+pub fn evaluate(state: &State, spec: &Spec, now_us: u64, cost: Amount) -> Verdict {
+    match (state, spec) {
+        (State::TokenBucket(state), Spec::TokenBucket(spec)) => {
+            token_bucket::evaluate(state, spec, now_us, cost)
+        }
+        (State::SlidingWindow(state), Spec::SlidingWindow(spec)) => {
+            sliding_window::evaluate(state, spec, now_us, cost)
+        }
+        (State::SlidingCounter(state), Spec::SlidingCounter(spec)) => {
+            sliding_counter::evaluate(state, spec, now_us, cost)
+        }
+        (State::FixedWindow(state), Spec::FixedWindow(spec)) => {
+            fixed_window::evaluate(state, spec, now_us, cost)
+        }
+        (State::Quota(state), Spec::Quota(spec)) => quota::evaluate(state, spec, now_us, cost),
+        (State::Concurrency(state), Spec::Concurrency(spec)) => {
+            concurrency::evaluate(state, spec, now_us, cost)
+        }
+        (State::Total(state), Spec::Total(spec)) => total::evaluate(state, spec, now_us, cost),
+        (_, Spec::Ceiling(spec)) => ceiling::evaluate(spec, cost),
+        _ => match spec.new_state() {
+            Some(new) => evaluate(&new, spec, now_us, cost),
+            None => Verdict::Allowed,
+        },
+    }
+}
+
+/// Takes the cost, unconditionally; `holder` is who holds a place under concurrency.
+pub fn charge(state: &mut State, spec: &Spec, now_us: u64, holder: u64, cost: Amount) {
+    make_match(state, spec);
+    match (state, spec) {
+        (State::TokenBucket(state), Spec::TokenBucket(spec)) => {
+            token_bucket::charge(state, spec, now_us, cost);
+        }
+        (State::SlidingWindow(state), Spec::SlidingWindow(spec)) => {
+            sliding_window::charge(state, spec, now_us, cost);
+        }
+        (State::SlidingCounter(state), Spec::SlidingCounter(spec)) => {
+            sliding_counter::charge(state, spec, now_us, cost);
+        }
+        (State::FixedWindow(state), Spec::FixedWindow(spec)) => {
+            fixed_window::charge(state, spec, now_us, cost);
+        }
+        (State::Quota(state), Spec::Quota(spec)) => quota::charge(state, spec, now_us, cost),
+        (State::Concurrency(state), Spec::Concurrency(spec)) => {
+            concurrency::hold(state, spec, now_us, holder, cost);
+        }
+        (State::Total(state), Spec::Total(spec)) => total::charge(state, spec, now_us, cost),
+        _ => {}
+    }
+}
+
+/// Gives back what is left of a charge made at `charged_at_us`. A held place is released instead.
+pub fn refund(state: &mut State, spec: &Spec, now_us: u64, charged_at_us: u64, cost: Amount) {
+    match (state, spec) {
+        (State::TokenBucket(state), Spec::TokenBucket(spec)) => {
+            token_bucket::refund(state, spec, now_us, charged_at_us, cost);
+        }
+        (State::SlidingWindow(state), Spec::SlidingWindow(spec)) => {
+            sliding_window::refund(state, spec, now_us, charged_at_us, cost);
+        }
+        (State::SlidingCounter(state), Spec::SlidingCounter(spec)) => {
+            sliding_counter::refund(state, spec, now_us, charged_at_us, cost);
+        }
+        (State::FixedWindow(state), Spec::FixedWindow(spec)) => {
+            fixed_window::refund(state, spec, now_us, charged_at_us, cost);
+        }
+        (State::Quota(state), Spec::Quota(spec)) => {
+            quota::refund(state, spec, now_us, charged_at_us, cost);
+        }
+        (State::Total(state), Spec::Total(spec)) => {
+            total::refund(state, spec, now_us, charged_at_us, cost);
+        }
+        _ => {}
+    }
+}
+
+/// Adds to a charge made at `charged_at_us`, while it still has an effect.
+pub fn surcharge(state: &mut State, spec: &Spec, now_us: u64, charged_at_us: u64, extra: Amount) {
+    match (state, spec) {
+        (State::TokenBucket(state), Spec::TokenBucket(spec)) => {
+            token_bucket::surcharge(state, spec, now_us, charged_at_us, extra);
+        }
+        (State::SlidingWindow(state), Spec::SlidingWindow(spec)) => {
+            sliding_window::surcharge(state, spec, now_us, charged_at_us, extra);
+        }
+        (State::SlidingCounter(state), Spec::SlidingCounter(spec)) => {
+            sliding_counter::surcharge(state, spec, now_us, charged_at_us, extra);
+        }
+        (State::FixedWindow(state), Spec::FixedWindow(spec)) => {
+            fixed_window::surcharge(state, spec, now_us, charged_at_us, extra);
+        }
+        (State::Quota(state), Spec::Quota(spec)) => {
+            quota::surcharge(state, spec, now_us, charged_at_us, extra);
+        }
+        (State::Total(state), Spec::Total(spec)) => {
+            total::surcharge(state, spec, now_us, charged_at_us, extra);
+        }
+        _ => {}
+    }
+}
+
+/// Gives a held place back; false if there is none.
+pub fn release(state: &mut State, holder: u64) -> bool {
+    match state {
+        State::Concurrency(state) => concurrency::release(state, holder),
+        _ => false,
+    }
+}
+
+/// Starts a holder's lease anew; false if its place has been lost.
+pub fn renew(state: &mut State, spec: &Spec, now_us: u64, holder: u64) -> bool {
+    match (state, spec) {
+        (State::Concurrency(state), Spec::Concurrency(spec)) => {
+            concurrency::renew(state, spec, now_us, holder)
+        }
+        _ => false,
+    }
+}
+
+/// What could be spent now, and when nothing will be owed any more.
+#[must_use]
+pub fn reading(state: &State, spec: &Spec, now_us: u64) -> Reading {
+    match (state, spec) {
+        (State::TokenBucket(state), Spec::TokenBucket(spec)) => {
+            token_bucket::reading(state, spec, now_us)
+        }
+        (State::SlidingWindow(state), Spec::SlidingWindow(spec)) => {
+            sliding_window::reading(state, spec, now_us)
+        }
+        (State::SlidingCounter(state), Spec::SlidingCounter(spec)) => {
+            sliding_counter::reading(state, spec, now_us)
+        }
+        (State::FixedWindow(state), Spec::FixedWindow(spec)) => {
+            fixed_window::reading(state, spec, now_us)
+        }
+        (State::Quota(state), Spec::Quota(spec)) => quota::reading(state, spec, now_us),
+        (State::Concurrency(state), Spec::Concurrency(spec)) => {
+            concurrency::reading(state, spec, now_us)
+        }
+        (State::Total(state), Spec::Total(spec)) => total::reading(state, spec, now_us),
+        (_, Spec::Ceiling(spec)) => ceiling::reading(spec, Amount::ZERO),
+        _ => match spec.new_state() {
+            Some(new) => reading(&new, spec, now_us),
+            None => Reading { available: spec.capacity(), reset_us: None },
+        },
+    }
+}
+
+/// The instant from which the state equals a new one; `None` if that never comes by itself.
+#[must_use]
+pub fn meaningless_at_us(state: &State, spec: &Spec) -> Option<u64> {
+    match (state, spec) {
+        (State::TokenBucket(state), Spec::TokenBucket(spec)) => {
+            token_bucket::meaningless_at_us(state, spec)
+        }
+        (State::SlidingWindow(state), Spec::SlidingWindow(spec)) => {
+            sliding_window::meaningless_at_us(state, spec)
+        }
+        (State::SlidingCounter(state), Spec::SlidingCounter(spec)) => {
+            sliding_counter::meaningless_at_us(state, spec)
+        }
+        (State::FixedWindow(state), Spec::FixedWindow(spec)) => {
+            fixed_window::meaningless_at_us(state, spec)
+        }
+        (State::Quota(state), Spec::Quota(spec)) => quota::meaningless_at_us(state, spec),
+        (State::Concurrency(state), Spec::Concurrency(spec)) => {
+            concurrency::meaningless_at_us(state, spec)
+        }
+        (State::Total(state), Spec::Total(spec)) => total::meaningless_at_us(state, spec),
+        _ => Some(0),
+    }
+}
+
+/// Starts anew where the state belongs to another algorithm.
+fn make_match(state: &mut State, spec: &Spec) {
+    if let Some(new) = spec.new_state()
+        && std::mem::discriminant(&new) != std::mem::discriminant(state)
+    {
+        *state = new;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUCKET: Spec = Spec::TokenBucket(token_bucket::Spec {
+        count: Amount::ONE,
+        period_us: 100,
+        burst: Amount::ONE,
+    });
+    const TOTAL: Spec = Spec::Total(total::Spec { limit: Amount::ONE });
+    const PLACES: Spec =
+        Spec::Concurrency(concurrency::Spec { places: Amount::ONE, lease_us: 100 });
+    const CEILING: Spec = Spec::Ceiling(ceiling::Spec { limit: Amount::ONE });
+
+    #[test]
+    fn a_state_of_another_algorithm_counts_as_new() {
+        let mut state = TOTAL.new_state().unwrap();
+        charge(&mut state, &TOTAL, 5, 0, Amount::ONE);
+        assert_eq!(evaluate(&state, &BUCKET, 5, Amount::ONE), Verdict::Allowed);
+        assert_eq!(reading(&state, &BUCKET, 5).available, Amount::ONE);
+        assert_eq!(meaningless_at_us(&state, &BUCKET), Some(0));
+        charge(&mut state, &BUCKET, 5, 0, Amount::ONE);
+        assert_eq!(meaningless_at_us(&state, &BUCKET), Some(105));
+    }
+
+    #[test]
+    fn places_are_held_under_the_name_of_their_holder() {
+        let mut state = PLACES.new_state().unwrap();
+        charge(&mut state, &PLACES, 0, 42, Amount::ONE);
+        assert!(!renew(&mut state, &PLACES, 50, 41));
+        assert!(renew(&mut state, &PLACES, 50, 42));
+        assert_eq!(meaningless_at_us(&state, &PLACES), Some(150));
+        assert!(release(&mut state, 42));
+        assert!(!release(&mut state, 42));
+    }
+
+    #[test]
+    fn a_ceiling_stores_nothing() {
+        assert_eq!(CEILING.new_state(), None);
+        let mut state = BUCKET.new_state().unwrap();
+        charge(&mut state, &CEILING, 5, 0, Amount::ONE);
+        assert_eq!(Some(&state), BUCKET.new_state().as_ref());
+        assert_eq!(evaluate(&state, &CEILING, 5, Amount::ONE), Verdict::Allowed);
+        let denied = Verdict::Denied { retry_after_us: None };
+        assert_eq!(evaluate(&state, &CEILING, 5, Amount::MAX), denied);
+    }
+
+    #[test]
+    fn only_windows_that_people_see_use_the_wall_clock() {
+        let fixed = fixed_window::Spec { limit: Amount::ONE, window_us: 100 };
+        assert!(Spec::FixedWindow(fixed).uses_wall_clock());
+        assert!(!BUCKET.uses_wall_clock() && !PLACES.uses_wall_clock());
+    }
+}

@@ -1,0 +1,206 @@
+//! Quotas: windows of the calendar, a day, a week or a month in the policy's timezone.
+//!
+//! The window arrives as numbers, so that a plan can travel to a store that knows no time zones.
+//! It brings the window after it too: the store's clock may be there already.
+//!
+//! Promise: at most the limit in each window, so up to twice the limit across an edge.
+
+use super::window::Window;
+use super::{Amount, Reading, Verdict};
+
+pub use super::window::State;
+
+/// A limit in each calendar window, and the two windows that matter. See
+/// [`boundaries`](super::calendar::boundaries).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// The most in each window.
+    pub limit: Amount,
+    /// Where the window that the planner saw starts.
+    pub start_us: u64,
+    /// Where it ends and the next one starts.
+    pub end_us: u64,
+    /// Where the next one ends.
+    pub next_end_us: u64,
+}
+
+/// Would this cost fit now, and if not, when?
+#[must_use]
+pub fn evaluate(state: &State, spec: &Spec, now_us: u64, cost: Amount) -> Verdict {
+    window(state, spec, now_us).evaluate(state, spec.limit, now_us, cost)
+}
+
+/// Takes the cost, whether it fits or not.
+pub fn charge(state: &mut State, spec: &Spec, now_us: u64, cost: Amount) {
+    window(state, spec, now_us).charge(state, now_us, cost);
+}
+
+/// Gives an earlier charge back; void once its window is over.
+pub fn refund(state: &mut State, spec: &Spec, now_us: u64, charged_at_us: u64, cost: Amount) {
+    window(state, spec, now_us).refund(state, charged_at_us, cost);
+}
+
+/// Adds to an earlier charge; void once its window is over.
+pub fn surcharge(state: &mut State, spec: &Spec, now_us: u64, charged_at_us: u64, extra: Amount) {
+    window(state, spec, now_us).surcharge(state, spec.limit, charged_at_us, extra);
+}
+
+/// What is left of the window, and when it is over, used or not.
+#[must_use]
+pub fn reading(state: &State, spec: &Spec, now_us: u64) -> Reading {
+    window(state, spec, now_us).reading(state, spec.limit, now_us)
+}
+
+/// When the window of the last charge is over.
+#[must_use]
+pub fn meaningless_at_us(state: &State, spec: &Spec) -> Option<u64> {
+    if state.at_us < spec.start_us {
+        // Its window ended before the planner's began.
+        return Some(state.at_us);
+    }
+    Some(window(state, spec, state.at_us).meaningless_at_us(state))
+}
+
+/// A store whose clock is behind the planner's takes the planner's word that the window has begun.
+fn window(state: &State, spec: &Spec, now_us: u64) -> Window {
+    let now_us = now_us.max(state.at_us).max(spec.start_us);
+    if now_us < spec.end_us {
+        return Window { start_us: spec.start_us, end_us: spec.end_us };
+    }
+    if now_us < spec.next_end_us {
+        return Window { start_us: spec.end_us, end_us: spec.next_end_us };
+    }
+    // Only a wall clock that was set back by whole windows comes here. What is beyond the plan
+    // repeats its last window: enough to keep counting, and never to run back.
+    let length_us = spec.next_end_us.saturating_sub(spec.end_us).max(1);
+    let start_us = now_us - (now_us - spec.next_end_us) % length_us;
+    Window { start_us, end_us: start_us.saturating_add(length_us) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::Spec as AnySpec;
+    use super::super::denied_until;
+    use super::super::reference::{
+        Admission, Run, UNIT, amount, assert_extremes_do_no_harm, costs, spends, spent,
+        steps_with_changes, steps_with_refunds, windows_us,
+    };
+    use super::*;
+
+    const START_US: u64 = 1_000_000;
+
+    fn specs() -> impl Strategy<Value = Spec> {
+        (1..=8 * UNIT, windows_us(), windows_us()).prop_map(|(limit, this_us, next_us)| {
+            let end_us = START_US + this_us;
+            let next_end_us = end_us + next_us;
+            Spec { limit: amount(limit), start_us: START_US, end_us, next_end_us }
+        })
+    }
+
+    /// Which window a time lies in; those beyond the plan are as long as its last.
+    fn index(spec: &Spec, at_us: u64) -> u64 {
+        match at_us.checked_sub(spec.end_us) {
+            None => 0,
+            Some(past_us) => 1 + past_us / (spec.next_end_us - spec.end_us),
+        }
+    }
+
+    fn naive(spec: &AnySpec, log: &[Admission], now_us: u64, cost: u64) -> bool {
+        let AnySpec::Quota(spec) = spec else { return false };
+        let same_window = |at_us| index(spec, at_us) == index(spec, now_us);
+        spent(log, same_window) + cost <= spec.limit.micros()
+    }
+
+    fn assert_promise(spec: &Spec, limit: Amount, log: &[Admission]) {
+        for last in log {
+            let window = spent(log, |at_us| index(spec, at_us) == index(spec, last.at_us));
+            assert!(window <= limit.micros(), "more than the limit in one window");
+        }
+    }
+
+    fn length_us(spec: &Spec) -> u64 {
+        spec.end_us - spec.start_us
+    }
+
+    proptest! {
+        #[test]
+        fn every_verdict_is_that_of_the_windows_sum(spec in specs(), steps in spends(costs())) {
+            let run = Run::new(AnySpec::Quota(spec), START_US);
+            let log = run.take(&steps, length_us(&spec), Some(naive));
+            assert_promise(&spec, spec.limit, &log);
+        }
+
+        #[test]
+        fn a_refunded_charge_counts_as_never_made(
+            spec in specs(), steps in steps_with_refunds(costs(), 0..=100_u64),
+        ) {
+            let run = Run::new(AnySpec::Quota(spec), START_US);
+            let log = run.take(&steps, length_us(&spec), Some(naive));
+            assert_promise(&spec, spec.limit, &log);
+        }
+
+        #[test]
+        fn a_changed_limit_sees_the_same_counter(
+            spec in specs(), limit in 1..=8 * UNIT, steps in steps_with_changes(costs()),
+        ) {
+            let mut run = Run::new(AnySpec::Quota(spec), START_US);
+            run.other_spec = AnySpec::Quota(Spec { limit: amount(limit), ..spec });
+            let log = run.take(&steps, length_us(&spec), Some(naive));
+            assert_promise(&spec, spec.limit.max(amount(limit)), &log);
+        }
+    }
+
+    fn days(today: u64) -> Spec {
+        let start_us = today * 100;
+        let (end_us, next_end_us) = (start_us + 100, start_us + 200);
+        Spec { limit: Amount::ONE, start_us, end_us, next_end_us }
+    }
+
+    #[test]
+    fn planners_on_both_sides_of_midnight_count_one_window() {
+        let mut state = State::default();
+        charge(&mut state, &days(5), 600, Amount::ONE);
+        assert_eq!(evaluate(&state, &days(6), 601, Amount::ONE), denied_until(700, 601));
+        assert_eq!(evaluate(&state, &days(5), 602, Amount::ONE), denied_until(700, 602));
+    }
+
+    #[test]
+    fn a_store_that_is_behind_its_planner_charges_the_planners_window() {
+        let mut state = State::default();
+        charge(&mut state, &days(5), 590, Amount::ONE);
+        assert_eq!(evaluate(&state, &days(6), 598, Amount::ONE), Verdict::Allowed);
+        charge(&mut state, &days(6), 598, Amount::ONE);
+        assert_eq!(evaluate(&state, &days(6), 601, Amount::ONE), denied_until(700, 601));
+        assert_eq!(evaluate(&state, &days(5), 599, Amount::ONE), denied_until(700, 599));
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_opens_no_earlier_window() {
+        let mut state = State::default();
+        charge(&mut state, &days(9), 950, Amount::ONE);
+        assert_eq!(evaluate(&state, &days(5), 550, Amount::ONE), denied_until(1_000, 550));
+    }
+
+    #[test]
+    fn a_surcharge_owes_at_most_two_limits_and_ends_with_the_window() {
+        let mut state = State::default();
+        charge(&mut state, &days(5), 550, Amount::ONE);
+        surcharge(&mut state, &days(5), 560, 550, Amount::MAX);
+        assert_eq!(state.used_micros, 2 * UNIT);
+        surcharge(&mut state, &days(6), 600, 550, Amount::ONE);
+        assert_eq!(reading(&state, &days(6), 600).available, Amount::ONE);
+        assert_eq!(meaningless_at_us(&state, &days(5)), Some(600));
+    }
+
+    #[test]
+    fn extremes_do_no_harm() {
+        for (start_us, end_us, next_end_us) in
+            [(0, 0, 0), (9, 5, 3), (u64::MAX, u64::MAX, u64::MAX), (0, u64::MAX, 1)]
+        {
+            let spec = Spec { limit: Amount::MAX, start_us, end_us, next_end_us };
+            assert_extremes_do_no_harm(AnySpec::Quota(spec));
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! A bucket of tokens that starts full and refills evenly.
+//!
+//! The state is a debt (`burst - level`), not a level: a bucket that is full owes nothing whatever
+//! its size, and one whose spec changes keeps what it owes. The refill carries its remainder, so
+//! that a rate such as 7 per 3 days loses nothing to rounding however often it is asked.
+//!
+//! Promise: admitted in any δ seconds ≤ burst + rate · δ.
+
+use super::{
+    Amount, DENIED_FOR_GOOD, Reading, Verdict, debt_max, denied_until, fits, rest, saturate,
+    surchargeable,
+};
+
+/// A rate and a capacity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// How much is refilled in each period.
+    pub count: Amount,
+    /// The period, longer than zero.
+    pub period_us: u64,
+    /// The capacity.
+    pub burst: Amount,
+}
+
+/// What is owed, and since when it is being paid back.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct State {
+    /// How much is missing from a full bucket.
+    pub owed_micros: u64,
+    /// The part of the next millionth that is already refilled, in `1 / period_us` of it. Means
+    /// nothing while nothing is owed.
+    pub remainder: u64,
+    /// The instant at which the two were right.
+    pub at_us: u64,
+}
+
+/// Would this cost fit now, and if not, when?
+#[must_use]
+pub fn evaluate(state: &State, spec: &Spec, now_us: u64, cost: Amount) -> Verdict {
+    let settled = settle(state, spec, now_us);
+    if fits(spec.burst, settled.owed_micros, cost) {
+        return Verdict::Allowed;
+    }
+    if cost > spec.burst {
+        return DENIED_FOR_GOOD;
+    }
+    let owed_by_then = spec.burst.saturating_sub(cost).micros();
+    let excess = settled.owed_micros.saturating_sub(owed_by_then);
+    match repaid_at_us(&settled, spec, excess) {
+        Some(instant_us) => denied_until(instant_us, now_us),
+        None => DENIED_FOR_GOOD,
+    }
+}
+
+/// Takes the cost, whether it fits or not.
+pub fn charge(state: &mut State, spec: &Spec, now_us: u64, cost: Amount) {
+    if !cost.is_zero() {
+        *state = settle(state, spec, now_us);
+        state.owed_micros = state.owed_micros.saturating_add(cost.micros());
+    }
+}
+
+/// Gives back what is certain to be left of an earlier charge.
+///
+/// The refill since the charge may have paid for it already; then its tokens went to whoever came
+/// later, and handing them out again would admit more than the promise. Whether it did depends on
+/// how full the bucket was in between, which the state does not say, so the refund assumes that it
+/// did.
+pub fn refund(state: &mut State, spec: &Spec, now_us: u64, charged_at_us: u64, cost: Amount) {
+    if cost.is_zero() {
+        return;
+    }
+    let mut settled = settle(state, spec, now_us);
+    let refilled = refilled_since(spec, charged_at_us, settled.at_us);
+    let left = cost.micros().saturating_sub(refilled);
+    settled.owed_micros = settled.owed_micros.saturating_sub(left);
+    if settled.owed_micros == 0 {
+        settled.remainder = 0;
+    }
+    *state = settled;
+}
+
+/// Adds to an earlier charge, void once that charge is certainly paid back: nothing is owed, or a
+/// whole bucket has been refilled since.
+pub fn surcharge(state: &mut State, spec: &Spec, now_us: u64, charged_at_us: u64, extra: Amount) {
+    let mut settled = settle(state, spec, now_us);
+    let paid_back = settled.owed_micros == 0
+        || refilled_since(spec, charged_at_us, settled.at_us) >= spec.burst.micros();
+    if extra.is_zero() || paid_back {
+        return;
+    }
+    settled.owed_micros += surchargeable(spec.burst, settled.owed_micros, extra);
+    *state = settled;
+}
+
+/// The level of the bucket, and when it will be full.
+#[must_use]
+pub fn reading(state: &State, spec: &Spec, now_us: u64) -> Reading {
+    let settled = settle(state, spec, now_us);
+    let available = rest(spec.burst, settled.owed_micros);
+    if settled.owed_micros == 0 {
+        return Reading { available, reset_us: Some(0) };
+    }
+    let full_at_us = repaid_at_us(&settled, spec, settled.owed_micros);
+    Reading { available, reset_us: full_at_us.map(|at_us| at_us.saturating_sub(now_us)) }
+}
+
+/// When the bucket will be full; `None` if it is never refilled.
+#[must_use]
+pub fn meaningless_at_us(state: &State, spec: &Spec) -> Option<u64> {
+    let settled = settle(state, spec, state.at_us);
+    if settled.owed_micros == 0 {
+        return Some(0);
+    }
+    repaid_at_us(&settled, spec, settled.owed_micros)
+}
+
+/// The state as it is now. The debt counts at most twice the burst, so that a lowered limit never
+/// makes a wait unbounded; it is cut before the refill, or it would never shrink while nobody
+/// writes.
+fn settle(state: &State, spec: &Spec, now_us: u64) -> State {
+    let at_us = now_us.max(state.at_us);
+    let period = u128::from(spec.period_us.max(1));
+    let owed = state.owed_micros.min(debt_max(spec.burst));
+    // A remainder that is no fraction of this period is left over from another spec.
+    let carried = Some(u128::from(state.remainder)).filter(|carried| *carried < period);
+    let elapsed = u128::from(at_us - state.at_us);
+    let accrued = elapsed * u128::from(spec.count.micros()) + carried.unwrap_or(0);
+    let refilled = saturate(accrued / period);
+    if refilled >= owed {
+        return State { owed_micros: 0, remainder: 0, at_us };
+    }
+    State { owed_micros: owed - refilled, remainder: saturate(accrued % period), at_us }
+}
+
+/// The first microsecond at which this much of a settled debt is paid back.
+fn repaid_at_us(settled: &State, spec: &Spec, micros: u64) -> Option<u64> {
+    if spec.count.is_zero() {
+        return None;
+    }
+    let due = u128::from(micros) * u128::from(spec.period_us.max(1));
+    let missing = due.saturating_sub(u128::from(settled.remainder));
+    let wait_us = missing.div_ceil(u128::from(spec.count.micros()));
+    Some(settled.at_us.saturating_add(saturate(wait_us)))
+}
+
+/// What has been refilled since an instant, rounded up.
+fn refilled_since(spec: &Spec, since_us: u64, now_us: u64) -> u64 {
+    let elapsed = u128::from(now_us.saturating_sub(since_us));
+    let accrued = elapsed * u128::from(spec.count.micros());
+    saturate(accrued.div_ceil(u128::from(spec.period_us.max(1))))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::Spec as AnySpec;
+    use super::super::reference::{
+        Admission, Run, UNIT, amount, assert_changes_keep_what_is_owed, assert_extremes_do_no_harm,
+        costs, leaky_level, spends, steps_with_refunds, windows_us,
+    };
+    use super::*;
+
+    fn specs() -> impl Strategy<Value = Spec> {
+        let counts = prop_oneof![(1..=8_u64).prop_map(|units| units * UNIT), 1..8 * UNIT];
+        (counts, windows_us(), 1..=8 * UNIT).prop_map(|(count, period_us, burst)| Spec {
+            count: amount(count),
+            period_us,
+            burst: amount(burst),
+        })
+    }
+
+    fn per_second(count: u64, burst: u64) -> Spec {
+        Spec { count: amount(count * UNIT), period_us: UNIT, burst: amount(burst * UNIT) }
+    }
+
+    fn naive(spec: &AnySpec, log: &[Admission], now_us: u64, cost: u64) -> bool {
+        let AnySpec::TokenBucket(spec) = spec else { return false };
+        let level = leaky_level(log, spec.count.micros(), spec.period_us, now_us);
+        level + u128::from(cost) * u128::from(spec.period_us) <= full(spec)
+    }
+
+    fn full(spec: &Spec) -> u128 {
+        u128::from(spec.burst.micros()) * u128::from(spec.period_us)
+    }
+
+    fn assert_promise(spec: &Spec, log: &[Admission]) {
+        for end in 1..=log.len() {
+            let now_us = log[end - 1].at_us;
+            let level = leaky_level(&log[..end], spec.count.micros(), spec.period_us, now_us);
+            assert!(level <= full(spec), "more than burst + rate x time");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_verdict_is_that_of_an_exact_bucket(
+            spec in specs(), steps in spends(costs()), start_us in 0..1_u64 << 50,
+        ) {
+            let run = Run::new(AnySpec::TokenBucket(spec), start_us);
+            assert_promise(&spec, &run.take(&steps, spec.period_us, Some(naive)));
+        }
+
+        #[test]
+        fn refunds_never_admit_more_than_the_promise(
+            spec in specs(), steps in steps_with_refunds(costs(), 0..=100_u64),
+        ) {
+            let run = Run::new(AnySpec::TokenBucket(spec), 77);
+            assert_promise(&spec, &run.take(&steps, spec.period_us, None));
+        }
+
+        #[test]
+        fn a_changed_spec_keeps_what_is_owed(
+            old in specs(), new in specs(), steps in spends(costs()),
+        ) {
+            let run = Run::new(AnySpec::TokenBucket(old), 77);
+            assert_changes_keep_what_is_owed(run, AnySpec::TokenBucket(new), &steps, old.period_us);
+        }
+
+        #[test]
+        fn an_immediate_refund_restores_the_level(
+            spec in specs(), before in costs(), cost in costs(), wait_us in 0..UNIT,
+        ) {
+            let mut state = State::default();
+            charge(&mut state, &spec, 5, amount(before).min(spec.burst));
+            let now_us = 5 + wait_us;
+            let level = reading(&state, &spec, now_us);
+            charge(&mut state, &spec, now_us, amount(cost));
+            refund(&mut state, &spec, now_us, now_us, amount(cost));
+            // Beyond twice the burst a charge is cut, and what was cut cannot come back.
+            prop_assume!(cost <= spec.burst.micros());
+            prop_assert_eq!(reading(&state, &spec, now_us), level);
+        }
+
+        #[test]
+        fn a_lowered_limit_never_waits_for_more_than_two_bursts(old in specs(), new in specs()) {
+            let mut state = State::default();
+            charge(&mut state, &old, 9, old.burst);
+            let wait_us = reading(&state, &new, 9).reset_us.unwrap();
+            let longest = (2 * full(&new)).div_ceil(u128::from(new.count.micros()));
+            prop_assert!(u128::from(wait_us) <= longest);
+        }
+    }
+
+    #[test]
+    fn an_empty_bucket_that_is_slowed_down_stays_empty() {
+        let mut state = State::default();
+        charge(&mut state, &per_second(10, 20), 50, amount(20 * UNIT));
+        let slow = per_second(1, 20);
+        assert_eq!(reading(&state, &slow, 50).available, Amount::ZERO);
+        assert_eq!(evaluate(&state, &slow, 50, Amount::ONE), denied_until(UNIT, 0));
+    }
+
+    #[test]
+    fn a_late_refund_gives_back_only_what_the_refill_has_not_paid() {
+        let spec = per_second(1, 10);
+        let mut state = State::default();
+        charge(&mut state, &spec, 0, amount(4 * UNIT));
+        charge(&mut state, &spec, 0, amount(6 * UNIT));
+        refund(&mut state, &spec, 3 * UNIT, 0, amount(4 * UNIT));
+        assert_eq!(reading(&state, &spec, 3 * UNIT).available, amount(4 * UNIT));
+        refund(&mut state, &spec, 3 * UNIT, 0, amount(3 * UNIT));
+        assert_eq!(reading(&state, &spec, 3 * UNIT).available, amount(4 * UNIT), "paid already");
+    }
+
+    #[test]
+    fn a_surcharge_goes_into_debt_of_one_further_burst_and_is_void_when_paid_back() {
+        let spec = per_second(1, 5);
+        let mut state = State::default();
+        charge(&mut state, &spec, 0, Amount::ONE);
+        surcharge(&mut state, &spec, 0, 0, Amount::MAX);
+        assert_eq!(state.owed_micros, 10 * UNIT);
+        assert_eq!(evaluate(&state, &spec, 0, Amount::ZERO), denied_until(5 * UNIT, 0));
+        surcharge(&mut state, &spec, 5 * UNIT, 0, Amount::ONE);
+        assert_eq!(reading(&state, &spec, 5 * UNIT).reset_us, Some(5 * UNIT), "void by now");
+    }
+
+    #[test]
+    fn extremes_do_no_harm() {
+        for (count, period_us, burst) in [
+            (Amount::MAX, 1, Amount::MAX),
+            (amount(1), u64::MAX, Amount::MAX),
+            (Amount::ZERO, 0, Amount::ZERO),
+        ] {
+            assert_extremes_do_no_harm(AnySpec::TokenBucket(Spec { count, period_us, burst }));
+        }
+    }
+}

@@ -109,3 +109,178 @@ fn instant(unix_us: u64) -> Timestamp {
 fn unix_micros(instant: Timestamp) -> u64 {
     u64::try_from(instant.as_microsecond()).unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ZONES: [&str; 14] = [
+        "UTC",
+        "Europe/Berlin",
+        "America/New_York",
+        "America/Sao_Paulo",
+        "America/Havana",
+        "America/St_Johns",
+        "Africa/Cairo",
+        "Asia/Kolkata",
+        "Asia/Beirut",
+        "Australia/Lord_Howe",
+        "Pacific/Apia",
+        "Pacific/Kwajalein",
+        "Pacific/Chatham",
+        "America/Scoresbysund",
+    ];
+
+    fn zone(name: &str) -> TimeZone {
+        TimeZone::get(name).unwrap()
+    }
+
+    fn us(text: &str) -> u64 {
+        let instant: Timestamp = text.parse().unwrap();
+        u64::try_from(instant.as_microsecond()).unwrap()
+    }
+
+    /// Every instant named lies in the window, which runs from the first to the second boundary.
+    fn assert_window(unit: Unit, name: &str, within: &[&str], turns: [&str; 3]) {
+        let [start_us, end_us, next_end_us] = turns.map(us);
+        let expected = Boundaries { start_us, end_us, next_end_us };
+        for now_us in within.iter().map(|text| us(text)).chain([start_us, end_us - 1]) {
+            assert_eq!(boundaries(unit, &zone(name), now_us), expected, "{name} at {now_us}");
+        }
+    }
+
+    #[test]
+    fn days_are_an_hour_shorter_or_longer_when_clocks_change() {
+        let spring =
+            ["2026-03-29T00:00:00+01:00", "2026-03-30T00:00:00+02:00", "2026-03-31T00:00:00+02:00"];
+        assert_window(Unit::Day, "Europe/Berlin", &["2026-03-29T03:00:00+02:00"], spring);
+        let autumn =
+            ["2026-10-25T00:00:00+02:00", "2026-10-26T00:00:00+01:00", "2026-10-27T00:00:00+01:00"];
+        let twice = ["2026-10-25T02:30:00+02:00", "2026-10-25T02:30:00+01:00"];
+        assert_window(Unit::Day, "Europe/Berlin", &twice, autumn);
+        let spring =
+            ["2026-03-08T00:00:00-05:00", "2026-03-09T00:00:00-04:00", "2026-03-10T00:00:00-04:00"];
+        assert_window(Unit::Day, "America/New_York", &["2026-03-08T03:00:00-04:00"], spring);
+        let autumn =
+            ["2026-11-01T00:00:00-04:00", "2026-11-02T00:00:00-05:00", "2026-11-03T00:00:00-05:00"];
+        assert_window(Unit::Day, "America/New_York", &["2026-11-01T01:30:00-05:00"], autumn);
+    }
+
+    #[test]
+    fn a_day_without_midnight_begins_where_the_clock_jumps() {
+        let turns =
+            ["2018-11-04T01:00:00-02:00", "2018-11-05T00:00:00-02:00", "2018-11-06T00:00:00-02:00"];
+        assert_window(Unit::Day, "America/Sao_Paulo", &["2018-11-04T12:00:00-02:00"], turns);
+        let turns =
+            ["2024-04-26T01:00:00+03:00", "2024-04-27T00:00:00+03:00", "2024-04-28T00:00:00+03:00"];
+        assert_window(Unit::Day, "Africa/Cairo", &["2024-04-26T12:00:00+03:00"], turns);
+    }
+
+    #[test]
+    fn a_jump_that_begins_before_midnight_ends_the_day_at_once() {
+        // Nuuk's clocks go from 23:00 to 00:00 of the next date.
+        let turns =
+            ["2024-03-30T00:00:00-02:00", "2024-03-31T00:00:00-01:00", "2024-04-01T00:00:00-01:00"];
+        assert_window(Unit::Day, "America/Nuuk", &["2024-03-30T22:59:59-02:00"], turns);
+        // Toronto's went from 23:30 to 00:30 in 1919: the date begins with the jump.
+        let toronto = first_instant(&zone("America/Toronto"), jiff::civil::date(1919, 3, 31));
+        assert_eq!(toronto, "1919-03-31T00:30:00-04:00".parse().unwrap());
+    }
+
+    #[test]
+    fn where_midnight_comes_twice_the_first_one_counts() {
+        let turns =
+            ["2025-11-02T00:00:00-04:00", "2025-11-03T00:00:00-05:00", "2025-11-04T00:00:00-05:00"];
+        let second_midnight = ["2025-11-02T00:00:00-05:00", "2025-11-02T00:30:00-04:00"];
+        assert_window(Unit::Day, "America/Havana", &second_midnight, turns);
+    }
+
+    #[test]
+    fn a_date_that_comes_back_after_midnight_opens_no_earlier_window() {
+        // At 00:01 of the 29th clocks went back to 23:01 of the 28th.
+        let turns =
+            ["2006-10-29T00:00:00-02:30", "2006-10-30T00:00:00-03:30", "2006-10-31T00:00:00-03:30"];
+        let saturday_again = ["2006-10-28T23:01:00-03:30", "2006-10-28T23:59:59-03:30"];
+        assert_window(Unit::Day, "America/St_Johns", &saturday_again, turns);
+    }
+
+    #[test]
+    fn a_skipped_date_has_no_window() {
+        let before =
+            ["2011-12-29T00:00:00-10:00", "2011-12-31T00:00:00+14:00", "2012-01-01T00:00:00+14:00"];
+        assert_window(Unit::Day, "Pacific/Apia", &["2011-12-29T23:59:59-10:00"], before);
+        let two_before =
+            ["2011-12-28T00:00:00-10:00", "2011-12-29T00:00:00-10:00", "2011-12-31T00:00:00+14:00"];
+        assert_window(Unit::Day, "Pacific/Apia", &["2011-12-28T12:00:00-10:00"], two_before);
+    }
+
+    #[test]
+    fn leap_days_month_ends_and_year_ends_are_dates_like_any_other() {
+        let leap = ["2028-02-29T00:00:00Z", "2028-03-01T00:00:00Z", "2028-03-02T00:00:00Z"];
+        assert_window(Unit::Day, "UTC", &["2028-02-29T12:00:00Z"], leap);
+        let february = ["2028-02-01T00:00:00Z", "2028-03-01T00:00:00Z", "2028-04-01T00:00:00Z"];
+        assert_window(Unit::Month, "UTC", &["2028-02-29T23:59:59Z"], february);
+        let january = ["2027-01-01T00:00:00Z", "2027-02-01T00:00:00Z", "2027-03-01T00:00:00Z"];
+        assert_window(Unit::Month, "UTC", &["2027-01-31T12:00:00Z"], january);
+        let december =
+            ["2026-12-01T00:00:00+05:30", "2027-01-01T00:00:00+05:30", "2027-02-01T00:00:00+05:30"];
+        assert_window(Unit::Month, "Asia/Kolkata", &["2026-12-31T18:29:59Z"], december);
+    }
+
+    #[test]
+    fn weeks_start_on_monday_also_across_new_year() {
+        let turns =
+            ["2026-12-28T00:00:00+01:00", "2027-01-04T00:00:00+01:00", "2027-01-11T00:00:00+01:00"];
+        let within = ["2026-12-31T23:00:00+01:00", "2027-01-03T23:59:59+01:00"];
+        assert_window(Unit::Week, "Europe/Berlin", &within, turns);
+    }
+
+    #[test]
+    fn times_beyond_the_calendar_are_clamped() {
+        for name in ZONES {
+            for unit in [Unit::Day, Unit::Week, Unit::Month] {
+                let last = boundaries(unit, &zone(name), UNIX_US_MAX);
+                assert_eq!(boundaries(unit, &zone(name), u64::MAX), last);
+                assert!(last.start_us <= UNIX_US_MAX && UNIX_US_MAX < last.end_us);
+                assert!(last.end_us < last.next_end_us);
+                assert_eq!(boundaries(unit, &zone(name), 0).start_us, 0);
+            }
+        }
+    }
+
+    fn units() -> impl Strategy<Value = Unit> {
+        prop_oneof![Just(Unit::Day), Just(Unit::Week), Just(Unit::Month)]
+    }
+
+    /// Any instant, or one within two days of a change of the zone's clocks.
+    fn instants() -> impl Strategy<Value = (&'static str, u64)> {
+        let near = (0..4_102_444_800_u64, 0..4 * 86_400_u64, any::<bool>());
+        (prop::sample::select(ZONES.as_slice()), near).prop_map(|(name, (second, shift, near))| {
+            let drawn = second * 1_000_000;
+            let zone = zone(name);
+            let change = zone.following(instant(drawn)).next().filter(|_| near);
+            let around = change.map_or(drawn, |change| unix_micros(change.timestamp()));
+            (name, (around + shift * 1_000_000).saturating_sub(2 * 86_400 * 1_000_000))
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn windows_hold_their_instants_meet_and_stay_put(
+            unit in units(), (name, now_us) in instants(), share in 0..=1_000_u64,
+        ) {
+            let zone = zone(name);
+            let this = boundaries(unit, &zone, now_us);
+            prop_assert!(this.start_us <= now_us && now_us < this.end_us);
+            prop_assert!(this.end_us < this.next_end_us);
+            let inside = this.start_us + (this.end_us - 1 - this.start_us) / 1_000 * share;
+            for same_us in [this.start_us, inside, this.end_us - 1] {
+                prop_assert_eq!(boundaries(unit, &zone, same_us), this);
+            }
+            let next = boundaries(unit, &zone, this.end_us);
+            prop_assert_eq!((next.start_us, next.end_us), (this.end_us, this.next_end_us));
+        }
+    }
+}

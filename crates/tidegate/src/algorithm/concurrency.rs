@@ -21,7 +21,7 @@ pub struct State {
 /// One who holds places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// The name by which it renews and releases.
+    /// The name by which it renews and releases, unique among the holders of one key.
     pub id: u64,
     /// How many places it holds.
     pub cost_micros: u64,

@@ -66,6 +66,9 @@ pub fn charge(state: &mut State, spec: &Spec, now_us: u64, cost: Amount) {
 }
 
 /// Takes an earlier charge out of the counter that holds it; void once neither does.
+///
+/// A charge that was carried over from windows of another length may have faded before it was: its
+/// refund then gives back more than is left of it, at most the charge itself.
 pub fn refund(state: &mut State, _spec: &Spec, now_us: u64, charged_at_us: u64, cost: Amount) {
     let mut rolled = roll(state, now_us);
     if let Some(counter) = counter_of(&mut rolled, charged_at_us) {

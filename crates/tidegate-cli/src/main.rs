@@ -1,0 +1,3 @@
+//! The `tidegate` command: checks, tests and explains policies.
+
+fn main() {}

@@ -187,8 +187,11 @@ impl std::error::Error for NetworkError {}
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::net::Ipv4Addr;
+
     use proptest::prelude::*;
+
+    use super::*;
 
     fn ip(text: &str) -> IpAddr {
         text.parse().unwrap()
@@ -273,9 +276,15 @@ mod tests {
         ) {
             let nets: Vec<IpNet> =
                 nets.into_iter().map(|(ip, prefix)| IpNet::new(ip.into(), prefix).unwrap()).collect();
-            let ip = IpAddr::from(address);
-            let expected = nets.iter().any(|net| net.contains(&ip));
-            prop_assert_eq!(nets.into_iter().collect::<Networks>().contains(ip), expected);
+            let set: Networks = nets.iter().copied().collect();
+            let edges = nets.iter().flat_map(|net| {
+                let (first, last) = (bits(net.network()), bits(net.broadcast()));
+                [first, last, first.wrapping_sub(1), last + 1]
+            });
+            let edges = edges.filter_map(|bits| Some(Ipv4Addr::from_bits(u32::try_from(bits).ok()?).into()));
+            for ip in edges.chain([IpAddr::from(address)]) {
+                prop_assert_eq!(set.contains(ip), nets.iter().any(|net| net.contains(&ip)), "{}", ip);
+            }
         }
 
         #[test]

@@ -86,10 +86,8 @@ impl Matcher {
                 return None;
             }
         }
-        let ends = active.iter().filter_map(|node| self.nodes.get(*node));
-        let first = ends.filter_map(|node| self.first(&node.ends, method, &header)).min()?;
-        let operation = self.rules.get(first)?.operation;
-        Some(Match { operation, pattern: u32::try_from(first).ok()? })
+        let rule = active.iter().filter_map(|node| self.first(*node, method, &header)).min()?;
+        Some(Match { operation: self.rules[rule].operation, pattern: u32::try_from(rule).ok()? })
     }
 
     /// The names that the matched pattern captures, with the segments of the path.
@@ -107,24 +105,22 @@ impl Matcher {
         for segment in rule.pattern.path().segments() {
             at = self.child(at, segment);
         }
-        if let Some(node) = self.nodes.get_mut(at) {
-            node.ends.insert(self.rules.len(), rule.headers.first());
-        }
+        self.nodes[at].ends.insert(self.rules.len(), rule.headers.first());
         self.rules.push(rule);
     }
 
-    /// The node behind another by one segment, made where there is none yet.
+    /// The node behind another by one segment, made where there is none yet. All numbers of nodes
+    /// come from here and no node is ever removed, so they can be used without asking.
     fn child(&mut self, parent: usize, segment: &Segment) -> usize {
         let new = self.nodes.len();
-        let Some(node) = self.nodes.get_mut(parent) else { return ROOT };
+        let node = &mut self.nodes[parent];
         let child = match segment {
             Segment::Literal(text) => *node.literals.entry(text.clone()).or_insert(new),
             Segment::One | Segment::Capture(_) => *node.one.get_or_insert(new),
             Segment::Many => *node.many.get_or_insert(new),
         };
         if child == new {
-            let stays = *segment == Segment::Many;
-            self.nodes.push(Node { stays, ..Node::default() });
+            self.nodes.push(Node { stays: *segment == Segment::Many, ..Node::default() });
         }
         child
     }
@@ -137,9 +133,9 @@ impl Matcher {
 
     /// Adds a node, and the `**` behind it, which may stand for nothing.
     fn enter(&self, active: &mut Vec<usize>, mut entered: Option<usize>) {
-        while let Some((node, at)) = entered.and_then(|at| Some((self.nodes.get(at)?, at))) {
+        while let Some(at) = entered {
             active.push(at);
-            entered = node.many;
+            entered = self.nodes[at].many;
         }
     }
 
@@ -147,11 +143,8 @@ impl Matcher {
     fn advance(&self, active: &mut Vec<usize>, segment: &str) {
         let before = active.len();
         for index in 0..before {
-            let Some((node, at)) =
-                active.get(index).and_then(|at| Some((self.nodes.get(*at)?, *at)))
-            else {
-                continue;
-            };
+            let at = active[index];
+            let node = &self.nodes[at];
             if node.stays {
                 active.push(at);
             }
@@ -164,25 +157,23 @@ impl Matcher {
         active.dedup();
     }
 
-    /// The first rule that ends here and fits the method and the headers.
+    /// The first rule that ends at a node and fits the method and the headers.
     fn first<'h>(
         &self,
-        ends: &Ends,
+        node: usize,
         method: &str,
         header: &impl Fn(&str) -> Option<&'h str>,
     ) -> Option<usize> {
         let fits = |rule: &&usize| {
-            self.rules.get(**rule).is_some_and(|rule| {
-                rule.pattern.methods().contains(method)
-                    && rule.headers.iter().all(|(name, value)| header(name) == Some(value))
-            })
+            let Rule { pattern, headers, .. } = &self.rules[**rule];
+            pattern.methods().contains(method)
+                && headers.iter().all(|(name, value)| header(name) == Some(value))
         };
-        let plain = ends.plain.iter().find(fits);
-        let by_header = ends
-            .by_header
+        let Ends { plain, by_header } = &self.nodes[node].ends;
+        let by_header = by_header
             .iter()
             .filter_map(|(name, by_value)| by_value.get(header(name)?)?.iter().find(fits));
-        by_header.chain(plain).min().copied()
+        by_header.chain(plain.iter().find(fits)).min().copied()
     }
 
     /// How many nodes a path makes the walk look at: the cost of a search, without a clock.

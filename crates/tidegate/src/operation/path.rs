@@ -207,24 +207,9 @@ mod tests {
 
     #[test]
     fn every_spelling_of_a_path_has_one_form() {
-        for raw in [
-            "/admin",
-            "/admin/",
-            "//admin",
-            "/./admin",
-            "/x/../admin",
-            "/..;/admin",
-            "/../admin",
-            "/admin;a=1",
-            "/%61dmin",
-            "/admin?x=/y",
-            "/admin#/y",
-            "/%2e%2E/admin",
-            "/admin/.",
-            "/;x/admin",
-            "/x;a/..;b/admin",
-            "/admin?\\%zz",
-        ] {
+        let plain = "/admin /admin/ //admin /./admin /admin/. /x/../admin /../admin /%2e%2E/admin";
+        let odd = "/..;/admin /admin;a=1 /;x/admin /x;a/..;b/admin /%61dmin /admin?x=/y /admin#/y";
+        for raw in plain.split(' ').chain(odd.split(' ')).chain(["/admin?\\%zz"]) {
             assert_eq!(normal(raw), "/admin", "{raw}");
         }
         for raw in ["/", "//", "/..", "/a/..", "/a/../..", "/;x", "/?", "/%2e"] {

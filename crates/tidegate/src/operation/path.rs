@@ -89,13 +89,15 @@ fn append(text: &mut String, raw: &str) -> Result<(), PathError> {
 
 /// Decodes the percent escapes of one segment, once.
 pub(super) fn decode(raw: &str) -> Result<Cow<'_, str>, PathError> {
-    if raw.contains('\\') {
-        return Err(PathError::Backslash);
+    let mut escapes = false;
+    for byte in raw.bytes() {
+        match byte {
+            b'\\' => return Err(PathError::Backslash),
+            b'\0' => return Err(PathError::Nul),
+            byte => escapes |= byte == b'%',
+        }
     }
-    if raw.contains('\0') {
-        return Err(PathError::Nul);
-    }
-    if !raw.contains('%') {
+    if !escapes {
         return Ok(Cow::Borrowed(raw));
     }
     let mut pieces = raw.split('%');

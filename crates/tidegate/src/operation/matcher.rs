@@ -1,0 +1,316 @@
+//! All operations of a policy in one trie over path segments.
+//!
+//! A request walks the trie level by level with the set of nodes that its path could have reached
+//! so far. Literals are looked up, so neighbours cost nothing; a `**` is one node that stays in
+//! the set, so it is never tried over and over. The work depends on the path and on how many
+//! wildcards stand side by side, not on how many operations there are.
+
+use std::collections::HashMap;
+
+use super::path::NormalPath;
+use super::pattern::{Pattern, Segment};
+
+/// The node of `/`, where every path starts.
+const ROOT: usize = 0;
+
+/// Which operation a request is, and by which of its patterns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Match {
+    /// The operation's number, as it was given.
+    pub operation: u32,
+    /// The pattern's place in the declared order.
+    pub pattern: u32,
+}
+
+/// The operations of a policy; the first in declared order that matches wins.
+#[derive(Clone, Debug)]
+pub struct Matcher {
+    nodes: Vec<Node>,
+    rules: Vec<Rule>,
+}
+
+/// One pattern with what belongs to it.
+#[derive(Clone, Debug)]
+struct Rule {
+    operation: u32,
+    pattern: Pattern,
+    /// Headers, by lower-case name, and the values they must have.
+    headers: Vec<(String, String)>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Node {
+    literals: HashMap<String, usize>,
+    one: Option<usize>,
+    many: Option<usize>,
+    /// Whether this is the node of a `**`, which any further segment leaves active.
+    stays: bool,
+    ends: Ends,
+}
+
+/// The rules whose path ends at a node, each list in declared order.
+#[derive(Clone, Debug, Default)]
+struct Ends {
+    plain: Vec<usize>,
+    /// Rules with header conditions, under the first one's name and value: an API with one path
+    /// and a thousand actions named in a header is as quick as one with a thousand paths.
+    by_header: Vec<(String, HashMap<String, Vec<usize>>)>,
+}
+
+impl Matcher {
+    /// Builds the trie from operations in the order in which they are tried: the operation's
+    /// number, a pattern, and the headers (lower-case names) that must have exactly these values.
+    /// An operation with several patterns is given several times.
+    pub fn new(
+        operations: impl IntoIterator<Item = (u32, Pattern, Vec<(String, String)>)>,
+    ) -> Self {
+        let mut matcher = Self { nodes: vec![Node::default()], rules: Vec::new() };
+        for (operation, pattern, headers) in operations {
+            matcher.insert(Rule { operation, pattern, headers });
+        }
+        matcher
+    }
+
+    /// Finds the first operation that matches; `header` gives a header's value by its lower-case
+    /// name.
+    pub fn find<'h>(
+        &self,
+        method: &str,
+        path: &NormalPath,
+        header: impl Fn(&str) -> Option<&'h str>,
+    ) -> Option<Match> {
+        let mut active = self.start();
+        for segment in path.segments() {
+            self.advance(&mut active, segment);
+            if active.is_empty() {
+                return None;
+            }
+        }
+        let rule = active.iter().filter_map(|node| self.first(*node, method, &header)).min()?;
+        Some(Match { operation: self.rules[rule].operation, pattern: u32::try_from(rule).ok()? })
+    }
+
+    /// The names that the matched pattern captures, with the segments of the path.
+    pub fn captures<'a>(
+        &'a self,
+        found: Match,
+        path: &'a NormalPath,
+    ) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let rule = usize::try_from(found.pattern).ok().and_then(|rule| self.rules.get(rule));
+        rule.and_then(|rule| rule.pattern.path().captures(path)).into_iter().flatten()
+    }
+
+    fn insert(&mut self, rule: Rule) {
+        let mut at = ROOT;
+        for segment in rule.pattern.path().segments() {
+            at = self.child(at, segment);
+        }
+        self.nodes[at].ends.insert(self.rules.len(), rule.headers.first());
+        self.rules.push(rule);
+    }
+
+    /// The node behind another by one segment, made where there is none yet. All numbers of nodes
+    /// come from here and no node is ever removed, so they can be used without asking.
+    fn child(&mut self, parent: usize, segment: &Segment) -> usize {
+        let new = self.nodes.len();
+        let node = &mut self.nodes[parent];
+        let child = match segment {
+            Segment::Literal(text) => *node.literals.entry(text.clone()).or_insert(new),
+            Segment::One | Segment::Capture(_) => *node.one.get_or_insert(new),
+            Segment::Many => *node.many.get_or_insert(new),
+        };
+        if child == new {
+            self.nodes.push(Node { stays: *segment == Segment::Many, ..Node::default() });
+        }
+        child
+    }
+
+    fn start(&self) -> Vec<usize> {
+        let mut active = Vec::with_capacity(16);
+        self.enter(&mut active, Some(ROOT));
+        active
+    }
+
+    /// Adds a node, and the `**` behind it, which may stand for nothing.
+    fn enter(&self, active: &mut Vec<usize>, mut entered: Option<usize>) {
+        while let Some(at) = entered {
+            active.push(at);
+            entered = self.nodes[at].many;
+        }
+    }
+
+    /// Replaces the active nodes by those that one more segment leads to.
+    fn advance(&self, active: &mut Vec<usize>, segment: &str) {
+        let before = active.len();
+        for index in 0..before {
+            let at = active[index];
+            let node = &self.nodes[at];
+            if node.stays {
+                active.push(at);
+            }
+            self.enter(active, node.one);
+            self.enter(active, node.literals.get(segment).copied());
+        }
+        active.drain(..before);
+        // A `**` that stayed may also have been entered again from the node before it.
+        active.sort_unstable();
+        active.dedup();
+    }
+
+    /// The first rule that ends at a node and fits the method and the headers.
+    fn first<'h>(
+        &self,
+        node: usize,
+        method: &str,
+        header: &impl Fn(&str) -> Option<&'h str>,
+    ) -> Option<usize> {
+        let fits = |rule: &&usize| {
+            let Rule { pattern, headers, .. } = &self.rules[**rule];
+            pattern.methods().contains(method)
+                && headers.iter().all(|(name, value)| header(name) == Some(value))
+        };
+        let Ends { plain, by_header } = &self.nodes[node].ends;
+        let by_header = by_header
+            .iter()
+            .filter_map(|(name, by_value)| by_value.get(header(name)?)?.iter().find(fits));
+        by_header.chain(plain.iter().find(fits)).min().copied()
+    }
+
+    /// How many nodes a path makes the walk look at: the cost of a search, without a clock.
+    #[cfg(test)]
+    fn visited(&self, path: &NormalPath) -> usize {
+        let mut active = self.start();
+        path.segments().fold(active.len(), |visited, segment| {
+            self.advance(&mut active, segment);
+            visited + active.len()
+        })
+    }
+}
+
+impl Ends {
+    fn insert(&mut self, rule: usize, condition: Option<&(String, String)>) {
+        let Some((name, value)) = condition else { return self.plain.push(rule) };
+        let place = self.by_header.iter().position(|(known, _)| known == name);
+        let place = place.unwrap_or_else(|| {
+            self.by_header.push((name.clone(), HashMap::new()));
+            self.by_header.len() - 1
+        });
+        if let Some((_, by_value)) = self.by_header.get_mut(place) {
+            by_value.entry(value.clone()).or_default().push(rule);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn path(raw: &str) -> NormalPath {
+        NormalPath::parse(raw).unwrap()
+    }
+
+    fn matcher<T: AsRef<str>>(patterns: &[T]) -> Matcher {
+        let parsed = patterns.iter().map(|text| Pattern::parse(text.as_ref()).unwrap());
+        Matcher::new((0..).zip(parsed).map(|(operation, pattern)| (operation, pattern, Vec::new())))
+    }
+
+    fn found(matcher: &Matcher, method: &str, raw: &str) -> Option<u32> {
+        matcher.find(method, &path(raw), |_| None).map(|found| found.operation)
+    }
+
+    #[test]
+    fn the_first_in_declared_order_wins() {
+        let matcher = matcher(&["POST /a/*", "/a/b", "/**", "/a/c"]);
+        assert_eq!(found(&matcher, "POST", "/a/b"), Some(0));
+        assert_eq!(found(&matcher, "GET", "/a/b"), Some(1));
+        assert_eq!(found(&matcher, "GET", "/a/c"), Some(2));
+        assert_eq!(found(&matcher, "GET", "/"), Some(2));
+        assert_eq!(found(&self::matcher(&["/a"]), "GET", "/b"), None);
+        assert_eq!(found(&self::matcher(&[""; 0]), "GET", "/"), None);
+    }
+
+    #[test]
+    fn headers_choose_among_operations_of_one_path() {
+        let action = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let rpc = || Pattern::parse("POST /rpc").unwrap();
+        let matcher = Matcher::new([
+            (7, rpc(), vec![action("x-action", "send"), action("x-mode", "dry")]),
+            (8, rpc(), vec![action("x-action", "send")]),
+            (9, rpc(), vec![]),
+            (10, rpc(), vec![action("x-mode", "dry")]),
+        ]);
+        let find = |headers: &'static [(&str, &str)]| {
+            let header = |name: &str| {
+                headers.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+            };
+            matcher.find("POST", &path("/rpc"), header).unwrap()
+        };
+        assert_eq!(
+            find(&[("x-action", "send"), ("x-mode", "dry")]),
+            Match { operation: 7, pattern: 0 }
+        );
+        assert_eq!(find(&[("x-action", "send")]), Match { operation: 8, pattern: 1 });
+        assert_eq!(find(&[("x-mode", "dry")]), Match { operation: 9, pattern: 2 });
+        assert_eq!(find(&[]), Match { operation: 9, pattern: 2 });
+    }
+
+    #[test]
+    fn captures_belong_to_the_pattern_that_matched() {
+        let matcher = matcher(&["/rooms/{room}/bookings", "/**/{last}"]);
+        let captures = |raw| {
+            let path = path(raw);
+            let found = matcher.find("GET", &path, |_| None).unwrap();
+            let pairs =
+                matcher.captures(found, &path).map(|(name, value)| format!("{name}={value}"));
+            pairs.collect::<Vec<_>>()
+        };
+        assert_eq!(captures("/rooms/7/bookings"), ["room=7"]);
+        assert_eq!(captures("/rooms/7"), ["last=7"]);
+        let unknown = Match { operation: 0, pattern: 9 };
+        assert_eq!(matcher.captures(unknown, &path("/")).count(), 0);
+    }
+
+    fn many_operations(count: usize) -> Matcher {
+        let patterns = (0..count).map(|n| match n % 4 {
+            0 => format!("GET /api/r{n}/{{id}}"),
+            1 => format!("POST /api/r{n}/{{id}}/items/*"),
+            2 => format!("/files/**/f{n}"),
+            _ => format!("/**/z{n}/**"),
+        });
+        matcher(&patterns.collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn two_thousand_operations_cost_no_more_than_twice_twenty() {
+        let (few, many) = (many_operations(20), many_operations(2_000));
+        for raw in ["/api/r1/7/items/9", "/files/a/b/f2", "/x/z3/y", "/nothing", "/api/r16/x"] {
+            let path = path(raw);
+            assert!(many.visited(&path) <= 2 * few.visited(&path), "{raw}");
+        }
+    }
+
+    #[test]
+    fn stars_upon_stars_stay_small() {
+        let matcher = matcher(&["/**/a/**/a/**/a/**/a/**/a/**/a/**/b"]);
+        let path = path(&"/a".repeat(256));
+        assert_eq!(matcher.find("GET", &path, |_| None), None);
+        assert!(matcher.visited(&path) <= 257 * matcher.nodes.len());
+    }
+
+    proptest! {
+        #[test]
+        fn the_trie_agrees_with_trying_every_pattern(
+            texts in prop::collection::vec("(|GET |PUT\\|GET )(/(a|b|\\*|\\{x\\}|\\*\\*)){1,5}", 0..12),
+            raw in "/([abc]/){0,6}",
+            method in "GET|HEAD|PUT|POST",
+        ) {
+            let patterns: Vec<_> = texts.iter().filter_map(|text| Pattern::parse(text).ok()).collect();
+            let path = path(&raw);
+            let expected = patterns.iter().position(|pattern| pattern.matches(&method, &path));
+            let rules = (0..).zip(patterns).map(|(n, pattern)| (n, pattern, Vec::new()));
+            let found = Matcher::new(rules).find(&method, &path, |_| None);
+            prop_assert_eq!(found.map(|found| found.pattern as usize), expected);
+        }
+    }
+}

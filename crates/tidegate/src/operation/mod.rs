@@ -1,0 +1,14 @@
+//! What kind of request is it? A method and a path, matched against the policy's operations.
+//!
+//! A path is normalised once ([`NormalPath`]); every later stage sees only that form, so that no
+//! spelling of a path reaches a limit that another spelling of it avoids. A [`Pattern`] is one
+//! `[METHOD[|METHOD]] PATTERN` of the policy; the [`Matcher`] holds all of them in one trie and
+//! finds the first that matches.
+
+mod matcher;
+mod path;
+mod pattern;
+
+pub use matcher::{Match, Matcher};
+pub use path::{NormalPath, PathError, SEGMENTS_MAX};
+pub use pattern::{Methods, PathPattern, Pattern, PatternError};

@@ -1,0 +1,311 @@
+//! Request paths in one normal form: decoded once, without parameters, dots or doubled slashes.
+//!
+//! What two servers could read differently is refused instead of guessed: an encoded slash or
+//! backslash, a NUL, a broken escape, bytes that are not UTF-8.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::str::SplitTerminator;
+
+/// The longest path that is read, in bytes; the query does not count.
+const PATH_BYTES_MAX: usize = 8 * 1024;
+
+/// The most segments a normalised path may have.
+pub const SEGMENTS_MAX: usize = 256;
+
+/// A path as operations see it: `/`, or segments that each follow one `/`.
+///
+/// A decoded segment never holds a slash, so the text alone says where its segments are.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NormalPath {
+    text: String,
+}
+
+impl NormalPath {
+    /// Normalises a request target in origin form (`/a/b?c`), or the `*` of `OPTIONS *`, which
+    /// becomes the one segment `*`.
+    ///
+    /// # Errors
+    /// A path that does not start with a slash, that cannot be decoded safely, or that is too long.
+    pub fn parse(raw: &str) -> Result<Self, PathError> {
+        let path = raw.split(['?', '#']).next().unwrap_or_default();
+        if path.len() > PATH_BYTES_MAX {
+            return Err(PathError::TooLong { bytes: path.len() });
+        }
+        if path == "*" {
+            return Ok(Self { text: "/*".to_owned() });
+        }
+        let Some(rest) = path.strip_prefix('/') else {
+            return Err(PathError::NotAbsolute { found: excerpt(path) });
+        };
+        let mut text = String::with_capacity(path.len());
+        for segment in rest.split('/') {
+            append(&mut text, segment)?;
+        }
+        if text.is_empty() {
+            text.push('/');
+        }
+        let normal = Self { text };
+        match normal.segments().count() {
+            segments if segments > SEGMENTS_MAX => Err(PathError::TooManySegments { segments }),
+            _ => Ok(normal),
+        }
+    }
+
+    /// The whole path: `/a/b`, and `/` for the root.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The segments from left to right; the root has none.
+    #[must_use]
+    pub fn segments(&self) -> SplitTerminator<'_, char> {
+        self.text.get(1..).unwrap_or_default().split_terminator('/')
+    }
+}
+
+impl fmt::Display for NormalPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Adds one raw segment to a path without trailing slash, whose root is the empty text.
+fn append(text: &mut String, raw: &str) -> Result<(), PathError> {
+    let (name, parameters) = raw.split_once(';').unwrap_or((raw, ""));
+    // A server that knows no path parameters reads these as part of the path: `;%2F..%2Fadmin`.
+    decode(parameters)?;
+    match &*decode(name)? {
+        "" | "." => {}
+        ".." => text.truncate(text.rfind('/').unwrap_or(0)),
+        segment => {
+            text.push('/');
+            text.push_str(segment);
+        }
+    }
+    Ok(())
+}
+
+/// Decodes the percent escapes of one segment, once.
+pub(super) fn decode(raw: &str) -> Result<Cow<'_, str>, PathError> {
+    let mut escapes = false;
+    for byte in raw.bytes() {
+        match byte {
+            b'\\' => return Err(PathError::Backslash),
+            b'\0' => return Err(PathError::Nul),
+            byte => escapes |= byte == b'%',
+        }
+    }
+    if !escapes {
+        return Ok(Cow::Borrowed(raw));
+    }
+    let mut pieces = raw.split('%');
+    let mut bytes = Vec::with_capacity(raw.len());
+    bytes.extend_from_slice(pieces.next().unwrap_or_default().as_bytes());
+    for piece in pieces {
+        bytes.push(escaped_byte(piece)?);
+        bytes.extend(piece.bytes().skip(2));
+    }
+    let decoded = String::from_utf8(bytes);
+    decoded.map(Cow::Owned).map_err(|_| PathError::BadUtf8 { found: excerpt(raw) })
+}
+
+/// The byte meant by the two digits that follow a `%`.
+fn escaped_byte(after_percent: &str) -> Result<u8, PathError> {
+    let mut digits = after_percent.chars().map(|digit| digit.to_digit(16));
+    let (high, low) = (digits.next().flatten(), digits.next().flatten());
+    let byte = high.zip(low).and_then(|(high, low)| u8::try_from(high * 16 + low).ok());
+    let found = || excerpt(&format!("%{}", after_percent.chars().take(2).collect::<String>()));
+    match byte {
+        None => Err(PathError::BadEscape { found: found() }),
+        Some(b'/' | b'\\') => Err(PathError::EncodedSeparator { found: found() }),
+        Some(0) => Err(PathError::Nul),
+        Some(byte) => Ok(byte),
+    }
+}
+
+/// As much of a text as an error shows, harmless in logs and terminals.
+pub(super) fn excerpt(text: &str) -> String {
+    text.chars().take(80).flat_map(char::escape_debug).collect()
+}
+
+/// Why a path cannot be normalised safely; the request is answered 400.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PathError {
+    /// It does not start with a slash.
+    NotAbsolute {
+        /// The start of what was sent.
+        found: String,
+    },
+    /// `%2F` or `%5C`: a separator to some servers, a letter to others.
+    EncodedSeparator {
+        /// The escape as it was sent.
+        found: String,
+    },
+    /// A backslash, which some servers take for a slash.
+    Backslash,
+    /// A NUL, raw or as `%00`, which ends the text for some servers.
+    Nul,
+    /// A `%` without two hexadecimal digits behind it.
+    BadEscape {
+        /// The `%` and what follows it.
+        found: String,
+    },
+    /// Bytes that are not UTF-8 once decoded.
+    BadUtf8 {
+        /// The segment as it was sent.
+        found: String,
+    },
+    /// More than 8 KiB before the query.
+    TooLong {
+        /// How long it is.
+        bytes: usize,
+    },
+    /// More than [`SEGMENTS_MAX`] segments.
+    TooManySegments {
+        /// How many it has.
+        segments: usize,
+    },
+}
+
+impl fmt::Display for PathError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAbsolute { found } => {
+                write!(f, "found the path `{found}`, expected one that starts with `/`")
+            }
+            Self::EncodedSeparator { found } => {
+                write!(f, "found `{found}`, an encoded slash or backslash, in the path")
+            }
+            Self::Backslash => f.write_str("found a backslash in the path"),
+            Self::Nul => f.write_str("found a NUL in the path"),
+            Self::BadEscape { found } => {
+                write!(f, "found `{found}` in the path, expected `%` and two hexadecimal digits")
+            }
+            Self::BadUtf8 { found } => {
+                write!(f, "found `{found}` in the path, which is not UTF-8 once decoded")
+            }
+            Self::TooLong { bytes } => {
+                write!(f, "found a path of {bytes} bytes, expected at most {PATH_BYTES_MAX}")
+            }
+            Self::TooManySegments { segments } => {
+                write!(f, "found a path of {segments} segments, expected at most {SEGMENTS_MAX}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for PathError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn normal(raw: &str) -> String {
+        NormalPath::parse(raw).unwrap().as_str().to_owned()
+    }
+
+    #[test]
+    fn every_spelling_of_a_path_has_one_form() {
+        let plain = "/admin /admin/ //admin /./admin /admin/. /x/../admin /../admin /%2e%2E/admin";
+        let odd = "/..;/admin /admin;a=1 /;x/admin /x;a/..;b/admin /%61dmin /admin?x=/y /admin#/y";
+        for raw in plain.split(' ').chain(odd.split(' ')).chain(["/admin?\\%zz"]) {
+            assert_eq!(normal(raw), "/admin", "{raw}");
+        }
+        for raw in ["/", "//", "/..", "/a/..", "/a/../..", "/;x", "/?", "/%2e"] {
+            assert_eq!(normal(raw), "/", "{raw}");
+        }
+    }
+
+    #[test]
+    fn escapes_are_decoded_exactly_once() {
+        assert_eq!(normal("/%252e%252e/a"), "/%2e%2e/a");
+        assert_eq!(normal("/a%3Bb%3Fc%23d%20e"), "/a;b?c#d e");
+        assert_eq!(normal("/caf%C3%A9"), "/café");
+        assert_eq!(normal("*"), "/*");
+    }
+
+    #[test]
+    fn segments_leave_the_slashes_out() {
+        let segments =
+            |raw| NormalPath::parse(raw).unwrap().segments().map(String::from).collect::<Vec<_>>();
+        assert_eq!(segments("/a/b c/"), ["a", "b c"]);
+        assert_eq!(segments("/"), [""; 0]);
+        assert_eq!(segments("*"), ["*"]);
+    }
+
+    #[test]
+    fn what_servers_read_differently_is_refused_by_name() {
+        let error = |raw| NormalPath::parse(raw).unwrap_err();
+        let separator = |found: &str| PathError::EncodedSeparator { found: found.to_owned() };
+        let escape = |found: &str| PathError::BadEscape { found: found.to_owned() };
+        assert_eq!(error("/a%2Fb"), separator("%2F"));
+        assert_eq!(error("/a%2fb"), separator("%2f"));
+        assert_eq!(error("/a;%2f..%2fb"), separator("%2f"));
+        assert_eq!(error("/a%5cb"), separator("%5c"));
+        assert_eq!(error("/a\\b"), PathError::Backslash);
+        assert_eq!(error("/a\0b"), PathError::Nul);
+        assert_eq!(error("/a%00b"), PathError::Nul);
+        assert_eq!(error("/a%"), escape("%"));
+        assert_eq!(error("/a%2"), escape("%2"));
+        assert_eq!(error("/a%/b"), escape("%"));
+        assert_eq!(error("/a%+1"), escape("%+1"));
+        assert_eq!(error("/a%éé"), escape("%éé"));
+        assert_eq!(error("/%ff"), PathError::BadUtf8 { found: "%ff".to_owned() });
+        assert!(matches!(error(""), PathError::NotAbsolute { .. }));
+        assert!(matches!(error("http://host/a"), PathError::NotAbsolute { .. }));
+        assert_eq!(
+            error("/a%2Fb").to_string(),
+            "found `%2F`, an encoded slash or backslash, in the path"
+        );
+    }
+
+    #[test]
+    fn length_and_depth_are_bounded() {
+        assert!(NormalPath::parse(&format!("/{}", "a".repeat(PATH_BYTES_MAX - 1))).is_ok());
+        assert!(NormalPath::parse(&format!("/a?{}", "a".repeat(PATH_BYTES_MAX))).is_ok());
+        let bytes = PATH_BYTES_MAX + 1;
+        assert_eq!(NormalPath::parse(&"/".repeat(bytes)), Err(PathError::TooLong { bytes }));
+        assert!(NormalPath::parse(&"/a".repeat(SEGMENTS_MAX)).is_ok());
+        let segments = SEGMENTS_MAX + 1;
+        assert_eq!(
+            NormalPath::parse(&"/a".repeat(segments)),
+            Err(PathError::TooManySegments { segments })
+        );
+    }
+
+    fn respelled(segment: &str, spelling: u8) -> String {
+        match spelling {
+            0 => format!("//{segment}"),
+            1 => format!("/./{segment}"),
+            2 => format!("/{segment};x=1"),
+            3 => segment.bytes().fold("/".to_owned(), |text, byte| format!("{text}%{byte:02x}")),
+            4 => format!("/x/../{segment}"),
+            _ => format!("/{segment}"),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_normal_path_stays_as_it_is(raw in "/[a-c./;%25]{0,40}|/(\\PC|[./])*|\\PC*") {
+            let Ok(path) = NormalPath::parse(&raw) else { return Ok(()) };
+            let text = path.as_str();
+            prop_assert!(text.starts_with('/') && (text == "/" || !text.ends_with('/')));
+            for odd in ["//", "/./", "/../"] {
+                prop_assert!(!format!("{text}/").contains(odd) || text == "/", "{}", text);
+            }
+            if !text.contains(['%', ';', '?', '#']) {
+                prop_assert_eq!(NormalPath::parse(text), Ok(path.clone()));
+            }
+        }
+
+        #[test]
+        fn equivalent_spellings_meet(parts in prop::collection::vec(("[a-z]{1,4}", 0u8..6), 1..8)) {
+            let plain: String = parts.iter().map(|(segment, _)| format!("/{segment}")).collect();
+            let odd: String = parts.iter().map(|(segment, spelling)| respelled(segment, *spelling)).collect();
+            prop_assert_eq!(normal(&odd), plain);
+        }
+    }
+}

@@ -1,0 +1,487 @@
+//! Patterns of operations, `POST /rooms/{room}/bookings`, and of paths alone.
+//!
+//! A pattern says exactly one thing per segment: a literal, `*`, `**` or `{name}`. What a
+//! normalised path can never contain is refused when the policy is read, not silently unmatched.
+
+use std::fmt;
+
+use arrayvec::ArrayVec;
+
+use super::path::{NormalPath, PathError, decode, excerpt};
+
+/// The most segments a pattern may have.
+const PATTERN_SEGMENTS_MAX: usize = 32;
+
+/// The most methods one pattern may name.
+const METHODS_MAX: usize = 32;
+
+/// One operation as a policy writes it: `[METHOD[|METHOD]] PATTERN`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    methods: Methods,
+    path: PathPattern,
+}
+
+impl Pattern {
+    /// Reads `POST /login`, `PUT|PATCH /rooms/{room}` or, for any method, `/batch/**`.
+    ///
+    /// # Errors
+    /// What was found instead, and what was expected.
+    pub fn parse(text: &str) -> Result<Self, PatternError> {
+        let text = text.trim();
+        let (methods, path) = match text.split_once([' ', '\t']) {
+            Some((methods, path)) if !text.starts_with('/') => (Methods::parse(methods)?, path),
+            _ => (Methods::any(), text),
+        };
+        Ok(Self { methods, path: PathPattern::parse(path.trim_start())? })
+    }
+
+    /// Whether a request is of this kind.
+    #[must_use]
+    pub fn matches(&self, method: &str, path: &NormalPath) -> bool {
+        self.methods.contains(method) && self.path.matches(path)
+    }
+
+    /// Whether every request that `later` matches is matched here too, so that `later`, standing
+    /// behind, can never match. A yes is certain; a no may be overcautious. Header conditions are
+    /// not a pattern's: whoever has them on this one must not ask.
+    #[must_use]
+    pub fn covers(&self, later: &Self) -> bool {
+        self.methods.covers(&later.methods) && self.path.covers(&later.path)
+    }
+
+    /// The methods it names.
+    #[must_use]
+    pub const fn methods(&self) -> &Methods {
+        &self.methods
+    }
+
+    /// The path it names.
+    #[must_use]
+    pub const fn path(&self) -> &PathPattern {
+        &self.path
+    }
+}
+
+/// A set of methods, or all of them. Methods are case-sensitive, as in HTTP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Methods(Option<Vec<String>>);
+
+impl Methods {
+    /// Every method.
+    #[must_use]
+    pub const fn any() -> Self {
+        Self(None)
+    }
+
+    /// Reads `GET` or `PUT|PATCH`; methods of one's own are welcome.
+    ///
+    /// # Errors
+    /// A word that is not an upper-case method, one named twice, or too many.
+    pub fn parse(text: &str) -> Result<Self, PatternError> {
+        let mut methods: Vec<String> = Vec::new();
+        for method in text.split('|') {
+            if !is_method(method) {
+                let expected = "an upper-case method such as GET or PUT|PATCH, then a path";
+                return Err(PatternError::new(method, expected));
+            }
+            if methods.iter().any(|known| known == method) {
+                return Err(PatternError::new(method, "each method once"));
+            }
+            if methods.len() == METHODS_MAX {
+                return Err(PatternError::new(method, "at most 32 methods"));
+            }
+            methods.push(method.to_owned());
+        }
+        Ok(Self(Some(methods)))
+    }
+
+    /// Whether a method is meant; `GET` also means `HEAD`.
+    #[must_use]
+    pub fn contains(&self, method: &str) -> bool {
+        let Some(methods) = &self.0 else { return true };
+        methods.iter().any(|known| known == method || (known == "GET" && method == "HEAD"))
+    }
+
+    fn covers(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(_), Some(others)) => others.iter().all(|method| self.contains(method)),
+        }
+    }
+}
+
+fn is_method(text: &str) -> bool {
+    text.starts_with(|first: char| first.is_ascii_uppercase())
+        && text.bytes().all(|b| matches!(b, b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-'))
+}
+
+/// What one segment of a pattern stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Segment {
+    /// Exactly this text, decoded.
+    Literal(String),
+    /// `*`: any one segment.
+    One,
+    /// `{name}`: any one segment, remembered.
+    Capture(String),
+    /// `**`: any number of segments, also none.
+    Many,
+}
+
+impl Segment {
+    fn accepts(&self, text: &str) -> bool {
+        match self {
+            Self::Literal(literal) => literal == text,
+            Self::One | Self::Capture(_) | Self::Many => true,
+        }
+    }
+
+    /// Whether it accepts all that `other` does; only `**` accepts `**`.
+    fn covers(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Many, _) => true,
+            (_, Self::Many) => false,
+            (Self::Literal(literal), other) => {
+                matches!(other, Self::Literal(text) if text == literal)
+            }
+            (Self::One | Self::Capture(_), _) => true,
+        }
+    }
+}
+
+/// A pattern of paths: `/rooms/{room}`, `/files/**`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathPattern {
+    segments: Vec<Segment>,
+}
+
+impl PathPattern {
+    /// Reads a pattern; a trailing slash is dropped, as it is from paths.
+    ///
+    /// # Errors
+    /// What was found instead, and what was expected.
+    pub fn parse(text: &str) -> Result<Self, PatternError> {
+        let Some(rest) = text.strip_prefix('/') else {
+            return Err(PatternError::new(text, "a path that starts with `/`"));
+        };
+        let mut segments = Vec::new();
+        for raw in rest.split_terminator('/') {
+            let segment = parse_segment(raw)?;
+            if let Some(expected) = misplaced(&segments, &segment) {
+                return Err(PatternError::new(raw, expected));
+            }
+            segments.push(segment);
+        }
+        Ok(Self { segments })
+    }
+
+    /// Whether a path is one of these.
+    #[must_use]
+    pub fn matches(&self, path: &NormalPath) -> bool {
+        align(&self.segments, path.segments(), |segment, text| segment.accepts(text)).is_some()
+    }
+
+    /// The names in the pattern with the segments they stand for, or `None` where the path does
+    /// not match. Each `**` takes as few segments as it can, the first one first.
+    #[must_use]
+    pub fn captures<'a>(
+        &'a self,
+        path: &'a NormalPath,
+    ) -> Option<impl Iterator<Item = (&'a str, &'a str)>> {
+        let values = align(&self.segments, path.segments(), |segment, text| segment.accepts(text))?;
+        Some(self.names().zip(values))
+    }
+
+    /// The names that the pattern captures, from left to right.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.segments.iter().filter_map(|segment| match segment {
+            Segment::Capture(name) => Some(name.as_str()),
+            Segment::Literal(_) | Segment::One | Segment::Many => None,
+        })
+    }
+
+    /// Whether every path that `later` matches is matched here too. A yes is certain.
+    #[must_use]
+    pub fn covers(&self, later: &Self) -> bool {
+        let (here, there) = (stars_last(&self.segments), stars_last(&later.segments));
+        align(&here, there.iter(), |segment, other| segment.covers(other)).is_some()
+    }
+
+    pub(super) fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+}
+
+/// Lays a pattern over items and returns those that its captures stand for, or `None`.
+///
+/// Only the last `**` met is ever asked to take more: whatever an earlier one could give up, the
+/// later one could skip as well. So the work is at most the product of both lengths.
+fn align<T: Copy>(
+    pattern: &[Segment],
+    items: impl Iterator<Item = T> + Clone,
+    accepts: impl Fn(&Segment, T) -> bool,
+) -> Option<ArrayVec<T, PATTERN_SEGMENTS_MAX>> {
+    let mut captured = ArrayVec::new();
+    let (mut at, mut rest) = (0, items);
+    let mut last_many = None;
+    loop {
+        let segment = pattern.get(at);
+        at += 1;
+        if segment == Some(&Segment::Many) {
+            last_many = Some((at, rest.clone(), captured.len()));
+            continue;
+        }
+        match (segment, rest.next()) {
+            (None, None) => return Some(captured),
+            (Some(segment), Some(item)) if accepts(segment, item) => {
+                if matches!(segment, Segment::Capture(_)) {
+                    captured.try_push(item).ok()?;
+                }
+            }
+            _ => {
+                let (behind, taken, kept) = last_many.as_mut()?;
+                taken.next()?;
+                (at, rest) = (*behind, taken.clone());
+                captured.truncate(*kept);
+            }
+        }
+    }
+}
+
+/// The same paths, written so that `**/*` and `*/**` look alike: in a run of wildcards, how many
+/// there are and whether one is `**` is all that counts.
+fn stars_last(segments: &[Segment]) -> Vec<Segment> {
+    let mut sorted = Vec::with_capacity(segments.len());
+    for run in segments.chunk_by(|a, b| is_wild(a) && is_wild(b)) {
+        sorted.extend(run.iter().filter(|segment| **segment != Segment::Many).cloned());
+        if run.contains(&Segment::Many) {
+            sorted.push(Segment::Many);
+        }
+    }
+    sorted
+}
+
+fn is_wild(segment: &Segment) -> bool {
+    !matches!(segment, Segment::Literal(_))
+}
+
+/// What is wrong with a segment behind the ones before it.
+fn misplaced(before: &[Segment], segment: &Segment) -> Option<&'static str> {
+    if before.len() == PATTERN_SEGMENTS_MAX {
+        return Some("at most 32 segments");
+    }
+    match segment {
+        Segment::Many if before.last() == Some(segment) => {
+            Some("something between two `**`, or one `**` alone")
+        }
+        Segment::Capture(_) if before.contains(segment) => Some("each name once in a pattern"),
+        _ => None,
+    }
+}
+
+fn parse_segment(raw: &str) -> Result<Segment, PatternError> {
+    let refuse = |expected| Err(PatternError::new(raw, expected));
+    match raw {
+        "" => return refuse("a segment between two slashes"),
+        "*" => return Ok(Segment::One),
+        "**" => return Ok(Segment::Many),
+        _ => {}
+    }
+    if let Some(name) = raw.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'))
+        && !name.contains(['{', '}'])
+    {
+        return match is_name(name) {
+            true => Ok(Segment::Capture(name.to_owned())),
+            false => refuse("a name of letters, digits and `_` between the braces"),
+        };
+    }
+    if raw.contains(['{', '}']) {
+        return refuse("a `{name}` that is the whole segment");
+    }
+    if raw.contains('*') {
+        return refuse("`*` or `**` as the whole segment (a literal star is `%2A`)");
+    }
+    parse_literal(raw)
+}
+
+fn is_name(name: &str) -> bool {
+    name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
+/// A literal is decoded as the path will be; what a normalised path cannot hold is refused.
+fn parse_literal(raw: &str) -> Result<Segment, PatternError> {
+    let refuse = |expected| Err(PatternError::new(raw, expected));
+    if raw.contains(['?', '#']) {
+        return refuse("a path without query or fragment, which are cut before matching");
+    }
+    if raw.contains(';') {
+        return refuse("a segment without `;`, since path parameters are cut before matching");
+    }
+    if raw.contains(|letter: char| letter.is_whitespace() || letter.is_control()) {
+        return refuse("a segment without spaces (a literal space is `%20`)");
+    }
+    match decode(raw) {
+        Ok(text) if text == "." || text == ".." => {
+            refuse("a segment that is not a dot, since dots are resolved before matching")
+        }
+        Ok(text) => Ok(Segment::Literal(text.into_owned())),
+        Err(PathError::BadUtf8 { .. }) => refuse("UTF-8 once decoded"),
+        Err(PathError::BadEscape { .. }) => refuse("two hexadecimal digits behind each `%`"),
+        Err(_) => refuse("no backslash, NUL or encoded slash, since such paths are refused"),
+    }
+}
+
+/// A pattern that cannot be read: what was found and what was expected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PatternError {
+    /// The method or segment at fault, as it was written.
+    pub found: String,
+    /// What would have been accepted.
+    pub expected: &'static str,
+}
+
+impl PatternError {
+    fn new(found: &str, expected: &'static str) -> Self {
+        Self { found: excerpt(found), expected }
+    }
+}
+
+impl fmt::Display for PatternError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "found `{}`, expected {}", self.found, self.expected)
+    }
+}
+
+impl std::error::Error for PatternError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn pattern(text: &str) -> Pattern {
+        Pattern::parse(text).unwrap()
+    }
+
+    fn path(text: &str) -> NormalPath {
+        NormalPath::parse(text).unwrap()
+    }
+
+    fn captured(pattern: &str, text: &str) -> Option<String> {
+        let (pattern, path) = (PathPattern::parse(pattern).unwrap(), path(text));
+        let pairs = pattern.captures(&path)?.map(|(name, value)| format!("{name}={value}"));
+        Some(pairs.collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn methods_are_any_some_or_get_with_head() {
+        assert!(pattern("/a").matches("BREW", &path("/a")));
+        assert!(pattern("GET /a").matches("HEAD", &path("/a")));
+        assert!(!pattern("HEAD /a").matches("GET", &path("/a")));
+        assert!(pattern("PUT|M-SEARCH  /a").matches("M-SEARCH", &path("/a")));
+        assert!(!pattern("PUT|PATCH /a").matches("put", &path("/a")));
+    }
+
+    #[test]
+    fn wildcards_stand_for_one_or_any_number() {
+        let matches = |text: &str, raw| PathPattern::parse(text).unwrap().matches(&path(raw));
+        assert!(matches("/", "/") && !matches("/", "/a") && matches("/a/", "/a"));
+        assert!(matches("/a/*", "/a/b") && !matches("/a/*", "/a") && !matches("/a/*", "/a/b/c"));
+        assert!(matches("/a/**", "/a") && matches("/a/**", "/a/b/c") && !matches("/a/**", "/ab"));
+        assert!(matches("/**/z", "/z") && matches("/**/z", "/z/z") && !matches("/**/z", "/z/y"));
+        assert!(matches("/**/a/**/b", "/a/x/a/b/y/b") && !matches("/**/a/**/b", "/b/a"));
+        assert!(matches("/caf%C3%A9/%2A", "/café/*") && !matches("/%2A", "/x"));
+    }
+
+    #[test]
+    fn captures_hold_while_stars_take_as_little_as_they_can() {
+        assert_eq!(captured("/rooms/{room}/x", "/rooms/7/x").unwrap(), "room=7");
+        assert_eq!(captured("/**/{a}/b/**/{c}", "/1/2/b/3/b/4").unwrap(), "a=2 c=4");
+        assert_eq!(captured("/**/a/{x}/c", "/a/1/a/2/c").unwrap(), "x=2");
+        assert_eq!(captured("/{x}", "/"), None);
+    }
+
+    #[test]
+    fn every_mistake_says_what_was_expected() {
+        let mistakes: [(&str, &[&str]); 14] = [
+            ("upper-case", &["get /a", "GET| /a", "| /a"]),
+            ("once", &["GET|GET /a", "/{a}/{a}"]),
+            ("starts with", &["", "a", "GET", "GET a"]),
+            ("whole segment", &["/{a}b", "/a*", "/***", "/{a}{b}", "/{", "/}{"]),
+            ("a name", &["/{}", "/{1a}", "/{a-b}"]),
+            ("between two", &["/**/**", "//", "//a", "/a//"]),
+            ("parameters", &["/a;x"]),
+            ("query", &["/a?x", "/a#x"]),
+            ("dot", &["/./a", "/a/..", "/%2e%2e"]),
+            ("encoded slash", &["/a%2Fb", "/a%5c", "/a\\b", "/%00"]),
+            ("hexadecimal", &["/%zz", "/%"]),
+            ("UTF-8", &["/%ff"]),
+            ("%20", &["/a b", "/a\u{7}"]),
+            ("32 segments", &[&"/a".repeat(33)]),
+        ];
+        for (expected, text) in
+            mistakes.iter().flat_map(|(e, texts)| texts.iter().map(move |t| (e, t)))
+        {
+            let error = Pattern::parse(text).unwrap_err();
+            assert!(error.expected.contains(expected), "{text}: {error}");
+        }
+        assert!(PathPattern::parse(&"/a".repeat(32)).is_ok());
+        let error = Pattern::parse("/{a}b").unwrap_err().to_string();
+        assert_eq!(error, "found `{a}b`, expected a `{name}` that is the whole segment");
+    }
+
+    #[test]
+    fn a_pattern_covers_what_it_leaves_nothing_of() {
+        let covers = |earlier, later| pattern(earlier).covers(&pattern(later));
+        assert!(covers("/a", "GET /a") && !covers("GET /a", "/a"));
+        assert!(covers("GET /a", "HEAD /a") && !covers("HEAD /a", "GET /a"));
+        assert!(covers("POST|PUT /a", "PUT /a") && !covers("PUT /a", "POST|PUT /a"));
+        assert!(covers("/a/{x}", "/a/*") && covers("/a/*", "/a/b") && !covers("/a/b", "/a/*"));
+        assert!(covers("/**", "/a/*/b") && covers("/a/**", "/a") && !covers("/a/*", "/a/**"));
+        assert!(covers("/**/*", "/*/**") && covers("/*/**", "/**/*") && !covers("/*/**", "/**"));
+        assert!(covers("/**/b", "/a/**/x/b") && !covers("/**/b", "/**"));
+    }
+
+    /// Every way to lay the pattern over the path, one by one.
+    fn naive(pattern: &[Segment], path: &[&str]) -> bool {
+        match (pattern.split_first(), path.split_first()) {
+            (None, first) => first.is_none(),
+            (Some((Segment::Many, rest)), _) => (0..=path.len()).any(|n| naive(rest, &path[n..])),
+            (Some(_), None) => false,
+            (Some((segment, rest)), Some((text, texts))) => {
+                segment.accepts(text) && naive(rest, texts)
+            }
+        }
+    }
+
+    fn some_pattern() -> impl Strategy<Value = PathPattern> {
+        let text = "(/(a|b|\\*|\\*\\*)){0,6}"
+            .prop_map(|text: String| format!("/{}", text.trim_start_matches('/')));
+        text.prop_filter_map("two adjacent `**`", |text| PathPattern::parse(&text).ok())
+    }
+
+    proptest! {
+        #[test]
+        fn matching_agrees_with_trying_everything(pattern in some_pattern(), raw in "/([ab]/){0,7}") {
+            let path = path(&raw);
+            let segments: Vec<_> = path.segments().collect();
+            prop_assert_eq!(pattern.matches(&path), naive(pattern.segments(), &segments));
+        }
+
+        #[test]
+        fn what_is_covered_is_matched(a in some_pattern(), b in some_pattern(), raw in "/([ab]/){0,7}") {
+            let path = path(&raw);
+            prop_assert!(!a.covers(&b) || !b.matches(&path) || a.matches(&path));
+        }
+
+        #[test]
+        fn no_text_breaks_the_parser(text in "\\PC*|[A-Z|]{0,4} ?/[a*{}/%;.]{0,20}") {
+            if let Err(error) = Pattern::parse(&text) {
+                prop_assert!(!error.expected.is_empty());
+            }
+        }
+    }
+}

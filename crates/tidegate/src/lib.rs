@@ -1,6 +1,76 @@
 //! Tidegate: multi-level rate limiting, driven by one readable policy.
+//!
+//! A [`Policy`] says what is limited, for whom, and what happens beyond. A [`Limiter`] decides
+//! [`Request`]s by it: every limit that applies is charged, or, if one refuses, none. The
+//! [`Decision`] holds everything that an answer needs, and [`Response`] renders it.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use tidegate::clock::FakeClock;
+//! use tidegate::{Limiter, Outcome, Policy, Request};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let policy = Policy::parse("hostel.yaml", "
+//! tidegate: 1
+//! name: hostel
+//! identity: { default_tier: free }
+//! operations:
+//!   booking: POST /rooms/{room}/bookings
+//! limits:
+//!   booking-user:
+//!     when: booking
+//!     by: user
+//!     sliding_window: { free: 2/min, premium: 10/min }
+//!   booking-room: { when: booking, by: room, quota: 100/day }
+//! ")?;
+//! let clock = FakeClock::at_unix_seconds(1_767_603_600);
+//! let limiter = Limiter::builder().policy(policy).clock(clock.clone()).build()?;
+//!
+//! let booking = Request::new("POST", "/rooms/r9/bookings").user("u1");
+//! assert!(limiter.check(&booking)?.is_allowed());
+//! clock.advance(Duration::from_secs(1));
+//! assert!(limiter.check(&booking)?.is_allowed());
+//!
+//! let refused = limiter.check(&booking)?;
+//! assert_eq!(refused.outcome, Outcome::Limited);
+//! assert_eq!(refused.limit_name(), Some("booking-user"));
+//! assert_eq!(refused.retry_after(), Some(Duration::from_secs(59)));
+//!
+//! clock.advance(Duration::from_secs(59));
+//! assert!(limiter.check(&booking)?.is_allowed());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The same without YAML: see [`Policy::builder`]. Nothing here opens a socket or a file, reads the
+//! environment or needs an async runtime; time comes from a [`clock::Clock`].
+
 pub mod algorithm;
 pub mod clock;
+mod decision;
+mod explain;
+mod facts;
+mod fallback;
 pub mod identity;
+mod key;
+mod lease;
+mod limiter;
 pub mod operation;
+pub mod plan;
+pub mod policy;
+mod request;
+mod response;
+pub mod simulate;
+mod standing;
+pub mod store;
 pub mod units;
+
+pub use decision::{Decision, LimitReport, Outcome};
+pub use explain::{Explanation, LimitExplanation};
+pub use key::{HashKey, Key};
+pub use lease::{Lease, Settlement};
+pub use limiter::{BuildError, Limiter, LimiterBuilder, ResetError};
+pub use policy::Policy;
+pub use request::{Request, RequestError};
+pub use response::{Jitter, Response};

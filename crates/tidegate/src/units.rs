@@ -59,6 +59,12 @@ impl Amount {
         self.0 / MICROS
     }
 
+    /// Whole units, rounded up; places are never held in parts.
+    #[must_use]
+    pub const fn whole_up(self) -> Self {
+        Self(self.0.div_ceil(MICROS) * MICROS)
+    }
+
     /// Whether nothing is left of it.
     #[must_use]
     pub const fn is_zero(self) -> bool {
@@ -178,6 +184,24 @@ pub fn parse_duration(text: &str) -> Result<u64, UnitError> {
         .and_then(|number| number.checked_mul(unit_us))
         .filter(|us| *us <= DURATION_US_MAX)
         .ok_or_else(|| UnitError::new(text, "at most 1000d"))
+}
+
+/// Reads a duration that need not be whole, such as `29.5s` or `333.334ms`, exactly to the
+/// microsecond.
+///
+/// # Errors
+/// As [`parse_duration`], or a part finer than a microsecond.
+pub fn parse_exact_duration(text: &str) -> Result<u64, UnitError> {
+    let digits = text.bytes().take_while(|b| b.is_ascii_digit() || *b == b'.').count();
+    let (number, unit) = text.split_at(digits);
+    let number =
+        Amount::parse(number).map_err(|_| UnitError::new(text, "a duration such as 29.5s"))?;
+    let unit_us = parse_duration(&format!("1{unit}"))
+        .map_err(|error| UnitError::new(text, error.expected))?;
+    let scaled = u128::from(number.micros()) * u128::from(unit_us);
+    let exact = scaled.is_multiple_of(u128::from(MICROS)).then_some(scaled / u128::from(MICROS));
+    let exact = exact.and_then(|us| u64::try_from(us).ok()).filter(|us| *us <= DURATION_US_MAX);
+    exact.ok_or_else(|| UnitError::new(text, "whole microseconds, at most 1000d"))
 }
 
 /// Reads the period behind the slash of a rate: a unit with an optional whole number before it

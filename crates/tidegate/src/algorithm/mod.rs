@@ -15,6 +15,7 @@
 pub mod calendar;
 pub mod ceiling;
 pub mod concurrency;
+mod describe;
 mod dispatch;
 pub mod fixed_window;
 pub mod quota;
@@ -26,6 +27,7 @@ pub mod token_bucket;
 pub mod total;
 mod window;
 
+pub use describe::Window;
 pub use dispatch::{
     charge, evaluate, meaningless_at_us, reading, refund, release, renew, surcharge,
 };

@@ -16,6 +16,8 @@ pub use super::window::State;
 pub struct Spec {
     /// The most in each window.
     pub limit: Amount,
+    /// What kind of window it is.
+    pub unit: super::calendar::Unit,
     /// Where the window that the planner saw starts.
     pub start_us: u64,
     /// Where it ends and the next one starts.
@@ -82,6 +84,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::Spec as AnySpec;
+    use super::super::calendar::Unit;
     use super::super::denied_until;
     use super::super::reference::{
         Admission, Run, UNIT, amount, assert_extremes_do_no_harm, costs, spends, spent,
@@ -95,7 +98,7 @@ mod tests {
         (1..=8 * UNIT, windows_us(), windows_us()).prop_map(|(limit, this_us, next_us)| {
             let end_us = START_US + this_us;
             let next_end_us = end_us + next_us;
-            Spec { limit: amount(limit), start_us: START_US, end_us, next_end_us }
+            Spec { limit: amount(limit), unit: Unit::Day, start_us: START_US, end_us, next_end_us }
         })
     }
 
@@ -155,7 +158,7 @@ mod tests {
     fn days(today: u64) -> Spec {
         let start_us = today * 100;
         let (end_us, next_end_us) = (start_us + 100, start_us + 200);
-        Spec { limit: Amount::ONE, start_us, end_us, next_end_us }
+        Spec { limit: Amount::ONE, unit: Unit::Day, start_us, end_us, next_end_us }
     }
 
     #[test]
@@ -199,7 +202,7 @@ mod tests {
         for (start_us, end_us, next_end_us) in
             [(0, 0, 0), (9, 5, 3), (u64::MAX, u64::MAX, u64::MAX), (0, u64::MAX, 1)]
         {
-            let spec = Spec { limit: Amount::MAX, start_us, end_us, next_end_us };
+            let spec = Spec { limit: Amount::MAX, unit: Unit::Day, start_us, end_us, next_end_us };
             assert_extremes_do_no_harm(AnySpec::Quota(spec));
         }
     }

@@ -10,6 +10,9 @@ use super::{Amount, DENIED_FOR_GOOD, Reading, Verdict, denied_until, fits, rest,
 /// The longest log of one key.
 pub const ENTRIES_MAX: usize = 65_536;
 
+/// The room that even a small limit has, so that costs below 1 stay exact for a while.
+const ENTRIES_MIN: usize = 1_024;
+
 /// A limit in any window of this length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spec {
@@ -153,7 +156,7 @@ fn entry_of(state: &State, spec: &Spec, now_us: u64, charged_at_us: u64) -> Opti
 }
 
 fn entries_max(spec: &Spec) -> usize {
-    usize::try_from(spec.limit.whole()).unwrap_or(ENTRIES_MAX).clamp(1, ENTRIES_MAX)
+    usize::try_from(spec.limit.whole()).unwrap_or(ENTRIES_MAX).clamp(ENTRIES_MIN, ENTRIES_MAX)
 }
 
 #[cfg(test)]

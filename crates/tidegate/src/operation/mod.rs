@@ -6,9 +6,11 @@
 //! finds the first that matches.
 
 mod matcher;
+mod operations;
 mod path;
 mod pattern;
 
 pub use matcher::{Match, Matcher};
+pub(crate) use operations::Operations;
 pub use path::{NormalPath, PathError, SEGMENTS_MAX};
 pub use pattern::{Methods, PathPattern, Pattern, PatternError};

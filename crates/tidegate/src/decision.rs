@@ -1,0 +1,261 @@
+//! A decision: everything that a surface needs to render an answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+
+use crate::algorithm::{self, Verdict};
+use crate::clock::Now;
+use crate::lease::Lease;
+use crate::plan::{Enforcement, LEVELS_MAX};
+use crate::policy::Policy;
+use crate::policy::model::{Limit, OperationId, TierId};
+use crate::units::Amount;
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// It passes.
+    Allowed,
+    /// It passes and was never counted.
+    Exempt,
+    /// It passes although a limit is exceeded, and is told so.
+    Warned,
+    /// A limit refuses it.
+    Limited,
+    /// Its address is refused.
+    Blocked,
+}
+
+impl Outcome {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Allowed, Self::Exempt, Self::Warned, Self::Limited, Self::Blocked];
+
+    /// The outcome's name in answers, metrics and policy tests.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Exempt => "exempt",
+            Self::Warned => "warned",
+            Self::Limited => "limited",
+            Self::Blocked => "blocked",
+        }
+    }
+
+    /// Whether the request goes through.
+    #[must_use]
+    pub const fn passes(self) -> bool {
+        matches!(self, Self::Allowed | Self::Exempt | Self::Warned)
+    }
+}
+
+/// The decision on one request.
+#[derive(Debug)]
+pub struct Decision {
+    /// What becomes of the request.
+    pub outcome: Outcome,
+    /// Every limit that applied, in the order of the policy.
+    pub limits: ArrayVec<LimitReport, LEVELS_MAX>,
+    /// To settle, release or renew later; given where a limit holds a place or counts by status, or
+    /// where the request asked to reserve.
+    pub lease: Option<Lease>,
+    /// Whether the store was lost, and each limit did what its `on_store_failure` says.
+    pub degraded: bool,
+    /// When it was decided, by the store's clock.
+    pub now: Now,
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) operation: OperationId,
+    pub(crate) tier: TierId,
+    named: Option<usize>,
+}
+
+/// What one limit had to say.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LimitReport {
+    /// The limit's place in the policy.
+    pub limit: u16,
+    /// The numbers in force.
+    pub spec: algorithm::Spec,
+    /// What the request cost here.
+    pub cost: Amount,
+    /// Whether the cost fitted.
+    pub verdict: Verdict,
+    /// Whether it was charged.
+    pub charged: bool,
+    /// How much could be spent now, after this request.
+    pub available: Amount,
+    /// Microseconds until nothing is owed any more.
+    pub reset_us: Option<u64>,
+    /// What being over means.
+    pub enforcement: Enforcement,
+}
+
+impl LimitReport {
+    /// Whole units that could be spent now.
+    #[must_use]
+    pub fn remaining(&self) -> u64 {
+        self.available.whole()
+    }
+
+    /// Whether the request's cost fitted.
+    #[must_use]
+    pub fn is_allowed(&self) -> bool {
+        self.verdict == Verdict::Allowed
+    }
+
+    /// Microseconds until the same request would fit; `None` if it does now, or never will.
+    #[must_use]
+    pub fn retry_after_us(&self) -> Option<u64> {
+        match self.verdict {
+            Verdict::Denied { retry_after_us } => retry_after_us,
+            Verdict::Allowed => None,
+        }
+    }
+}
+
+impl Decision {
+    /// A decision that no limit had a part in.
+    pub(crate) fn without_limits(
+        policy: Arc<Policy>,
+        outcome: Outcome,
+        operation: OperationId,
+        tier: TierId,
+        now: Now,
+    ) -> Self {
+        let limits = ArrayVec::new();
+        Self {
+            outcome,
+            limits,
+            lease: None,
+            degraded: false,
+            now,
+            policy,
+            operation,
+            tier,
+            named: None,
+        }
+    }
+
+    /// Concludes from what the limits said.
+    pub(crate) fn from_limits(
+        policy: Arc<Policy>,
+        limits: ArrayVec<LimitReport, LEVELS_MAX>,
+        operation: OperationId,
+        tier: TierId,
+        now: Now,
+    ) -> Self {
+        let over = |enforcement| longest_wait(&limits, enforcement);
+        let (outcome, named) = match (over(Enforcement::Reject), over(Enforcement::Warn)) {
+            (Some(named), _) => (Outcome::Limited, Some(named)),
+            (None, Some(named)) => (Outcome::Warned, Some(named)),
+            (None, None) => (Outcome::Allowed, smallest_share(&limits)),
+        };
+        Self { outcome, limits, lease: None, degraded: false, now, policy, operation, tier, named }
+    }
+
+    /// Whether the request goes through.
+    #[must_use]
+    pub fn is_allowed(&self) -> bool {
+        self.outcome.passes()
+    }
+
+    /// The limit that rule 4 names: of those that deny, the one with the longest wait; if all
+    /// allow, the one with the smallest share of its capacity left.
+    #[must_use]
+    pub fn limit(&self) -> Option<&LimitReport> {
+        self.named.and_then(|index| self.limits.get(index))
+    }
+
+    /// The policy's limit behind a report.
+    #[must_use]
+    pub fn limit_of(&self, report: &LimitReport) -> Option<&Limit> {
+        self.policy.limits.get(usize::from(report.limit))
+    }
+
+    /// The name of the limit that rule 4 names.
+    #[must_use]
+    pub fn limit_name(&self) -> Option<&str> {
+        self.limit().and_then(|report| self.limit_of(report)).map(Limit::name)
+    }
+
+    /// The HTTP status: 200, or that of the refusal.
+    #[must_use]
+    pub fn status(&self) -> u16 {
+        match self.outcome {
+            Outcome::Allowed | Outcome::Exempt | Outcome::Warned => 200,
+            Outcome::Blocked => self.policy.response.blocked.status,
+            Outcome::Limited => self
+                .limit()
+                .and_then(|report| self.limit_of(report))
+                .and_then(|limit| limit.refusal.status)
+                .unwrap_or(429),
+        }
+    }
+
+    /// How long to wait until the same request would be admitted if nobody else came; `None` where
+    /// it was admitted or no waiting helps.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after_us().map(Duration::from_micros)
+    }
+
+    pub(crate) fn retry_after_us(&self) -> Option<u64> {
+        if self.outcome == Outcome::Limited { self.limit()?.retry_after_us() } else { None }
+    }
+
+    /// The policy that decided.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The operation that was found.
+    #[must_use]
+    pub fn operation(&self) -> &str {
+        self.policy.operations.name(self.operation)
+    }
+
+    /// The tier that was found.
+    #[must_use]
+    pub fn tier(&self) -> &str {
+        self.policy.tiers.name(self.tier)
+    }
+
+    /// What the client is warned of: the limits that are exceeded but only warn.
+    pub fn warnings(&self) -> impl Iterator<Item = &str> {
+        let warns =
+            |report: &&LimitReport| report.enforcement == Enforcement::Warn && !report.is_allowed();
+        let passed = self.outcome == Outcome::Warned;
+        let reports = self.limits.iter().filter(warns).filter(move |_| passed);
+        reports.filter_map(|report| self.limit_of(report)).map(Limit::name)
+    }
+}
+
+/// Of the limits that deny with this enforcement, the one with the longest wait; no waiting at all
+/// ranks as the longest, and of equals the first in the policy is named.
+fn longest_wait(limits: &[LimitReport], enforcement: Enforcement) -> Option<usize> {
+    let wait = |report: &LimitReport| report.retry_after_us().unwrap_or(u64::MAX);
+    let over = |(_, report): &(usize, &LimitReport)| {
+        report.enforcement == enforcement && !report.is_allowed()
+    };
+    let candidates = limits.iter().enumerate().filter(over);
+    candidates.rev().max_by_key(|(_, report)| wait(report)).map(|(index, _)| index)
+}
+
+/// Of the limits that the client may know of, the one with the smallest share of its capacity left.
+fn smallest_share(limits: &[LimitReport]) -> Option<usize> {
+    let visible = |(_, report): &(usize, &LimitReport)| report.enforcement != Enforcement::Shadow;
+    let candidates = limits.iter().enumerate().filter(visible);
+    candidates.min_by(|(_, a), (_, b)| share_order(a, b)).map(|(index, _)| index)
+}
+
+/// Compares available ÷ capacity exactly, by cross-multiplying.
+fn share_order(a: &LimitReport, b: &LimitReport) -> std::cmp::Ordering {
+    let micros = |amount: Amount| u128::from(amount.micros());
+    let left = micros(a.available) * micros(b.spec.capacity());
+    let right = micros(b.available) * micros(a.spec.capacity());
+    left.cmp(&right)
+}

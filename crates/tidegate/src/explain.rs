@@ -1,0 +1,140 @@
+//! Why a request is treated as it is: its identity, its operation, every limit that applies and why
+//! the others do not.
+
+use crate::clock::Now;
+use crate::facts::Facts;
+use crate::identity;
+use crate::key::{self, HashKey};
+use crate::limiter::{Limiter, Loaded};
+use crate::plan::{self, Applies, Enforcement, Level, WhyNot};
+use crate::policy::model::Limit;
+use crate::request::{Request, RequestError};
+use crate::standing::{Standing, standing};
+use crate::store::Store;
+
+/// All that is known of a request before any state is looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// The policy that would decide.
+    pub policy: String,
+    /// Whether its limits are on.
+    pub enabled: bool,
+    /// The operation.
+    pub operation: String,
+    /// The user, if there is one.
+    pub user: Option<String>,
+    /// The client's address as limits see it: an IPv6 client is its prefix.
+    pub address: Option<String>,
+    /// The tier.
+    pub tier: String,
+    /// Whether another service of the same owner calls.
+    pub internal: bool,
+    /// The normalised path.
+    pub path: Option<String>,
+    /// `exempt`, `blocked` or `ordinary`.
+    pub standing: &'static str,
+    /// Every limit of the policy, in its order.
+    pub limits: Vec<LimitExplanation>,
+}
+
+/// One limit and this request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitExplanation {
+    /// The limit's name.
+    pub name: String,
+    /// Its algorithm.
+    pub algorithm: &'static str,
+    /// How it applies, or why it does not.
+    pub applies: Result<Application, String>,
+}
+
+/// How a limit applies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Application {
+    /// The key's name in a store.
+    pub key: String,
+    /// Whom it counts: the parts of its key.
+    pub by: Vec<String>,
+    /// The spec in force.
+    pub spec: String,
+    /// What the request costs; for a ceiling, the value compared.
+    pub cost: String,
+    /// `reject`, `warn` or `shadow`.
+    pub exceed: &'static str,
+}
+
+impl<S: Store> Limiter<S> {
+    /// Explains a request. No state is read or changed.
+    ///
+    /// # Errors
+    /// The request cannot be understood, or lacks what a limit needs.
+    pub fn explain(&self, request: &Request<'_>) -> Result<Explanation, RequestError> {
+        let (now, secret) = (self.now(), self.secret());
+        self.with_policy(request, |loaded| explain(loaded, request, now, secret))
+    }
+}
+
+fn explain(
+    loaded: &Loaded,
+    request: &Request<'_>,
+    now: Now,
+    secret: &HashKey,
+) -> Result<Explanation, RequestError> {
+    let policy = &*loaded.policy;
+    let facts = Facts::gather(policy, request)?;
+    let mut limits = Vec::with_capacity(policy.limits.len());
+    for (index, limit) in policy.limits.iter().enumerate() {
+        let applies = match plan::applies(index, limit, &facts, now, secret, &loaded.families)? {
+            Applies::Yes(level) => Ok(application(limit, &level, &facts, secret)),
+            Applies::No(why) => Err(in_words(why, limit, &facts)),
+        };
+        limits.push(LimitExplanation {
+            name: limit.name.clone(),
+            algorithm: limit.algorithm.name(),
+            applies,
+        });
+    }
+    let subject = |ip| identity::subject(ip, policy.identity.ipv6_prefix).to_string();
+    Ok(Explanation {
+        policy: policy.name.clone(),
+        enabled: policy.enabled,
+        operation: policy.operations.name(facts.operation).to_owned(),
+        user: facts.user.map(str::to_owned),
+        address: facts.address.map(subject),
+        tier: policy.tiers.name(facts.tier).to_owned(),
+        internal: facts.internal,
+        path: facts.path().map(|path| path.as_str().to_owned()),
+        standing: match standing(&facts) {
+            Standing::Exempt => "exempt",
+            Standing::Blocked => "blocked",
+            Standing::Ordinary => "ordinary",
+        },
+        limits,
+    })
+}
+
+fn application(limit: &Limit, level: &Level, facts: &Facts<'_>, secret: &HashKey) -> Application {
+    Application {
+        key: key::name(secret, facts.policy, limit, facts),
+        by: limit.by.iter().map(|part| part.name(facts.policy)).collect(),
+        spec: level.spec.to_string(),
+        cost: level.cost.to_string(),
+        exceed: match level.enforcement {
+            Enforcement::Reject => "reject",
+            Enforcement::Warn => "warn",
+            Enforcement::Shadow => "shadow",
+        },
+    }
+}
+
+fn in_words(why: WhyNot, limit: &Limit, facts: &Facts<'_>) -> String {
+    match why {
+        WhyNot::Unmet(unmet) => unmet.explain(facts.policy, facts),
+        WhyNot::Missing { part } => {
+            let name = limit.by.get(part).map(|part| part.name(facts.policy)).unwrap_or_default();
+            format!("it counts by `{name}`, and there is none")
+        }
+        WhyNot::Unlimited => "it is unlimited here".to_owned(),
+        WhyNot::NoValue => "there is no value to compare".to_owned(),
+    }
+}

@@ -1,0 +1,112 @@
+//! What is known of a request once its identity and operation are found: everything that
+//! conditions, keys and costs are made of.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use crate::identity::{self, Identity, attribute};
+use crate::operation::{NormalPath, PathPattern};
+use crate::policy::model::{AttributeId, OperationId, Part, Policy, TierId};
+use crate::request::{Request, RequestError};
+
+/// A request with its identity and operation.
+#[derive(Debug)]
+pub(crate) struct Facts<'r> {
+    pub(crate) policy: &'r Policy,
+    pub(crate) request: &'r Request<'r>,
+    pub(crate) address: Option<IpAddr>,
+    pub(crate) user: Option<&'r str>,
+    pub(crate) tier: TierId,
+    pub(crate) internal: bool,
+    pub(crate) operation: OperationId,
+    path: Option<NormalPath>,
+    headers_believed: bool,
+    captures: Vec<(AttributeId, String)>,
+}
+
+impl<'r> Facts<'r> {
+    /// Finds identity and operation. What cannot be understood is refused, naming the field.
+    pub(crate) fn gather(
+        policy: &'r Policy,
+        request: &'r Request<'r>,
+    ) -> Result<Self, RequestError> {
+        let Identity { address, user, tier, internal, headers_believed } =
+            identity::identify(policy, request);
+        let path = request.path.as_deref().map(NormalPath::parse).transpose();
+        let path = path.map_err(|error| RequestError::new("path", error.to_string()))?;
+        let found = policy.operations.find(request, path.as_ref())?;
+        let (operation, captures) = (found.operation, found.captures);
+        let facts = Self {
+            policy,
+            request,
+            address,
+            user,
+            tier,
+            internal,
+            operation,
+            path,
+            headers_believed,
+            captures,
+        };
+        Ok(facts)
+    }
+
+    /// The method as sent.
+    pub(crate) fn method(&self) -> Option<&'r str> {
+        self.request.method.as_deref()
+    }
+
+    /// The normalised path.
+    pub(crate) fn path(&self) -> Option<&NormalPath> {
+        self.path.as_ref()
+    }
+
+    /// The country as the caller said it.
+    pub(crate) fn country(&self) -> Option<&'r str> {
+        self.request.country.as_deref()
+    }
+
+    pub(crate) fn path_matches(&self, patterns: &[PathPattern]) -> bool {
+        self.path.as_ref().is_some_and(|path| patterns.iter().any(|pattern| pattern.matches(path)))
+    }
+
+    /// The value of an attribute: given, else captured, else from its declared source.
+    pub(crate) fn attribute(&self, id: AttributeId) -> Option<Cow<'_, str>> {
+        let declared = usize::try_from(id).ok().and_then(|id| self.policy.attributes.get(id))?;
+        let name = self.policy.attribute_names.name(id);
+        let given = self.request.attributes.iter().find(|(key, _)| key == name);
+        let value = match given {
+            Some((_, value)) => Some(Cow::Borrowed(&**value)),
+            None => match self.captures.iter().find(|(captured, _)| *captured == id) {
+                Some((_, value)) => Some(Cow::Borrowed(value.as_str())),
+                None => {
+                    attribute::from_source(&declared.source, self.request, self.headers_believed)
+                }
+            },
+        }?;
+        Some(if declared.fold { attribute::fold(&value) } else { value })
+    }
+
+    /// The value of one part of a key; `None` where it is missing.
+    pub(crate) fn part(&self, part: &Part) -> Option<Cow<'_, str>> {
+        let prefix = self.policy.identity.ipv6_prefix;
+        let subject = |ip: IpAddr| identity::subject(ip, prefix).to_string();
+        match part {
+            Part::Ip => self.address.map(|ip| Cow::Owned(subject(ip))),
+            Part::User => self.user.map(Cow::Borrowed),
+            Part::Client => match (self.user, self.address) {
+                (Some(user), _) => Some(Cow::Owned(format!("user:{user}"))),
+                (None, Some(ip)) => Some(Cow::Owned(format!("ip:{}", subject(ip)))),
+                (None, None) => None,
+            },
+            Part::Tier => Some(Cow::Borrowed(self.policy.tiers.name(self.tier))),
+            Part::Operation => Some(Cow::Borrowed(self.policy.operations.name(self.operation))),
+            Part::Method => self.method().map(Cow::Borrowed),
+            Part::Path => self.path().map(|path| Cow::Borrowed(path.as_str())),
+            Part::Country => self.country().map(Cow::Borrowed),
+            Part::Header(name) => self.request.header_value(name).map(Cow::Borrowed),
+            Part::Attribute(id) => self.attribute(*id),
+            Part::Global => Some(Cow::Borrowed("")),
+        }
+    }
+}

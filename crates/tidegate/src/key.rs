@@ -1,0 +1,144 @@
+//! Keys: which state a limit and a subject share.
+//!
+//! A key is a keyed hash of policy, limit, algorithm and every part, each with its length before
+//! it, so that no two subjects collide by concatenation and nobody without the deployment's secret
+//! can tell or guess whose key it is.
+
+use std::fmt::{self, Write as _};
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use siphasher::sip128::{Hasher128, SipHasher24};
+
+use crate::facts::Facts;
+use crate::policy::model::{Limit, Part, Policy};
+
+/// The deployment's secret. Nodes that share a store, and restarts, must use the same.
+#[derive(Clone)]
+pub struct HashKey([u8; 16]);
+
+impl HashKey {
+    /// A secret given by the deployment.
+    #[must_use]
+    pub const fn new(secret: [u8; 16]) -> Self {
+        Self(secret)
+    }
+
+    /// A secret for this process alone, from the operating system's randomness.
+    #[must_use]
+    pub fn random() -> Self {
+        let half = || RandomState::new().build_hasher().finish().to_ne_bytes();
+        let mut secret = [0; 16];
+        secret[..8].copy_from_slice(&half());
+        secret[8..].copy_from_slice(&half());
+        Self(secret)
+    }
+
+    fn hasher(&self) -> SipHasher24 {
+        SipHasher24::new_with_key(&self.0)
+    }
+}
+
+impl fmt::Debug for HashKey {
+    /// The secret stays out of logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HashKey(…)")
+    }
+}
+
+/// A key's fingerprint.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key(pub u128);
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// All keys of one limit, also over reloads: what shares one part of the store's memory.
+pub(crate) fn family(secret: &HashKey, policy: &Policy, limit: &Limit) -> u64 {
+    let mut hasher = secret.hasher();
+    write_limit(&mut hasher, policy, limit);
+    hasher.finish128().as_u64().0
+}
+
+/// The key of a limit for the subject of a request. Parts that are missing have a key of their own.
+pub(crate) fn key(secret: &HashKey, policy: &Policy, limit: &Limit, facts: &Facts<'_>) -> Key {
+    let mut hasher = secret.hasher();
+    write_limit(&mut hasher, policy, limit);
+    for part in &limit.by {
+        match facts.part(part) {
+            Some(value) => write_text(&mut hasher, &value),
+            None => hasher.write_u64(u64::MAX),
+        }
+    }
+    Key(hasher.finish128().as_u128())
+}
+
+fn write_limit(hasher: &mut SipHasher24, policy: &Policy, limit: &Limit) {
+    write_text(hasher, &policy.name);
+    write_text(hasher, &limit.name);
+    write_text(hasher, limit.algorithm.name());
+    for part in &limit.by {
+        write_text(hasher, &part.name(policy));
+    }
+}
+
+fn write_text(hasher: &mut SipHasher24, text: &str) {
+    hasher.write_u64(u64::try_from(text.len()).unwrap_or(u64::MAX - 1));
+    hasher.write(text.as_bytes());
+}
+
+/// The key's name in a store that operators look into: the limit's template, or one made of policy,
+/// limit and fingerprint.
+pub(crate) fn name(secret: &HashKey, policy: &Policy, limit: &Limit, facts: &Facts<'_>) -> String {
+    match &limit.key {
+        Some(template) => template.fill(secret, facts),
+        None => format!("{}:{}:{}", policy.name, limit.name, key(secret, policy, limit, facts)),
+    }
+}
+
+/// A key template, `rl:deals:w:{user}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Template {
+    pub(crate) text: String,
+    pub(crate) pieces: Vec<Piece>,
+}
+
+/// A piece of a key template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Piece {
+    Literal(String),
+    /// Hashed, unless the operator asked for it raw.
+    Part {
+        part: Part,
+        raw: bool,
+    },
+}
+
+impl Template {
+    fn fill(&self, secret: &HashKey, facts: &Facts<'_>) -> String {
+        let mut name = String::with_capacity(self.text.len() + 16);
+        for piece in &self.pieces {
+            match piece {
+                Piece::Literal(text) => name.push_str(text),
+                Piece::Part { part, raw } => match facts.part(part) {
+                    None => name.push('-'),
+                    Some(value) if *raw => name.push_str(&value),
+                    Some(value) => {
+                        let hash = secret.hasher().hash(value.as_bytes()).as_u64().0;
+                        // Writing to a String cannot fail.
+                        let _ = write!(name, "{hash:016x}");
+                    }
+                },
+            }
+        }
+        name
+    }
+}

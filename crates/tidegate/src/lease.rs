@@ -1,0 +1,152 @@
+//! Leases: what an admitted request may still settle, release or renew.
+
+use arrayvec::ArrayVec;
+
+use crate::algorithm;
+use crate::plan::{LEVELS_MAX, Level, Plan};
+use crate::policy::model::{Cost, Counts, Policy};
+use crate::store::{Amendment, Answer, Change};
+use crate::units::Amount;
+
+/// One lease covers all limits of its decision. It cannot be copied: what is given back is given
+/// back once. Dropping it leaves everything charged.
+#[derive(Debug, PartialEq)]
+pub struct Lease {
+    pub(crate) receipts: ArrayVec<Receipt, LEVELS_MAX>,
+    /// Charged by this node's fallback, so corrected there too.
+    pub(crate) local: bool,
+    holder: u64,
+}
+
+/// A charge, as far as it may still change.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Receipt {
+    level: Level,
+    charged_at_us: u64,
+    /// The true cost may still be told.
+    cost_open: bool,
+    /// The answer's status may still be told.
+    counts: Counts,
+}
+
+/// What is told of an admitted request afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settlement {
+    /// The true cost, on limits that name none: charges or refunds the difference.
+    Cost(Amount),
+    /// The answer's HTTP status: gives back what `counts:` does not count. 4xx and 5xx are failures.
+    Status(u16),
+    /// The request was cut off: a failure.
+    Aborted,
+    /// It never happened: everything is given back, places included.
+    Refund,
+}
+
+impl Lease {
+    /// A lease on what was charged, if anything of it may still change.
+    pub(crate) fn of(
+        policy: &Policy,
+        plan: &Plan,
+        answer: &Answer,
+        reserve: bool,
+        local: bool,
+    ) -> Option<Self> {
+        let mut receipts = ArrayVec::new();
+        let mut wanted = reserve;
+        for (level, reply) in plan.levels.iter().zip(&answer.replies) {
+            let Some(limit) = policy.limits.get(usize::from(level.limit)).filter(|_| reply.charged)
+            else {
+                continue;
+            };
+            let place = matches!(level.spec, algorithm::Spec::Concurrency(_));
+            wanted |= place || limit.counts != Counts::All;
+            receipts.push(Receipt {
+                level: *level,
+                charged_at_us: level.time_us(answer.now),
+                cost_open: limit.cost == Cost::Requested && !place,
+                counts: if place { Counts::All } else { limit.counts },
+            });
+        }
+        (wanted && !receipts.is_empty()).then_some(Self { receipts, local, holder: plan.holder })
+    }
+
+    /// Whether it holds a place in a `concurrency` limit.
+    #[must_use]
+    pub fn holds_place(&self) -> bool {
+        self.receipts.iter().any(Receipt::is_place)
+    }
+
+    /// The corrections that a settlement asks for; the lease forgets what is thereby settled.
+    pub(crate) fn settle(&mut self, settlement: Settlement) -> ArrayVec<Amendment, LEVELS_MAX> {
+        let holder = self.holder;
+        let amend = |receipt: &mut Receipt| {
+            receipt.settle(settlement).map(|change| receipt.amendment(holder, change))
+        };
+        let amendments = self.receipts.iter_mut().filter_map(amend).collect();
+        if settlement == Settlement::Refund {
+            self.receipts.clear();
+        }
+        amendments
+    }
+
+    /// Gives all places back; the lease forgets them.
+    pub(crate) fn release(&mut self) -> ArrayVec<Amendment, LEVELS_MAX> {
+        let amendments = self.places(Change::Release);
+        self.receipts.retain(|receipt| !receipt.is_place());
+        amendments
+    }
+
+    /// Keeps all places for another lease.
+    pub(crate) fn renew(&self) -> ArrayVec<Amendment, LEVELS_MAX> {
+        self.places(Change::Renew)
+    }
+
+    fn places(&self, change: Change) -> ArrayVec<Amendment, LEVELS_MAX> {
+        let places = self.receipts.iter().filter(|receipt| receipt.is_place());
+        places.map(|receipt| receipt.amendment(self.holder, change)).collect()
+    }
+}
+
+impl Receipt {
+    fn is_place(&self) -> bool {
+        matches!(self.level.spec, algorithm::Spec::Concurrency(_))
+    }
+
+    fn amendment(&self, holder: u64, change: Change) -> Amendment {
+        Amendment { level: self.level, charged_at_us: self.charged_at_us, holder, change }
+    }
+
+    fn settle(&mut self, settlement: Settlement) -> Option<Change> {
+        match settlement {
+            Settlement::Cost(actual) => self.settle_cost(actual),
+            Settlement::Status(status) => self.settle_outcome(status >= 400),
+            Settlement::Aborted => self.settle_outcome(true),
+            Settlement::Refund if self.is_place() => Some(Change::Release),
+            Settlement::Refund => Some(Change::Refund(self.level.cost)),
+        }
+    }
+
+    fn settle_cost(&mut self, actual: Amount) -> Option<Change> {
+        if !std::mem::take(&mut self.cost_open) || actual == self.level.cost {
+            return None;
+        }
+        if actual > self.level.cost {
+            // What can be refunded later stays what was first charged: a surcharge may have been
+            // cut short at the bound on debt, and giving it all back would hand out too much.
+            return Some(Change::Surcharge(actual.saturating_sub(self.level.cost)));
+        }
+        let difference = self.level.cost.saturating_sub(actual);
+        self.level.cost = actual;
+        Some(Change::Refund(difference))
+    }
+
+    fn settle_outcome(&mut self, failed: bool) -> Option<Change> {
+        let counts = std::mem::replace(&mut self.counts, Counts::All);
+        let uncounted = match counts {
+            Counts::All => false,
+            Counts::Failures => !failed,
+            Counts::Successes => failed,
+        };
+        uncounted.then_some(Change::Refund(self.level.cost))
+    }
+}

@@ -1,0 +1,71 @@
+//! The operations of a policy: their names, and the one that a request is.
+
+use super::{Matcher, NormalPath, Pattern};
+use crate::policy::model::{AttributeId, OperationId};
+use crate::policy::names::Names;
+use crate::request::{Request, RequestError};
+
+/// All operations of a policy. The first name is `default`.
+#[derive(Debug)]
+pub(crate) struct Operations {
+    names: Names,
+    matcher: Matcher,
+    attributes: Names,
+}
+
+/// An operation, with what its pattern captured.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) operation: OperationId,
+    pub(crate) captures: Vec<(AttributeId, String)>,
+}
+
+impl Operations {
+    pub(crate) fn new(
+        names: Names,
+        patterns: impl IntoIterator<Item = (OperationId, Pattern, Vec<(String, String)>)>,
+        attributes: &Names,
+    ) -> Self {
+        Self { names, matcher: Matcher::new(patterns), attributes: attributes.clone() }
+    }
+
+    pub(crate) fn names(&self) -> &Names {
+        &self.names
+    }
+
+    pub(crate) fn name(&self, id: OperationId) -> &str {
+        self.names.name(id)
+    }
+
+    /// The operation that a request names, or the first that its method and path match.
+    pub(crate) fn find(
+        &self,
+        request: &Request<'_>,
+        path: Option<&NormalPath>,
+    ) -> Result<Found, RequestError> {
+        let named = request.operation.as_deref().map(|name| self.named(name)).transpose()?;
+        let method = request.method.as_deref().unwrap_or_default();
+        let header = |name: &str| request.header_value(name);
+        let matched = path.and_then(|path| Some((path, self.matcher.find(method, path, header)?)));
+        let matched =
+            matched.filter(|(_, found)| named.is_none_or(|named| named == found.operation));
+        let captures = matched.map(|(path, found)| {
+            let captures = self.matcher.captures(found, path);
+            captures
+                .filter_map(|(name, value)| Some((self.attributes.id(name)?, value.to_owned())))
+                .collect()
+        });
+        let operation = named.or(matched.map(|(_, found)| found.operation)).unwrap_or_default();
+        Ok(Found { operation, captures: captures.unwrap_or_default() })
+    }
+
+    fn named(&self, name: &str) -> Result<OperationId, RequestError> {
+        self.names.id(name).ok_or_else(|| {
+            let shown: String = name.chars().take(80).collect();
+            RequestError::new(
+                "operation",
+                format!("found `{shown}`, expected a declared operation"),
+            )
+        })
+    }
+}

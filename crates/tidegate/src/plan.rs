@@ -1,0 +1,277 @@
+//! A plan: all that a store needs to decide one request, as numbers that can travel.
+
+use arrayvec::ArrayVec;
+
+use crate::algorithm::{self, Verdict};
+use crate::clock::Now;
+use crate::facts::Facts;
+use crate::key::{self, HashKey, Key};
+use crate::policy::model::{
+    Algorithm, AttributeId, Cost, Exceed, Limit, Missing, OnStoreFailure, Part, Policy, Setting,
+    Settings, Source, Spec,
+};
+use crate::policy::when::Unmet;
+use crate::request::RequestError;
+use crate::units::Amount;
+
+/// At most this many limits apply to one request; a policy that could have more does not compile.
+pub const LEVELS_MAX: usize = 16;
+
+/// What to do with a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Charge every level, or none.
+    Charge,
+    /// Only look.
+    Peek,
+}
+
+/// Whether a level that is over refuses the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Enforcement {
+    /// It does.
+    Reject,
+    /// It lets the request through and says so.
+    Warn,
+    /// It counts and reports, and does nothing.
+    Shadow,
+}
+
+/// One limit's part in a plan.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Level {
+    /// The limit's place in its policy.
+    pub limit: u16,
+    /// All keys of the limit: what shares one part of a store's memory.
+    pub family: u64,
+    /// Whose state.
+    pub key: Key,
+    /// The numbers in force.
+    pub spec: algorithm::Spec,
+    /// What the request costs here; for a ceiling, the value compared.
+    pub cost: Amount,
+    /// What being over means.
+    pub enforcement: Enforcement,
+    /// What to do when the store is lost.
+    pub on_store_failure: OnStoreFailure,
+}
+
+impl Level {
+    /// The clock that this level runs on.
+    #[must_use]
+    pub fn time_us(&self, now: Now) -> u64 {
+        if self.spec.uses_wall_clock() { now.unix_us } else { now.steady_us }
+    }
+}
+
+/// All levels of one request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Charge or look.
+    pub mode: Mode,
+    /// When it was made. A shared store uses its own clock instead.
+    pub now: Now,
+    /// Who would hold a place in the `concurrency` levels.
+    pub holder: u64,
+    /// The limits that apply, in the order of the policy.
+    pub levels: ArrayVec<Level, LEVELS_MAX>,
+}
+
+impl Plan {
+    /// Whether the levels are charged: none that is enforced denies (rule 1).
+    #[must_use]
+    pub fn commits(&self, verdicts: &[Verdict]) -> bool {
+        let refuses = |(level, verdict): (&Level, &Verdict)| {
+            level.enforcement == Enforcement::Reject && *verdict != Verdict::Allowed
+        };
+        self.mode == Mode::Charge && !self.levels.iter().zip(verdicts).any(refuses)
+    }
+}
+
+/// Whether a limit applies to a request.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Applies {
+    Yes(Level),
+    No(WhyNot),
+}
+
+/// Why a limit does not apply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WhyNot {
+    /// A condition of its `when`.
+    Unmet(Unmet),
+    /// This part of its key is not there.
+    Missing { part: usize },
+    /// The tier, or attribute, is `unlimited`.
+    Unlimited,
+    /// A ceiling without a value to compare.
+    NoValue,
+}
+
+/// The levels of all limits that apply.
+pub(crate) fn levels(
+    facts: &Facts<'_>,
+    now: Now,
+    secret: &HashKey,
+    families: &[u64],
+) -> Result<ArrayVec<Level, LEVELS_MAX>, RequestError> {
+    let mut levels = ArrayVec::new();
+    for (index, limit) in facts.policy.limits.iter().enumerate() {
+        if let Applies::Yes(level) = applies(index, limit, facts, now, secret, families)? {
+            // Compiling proved that no request meets more; the bound holds whatever happens.
+            if levels.try_push(level).is_err() {
+                return Err(RequestError::new(
+                    "operation",
+                    format!("meets more than {LEVELS_MAX} limits"),
+                ));
+            }
+        }
+    }
+    Ok(levels)
+}
+
+/// Whether one limit applies, and with which numbers.
+pub(crate) fn applies(
+    index: usize,
+    limit: &Limit,
+    facts: &Facts<'_>,
+    now: Now,
+    secret: &HashKey,
+    families: &[u64],
+) -> Result<Applies, RequestError> {
+    if let Some(unmet) = limit.when.unmet(facts) {
+        return Ok(Applies::No(WhyNot::Unmet(unmet)));
+    }
+    for (part_index, part) in limit.by.iter().enumerate() {
+        if facts.part(part).is_none() {
+            match limit.missing.unwrap_or_else(|| missing_by_default(part, facts.policy)) {
+                Missing::Share => {}
+                Missing::Skip => return Ok(Applies::No(WhyNot::Missing { part: part_index })),
+                Missing::Refuse => {
+                    let name = part.name(facts.policy);
+                    let detail = format!("is missing, and the limit `{}` needs it", limit.name);
+                    return Err(RequestError::new(field_of(part, &name), detail));
+                }
+            }
+        }
+    }
+    let Some(spec) = effective(limit, facts) else { return Ok(Applies::No(WhyNot::Unlimited)) };
+    let Some(cost) = cost(limit, facts)? else { return Ok(Applies::No(WhyNot::NoValue)) };
+    Ok(Applies::Yes(Level {
+        limit: u16::try_from(index).unwrap_or(u16::MAX),
+        family: families.get(index).copied().unwrap_or_default(),
+        key: key::key(secret, facts.policy, limit, facts),
+        spec: spec.at(now, &facts.policy.zone),
+        cost,
+        enforcement: enforcement(limit),
+        on_store_failure: limit.on_store_failure,
+    }))
+}
+
+/// The spec that holds for this request; `None` for unlimited.
+pub(crate) fn effective(limit: &Limit, facts: &Facts<'_>) -> Option<Spec> {
+    let setting = match &limit.settings {
+        Settings::Everyone(setting) => *setting,
+        Settings::ByTier(settings) => {
+            let tier = usize::try_from(facts.tier).ok();
+            tier.and_then(|tier| settings.get(tier))
+                .copied()
+                .flatten()
+                .unwrap_or(Setting::Unlimited)
+        }
+        Settings::ByAttribute { attribute, settings, default } => facts
+            .attribute(*attribute)
+            .and_then(|value| settings.get(&*value).copied())
+            .unwrap_or(*default),
+    };
+    match setting {
+        Setting::Unlimited => None,
+        Setting::Limited(spec) => Some(spec),
+    }
+}
+
+/// What the request costs on this limit; `None` for a ceiling without a value.
+fn cost(limit: &Limit, facts: &Facts<'_>) -> Result<Option<Amount>, RequestError> {
+    if let Some(attribute) = limit.value {
+        return amount_of(attribute, facts);
+    }
+    let place = limit.algorithm == Algorithm::Concurrency;
+    match limit.cost {
+        // Whoever holds a place holds one, however much the request costs elsewhere.
+        Cost::Requested if place => {
+            Ok(Some(facts.request.cost.unwrap_or(Amount::ONE).min(Amount::ONE).whole_up()))
+        }
+        Cost::Requested => Ok(Some(facts.request.cost.unwrap_or(Amount::ONE))),
+        Cost::Fixed(amount) => Ok(Some(amount)),
+        Cost::Attribute(attribute) => {
+            let name = facts.policy.attribute_names.name(attribute);
+            let refused = |detail| RequestError::new(format!("attributes.{name}"), detail);
+            match amount_of(attribute, facts)? {
+                Some(amount) if place => Ok(Some(amount.whole_up())),
+                Some(amount) => Ok(Some(amount)),
+                None => Err(refused(format!(
+                    "is missing, and is what the limit `{}` charges",
+                    limit.name
+                ))),
+            }
+        }
+    }
+}
+
+fn amount_of(attribute: AttributeId, facts: &Facts<'_>) -> Result<Option<Amount>, RequestError> {
+    let name = facts.policy.attribute_names.name(attribute);
+    let refused = |error: crate::units::UnitError| {
+        RequestError::new(format!("attributes.{name}"), error.to_string())
+    };
+    facts.attribute(attribute).map(|text| Amount::parse(&text)).transpose().map_err(refused)
+}
+
+fn enforcement(limit: &Limit) -> Enforcement {
+    match limit.exceed {
+        _ if limit.shadow => Enforcement::Shadow,
+        Exceed::Warn => Enforcement::Warn,
+        Exceed::Reject => Enforcement::Reject,
+    }
+}
+
+/// Clients cannot make a header, query or body attribute vanish to escape a limit: those share.
+pub(crate) fn missing_by_default(part: &Part, policy: &Policy) -> Missing {
+    match part {
+        Part::Header(_) => Missing::Share,
+        Part::Attribute(id) => {
+            let attribute = usize::try_from(*id).ok().and_then(|id| policy.attributes.get(id));
+            match attribute.map(|attribute| &attribute.source) {
+                Some(Source::Header { .. } | Source::Query(_) | Source::Body(_)) => Missing::Share,
+                Some(Source::Given) | None => Missing::Skip,
+            }
+        }
+        _ => Missing::Skip,
+    }
+}
+
+fn field_of(part: &Part, name: &str) -> String {
+    match part {
+        Part::Attribute(_) => format!("attributes.{name}"),
+        Part::Header(header) => format!("headers.{header}"),
+        _ => name.to_owned(),
+    }
+}
+
+impl Part {
+    /// The part as a policy writes it.
+    pub(crate) fn name(&self, policy: &Policy) -> String {
+        match self {
+            Self::Ip => "ip".to_owned(),
+            Self::User => "user".to_owned(),
+            Self::Client => "client".to_owned(),
+            Self::Tier => "tier".to_owned(),
+            Self::Operation => "operation".to_owned(),
+            Self::Method => "method".to_owned(),
+            Self::Path => "path".to_owned(),
+            Self::Country => "country".to_owned(),
+            Self::Header(name) => format!("header.{name}"),
+            Self::Attribute(id) => policy.attribute_names.name(*id).to_owned(),
+            Self::Global => "global".to_owned(),
+        }
+    }
+}

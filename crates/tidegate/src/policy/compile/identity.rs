@@ -1,0 +1,204 @@
+//! The `identity:` section, and the attributes it declares.
+
+use super::fields::{Fields, Keys, boolean, entries, header_name, integer, not_yet, text};
+use super::{Compiler, RESERVED_PARTS};
+use crate::identity::{ForwardingHeader, Networks};
+use crate::policy::document::{Entry, Node};
+use crate::policy::model::{Attribute, IdentityRules, Internal, Source};
+
+pub(super) const KEYS: Keys = Keys {
+    known: &[
+        "trusted_proxies",
+        "forwarded",
+        "ipv6_prefix",
+        "user",
+        "tier",
+        "default_tier",
+        "anonymous_tier",
+        "internal",
+        "attributes",
+    ],
+    later: &[],
+};
+pub(super) const SOURCE_KEYS: Keys = Keys { known: &["header"], later: &["jwt"] };
+pub(super) const INTERNAL_KEYS: Keys =
+    Keys { known: &["cidrs", "header", "secret_env"], later: &[] };
+pub(super) const ATTRIBUTE_KEYS: Keys =
+    Keys { known: &["header", "query", "body", "fold", "trusted"], later: &["jwt"] };
+
+const ATTRIBUTES_MAX: usize = 100;
+
+impl Compiler<'_> {
+    /// The rules, once tiers and attributes are known.
+    pub(super) fn identity(&mut self, node: Option<&Node>) -> IdentityRules {
+        let mut rules = IdentityRules {
+            trusted_proxies: Networks::default(),
+            forwarded: ForwardingHeader::XForwardedFor,
+            ipv6_prefix: 64,
+            user_header: None,
+            tier_header: None,
+            default_tier: self.default_tier,
+            anonymous_tier: self.anonymous_tier,
+            internal: Internal::Never,
+        };
+        let fields = node.and_then(|node| Fields::of(node, "`identity`", &KEYS, self.diagnostics));
+        let Some(fields) = fields else { return rules };
+        if let Some(node) = fields.get("trusted_proxies") {
+            rules.trusted_proxies = self.networks(node);
+        }
+        if let Some(header) = fields.get("forwarded").and_then(|node| self.forwarding_header(node))
+        {
+            rules.forwarded = header;
+        }
+        let prefix =
+            fields.get("ipv6_prefix").and_then(|node| integer(node, 1, 128, self.diagnostics));
+        rules.ipv6_prefix =
+            prefix.and_then(|prefix| u8::try_from(prefix).ok()).unwrap_or(rules.ipv6_prefix);
+        rules.user_header = fields.get("user").and_then(|node| self.source_header(node, "`user`"));
+        rules.tier_header = fields.get("tier").and_then(|node| self.source_header(node, "`tier`"));
+        if let Some(internal) = fields.get("internal").and_then(|node| self.internal(node)) {
+            rules.internal = internal;
+        }
+        rules
+    }
+
+    fn forwarding_header(&mut self, node: &Node) -> Option<ForwardingHeader> {
+        let words = ForwardingHeader::ALL.map(|header| (header.header_name(), header));
+        super::fields::word(node, &words, self.diagnostics)
+    }
+
+    fn source_header(&mut self, node: &Node, what: &str) -> Option<String> {
+        let fields = Fields::of(node, what, &SOURCE_KEYS, self.diagnostics)?;
+        match fields.get("header") {
+            Some(node) => header_name(node, self.diagnostics),
+            None => {
+                if fields.get("jwt").is_none() {
+                    self.diagnostics.error(
+                        node.at,
+                        format!("found no source, expected `{{ header: NAME }}` for {what}"),
+                    );
+                }
+                None
+            }
+        }
+    }
+
+    fn internal(&mut self, node: &Node) -> Option<Internal> {
+        let fields = Fields::of(node, "`internal`", &INTERNAL_KEYS, self.diagnostics)?;
+        match (fields.get("cidrs"), fields.get("header"), fields.get("secret_env")) {
+            (Some(cidrs), None, None) => Some(Internal::Cidrs(self.networks(cidrs))),
+            (None, Some(header), Some(secret_env)) => {
+                let name = header_name(header, self.diagnostics)?;
+                let variable =
+                    text(secret_env, "the name of an environment variable", self.diagnostics)?;
+                let secret = self.env.get(variable).filter(|secret| !secret.is_empty());
+                if secret.is_none() {
+                    let message = format!("the environment variable `{variable}` is not set");
+                    self.diagnostics.error_with_help(
+                        secret_env.at,
+                        message,
+                        "set it to the secret that callers send",
+                    );
+                }
+                secret.map(|secret| Internal::Header { name, secret: secret.clone() })
+            }
+            _ => {
+                let message =
+                    "expected either `{ cidrs: […] }` or `{ header: NAME, secret_env: NAME }`";
+                self.diagnostics.error(node.at, message);
+                None
+            }
+        }
+    }
+
+    /// Declares the attributes, before anything can use them.
+    pub(super) fn declare_attributes(&mut self, node: &Node) {
+        let Some(declared) = entries(node, "`attributes`", self.diagnostics) else { return };
+        if declared.len() > ATTRIBUTES_MAX {
+            self.diagnostics.error(node.at, format!("found more than {ATTRIBUTES_MAX} attributes"));
+            return;
+        }
+        for entry in declared {
+            self.check_attribute_name(&entry.key, entry.key_at);
+            // One that is not well-formed is declared all the same, so that its uses are no errors.
+            let given = Attribute { source: Source::Given, fold: false };
+            let attribute = self.attribute(entry).unwrap_or(given);
+            self.attribute_names.add(&entry.key);
+            self.attributes.push(attribute);
+            self.declared_attributes += 1;
+        }
+    }
+
+    pub(super) fn check_attribute_name(
+        &mut self,
+        name: &str,
+        at: crate::policy::diagnostics::Position,
+    ) {
+        super::fields::check_name(name, at, "an attribute", self.diagnostics);
+        if RESERVED_PARTS.contains(&name) || name.starts_with("header.") {
+            self.diagnostics.error(
+                at,
+                format!(
+                    "found `{name}` as the name of an attribute, but `by:` has that word already"
+                ),
+            );
+        }
+    }
+
+    fn attribute(&mut self, entry: &Entry) -> Option<Attribute> {
+        let node = &entry.value;
+        if node.text() == Some("given") {
+            return Some(Attribute { source: Source::Given, fold: false });
+        }
+        if node.text().is_some() {
+            let message = format!(
+                "found {}, expected `given` or a source such as `{{ header: NAME }}`",
+                node.kind()
+            );
+            self.diagnostics.error(node.at, message);
+            return None;
+        }
+        let fields = Fields::of(node, "an attribute", &ATTRIBUTE_KEYS, self.diagnostics)?;
+        let mut flag =
+            |key| fields.get(key).and_then(|node| boolean(node, self.diagnostics)).unwrap_or(false);
+        let (fold, trusted) = (flag("fold"), flag("trusted"));
+        let source = match (fields.get("header"), fields.get("query"), fields.get("body")) {
+            (Some(header), None, None) => {
+                Source::Header { name: header_name(header, self.diagnostics)?, trusted }
+            }
+            (None, Some(query), None) => {
+                Source::Query(text(query, "a query parameter", self.diagnostics)?.to_owned())
+            }
+            (None, None, Some(body)) => Source::Body(self.json_pointer(body)?),
+            _ if fields.get("jwt").is_some() => return None,
+            _ => {
+                let message =
+                    "expected exactly one source: `header`, `query` or `body`; or the word `given`";
+                self.diagnostics.error(node.at, message);
+                return None;
+            }
+        };
+        if trusted && !matches!(source, Source::Header { .. }) {
+            let message = "found `trusted: true`, which only a `header` can have";
+            self.diagnostics.error(node.at, message);
+        }
+        Some(Attribute { source, fold })
+    }
+
+    fn json_pointer(&mut self, node: &Node) -> Option<String> {
+        let pointer = text(node, "a JSON pointer such as /email", self.diagnostics)?;
+        if !pointer.starts_with('/') {
+            self.diagnostics.error(
+                node.at,
+                format!("found `{pointer}`, expected a JSON pointer such as /{pointer}"),
+            );
+            return None;
+        }
+        Some(pointer.to_owned())
+    }
+
+    /// Says that a word is of a later version.
+    pub(super) fn not_yet(&mut self, node: &Node) {
+        not_yet(node.at, &node.kind(), self.diagnostics);
+    }
+}

@@ -1,0 +1,309 @@
+//! Document → checked policy. Every section reports all it finds; a policy comes out only if none
+//! reported an error.
+
+pub(crate) mod fields;
+mod identity;
+mod limits;
+mod operations;
+mod response;
+mod spec;
+mod warnings;
+mod when;
+
+use std::collections::BTreeMap;
+
+use jiff::tz::TimeZone;
+
+use fields::{Fields, Keys, boolean, check_name, one_or_many, text, texts};
+
+use super::diagnostics::{Diagnostics, Position, shown};
+use super::document::Node;
+use super::model::{Attribute, AttributeId, OperationId, Policy, TierId};
+use super::names::Names;
+use super::overlay::ALGORITHMS;
+use crate::identity::Networks;
+
+const OPERATIONS_MAX: usize = 10_000;
+const TIERS_MAX: usize = 100;
+
+/// The words of `by:` that are not attributes.
+const RESERVED_PARTS: [&str; 9] =
+    ["ip", "user", "client", "tier", "operation", "method", "path", "country", "global"];
+
+const KEYS: Keys = Keys {
+    known: &[
+        "tidegate",
+        "name",
+        "version",
+        "timezone",
+        "enabled",
+        "tiers",
+        "identity",
+        "operations",
+        "exempt",
+        "block",
+        "limits",
+        "defaults",
+        "response",
+        "profiles",
+    ],
+    later: &["events", "penalties", "ratios", "factors", "challenge", "notify", "alerts", "notice"],
+};
+const BLOCK_KEYS: Keys = Keys { known: &["ips"], later: &["countries"] };
+
+/// What is known while a policy is put together.
+struct Compiler<'c> {
+    diagnostics: &'c mut Diagnostics,
+    env: &'c BTreeMap<String, String>,
+    tiers: Names,
+    default_tier: TierId,
+    anonymous_tier: TierId,
+    operations: Names,
+    attribute_names: Names,
+    attributes: Vec<Attribute>,
+    /// The first so many attributes are declared; the others are only captured.
+    declared_attributes: usize,
+    /// Which operation captures which attribute.
+    captured: Vec<(OperationId, AttributeId)>,
+}
+
+/// The operations whose captures a limit may use; none named means any request.
+struct Scope<'s> {
+    operations: &'s [OperationId],
+}
+
+impl<'s> Scope<'s> {
+    fn of(operations: Option<&'s [OperationId]>) -> Self {
+        Self { operations: operations.unwrap_or_default() }
+    }
+}
+
+/// Checks a document, already substituted and overlaid. `None` comes with at least one error.
+pub(super) fn compile(
+    root: &Node,
+    env: &BTreeMap<String, String>,
+    diagnostics: &mut Diagnostics,
+) -> Option<Policy> {
+    let fields = Fields::of(root, "a policy", &KEYS, diagnostics)?;
+    let mut compiler = Compiler {
+        diagnostics,
+        env,
+        tiers: Names::default(),
+        default_tier: 0,
+        anonymous_tier: 0,
+        operations: Names::default(),
+        attribute_names: Names::default(),
+        attributes: Vec::new(),
+        declared_attributes: 0,
+        captured: Vec::new(),
+    };
+    let policy = compiler.policy(root, &fields);
+    policy.filter(|_| !diagnostics.has_errors())
+}
+
+impl Compiler<'_> {
+    fn policy(&mut self, root: &Node, fields: &Fields<'_>) -> Option<Policy> {
+        self.language_version(root, fields);
+        let name = self.name(root, fields);
+        let version =
+            fields.get("version").and_then(|node| text(node, "a version", self.diagnostics));
+        let zone =
+            fields.get("timezone").and_then(|node| self.time_zone(node)).unwrap_or(TimeZone::UTC);
+        let enabled =
+            fields.get("enabled").and_then(|node| boolean(node, self.diagnostics)).unwrap_or(true);
+        self.declare_tiers(root, fields);
+        if let Some(node) = fields.get("identity").and_then(|node| node.get("attributes")) {
+            self.declare_attributes(node);
+        }
+        let declared = self.declare_operations(fields.get("operations"));
+        let identity = self.identity(fields.get("identity"));
+        let exempt = fields.get("exempt").map(one_or_many).unwrap_or_default();
+        let exempt = exempt.iter().map(|node| self.when_map(node, "an exemption")).collect();
+        let blocked = fields.get("block").map(|node| self.block(node)).unwrap_or_default();
+        let limits = self.limits(fields);
+        let response = self.response(fields.get("response"));
+        self.warn_about_operations(&declared);
+        let policy = Policy {
+            name: name?.to_owned(),
+            version: version.map(str::to_owned),
+            zone,
+            enabled,
+            identity,
+            operations: self.operations(declared),
+            exempt,
+            blocked,
+            limits,
+            response,
+            tiers: std::mem::take(&mut self.tiers),
+            attribute_names: std::mem::take(&mut self.attribute_names),
+            attributes: std::mem::take(&mut self.attributes),
+        };
+        warnings::warn(&policy, root, self.diagnostics);
+        Some(policy)
+    }
+
+    fn language_version(&mut self, root: &Node, fields: &Fields<'_>) {
+        match fields.get("tidegate").map(|node| (node.text(), node)) {
+            Some((Some("1"), _)) => {}
+            Some((_, node)) => {
+                self.diagnostics.error(
+                    node.at,
+                    format!("found {}, expected language version `1`", node.kind()),
+                );
+            }
+            None => self.diagnostics.error(
+                root.at,
+                "found no `tidegate`, expected `tidegate: 1` (the language version)",
+            ),
+        }
+    }
+
+    fn name<'n>(&mut self, root: &Node, fields: &Fields<'n>) -> Option<&'n str> {
+        let Some(node) = fields.get("name") else {
+            self.diagnostics.error(root.at, "found no `name`, expected a name for the policy");
+            return None;
+        };
+        let name = text(node, "a name for the policy", self.diagnostics)?;
+        check_name(name, node.at, "a policy", self.diagnostics);
+        Some(name)
+    }
+
+    fn time_zone(&mut self, node: &Node) -> Option<TimeZone> {
+        let name = text(node, "a time zone such as Europe/Berlin", self.diagnostics)?;
+        let zone = TimeZone::get(name);
+        let report = |_| {
+            let known: Vec<String> =
+                jiff::tz::db().available().map(|zone| zone.to_string()).collect();
+            let message = format!("found `{}`, expected the IANA name of a time zone", shown(name));
+            self.diagnostics.unknown_word(node.at, message, name, known.iter().map(String::as_str));
+        };
+        zone.map_err(report).ok()
+    }
+
+    fn block(&mut self, node: &Node) -> Networks {
+        let fields = Fields::of(node, "`block`", &BLOCK_KEYS, self.diagnostics);
+        fields
+            .and_then(|fields| fields.get("ips"))
+            .map(|node| self.networks(node))
+            .unwrap_or_default()
+    }
+
+    /// The tiers that are declared, or else all that the policy names.
+    fn declare_tiers(&mut self, root: &Node, fields: &Fields<'_>) {
+        let declared = fields.get("tiers");
+        match declared {
+            Some(node) => {
+                for (name, at) in texts(node, "the name of a tier", self.diagnostics) {
+                    check_name(name, at, "a tier", self.diagnostics);
+                    self.tiers.add(name);
+                }
+            }
+            None => named_tiers(root).for_each(|name| {
+                self.tiers.add(name);
+            }),
+        }
+        if self.tiers.len() > TIERS_MAX {
+            self.diagnostics.error(root.at, format!("found more than {TIERS_MAX} tiers"));
+        }
+        let identity = fields.get("identity");
+        let said = |key| identity.and_then(|node| node.get(key));
+        self.anonymous_tier = self.tier_of_nobody(said("anonymous_tier"));
+        self.default_tier = match said("default_tier") {
+            None => self.tiers.add("default"),
+            Some(node) => match text(node, "the name of a tier", self.diagnostics) {
+                Some(name) if declared.is_some() => self.tier_id(name, node.at).unwrap_or_default(),
+                Some(name) => self.tiers.add(name),
+                None => 0,
+            },
+        };
+    }
+
+    /// The anonymous tier is a tier of its own, declared or not.
+    fn tier_of_nobody(&mut self, said: Option<&Node>) -> TierId {
+        let name = said.and_then(|node| text(node, "the name of a tier", self.diagnostics));
+        self.tiers.add(name.unwrap_or("anonymous"))
+    }
+
+    fn tier_id(&mut self, name: &str, at: Position) -> Option<TierId> {
+        let id = self.tiers.id(name);
+        if id.is_none() {
+            let message = format!("found `{}`, which is not a declared tier", shown(name));
+            self.diagnostics.unknown_word(at, message, name, self.tiers.iter());
+        }
+        id
+    }
+
+    /// An attribute that is declared, or captured by an operation in scope. `others` are further
+    /// words that would have been valid, for the advice.
+    fn attribute_id(
+        &mut self,
+        name: &str,
+        at: Position,
+        scope: &Scope<'_>,
+        others: &[&str],
+    ) -> Option<AttributeId> {
+        let id = self.attribute_names.id(name);
+        let declared =
+            |id: AttributeId| usize::try_from(id).is_ok_and(|id| id < self.declared_attributes);
+        let captured = |id| {
+            self.captured
+                .iter()
+                .any(|(operation, one)| *one == id && scope.operations.contains(operation))
+        };
+        match id {
+            Some(id) if declared(id) || captured(id) => Some(id),
+            Some(_) => {
+                let message =
+                    format!("found `{name}`, which none of the operations in `when` captures");
+                let help = format!("declare it under `identity: attributes:` as `{name}: given`");
+                self.diagnostics.error_with_help(at, message, help);
+                None
+            }
+            None => {
+                let message = format!("found `{}`, which is not a declared attribute", shown(name));
+                let valid = self.attribute_names.iter().chain(others.iter().copied());
+                self.diagnostics.unknown_word(at, message, name, valid);
+                None
+            }
+        }
+    }
+}
+
+/// Every tier that the policy names: in its tier maps and conditions.
+fn named_tiers(root: &Node) -> impl Iterator<Item = &str> {
+    let limits = root.get("limits").and_then(Node::entries).unwrap_or_default();
+    let maps =
+        limits.iter().filter(|entry| entry.value.get("tier_by").is_none()).flat_map(|entry| {
+            let specs = ALGORITHMS.iter().filter_map(|algorithm| entry.value.get(algorithm));
+            specs
+                .filter_map(Node::entries)
+                .flatten()
+                .map(|entry| entry.key.as_str())
+                .filter(|key| *key != "default")
+        });
+    let exempt = root.get("exempt").map(one_or_many).unwrap_or_default();
+    let conditions = limits.iter().filter_map(|entry| entry.value.get("when")).chain(exempt);
+    let conditions = conditions.flat_map(|when| [Some(when), when.get("not")]).flatten();
+    let conditions =
+        conditions.filter_map(|when| when.get("tier")).flat_map(one_or_many).filter_map(Node::text);
+    maps.chain(conditions)
+}
+
+/// The keys of each kind of map, for the JSON Schema's own test.
+#[cfg(test)]
+pub(crate) fn known_keys() -> Vec<(&'static str, &'static Keys)> {
+    vec![
+        ("policy", &KEYS),
+        ("block", &BLOCK_KEYS),
+        ("identity", &identity::KEYS),
+        ("source", &identity::SOURCE_KEYS),
+        ("internal", &identity::INTERNAL_KEYS),
+        ("attribute", &identity::ATTRIBUTE_KEYS),
+        ("operation", &operations::KEYS),
+        ("when", &when::KEYS),
+        ("limit", &limits::KEYS),
+        ("defaults", &limits::DEFAULTS_KEYS),
+        ("response", &response::KEYS),
+        ("blocked", &response::BLOCKED_KEYS),
+    ]
+}

@@ -1,0 +1,131 @@
+//! The `response:` section, and bodies wherever they stand.
+
+use super::Compiler;
+use super::fields::{Fields, Keys, entries, integer, is_header_name, text, word};
+use crate::policy::diagnostics::shown;
+use crate::policy::document::{Node, Value};
+use crate::response::{BlockedRules, Body, HeaderStyle, Placeholder, ResponseRules, parse_text};
+use crate::units::Amount;
+
+pub(super) const KEYS: Keys = Keys {
+    known: &["headers", "message", "body", "content_type", "add", "jitter", "blocked"],
+    later: &["banned", "challenged"],
+};
+pub(super) const BLOCKED_KEYS: Keys = Keys { known: &["status", "body"], later: &[] };
+
+impl Compiler<'_> {
+    pub(super) fn response(&mut self, node: Option<&Node>) -> ResponseRules {
+        let mut rules = ResponseRules {
+            headers: HeaderStyle::Both,
+            message: "Too many requests".to_owned(),
+            body: None,
+            content_type: None,
+            add: Vec::new(),
+            jitter_ppm: 0,
+            blocked: BlockedRules { status: 403, body: None },
+        };
+        let fields = node.and_then(|node| Fields::of(node, "`response`", &KEYS, self.diagnostics));
+        let Some(fields) = fields else { return rules };
+        let styles =
+            [("x", HeaderStyle::X), ("ietf", HeaderStyle::Ietf), ("both", HeaderStyle::Both)];
+        let headers = fields.get("headers").and_then(|node| word(node, &styles, self.diagnostics));
+        rules.headers = headers.unwrap_or(rules.headers);
+        if let Some(message) =
+            fields.get("message").and_then(|node| text(node, "a message", self.diagnostics))
+        {
+            message.clone_into(&mut rules.message);
+        }
+        rules.body = fields.get("body").and_then(|node| self.body(node));
+        rules.content_type = fields.get("content_type").and_then(|node| self.header_value(node));
+        rules.add = fields.get("add").map(|node| self.added_headers(node)).unwrap_or_default();
+        rules.jitter_ppm =
+            fields.get("jitter").and_then(|node| self.percentage_ppm(node)).unwrap_or(0);
+        if let Some(node) = fields.get("blocked") {
+            rules.blocked = self.blocked(node, rules.blocked.status);
+        }
+        rules
+    }
+
+    fn blocked(&mut self, node: &Node, standard: u16) -> BlockedRules {
+        let fields = Fields::of(node, "`blocked`", &BLOCKED_KEYS, self.diagnostics);
+        let Some(fields) = fields else { return BlockedRules { status: standard, body: None } };
+        let status =
+            fields.get("status").and_then(|node| integer(node, 400, 599, self.diagnostics));
+        let status = status.and_then(|status| u16::try_from(status).ok()).unwrap_or(standard);
+        BlockedRules { status, body: fields.get("body").and_then(|node| self.body(node)) }
+    }
+
+    fn added_headers(&mut self, node: &Node) -> Vec<(String, String)> {
+        let mut headers = Vec::new();
+        for entry in entries(node, "`add`", self.diagnostics).unwrap_or_default() {
+            if !is_header_name(&entry.key) {
+                let message =
+                    format!("found `{}`, expected the name of a header", shown(&entry.key));
+                self.diagnostics.error(entry.key_at, message);
+            }
+            headers.extend(self.header_value(&entry.value).map(|value| (entry.key.clone(), value)));
+        }
+        headers
+    }
+
+    fn header_value(&mut self, node: &Node) -> Option<String> {
+        let value = text(node, "a header's value", self.diagnostics)?;
+        if value.bytes().any(|b| b < b' ' || b == 0x7f) {
+            self.diagnostics.error(
+                node.at,
+                format!("found `{}`, expected no control characters", shown(value)),
+            );
+            return None;
+        }
+        Some(value.to_owned())
+    }
+
+    /// `10%`, in millionths.
+    fn percentage_ppm(&mut self, node: &Node) -> Option<u32> {
+        let percent = node
+            .text()
+            .and_then(|text| text.strip_suffix('%'))
+            .and_then(|text| Amount::parse(text).ok());
+        let ppm = percent.map(|percent| percent.micros() / 100).filter(|ppm| *ppm <= 1_000_000);
+        if ppm.is_none() {
+            let message =
+                format!("found {}, expected a percentage such as 10%, at most 100%", node.kind());
+            self.diagnostics.error(node.at, message);
+        }
+        ppm.and_then(|ppm| u32::try_from(ppm).ok())
+    }
+
+    /// Any JSON value. A null is nearly always `{limit}` without its quotes.
+    pub(super) fn body(&mut self, node: &Node) -> Option<Body> {
+        match &node.value {
+            Value::Scalar(scalar) if scalar.is_null() => {
+                let message = "found nothing (null) in a body, expected a value";
+                self.diagnostics.error_with_help(node.at, message, "quote the braces: \"{limit}\"");
+                None
+            }
+            Value::Scalar(scalar) if scalar.is_json_literal() => {
+                Some(Body::Literal(scalar.text.clone()))
+            }
+            Value::Scalar(scalar) => match parse_text(&scalar.text) {
+                Ok(pieces) => Some(Body::Text(pieces)),
+                Err(found) => {
+                    let message = format!("found the placeholder `{{{}}}`", shown(found));
+                    let words = Placeholder::ALL.iter().map(|(word, _)| *word);
+                    self.diagnostics.unknown_word(node.at, message, found, words);
+                    None
+                }
+            },
+            Value::List(nodes) => {
+                let items: Vec<Option<Body>> = nodes.iter().map(|node| self.body(node)).collect();
+                items.into_iter().collect::<Option<_>>().map(Body::List)
+            }
+            Value::Map(written) => {
+                let item = |entry: &crate::policy::document::Entry| {
+                    Some((entry.key.clone(), self.body(&entry.value)?))
+                };
+                let items: Vec<Option<(String, Body)>> = written.iter().map(item).collect();
+                items.into_iter().collect::<Option<_>>().map(Body::Map)
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Warnings: what is legal, but surely not meant.
+
+use super::Compiler;
+use super::operations::Declared;
+use crate::algorithm;
+use crate::policy::diagnostics::{Diagnostics, Position};
+use crate::policy::document::Node;
+use crate::policy::model::{Limit, Missing, OperationId, Part, Policy, Setting, Settings, Spec};
+use crate::units::Amount;
+
+/// Words in an operation's name that say: here someone becomes a user.
+const BEFORE_LOGIN: [&str; 9] = [
+    "login",
+    "signin",
+    "sign-in",
+    "sign_in",
+    "signup",
+    "sign-up",
+    "register",
+    "logon",
+    "authenticate",
+];
+
+impl Compiler<'_> {
+    /// An operation that can never match because an earlier one does.
+    pub(super) fn warn_about_operations(&mut self, declared: &[Declared]) {
+        for (index, later) in declared.iter().enumerate() {
+            let covers = |earlier: &&Declared| {
+                earlier.headers.is_empty() && earlier.pattern.covers(&later.pattern)
+            };
+            let Some(earlier) = declared[..index].iter().find(covers) else { continue };
+            let (name, other) =
+                (self.operations.name(later.operation), self.operations.name(earlier.operation));
+            if name != other {
+                let message = format!(
+                    "the operation `{name}` can never match this, because `{other}` matches first"
+                );
+                self.diagnostics.warn(later.at, message, format!("move `{name}` before `{other}`"));
+            }
+        }
+    }
+}
+
+/// Everything that can be said once the policy stands.
+pub(super) fn warn(policy: &Policy, root: &Node, diagnostics: &mut Diagnostics) {
+    for limit in &policy.limits {
+        let at = position(root, "limits", &limit.name);
+        anonymous_escapes(policy, limit, at, diagnostics);
+        nobody_is_a_user_yet(policy, limit, at, diagnostics);
+        burst_beyond_quota(policy, limit, at, diagnostics);
+    }
+    unnamed_tiers(policy, root, diagnostics);
+}
+
+/// Where a named thing stands in a section.
+fn position(root: &Node, section: &str, name: &str) -> Position {
+    let entries = root.get(section).and_then(Node::entries).unwrap_or_default();
+    entries.iter().find(|entry| entry.key == name).map_or(root.at, |entry| entry.key_at)
+}
+
+/// A limit by user does not see anonymous requests; something else should.
+fn anonymous_escapes(policy: &Policy, limit: &Limit, at: Position, diagnostics: &mut Diagnostics) {
+    if !skips_anonymous(limit) || limit.when.authenticated == Some(true) {
+        return;
+    }
+    let tiers_are_of_users = limit
+        .when
+        .tiers
+        .as_ref()
+        .is_some_and(|tiers| !tiers.contains(&policy.identity.anonymous_tier));
+    let covers = |other: &Limit| {
+        !skips_anonymous(other)
+            && other.when.authenticated != Some(true)
+            && covers_operations(other, limit)
+    };
+    if tiers_are_of_users || policy.limits.iter().any(covers) {
+        return;
+    }
+    let message =
+        format!("anonymous requests escape the limit `{}`: they have no user", limit.name);
+    let help = "use `by: client`, add a limit `by: ip`, or say `when: { authenticated: true }`";
+    diagnostics.warn(at, message, help);
+}
+
+fn skips_anonymous(limit: &Limit) -> bool {
+    limit.by.contains(&Part::User) && matches!(limit.missing, None | Some(Missing::Skip))
+}
+
+fn covers_operations(broad: &Limit, narrow: &Limit) -> bool {
+    match (&broad.when.operations, &narrow.when.operations) {
+        (None, _) => true,
+        (Some(_), None) => false,
+        (Some(broad), Some(narrow)) => narrow.iter().all(|operation| broad.contains(operation)),
+    }
+}
+
+/// Whoever logs in is no user before.
+fn nobody_is_a_user_yet(
+    policy: &Policy,
+    limit: &Limit,
+    at: Position,
+    diagnostics: &mut Diagnostics,
+) {
+    let operations = limit.when.operations.as_deref().unwrap_or_default();
+    let before_login = |id: &&OperationId| {
+        let name = policy.operations.name(**id).to_ascii_lowercase();
+        BEFORE_LOGIN.iter().any(|word| name.contains(word))
+    };
+    let Some(operation) =
+        operations.iter().find(before_login).filter(|_| limit.by.contains(&Part::User))
+    else {
+        return;
+    };
+    let name = policy.operations.name(*operation);
+    let message =
+        format!("the limit `{}` counts users, but at `{name}` nobody is one yet", limit.name);
+    diagnostics.warn(
+        at,
+        message,
+        "use `by: ip`, or an attribute such as the e-mail address in the body",
+    );
+}
+
+/// A burst that a day's quota could never pay for.
+fn burst_beyond_quota(policy: &Policy, limit: &Limit, at: Position, diagnostics: &mut Diagnostics) {
+    let same_subject = |other: &&Limit| {
+        other.by == limit.by && other.cost == limit.cost && covers_operations(other, limit)
+    };
+    let Some(burst) = largest(limit, |spec| match spec {
+        Spec::Plain(algorithm::Spec::TokenBucket(spec)) => Some(spec.burst),
+        _ => None,
+    }) else {
+        return;
+    };
+    for other in policy.limits.iter().filter(same_subject) {
+        let quota = largest(other, |spec| match spec {
+            Spec::Calendar { limit, unit: algorithm::calendar::Unit::Day } => Some(*limit),
+            _ => None,
+        });
+        if let Some(quota) = quota.filter(|quota| *quota < burst) {
+            let message = format!(
+                "the burst of `{}` ({burst}) is larger than a whole day's quota in `{}` ({quota})",
+                limit.name, other.name
+            );
+            diagnostics.warn(at, message, "lower the burst, or raise the quota");
+        }
+    }
+}
+
+fn largest(limit: &Limit, amount: impl Fn(&Spec) -> Option<Amount>) -> Option<Amount> {
+    let settings: Vec<&Setting> = match &limit.settings {
+        Settings::Everyone(setting) => vec![setting],
+        Settings::ByTier(settings) => settings.iter().flatten().collect(),
+        Settings::ByAttribute { settings, default, .. } => {
+            settings.values().chain([default]).collect()
+        }
+    };
+    let specs = settings.into_iter().filter_map(|setting| match setting {
+        Setting::Limited(spec) => Some(spec),
+        Setting::Unlimited => None,
+    });
+    specs.filter_map(amount).max()
+}
+
+/// A tier that is declared, but that no limit names.
+fn unnamed_tiers(policy: &Policy, root: &Node, diagnostics: &mut Diagnostics) {
+    let Some(declared) = root.get("tiers") else { return };
+    let named: Vec<&str> = super::named_tiers(root).collect();
+    for node in super::one_or_many(declared) {
+        let Some(name) = node.text().filter(|name| !named.contains(name)) else { continue };
+        if policy.tiers.id(name) == Some(policy.identity.default_tier) {
+            continue;
+        }
+        let message = format!("the tier `{name}` is declared, but no limit names it");
+        diagnostics.warn(node.at, message, "name it in a limit, or take it out of `tiers`");
+    }
+}

@@ -1,0 +1,121 @@
+//! `when:` conditions: an operation, a list of them, or a map.
+
+use super::fields::{Fields, Keys, boolean, entries, one_or_many, text, texts};
+use super::{Compiler, Scope};
+use crate::identity::Networks;
+use crate::operation::PathPattern;
+use crate::policy::document::{Node, Value};
+use crate::policy::model::{AttributeId, OperationId, TierId};
+use crate::policy::when::When;
+
+pub(super) const KEYS: Keys = Keys {
+    known: &[
+        "operation",
+        "tier",
+        "method",
+        "path",
+        "ip",
+        "country",
+        "authenticated",
+        "internal",
+        "attributes",
+        "not",
+    ],
+    later: &[],
+};
+
+impl Compiler<'_> {
+    /// A limit's `when:`: an operation, a list of them, or a map.
+    pub(super) fn when(&mut self, node: &Node) -> When {
+        match &node.value {
+            Value::Map(_) => self.when_map(node, "`when`"),
+            _ => When { operations: Some(self.operation_ids(node)), ..When::default() },
+        }
+    }
+
+    /// A map of conditions.
+    pub(super) fn when_map(&mut self, node: &Node, what: &str) -> When {
+        let mut when = When::default();
+        let Some(fields) = Fields::of(node, what, &KEYS, self.diagnostics) else { return when };
+        when.operations = fields.get("operation").map(|node| self.operation_ids(node));
+        when.tiers = fields.get("tier").map(|node| self.tier_ids(node));
+        when.methods = fields.get("method").map(|node| self.words(node, "a method such as GET"));
+        when.paths = fields.get("path").map(|node| self.paths(node));
+        when.networks = fields.get("ip").map(|node| self.networks(node));
+        when.countries =
+            fields.get("country").map(|node| self.words(node, "a country code such as DE"));
+        when.authenticated =
+            fields.get("authenticated").and_then(|node| boolean(node, self.diagnostics));
+        when.internal = fields.get("internal").and_then(|node| boolean(node, self.diagnostics));
+        // Attributes may be captured by the operations of this very condition.
+        let scope = Scope::of(when.operations.as_deref());
+        when.attributes = fields
+            .get("attributes")
+            .map(|node| self.attribute_values(node, &scope))
+            .unwrap_or_default();
+        when.not = fields.get("not").map(|node| Box::new(self.when_map(node, "`not`")));
+        when
+    }
+
+    fn operation_ids(&mut self, node: &Node) -> Vec<OperationId> {
+        let found = texts(node, "the name of an operation", self.diagnostics);
+        let id = |(name, at)| {
+            let id = self.operations.id(name);
+            if id.is_none() {
+                let message = format!("found `{name}`, which is not a declared operation");
+                self.diagnostics.unknown_word(at, message, name, self.operations.iter());
+            }
+            id
+        };
+        found.into_iter().filter_map(id).collect()
+    }
+
+    pub(super) fn tier_ids(&mut self, node: &Node) -> Vec<TierId> {
+        let found = texts(node, "the name of a tier", self.diagnostics);
+        found.into_iter().filter_map(|(name, at)| self.tier_id(name, at)).collect()
+    }
+
+    fn words(&mut self, node: &Node, expected: &str) -> Vec<String> {
+        texts(node, expected, self.diagnostics)
+            .into_iter()
+            .map(|(word, _)| word.to_owned())
+            .collect()
+    }
+
+    fn paths(&mut self, node: &Node) -> Vec<PathPattern> {
+        let found = texts(node, "a path such as /health", self.diagnostics);
+        let parse = |(text, at)| {
+            let pattern = PathPattern::parse(text);
+            pattern.map_err(|error| self.diagnostics.error(at, error.to_string())).ok()
+        };
+        found.into_iter().filter_map(parse).collect()
+    }
+
+    /// Addresses and networks.
+    pub(super) fn networks(&mut self, node: &Node) -> Networks {
+        let found = texts(node, "a network such as 10.0.0.0/8", self.diagnostics);
+        let parse = |(text, at)| {
+            let network = Networks::parse_net(text);
+            network.map_err(|error| self.diagnostics.error(at, error.to_string())).ok()
+        };
+        found.into_iter().filter_map(parse).collect()
+    }
+
+    fn attribute_values(
+        &mut self,
+        node: &Node,
+        scope: &Scope<'_>,
+    ) -> Vec<(AttributeId, Vec<String>)> {
+        let mut conditions = Vec::new();
+        for entry in entries(node, "`attributes`", self.diagnostics).unwrap_or_default() {
+            let id = self.attribute_id(&entry.key, entry.key_at, scope, &[]);
+            let values = one_or_many(&entry.value).iter();
+            let values = values
+                .filter_map(|node| text(node, "a value", self.diagnostics))
+                .map(str::to_owned)
+                .collect();
+            conditions.extend(id.map(|id| (id, values)));
+        }
+        conditions
+    }
+}

@@ -1,0 +1,209 @@
+//! What is wrong with a document, and where. Every problem of a run is collected, none stops it.
+
+use std::fmt;
+
+/// At most this many diagnostics are kept; a file with more is broken in one place.
+const DIAGNOSTICS_MAX: usize = 100;
+
+/// A place in a source file, both counted from 1, the column in characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position {
+    /// The line.
+    pub line: u32,
+    /// The column.
+    pub column: u32,
+}
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// The document cannot be used.
+    Error,
+    /// Legal, but surely not meant.
+    Warning,
+}
+
+impl Severity {
+    /// `error` or `warning`.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+        }
+    }
+}
+
+/// One problem at one place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// Error or warning.
+    pub severity: Severity,
+    /// Where it is.
+    pub at: Position,
+    /// What was found and what was expected.
+    pub message: String,
+    /// What to do about it, where that can be said: the nearest valid word, a way to write it.
+    pub help: Option<String>,
+}
+
+/// All diagnostics of one file, in the order of their places.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostics {
+    file: String,
+    list: Vec<Diagnostic>,
+}
+
+impl Diagnostics {
+    /// None yet, for the file of this name.
+    #[must_use]
+    pub fn new(file: &str) -> Self {
+        Self { file: file.to_owned(), list: Vec::new() }
+    }
+
+    /// The file they speak of.
+    #[must_use]
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// Whether any of them is an error.
+    #[must_use]
+    pub fn has_errors(&self) -> bool {
+        self.list.iter().any(|diagnostic| diagnostic.severity == Severity::Error)
+    }
+
+    /// Whether there is nothing to say.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Each of them.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Diagnostic> {
+        self.list.iter()
+    }
+
+    /// Adds an error.
+    pub(crate) fn error(&mut self, at: Position, message: impl Into<String>) {
+        self.push(Severity::Error, at, message.into(), None);
+    }
+
+    /// Adds an error with advice.
+    pub(crate) fn error_with_help(
+        &mut self,
+        at: Position,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        self.push(Severity::Error, at, message.into(), Some(help.into()));
+    }
+
+    /// Adds a warning with advice.
+    pub(crate) fn warn(
+        &mut self,
+        at: Position,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        self.push(Severity::Warning, at, message.into(), Some(help.into()));
+    }
+
+    /// Adds an error about a word that is none of `valid`, naming the nearest of them.
+    pub(crate) fn unknown_word<'w>(
+        &mut self,
+        at: Position,
+        message: impl Into<String>,
+        found: &str,
+        valid: impl IntoIterator<Item = &'w str>,
+    ) {
+        let valid: Vec<&str> = valid.into_iter().collect();
+        let help = match nearest(found, &valid) {
+            Some(word) => format!("did you mean `{word}`?"),
+            None if valid.is_empty() => "there is none to name".to_owned(),
+            None => format!("expected {}", one_of(&valid)),
+        };
+        self.push(Severity::Error, at, message.into(), Some(help));
+    }
+
+    /// Puts them in the order of the file, and each once.
+    pub(crate) fn sort(&mut self) {
+        self.list.sort_by(|a, b| (a.at, a.severity).cmp(&(b.at, b.severity)));
+        self.list.dedup();
+    }
+
+    fn push(&mut self, severity: Severity, at: Position, message: String, help: Option<String>) {
+        if self.list.len() < DIAGNOSTICS_MAX {
+            self.list.push(Diagnostic { severity, at, message, help });
+        }
+    }
+}
+
+impl fmt::Display for Diagnostics {
+    /// One line each: `file:line:column: error: message; help`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, diagnostic) in self.list.iter().enumerate() {
+            let Diagnostic { severity, at, message, help } = diagnostic;
+            let newline = if index == 0 { "" } else { "\n" };
+            let Position { line, column } = at;
+            write!(f, "{newline}{}:{line}:{column}: {}: {message}", self.file, severity.word())?;
+            if let Some(help) = help {
+                write!(f, "; {help}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Diagnostics {}
+
+/// A scalar as it is shown in a message: short, on one line.
+pub(crate) fn shown(text: &str) -> String {
+    let mut shown: String = text.chars().take(60).flat_map(char::escape_debug).collect();
+    if text.chars().nth(60).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+/// `a`, `b` or `c`.
+pub(crate) fn one_of(words: &[&str]) -> String {
+    let quoted: Vec<String> = words.iter().take(20).map(|word| format!("`{word}`")).collect();
+    let more = words.len().saturating_sub(20);
+    match quoted.split_last() {
+        None => String::new(),
+        Some((last, [])) => last.clone(),
+        Some(_) if more > 0 => format!("{} or {more} more", quoted.join(", ")),
+        Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
+    }
+}
+
+/// The valid word that was probably meant.
+fn nearest<'w>(found: &str, valid: &[&'w str]) -> Option<&'w str> {
+    let found: String = found.chars().take(80).collect::<String>().to_lowercase();
+    let distance = |word: &str| strsim::damerau_levenshtein(&found, &word.to_lowercase());
+    let best = valid.iter().map(|word| (distance(word), *word)).min()?;
+    let tolerated = (found.chars().count() / 3).max(1);
+    (best.0 <= tolerated).then_some(best.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_word_is_named_only_when_it_is_near() {
+        assert_eq!(nearest("sliding_windw", &["sliding_window", "total"]), Some("sliding_window"));
+        assert_eq!(nearest("Tier", &["tier", "ip"]), Some("tier"));
+        assert_eq!(nearest("banana", &["tier", "ip"]), None);
+    }
+
+    #[test]
+    fn a_flood_of_errors_is_cut_off() {
+        let mut diagnostics = Diagnostics::new("p.yaml");
+        for line in 0..1_000 {
+            diagnostics.error(Position { line, column: 1 }, "no");
+        }
+        assert_eq!(diagnostics.iter().len(), DIAGNOSTICS_MAX);
+    }
+}

@@ -1,0 +1,384 @@
+//! A document as written: a tree of scalars, lists and maps, each with its place in the file.
+//!
+//! Scalars keep their source text (`1.10` stays `1.10`); what they mean is decided by whoever reads
+//! them. Refused here: more than 1 MiB, more than 64 levels, more than 100,000 nodes once aliases
+//! are followed, tags, merge keys, several documents, and keys that are not scalars or stand twice.
+
+use std::collections::{HashMap, HashSet};
+
+use saphyr_parser::{Event, Parser, ScalarStyle, Span};
+
+use super::diagnostics::{Diagnostics, Position, shown};
+
+/// The largest document that is read.
+pub const BYTES_MAX: usize = 1 << 20;
+const DEPTH_MAX: usize = 64;
+const NODES_MAX: usize = 100_000;
+
+/// A value and where it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Where it starts.
+    pub at: Position,
+    /// What it is.
+    pub value: Value,
+}
+
+/// A value as written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// A word, a number, a sentence.
+    Scalar(Scalar),
+    /// `[a, b]`
+    List(Vec<Node>),
+    /// `{a: b}`, in the order of the file.
+    Map(Vec<Entry>),
+}
+
+/// The text of a scalar.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scalar {
+    /// As written, without quotes.
+    pub text: String,
+    /// Quoted, so that it is a string whatever it looks like.
+    pub quoted: bool,
+}
+
+/// One entry of a map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The key's text.
+    pub key: String,
+    /// Where the key stands.
+    pub key_at: Position,
+    /// Its value.
+    pub value: Node,
+}
+
+impl Node {
+    /// A node that was made by code instead of read from a file.
+    pub(crate) fn made(value: Value) -> Self {
+        Self { at: Position { line: 1, column: 1 }, value }
+    }
+
+    /// The text, if this is a scalar.
+    #[must_use]
+    pub fn text(&self) -> Option<&str> {
+        match &self.value {
+            Value::Scalar(scalar) => Some(&scalar.text),
+            _ => None,
+        }
+    }
+
+    /// Whether nothing was written here: `null`, `~` or empty.
+    #[must_use]
+    pub fn is_null(&self) -> bool {
+        matches!(&self.value, Value::Scalar(scalar) if scalar.is_null())
+    }
+
+    /// The entries, if this is a map.
+    #[must_use]
+    pub fn entries(&self) -> Option<&[Entry]> {
+        match &self.value {
+            Value::Map(entries) => Some(entries),
+            _ => None,
+        }
+    }
+
+    /// The value under a key, if this is a map that has it.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&Node> {
+        self.entries()?.iter().find(|entry| entry.key == key).map(|entry| &entry.value)
+    }
+
+    /// What it is, for messages.
+    pub(crate) fn kind(&self) -> String {
+        match &self.value {
+            Value::Scalar(scalar) if scalar.is_null() => "nothing".to_owned(),
+            Value::Scalar(scalar) => format!("`{}`", shown(&scalar.text)),
+            Value::List(_) => "a list".to_owned(),
+            Value::Map(_) => "a map".to_owned(),
+        }
+    }
+}
+
+impl Scalar {
+    /// Whether the text means nothing at all.
+    #[must_use]
+    pub fn is_null(&self) -> bool {
+        !self.quoted && matches!(self.text.as_str(), "" | "~" | "null" | "Null" | "NULL")
+    }
+
+    /// Whether it is `true`, `false` or a JSON number; everything else but null is a string.
+    #[must_use]
+    pub fn is_json_literal(&self) -> bool {
+        let text = self.text.as_str();
+        let number = || {
+            text.bytes().all(|b| b.is_ascii_digit() || b"+-.eE".contains(&b))
+                && serde_json::from_str::<&serde_json::value::RawValue>(text).is_ok()
+        };
+        !self.quoted && (matches!(text, "true" | "false") || number())
+    }
+}
+
+/// Reads one document. Problems go to `diagnostics`; without a tree there is at least one error.
+pub(crate) fn parse(text: &str, diagnostics: &mut Diagnostics) -> Option<Node> {
+    let start = Position { line: 1, column: 1 };
+    if text.len() > BYTES_MAX {
+        diagnostics.error(start, format!("found {} bytes, expected at most 1 MiB", text.len()));
+        return None;
+    }
+    let mut builder = Builder::new(diagnostics);
+    for event in Parser::new_from_str(text) {
+        let outcome = match event {
+            Ok((event, span)) => builder.event(event, position(span)),
+            Err(error) => {
+                let at = marker_position(*error.marker());
+                Err((at, format!("not valid YAML: {}", error.info())))
+            }
+        };
+        if let Err((at, message)) = outcome {
+            builder.diagnostics.error(at, message);
+            return None;
+        }
+    }
+    let root = builder.root.take();
+    if root.is_none() {
+        diagnostics.error(start, "found an empty document, expected a map");
+    }
+    root
+}
+
+/// What is being built, innermost last.
+enum Open {
+    List {
+        at: Position,
+        anchor: usize,
+        nodes: Vec<Node>,
+    },
+    Map {
+        at: Position,
+        anchor: usize,
+        entries: Vec<Entry>,
+        keys: HashSet<String>,
+        key: Option<(String, Position)>,
+    },
+}
+
+struct Builder<'d> {
+    diagnostics: &'d mut Diagnostics,
+    open: Vec<Open>,
+    anchors: HashMap<usize, (Node, usize)>,
+    nodes: usize,
+    documents: usize,
+    root: Option<Node>,
+}
+
+type Outcome = Result<(), (Position, String)>;
+
+impl<'d> Builder<'d> {
+    fn new(diagnostics: &'d mut Diagnostics) -> Self {
+        let (open, anchors) = (Vec::new(), HashMap::new());
+        Self { diagnostics, open, anchors, nodes: 0, documents: 0, root: None }
+    }
+
+    fn event(&mut self, event: Event<'_>, at: Position) -> Outcome {
+        match event {
+            Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => Ok(()),
+            Event::DocumentStart(_) => {
+                self.documents += 1;
+                let several = self.documents > 1;
+                if several {
+                    Err((at, "found a second document, expected one".into()))
+                } else {
+                    Ok(())
+                }
+            }
+            Event::Alias(anchor) => self.alias(anchor, at),
+            Event::Scalar(_, _, _, Some(_))
+            | Event::SequenceStart(_, Some(_))
+            | Event::MappingStart(_, Some(_)) => Err((
+                at,
+                "found a tag (`!…`), expected a value: tags are not part of the language".into(),
+            )),
+            Event::Scalar(text, style, anchor, None) => {
+                let quoted = style != ScalarStyle::Plain;
+                let value = Value::Scalar(Scalar { text: text.into_owned(), quoted });
+                self.finished(Node { at, value }, anchor, 1)
+            }
+            Event::SequenceStart(anchor, None) => {
+                self.opened(Open::List { at, anchor, nodes: Vec::new() }, at)
+            }
+            Event::MappingStart(anchor, None) => {
+                let open =
+                    Open::Map { at, anchor, entries: Vec::new(), keys: HashSet::new(), key: None };
+                self.opened(open, at)
+            }
+            Event::SequenceEnd | Event::MappingEnd => self.closed(),
+        }
+    }
+
+    fn opened(&mut self, open: Open, at: Position) -> Outcome {
+        if let Some(Open::Map { key: None, .. }) = self.open.last() {
+            return Err((at, "found a list or map as a key, expected a word".into()));
+        }
+        if self.open.len() == DEPTH_MAX {
+            return Err((at, format!("found more than {DEPTH_MAX} levels of nesting")));
+        }
+        self.open.push(open);
+        Ok(())
+    }
+
+    fn closed(&mut self) -> Outcome {
+        match self.open.pop() {
+            Some(Open::List { at, anchor, nodes }) => {
+                self.finished(Node { at, value: Value::List(nodes) }, anchor, 1)
+            }
+            Some(Open::Map { at, anchor, entries, .. }) => {
+                self.finished(Node { at, value: Value::Map(entries) }, anchor, 1)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn alias(&mut self, anchor: usize, at: Position) -> Outcome {
+        let Some((node, size)) = self.anchors.get(&anchor) else {
+            return Err((at, "found an alias (`*…`) to something that is not complete yet".into()));
+        };
+        let (node, size) = (node.clone(), *size);
+        self.finished(node, 0, size)
+    }
+
+    /// Puts a finished node where it belongs. `size` counts the nodes that it adds.
+    fn finished(&mut self, node: Node, anchor: usize, size: usize) -> Outcome {
+        self.nodes += size;
+        if self.nodes > NODES_MAX {
+            return Err((node.at, format!("found more than {NODES_MAX} values, aliases counted")));
+        }
+        if anchor != 0 {
+            let size = count(&node);
+            if self.anchors.len() >= 1_000 {
+                return Err((node.at, "found more than 1000 anchors".into()));
+            }
+            self.nodes += size;
+            self.anchors.insert(anchor, (node.clone(), size));
+        }
+        match self.open.last_mut() {
+            None => self.root = Some(node),
+            Some(Open::List { nodes, .. }) => nodes.push(node),
+            Some(Open::Map { entries, keys, key, .. }) => match key.take() {
+                Some((key, key_at)) => entries.push(Entry { key, key_at, value: node }),
+                None => *key = Some(map_key(node, keys, self.diagnostics)?),
+            },
+        }
+        Ok(())
+    }
+}
+
+/// Takes a node as the key of a map; a second one of the same name is reported, and reading goes on.
+fn map_key(
+    node: Node,
+    keys: &mut HashSet<String>,
+    diagnostics: &mut Diagnostics,
+) -> Result<(String, Position), (Position, String)> {
+    let at = node.at;
+    match node.value {
+        Value::Scalar(Scalar { text, quoted: false }) if text == "<<" => Err((
+            at,
+            "found a merge key `<<`, expected each key written out, or `defaults:`".into(),
+        )),
+        Value::Scalar(scalar) => {
+            if !keys.insert(scalar.text.clone()) {
+                let name = shown(&scalar.text);
+                diagnostics
+                    .error(at, format!("found the key `{name}` a second time, expected it once"));
+            }
+            Ok((scalar.text, at))
+        }
+        Value::List(_) | Value::Map(_) => {
+            Err((at, "found a list or map as a key, expected a word".into()))
+        }
+    }
+}
+
+fn count(node: &Node) -> usize {
+    match &node.value {
+        Value::Scalar(_) => 1,
+        Value::List(nodes) => 1 + nodes.iter().map(count).sum::<usize>(),
+        Value::Map(entries) => 1 + entries.iter().map(|entry| count(&entry.value)).sum::<usize>(),
+    }
+}
+
+fn position(span: Span) -> Position {
+    marker_position(span.start)
+}
+
+fn marker_position(marker: saphyr_parser::Marker) -> Position {
+    let to_u32 = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    Position { line: to_u32(marker.line()), column: to_u32(marker.col()).saturating_add(1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Node, String> {
+        let mut diagnostics = Diagnostics::new("p.yaml");
+        let node = parse(text, &mut diagnostics);
+        if diagnostics.has_errors() { Err(diagnostics.to_string()) } else { Ok(node.unwrap()) }
+    }
+
+    #[test]
+    fn scalars_keep_their_source_text_and_place() {
+        let node = read("version: 1.10\ntier: '1'\n").unwrap();
+        assert_eq!(node.get("version").unwrap().text(), Some("1.10"));
+        let entries = node.entries().unwrap();
+        assert_eq!(entries[1].key_at, Position { line: 2, column: 1 });
+        assert_eq!(entries[1].value.at, Position { line: 2, column: 7 });
+        assert_eq!(
+            entries[1].value.value,
+            Value::Scalar(Scalar { text: "1".into(), quoted: true })
+        );
+    }
+
+    #[test]
+    fn every_duplicate_key_is_reported() {
+        let error = read("a: 1\nb: 2\na: 3\nb: 4\n").unwrap_err();
+        assert_eq!(
+            error,
+            "p.yaml:3:1: error: found the key `a` a second time, expected it once\n\
+             p.yaml:4:1: error: found the key `b` a second time, expected it once"
+        );
+    }
+
+    #[test]
+    fn aliases_are_followed_but_cannot_explode() {
+        let node = read("a: &x [1, 2]\nb: *x\n").unwrap();
+        assert_eq!(node.get("a").unwrap().value, node.get("b").unwrap().value);
+        let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+        for level in 1..10 {
+            let previous = format!("*a{}, ", level - 1).repeat(10);
+            bomb.push_str(&format!("a{level}: &a{level} [{previous}]\n"));
+        }
+        assert!(read(&bomb).unwrap_err().contains("aliases counted"));
+    }
+
+    #[test]
+    fn what_the_language_does_not_have_is_refused() {
+        for (text, expected) in [
+            ("", "empty document"),
+            ("a: !!str 5", "tag"),
+            ("a: 1\n---\nb: 2", "second document"),
+            ("a: &x {b: 1}\nc: {<<: *x}", "merge key"),
+            ("? [a]\n: b", "as a key"),
+            ("a: [", "not valid YAML"),
+            ("a: *nobody", "not valid YAML"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+        assert!(read(&"[".repeat(65)).is_err());
+        assert!(read(&"- ".repeat(1_000)).unwrap_err().contains("levels of nesting"));
+        assert!(read(&"a".repeat(BYTES_MAX + 1)).unwrap_err().contains("1 MiB"));
+    }
+}

@@ -1,0 +1,128 @@
+//! Policies: from text to a checked policy, with every problem named by file, line and column.
+
+mod builder;
+pub(crate) mod compile;
+pub mod diagnostics;
+pub mod document;
+pub(crate) mod model;
+pub(crate) mod names;
+pub(crate) mod overlay;
+mod schema;
+pub(crate) mod when;
+
+use std::collections::BTreeMap;
+
+pub use builder::{LimitBuilder, PolicyBuilder};
+pub use model::{Algorithm, Limit, OnStoreFailure, Policy};
+pub use schema::json_schema;
+
+use diagnostics::Diagnostics;
+use document::Node;
+use overlay::{Place, lay_over, substitute};
+
+/// What a policy is read with.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The profile to lay over it.
+    pub profile: Option<String>,
+    /// The environment variables that it may name.
+    pub env: BTreeMap<String, String>,
+}
+
+/// A policy that can be used, and what should be looked at all the same.
+#[derive(Debug)]
+pub struct Checked {
+    /// The policy.
+    pub policy: Policy,
+    /// Warnings; no errors.
+    pub warnings: Diagnostics,
+}
+
+impl Policy {
+    /// Reads a policy that names no environment variables and uses no profile. `file` is what
+    /// diagnostics call it.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, all at once.
+    pub fn parse(file: &str, text: &str) -> Result<Self, Diagnostics> {
+        Self::check(file, text, &Options::default()).map(|checked| checked.policy)
+    }
+
+    /// Reads a policy with a profile and environment variables, and keeps the warnings.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, all at once, warnings included.
+    pub fn check(file: &str, text: &str, options: &Options) -> Result<Checked, Diagnostics> {
+        let mut diagnostics = Diagnostics::new(file);
+        let policy = read(text, options, &mut diagnostics);
+        diagnostics.sort();
+        match policy {
+            Some(policy) if !diagnostics.has_errors() => {
+                Ok(Checked { policy, warnings: diagnostics })
+            }
+            _ => Err(diagnostics),
+        }
+    }
+
+    /// The names of the profiles that a policy has, as far as it can be read.
+    #[must_use]
+    pub fn profile_names(text: &str) -> Vec<String> {
+        let root = document::parse(text, &mut Diagnostics::new(""));
+        let entries = root.as_ref().and_then(|root| root.get("profiles")).and_then(Node::entries);
+        entries.unwrap_or_default().iter().map(|entry| entry.key.clone()).collect()
+    }
+
+    /// A policy from a few lines of Rust.
+    ///
+    /// ```
+    /// use tidegate::policy::{LimitBuilder, Policy};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let policy = Policy::builder("api")
+    ///     .operation("login", "POST /auth/login")
+    ///     .limit(LimitBuilder::sliding_window("login-ip", "5/min").when("login").by("ip"))
+    ///     .build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn builder(name: &str) -> PolicyBuilder {
+        PolicyBuilder::new(name)
+    }
+}
+
+fn read(text: &str, options: &Options, diagnostics: &mut Diagnostics) -> Option<Policy> {
+    let mut root = document::parse(text, diagnostics)?;
+    if let Some(profile) = &options.profile {
+        lay_profile_over(&mut root, profile, diagnostics);
+    }
+    if let document::Value::Map(entries) = &mut root.value {
+        // Other profiles may name variables that only they need.
+        entries.retain(|entry| entry.key != "profiles");
+    }
+    substitute(&mut root, &options.env, diagnostics);
+    compile::compile(&root, &options.env, diagnostics)
+}
+
+fn lay_profile_over(root: &mut Node, name: &str, diagnostics: &mut Diagnostics) {
+    let profiles = root.get("profiles");
+    let Some(profile) = profiles.and_then(|profiles| profiles.get(name)).cloned() else {
+        let at = profiles.map_or(root.at, |profiles| profiles.at);
+        let names = profiles
+            .and_then(Node::entries)
+            .unwrap_or_default()
+            .iter()
+            .map(|entry| entry.key.as_str());
+        let names: Vec<&str> = names.collect();
+        diagnostics.unknown_word(at, format!("found no profile `{name}`"), name, names);
+        return;
+    };
+    if profile.entries().is_none() {
+        diagnostics.error(
+            profile.at,
+            format!("found {}, expected a map for the profile `{name}`", profile.kind()),
+        );
+        return;
+    }
+    lay_over(root, &profile, Place::Policy);
+}

@@ -1,0 +1,352 @@
+//! A checked policy: what compiling a document yields, and all that the stages read.
+
+use std::collections::HashMap;
+
+use jiff::tz::TimeZone;
+
+use super::names::Names;
+use super::when::When;
+use crate::algorithm::{self, calendar};
+use crate::clock::Now;
+use crate::identity::{ForwardingHeader, Networks};
+use crate::key::Template;
+use crate::operation::Operations;
+use crate::response::ResponseRules;
+use crate::units::Amount;
+
+/// The operation of a request that matches none.
+pub(crate) const DEFAULT_OPERATION: &str = "default";
+
+/// Which operation, by its place in the policy; 0 is `default`.
+pub(crate) type OperationId = u32;
+/// Which tier, by its place in the policy.
+pub(crate) type TierId = u32;
+/// Which attribute, by its place in the policy.
+pub(crate) type AttributeId = u32;
+
+/// A checked policy. Made by [`Policy::parse`](crate::policy::Policy::parse) or
+/// [`Policy::builder`](crate::policy::Policy::builder); immutable.
+#[derive(Debug)]
+pub struct Policy {
+    pub(crate) name: String,
+    pub(crate) version: Option<String>,
+    pub(crate) zone: TimeZone,
+    pub(crate) enabled: bool,
+    pub(crate) tiers: Names,
+    pub(crate) attribute_names: Names,
+    pub(crate) attributes: Vec<Attribute>,
+    pub(crate) identity: IdentityRules,
+    pub(crate) operations: Operations,
+    pub(crate) exempt: Vec<When>,
+    pub(crate) blocked: Networks,
+    pub(crate) limits: Vec<Limit>,
+    pub(crate) response: ResponseRules,
+}
+
+impl Policy {
+    /// The policy's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The policy's own version, as written.
+    #[must_use]
+    pub fn version(&self) -> Option<&str> {
+        self.version.as_deref()
+    }
+
+    /// Whether limits are on at all.
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        self.enabled
+    }
+
+    /// The limits, in the order of the file.
+    #[must_use]
+    pub fn limits(&self) -> &[Limit] {
+        &self.limits
+    }
+
+    /// The names of the declared operations, `default` first.
+    pub fn operations(&self) -> impl Iterator<Item = &str> {
+        self.operations.names().iter()
+    }
+
+    /// The names of the tiers.
+    pub fn tiers(&self) -> impl Iterator<Item = &str> {
+        self.tiers.iter()
+    }
+}
+
+/// How a client is told from the next.
+#[derive(Debug)]
+pub(crate) struct IdentityRules {
+    pub(crate) trusted_proxies: Networks,
+    pub(crate) forwarded: ForwardingHeader,
+    pub(crate) ipv6_prefix: u8,
+    pub(crate) user_header: Option<String>,
+    pub(crate) tier_header: Option<String>,
+    pub(crate) default_tier: TierId,
+    pub(crate) anonymous_tier: TierId,
+    pub(crate) internal: Internal,
+}
+
+/// How a service-to-service caller is known.
+pub(crate) enum Internal {
+    Never,
+    Cidrs(Networks),
+    Header { name: String, secret: String },
+}
+
+impl std::fmt::Debug for Internal {
+    /// The secret stays out of logs.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Never => f.write_str("Never"),
+            Self::Cidrs(networks) => f.debug_tuple("Cidrs").field(networks).finish(),
+            Self::Header { name, .. } => {
+                f.debug_struct("Header").field("name", name).finish_non_exhaustive()
+            }
+        }
+    }
+}
+
+/// A further fact about a request.
+#[derive(Clone, Debug)]
+pub(crate) struct Attribute {
+    pub(crate) source: Source,
+    /// Trimmed and lower-cased before it is used.
+    pub(crate) fold: bool,
+}
+
+/// Where an attribute comes from when the caller does not say it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Said by the caller, or captured by an operation's pattern.
+    Given,
+    Header {
+        name: String,
+        trusted: bool,
+    },
+    Query(String),
+    /// A JSON pointer.
+    Body(String),
+}
+
+/// One limit: for whom, how much, and what happens beyond.
+#[derive(Debug)]
+pub struct Limit {
+    pub(crate) name: String,
+    pub(crate) when: When,
+    pub(crate) by: Vec<Part>,
+    pub(crate) algorithm: Algorithm,
+    pub(crate) settings: Settings,
+    pub(crate) cost: Cost,
+    pub(crate) value: Option<AttributeId>,
+    pub(crate) missing: Option<Missing>,
+    pub(crate) exceed: Exceed,
+    pub(crate) shadow: bool,
+    pub(crate) counts: Counts,
+    pub(crate) on_store_failure: OnStoreFailure,
+    pub(crate) key: Option<Template>,
+    pub(crate) refusal: Refusal,
+    pub(crate) describe: Option<String>,
+    pub(crate) publish: bool,
+}
+
+impl Limit {
+    /// The limit's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Which algorithm it uses.
+    #[must_use]
+    pub fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// Whether it only counts and reports.
+    #[must_use]
+    pub fn is_shadow(&self) -> bool {
+        self.shadow
+    }
+
+    /// Whether it may be shown to the public.
+    #[must_use]
+    pub fn is_published(&self) -> bool {
+        self.publish
+    }
+
+    /// Its text for the public limits page.
+    #[must_use]
+    pub fn description(&self) -> Option<&str> {
+        self.describe.as_deref()
+    }
+}
+
+/// What a limit answers when it refuses, where it differs from the policy's response.
+#[derive(Debug, Default)]
+pub(crate) struct Refusal {
+    pub(crate) message: Option<String>,
+    pub(crate) status: Option<u16>,
+    pub(crate) body: Option<crate::response::Body>,
+}
+
+/// The algorithms by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    /// `token_bucket`
+    TokenBucket,
+    /// `sliding_window`
+    SlidingWindow,
+    /// `sliding_counter`
+    SlidingCounter,
+    /// `fixed_window`
+    FixedWindow,
+    /// `quota`
+    Quota,
+    /// `concurrency`
+    Concurrency,
+    /// `total`
+    Total,
+    /// `ceiling`
+    Ceiling,
+}
+
+impl Algorithm {
+    /// The key that names it in a policy.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TokenBucket => "token_bucket",
+            Self::SlidingWindow => "sliding_window",
+            Self::SlidingCounter => "sliding_counter",
+            Self::FixedWindow => "fixed_window",
+            Self::Quota => "quota",
+            Self::Concurrency => "concurrency",
+            Self::Total => "total",
+            Self::Ceiling => "ceiling",
+        }
+    }
+
+    /// All of them.
+    pub(crate) const ALL: [Self; 8] = [
+        Self::TokenBucket,
+        Self::SlidingWindow,
+        Self::SlidingCounter,
+        Self::FixedWindow,
+        Self::Quota,
+        Self::Concurrency,
+        Self::Total,
+        Self::Ceiling,
+    ];
+}
+
+/// One part of a limit's key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Ip,
+    User,
+    Client,
+    Tier,
+    Operation,
+    Method,
+    Path,
+    Country,
+    Header(String),
+    Attribute(AttributeId),
+    Global,
+}
+
+/// What a limit does for whom.
+#[derive(Debug)]
+pub(crate) enum Settings {
+    /// The same for all.
+    Everyone(Setting),
+    /// By tier, indexed by its id; `None` where the tier cannot reach the limit.
+    ByTier(Vec<Option<Setting>>),
+    /// By the value of an attribute.
+    ByAttribute { attribute: AttributeId, settings: HashMap<String, Setting>, default: Setting },
+}
+
+/// A spec as written, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Setting {
+    Unlimited,
+    Limited(Spec),
+}
+
+/// How much, as the policy says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spec {
+    /// Numbers that do not depend on the date.
+    Plain(algorithm::Spec),
+    /// A calendar window, whose bounds depend on date and zone.
+    Calendar { limit: Amount, unit: calendar::Unit },
+}
+
+impl Spec {
+    /// The numbers in force at this moment.
+    pub(crate) fn at(&self, now: Now, zone: &TimeZone) -> algorithm::Spec {
+        match *self {
+            Self::Plain(spec) => spec,
+            Self::Calendar { limit, unit } => {
+                let calendar::Boundaries { start_us, end_us, next_end_us } =
+                    calendar::boundaries(unit, zone, now.unix_us);
+                algorithm::Spec::Quota(algorithm::quota::Spec {
+                    limit,
+                    unit,
+                    start_us,
+                    end_us,
+                    next_end_us,
+                })
+            }
+        }
+    }
+}
+
+/// What a request costs on a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cost {
+    /// Not named: what the request says, or 1.
+    Requested,
+    Fixed(Amount),
+    Attribute(AttributeId),
+}
+
+/// What to do when a part of the key is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    Skip,
+    Share,
+    Refuse,
+}
+
+/// What happens beyond a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exceed {
+    Reject,
+    Warn,
+}
+
+/// Which answers a limit counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counts {
+    All,
+    Failures,
+    Successes,
+}
+
+/// What a limit does while the shared store is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnStoreFailure {
+    /// This node's own memory decides, with this node's share of the limit.
+    Local,
+    /// Everything passes, and is not charged afterwards.
+    Allow,
+    /// Nothing passes.
+    Deny,
+}

@@ -1,0 +1,245 @@
+//! What is laid over a document before it is read: environment variables inside scalars, profiles
+//! and the overlays of policy tests (rule 9).
+
+use std::collections::BTreeMap;
+
+use super::diagnostics::{Diagnostics, Position, shown};
+use super::document::{Entry, Node, Scalar, Value};
+
+/// The keys that name an algorithm: a new one replaces the old.
+pub(crate) const ALGORITHMS: [&str; 8] = [
+    "token_bucket",
+    "sliding_window",
+    "sliding_counter",
+    "fixed_window",
+    "quota",
+    "concurrency",
+    "total",
+    "ceiling",
+];
+
+/// Which part of a document a map is, as far as laying over cares.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A whole policy.
+    Policy,
+    /// Its `limits:`.
+    Limits,
+    /// One of them: here an algorithm replaces whatever algorithm stood there, tier map and all.
+    Limit,
+    /// Anything else.
+    Plain,
+}
+
+impl Place {
+    fn below(self, key: &str) -> Self {
+        match self {
+            Self::Policy if key == "limits" => Self::Limits,
+            Self::Limits => Self::Limit,
+            _ => Self::Plain,
+        }
+    }
+}
+
+/// Lays `over` over `base`: maps merge, lists and scalars replace, null deletes.
+pub(crate) fn lay_over(base: &mut Node, over: &Node, place: Place) {
+    let Node { at, value: Value::Map(over_entries) } = over else {
+        *base = over.clone();
+        return;
+    };
+    if !matches!(base.value, Value::Map(_)) {
+        *base = Node { at: *at, value: Value::Map(Vec::new()) };
+    }
+    let Value::Map(entries) = &mut base.value else { return };
+    let replaces = |entry: &Entry| is_algorithm(&entry.key) && !entry.value.is_null();
+    if place == Place::Limit && over_entries.iter().any(replaces) {
+        entries.retain(|entry| !is_algorithm(&entry.key));
+    }
+    for over in over_entries {
+        let existing = entries.iter().position(|entry| entry.key == over.key);
+        match existing {
+            _ if over.value.is_null() => entries.retain(|entry| entry.key != over.key),
+            Some(index) => lay_over(&mut entries[index].value, &over.value, place.below(&over.key)),
+            None => {
+                let mut entry = over.clone();
+                drop_nulls(&mut entry.value);
+                entries.push(entry);
+            }
+        }
+    }
+}
+
+/// What is new and null deletes nothing, and leaves nothing.
+fn drop_nulls(node: &mut Node) {
+    if let Value::Map(entries) = &mut node.value {
+        entries.retain(|entry| !entry.value.is_null());
+        entries.iter_mut().for_each(|entry| drop_nulls(&mut entry.value));
+    }
+}
+
+fn is_algorithm(key: &str) -> bool {
+    ALGORITHMS.contains(&key)
+}
+
+/// Replaces `${NAME}` and `${NAME:-default}` inside every scalar; `$${` stands for `${` itself.
+pub(crate) fn substitute(
+    node: &mut Node,
+    env: &BTreeMap<String, String>,
+    diagnostics: &mut Diagnostics,
+) {
+    match &mut node.value {
+        Value::Scalar(scalar) => substitute_scalar(scalar, node.at, env, diagnostics),
+        Value::List(nodes) => nodes.iter_mut().for_each(|node| substitute(node, env, diagnostics)),
+        Value::Map(entries) => {
+            entries.iter_mut().for_each(|entry| substitute(&mut entry.value, env, diagnostics));
+        }
+    }
+}
+
+fn substitute_scalar(
+    scalar: &mut Scalar,
+    at: Position,
+    env: &BTreeMap<String, String>,
+    diagnostics: &mut Diagnostics,
+) {
+    if !scalar.text.contains("${") {
+        return;
+    }
+    let mut result = String::with_capacity(scalar.text.len());
+    let mut rest = scalar.text.as_str();
+    while let Some(start) = rest.find("${") {
+        let (before, from) = rest.split_at(start);
+        if let Some(before) = before.strip_suffix('$') {
+            result.push_str(before);
+            result.push_str("${");
+            rest = &from[2..];
+            continue;
+        }
+        result.push_str(before);
+        let Some(end) = from.find('}') else {
+            diagnostics.error(at, format!("found `{}`, expected a closing `}}`", shown(from)));
+            return;
+        };
+        match resolve(&from[2..end], env) {
+            Ok(value) => result.push_str(value),
+            Err((message, help)) => diagnostics.error_with_help(at, message, help),
+        }
+        rest = &from[end + 1..];
+    }
+    result.push_str(rest);
+    scalar.text = result;
+}
+
+/// The value of what stands between `${` and `}`.
+fn resolve<'a>(
+    reference: &'a str,
+    env: &'a BTreeMap<String, String>,
+) -> Result<&'a str, (String, String)> {
+    let (name, default) = match reference.split_once(":-") {
+        Some((name, default)) => (name, Some(default)),
+        None => (reference, None),
+    };
+    let valid = !name.is_empty()
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    if !valid {
+        let message = format!(
+            "found `${{{}}}`, expected `${{NAME}}` or `${{NAME:-default}}`",
+            shown(reference)
+        );
+        return Err((
+            message,
+            "a name is letters, digits and `_`; write `$${` for a plain `${`".into(),
+        ));
+    }
+    match (env.get(name).filter(|value| !value.is_empty()), default) {
+        (Some(value), _) => Ok(value),
+        (None, Some(default)) => Ok(default),
+        (None, None) => Err((
+            format!("the environment variable `{name}` is not set"),
+            format!("set it, or write a default: `${{{name}:-…}}`"),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::document::parse;
+    use super::*;
+
+    fn tree(text: &str) -> Node {
+        let mut diagnostics = Diagnostics::new("p.yaml");
+        parse(text, &mut diagnostics).unwrap_or_else(|| panic!("{diagnostics}"))
+    }
+
+    /// The tree without its places.
+    fn plain(node: &Node) -> String {
+        match &node.value {
+            Value::Scalar(scalar) => scalar.text.clone(),
+            Value::List(nodes) => {
+                format!("[{}]", nodes.iter().map(plain).collect::<Vec<_>>().join(", "))
+            }
+            Value::Map(entries) => {
+                let entry = |entry: &Entry| format!("{}: {}", entry.key, plain(&entry.value));
+                format!("{{{}}}", entries.iter().map(entry).collect::<Vec<_>>().join(", "))
+            }
+        }
+    }
+
+    fn laid_in(place: Place, base: &str, over: &str) -> String {
+        let mut base = tree(base);
+        lay_over(&mut base, &tree(over), place);
+        plain(&base)
+    }
+
+    fn laid(base: &str, over: &str) -> String {
+        laid_in(Place::Policy, base, over)
+    }
+
+    #[test]
+    fn rule_9_maps_merge_lists_replace_null_deletes() {
+        assert_eq!(
+            laid("{a: 1, m: {x: 1, y: 2}, l: [1, 2]}", "{m: {y: 3}, l: [9]}"),
+            "{a: 1, m: {x: 1, y: 3}, l: [9]}"
+        );
+        assert_eq!(laid("{a: 1, b: 2}", "{a: null}"), "{b: 2}");
+        assert_eq!(laid("{a: 1}", "{b: {c: ~, d: 1}}"), "{a: 1, b: {d: 1}}");
+    }
+
+    #[test]
+    fn rule_9_specs_replace_and_a_new_algorithm_replaces_the_old() {
+        let over = "{limits: {a: {sliding_window: {free: 5/s}}}}";
+        assert_eq!(laid("{limits: {a: {sliding_window: {free: 1/s, vip: 2/s}}}}", over), over);
+        assert_eq!(
+            laid_in(Place::Limit, "{by: ip, quota: 5/day}", "{total: 3}"),
+            "{by: ip, total: 3}"
+        );
+        assert_eq!(
+            laid("{body: {quota: 1}}", "{body: {total: 3}}"),
+            "{body: {quota: 1, total: 3}}"
+        );
+    }
+
+    fn substituted(text: &str) -> Result<String, String> {
+        let env =
+            BTreeMap::from([("N".to_owned(), "5".to_owned()), ("EMPTY".to_owned(), String::new())]);
+        let mut diagnostics = Diagnostics::new("p.yaml");
+        let mut node = tree(text);
+        substitute(&mut node, &env, &mut diagnostics);
+        if diagnostics.is_empty() { Ok(plain(&node)) } else { Err(diagnostics.to_string()) }
+    }
+
+    #[test]
+    fn rule_9_variables_are_replaced_inside_scalars() {
+        assert_eq!(substituted("a: ${N}/min burst ${M:-20}").unwrap(), "{a: 5/min burst 20}");
+        assert_eq!(substituted("a: ${EMPTY:-x}").unwrap(), "{a: x}");
+        assert_eq!(substituted("a: $${N} costs $5").unwrap(), "{a: ${N} costs $5}");
+    }
+
+    #[test]
+    fn rule_9_an_unset_variable_without_default_is_an_error() {
+        assert!(substituted("a: ${M}").unwrap_err().contains("`M` is not set"));
+        assert!(substituted("a: ${M").unwrap_err().contains("closing"));
+        assert!(substituted("a: ${1-x}").unwrap_err().contains("a name is letters"));
+    }
+}

@@ -1,0 +1,148 @@
+//! Conditions: does this apply to this request, and if not, why?
+
+use std::fmt;
+
+use super::model::{AttributeId, OperationId, Policy, TierId};
+use crate::facts::Facts;
+use crate::identity::Networks;
+use crate::operation::PathPattern;
+
+/// A conjunction of conditions; what is left out does not matter.
+#[derive(Debug, Default)]
+pub(crate) struct When {
+    pub(crate) operations: Option<Vec<OperationId>>,
+    pub(crate) tiers: Option<Vec<TierId>>,
+    pub(crate) methods: Option<Vec<String>>,
+    pub(crate) paths: Option<Vec<PathPattern>>,
+    pub(crate) networks: Option<Networks>,
+    pub(crate) countries: Option<Vec<String>>,
+    pub(crate) authenticated: Option<bool>,
+    pub(crate) internal: Option<bool>,
+    pub(crate) attributes: Vec<(AttributeId, Vec<String>)>,
+    pub(crate) not: Option<Box<When>>,
+}
+
+/// The condition that a request does not meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unmet {
+    Operation,
+    Tier,
+    Method,
+    Path,
+    Ip,
+    Country,
+    Authenticated,
+    Internal,
+    Attribute(AttributeId),
+    Not,
+}
+
+impl When {
+    /// Whether it speaks of tiers and of nothing else.
+    pub(crate) fn is_only_tiers(&self) -> bool {
+        let Self {
+            operations,
+            methods,
+            paths,
+            networks,
+            countries,
+            authenticated,
+            internal,
+            attributes,
+            not,
+            ..
+        } = self;
+        let others =
+            operations.is_some() || methods.is_some() || paths.is_some() || networks.is_some();
+        let further =
+            countries.is_some() || authenticated.is_some() || internal.is_some() || not.is_some();
+        !others && !further && attributes.is_empty()
+    }
+
+    /// Whether every condition holds.
+    pub(crate) fn holds(&self, facts: &Facts<'_>) -> bool {
+        self.unmet(facts).is_none()
+    }
+
+    /// The first condition that does not hold.
+    pub(crate) fn unmet(&self, facts: &Facts<'_>) -> Option<Unmet> {
+        let checks = [
+            (
+                Unmet::Operation,
+                meets(self.operations.as_ref(), |ids| ids.contains(&facts.operation)),
+            ),
+            (Unmet::Tier, meets(self.tiers.as_ref(), |ids| ids.contains(&facts.tier))),
+            (Unmet::Method, meets(self.methods.as_ref(), |methods| has(methods, facts.method()))),
+            (Unmet::Path, meets(self.paths.as_ref(), |paths| facts.path_matches(paths))),
+            (
+                Unmet::Ip,
+                meets(self.networks.as_ref(), |nets| {
+                    facts.address.is_some_and(|ip| nets.contains(ip))
+                }),
+            ),
+            (Unmet::Country, meets(self.countries.as_ref(), |codes| has(codes, facts.country()))),
+            (
+                Unmet::Authenticated,
+                self.authenticated.is_none_or(|wanted| wanted == facts.user.is_some()),
+            ),
+            (Unmet::Internal, self.internal.is_none_or(|wanted| wanted == facts.internal)),
+        ];
+        let first = checks.iter().find(|(_, met)| !met).map(|(unmet, _)| *unmet);
+        first.or_else(|| self.unmet_attribute(facts)).or_else(|| {
+            let negated = self.not.as_ref().is_some_and(|not| not.holds(facts));
+            negated.then_some(Unmet::Not)
+        })
+    }
+
+    fn unmet_attribute(&self, facts: &Facts<'_>) -> Option<Unmet> {
+        let differs = |(id, values): &&(AttributeId, Vec<String>)| {
+            !has(values, facts.attribute(*id).as_deref())
+        };
+        self.attributes.iter().find(differs).map(|(id, _)| Unmet::Attribute(*id))
+    }
+}
+
+fn meets<T>(condition: Option<&T>, holds: impl FnOnce(&T) -> bool) -> bool {
+    condition.is_none_or(holds)
+}
+
+fn has(values: &[String], value: Option<&str>) -> bool {
+    value.is_some_and(|value| values.iter().any(|one| one == value))
+}
+
+impl Unmet {
+    /// Says it in words, with what the request has.
+    pub(crate) fn explain(self, policy: &Policy, facts: &Facts<'_>) -> String {
+        match self {
+            Self::Operation => {
+                format!("the operation is `{}`", policy.operations.name(facts.operation))
+            }
+            Self::Tier => format!("the tier is `{}`", policy.tiers.name(facts.tier)),
+            Self::Method => format!("the method is {}", or_missing(facts.method())),
+            Self::Path => {
+                format!("the path is {}", or_missing(facts.path().map(|path| path.as_str())))
+            }
+            Self::Ip => match facts.address {
+                Some(address) => format!("the address is {address}"),
+                None => "there is no address".to_owned(),
+            },
+            Self::Country => format!("the country is {}", or_missing(facts.country())),
+            Self::Authenticated if facts.user.is_some() => "there is a user".to_owned(),
+            Self::Authenticated => "there is no user".to_owned(),
+            Self::Internal if facts.internal => "the caller is internal".to_owned(),
+            Self::Internal => "the caller is not internal".to_owned(),
+            Self::Attribute(id) => {
+                let value = facts.attribute(id);
+                format!("`{}` is {}", policy.attribute_names.name(id), or_missing(value.as_deref()))
+            }
+            Self::Not => "what its `not:` excludes is the case".to_owned(),
+        }
+    }
+}
+
+fn or_missing(value: Option<&str>) -> impl fmt::Display {
+    match value {
+        Some(value) => format!("`{value}`"),
+        None => "missing".to_owned(),
+    }
+}

@@ -1,0 +1,194 @@
+//! A request, as any surface hands it to the engine.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::net::IpAddr;
+
+use crate::units::Amount;
+
+/// What is known of a request.
+///
+/// A surface that sees a socket sets [`peer`](Self::peer): then headers are believed only as far as
+/// the policy trusts that peer. A caller that speaks for the application leaves it out and says
+/// user, tier and address itself; it is believed.
+///
+/// ```
+/// use tidegate::Request;
+///
+/// let request = Request::new("POST", "/rooms/r9/bookings").user("u1").tier("free").attribute("room", "r9");
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Request<'a> {
+    pub(crate) policy: Option<Cow<'a, str>>,
+    pub(crate) method: Option<Cow<'a, str>>,
+    pub(crate) path: Option<Cow<'a, str>>,
+    pub(crate) peer: Option<IpAddr>,
+    pub(crate) ip: Option<IpAddr>,
+    pub(crate) user: Option<Cow<'a, str>>,
+    pub(crate) tier: Option<Cow<'a, str>>,
+    pub(crate) internal: bool,
+    pub(crate) country: Option<Cow<'a, str>>,
+    pub(crate) operation: Option<Cow<'a, str>>,
+    pub(crate) attributes: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    pub(crate) headers: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    pub(crate) body: Option<Cow<'a, [u8]>>,
+    pub(crate) cost: Option<Amount>,
+    pub(crate) reserve: bool,
+}
+
+impl<'a> Request<'a> {
+    /// A request with a method and a path, which may carry a query.
+    #[must_use]
+    pub fn new(method: impl Into<Cow<'a, str>>, path: impl Into<Cow<'a, str>>) -> Self {
+        Self { method: Some(method.into()), path: Some(path.into()), ..Self::default() }
+    }
+
+    /// A request that is known by its operation's name, such as an outgoing call.
+    #[must_use]
+    pub fn operation(operation: impl Into<Cow<'a, str>>) -> Self {
+        Self::default().named(operation)
+    }
+
+    /// Names the operation instead of finding it from method and path.
+    #[must_use]
+    pub fn named(mut self, operation: impl Into<Cow<'a, str>>) -> Self {
+        self.operation = Some(operation.into());
+        self
+    }
+
+    /// Asks the policy of this name instead of the first.
+    #[must_use]
+    pub fn policy(mut self, name: impl Into<Cow<'a, str>>) -> Self {
+        self.policy = Some(name.into());
+        self
+    }
+
+    /// The method alone.
+    #[must_use]
+    pub fn method(mut self, method: impl Into<Cow<'a, str>>) -> Self {
+        self.method = Some(method.into());
+        self
+    }
+
+    /// The path alone.
+    #[must_use]
+    pub fn path(mut self, path: impl Into<Cow<'a, str>>) -> Self {
+        self.path = Some(path.into());
+        self
+    }
+
+    /// The socket's peer. Headers are now believed only if the policy trusts it.
+    #[must_use]
+    pub fn peer(mut self, peer: IpAddr) -> Self {
+        self.peer = Some(peer);
+        self
+    }
+
+    /// The client's address, as the caller knows it.
+    #[must_use]
+    pub fn ip(mut self, ip: IpAddr) -> Self {
+        self.ip = Some(ip);
+        self
+    }
+
+    /// The user, as the caller knows it.
+    #[must_use]
+    pub fn user(mut self, user: impl Into<Cow<'a, str>>) -> Self {
+        self.user = Some(user.into());
+        self
+    }
+
+    /// The tier, as the caller knows it.
+    #[must_use]
+    pub fn tier(mut self, tier: impl Into<Cow<'a, str>>) -> Self {
+        self.tier = Some(tier.into());
+        self
+    }
+
+    /// Says that another service of the same owner calls.
+    #[must_use]
+    pub fn internal(mut self, internal: bool) -> Self {
+        self.internal = internal;
+        self
+    }
+
+    /// The client's country, as an ISO 3166 code.
+    #[must_use]
+    pub fn country(mut self, country: impl Into<Cow<'a, str>>) -> Self {
+        self.country = Some(country.into());
+        self
+    }
+
+    /// Gives an attribute. It goes before one captured from the path, and before its declared source.
+    #[must_use]
+    pub fn attribute(
+        mut self,
+        name: impl Into<Cow<'a, str>>,
+        value: impl Into<Cow<'a, str>>,
+    ) -> Self {
+        self.attributes.push((name.into(), value.into()));
+        self
+    }
+
+    /// Adds a header line.
+    #[must_use]
+    pub fn header(mut self, name: impl Into<Cow<'a, str>>, value: impl Into<Cow<'a, str>>) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// The body, of which attributes read JSON.
+    #[must_use]
+    pub fn body(mut self, body: impl Into<Cow<'a, [u8]>>) -> Self {
+        self.body = Some(body.into());
+        self
+    }
+
+    /// The cost, on limits that name none. Zero peeks.
+    #[must_use]
+    pub fn cost(mut self, cost: Amount) -> Self {
+        self.cost = Some(cost);
+        self
+    }
+
+    /// Asks for a lease, to settle the true cost later.
+    #[must_use]
+    pub fn reserve(mut self) -> Self {
+        self.reserve = true;
+        self
+    }
+
+    /// The first line of a header, whatever its case.
+    pub(crate) fn header_value(&self, name: &str) -> Option<&str> {
+        self.header_lines(name).next()
+    }
+
+    /// All lines of a header, in order.
+    pub(crate) fn header_lines(&self, name: &str) -> impl DoubleEndedIterator<Item = &str> {
+        let same = move |(key, _): &&(Cow<'_, str>, Cow<'_, str>)| key.eq_ignore_ascii_case(name);
+        self.headers.iter().filter(same).map(|(_, value)| &**value)
+    }
+}
+
+/// A request that cannot be decided: a surface answers it 400.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestError {
+    /// The field that is at fault, as the decision API names it: `path`, `operation`, `attributes.amount`.
+    pub field: String,
+    /// What was found and what was expected.
+    pub detail: String,
+}
+
+impl RequestError {
+    pub(crate) fn new(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { field: field.into(), detail: detail.into() }
+    }
+}
+
+impl fmt::Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.detail)
+    }
+}
+
+impl std::error::Error for RequestError {}

@@ -1,0 +1,291 @@
+//! Bodies of refusals: any JSON value, with placeholders in its strings.
+
+use std::fmt::Write as _;
+
+use super::{message, reset_unix_seconds};
+use crate::decision::{Decision, LimitReport, Outcome};
+use crate::policy::model::Limit;
+use crate::units::{seconds_rounded_up, write_decimal};
+
+/// A body as the policy writes it, its placeholders found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Body {
+    /// A number, `true` or `false`, as JSON.
+    Literal(String),
+    /// A string, in pieces.
+    Text(Vec<Piece>),
+    List(Vec<Body>),
+    Map(Vec<(String, Body)>),
+}
+
+/// A piece of a string.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Piece {
+    Literal(String),
+    Placeholder(Placeholder),
+}
+
+/// What can be filled in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Placeholder {
+    Limit,
+    Remaining,
+    RetryAfter,
+    RetryAfterMs,
+    RetryAfterDecimal,
+    Reset,
+    Window,
+    WindowWords,
+    Per,
+    WindowSeconds,
+    Name,
+    Operation,
+    Tier,
+    Message,
+    Status,
+    Version,
+}
+
+impl Placeholder {
+    /// Each with the word between its braces.
+    pub(crate) const ALL: [(&'static str, Self); 16] = [
+        ("limit", Self::Limit),
+        ("remaining", Self::Remaining),
+        ("retry_after", Self::RetryAfter),
+        ("retry_after_ms", Self::RetryAfterMs),
+        ("retry_after_decimal", Self::RetryAfterDecimal),
+        ("reset", Self::Reset),
+        ("window", Self::Window),
+        ("window_words", Self::WindowWords),
+        ("per", Self::Per),
+        ("window_seconds", Self::WindowSeconds),
+        ("name", Self::Name),
+        ("operation", Self::Operation),
+        ("tier", Self::Tier),
+        ("message", Self::Message),
+        ("status", Self::Status),
+        ("version", Self::Version),
+    ];
+
+    fn named(word: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(name, _)| *name == word).map(|(_, placeholder)| *placeholder)
+    }
+}
+
+/// Splits a string at its placeholders. Braces around anything but a lower-case word are text.
+///
+/// # Errors
+/// The word between braces that is no placeholder.
+pub(crate) fn parse_text(text: &str) -> Result<Vec<Piece>, &str> {
+    let mut pieces = Vec::new();
+    let mut literal = String::new();
+    let mut rest = text;
+    while let Some(start) = rest.find('{') {
+        let (before, from) = rest.split_at(start);
+        literal.push_str(before);
+        let word = from[1..].split_once('}').map(|(word, _)| word).filter(|word| is_word(word));
+        let Some(word) = word else {
+            literal.push('{');
+            rest = &from[1..];
+            continue;
+        };
+        let placeholder = Placeholder::named(word).ok_or(word)?;
+        if !literal.is_empty() {
+            pieces.push(Piece::Literal(std::mem::take(&mut literal)));
+        }
+        pieces.push(Piece::Placeholder(placeholder));
+        rest = &from[word.len() + 2..];
+    }
+    literal.push_str(rest);
+    if !literal.is_empty() || pieces.is_empty() {
+        pieces.push(Piece::Literal(literal));
+    }
+    Ok(pieces)
+}
+
+fn is_word(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
+}
+
+/// What placeholders are filled from.
+pub(super) struct Values<'d> {
+    pub(super) decision: &'d Decision,
+    /// With jitter.
+    pub(super) retry_after_us: Option<u64>,
+}
+
+impl Body {
+    /// The body as JSON text, in the order in which it was written.
+    pub(super) fn render(&self, values: &Values<'_>) -> String {
+        let mut out = String::new();
+        self.write(values, &mut out);
+        out
+    }
+
+    fn write(&self, values: &Values<'_>, out: &mut String) {
+        match self {
+            Self::Literal(text) => out.push_str(text),
+            Self::Text(pieces) => write_text(pieces, values, out),
+            Self::List(items) => {
+                write_joined(out, ['[', ']'], items, |item, out| item.write(values, out));
+            }
+            Self::Map(entries) => write_joined(out, ['{', '}'], entries, |(key, value), out| {
+                write_json_string(out, key);
+                out.push(':');
+                value.write(values, out);
+            }),
+        }
+    }
+}
+
+fn write_joined<T>(
+    out: &mut String,
+    [open, close]: [char; 2],
+    items: &[T],
+    write: impl Fn(&T, &mut String),
+) {
+    out.push(open);
+    for (index, item) in items.iter().enumerate() {
+        if index > 0 {
+            out.push(',');
+        }
+        write(item, out);
+    }
+    out.push(close);
+}
+
+/// A string that is only one placeholder takes the value's own type.
+fn write_text(pieces: &[Piece], values: &Values<'_>, out: &mut String) {
+    if let [Piece::Placeholder(placeholder)] = pieces {
+        match values.value(*placeholder) {
+            Some(Filled::Number(number)) => out.push_str(&number),
+            Some(Filled::Text(text)) => write_json_string(out, &text),
+            None => out.push_str("null"),
+        }
+        return;
+    }
+    let mut text = String::new();
+    for piece in pieces {
+        match piece {
+            Piece::Literal(literal) => text.push_str(literal),
+            Piece::Placeholder(placeholder) => {
+                if let Some(Filled::Number(value) | Filled::Text(value)) =
+                    values.value(*placeholder)
+                {
+                    text.push_str(&value);
+                }
+            }
+        }
+    }
+    write_json_string(out, &text);
+}
+
+enum Filled {
+    Number(String),
+    Text(String),
+}
+
+impl Values<'_> {
+    /// The value of a placeholder; `None` where the decision has none.
+    fn value(&self, placeholder: Placeholder) -> Option<Filled> {
+        let decision = self.decision;
+        let number = |number: u64| Filled::Number(number.to_string());
+        let text = |text: &str| Filled::Text(text.to_owned());
+        let window = || self.report().and_then(|report| report.spec.window());
+        match placeholder {
+            Placeholder::Limit => {
+                self.report().map(|report| Filled::Number(report.spec.number().to_string()))
+            }
+            Placeholder::Remaining => self.report().map(|report| number(report.remaining())),
+            Placeholder::RetryAfter => {
+                self.retry_after_us.map(|us| number(seconds_rounded_up(us).max(1)))
+            }
+            Placeholder::RetryAfterMs => self.retry_after_us.map(|us| number(us.div_ceil(1_000))),
+            Placeholder::RetryAfterDecimal => {
+                self.retry_after_us.map(|us| Filled::Number(decimal(us)))
+            }
+            Placeholder::Reset => {
+                self.report().and_then(|report| reset_unix_seconds(decision, report)).map(number)
+            }
+            Placeholder::Window => window().map(|window| Filled::Text(window.short())),
+            Placeholder::WindowWords => window().map(|window| Filled::Text(window.words())),
+            Placeholder::Per => window().map(|window| Filled::Text(window.per())),
+            Placeholder::WindowSeconds => self
+                .report()
+                .and_then(|report| report.spec.window_us())
+                .map(|us| number(seconds_rounded_up(us))),
+            Placeholder::Name => decision.limit_name().map(text),
+            Placeholder::Operation => Some(text(decision.operation())),
+            Placeholder::Tier => Some(text(decision.tier())),
+            Placeholder::Message => Some(text(message(decision))),
+            Placeholder::Status => Some(number(u64::from(decision.status()))),
+            Placeholder::Version => decision.policy().version().map(text),
+        }
+    }
+
+    fn report(&self) -> Option<&LimitReport> {
+        self.decision.limit()
+    }
+}
+
+/// Seconds as an exact decimal.
+fn decimal(us: u64) -> String {
+    let mut out = String::new();
+    // Writing to a String cannot fail.
+    let _ = write_decimal(&mut out, us);
+    out
+}
+
+/// RFC 9457, for policies that write no body of their own.
+pub(super) fn problem_details(values: &Values<'_>) -> String {
+    let decision = values.decision;
+    let blocked = decision.outcome == Outcome::Blocked;
+    let (title, detail) = if blocked {
+        ("Blocked", "This address is blocked")
+    } else {
+        ("Too Many Requests", message(decision))
+    };
+    let mut out = String::from("{\"type\":\"about:blank\",\"title\":");
+    write_json_string(&mut out, title);
+    // Writing to a String cannot fail.
+    let _ = write!(out, ",\"status\":{},\"detail\":", decision.status());
+    write_json_string(&mut out, detail);
+    if let Some(name) =
+        decision.limit().and_then(|report| decision.limit_of(report)).map(Limit::name)
+    {
+        out.push_str(",\"limit\":");
+        write_json_string(&mut out, name);
+    }
+    if let Some(us) = values.retry_after_us {
+        let _ = write!(out, ",\"retryAfter\":{}", seconds_rounded_up(us).max(1));
+    }
+    out.push('}');
+    out
+}
+
+fn write_json_string(out: &mut String, text: &str) {
+    out.push_str(&serde_json::Value::from(text).to_string());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placeholders_are_found_and_other_braces_are_text() {
+        let pieces = parse_text("of {limit} {x per {per}}").unwrap();
+        assert_eq!(
+            pieces,
+            [
+                Piece::Literal("of ".into()),
+                Piece::Placeholder(Placeholder::Limit),
+                Piece::Literal(" {x per ".into()),
+                Piece::Placeholder(Placeholder::Per),
+                Piece::Literal("}".into()),
+            ]
+        );
+        assert_eq!(parse_text("{limt}"), Err("limt"));
+        assert_eq!(parse_text("").unwrap(), [Piece::Literal(String::new())]);
+        assert_eq!(parse_text("{").unwrap(), [Piece::Literal("{".into())]);
+    }
+}

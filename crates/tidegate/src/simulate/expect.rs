@@ -1,0 +1,246 @@
+//! What a step expects, and whether it came.
+
+use serde_json::Value as Json;
+
+use super::request::json;
+use crate::decision::{Decision, Outcome};
+use crate::policy::compile::fields::{
+    Fields, Keys, boolean, entries, integer, one_or_many, text, unit, word,
+};
+use crate::policy::diagnostics::Diagnostics;
+use crate::policy::document::{Node, Value};
+use crate::request::RequestError;
+use crate::response::{Jitter, Response};
+use crate::units::{parse_exact_duration, write_decimal};
+
+const KEYS: Keys = Keys {
+    known: &[
+        "outcome",
+        "limit",
+        "status",
+        "retry_after",
+        "remaining",
+        "reset",
+        "headers",
+        "body",
+        "operation",
+        "tier",
+        "warnings",
+        "degraded",
+    ],
+    later: &["delay", "waited", "factor", "flags", "notified"],
+};
+
+/// What must come of a step; what is left out is not checked.
+#[derive(Debug, Default)]
+pub(super) struct Expectation {
+    outcome: Option<Outcome>,
+    limit: Option<Maybe<String>>,
+    status: Option<u64>,
+    retry_after_us: Option<Maybe<u64>>,
+    remaining: Option<u64>,
+    reset_us: Option<Maybe<u64>>,
+    headers: Vec<(String, Maybe<String>)>,
+    body: Option<Json>,
+    operation: Option<String>,
+    tier: Option<String>,
+    warnings: Option<Vec<String>>,
+    degraded: Option<bool>,
+}
+
+/// A value, or that there is none (`null`).
+type Maybe<T> = Option<T>;
+
+/// Something that was expected and did not come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mismatch {
+    /// What was looked at: `outcome`, `retry_after`, a header.
+    pub what: String,
+    /// What was expected.
+    pub expected: String,
+    /// What came.
+    pub found: String,
+}
+
+impl Expectation {
+    pub(super) fn read(node: &Node, is_request: bool, diagnostics: &mut Diagnostics) -> Self {
+        if !is_request {
+            diagnostics.error(
+                node.at,
+                "found `expect` on a step that is not a request, which has no outcome",
+            );
+            return Self::default();
+        }
+        if !matches!(node.value, Value::Map(_)) {
+            return Self { outcome: outcome(node, diagnostics), ..Self::default() };
+        }
+        let Some(fields) = Fields::of(node, "`expect`", &KEYS, diagnostics) else {
+            return Self::default();
+        };
+        let mut said = |key: &str| {
+            fields.get(key).and_then(|node| text(node, "a name", diagnostics)).map(str::to_owned)
+        };
+        let (operation, tier) = (said("operation"), said("tier"));
+        Self {
+            outcome: fields.get("outcome").and_then(|node| outcome(node, diagnostics)),
+            limit: fields.get("limit").and_then(|node| {
+                maybe(node, |node| {
+                    text(node, "the name of a limit", diagnostics).map(str::to_owned)
+                })
+            }),
+            status: fields.get("status").and_then(|node| integer(node, 100, 599, diagnostics)),
+            retry_after_us: fields
+                .get("retry_after")
+                .and_then(|node| maybe(node, |node| duration(node, diagnostics))),
+            remaining: fields
+                .get("remaining")
+                .and_then(|node| integer(node, 0, u64::MAX, diagnostics)),
+            reset_us: fields
+                .get("reset")
+                .and_then(|node| maybe(node, |node| duration(node, diagnostics))),
+            headers: fields
+                .get("headers")
+                .map(|node| headers(node, diagnostics))
+                .unwrap_or_default(),
+            body: fields.get("body").map(json),
+            operation,
+            tier,
+            warnings: fields.get("warnings").map(|node| texts(node)),
+            degraded: fields.get("degraded").and_then(|node| boolean(node, diagnostics)),
+        }
+    }
+
+    /// Everything that did not come as expected.
+    pub(super) fn mismatches(&self, decided: &Result<Decision, RequestError>) -> Vec<Mismatch> {
+        match decided {
+            Ok(decision) => self.decision_mismatches(decision),
+            Err(error) => self.refusal_mismatches(error),
+        }
+    }
+
+    /// A request that cannot be decided is answered 400 and has no outcome.
+    fn refusal_mismatches(&self, error: &RequestError) -> Vec<Mismatch> {
+        let only_status =
+            self.status == Some(400) && self.outcome.is_none() && self.limit.is_none();
+        if only_status {
+            return Vec::new();
+        }
+        let expected = match (self.outcome, self.status) {
+            (Some(outcome), _) => outcome.name().to_owned(),
+            (None, Some(status)) => format!("status {status}"),
+            (None, None) => "a decision".to_owned(),
+        };
+        vec![Mismatch {
+            what: "outcome".to_owned(),
+            expected,
+            found: format!("status 400: {error}"),
+        }]
+    }
+
+    fn decision_mismatches(&self, decision: &Decision) -> Vec<Mismatch> {
+        let mut found = Vec::new();
+        let mut compare = |what: &str, expected: Option<String>, came: String| {
+            if let Some(expected) = expected.filter(|expected| *expected != came) {
+                found.push(Mismatch { what: what.to_owned(), expected, found: came });
+            }
+        };
+        let named = decision.limit();
+        compare(
+            "outcome",
+            self.outcome.map(|outcome| outcome.name().to_owned()),
+            decision.outcome.name().to_owned(),
+        );
+        compare(
+            "limit",
+            self.limit.clone().map(or_none),
+            or_none(decision.limit_name().map(str::to_owned)),
+        );
+        compare(
+            "status",
+            self.status.map(|status| status.to_string()),
+            decision.status().to_string(),
+        );
+        compare(
+            "retry_after",
+            self.retry_after_us.map(seconds),
+            seconds(decision.retry_after_us()),
+        );
+        let remaining = or_none(named.map(|report| report.remaining().to_string()));
+        compare("remaining", self.remaining.map(|number| number.to_string()), remaining);
+        compare(
+            "reset",
+            self.reset_us.map(seconds),
+            seconds(named.and_then(|report| report.reset_us)),
+        );
+        compare("operation", self.operation.clone(), decision.operation().to_owned());
+        compare("tier", self.tier.clone(), decision.tier().to_owned());
+        let warnings: Vec<String> = decision.warnings().map(str::to_owned).collect();
+        compare(
+            "warnings",
+            self.warnings.as_ref().map(|warnings| format!("{warnings:?}")),
+            format!("{warnings:?}"),
+        );
+        compare(
+            "degraded",
+            self.degraded.map(|degraded| degraded.to_string()),
+            decision.degraded.to_string(),
+        );
+        if !self.headers.is_empty() || self.body.is_some() {
+            let response = Response::of(decision, Jitter::None);
+            for (name, expected) in &self.headers {
+                let came = response.header(name).map(str::to_owned);
+                compare(&format!("header {name}"), Some(or_none(expected.clone())), or_none(came));
+            }
+            let body = response.body.as_deref().and_then(|body| serde_json::from_str(body).ok());
+            compare(
+                "body",
+                self.body.as_ref().map(Json::to_string),
+                body.unwrap_or(Json::Null).to_string(),
+            );
+        }
+        found
+    }
+}
+
+fn outcome(node: &Node, diagnostics: &mut Diagnostics) -> Option<Outcome> {
+    if matches!(node.text(), Some("banned" | "challenged")) {
+        crate::policy::compile::fields::not_yet(node.at, &node.kind(), diagnostics);
+        return None;
+    }
+    word(node, &Outcome::ALL.map(|outcome| (outcome.name(), outcome)), diagnostics)
+}
+
+/// A value, or `null` for none. The outer `None` is a value that could not be read.
+#[allow(clippy::option_option, reason = "left out, none and some are three things")]
+fn maybe<T>(node: &Node, read: impl FnOnce(&Node) -> Option<T>) -> Option<Maybe<T>> {
+    if node.is_null() { Some(None) } else { read(node).map(Some) }
+}
+
+fn duration(node: &Node, diagnostics: &mut Diagnostics) -> Option<u64> {
+    let text = text(node, "a duration such as 29.5s", diagnostics)?;
+    unit(parse_exact_duration(text), node.at, diagnostics)
+}
+
+fn headers(node: &Node, diagnostics: &mut Diagnostics) -> Vec<(String, Maybe<String>)> {
+    let written = entries(node, "`headers`", diagnostics).unwrap_or_default();
+    let value = |node: &Node| node.text().filter(|_| !node.is_null()).map(str::to_owned);
+    written.iter().map(|entry| (entry.key.clone(), value(&entry.value))).collect()
+}
+
+fn texts(node: &Node) -> Vec<String> {
+    one_or_many(node).iter().filter_map(Node::text).map(str::to_owned).collect()
+}
+
+fn or_none(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "none".to_owned())
+}
+
+/// An exact duration in seconds.
+pub(super) fn seconds(us: Option<u64>) -> String {
+    let Some(us) = us else { return "none".to_owned() };
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = write_decimal(&mut text, us);
+    text.push('s');
+    text
+}

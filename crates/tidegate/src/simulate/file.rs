@@ -1,0 +1,328 @@
+//! Test files: as written → checked.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::expect::Expectation;
+use super::request;
+use crate::lease::Settlement;
+use crate::policy::compile::fields::{
+    Fields, Keys, duration_us, entries, integer, text, unit, word,
+};
+use crate::policy::diagnostics::{Diagnostics, Position, shown};
+use crate::policy::document::{self, Node, Value};
+use crate::policy::overlay::{Place, lay_over};
+use crate::units::{Amount, parse_duration};
+
+const FILE_KEYS: Keys = Keys { known: &["policy", "profile", "env", "start", "tests"], later: &[] };
+const TEST_KEYS: Keys = Keys { known: &["name", "request", "steps"], later: &[] };
+const STEP_KEYS: Keys = Keys {
+    known: &[
+        "at", "times", "spread", "expect", "request", "status", "as", "settle", "release", "store",
+    ],
+    later: &["acquire", "report", "load", "source", "override", "ban"],
+};
+const SETTLE_KEYS: Keys = Keys { known: &["cost", "status", "lease"], later: &[] };
+const RELEASE_KEYS: Keys = Keys { known: &["lease"], later: &[] };
+
+/// 2026-01-05T09:00:00Z, a Monday.
+const START_DEFAULT_US: u64 = 1_767_603_600_000_000;
+const TIMES_MAX: u64 = 10_000_000;
+
+/// A checked test file.
+#[derive(Debug)]
+pub struct TestFile {
+    pub(super) file: String,
+    policy: String,
+    profile: Option<String>,
+    env: BTreeMap<String, String>,
+    pub(super) start_us: u64,
+    pub(super) tests: Vec<Test>,
+}
+
+#[derive(Debug)]
+pub(super) struct Test {
+    pub(super) name: String,
+    pub(super) steps: Vec<Step>,
+}
+
+/// One step: what happens, how often, and what must come of it.
+#[derive(Debug)]
+pub(super) struct Step {
+    pub(super) place: Position,
+    pub(super) at_us: u64,
+    pub(super) times: u32,
+    pub(super) spread_us: u64,
+    pub(super) action: Action,
+    pub(super) expect: Expectation,
+}
+
+#[derive(Debug)]
+pub(super) enum Action {
+    /// A request, laid over the test's; the upstream's status, if it answers; the lease's name.
+    Request {
+        request: Node,
+        status: Option<u16>,
+        lease: String,
+    },
+    Settle {
+        settlement: Settlement,
+        lease: Option<String>,
+    },
+    Release {
+        lease: Option<String>,
+    },
+    Store {
+        down: bool,
+    },
+}
+
+impl TestFile {
+    /// Reads a test file. `file` is what diagnostics call it.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, all at once.
+    pub fn parse(file: &str, source: &str) -> Result<Self, Diagnostics> {
+        let mut diagnostics = Diagnostics::new(file);
+        let read = document::parse(source, &mut diagnostics)
+            .and_then(|root| read(file, &root, &mut diagnostics));
+        diagnostics.sort();
+        match read {
+            Some(test_file) if !diagnostics.has_errors() => Ok(test_file),
+            _ => Err(diagnostics),
+        }
+    }
+
+    /// The policy's path, as written: relative to the test file.
+    #[must_use]
+    pub fn policy(&self) -> &str {
+        &self.policy
+    }
+
+    /// What the policy is to be read with.
+    #[must_use]
+    pub fn options(&self) -> crate::policy::Options {
+        crate::policy::Options { profile: self.profile.clone(), env: self.env.clone() }
+    }
+
+    /// The names of its tests.
+    pub fn test_names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.tests.iter().map(|test| test.name.as_str())
+    }
+}
+
+fn read(file: &str, root: &Node, diagnostics: &mut Diagnostics) -> Option<TestFile> {
+    let fields = Fields::of(root, "a test file", &FILE_KEYS, diagnostics)?;
+    let policy = match fields.get("policy") {
+        Some(node) => text(node, "the path of a policy", diagnostics),
+        None => {
+            diagnostics
+                .error(root.at, "found no `policy`, expected the path of the policy to test");
+            None
+        }
+    };
+    let profile = fields.get("profile").filter(|node| !node.is_null());
+    let profile = profile
+        .and_then(|node| text(node, "the name of a profile", diagnostics))
+        .map(str::to_owned);
+    let env = fields.get("env").map(|node| variables(node, diagnostics)).unwrap_or_default();
+    let start_us = fields
+        .get("start")
+        .and_then(|node| start_us(node, diagnostics))
+        .unwrap_or(START_DEFAULT_US);
+    let tests = match fields.get("tests") {
+        Some(Node { value: Value::List(nodes), .. }) if !nodes.is_empty() => {
+            nodes.iter().filter_map(|node| test(node, diagnostics)).collect()
+        }
+        Some(node) => {
+            diagnostics.error(node.at, format!("found {}, expected a list of tests", node.kind()));
+            Vec::new()
+        }
+        None => {
+            diagnostics.error(root.at, "found no `tests`, expected a list of them");
+            Vec::new()
+        }
+    };
+    unique_names(&tests, root.at, diagnostics);
+    Some(TestFile {
+        file: file.to_owned(),
+        policy: policy?.to_owned(),
+        profile,
+        env,
+        start_us,
+        tests,
+    })
+}
+
+fn unique_names(tests: &[Test], at: Position, diagnostics: &mut Diagnostics) {
+    let mut seen = HashSet::new();
+    for test in tests {
+        if !seen.insert(&test.name) {
+            let place = test.steps.first().map_or(at, |step| step.place);
+            diagnostics.error(place, format!("found a second test named `{}`", shown(&test.name)));
+        }
+    }
+}
+
+fn variables(node: &Node, diagnostics: &mut Diagnostics) -> BTreeMap<String, String> {
+    let written = entries(node, "`env`", diagnostics).unwrap_or_default();
+    let values = written
+        .iter()
+        .filter_map(|entry| Some((entry.key.clone(), entry.value.text()?.to_owned())));
+    values.collect()
+}
+
+fn start_us(node: &Node, diagnostics: &mut Diagnostics) -> Option<u64> {
+    let text = text(node, "a time such as 2026-01-05T09:00:00Z", diagnostics)?;
+    let start: Option<jiff::Timestamp> = text.parse().ok();
+    let start = start.and_then(|start| u64::try_from(start.as_microsecond()).ok());
+    if start.is_none() {
+        diagnostics.error(
+            node.at,
+            format!("found `{}`, expected a time such as 2026-01-05T09:00:00Z", shown(text)),
+        );
+    }
+    start
+}
+
+fn test(node: &Node, diagnostics: &mut Diagnostics) -> Option<Test> {
+    let fields = Fields::of(node, "a test", &TEST_KEYS, diagnostics)?;
+    let name = match fields.get("name") {
+        Some(node) => text(node, "a name for the test", diagnostics),
+        None => {
+            diagnostics.error(
+                node.at,
+                "found no `name`, expected a sentence that says what the test shows",
+            );
+            None
+        }
+    };
+    let empty = Node { at: node.at, value: Value::Map(Vec::new()) };
+    let request = fields.get("request").unwrap_or(&empty);
+    request::read(request, 1, diagnostics);
+    let nodes = match fields.get("steps") {
+        Some(Node { value: Value::List(nodes), .. }) if !nodes.is_empty() => nodes.as_slice(),
+        _ => {
+            diagnostics.error(node.at, "found no steps, expected a list of them under `steps`");
+            return None;
+        }
+    };
+    let mut steps = Vec::new();
+    let mut previous_us = 0;
+    for node in nodes {
+        let Some(step) = step(node, request, previous_us, diagnostics) else { continue };
+        previous_us = step.end_us();
+        steps.push(step);
+    }
+    Some(Test { name: name?.to_owned(), steps })
+}
+
+impl Step {
+    /// When its last repetition happens.
+    pub(super) fn end_us(&self) -> u64 {
+        self.at_us
+            .saturating_add(self.spread_us.saturating_mul(u64::from(self.times.saturating_sub(1))))
+    }
+}
+
+fn step(node: &Node, base: &Node, previous_us: u64, diagnostics: &mut Diagnostics) -> Option<Step> {
+    let fields = Fields::of(node, "a step", &STEP_KEYS, diagnostics)?;
+    let at_us = match fields.get("at") {
+        None => previous_us,
+        Some(node) => {
+            let text = text(node, "a time from the start, such as 30s", diagnostics)?;
+            let at_us = unit(parse_duration(text), node.at, diagnostics)?;
+            if at_us < previous_us {
+                diagnostics.error(node.at, format!("found `{text}`, which is before the step above ends; time never runs backwards"));
+            }
+            at_us
+        }
+    };
+    let times =
+        fields.get("times").and_then(|node| integer(node, 1, TIMES_MAX, diagnostics)).unwrap_or(1);
+    let spread_us =
+        fields.get("spread").and_then(|node| duration_us(node, diagnostics)).unwrap_or(0);
+    let action = action(node, &fields, base, diagnostics)?;
+    let is_request = matches!(action, Action::Request { .. });
+    let expect = fields.get("expect").map(|node| Expectation::read(node, is_request, diagnostics));
+    Some(Step {
+        place: node.at,
+        at_us,
+        times: u32::try_from(times).unwrap_or(u32::MAX),
+        spread_us,
+        action,
+        expect: expect.unwrap_or_default(),
+    })
+}
+
+fn action(
+    node: &Node,
+    fields: &Fields<'_>,
+    base: &Node,
+    diagnostics: &mut Diagnostics,
+) -> Option<Action> {
+    let kinds = ["request", "settle", "release", "store"];
+    let said: Vec<&str> = kinds.into_iter().filter(|kind| fields.get(kind).is_some()).collect();
+    if let [first, second, ..] = said.as_slice() {
+        diagnostics
+            .error(node.at, format!("found both `{first}` and `{second}`, expected one of them"));
+        return None;
+    }
+    for key in ["status", "as"] {
+        if let Some(entry) =
+            fields.entry(key).filter(|_| !matches!(said.as_slice(), [] | ["request"]))
+        {
+            diagnostics.error(entry.key_at, format!("found `{key}`, which only a request has"));
+        }
+    }
+    let lease = |node: Option<&Node>, diagnostics: &mut Diagnostics| {
+        node.and_then(|node| text(node, "the name of a lease", diagnostics)).map(str::to_owned)
+    };
+    match said.first() {
+        Some(&"settle") => settle(fields.get("settle")?, diagnostics),
+        Some(&"release") => {
+            let node = fields.get("release")?;
+            if node.is_null() || node.text() == Some("true") {
+                return Some(Action::Release { lease: None });
+            }
+            let fields = Fields::of(node, "`release`", &RELEASE_KEYS, diagnostics)?;
+            Some(Action::Release { lease: lease(fields.get("lease"), diagnostics) })
+        }
+        Some(&"store") => {
+            let words = [("down", true), ("up", false)];
+            let down = word(fields.get("store")?, &words, diagnostics)?;
+            Some(Action::Store { down })
+        }
+        _ => {
+            let mut request = base.clone();
+            if let Some(over) = fields.get("request") {
+                request::read(over, 1, diagnostics);
+                lay_over(&mut request, over, Place::Plain);
+            }
+            let status = fields.get("status").and_then(|node| status(node, diagnostics));
+            let name = lease(fields.get("as"), diagnostics).unwrap_or_default();
+            Some(Action::Request { request, status, lease: name })
+        }
+    }
+}
+
+fn settle(node: &Node, diagnostics: &mut Diagnostics) -> Option<Action> {
+    let fields = Fields::of(node, "`settle`", &SETTLE_KEYS, diagnostics)?;
+    let settlement = match (fields.get("cost"), fields.get("status")) {
+        (Some(node), None) => {
+            let cost = text(node, "the true cost", diagnostics)?;
+            Settlement::Cost(unit(Amount::parse(cost), node.at, diagnostics)?)
+        }
+        (None, Some(node)) if node.text() == Some("aborted") => Settlement::Aborted,
+        (None, Some(node)) => Settlement::Status(status(node, diagnostics)?),
+        _ => {
+            diagnostics.error(node.at, "expected either `cost` or `status`");
+            return None;
+        }
+    };
+    let lease = fields.get("lease").and_then(|node| text(node, "the name of a lease", diagnostics));
+    Some(Action::Settle { settlement, lease: lease.map(str::to_owned) })
+}
+
+fn status(node: &Node, diagnostics: &mut Diagnostics) -> Option<u16> {
+    integer(node, 100, 599, diagnostics).and_then(|status| u16::try_from(status).ok())
+}

@@ -1,0 +1,137 @@
+//! The requests of policy tests: the fields of the decision API, `peer` besides.
+
+use std::net::IpAddr;
+
+use crate::policy::compile::fields::{Fields, Keys, boolean, entries, text, unit};
+use crate::policy::diagnostics::Diagnostics;
+use crate::policy::document::{Entry, Node, Value};
+use crate::request::Request;
+use crate::units::Amount;
+
+pub(super) const KEYS: Keys = Keys {
+    known: &[
+        "method",
+        "path",
+        "ip",
+        "peer",
+        "user",
+        "tier",
+        "internal",
+        "country",
+        "operation",
+        "attributes",
+        "headers",
+        "body",
+        "cost",
+        "reserve",
+    ],
+    later: &[],
+};
+
+/// Reads a request. `{n}` in its strings is the repetition, counted from 1.
+pub(super) fn read(
+    node: &Node,
+    repetition: u32,
+    diagnostics: &mut Diagnostics,
+) -> Request<'static> {
+    let mut request = Request::default();
+    let Some(fields) = Fields::of(node, "a request", &KEYS, diagnostics) else { return request };
+    let repetition = repetition.to_string();
+    let mut said = |key: &str| {
+        let text = text(fields.get(key)?, &format!("a text for `{key}`"), diagnostics)?;
+        Some(text.replace("{n}", &repetition))
+    };
+    request.method = said("method").map(Into::into);
+    request.path = said("path").map(Into::into);
+    request.user = said("user").map(Into::into);
+    request.tier = said("tier").map(Into::into);
+    request.country = said("country").map(Into::into);
+    request.operation = said("operation").map(Into::into);
+    let cost = said("cost");
+    request.ip = address(&fields, "ip", &repetition, diagnostics);
+    request.peer = address(&fields, "peer", &repetition, diagnostics);
+    let mut flag =
+        |key| fields.get(key).and_then(|node| boolean(node, diagnostics)).unwrap_or(false);
+    (request.internal, request.reserve) = (flag("internal"), flag("reserve"));
+    if let (Some(node), Some(cost)) = (fields.get("cost"), cost) {
+        request.cost = unit(Amount::parse(&cost), node.at, diagnostics);
+    }
+    let pairs = |key: &str, diagnostics: &mut Diagnostics| match fields.get(key) {
+        Some(node) => texts_of(node, key, &repetition, diagnostics),
+        None => Vec::new(),
+    };
+    for (name, value) in pairs("attributes", diagnostics) {
+        request.attributes.push((name.into(), value.into()));
+    }
+    for (name, value) in pairs("headers", diagnostics) {
+        request.headers.push((name.into(), value.into()));
+    }
+    request.body = fields.get("body").map(|node| body(node, &repetition).into_bytes().into());
+    request
+}
+
+fn address(
+    fields: &Fields<'_>,
+    key: &str,
+    repetition: &str,
+    diagnostics: &mut Diagnostics,
+) -> Option<IpAddr> {
+    let node = fields.get(key)?;
+    let text = text(node, "an IP address", diagnostics)?.replace("{n}", repetition);
+    let address = text.parse();
+    if address.is_err() {
+        diagnostics.error(node.at, format!("found `{text}`, expected an IP address"));
+    }
+    address.ok()
+}
+
+/// A map of names to texts; a list of texts is a header with several lines.
+fn texts_of(
+    node: &Node,
+    what: &str,
+    repetition: &str,
+    diagnostics: &mut Diagnostics,
+) -> Vec<(String, String)> {
+    let mut pairs = Vec::new();
+    for Entry { key, value, .. } in
+        entries(node, &format!("`{what}`"), diagnostics).unwrap_or_default()
+    {
+        let lines = match &value.value {
+            Value::List(lines) => lines.as_slice(),
+            _ => std::slice::from_ref(value),
+        };
+        for line in lines {
+            match line.text() {
+                Some(text) => pairs.push((key.clone(), text.replace("{n}", repetition))),
+                None => {
+                    diagnostics.error(line.at, format!("found {}, expected a text", line.kind()))
+                }
+            }
+        }
+    }
+    pairs
+}
+
+/// A text is sent as it is; anything else as JSON.
+fn body(node: &Node, repetition: &str) -> String {
+    let text = match &node.value {
+        Value::Scalar(scalar) => scalar.text.clone(),
+        Value::List(_) | Value::Map(_) => json(node).to_string(),
+    };
+    text.replace("{n}", repetition)
+}
+
+/// A document as a JSON value: plain `true`, `false`, null and numbers are what they look like.
+pub(super) fn json(node: &Node) -> serde_json::Value {
+    match &node.value {
+        Value::Scalar(scalar) if scalar.is_null() => serde_json::Value::Null,
+        Value::Scalar(scalar) if scalar.is_json_literal() => {
+            serde_json::from_str(&scalar.text).unwrap_or_else(|_| scalar.text.clone().into())
+        }
+        Value::Scalar(scalar) => scalar.text.clone().into(),
+        Value::List(nodes) => nodes.iter().map(json).collect(),
+        Value::Map(entries) => {
+            entries.iter().map(|entry| (entry.key.clone(), json(&entry.value))).collect()
+        }
+    }
+}

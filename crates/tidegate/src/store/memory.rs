@@ -1,0 +1,295 @@
+//! The memory store: sharded, and bounded whatever keys come.
+//!
+//! Each limit owns an equal share of `max_keys`, so that a flood of made-up keys on one limit
+//! cannot push another's out. A state that is empty of meaning (bucket full, window gone) makes
+//! room for free; only when every key of the limit is live, the one nearest to that goes, and is
+//! counted.
+
+use std::collections::{BTreeSet, HashMap, hash_map};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use arrayvec::ArrayVec;
+
+use super::{Amended, Amendment, Answer, Change, ImmediateStore, Reply, StoreError};
+use crate::algorithm::{self, Reading, State, Verdict, ceiling};
+use crate::clock::Now;
+use crate::key::Key;
+use crate::plan::{LEVELS_MAX, Level, Plan};
+
+/// How many keys a store holds unless told otherwise.
+const MAX_KEYS_DEFAULT: usize = 1_000_000;
+/// A shard is worth its lock from this many keys on.
+const KEYS_PER_SHARD: usize = 4_096;
+const SHARDS_MAX: usize = 64;
+/// How many states that are empty of meaning an insertion clears away in passing.
+const SWEPT_PER_INSERT: usize = 2;
+
+/// States in this process's memory.
+#[derive(Debug)]
+pub struct Memory {
+    shards: Vec<Mutex<Shard>>,
+    max_keys: usize,
+    families: AtomicUsize,
+    evicted: AtomicU64,
+}
+
+impl Memory {
+    /// A store of at most a million keys.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_max_keys(MAX_KEYS_DEFAULT)
+    }
+
+    /// A store of at most this many keys, shared equally among the limits; each limit has room for
+    /// at least one key per shard.
+    #[must_use]
+    pub fn with_max_keys(max_keys: usize) -> Self {
+        let shards = (max_keys / KEYS_PER_SHARD).clamp(1, SHARDS_MAX);
+        let shards = (0..shards).map(|_| Mutex::default()).collect();
+        Self { shards, max_keys, families: AtomicUsize::new(1), evicted: AtomicU64::new(0) }
+    }
+
+    /// How many keys it holds, those that are empty of meaning included.
+    #[must_use]
+    pub fn keys(&self) -> usize {
+        let keys = |shard: &Mutex<Shard>| {
+            lock(shard).tables.values().map(|table| table.slots.len()).sum::<usize>()
+        };
+        self.shards.iter().map(keys).sum()
+    }
+
+    /// How many live keys had to go because their limit's share was full.
+    #[must_use]
+    pub fn evicted_keys(&self) -> u64 {
+        self.evicted.load(Ordering::Relaxed)
+    }
+
+    /// How many keys of one limit fit into one shard.
+    fn share(&self) -> usize {
+        let families = self.families.load(Ordering::Relaxed).max(1);
+        (self.max_keys / families / self.shards.len()).max(1)
+    }
+
+    fn shard_of(&self, key: Key) -> usize {
+        let count = u128::try_from(self.shards.len()).unwrap_or(1);
+        usize::try_from((key.0 >> 64) % count).unwrap_or(0)
+    }
+
+    /// Locks the shards of all levels in the order of their index, so that no two plans wait for
+    /// each other.
+    fn lock_all(&self, levels: &[Level]) -> Locked<'_> {
+        let mut indices: ArrayVec<usize, LEVELS_MAX> =
+            levels.iter().map(|level| self.shard_of(level.key)).take(LEVELS_MAX).collect();
+        indices.sort_unstable();
+        let mut guards: ArrayVec<(usize, MutexGuard<'_, Shard>), LEVELS_MAX> = ArrayVec::new();
+        for index in indices {
+            if guards.last().is_none_or(|(last, _)| *last != index) {
+                guards.push((index, lock(&self.shards[index])));
+            }
+        }
+        Locked { store: self, guards }
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ImmediateStore for Memory {
+    fn decide_now(&self, plan: &Plan) -> Result<Answer, StoreError> {
+        let mut locked = self.lock_all(&plan.levels);
+        let verdicts: ArrayVec<Verdict, LEVELS_MAX> =
+            plan.levels.iter().map(|level| locked.evaluate(level, plan.now)).collect();
+        let commits = plan.commits(&verdicts);
+        let mut replies = ArrayVec::new();
+        for (level, verdict) in plan.levels.iter().zip(verdicts) {
+            let charged = commits && verdict == Verdict::Allowed && !level.cost.is_zero();
+            if charged {
+                locked.charge(level, plan.now, plan.holder);
+            }
+            replies.push(Reply { verdict, charged, reading: locked.reading(level, plan.now) });
+        }
+        Ok(Answer { now: plan.now, replies })
+    }
+
+    fn amend_now(&self, now: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {
+        let amend = |amendment: &Amendment| {
+            let mut locked = self.lock_all(std::slice::from_ref(&amendment.level));
+            locked.amend(amendment, now)
+        };
+        Ok(amendments.iter().take(LEVELS_MAX).map(amend).collect())
+    }
+
+    /// Limits that are gone take their keys with them.
+    fn announce_now(&self, families: &[u64]) {
+        self.families.store(families.len().max(1), Ordering::Relaxed);
+        for shard in &self.shards {
+            lock(shard).tables.retain(|family, _| families.contains(family));
+        }
+    }
+}
+
+/// The shards of one plan, held together.
+struct Locked<'s> {
+    store: &'s Memory,
+    guards: ArrayVec<(usize, MutexGuard<'s, Shard>), LEVELS_MAX>,
+}
+
+impl Locked<'_> {
+    fn evaluate(&mut self, level: &Level, now: Now) -> Verdict {
+        if let algorithm::Spec::Ceiling(spec) = &level.spec {
+            return ceiling::evaluate(spec, level.cost);
+        }
+        self.with_state(level, |state| {
+            algorithm::evaluate(state, &level.spec, level.time_us(now), level.cost)
+        })
+        .unwrap_or(Verdict::Allowed)
+    }
+
+    fn reading(&mut self, level: &Level, now: Now) -> Reading {
+        if let algorithm::Spec::Ceiling(spec) = &level.spec {
+            return ceiling::reading(spec, level.cost);
+        }
+        self.with_state(level, |state| algorithm::reading(state, &level.spec, level.time_us(now)))
+            .unwrap_or(Reading { available: level.spec.capacity(), reset_us: None })
+    }
+
+    fn charge(&mut self, level: &Level, now: Now, holder: u64) {
+        let (share, now_us) = (self.store.share(), level.time_us(now));
+        let Some(new) = level.spec.new_state() else { return };
+        let Some(shard) = self.shard(level.key) else { return };
+        let table = shard.tables.entry(level.family).or_default();
+        let evicted = table.make_room(level.key, now_us, share);
+        table.change(level, Some(new), |state| {
+            algorithm::charge(state, &level.spec, now_us, holder, level.cost);
+        });
+        self.store.evicted.fetch_add(evicted, Ordering::Relaxed);
+    }
+
+    fn amend(&mut self, amendment: &Amendment, now: Now) -> bool {
+        let Amendment { level, charged_at_us, holder, change } = amendment;
+        let (spec, now_us) = (&level.spec, level.time_us(now));
+        let Some(table) =
+            self.shard(level.key).and_then(|shard| shard.tables.get_mut(&level.family))
+        else {
+            return false;
+        };
+        match change {
+            Change::Reset => table.remove(level.key),
+            Change::Refund(amount) => table.change(level, None, |state| {
+                algorithm::refund(state, spec, now_us, *charged_at_us, *amount);
+            }),
+            Change::Surcharge(amount) => table.change(level, None, |state| {
+                algorithm::surcharge(state, spec, now_us, *charged_at_us, *amount);
+            }),
+            Change::Release => {
+                let mut held = false;
+                table.change(level, None, |state| held = algorithm::release(state, *holder)) && held
+            }
+            Change::Renew => {
+                let mut held = false;
+                table.change(level, None, |state| {
+                    held = algorithm::renew(state, spec, now_us, *holder)
+                }) && held
+            }
+        }
+    }
+
+    /// Looks at the state of a level; a key that is not there has a new one.
+    fn with_state<T>(&mut self, level: &Level, look: impl FnOnce(&State) -> T) -> Option<T> {
+        let table = self.shard(level.key).and_then(|shard| shard.tables.get(&level.family));
+        match table.and_then(|table| table.slots.get(&level.key)) {
+            Some(slot) => Some(look(&slot.state)),
+            None => level.spec.new_state().map(|state| look(&state)),
+        }
+    }
+
+    fn shard(&mut self, key: Key) -> Option<&mut Shard> {
+        let index = self.store.shard_of(key);
+        self.guards.iter_mut().find(|(held, _)| *held == index).map(|(_, shard)| &mut **shard)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    tables: HashMap<u64, Table>,
+}
+
+/// The keys of one limit in one shard, also in the order in which they lose their meaning.
+#[derive(Debug, Default)]
+struct Table {
+    slots: HashMap<Key, Slot>,
+    by_meaning: BTreeSet<(u64, Key)>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    state: State,
+    meaningless_at_us: u64,
+}
+
+impl Table {
+    /// Makes room for a key that is not there yet; returns how many live keys had to go.
+    fn make_room(&mut self, key: Key, now_us: u64, share: usize) -> u64 {
+        if self.slots.contains_key(&key) {
+            return 0;
+        }
+        for _ in 0..SWEPT_PER_INSERT {
+            match self.by_meaning.first() {
+                Some(&(meaningless_at_us, oldest)) if meaningless_at_us <= now_us => {
+                    self.remove(oldest)
+                }
+                _ => break,
+            };
+        }
+        let mut evicted = 0;
+        while self.slots.len() >= share {
+            let Some(&(meaningless_at_us, nearest)) = self.by_meaning.first() else { break };
+            self.remove(nearest);
+            evicted += u64::from(meaningless_at_us > now_us);
+        }
+        evicted
+    }
+
+    /// Changes the state of a key and keeps the order; `new` is what a key that is not there starts
+    /// from. Returns whether there was a state to change.
+    fn change(
+        &mut self,
+        level: &Level,
+        new: Option<State>,
+        change: impl FnOnce(&mut State),
+    ) -> bool {
+        let key = level.key;
+        let slot = match (self.slots.entry(key), new) {
+            (hash_map::Entry::Occupied(slot), _) => slot.into_mut(),
+            (hash_map::Entry::Vacant(vacant), Some(state)) => {
+                vacant.insert(Slot { state, meaningless_at_us: 0 })
+            }
+            (hash_map::Entry::Vacant(_), None) => return false,
+        };
+        self.by_meaning.remove(&(slot.meaningless_at_us, key));
+        change(&mut slot.state);
+        let meaningless_at_us = algorithm::meaningless_at_us(&slot.state, &level.spec);
+        slot.meaningless_at_us = meaningless_at_us.unwrap_or(u64::MAX);
+        if meaningless_at_us == Some(0) {
+            self.slots.remove(&key);
+        } else {
+            self.by_meaning.insert((slot.meaningless_at_us, key));
+        }
+        true
+    }
+
+    fn remove(&mut self, key: Key) -> bool {
+        let Some(slot) = self.slots.remove(&key) else { return false };
+        self.by_meaning.remove(&(slot.meaningless_at_us, key))
+    }
+}
+
+/// A panic while a shard was held cannot leave it half-written: states change in one assignment
+/// each, and nothing that runs under the lock panics.
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}

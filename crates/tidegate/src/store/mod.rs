@@ -1,0 +1,153 @@
+//! Stores: where states live. A store takes a plan and answers it, all levels or none.
+
+mod memory;
+
+use std::fmt;
+use std::future::{Future, ready};
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+
+pub use memory::Memory;
+
+use crate::algorithm::{Reading, Verdict};
+use crate::clock::Now;
+use crate::plan::{LEVELS_MAX, Level, Plan};
+use crate::units::Amount;
+
+/// A store's answer to a plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// The store's time, on which receipts and resets are based.
+    pub now: Now,
+    /// One reply per level, in the plan's order.
+    pub replies: ArrayVec<Reply, LEVELS_MAX>,
+}
+
+/// What became of one level.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reply {
+    /// Whether its cost fitted.
+    pub verdict: Verdict,
+    /// Whether it was charged.
+    pub charged: bool,
+    /// What it shows afterwards.
+    pub reading: Reading,
+}
+
+/// A correction of something that was charged before.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Amendment {
+    /// The level as it was charged.
+    pub level: Level,
+    /// When it was charged, by the store's clock that the level runs on.
+    pub charged_at_us: u64,
+    /// Who holds the place.
+    pub holder: u64,
+    /// What to do about it.
+    pub change: Change,
+}
+
+/// What an amendment does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Gives this much back, as far as the charge still has an effect.
+    Refund(Amount),
+    /// Charges this much more, into debt of at most one further limit.
+    Surcharge(Amount),
+    /// Gives a concurrency place back.
+    Release,
+    /// Keeps a concurrency place for another lease.
+    Renew,
+    /// Forgets the key's state altogether.
+    Reset,
+}
+
+/// One result per amendment: whether it found what it was to change.
+pub type Amended = ArrayVec<bool, LEVELS_MAX>;
+
+/// A store that may have to wait for its answer.
+///
+/// A denial is an answer; only a store that cannot answer returns an error.
+pub trait Store: Send + Sync + 'static {
+    /// Decides a plan: every level is charged, or none.
+    fn decide(&self, plan: &Plan) -> impl Future<Output = Result<Answer, StoreError>> + Send;
+
+    /// Makes corrections, at most [`LEVELS_MAX`] of them, each by itself.
+    fn amend(
+        &self,
+        now: Now,
+        amendments: &[Amendment],
+    ) -> impl Future<Output = Result<Amended, StoreError>> + Send;
+
+    /// Tells which limits there are, so that each can have its share of the memory.
+    fn announce(&self, families: &[u64]);
+}
+
+/// A store that answers at once. Every such store is a [`Store`] whose future is always ready.
+pub trait ImmediateStore: Send + Sync + 'static {
+    /// As [`Store::decide`].
+    ///
+    /// # Errors
+    /// The store cannot answer.
+    fn decide_now(&self, plan: &Plan) -> Result<Answer, StoreError>;
+
+    /// As [`Store::amend`].
+    ///
+    /// # Errors
+    /// The store cannot answer.
+    fn amend_now(&self, now: Now, amendments: &[Amendment]) -> Result<Amended, StoreError>;
+
+    /// As [`Store::announce`].
+    fn announce_now(&self, families: &[u64]);
+}
+
+impl<S: ImmediateStore> Store for S {
+    fn decide(&self, plan: &Plan) -> impl Future<Output = Result<Answer, StoreError>> + Send {
+        ready(self.decide_now(plan))
+    }
+
+    fn amend(
+        &self,
+        now: Now,
+        amendments: &[Amendment],
+    ) -> impl Future<Output = Result<Amended, StoreError>> + Send {
+        ready(self.amend_now(now, amendments))
+    }
+
+    fn announce(&self, families: &[u64]) {
+        self.announce_now(families);
+    }
+}
+
+impl<S: ImmediateStore> ImmediateStore for Arc<S> {
+    fn decide_now(&self, plan: &Plan) -> Result<Answer, StoreError> {
+        (**self).decide_now(plan)
+    }
+
+    fn amend_now(&self, now: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {
+        (**self).amend_now(now, amendments)
+    }
+
+    fn announce_now(&self, families: &[u64]) {
+        (**self).announce_now(families);
+    }
+}
+
+/// A store that could not answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreError {
+    /// Whether trying again may help.
+    pub transient: bool,
+    /// What happened.
+    pub detail: String,
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.transient { "the store did not answer" } else { "the store refused" };
+        write!(f, "{kind}: {}", self.detail)
+    }
+}
+
+impl std::error::Error for StoreError {}

@@ -1,3 +1,46 @@
-//! The `tidegate` command: checks, tests and explains policies.
+//! The `tidegate` binary: one command per file under `command`.
 
-fn main() {}
+mod command;
+mod files;
+mod paint;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Rate limiting for APIs, driven by one readable policy.
+#[derive(Parser)]
+#[command(name = "tidegate", version, about, max_term_width = 100, arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Check policies: every error and warning, with file, line and column
+    Validate(command::validate::Arguments),
+    /// Run policy tests under a simulated clock
+    Test(command::test::Arguments),
+    /// Say which limits a request meets, and why it does not meet the others
+    Explain(command::explain::Arguments),
+    /// Print documents made from the policy language
+    Export(command::export::Arguments),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Validate(arguments) => command::validate::run(&arguments),
+        Command::Test(arguments) => command::test::run(&arguments),
+        Command::Explain(arguments) => command::explain::run(&arguments),
+        Command::Export(arguments) => command::export::run(&arguments),
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            anstream::eprintln!("{}: {error}", paint::bad("error"));
+            ExitCode::FAILURE
+        }
+    }
+}

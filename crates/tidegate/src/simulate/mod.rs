@@ -9,5 +9,6 @@ mod request;
 mod run;
 mod switch;
 
+pub use expect::Mismatch;
 pub use file::TestFile;
 pub use run::{Failure, FileReport, TestReport};

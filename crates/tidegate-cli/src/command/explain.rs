@@ -1,0 +1,233 @@
+//! `tidegate explain`
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Value, json};
+use tidegate::policy::Options;
+use tidegate::units::Amount;
+use tidegate::{Explanation, HashKey, LimitExplanation, Limiter, Policy, Request};
+
+use super::Error;
+use crate::{files, paint};
+
+/// Say which limits a request meets, and why it does not meet the others.
+///
+/// What is said of the request is believed, unless --peer makes it come from a socket: then only
+/// headers from trusted proxies count. Nothing is charged.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  tidegate explain policy.yaml --method POST --path /rooms/r9/bookings --user u1 --tier free --ip 192.0.2.1\n  tidegate explain policy.yaml --path /orders --attr amount_usd=12.50 --header 'X-Api-Key: k' --json"
+)]
+pub(crate) struct Arguments {
+    /// The policy
+    policy: PathBuf,
+    /// The method
+    #[arg(long, default_value = "GET")]
+    method: String,
+    /// The path, with its query if an attribute needs it
+    #[arg(long)]
+    path: Option<String>,
+    /// The user
+    #[arg(long)]
+    user: Option<String>,
+    /// The tier
+    #[arg(long)]
+    tier: Option<String>,
+    /// The client's address
+    #[arg(long)]
+    ip: Option<IpAddr>,
+    /// The socket's peer: believe headers only if it is a trusted proxy
+    #[arg(long)]
+    peer: Option<IpAddr>,
+    /// The operation's name, instead of finding it from method and path
+    #[arg(long)]
+    operation: Option<String>,
+    /// The client's country
+    #[arg(long)]
+    country: Option<String>,
+    /// Another service of the same owner calls
+    #[arg(long)]
+    internal: bool,
+    /// An attribute; may be given again
+    #[arg(long = "attr", value_name = "NAME=VALUE", value_parser = pair('='))]
+    attributes: Vec<(String, String)>,
+    /// A header line; may be given again
+    #[arg(long = "header", value_name = "NAME: VALUE", value_parser = pair(':'))]
+    headers: Vec<(String, String)>,
+    /// The body
+    #[arg(long)]
+    body: Option<String>,
+    /// The cost, on limits that name none
+    #[arg(long, value_parser = Amount::parse)]
+    cost: Option<Amount>,
+    /// Lay this profile over the policy
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// Reads `NAME=VALUE` or `NAME: VALUE`.
+fn pair(
+    separator: char,
+) -> impl Fn(&str) -> Result<(String, String), String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let (name, value) =
+            text.split_once(separator).ok_or_else(|| format!("expected NAME{separator}VALUE"))?;
+        Ok((name.trim().to_owned(), value.trim().to_owned()))
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<bool, Error> {
+    let file = arguments.policy.display().to_string();
+    let source = files::read(&arguments.policy)?;
+    let options = Options { profile: arguments.profile.clone(), env: files::environment() };
+    let policy = match Policy::check(&file, &source, &options) {
+        Ok(checked) => checked.policy,
+        Err(errors) => {
+            errors.iter().for_each(|found| {
+                anstream::eprintln!("{}", paint::diagnostic(&file, &source, found))
+            });
+            return Ok(false);
+        }
+    };
+    let limiter = Limiter::builder().policy(policy).hash_key(HashKey::new([0; 16])).build()?;
+    let explanation = limiter.explain(&request(arguments))?;
+    if arguments.json {
+        println!("{:#}", as_json(&explanation));
+    } else {
+        print(&explanation);
+    }
+    Ok(true)
+}
+
+fn request(arguments: &Arguments) -> Request<'_> {
+    let mut request = Request::default().internal(arguments.internal);
+    if let Some(path) = arguments.path.as_deref() {
+        request = request.method(&*arguments.method).path(path);
+    }
+    let texts: [(&Option<String>, fn(Request<'_>, String) -> Request<'_>); 4] = [
+        (&arguments.user, |request, text| request.user(text)),
+        (&arguments.tier, |request, text| request.tier(text)),
+        (&arguments.operation, |request, text| request.named(text)),
+        (&arguments.country, |request, text| request.country(text)),
+    ];
+    for (text, set) in texts {
+        if let Some(text) = text {
+            request = set(request, text.clone());
+        }
+    }
+    if let Some(ip) = arguments.ip {
+        request = request.ip(ip);
+    }
+    if let Some(peer) = arguments.peer {
+        request = request.peer(peer);
+    }
+    if let Some(body) = arguments.body.as_deref() {
+        request = request.body(body.as_bytes());
+    }
+    if let Some(cost) = arguments.cost {
+        request = request.cost(cost);
+    }
+    for (name, value) in &arguments.attributes {
+        request = request.attribute(name.as_str(), value.as_str());
+    }
+    for (name, value) in &arguments.headers {
+        request = request.header(name.as_str(), value.as_str());
+    }
+    request
+}
+
+fn print(explanation: &Explanation) {
+    let line = |name: &str, value: &str| {
+        anstream::println!("{:<10} {value}", paint::faint(format!("{name:<10}")))
+    };
+    let missing = || paint::faint("none");
+    line("policy", &explanation.policy);
+    line("operation", &paint::strong(&explanation.operation));
+    line("path", &explanation.path.clone().unwrap_or_else(missing));
+    line("user", &explanation.user.clone().unwrap_or_else(missing));
+    line("address", &explanation.address.clone().unwrap_or_else(missing));
+    line("tier", &explanation.tier);
+    line("internal", if explanation.internal { "yes" } else { "no" });
+    match (explanation.standing, explanation.enabled) {
+        ("exempt", _) => line("standing", &paint::good("exempt: never counted, never limited")),
+        ("blocked", _) => line("standing", &paint::bad("blocked: the address is refused")),
+        (_, false) => {
+            line("standing", &paint::careful("the policy is off (`enabled: false`): no limit acts"))
+        }
+        (standing, true) => line("standing", standing),
+    }
+    let (applying, others): (Vec<_>, Vec<_>) =
+        explanation.limits.iter().partition(|limit| limit.applies.is_ok());
+    anstream::println!(
+        "\n{}",
+        paint::strong(format!("{} of {} limits apply", applying.len(), explanation.limits.len()))
+    );
+    applying.into_iter().for_each(print_applying);
+    if !others.is_empty() {
+        anstream::println!("\n{}", paint::strong("The others do not:"));
+    }
+    for LimitExplanation { name, applies, .. } in others {
+        if let Err(why) = applies {
+            anstream::println!("  {} {name}: {why}", paint::faint("-"));
+        }
+    }
+    anstream::println!(
+        "\n{}",
+        paint::faint("Keys are hashed with the deployment's secret; these with an empty one.")
+    );
+}
+
+fn print_applying(limit: &LimitExplanation) {
+    let Ok(application) = &limit.applies else { return };
+    let mut notes = vec![format!("by {}", application.by.join(", "))];
+    if limit.algorithm == "ceiling" {
+        notes = vec![format!("value {}", application.cost)];
+    } else if application.cost != "1" {
+        notes.push(format!("cost {}", application.cost));
+    }
+    if application.exceed != "reject" {
+        notes.push(application.exceed.to_owned());
+    }
+    let (name, algorithm, spec) =
+        (paint::good(&limit.name), limit.algorithm, paint::strong(&application.spec));
+    anstream::println!("  {name}: {algorithm} {spec}, {}", notes.join(", "));
+    anstream::println!("    {} {}", paint::faint("key"), application.key);
+}
+
+fn as_json(explanation: &Explanation) -> Value {
+    let limits: Vec<Value> = explanation.limits.iter().map(limit_json).collect();
+    json!({
+        "policy": explanation.policy,
+        "enabled": explanation.enabled,
+        "operation": explanation.operation,
+        "path": explanation.path,
+        "user": explanation.user,
+        "address": explanation.address,
+        "tier": explanation.tier,
+        "internal": explanation.internal,
+        "standing": explanation.standing,
+        "limits": limits,
+    })
+}
+
+fn limit_json(limit: &LimitExplanation) -> Value {
+    let LimitExplanation { name, algorithm, applies } = limit;
+    match applies {
+        Ok(application) => json!({
+            "name": name,
+            "algorithm": algorithm,
+            "applies": true,
+            "spec": application.spec,
+            "by": application.by,
+            "key": application.key,
+            "cost": application.cost,
+            "exceed": application.exceed,
+        }),
+        Err(why) => json!({ "name": name, "algorithm": algorithm, "applies": false, "why": why }),
+    }
+}

@@ -1,0 +1,130 @@
+//! `tidegate validate`
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Value, json};
+use tidegate::Policy;
+use tidegate::policy::Options;
+use tidegate::policy::diagnostics::{Diagnostic, Diagnostics, Severity};
+
+use super::Error;
+use crate::{files, paint};
+
+/// Check policies: every error and warning, with file, line and column.
+///
+/// Checks the policy as it stands and once under each of its profiles. `${NAME}` is taken from the
+/// environment. Ends with 1 if there is an error; warnings alone end with 0.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  tidegate validate policy.yaml\n  tidegate validate --json policies/*.yaml\n  RATE_LIMIT_DEFAULT_LIMIT=10 tidegate validate --profile production policy.yaml"
+)]
+pub(crate) struct Arguments {
+    /// The policies to check
+    #[arg(required = true, value_name = "POLICY")]
+    policies: Vec<PathBuf>,
+    /// Check only under this profile
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was found in one file.
+struct Findings {
+    file: String,
+    source: String,
+    /// Each with the profile under which alone it shows.
+    list: Vec<(Option<String>, Diagnostic)>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<bool, Error> {
+    let mut all = Vec::new();
+    for path in &arguments.policies {
+        let source = files::read(path)?;
+        all.push(check(path.display().to_string(), source, arguments.profile.as_deref()));
+    }
+    if arguments.json {
+        println!("{:#}", json!({ "files": all.iter().map(Findings::json).collect::<Vec<_>>() }));
+    } else {
+        all.iter().for_each(Findings::print);
+    }
+    Ok(all.iter().all(|findings| findings.count(Severity::Error) == 0))
+}
+
+fn check(file: String, source: String, profile: Option<&str>) -> Findings {
+    let env = files::environment();
+    let under = |profile: Option<&str>| {
+        let options = Options { profile: profile.map(str::to_owned), env: env.clone() };
+        Policy::check(&file, &source, &options)
+            .map_or_else(|errors| errors, |checked| checked.warnings)
+    };
+    let mut list = Vec::new();
+    let mut add = |profile: Option<String>, found: &Diagnostics| {
+        for diagnostic in found.iter() {
+            if !list.iter().any(|(_, known)| known == diagnostic) {
+                list.push((profile.clone(), diagnostic.clone()));
+            }
+        }
+    };
+    add(None, &under(profile));
+    if profile.is_none() {
+        for name in Policy::profile_names(&source) {
+            add(Some(name.clone()), &under(Some(&name)));
+        }
+    }
+    Findings { file, source, list }
+}
+
+impl Findings {
+    fn count(&self, severity: Severity) -> usize {
+        self.list.iter().filter(|(_, diagnostic)| diagnostic.severity == severity).count()
+    }
+
+    fn print(&self) {
+        for (profile, diagnostic) in &self.list {
+            anstream::println!("{}", paint::diagnostic(&self.file, &self.source, diagnostic));
+            if let Some(profile) = profile {
+                anstream::println!("  {} under the profile `{profile}`", paint::faint("note:"));
+            }
+            println!();
+        }
+        let (errors, warnings) = (self.count(Severity::Error), self.count(Severity::Warning));
+        let counted = format!(
+            "{errors} {}, {warnings} {}",
+            plural(errors, "error"),
+            plural(warnings, "warning")
+        );
+        match (errors, warnings) {
+            (0, 0) => anstream::println!("{}: {}", self.file, paint::good("valid")),
+            (0, _) => anstream::println!("{}: {}, {counted}", self.file, paint::good("valid")),
+            (_, _) => anstream::println!("{}: {}, {counted}", self.file, paint::bad("not valid")),
+        }
+    }
+
+    fn json(&self) -> Value {
+        let diagnostics: Vec<Value> = self
+            .list
+            .iter()
+            .map(|(profile, found)| diagnostic_json(profile.as_deref(), found))
+            .collect();
+        json!({ "file": self.file, "valid": self.count(Severity::Error) == 0, "diagnostics": diagnostics })
+    }
+}
+
+fn plural(count: usize, word: &str) -> String {
+    if count == 1 { word.to_owned() } else { format!("{word}s") }
+}
+
+/// A diagnostic as scripts read it.
+pub(crate) fn diagnostic_json(profile: Option<&str>, diagnostic: &Diagnostic) -> Value {
+    json!({
+        "severity": diagnostic.severity.word(),
+        "line": diagnostic.at.line,
+        "column": diagnostic.at.column,
+        "message": diagnostic.message,
+        "help": diagnostic.help,
+        "profile": profile,
+    })
+}

@@ -11,6 +11,7 @@ use crate::lease::Lease;
 use crate::plan::{Enforcement, LEVELS_MAX};
 use crate::policy::Policy;
 use crate::policy::model::{Limit, OperationId, TierId};
+use crate::store::StoreError;
 use crate::units::Amount;
 
 /// What becomes of a request.
@@ -64,6 +65,8 @@ pub struct Decision {
     pub lease: Option<Lease>,
     /// Whether the store was lost, and each limit did what its `on_store_failure` says.
     pub degraded: bool,
+    /// Why the store was lost, for logs and metrics.
+    pub store_error: Option<StoreError>,
     /// When it was decided, by the store's clock.
     pub now: Now,
     pub(crate) policy: Arc<Policy>,
@@ -131,6 +134,7 @@ impl Decision {
             limits,
             lease: None,
             degraded: false,
+            store_error: None,
             now,
             policy,
             operation,
@@ -153,7 +157,18 @@ impl Decision {
             (None, Some(named)) => (Outcome::Warned, Some(named)),
             (None, None) => (Outcome::Allowed, smallest_share(&limits)),
         };
-        Self { outcome, limits, lease: None, degraded: false, now, policy, operation, tier, named }
+        Self {
+            outcome,
+            limits,
+            lease: None,
+            degraded: false,
+            store_error: None,
+            now,
+            policy,
+            operation,
+            tier,
+            named,
+        }
     }
 
     /// Whether the request goes through.

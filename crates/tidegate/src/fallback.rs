@@ -6,12 +6,12 @@ use arrayvec::ArrayVec;
 use crate::algorithm::{Reading, Verdict};
 use crate::plan::{Enforcement, LEVELS_MAX, Level, Mode, Plan};
 use crate::policy::model::OnStoreFailure;
-use crate::store::{Answer, ImmediateStore, Memory, Reply, StoreError};
+use crate::store::{Answer, Memory, Reply};
 use crate::units::Amount;
 
 /// Decides a plan without the shared store. `local` limits use this node's memory with this node's
 /// share; the plan's specs become those shares.
-pub(crate) fn decide(plan: &mut Plan, memory: &Memory, nodes: u32) -> Result<Answer, StoreError> {
+pub(crate) fn decide(plan: &mut Plan, memory: &Memory, nodes: u32) -> Answer {
     for level in plan.levels.iter_mut().filter(|level| is_local(level)) {
         level.spec = level.spec.share_of(nodes);
     }
@@ -24,7 +24,7 @@ pub(crate) fn decide(plan: &mut Plan, memory: &Memory, nodes: u32) -> Result<Ans
         levels: plan.levels.iter().filter(|level| is_local(level)).copied().collect(),
         ..*plan
     };
-    let answer = memory.decide_now(&local)?;
+    let answer = memory.answer(&local);
     let mut decided = answer.replies.into_iter();
     let reply = |level: &Level| match level.on_store_failure {
         _ if is_local(level) => decided.next().unwrap_or(denied()),
@@ -32,7 +32,7 @@ pub(crate) fn decide(plan: &mut Plan, memory: &Memory, nodes: u32) -> Result<Ans
         OnStoreFailure::Allow | OnStoreFailure::Local => passed(level),
     };
     let replies: ArrayVec<Reply, LEVELS_MAX> = plan.levels.iter().map(reply).collect();
-    Ok(Answer { now: answer.now, replies })
+    Answer { now: answer.now, replies }
 }
 
 /// A ceiling keeps no state, so that it holds whatever the store does.

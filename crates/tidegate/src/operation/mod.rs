@@ -6,11 +6,13 @@
 //! finds the first that matches.
 
 mod matcher;
+mod methods;
 mod operations;
 mod path;
 mod pattern;
 
 pub use matcher::{Match, Matcher};
+pub use methods::{Methods, PatternError};
 pub(crate) use operations::Operations;
 pub use path::{NormalPath, PathError, SEGMENTS_MAX};
-pub use pattern::{Methods, PathPattern, Pattern, PatternError};
+pub use pattern::{PathPattern, Pattern};

@@ -3,17 +3,13 @@
 //! A pattern says exactly one thing per segment: a literal, `*`, `**` or `{name}`. What a
 //! normalised path can never contain is refused when the policy is read, not silently unmatched.
 
-use std::fmt;
-
 use arrayvec::ArrayVec;
 
-use super::path::{NormalPath, PathError, decode, excerpt};
+use super::methods::{Methods, PatternError};
+use super::path::{NormalPath, PathError, decode};
 
 /// The most segments a pattern may have.
 const PATTERN_SEGMENTS_MAX: usize = 32;
-
-/// The most methods one pattern may name.
-const METHODS_MAX: usize = 32;
 
 /// One operation as a policy writes it: `[METHOD[|METHOD]] PATTERN`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,60 +57,6 @@ impl Pattern {
     pub const fn path(&self) -> &PathPattern {
         &self.path
     }
-}
-
-/// A set of methods, or all of them. Methods are case-sensitive, as in HTTP.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Methods(Option<Vec<String>>);
-
-impl Methods {
-    /// Every method.
-    #[must_use]
-    pub const fn any() -> Self {
-        Self(None)
-    }
-
-    /// Reads `GET` or `PUT|PATCH`; methods of one's own are welcome.
-    ///
-    /// # Errors
-    /// A word that is not an upper-case method, one named twice, or too many.
-    pub fn parse(text: &str) -> Result<Self, PatternError> {
-        let mut methods: Vec<String> = Vec::new();
-        for method in text.split('|') {
-            if !is_method(method) {
-                let expected = "an upper-case method such as GET or PUT|PATCH, then a path";
-                return Err(PatternError::new(method, expected));
-            }
-            if methods.iter().any(|known| known == method) {
-                return Err(PatternError::new(method, "each method once"));
-            }
-            if methods.len() == METHODS_MAX {
-                return Err(PatternError::new(method, "at most 32 methods"));
-            }
-            methods.push(method.to_owned());
-        }
-        Ok(Self(Some(methods)))
-    }
-
-    /// Whether a method is meant; `GET` also means `HEAD`.
-    #[must_use]
-    pub fn contains(&self, method: &str) -> bool {
-        let Some(methods) = &self.0 else { return true };
-        methods.iter().any(|known| known == method || (known == "GET" && method == "HEAD"))
-    }
-
-    fn covers(&self, other: &Self) -> bool {
-        match (&self.0, &other.0) {
-            (None, _) => true,
-            (Some(_), None) => false,
-            (Some(_), Some(others)) => others.iter().all(|method| self.contains(method)),
-        }
-    }
-}
-
-fn is_method(text: &str) -> bool {
-    text.starts_with(|first: char| first.is_ascii_uppercase())
-        && text.bytes().all(|b| matches!(b, b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-'))
 }
 
 /// What one segment of a pattern stands for.
@@ -333,29 +275,6 @@ fn parse_literal(raw: &str) -> Result<Segment, PatternError> {
         Err(_) => refuse("no backslash, NUL or encoded slash, since such paths are refused"),
     }
 }
-
-/// A pattern that cannot be read: what was found and what was expected.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PatternError {
-    /// The method or segment at fault, as it was written.
-    pub found: String,
-    /// What would have been accepted.
-    pub expected: &'static str,
-}
-
-impl PatternError {
-    fn new(found: &str, expected: &'static str) -> Self {
-        Self { found: excerpt(found), expected }
-    }
-}
-
-impl fmt::Display for PatternError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "found `{}`, expected {}", self.found, self.expected)
-    }
-}
-
-impl std::error::Error for PatternError {}
 
 #[cfg(test)]
 mod tests {

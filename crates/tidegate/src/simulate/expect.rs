@@ -105,7 +105,7 @@ impl Expectation {
             body: fields.get("body").map(json),
             operation,
             tier,
-            warnings: fields.get("warnings").map(|node| texts(node)),
+            warnings: fields.get("warnings").map(texts),
             degraded: fields.get("degraded").and_then(|node| boolean(node, diagnostics)),
         }
     }

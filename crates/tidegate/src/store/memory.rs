@@ -98,8 +98,9 @@ impl Default for Memory {
     }
 }
 
-impl ImmediateStore for Memory {
-    fn decide_now(&self, plan: &Plan) -> Result<Answer, StoreError> {
+impl Memory {
+    /// Decides a plan. Memory always answers.
+    pub(crate) fn answer(&self, plan: &Plan) -> Answer {
         let mut locked = self.lock_all(&plan.levels);
         let verdicts: ArrayVec<Verdict, LEVELS_MAX> =
             plan.levels.iter().map(|level| locked.evaluate(level, plan.now)).collect();
@@ -112,7 +113,13 @@ impl ImmediateStore for Memory {
             }
             replies.push(Reply { verdict, charged, reading: locked.reading(level, plan.now) });
         }
-        Ok(Answer { now: plan.now, replies })
+        Answer { now: plan.now, replies }
+    }
+}
+
+impl ImmediateStore for Memory {
+    fn decide_now(&self, plan: &Plan) -> Result<Answer, StoreError> {
+        Ok(self.answer(plan))
     }
 
     fn amend_now(&self, now: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {
@@ -165,6 +172,7 @@ impl Locked<'_> {
         let evicted = table.make_room(level.key, now_us, share);
         table.change(level, Some(new), |state| {
             algorithm::charge(state, &level.spec, now_us, holder, level.cost);
+            true
         });
         self.store.evicted.fetch_add(evicted, Ordering::Relaxed);
     }
@@ -181,19 +189,17 @@ impl Locked<'_> {
             Change::Reset => table.remove(level.key),
             Change::Refund(amount) => table.change(level, None, |state| {
                 algorithm::refund(state, spec, now_us, *charged_at_us, *amount);
+                true
             }),
             Change::Surcharge(amount) => table.change(level, None, |state| {
                 algorithm::surcharge(state, spec, now_us, *charged_at_us, *amount);
+                true
             }),
             Change::Release => {
-                let mut held = false;
-                table.change(level, None, |state| held = algorithm::release(state, *holder)) && held
+                table.change(level, None, |state| algorithm::release(state, *holder))
             }
             Change::Renew => {
-                let mut held = false;
-                table.change(level, None, |state| {
-                    held = algorithm::renew(state, spec, now_us, *holder)
-                }) && held
+                table.change(level, None, |state| algorithm::renew(state, spec, now_us, *holder))
             }
         }
     }
@@ -255,12 +261,12 @@ impl Table {
     }
 
     /// Changes the state of a key and keeps the order; `new` is what a key that is not there starts
-    /// from. Returns whether there was a state to change.
+    /// from. Returns whether there was a state, and it had what was to be changed.
     fn change(
         &mut self,
         level: &Level,
         new: Option<State>,
-        change: impl FnOnce(&mut State),
+        change: impl FnOnce(&mut State) -> bool,
     ) -> bool {
         let key = level.key;
         let slot = match (self.slots.entry(key), new) {
@@ -271,7 +277,7 @@ impl Table {
             (hash_map::Entry::Vacant(_), None) => return false,
         };
         self.by_meaning.remove(&(slot.meaningless_at_us, key));
-        change(&mut slot.state);
+        let changed = change(&mut slot.state);
         let meaningless_at_us = algorithm::meaningless_at_us(&slot.state, &level.spec);
         slot.meaningless_at_us = meaningless_at_us.unwrap_or(u64::MAX);
         if meaningless_at_us == Some(0) {
@@ -279,7 +285,7 @@ impl Table {
         } else {
             self.by_meaning.insert((slot.meaningless_at_us, key));
         }
-        true
+        changed
     }
 
     fn remove(&mut self, key: Key) -> bool {

@@ -6,7 +6,9 @@ mod identity;
 mod limits;
 mod operations;
 mod response;
+mod settings;
 mod spec;
+mod template;
 mod warnings;
 mod when;
 

@@ -3,6 +3,10 @@
 //! request → identity and operation ([`facts`](crate::facts)) → standing → plan → store (or
 //! fallback) → decision.
 
+mod builder;
+mod error;
+mod loaded;
+
 use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -12,18 +16,27 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use arc_swap::ArcSwap;
+use arrayvec::ArrayVec;
 
-use crate::clock::{Clock, Now, SystemClock};
+pub use builder::LimiterBuilder;
+pub use error::{BuildError, ResetError};
+pub(crate) use loaded::Loaded;
+
+use loaded::{announce, check_policies, load, select};
+
+use crate::clock::{Clock, Now};
 use crate::decision::{Decision, LimitReport, Outcome};
 use crate::facts::Facts;
 use crate::fallback;
-use crate::key::{self, HashKey};
+use crate::key::HashKey;
 use crate::lease::{Lease, Settlement};
-use crate::plan::{self, Applies, Level, Mode, Plan};
+use crate::plan::{self, Applies, LEVELS_MAX, Level, Mode, Plan};
 use crate::policy::Policy;
 use crate::request::{Request, RequestError};
 use crate::standing::{Standing, standing};
-use crate::store::{Amended, Amendment, Answer, Change, ImmediateStore, Memory, Store, StoreError};
+use crate::store::{
+    Amended, Amendment, Answer, Change, ImmediateStore, Memory, Reply, Store, StoreError,
+};
 
 /// Decides requests by one or several policies on a store. Clones share everything.
 ///
@@ -59,12 +72,6 @@ struct Shared<S> {
     clock: Arc<dyn Clock>,
     secret: HashKey,
     holders: Holders,
-}
-
-/// A policy in force.
-pub(crate) struct Loaded {
-    pub(crate) policy: Arc<Policy>,
-    pub(crate) families: Vec<u64>,
 }
 
 impl Limiter<Memory> {
@@ -115,11 +122,13 @@ impl<S: Store> Limiter<S> {
         drop(facts);
         let plan = Plan { mode, now, holder: shared.holders.next(), levels };
         drop(policies);
-        let (plan, answer, degraded) = shared.ask(plan).await;
-        let mut decision =
-            Decision::from_limits(policy, reports(&plan, &answer), operation, tier, answer.now);
-        decision.lease = Lease::of(&decision.policy, &plan, &answer, request.reserve, degraded);
-        decision.degraded = degraded;
+        let (plan, answer, store_error) = shared.ask(plan).await;
+        let reports = reports(&plan, &answer);
+        let mut decision = Decision::from_limits(policy, reports, operation, tier, answer.now);
+        decision.degraded = store_error.is_some();
+        decision.store_error = store_error;
+        decision.lease =
+            Lease::of(&decision.policy, &plan, &answer, request.reserve, decision.degraded);
         Ok(decision)
     }
 
@@ -293,15 +302,15 @@ impl<S: ImmediateStore> Limiter<S> {
 
 impl<S: Store> Shared<S> {
     /// Asks the store, or decides without it. The plan comes back as it was decided.
-    async fn ask(&self, mut plan: Plan) -> (Plan, Answer, bool) {
-        if let Ok(answer) = self.store.decide(&plan).await {
-            return (plan, answer, false);
+    async fn ask(&self, mut plan: Plan) -> (Plan, Answer, Option<StoreError>) {
+        match self.store.decide(&plan).await {
+            Ok(answer) => (plan, answer, None),
+            Err(error) => {
+                let nodes = self.nodes.load(Ordering::Relaxed);
+                let answer = fallback::decide(&mut plan, &self.fallback, nodes);
+                (plan, answer, Some(error))
+            }
         }
-        let nodes = self.nodes.load(Ordering::Relaxed);
-        let answer = fallback::decide(&mut plan, &self.fallback, nodes);
-        let answer =
-            answer.unwrap_or_else(|_| Answer { now: plan.now, replies: Default::default() });
-        (plan, answer, true)
     }
 }
 
@@ -317,8 +326,8 @@ fn at_once<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-fn reports<const N: usize>(plan: &Plan, answer: &Answer) -> arrayvec::ArrayVec<LimitReport, N> {
-    let report = |(level, reply): (&Level, &crate::store::Reply)| LimitReport {
+fn reports(plan: &Plan, answer: &Answer) -> ArrayVec<LimitReport, LEVELS_MAX> {
+    let report = |(level, reply): (&Level, &Reply)| LimitReport {
         limit: level.limit,
         spec: level.spec,
         cost: level.cost,
@@ -328,49 +337,7 @@ fn reports<const N: usize>(plan: &Plan, answer: &Answer) -> arrayvec::ArrayVec<L
         reset_us: reply.reading.reset_us,
         enforcement: level.enforcement,
     };
-    plan.levels.iter().zip(&answer.replies).map(report).take(N).collect()
-}
-
-fn select<'p>(policies: &'p [Loaded], request: &Request<'_>) -> Result<&'p Loaded, RequestError> {
-    let selected = match request.policy.as_deref() {
-        None => policies.first(),
-        Some(name) => policies.iter().find(|loaded| loaded.policy.name == name),
-    };
-    selected.ok_or_else(|| {
-        let name = request.policy.as_deref().unwrap_or_default();
-        RequestError::new(
-            "policy",
-            format!("found `{name}`, expected the name of a policy in force"),
-        )
-    })
-}
-
-fn load(policies: Vec<Arc<Policy>>, secret: &HashKey) -> Vec<Loaded> {
-    let load = |policy: Arc<Policy>| {
-        let families =
-            policy.limits.iter().map(|limit| key::family(secret, &policy, limit)).collect();
-        Loaded { policy, families }
-    };
-    policies.into_iter().map(load).collect()
-}
-
-fn announce<S: Store>(policies: &[Loaded], store: &S, fallback: &Memory) {
-    let families: Vec<u64> =
-        policies.iter().flat_map(|loaded| loaded.families.iter().copied()).collect();
-    store.announce(&families);
-    fallback.announce_now(&families);
-}
-
-fn check_policies(policies: &[Arc<Policy>]) -> Result<(), BuildError> {
-    if policies.is_empty() {
-        return Err(BuildError::NoPolicy);
-    }
-    for (index, policy) in policies.iter().enumerate() {
-        if policies[..index].iter().any(|earlier| earlier.name == policy.name) {
-            return Err(BuildError::SameName(policy.name.clone()));
-        }
-    }
-    Ok(())
+    plan.levels.iter().zip(&answer.replies).map(report).collect()
 }
 
 /// Ids for holders of places: from a random start, so that no two nodes meet.
@@ -400,133 +367,3 @@ impl<S> fmt::Debug for Limiter<S> {
         f.debug_struct("Limiter").field("policies", &names).finish_non_exhaustive()
     }
 }
-
-/// Puts a [`Limiter`] together.
-pub struct LimiterBuilder<S> {
-    policies: Vec<Arc<Policy>>,
-    store: S,
-    clock: Arc<dyn Clock>,
-    secret: HashKey,
-    nodes: u32,
-}
-
-impl Default for LimiterBuilder<Memory> {
-    fn default() -> Self {
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        Self {
-            policies: Vec::new(),
-            store: Memory::new(),
-            clock,
-            secret: HashKey::random(),
-            nodes: 1,
-        }
-    }
-}
-
-impl<S> LimiterBuilder<S> {
-    /// Adds a policy; requests that name none are decided by the first.
-    #[must_use]
-    pub fn policy(mut self, policy: impl Into<Arc<Policy>>) -> Self {
-        self.policies.push(policy.into());
-        self
-    }
-
-    /// Keeps states in this store.
-    #[must_use]
-    pub fn store<T: Store>(self, store: T) -> LimiterBuilder<T> {
-        let Self { policies, clock, secret, nodes, .. } = self;
-        LimiterBuilder { policies, store, clock, secret, nodes }
-    }
-
-    /// Reads the time from this clock.
-    #[must_use]
-    pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.clock = Arc::new(clock);
-        self
-    }
-
-    /// Hashes keys with this secret instead of one that only this process knows.
-    #[must_use]
-    pub fn hash_key(mut self, secret: HashKey) -> Self {
-        self.secret = secret;
-        self
-    }
-
-    /// How many nodes share the limits while the store is lost.
-    #[must_use]
-    pub fn nodes(mut self, nodes: u32) -> Self {
-        self.nodes = nodes.max(1);
-        self
-    }
-}
-
-impl<S: Store> LimiterBuilder<S> {
-    /// The limiter.
-    ///
-    /// # Errors
-    /// There is no policy, or two have one name.
-    pub fn build(self) -> Result<Limiter<S>, BuildError> {
-        check_policies(&self.policies)?;
-        Ok(self.assemble())
-    }
-
-    /// The limiter, of policies that are known to be fit.
-    pub(crate) fn assemble(self) -> Limiter<S> {
-        let Self { policies, store, clock, secret, nodes } = self;
-        let (loaded, fallback) = (load(policies, &secret), Memory::new());
-        announce(&loaded, &store, &fallback);
-        let policies = ArcSwap::from_pointee(loaded);
-        let (nodes, holders) = (AtomicU32::new(nodes), Holders::new());
-        Limiter {
-            shared: Arc::new(Shared { policies, store, fallback, nodes, clock, secret, holders }),
-        }
-    }
-}
-
-/// A limiter that cannot be built.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BuildError {
-    /// There is no policy to decide by.
-    NoPolicy,
-    /// Two policies have this name.
-    SameName(String),
-}
-
-impl fmt::Display for BuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoPolicy => f.write_str("a limiter needs at least one policy"),
-            Self::SameName(name) => write!(f, "two policies are called `{name}`"),
-        }
-    }
-}
-
-impl std::error::Error for BuildError {}
-
-/// A state that could not be reset.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ResetError {
-    /// The request cannot be understood.
-    Request(RequestError),
-    /// The policy has no limit of this name.
-    UnknownLimit(String),
-    /// The limit does not apply to the request, so that it has no key.
-    DoesNotApply(String),
-    /// The store cannot answer.
-    Store(StoreError),
-}
-
-impl fmt::Display for ResetError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Request(error) => error.fmt(f),
-            Self::UnknownLimit(name) => write!(f, "the policy has no limit `{name}`"),
-            Self::DoesNotApply(name) => {
-                write!(f, "the limit `{name}` does not apply to this request")
-            }
-            Self::Store(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for ResetError {}

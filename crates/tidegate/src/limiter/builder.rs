@@ -1,0 +1,96 @@
+//! Putting a limiter together.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use arc_swap::ArcSwap;
+
+use super::error::BuildError;
+use super::loaded::{announce, check_policies, load};
+use super::{Holders, Limiter, Shared};
+use crate::clock::{Clock, SystemClock};
+use crate::key::HashKey;
+use crate::policy::Policy;
+use crate::store::{Memory, Store};
+
+/// Puts a [`Limiter`] together.
+pub struct LimiterBuilder<S> {
+    policies: Vec<Arc<Policy>>,
+    store: S,
+    clock: Arc<dyn Clock>,
+    secret: HashKey,
+    nodes: u32,
+}
+
+impl Default for LimiterBuilder<Memory> {
+    fn default() -> Self {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        Self {
+            policies: Vec::new(),
+            store: Memory::new(),
+            clock,
+            secret: HashKey::random(),
+            nodes: 1,
+        }
+    }
+}
+
+impl<S> LimiterBuilder<S> {
+    /// Adds a policy; requests that name none are decided by the first.
+    #[must_use]
+    pub fn policy(mut self, policy: impl Into<Arc<Policy>>) -> Self {
+        self.policies.push(policy.into());
+        self
+    }
+
+    /// Keeps states in this store.
+    #[must_use]
+    pub fn store<T: Store>(self, store: T) -> LimiterBuilder<T> {
+        let Self { policies, clock, secret, nodes, .. } = self;
+        LimiterBuilder { policies, store, clock, secret, nodes }
+    }
+
+    /// Reads the time from this clock.
+    #[must_use]
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+
+    /// Hashes keys with this secret instead of one that only this process knows.
+    #[must_use]
+    pub fn hash_key(mut self, secret: HashKey) -> Self {
+        self.secret = secret;
+        self
+    }
+
+    /// How many nodes share the limits while the store is lost.
+    #[must_use]
+    pub fn nodes(mut self, nodes: u32) -> Self {
+        self.nodes = nodes.max(1);
+        self
+    }
+}
+
+impl<S: Store> LimiterBuilder<S> {
+    /// The limiter.
+    ///
+    /// # Errors
+    /// There is no policy, or two have one name.
+    pub fn build(self) -> Result<Limiter<S>, BuildError> {
+        check_policies(&self.policies)?;
+        Ok(self.assemble())
+    }
+
+    /// The limiter, of policies that are known to be fit.
+    pub(crate) fn assemble(self) -> Limiter<S> {
+        let Self { policies, store, clock, secret, nodes } = self;
+        let (loaded, fallback) = (load(policies, &secret), Memory::new());
+        announce(&loaded, &store, &fallback);
+        let policies = ArcSwap::from_pointee(loaded);
+        let (nodes, holders) = (AtomicU32::new(nodes), Holders::new());
+        Limiter {
+            shared: Arc::new(Shared { policies, store, fallback, nodes, clock, secret, holders }),
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Policies in force.
+
+use std::sync::Arc;
+
+use super::error::BuildError;
+use crate::key::{self, HashKey};
+use crate::policy::Policy;
+use crate::request::{Request, RequestError};
+use crate::store::{ImmediateStore, Memory, Store};
+
+/// A policy in force.
+pub(crate) struct Loaded {
+    pub(crate) policy: Arc<Policy>,
+    /// The family of each limit's keys.
+    pub(crate) families: Vec<u64>,
+}
+
+/// The policy that a request names, or the first.
+pub(super) fn select<'p>(
+    policies: &'p [Loaded],
+    request: &Request<'_>,
+) -> Result<&'p Loaded, RequestError> {
+    let selected = match request.policy.as_deref() {
+        None => policies.first(),
+        Some(name) => policies.iter().find(|loaded| loaded.policy.name == name),
+    };
+    selected.ok_or_else(|| {
+        let name = request.policy.as_deref().unwrap_or_default();
+        RequestError::new(
+            "policy",
+            format!("found `{name}`, expected the name of a policy in force"),
+        )
+    })
+}
+
+pub(super) fn load(policies: Vec<Arc<Policy>>, secret: &HashKey) -> Vec<Loaded> {
+    let load = |policy: Arc<Policy>| {
+        let families =
+            policy.limits.iter().map(|limit| key::family(secret, &policy, limit)).collect();
+        Loaded { policy, families }
+    };
+    policies.into_iter().map(load).collect()
+}
+
+pub(super) fn announce<S: Store>(policies: &[Loaded], store: &S, fallback: &Memory) {
+    let families: Vec<u64> =
+        policies.iter().flat_map(|loaded| loaded.families.iter().copied()).collect();
+    store.announce(&families);
+    fallback.announce_now(&families);
+}
+
+pub(super) fn check_policies(policies: &[Arc<Policy>]) -> Result<(), BuildError> {
+    if policies.is_empty() {
+        return Err(BuildError::NoPolicy);
+    }
+    for (index, policy) in policies.iter().enumerate() {
+        if policies[..index].iter().any(|earlier| earlier.name == policy.name) {
+            return Err(BuildError::SameName(policy.name.clone()));
+        }
+    }
+    Ok(())
+}

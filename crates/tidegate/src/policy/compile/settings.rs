@@ -1,0 +1,200 @@
+//! Specs for everyone, by tier or by an attribute, and who can reach a limit at all.
+
+use std::collections::HashMap;
+
+use super::fields::{Fields, duration_us, text};
+use super::{Compiler, Scope, spec};
+use crate::plan::LEVELS_MAX;
+use crate::policy::diagnostics::{Position, one_of};
+use crate::policy::document::{Entry, Node};
+use crate::policy::model::{Algorithm, Limit, Missing, OperationId, Part, Setting, Settings};
+use crate::policy::when::When;
+use crate::units::SECOND_US;
+
+const LEASE_DEFAULT_US: u64 = 60 * SECOND_US;
+
+/// Whom a limit is for, as far as that is known before a request comes.
+#[derive(Clone, Copy)]
+pub(super) struct Audience<'a> {
+    pub(super) when: &'a When,
+    pub(super) by: &'a [Part],
+    pub(super) missing: Option<Missing>,
+}
+
+impl<'a> Audience<'a> {
+    fn of(limit: &'a Limit) -> Self {
+        Self { when: &limit.when, by: &limit.by, missing: limit.missing }
+    }
+
+    /// Without a user it does not apply.
+    fn needs_user(&self) -> bool {
+        let skipped = self.by.contains(&Part::User) && self.missing != Some(Missing::Share);
+        skipped || self.when.authenticated == Some(true)
+    }
+}
+
+impl Compiler<'_> {
+    /// A spec, or a map of specs by tier or by an attribute.
+    pub(super) fn settings(
+        &mut self,
+        fields: &Fields<'_>,
+        algorithm: Algorithm,
+        audience: Audience<'_>,
+        at: Position,
+    ) -> Option<Settings> {
+        let node = fields.get(algorithm.name())?;
+        let lease_us = fields.get("lease").and_then(|node| duration_us(node, self.diagnostics));
+        let lease_us = lease_us.unwrap_or(LEASE_DEFAULT_US);
+        let tier_by = fields.get("tier_by");
+        let Some(written) = node.entries() else {
+            if let Some(tier_by) = tier_by {
+                let message = format!(
+                    "found `tier_by` beside one spec for all, expected `{}` to be a map",
+                    algorithm.name()
+                );
+                self.diagnostics.error(tier_by.at, message);
+            }
+            return self.setting(node, algorithm, lease_us).map(Settings::Everyone);
+        };
+        let mut settings = Vec::new();
+        for entry in written {
+            settings.extend(
+                self.setting(&entry.value, algorithm, lease_us).map(|setting| (entry, setting)),
+            );
+        }
+        if settings.len() < written.len() {
+            return None;
+        }
+        match tier_by {
+            Some(tier_by) => {
+                let scope = Scope::of(audience.when.operations.as_deref());
+                self.by_attribute(tier_by, node, &settings, &scope)
+            }
+            None => self.by_tier(&settings, audience, at),
+        }
+    }
+
+    fn setting(&mut self, node: &Node, algorithm: Algorithm, lease_us: u64) -> Option<Setting> {
+        let text = text(node, "a spec", self.diagnostics)?;
+        match spec::parse(algorithm, text, lease_us) {
+            Ok(setting) => Some(setting),
+            Err(error) => {
+                match error.help {
+                    Some(help) => self.diagnostics.error_with_help(node.at, error.message, help),
+                    None => self.diagnostics.error(node.at, error.message),
+                }
+                None
+            }
+        }
+    }
+
+    fn by_attribute(
+        &mut self,
+        tier_by: &Node,
+        node: &Node,
+        settings: &[(&Entry, Setting)],
+        scope: &Scope<'_>,
+    ) -> Option<Settings> {
+        let name = text(tier_by, "an attribute", self.diagnostics)?;
+        let attribute = self.attribute_id(name, tier_by.at, scope, &[])?;
+        let default = settings.iter().find(|(entry, _)| entry.key == "default");
+        let Some((_, default)) = default else {
+            self.diagnostics
+                .error(node.at, "found no `default:`, which a map with `tier_by` needs");
+            return None;
+        };
+        let named = settings.iter().filter(|(entry, _)| entry.key != "default");
+        let map: HashMap<String, Setting> =
+            named.map(|(entry, setting)| (entry.key.clone(), *setting)).collect();
+        Some(Settings::ByAttribute { attribute, settings: map, default: *default })
+    }
+
+    /// A map must cover every tier that can reach the limit, or have a default.
+    fn by_tier(
+        &mut self,
+        settings: &[(&Entry, Setting)],
+        audience: Audience<'_>,
+        at: Position,
+    ) -> Option<Settings> {
+        let mut by_tier: Vec<Option<Setting>> = vec![None; self.tiers.len()];
+        let mut default = None;
+        for (entry, setting) in settings {
+            if entry.key == "default" {
+                default = Some(*setting);
+            }
+            let known = entry.key == "default" && self.tiers.id("default").is_none();
+            let id = if known { None } else { self.tier_id(&entry.key, entry.key_at) };
+            if let Some(slot) =
+                id.and_then(|id| usize::try_from(id).ok()).and_then(|id| by_tier.get_mut(id))
+            {
+                *slot = Some(*setting);
+            }
+        }
+        let reaches: Vec<bool> =
+            (0..self.tiers.len()).map(|tier| self.can_reach(tier, audience)).collect();
+        let uncovered =
+            |tier: &usize| by_tier[*tier].is_none() && default.is_none() && reaches[*tier];
+        let missing: Vec<&str> = (0..by_tier.len())
+            .filter(uncovered)
+            .map(|tier| self.tiers.name(u32::try_from(tier).unwrap_or(u32::MAX)))
+            .collect();
+        if !missing.is_empty() {
+            let message = format!(
+                "found no spec for the tier {}, which can reach this limit",
+                one_of(&missing)
+            );
+            self.diagnostics.error_with_help(
+                at,
+                message,
+                "add it, or `default:`; who does not say a tier has `identity: default_tier`",
+            );
+            return None;
+        }
+        by_tier.iter_mut().for_each(|slot| *slot = slot.or(default));
+        Some(Settings::ByTier(by_tier))
+    }
+
+    /// Whether a request of this tier can get as far as a limit.
+    fn can_reach(&self, tier: usize, audience: Audience<'_>) -> bool {
+        let Ok(tier) = u32::try_from(tier) else { return false };
+        let has = |when: &When| when.tiers.as_ref().is_some_and(|tiers| tiers.contains(&tier));
+        let Audience { when, .. } = audience;
+        let listed = when.tiers.is_none() || has(when);
+        let excluded = when.not.as_ref().is_some_and(|not| not.is_only_tiers() && has(not));
+        let anonymous = tier == self.anonymous_tier && tier != self.default_tier;
+        let unknown = anonymous && audience.needs_user();
+        listed && !excluded && !unknown
+    }
+
+    /// No request may meet more limits than a plan can hold.
+    pub(super) fn check_levels(&mut self, limits: &[Limit], at: Position) {
+        let mut everywhere = vec![0_usize; self.tiers.len()];
+        let mut somewhere: HashMap<(OperationId, usize), usize> = HashMap::new();
+        for limit in limits {
+            for tier in
+                (0..self.tiers.len()).filter(|tier| self.can_reach(*tier, Audience::of(limit)))
+            {
+                match &limit.when.operations {
+                    None => everywhere[tier] += 1,
+                    Some(operations) => {
+                        operations
+                            .iter()
+                            .for_each(|id| *somewhere.entry((*id, tier)).or_default() += 1);
+                    }
+                }
+            }
+        }
+        let worst = somewhere
+            .iter()
+            .map(|((operation, tier), count)| (count + everywhere[*tier], *operation));
+        let anywhere = everywhere.iter().map(|count| (*count, 0));
+        let Some((count, operation)) = worst.chain(anywhere).max() else { return };
+        if count > LEVELS_MAX {
+            let name = self.operations.name(operation).to_owned();
+            let message = format!(
+                "found {count} limits that can meet in one request (`{name}`), expected at most {LEVELS_MAX}"
+            );
+            self.diagnostics.error(at, message);
+        }
+    }
+}

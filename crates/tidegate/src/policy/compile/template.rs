@@ -1,0 +1,83 @@
+//! Key templates: `rl:deals:w:{user}`.
+
+use std::collections::HashMap;
+
+use super::fields::text;
+use super::{Compiler, Scope};
+use crate::key::{Piece, Template};
+use crate::policy::diagnostics::shown;
+use crate::policy::document::{Entry, Node};
+use crate::policy::model::{Limit, Part};
+
+impl Compiler<'_> {
+    /// `rl:deals:w:{user}`: every part of `by`, and no other.
+    pub(super) fn template(
+        &mut self,
+        node: &Node,
+        by: &[Part],
+        scope: &Scope<'_>,
+    ) -> Option<Template> {
+        let text = text(node, "a key template such as `rl:deals:{user}`", self.diagnostics)?;
+        let mut pieces = Vec::new();
+        let mut rest = text;
+        while let Some((literal, from)) = rest.split_once('{') {
+            let Some((reference, after)) = from.split_once('}') else {
+                self.diagnostics
+                    .error(node.at, format!("found `{}`, expected a closing `}}`", shown(text)));
+                return None;
+            };
+            let (name, raw) =
+                reference.strip_suffix(":raw").map_or((reference, false), |name| (name, true));
+            let part = self.part(name, node.at, scope)?;
+            if !by.contains(&part) {
+                self.diagnostics.error(
+                    node.at,
+                    format!("found `{{{}}}`, which is not a part of `by`", shown(name)),
+                );
+                return None;
+            }
+            pieces.push(Piece::Literal(literal.to_owned()));
+            pieces.push(Piece::Part { part, raw });
+            rest = after;
+        }
+        pieces.push(Piece::Literal(rest.to_owned()));
+        let names = |part: &&Part| {
+            !matches!(part, Part::Global) && !pieces.iter().any(|piece| piece.is(part))
+        };
+        if by.iter().any(|part| names(&part)) {
+            let help = "two subjects would share one key; add `{…}` for each part";
+            self.diagnostics.error_with_help(
+                node.at,
+                format!("found `{}`, which leaves out a part of `by`", shown(text)),
+                help,
+            );
+            return None;
+        }
+        Some(Template { text: text.to_owned(), pieces })
+    }
+
+    pub(super) fn check_templates(&mut self, limits: &[Limit], written: &[Entry]) {
+        let mut seen: HashMap<&str, &str> = HashMap::new();
+        for limit in limits {
+            let Some(template) = &limit.key else { continue };
+            let Some(earlier) = seen.insert(&template.text, &limit.name) else { continue };
+            let node = written
+                .iter()
+                .find(|entry| entry.key == limit.name)
+                .and_then(|entry| entry.value.get("key"));
+            let message = format!(
+                "found the key template `{}` of the limit `{earlier}` again",
+                shown(&template.text)
+            );
+            if let Some(node) = node {
+                self.diagnostics.error(node.at, message);
+            }
+        }
+    }
+}
+
+impl Piece {
+    fn is(&self, wanted: &Part) -> bool {
+        matches!(self, Self::Part { part, .. } if part == wanted)
+    }
+}

@@ -36,7 +36,8 @@ fn every_example_in_the_documents_works() {
 
 fn run(test: &Block, policy: &Block) {
     let file = TestFile::parse(&test.place, &test.text).unwrap_or_else(|errors| panic!("{errors}"));
-    let report = file.run(&policy.place, &policy.text, None).unwrap_or_else(|errors| panic!("{errors}"));
+    let report =
+        file.run(&policy.place, &policy.text, None).unwrap_or_else(|errors| panic!("{errors}"));
     for one in &report.tests {
         assert!(one.failure.is_none(), "{}: {}: {:#?}", test.place, one.name, one.failure);
     }
@@ -45,7 +46,8 @@ fn run(test: &Block, policy: &Block) {
 fn documents() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let listed = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
-    let mut found: Vec<PathBuf> = listed.filter(|path| path.extension().is_some_and(|end| end == "md")).collect();
+    let mut found: Vec<PathBuf> =
+        listed.filter(|path| path.extension().is_some_and(|end| end == "md")).collect();
     found.push(root.join("README.md"));
     found.sort();
     found

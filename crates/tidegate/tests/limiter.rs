@@ -1,0 +1,209 @@
+//! The limiter as a user of the library meets it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::clock::FakeClock;
+use tidegate::plan::Mode;
+use tidegate::policy::LimitBuilder;
+use tidegate::store::Memory;
+use tidegate::units::Amount;
+use tidegate::{
+    BuildError, HashKey, Jitter, Limiter, Outcome, Policy, Request, ResetError, Response,
+    Settlement,
+};
+
+const MONDAY: u64 = 1_767_603_600;
+
+fn policy(limits: &str) -> Policy {
+    let text = format!("{{tidegate: 1, name: api, limits: {{{limits}}}}}");
+    Policy::parse("api.yaml", &text).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+fn limiter(policy: Policy) -> (Limiter, FakeClock) {
+    let clock = FakeClock::at_unix_seconds(MONDAY);
+    (Limiter::builder().policy(policy).clock(clock.clone()).build().unwrap(), clock)
+}
+
+fn user(name: &str) -> Request<'_> {
+    Request::new("GET", "/things").user(name)
+}
+
+#[test]
+fn a_limiter_can_be_shared_between_threads_and_its_futures_sent() {
+    fn shared<T: Send + Sync + Clone>(_: &T) {}
+    fn sent<T: Send>(_: T) {}
+    let (limiter, _) = limiter(policy("a: {by: user, total: 1}"));
+    shared(&limiter);
+    sent(limiter.decide(&user("u1"), Mode::Charge));
+}
+
+#[test]
+fn each_policy_decides_its_own_requests() {
+    let strict = Policy::builder("strict").limit(LimitBuilder::total("once", 1).by("user"));
+    let loose = Policy::builder("loose").limit(LimitBuilder::total("once", 2).by("user"));
+    let builder = Limiter::builder().policy(strict.build().unwrap()).policy(loose.build().unwrap());
+    let limiter = builder.build().unwrap();
+    let check = |request: &Request<'_>| limiter.check(request).unwrap().outcome;
+    assert_eq!(check(&user("u1")), Outcome::Allowed);
+    assert_eq!(check(&user("u1")), Outcome::Limited);
+    assert_eq!(check(&user("u1").policy("loose")), Outcome::Allowed);
+    assert_eq!(check(&user("u1").policy("loose")), Outcome::Allowed);
+    assert_eq!(check(&user("u1").policy("loose")), Outcome::Limited);
+    let unknown = limiter.check(&user("u1").policy("lose")).unwrap_err();
+    assert_eq!(unknown.field, "policy");
+}
+
+#[test]
+fn a_limiter_needs_policies_with_names_of_their_own() {
+    assert_eq!(Limiter::builder().build().unwrap_err(), BuildError::NoPolicy);
+    let twice = Limiter::builder().policy(policy("")).policy(policy(""));
+    assert_eq!(twice.build().unwrap_err(), BuildError::SameName("api".into()));
+}
+
+#[test]
+fn peeking_charges_nothing() {
+    let (limiter, _) = limiter(policy("a: {by: user, total: 1}"));
+    for _ in 0..3 {
+        assert!(limiter.peek(&user("u1")).unwrap().is_allowed());
+    }
+    assert!(limiter.check(&user("u1")).unwrap().is_allowed());
+    assert!(!limiter.peek(&user("u1")).unwrap().is_allowed());
+}
+
+#[test]
+fn a_reservation_is_settled_once_and_only_on_limits_that_name_no_cost() {
+    let limits = "tokens: {by: user, quota: 1000/day}, calls: {by: user, cost: 1, quota: 10/day}";
+    let (limiter, _) = limiter(policy(limits));
+    let estimate = user("u1").cost(Amount::parse("100").unwrap()).reserve();
+    let mut lease = limiter.check(&estimate).unwrap().lease.unwrap();
+    let actual = Settlement::Cost(Amount::parse("734.5").unwrap());
+    limiter.settle(&mut lease, actual).unwrap();
+    limiter.settle(&mut lease, actual).unwrap();
+    let decision = limiter.peek(&user("u1")).unwrap();
+    let remaining: Vec<String> =
+        decision.limits.iter().map(|one| one.available.to_string()).collect();
+    assert_eq!(remaining, ["265.5", "9"]);
+    limiter.settle(&mut lease, Settlement::Refund).unwrap();
+    let decision = limiter.peek(&user("u1")).unwrap();
+    assert_eq!(decision.limits[1].remaining(), 10);
+}
+
+#[test]
+fn a_place_is_held_until_it_is_released_or_its_lease_runs_out() {
+    let (limiter, clock) = limiter(policy("slots: {by: user, concurrency: 2, lease: 30s}"));
+    let mut first = limiter.check(&user("u1")).unwrap().lease.unwrap();
+    let second = limiter.check(&user("u1")).unwrap().lease.unwrap();
+    let refused = limiter.check(&user("u1")).unwrap();
+    assert_eq!(refused.retry_after(), Some(Duration::from_secs(30)));
+    assert!(limiter.release(&mut first).unwrap());
+    assert!(limiter.check(&user("u1")).unwrap().is_allowed());
+    clock.advance(Duration::from_secs(29));
+    assert!(limiter.renew(&second).unwrap());
+    clock.advance(Duration::from_secs(29));
+    assert_eq!(limiter.peek(&user("u1")).unwrap().limits[0].remaining(), 1);
+    clock.advance(Duration::from_secs(1));
+    assert!(!limiter.renew(&second).unwrap(), "a lost place stays lost");
+}
+
+#[test]
+fn a_costly_request_holds_one_place_like_any_other() {
+    let (limiter, _) = limiter(policy("slots: {by: user, concurrency: 2}"));
+    let costly = user("u1").cost(Amount::parse("734.5").unwrap());
+    assert!(limiter.check(&costly).unwrap().is_allowed());
+    assert_eq!(limiter.peek(&costly).unwrap().limits[0].remaining(), 1);
+}
+
+#[test]
+fn resetting_forgets_one_subject_of_one_limit() {
+    let (limiter, _) = limiter(policy("a: {by: user, total: 1}, b: {by: user, total: 5}"));
+    for name in ["u1", "u2"] {
+        assert!(limiter.check(&user(name)).unwrap().is_allowed());
+    }
+    assert_eq!(limiter.reset("a", &user("u1")), Ok(true));
+    assert_eq!(limiter.reset("a", &user("u1")), Ok(false));
+    let decision = limiter.check(&user("u1")).unwrap();
+    assert_eq!((decision.outcome, decision.limits[1].remaining()), (Outcome::Allowed, 3));
+    assert!(!limiter.check(&user("u2")).unwrap().is_allowed());
+    assert_eq!(limiter.reset("c", &user("u1")), Err(ResetError::UnknownLimit("c".into())));
+    let anonymous = Request::new("GET", "/");
+    assert_eq!(limiter.reset("a", &anonymous), Err(ResetError::DoesNotApply("a".into())));
+}
+
+#[test]
+fn limiters_on_one_store_share_their_counters_when_they_share_the_secret() {
+    let store = Arc::new(Memory::new());
+    let make = |secret: u8| {
+        let builder = Limiter::builder().policy(policy("a: {by: user, total: 1}"));
+        builder.store(Arc::clone(&store)).hash_key(HashKey::new([secret; 16])).build().unwrap()
+    };
+    assert!(make(1).check(&user("u1")).unwrap().is_allowed());
+    assert!(!make(1).check(&user("u1")).unwrap().is_allowed());
+    assert!(make(2).check(&user("u1")).unwrap().is_allowed());
+}
+
+#[test]
+fn the_standard_refusal_is_problem_details_with_all_headers() {
+    let (limiter, clock) = limiter(policy("a: {by: user, sliding_window: 1/min}"));
+    limiter.check(&user("u1")).unwrap();
+    clock.advance(Duration::from_millis(500));
+    let response = Response::of(&limiter.check(&user("u1")).unwrap(), Jitter::None);
+    assert_eq!(response.status, 429);
+    let expected = [
+        ("X-RateLimit-Limit", "1"),
+        ("X-RateLimit-Remaining", "0"),
+        ("X-RateLimit-Reset", "1767603660"),
+        ("RateLimit-Policy", "\"a\";q=1;w=60"),
+        ("RateLimit", "\"a\";r=0;t=60"),
+        ("Retry-After", "60"),
+        ("Content-Type", "application/problem+json"),
+    ];
+    let found: Vec<(&str, &str)> =
+        response.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    assert_eq!(found, expected);
+    assert_eq!(
+        response.body.unwrap(),
+        "{\"type\":\"about:blank\",\"title\":\"Too Many Requests\",\"status\":429,\
+         \"detail\":\"Too many requests\",\"limit\":\"a\",\"retryAfter\":60}"
+    );
+}
+
+#[test]
+fn jitter_adds_and_never_subtracts() {
+    let text = "{tidegate: 1, name: api, limits: {a: {by: user, sliding_window: 1/min}}, response: {jitter: 10%}}";
+    let (limiter, _) = limiter(Policy::parse("api.yaml", text).unwrap());
+    limiter.check(&user("u1")).unwrap();
+    let refused = limiter.check(&user("u1")).unwrap();
+    let retry_after =
+        |jitter| Response::of(&refused, jitter).header("retry-after").unwrap().to_owned();
+    assert_eq!(retry_after(Jitter::None), "60");
+    assert_eq!(retry_after(Jitter::Millionths(0)), "60");
+    assert_eq!(retry_after(Jitter::Millionths(500_000)), "63");
+    assert_eq!(retry_after(Jitter::Millionths(u32::MAX)), "66");
+}
+
+#[test]
+fn shadow_limits_and_unpublished_ones_stay_out_of_the_headers() {
+    let limits = "seen: {by: user, quota: 9/day}, \
+                  secret: {by: user, quota: 5/day, publish: false}, \
+                  trial: {by: user, quota: 1/day, shadow: true}";
+    let (limiter, _) = limiter(policy(limits));
+    limiter.check(&user("u1")).unwrap();
+    let decision = limiter.check(&user("u1")).unwrap();
+    assert_eq!(decision.outcome, Outcome::Allowed);
+    assert!(!decision.limits[2].is_allowed() && !decision.limits[2].charged);
+    let response = Response::of(&decision, Jitter::None);
+    assert_eq!(response.header("RateLimit-Policy"), Some("\"seen\";q=9;w=86400"));
+}
+
+#[test]
+fn a_warning_limit_lets_through_and_says_so() {
+    let (limiter, _) = limiter(policy("soft: {by: user, total: 1, exceed: warn}"));
+    assert_eq!(limiter.check(&user("u1")).unwrap().outcome, Outcome::Allowed);
+    let decision = limiter.check(&user("u1")).unwrap();
+    assert_eq!(decision.outcome, Outcome::Warned);
+    assert_eq!(decision.warnings().collect::<Vec<_>>(), ["soft"]);
+    let response = Response::of(&decision, Jitter::None);
+    assert_eq!(response.header("X-RateLimit-Warning"), Some("soft"));
+    assert_eq!((response.status, response.body), (200, None));
+}

@@ -157,18 +157,7 @@ impl Decision {
             (None, Some(named)) => (Outcome::Warned, Some(named)),
             (None, None) => (Outcome::Allowed, smallest_share(&limits)),
         };
-        Self {
-            outcome,
-            limits,
-            lease: None,
-            degraded: false,
-            store_error: None,
-            now,
-            policy,
-            operation,
-            tier,
-            named,
-        }
+        Self { limits, named, ..Self::without_limits(policy, outcome, operation, tier, now) }
     }
 
     /// Whether the request goes through.

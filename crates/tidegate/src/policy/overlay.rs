@@ -5,18 +5,7 @@ use std::collections::BTreeMap;
 
 use super::diagnostics::{Diagnostics, Position, shown};
 use super::document::{Entry, Node, Scalar, Value};
-
-/// The keys that name an algorithm: a new one replaces the old.
-pub(crate) const ALGORITHMS: [&str; 8] = [
-    "token_bucket",
-    "sliding_window",
-    "sliding_counter",
-    "fixed_window",
-    "quota",
-    "concurrency",
-    "total",
-    "ceiling",
-];
+use super::model::Algorithm;
 
 /// Which part of a document a map is, as far as laying over cares.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -78,7 +67,7 @@ fn drop_nulls(node: &mut Node) {
 }
 
 fn is_algorithm(key: &str) -> bool {
-    ALGORITHMS.contains(&key)
+    Algorithm::ALL.iter().any(|algorithm| algorithm.name() == key)
 }
 
 /// Replaces `${NAME}` and `${NAME:-default}` inside every scalar; `$${` stands for `${` itself.

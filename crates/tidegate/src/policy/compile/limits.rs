@@ -11,7 +11,6 @@ use crate::policy::document::{Entry, Node};
 use crate::policy::model::{
     Algorithm, AttributeId, Cost, Counts, Exceed, Limit, Missing, OnStoreFailure, Part, Refusal,
 };
-use crate::policy::overlay::ALGORITHMS;
 use crate::units::Amount;
 
 pub(super) const KEYS: Keys = Keys {
@@ -184,7 +183,7 @@ impl Compiler<'_> {
                 if fields.get("count").is_none() {
                     let message =
                         format!("found no algorithm in the limit `{}`", shown(&entry.key));
-                    let help = format!("expected {}", one_of(&ALGORITHMS));
+                    let help = format!("expected {}", one_of(&Algorithm::ALL.map(Algorithm::name)));
                     self.diagnostics.error_with_help(entry.key_at, message, help);
                 }
                 None

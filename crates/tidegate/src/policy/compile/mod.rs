@@ -20,9 +20,8 @@ use fields::{Fields, Keys, boolean, check_name, one_or_many, text, texts};
 
 use super::diagnostics::{Diagnostics, Position, shown};
 use super::document::Node;
-use super::model::{Attribute, AttributeId, OperationId, Policy, TierId};
+use super::model::{Algorithm, Attribute, AttributeId, OperationId, Policy, TierId};
 use super::names::Names;
-use super::overlay::ALGORITHMS;
 use crate::identity::Networks;
 
 const OPERATIONS_MAX: usize = 10_000;
@@ -276,7 +275,8 @@ fn named_tiers(root: &Node) -> impl Iterator<Item = &str> {
     let limits = root.get("limits").and_then(Node::entries).unwrap_or_default();
     let maps =
         limits.iter().filter(|entry| entry.value.get("tier_by").is_none()).flat_map(|entry| {
-            let specs = ALGORITHMS.iter().filter_map(|algorithm| entry.value.get(algorithm));
+            let specs =
+                Algorithm::ALL.iter().filter_map(|algorithm| entry.value.get(algorithm.name()));
             specs
                 .filter_map(Node::entries)
                 .flatten()

@@ -1,6 +1,8 @@
 //! Every example in the documents is run: a ```yaml policy block must be a valid policy without
 //! warnings, and a ```yaml test block must pass against the policy block before it.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at a surprise")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,7 @@
 //! Who a request is from, and what is believed of it.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at a surprise")]
+
 use std::net::IpAddr;
 
 use tidegate::policy::Options;

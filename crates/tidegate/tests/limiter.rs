@@ -1,5 +1,7 @@
 //! The limiter as a user of the library meets it.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at a surprise")]
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -50,6 +50,13 @@ impl Pattern {
         self.methods.covers(&later.methods) && self.path.covers(&later.path)
     }
 
+    /// A pattern of the same requests, whose wildcards stand in the one order that
+    /// [`covers`](Self::covers) compares.
+    pub(super) fn with_stars_last(&self) -> Self {
+        let path = PathPattern { segments: stars_last(&self.path.segments) };
+        Self { methods: self.methods.clone(), path }
+    }
+
     /// The methods it names.
     #[must_use]
     pub const fn methods(&self) -> &Methods {
@@ -103,7 +110,7 @@ impl Methods {
         methods.iter().any(|known| known == method || (known == "GET" && method == "HEAD"))
     }
 
-    fn covers(&self, other: &Self) -> bool {
+    pub(super) fn covers(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
             (None, _) => true,
             (Some(_), None) => false,

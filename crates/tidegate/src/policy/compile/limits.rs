@@ -54,6 +54,9 @@ pub(super) const DEFAULTS_KEYS: Keys =
     Keys { known: &["on_store_failure", "consistency", "exceed", "shadow"], later: &[] };
 
 const LIMITS_MAX: usize = 1_000;
+/// The most parts of a `by`.
+const PARTS_MAX: usize = 16;
+const TEMPLATE_BYTES_MAX: usize = 512;
 const LEASE_DEFAULT_US: u64 = 60 * SECOND_US;
 
 /// What `defaults:` sets for all limits.
@@ -224,6 +227,10 @@ impl Compiler<'_> {
         match fields.get("by") {
             Some(node) => {
                 let words = texts(node, "a part such as `ip` or `user`", self.diagnostics);
+                if words.len() > PARTS_MAX {
+                    self.diagnostics.error(node.at, format!("found more than {PARTS_MAX} parts"));
+                    return Vec::new();
+                }
                 words.into_iter().filter_map(|(name, at)| self.part(name, at, scope)).collect()
             }
             None if algorithm == Some(Algorithm::Ceiling) => vec![Part::Global],
@@ -474,6 +481,14 @@ impl Compiler<'_> {
     /// `rl:deals:w:{user}`: every part of `by`, and no other.
     fn template(&mut self, node: &Node, by: &[Part], scope: &Scope<'_>) -> Option<Template> {
         let text = text(node, "a key template such as `rl:deals:{user}`", self.diagnostics)?;
+        if text.len() > TEMPLATE_BYTES_MAX {
+            let message = format!(
+                "found a key template of {} bytes, expected at most {TEMPLATE_BYTES_MAX}",
+                text.len()
+            );
+            self.diagnostics.error(node.at, message);
+            return None;
+        }
         let mut pieces = Vec::new();
         let mut rest = text;
         while let Some((literal, from)) = rest.split_once('{') {

@@ -56,7 +56,10 @@ fn path_holds(raw: &str) {
     assert!(!text.contains(['\\', '\0']), "{raw:?}: {text}");
     assert!(path.segments().all(|segment| !matches!(segment, "" | "." | "..")), "{raw:?}: {text}");
     assert!(path.segments().count() <= SEGMENTS_MAX);
-    assert_eq!(path.segments().map(|segment| format!("/{segment}")).collect::<String>(), text.strip_suffix('/').unwrap_or(text));
+    assert_eq!(
+        path.segments().map(|segment| format!("/{segment}")).collect::<String>(),
+        text.strip_suffix('/').unwrap_or(text)
+    );
     // Written as it was read: what a decoded letter would mean again is escaped first.
     let escaped = text.replace('%', "%25").replace('?', "%3F").replace('#', "%23");
     assert_eq!(NormalPath::parse(&escaped.replace(';', "%3B")).as_ref(), Ok(&path), "{raw:?}");

@@ -100,6 +100,36 @@ impl Matcher {
         rule.and_then(|rule| rule.pattern.path().captures(path)).into_iter().flatten()
     }
 
+    /// The first operation that matches all that a pattern does, whatever the headers; then the
+    /// pattern stands behind the others. `None` may be overcautious, as [`Pattern::covers`].
+    ///
+    /// A matcher that is asked this must be made by this alone: how a pattern is written matters
+    /// for what covers it, and only here is it rewritten.
+    pub(crate) fn cover(
+        &mut self,
+        operation: u32,
+        pattern: &Pattern,
+        headers: Vec<(String, String)>,
+    ) -> Option<u32> {
+        let pattern = pattern.with_stars_last();
+        let mut active = self.start();
+        for segment in pattern.path().segments() {
+            match segment {
+                Segment::Literal(text) => self.advance(&mut active, text),
+                Segment::One | Segment::Capture(_) => {
+                    self.walk(&mut active, |node| [node.one, None])
+                }
+                Segment::Many => self.walk(&mut active, |_| [None, None]),
+            }
+        }
+        let covers = |rule: &&usize| self.rules[**rule].pattern.methods().covers(pattern.methods());
+        let ends = active.iter().map(|node| &self.nodes[*node].ends.plain);
+        let first = ends.filter_map(|plain| plain.iter().find(covers)).min();
+        let first = first.map(|rule| self.rules[*rule].operation);
+        self.insert(Rule { operation, pattern, headers });
+        first
+    }
+
     fn insert(&mut self, rule: Rule) {
         let mut at = ROOT;
         for segment in rule.pattern.path().segments() {
@@ -141,6 +171,11 @@ impl Matcher {
 
     /// Replaces the active nodes by those that one more segment leads to.
     fn advance(&self, active: &mut Vec<usize>, segment: &str) {
+        self.walk(active, |node| [node.one, node.literals.get(segment).copied()]);
+    }
+
+    /// Replaces the active nodes by those that `next` leads to, and by each `**` among them.
+    fn walk(&self, active: &mut Vec<usize>, next: impl Fn(&Node) -> [Option<usize>; 2]) {
         let before = active.len();
         for index in 0..before {
             let at = active[index];
@@ -148,8 +183,7 @@ impl Matcher {
             if node.stays {
                 active.push(at);
             }
-            self.enter(active, node.one);
-            self.enter(active, node.literals.get(segment).copied());
+            next(node).into_iter().for_each(|entered| self.enter(active, entered));
         }
         active.drain(..before);
         // A `**` that stayed may also have been entered again from the node before it.
@@ -311,6 +345,20 @@ mod tests {
             let rules = (0..).zip(patterns).map(|(n, pattern)| (n, pattern, Vec::new()));
             let found = Matcher::new(rules).find(&method, &path, |_| None);
             prop_assert_eq!(found.map(|found| found.pattern as usize), expected);
+        }
+
+        #[test]
+        fn the_trie_covers_what_comparing_all_with_all_does(
+            texts in prop::collection::vec("(|GET |PUT\\|GET )(/(a|b|\\*|\\{x\\}|\\*\\*)){1,5}", 0..12),
+        ) {
+            let patterns: Vec<_> = texts.iter().filter_map(|text| Pattern::parse(text).ok()).collect();
+            let mut matcher = Matcher::new([]);
+            for (index, later) in patterns.iter().enumerate() {
+                let first = patterns[..index].iter().position(|earlier| earlier.covers(later));
+                let number = u32::try_from(index).unwrap();
+                let found = matcher.cover(number, later, Vec::new());
+                prop_assert_eq!(found.map(|found| found as usize), first, "{:?}", later);
+            }
         }
     }
 }

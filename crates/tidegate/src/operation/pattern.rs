@@ -46,6 +46,13 @@ impl Pattern {
         self.methods.covers(&later.methods) && self.path.covers(&later.path)
     }
 
+    /// A pattern of the same requests, whose wildcards stand in the one order that
+    /// [`covers`](Self::covers) compares.
+    pub(super) fn with_stars_last(&self) -> Self {
+        let path = PathPattern { segments: stars_last(&self.path.segments) };
+        Self { methods: self.methods.clone(), path }
+    }
+
     /// The methods it names.
     #[must_use]
     pub const fn methods(&self) -> &Methods {

@@ -5,6 +5,9 @@ use std::fmt;
 /// At most this many diagnostics are kept; a file with more is broken in one place.
 const DIAGNOSTICS_MAX: usize = 100;
 
+/// The longest message or advice, in letters.
+const SENTENCE_LETTERS_MAX: usize = 1_000;
+
 /// A place in a source file, both counted from 1, the column in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
@@ -117,6 +120,9 @@ impl Diagnostics {
         found: &str,
         valid: impl IntoIterator<Item = &'w str>,
     ) {
+        if self.is_full_of_errors() {
+            return;
+        }
         let valid: Vec<&str> = valid.into_iter().collect();
         let help = match nearest(found, &valid) {
             Some(word) => format!("did you mean `{word}`?"),
@@ -133,9 +139,22 @@ impl Diagnostics {
     }
 
     fn push(&mut self, severity: Severity, at: Position, message: String, help: Option<String>) {
+        let (message, help) = (harmless(message), help.map(harmless));
+        let diagnostic = Diagnostic { severity, at, message, help };
         if self.list.len() < DIAGNOSTICS_MAX {
-            self.list.push(Diagnostic { severity, at, message, help });
+            self.list.push(diagnostic);
+        } else if severity == Severity::Error
+            && let Some(warning) =
+                self.list.iter_mut().find(|other| other.severity == Severity::Warning)
+        {
+            // However many warnings there are, a document with an error is never taken for good.
+            *warning = diagnostic;
         }
+    }
+
+    fn is_full_of_errors(&self) -> bool {
+        let is_error = |diagnostic: &Diagnostic| diagnostic.severity == Severity::Error;
+        self.list.len() >= DIAGNOSTICS_MAX && self.list.iter().all(is_error)
     }
 }
 
@@ -180,11 +199,37 @@ pub(crate) fn one_of(words: &[&str]) -> String {
 
 /// The valid word that was probably meant.
 fn nearest<'w>(found: &str, valid: &[&'w str]) -> Option<&'w str> {
-    let found: String = found.chars().take(80).collect::<String>().to_lowercase();
-    let distance = |word: &str| strsim::damerau_levenshtein(&found, &word.to_lowercase());
-    let best = valid.iter().map(|word| (distance(word), *word)).min()?;
-    let tolerated = (found.chars().count() / 3).max(1);
+    let lower = |text: &str| text.chars().take(120).flat_map(char::to_lowercase).collect();
+    let found: String = lower(found);
+    let letters = found.chars().count();
+    let tolerated = (letters / 3).max(1);
+    let distance = |word: &&'w str| {
+        let lowered: String = lower(word);
+        // Most words of a long list are told apart by their length alone.
+        let comparable = lowered.chars().count().abs_diff(letters) <= tolerated;
+        comparable.then(|| (strsim::osa_distance(&found, &lowered), *word))
+    };
+    let best = valid.iter().filter_map(distance).min()?;
     (best.0 <= tolerated).then_some(best.1)
+}
+
+/// A sentence that neither drives a terminal nor fills a log, whatever the document holds.
+fn harmless(sentence: String) -> String {
+    let fits = sentence.len() <= SENTENCE_LETTERS_MAX;
+    if fits && !sentence.chars().any(char::is_control) {
+        return sentence;
+    }
+    let mut result = String::new();
+    for letter in sentence.chars().take(SENTENCE_LETTERS_MAX) {
+        match letter {
+            letter if letter.is_control() => result.extend(letter.escape_default()),
+            letter => result.push(letter),
+        }
+    }
+    if sentence.chars().nth(SENTENCE_LETTERS_MAX).is_some() {
+        result.push('…');
+    }
+    result
 }
 
 #[cfg(test)]
@@ -196,6 +241,37 @@ mod tests {
         assert_eq!(nearest("sliding_windw", &["sliding_window", "total"]), Some("sliding_window"));
         assert_eq!(nearest("Tier", &["tier", "ip"]), Some("tier"));
         assert_eq!(nearest("banana", &["tier", "ip"]), None);
+    }
+
+    #[test]
+    fn what_a_document_says_does_no_harm_in_a_terminal() {
+        let mut diagnostics = Diagnostics::new("p.yaml");
+        let at = Position { line: 1, column: 1 };
+        diagnostics.unknown_word(at, "found `\u{1b}[2J\n`", "fre", ["fre\u{7}"]);
+        diagnostics.error(at, "x".repeat(1 << 20));
+        let shown = diagnostics.to_string();
+        assert!(shown.contains(r"found `\u{1b}[2J\n`; did you mean `fre\u{7}`?"), "{shown}");
+        assert!(shown.len() < 2_000);
+    }
+
+    #[test]
+    fn an_error_behind_a_flood_of_warnings_is_not_lost() {
+        let mut diagnostics = Diagnostics::new("p.yaml");
+        let at = Position { line: 1, column: 1 };
+        for _ in 0..DIAGNOSTICS_MAX {
+            diagnostics.warn(at, "hm", "no");
+        }
+        assert!(!diagnostics.has_errors());
+        diagnostics.unknown_word(at, "no", "fre", ["free"]);
+        assert!(diagnostics.has_errors());
+        assert_eq!(diagnostics.iter().len(), DIAGNOSTICS_MAX);
+    }
+
+    #[test]
+    fn a_word_of_any_length_is_compared_quickly() {
+        let (long, longer) = ("x".repeat(1 << 20), "x".repeat((1 << 20) + 1));
+        assert_eq!(nearest("login", &[&long, "logins"]), Some("logins"));
+        assert_eq!(nearest(&long, &[&longer]), Some(longer.as_str()));
     }
 
     #[test]

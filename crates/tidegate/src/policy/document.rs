@@ -14,6 +14,7 @@ use super::diagnostics::{Diagnostics, Position, shown};
 pub const BYTES_MAX: usize = 1 << 20;
 const DEPTH_MAX: usize = 64;
 const NODES_MAX: usize = 100_000;
+const ALIASED_BYTES_MAX: usize = 4 * BYTES_MAX;
 
 /// A value and where it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -168,8 +169,8 @@ enum Open {
 struct Builder<'d> {
     diagnostics: &'d mut Diagnostics,
     open: Vec<Open>,
-    anchors: HashMap<usize, (Node, usize)>,
-    nodes: usize,
+    anchors: HashMap<usize, (Node, Size)>,
+    size: Size,
     documents: usize,
     root: Option<Node>,
 }
@@ -179,7 +180,7 @@ type Outcome = Result<(), (Position, String)>;
 impl<'d> Builder<'d> {
     fn new(diagnostics: &'d mut Diagnostics) -> Self {
         let (open, anchors) = (Vec::new(), HashMap::new());
-        Self { diagnostics, open, anchors, nodes: 0, documents: 0, root: None }
+        Self { diagnostics, open, anchors, size: Size::default(), documents: 0, root: None }
     }
 
     fn event(&mut self, event: Event<'_>, at: Position) -> Outcome {
@@ -204,7 +205,7 @@ impl<'d> Builder<'d> {
             Event::Scalar(text, style, anchor, None) => {
                 let quoted = style != ScalarStyle::Plain;
                 let value = Value::Scalar(Scalar { text: text.into_owned(), quoted });
-                self.finished(Node { at, value }, anchor, 1)
+                self.finished(Node { at, value }, anchor, Size::ONE)
             }
             Event::SequenceStart(anchor, None) => {
                 self.opened(Open::List { at, anchor, nodes: Vec::new() }, at)
@@ -232,10 +233,10 @@ impl<'d> Builder<'d> {
     fn closed(&mut self) -> Outcome {
         match self.open.pop() {
             Some(Open::List { at, anchor, nodes }) => {
-                self.finished(Node { at, value: Value::List(nodes) }, anchor, 1)
+                self.finished(Node { at, value: Value::List(nodes) }, anchor, Size::ONE)
             }
             Some(Open::Map { at, anchor, entries, .. }) => {
-                self.finished(Node { at, value: Value::Map(entries) }, anchor, 1)
+                self.finished(Node { at, value: Value::Map(entries) }, anchor, Size::ONE)
             }
             None => Ok(()),
         }
@@ -245,22 +246,37 @@ impl<'d> Builder<'d> {
         let Some((node, size)) = self.anchors.get(&anchor) else {
             return Err((at, "found an alias (`*…`) to something that is not complete yet".into()));
         };
+        // Whoever follows an alias sees what is behind it as if it were written here.
+        if self.open.len() + size.levels > DEPTH_MAX {
+            return Err((at, format!("found more than {DEPTH_MAX} levels of nesting")));
+        }
         let (node, size) = (node.clone(), *size);
-        self.finished(node, 0, size)
+        self.grow(size, at)?;
+        self.finished(node, 0, Size::default())
     }
 
-    /// Puts a finished node where it belongs. `size` counts the nodes that it adds.
-    fn finished(&mut self, node: Node, anchor: usize, size: usize) -> Outcome {
-        self.nodes += size;
-        if self.nodes > NODES_MAX {
-            return Err((node.at, format!("found more than {NODES_MAX} values, aliases counted")));
+    /// Counts what is added, and refuses too much of it.
+    fn grow(&mut self, by: Size, at: Position) -> Outcome {
+        self.size.nodes += by.nodes;
+        self.size.bytes += by.bytes;
+        if self.size.nodes > NODES_MAX {
+            return Err((at, format!("found more than {NODES_MAX} values, aliases counted")));
         }
+        if self.size.bytes > ALIASED_BYTES_MAX {
+            return Err((at, "found more than 4 MiB of text behind anchors and aliases".into()));
+        }
+        Ok(())
+    }
+
+    /// Puts a finished node where it belongs. `size` is what it adds.
+    fn finished(&mut self, node: Node, anchor: usize, size: Size) -> Outcome {
+        self.grow(size, node.at)?;
         if anchor != 0 {
-            let size = count(&node);
+            let size = Size::of(&node);
             if self.anchors.len() >= 1_000 {
                 return Err((node.at, "found more than 1000 anchors".into()));
             }
-            self.nodes += size;
+            self.grow(size, node.at)?;
             self.anchors.insert(anchor, (node.clone(), size));
         }
         match self.open.last_mut() {
@@ -301,11 +317,38 @@ fn map_key(
     }
 }
 
-fn count(node: &Node) -> usize {
-    match &node.value {
-        Value::Scalar(_) => 1,
-        Value::List(nodes) => 1 + nodes.iter().map(count).sum::<usize>(),
-        Value::Map(entries) => 1 + entries.iter().map(|entry| count(&entry.value)).sum::<usize>(),
+/// How much a tree holds.
+#[derive(Clone, Copy, Default)]
+struct Size {
+    nodes: usize,
+    /// Of text.
+    bytes: usize,
+    /// Of lists and maps within each other.
+    levels: usize,
+}
+
+impl Size {
+    /// One node. Its text is part of the document, whose length is bounded already.
+    const ONE: Self = Self { nodes: 1, bytes: 0, levels: 0 };
+
+    /// The size of a tree, all text included.
+    fn of(node: &Node) -> Self {
+        match &node.value {
+            Value::Scalar(scalar) => Self { nodes: 1, bytes: scalar.text.len(), levels: 0 },
+            Value::List(nodes) => Self::around(nodes.iter().map(Self::of)),
+            Value::Map(entries) => Self::around(entries.iter().map(|entry| {
+                let size = Self::of(&entry.value);
+                Self { nodes: size.nodes + 1, bytes: size.bytes + entry.key.len(), ..size }
+            })),
+        }
+    }
+
+    fn around(items: impl Iterator<Item = Self>) -> Self {
+        items.fold(Self { nodes: 1, bytes: 0, levels: 1 }, |all, item| Self {
+            nodes: all.nodes + item.nodes,
+            bytes: all.bytes + item.bytes,
+            levels: all.levels.max(item.levels + 1),
+        })
     }
 }
 
@@ -361,6 +404,22 @@ mod tests {
             bomb.push_str(&format!("a{level}: &a{level} [{previous}]\n"));
         }
         assert!(read(&bomb).unwrap_err().contains("aliases counted"));
+    }
+
+    #[test]
+    fn a_long_text_behind_an_alias_cannot_explode() {
+        let many = "*x, ".repeat(90_000);
+        let bomb = format!("a: &x {}\nb: [{many}]\n", "y".repeat(500_000));
+        assert!(read(&bomb).unwrap_err().contains("4 MiB of text"));
+        assert!(read(&format!("a: &x y\nb: [{many}]\n")).is_ok());
+    }
+
+    #[test]
+    fn aliases_cannot_nest_deeper_than_brackets() {
+        let mut deep = format!("a0: &a0 {}{}\n", "[".repeat(40), "]".repeat(40));
+        assert!(read(&format!("{deep}b: [*a0]\n")).is_ok());
+        deep.push_str(&format!("a1: {}*a0{}\n", "[".repeat(40), "]".repeat(40)));
+        assert!(read(&deep).unwrap_err().contains("levels of nesting"));
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! What is laid over a document before it is read: environment variables inside scalars, profiles
 //! and the overlays of policy tests (rule 9).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::diagnostics::{Diagnostics, Position, shown};
 use super::document::{Entry, Node, Scalar, Value};
 use super::model::Algorithm;
+
+/// The most text that variables may make of a document.
+const REPLACED_BYTES_MAX: usize = 4 << 20;
 
 /// Which part of a document a map is, as far as laying over cares.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -44,11 +47,14 @@ pub(crate) fn lay_over(base: &mut Node, over: &Node, place: Place) {
     if place == Place::Limit && over_entries.iter().any(replaces) {
         entries.retain(|entry| !is_algorithm(&entry.key));
     }
-    for over in over_entries {
-        let existing = entries.iter().position(|entry| entry.key == over.key);
-        match existing {
-            _ if over.value.is_null() => entries.retain(|entry| entry.key != over.key),
-            Some(index) => lay_over(&mut entries[index].value, &over.value, place.below(&over.key)),
+    let nulls = over_entries.iter().filter(|over| over.value.is_null());
+    let deleted: HashSet<&str> = nulls.map(|over| over.key.as_str()).collect();
+    entries.retain(|entry| !deleted.contains(entry.key.as_str()));
+    let places: HashMap<String, usize> =
+        entries.iter().enumerate().map(|(index, entry)| (entry.key.clone(), index)).collect();
+    for over in over_entries.iter().filter(|over| !over.value.is_null()) {
+        match places.get(&over.key).and_then(|index| entries.get_mut(*index)) {
+            Some(entry) => lay_over(&mut entry.value, &over.value, place.below(&over.key)),
             None => {
                 let mut entry = over.clone();
                 drop_nulls(&mut entry.value);
@@ -76,47 +82,64 @@ pub(crate) fn substitute(
     env: &BTreeMap<String, String>,
     diagnostics: &mut Diagnostics,
 ) {
-    match &mut node.value {
-        Value::Scalar(scalar) => substitute_scalar(scalar, node.at, env, diagnostics),
-        Value::List(nodes) => nodes.iter_mut().for_each(|node| substitute(node, env, diagnostics)),
-        Value::Map(entries) => {
-            entries.iter_mut().for_each(|entry| substitute(&mut entry.value, env, diagnostics));
-        }
-    }
+    Substitution { env, diagnostics, bytes_left: REPLACED_BYTES_MAX }.node(node);
 }
 
-fn substitute_scalar(
-    scalar: &mut Scalar,
-    at: Position,
-    env: &BTreeMap<String, String>,
-    diagnostics: &mut Diagnostics,
-) {
-    if !scalar.text.contains("${") {
-        return;
-    }
-    let mut result = String::with_capacity(scalar.text.len());
-    let mut rest = scalar.text.as_str();
-    while let Some(start) = rest.find("${") {
-        let (before, from) = rest.split_at(start);
-        if let Some(before) = before.strip_suffix('$') {
-            result.push_str(before);
-            result.push_str("${");
-            rest = &from[2..];
-            continue;
+/// Variables being replaced throughout a document.
+struct Substitution<'s> {
+    env: &'s BTreeMap<String, String>,
+    diagnostics: &'s mut Diagnostics,
+    /// How much text variables may still make: one that holds much may be named often.
+    bytes_left: usize,
+}
+
+impl Substitution<'_> {
+    fn node(&mut self, node: &mut Node) {
+        match &mut node.value {
+            Value::Scalar(scalar) => self.scalar(scalar, node.at),
+            Value::List(nodes) => nodes.iter_mut().for_each(|node| self.node(node)),
+            Value::Map(entries) => {
+                entries.iter_mut().for_each(|entry| self.node(&mut entry.value));
+            }
         }
-        result.push_str(before);
-        let Some(end) = from.find('}') else {
-            diagnostics.error(at, format!("found `{}`, expected a closing `}}`", shown(from)));
+    }
+
+    fn scalar(&mut self, scalar: &mut Scalar, at: Position) {
+        if !scalar.text.contains("${") {
             return;
-        };
-        match resolve(&from[2..end], env) {
-            Ok(value) => result.push_str(value),
-            Err((message, help)) => diagnostics.error_with_help(at, message, help),
         }
-        rest = &from[end + 1..];
+        let mut result = String::with_capacity(scalar.text.len());
+        let mut rest = scalar.text.as_str();
+        while let Some(start) = rest.find("${") {
+            let (before, from) = rest.split_at(start);
+            if let Some(before) = before.strip_suffix('$') {
+                result.push_str(before);
+                result.push_str("${");
+                rest = &from[2..];
+                continue;
+            }
+            result.push_str(before);
+            let Some(end) = from.find('}') else {
+                self.diagnostics
+                    .error(at, format!("found `{}`, expected a closing `}}`", shown(from)));
+                return;
+            };
+            match resolve(&from[2..end], self.env) {
+                Ok(value) => {
+                    let Some(left) = self.bytes_left.checked_sub(value.len()) else {
+                        let message = "found more than 4 MiB of text from variables";
+                        return self.diagnostics.error(at, message);
+                    };
+                    self.bytes_left = left;
+                    result.push_str(value);
+                }
+                Err((message, help)) => self.diagnostics.error_with_help(at, message, help),
+            }
+            rest = &from[end + 1..];
+        }
+        result.push_str(rest);
+        scalar.text = result;
     }
-    result.push_str(rest);
-    scalar.text = result;
 }
 
 /// The value of what stands between `${` and `}`.
@@ -223,6 +246,15 @@ mod tests {
         assert_eq!(substituted("a: ${N}/min burst ${M:-20}").unwrap(), "{a: 5/min burst 20}");
         assert_eq!(substituted("a: ${EMPTY:-x}").unwrap(), "{a: x}");
         assert_eq!(substituted("a: $${N} costs $5").unwrap(), "{a: ${N} costs $5}");
+    }
+
+    #[test]
+    fn variables_cannot_make_more_text_than_memory_holds() {
+        let env = BTreeMap::from([("N".to_owned(), "x".repeat(1 << 20))]);
+        let (mut diagnostics, mut node) =
+            (Diagnostics::new("p.yaml"), tree(&"- ${N}${N}\n".repeat(90_000)));
+        substitute(&mut node, &env, &mut diagnostics);
+        assert!(diagnostics.to_string().contains("4 MiB"), "{diagnostics}");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::operation::PathPattern;
 /// A conjunction of conditions; what is left out does not matter.
 #[derive(Debug, Default)]
 pub(crate) struct When {
+    /// Sorted, each once.
     pub(crate) operations: Option<Vec<OperationId>>,
     pub(crate) tiers: Option<Vec<TierId>>,
     pub(crate) methods: Option<Vec<String>>,
@@ -69,7 +70,7 @@ impl When {
         let checks = [
             (
                 Unmet::Operation,
-                meets(self.operations.as_ref(), |ids| ids.contains(&facts.operation)),
+                meets(self.operations.as_ref(), |ids| ids.binary_search(&facts.operation).is_ok()),
             ),
             (Unmet::Tier, meets(self.tiers.as_ref(), |ids| ids.contains(&facts.tier))),
             (Unmet::Method, meets(self.methods.as_ref(), |methods| has(methods, facts.method()))),

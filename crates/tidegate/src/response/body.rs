@@ -83,8 +83,7 @@ pub(crate) fn parse_text(text: &str) -> Result<Vec<Piece>, &str> {
     while let Some(start) = rest.find('{') {
         let (before, from) = rest.split_at(start);
         literal.push_str(before);
-        let word = from[1..].split_once('}').map(|(word, _)| word).filter(|word| is_word(word));
-        let Some(word) = word else {
+        let Some(word) = braced_word(&from[1..]) else {
             literal.push('{');
             rest = &from[1..];
             continue;
@@ -103,8 +102,11 @@ pub(crate) fn parse_text(text: &str) -> Result<Vec<Piece>, &str> {
     Ok(pieces)
 }
 
-fn is_word(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
+/// The lower-case word that a closing brace ends. Looks no further than the word goes.
+fn braced_word(text: &str) -> Option<&str> {
+    let length = text.bytes().take_while(|b| b.is_ascii_lowercase() || *b == b'_').count();
+    let (word, behind) = text.split_at(length);
+    (length > 0 && behind.starts_with('}')).then_some(word)
 }
 
 /// What placeholders are filled from.

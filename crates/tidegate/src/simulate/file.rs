@@ -1,6 +1,7 @@
 //! Test files: as written → checked.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use super::expect::Expectation;
 use super::request;
@@ -11,7 +12,7 @@ use crate::policy::compile::fields::{
 use crate::policy::diagnostics::{Diagnostics, Position, shown};
 use crate::policy::document::{self, Node, Value};
 use crate::policy::overlay::{Place, lay_over};
-use crate::units::{Amount, parse_duration};
+use crate::units::{Amount, DURATION_US_MAX, parse_duration};
 
 const FILE_KEYS: Keys = Keys { known: &["policy", "profile", "env", "start", "tests"], later: &[] };
 const TEST_KEYS: Keys = Keys { known: &["name", "request", "steps"], later: &[] };
@@ -58,9 +59,11 @@ pub(super) struct Step {
 
 #[derive(Debug)]
 pub(super) enum Action {
-    /// A request, laid over the test's; the upstream's status, if it answers; the lease's name.
+    /// The test's request and what is laid over it; the upstream's status, if it answers; the
+    /// lease's name.
     Request {
-        request: Node,
+        base: Arc<Node>,
+        over: Option<Node>,
         status: Option<u16>,
         lease: String,
     },
@@ -102,6 +105,13 @@ impl TestFile {
     #[must_use]
     pub fn options(&self) -> crate::policy::Options {
         crate::policy::Options { profile: self.profile.clone(), env: self.env.clone() }
+    }
+
+    /// How many times a step is taken in all its tests: what a run costs.
+    #[must_use]
+    pub fn repetitions(&self) -> u64 {
+        let steps = self.tests.iter().flat_map(|test| &test.steps);
+        steps.map(|step| u64::from(step.times)).sum()
     }
 
     /// The names of its tests.
@@ -197,8 +207,8 @@ fn test(node: &Node, diagnostics: &mut Diagnostics) -> Option<Test> {
         }
     };
     let empty = Node { at: node.at, value: Value::Map(Vec::new()) };
-    let request = fields.get("request").unwrap_or(&empty);
-    request::read(request, 1, diagnostics);
+    let request = Arc::new(fields.get("request").unwrap_or(&empty).clone());
+    request::read(&request, 1, diagnostics);
     let nodes = match fields.get("steps") {
         Some(Node { value: Value::List(nodes), .. }) if !nodes.is_empty() => nodes.as_slice(),
         _ => {
@@ -209,11 +219,23 @@ fn test(node: &Node, diagnostics: &mut Diagnostics) -> Option<Test> {
     let mut steps = Vec::new();
     let mut previous_us = 0;
     for node in nodes {
-        let Some(step) = step(node, request, previous_us, diagnostics) else { continue };
+        let Some(step) = step(node, &request, previous_us, diagnostics) else { continue };
         previous_us = step.end_us();
         steps.push(step);
     }
     Some(Test { name: name?.to_owned(), steps })
+}
+
+impl Action {
+    /// The request that it makes, before its repetitions are numbered.
+    pub(super) fn request(&self) -> Option<Node> {
+        let Self::Request { base, over, .. } = self else { return None };
+        let mut request = Node::clone(base);
+        if let Some(over) = over {
+            lay_over(&mut request, over, Place::Plain);
+        }
+        Some(request)
+    }
 }
 
 impl Step {
@@ -224,7 +246,12 @@ impl Step {
     }
 }
 
-fn step(node: &Node, base: &Node, previous_us: u64, diagnostics: &mut Diagnostics) -> Option<Step> {
+fn step(
+    node: &Node,
+    base: &Arc<Node>,
+    previous_us: u64,
+    diagnostics: &mut Diagnostics,
+) -> Option<Step> {
     let fields = Fields::of(node, "a step", &STEP_KEYS, diagnostics)?;
     let at_us = match fields.get("at") {
         None => previous_us,
@@ -244,20 +271,25 @@ fn step(node: &Node, base: &Node, previous_us: u64, diagnostics: &mut Diagnostic
     let action = action(node, &fields, base, diagnostics)?;
     let is_request = matches!(action, Action::Request { .. });
     let expect = fields.get("expect").map(|node| Expectation::read(node, is_request, diagnostics));
-    Some(Step {
+    let step = Step {
         place: node.at,
         at_us,
         times: u32::try_from(times).unwrap_or(u32::MAX),
         spread_us,
         action,
         expect: expect.unwrap_or_default(),
-    })
+    };
+    if step.end_us() > DURATION_US_MAX {
+        let message = "found repetitions that end after more than 1000d from the start";
+        diagnostics.error(node.at, message);
+    }
+    Some(step)
 }
 
 fn action(
     node: &Node,
     fields: &Fields<'_>,
-    base: &Node,
+    base: &Arc<Node>,
     diagnostics: &mut Diagnostics,
 ) -> Option<Action> {
     let kinds = ["request", "settle", "release", "store"];
@@ -293,14 +325,13 @@ fn action(
             Some(Action::Store { down })
         }
         _ => {
-            let mut request = base.clone();
-            if let Some(over) = fields.get("request") {
+            let over = fields.get("request").cloned();
+            if let Some(over) = &over {
                 request::read(over, 1, diagnostics);
-                lay_over(&mut request, over, Place::Plain);
             }
             let status = fields.get("status").and_then(|node| status(node, diagnostics));
             let name = lease(fields.get("as"), diagnostics).unwrap_or_default();
-            Some(Action::Request { request, status, lease: name })
+            Some(Action::Request { base: Arc::clone(base), over, status, lease: name })
         }
     }
 }
@@ -325,4 +356,37 @@ fn settle(node: &Node, diagnostics: &mut Diagnostics) -> Option<Action> {
 
 fn status(node: &Node, diagnostics: &mut Diagnostics) -> Option<u16> {
     integer(node, 100, 599, diagnostics).and_then(|status| u16::try_from(status).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(steps: &str) -> Result<TestFile, Diagnostics> {
+        let text = format!("policy: p.yaml\ntests:\n  - name: t\n    steps:\n{steps}");
+        TestFile::parse("t.yaml", &text)
+    }
+
+    #[test]
+    fn repetitions_cannot_run_beyond_the_end_of_time() {
+        assert!(read("      - { at: 1d, times: 1000, spread: 1d }\n").is_ok());
+        for step in ["{ times: 10000000, spread: 1000d }", "{ at: 2d, times: 1000, spread: 1d }"] {
+            let error = read(&format!("      - {step}\n")).unwrap_err().to_string();
+            assert!(error.contains("end after more than 1000d"), "{step}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_file_says_what_it_costs_to_run() {
+        let steps = "      - { times: 10000000 }\n      - { times: 5 }\n      - {}\n";
+        assert_eq!(read(steps).unwrap().repetitions(), 10_000_006);
+    }
+
+    #[test]
+    fn a_large_request_is_not_copied_for_every_step() {
+        let request = format!("    request: {{ path: /{} }}\n    steps:\n", "x".repeat(500_000));
+        let steps = "      - {}\n".repeat(20_000);
+        let text = format!("policy: p.yaml\ntests:\n  - name: t\n{request}{steps}");
+        assert_eq!(TestFile::parse("t.yaml", &text).unwrap().repetitions(), 20_000);
+    }
 }

@@ -14,6 +14,7 @@ use crate::lease::{Lease, Settlement};
 use crate::limiter::Limiter;
 use crate::policy::Policy;
 use crate::policy::diagnostics::{Diagnostics, Position};
+use crate::policy::document::{Node, Value};
 use crate::request::RequestError;
 
 /// What became of a test file.
@@ -100,11 +101,12 @@ fn run(test: &Test, policy: &Arc<Policy>, start_us: u64) -> TestReport {
 
 impl Run {
     fn step(&mut self, index: usize, step: &Step, elapsed_us: &mut u64) -> Result<(), Failure> {
+        let request = step.action.request().unwrap_or_else(|| Node::made(Value::Map(Vec::new())));
         for repetition in 1..=step.times {
             let at_us = step.at_us + step.spread_us * u64::from(repetition - 1);
             self.clock.advance_us(at_us.saturating_sub(*elapsed_us));
             *elapsed_us = at_us;
-            self.act(step, repetition).map_err(|(mismatches, limits)| Failure {
+            self.act(step, &request, repetition).map_err(|(mismatches, limits)| Failure {
                 place: step.place,
                 step: index + 1,
                 repetition: (repetition, step.times),
@@ -116,9 +118,14 @@ impl Run {
         Ok(())
     }
 
-    fn act(&mut self, step: &Step, repetition: u32) -> Result<(), (Vec<Mismatch>, Vec<String>)> {
+    fn act(
+        &mut self,
+        step: &Step,
+        request: &Node,
+        repetition: u32,
+    ) -> Result<(), (Vec<Mismatch>, Vec<String>)> {
         match &step.action {
-            Action::Request { request, status, lease } => {
+            Action::Request { status, lease, .. } => {
                 let request = request::read(request, repetition, &mut Diagnostics::new(""));
                 let mut decided = self.limiter.check(&request);
                 self.requests += 1;

@@ -48,6 +48,8 @@ pub(super) const DEFAULTS_KEYS: Keys =
     Keys { known: &["on_store_failure", "consistency", "exceed", "shadow"], later: &[] };
 
 const LIMITS_MAX: usize = 1_000;
+/// The most parts of a `by`.
+const PARTS_MAX: usize = 16;
 
 /// What `defaults:` sets for all limits.
 #[derive(Clone, Copy)]
@@ -216,6 +218,10 @@ impl Compiler<'_> {
         match fields.get("by") {
             Some(node) => {
                 let words = texts(node, "a part such as `ip` or `user`", self.diagnostics);
+                if words.len() > PARTS_MAX {
+                    self.diagnostics.error(node.at, format!("found more than {PARTS_MAX} parts"));
+                    return Vec::new();
+                }
                 words.into_iter().filter_map(|(name, at)| self.part(name, at, scope)).collect()
             }
             None if algorithm == Some(Algorithm::Ceiling) => vec![Part::Global],

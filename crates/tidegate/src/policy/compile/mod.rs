@@ -12,7 +12,7 @@ mod template;
 mod warnings;
 mod when;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use jiff::tz::TimeZone;
 
@@ -65,7 +65,7 @@ struct Compiler<'c> {
     /// The first so many attributes are declared; the others are only captured.
     declared_attributes: usize,
     /// Which operation captures which attribute.
-    captured: Vec<(OperationId, AttributeId)>,
+    captured: HashSet<(OperationId, AttributeId)>,
 }
 
 /// The operations whose captures a limit may use; none named means any request.
@@ -96,7 +96,7 @@ pub(super) fn compile(
         attribute_names: Names::default(),
         attributes: Vec::new(),
         declared_attributes: 0,
-        captured: Vec::new(),
+        captured: HashSet::new(),
     };
     let policy = compiler.policy(root, &fields);
     policy.filter(|_| !diagnostics.has_errors())
@@ -112,7 +112,7 @@ impl Compiler<'_> {
             fields.get("timezone").and_then(|node| self.time_zone(node)).unwrap_or(TimeZone::UTC);
         let enabled =
             fields.get("enabled").and_then(|node| boolean(node, self.diagnostics)).unwrap_or(true);
-        self.declare_tiers(root, fields);
+        self.declare_tiers(root, fields)?;
         if let Some(node) = fields.get("identity").and_then(|node| node.get("attributes")) {
             self.declare_attributes(node);
         }
@@ -190,7 +190,7 @@ impl Compiler<'_> {
     }
 
     /// The tiers that are declared, or else all that the policy names.
-    fn declare_tiers(&mut self, root: &Node, fields: &Fields<'_>) {
+    fn declare_tiers(&mut self, root: &Node, fields: &Fields<'_>) -> Option<()> {
         let declared = fields.get("tiers");
         match declared {
             Some(node) => {
@@ -205,6 +205,8 @@ impl Compiler<'_> {
         }
         if self.tiers.len() > TIERS_MAX {
             self.diagnostics.error(root.at, format!("found more than {TIERS_MAX} tiers"));
+            // What follows works through tier after tier, for every limit.
+            return None;
         }
         let identity = fields.get("identity");
         let said = |key| identity.and_then(|node| node.get(key));
@@ -217,6 +219,7 @@ impl Compiler<'_> {
                 None => 0,
             },
         };
+        Some(())
     }
 
     /// The anonymous tier is a tier of its own, declared or not.
@@ -246,11 +249,8 @@ impl Compiler<'_> {
         let id = self.attribute_names.id(name);
         let declared =
             |id: AttributeId| usize::try_from(id).is_ok_and(|id| id < self.declared_attributes);
-        let captured = |id| {
-            self.captured
-                .iter()
-                .any(|(operation, one)| *one == id && scope.operations.contains(operation))
-        };
+        let captured =
+            |id| scope.operations.iter().any(|operation| self.captured.contains(&(*operation, id)));
         match id {
             Some(id) if declared(id) || captured(id) => Some(id),
             Some(_) => {

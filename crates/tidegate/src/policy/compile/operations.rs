@@ -86,7 +86,7 @@ impl Compiler<'_> {
                 self.attributes.push(Attribute { source: Source::Given, fold: false });
             }
             let id = self.attribute_names.add(name);
-            self.captured.push((operation, id));
+            self.captured.insert((operation, id));
         }
     }
 

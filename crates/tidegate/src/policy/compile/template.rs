@@ -9,6 +9,9 @@ use crate::policy::diagnostics::shown;
 use crate::policy::document::{Entry, Node};
 use crate::policy::model::{Limit, Part};
 
+/// The longest template.
+const BYTES_MAX: usize = 512;
+
 impl Compiler<'_> {
     /// `rl:deals:w:{user}`: every part of `by`, and no other.
     pub(super) fn template(
@@ -18,6 +21,14 @@ impl Compiler<'_> {
         scope: &Scope<'_>,
     ) -> Option<Template> {
         let text = text(node, "a key template such as `rl:deals:{user}`", self.diagnostics)?;
+        if text.len() > BYTES_MAX {
+            let message = format!(
+                "found a key template of {} bytes, expected at most {BYTES_MAX}",
+                text.len()
+            );
+            self.diagnostics.error(node.at, message);
+            return None;
+        }
         let mut pieces = Vec::new();
         let mut rest = text;
         while let Some((literal, from)) = rest.split_once('{') {

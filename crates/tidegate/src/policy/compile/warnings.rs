@@ -3,6 +3,7 @@
 use super::Compiler;
 use super::operations::Declared;
 use crate::algorithm;
+use crate::operation::Matcher;
 use crate::policy::diagnostics::{Diagnostics, Position};
 use crate::policy::document::Node;
 use crate::policy::model::{Limit, Missing, OperationId, Part, Policy, Setting, Settings, Spec};
@@ -24,13 +25,13 @@ const BEFORE_LOGIN: [&str; 9] = [
 impl Compiler<'_> {
     /// An operation that can never match because an earlier one does.
     pub(super) fn warn_about_operations(&mut self, declared: &[Declared]) {
-        for (index, later) in declared.iter().enumerate() {
-            let covers = |earlier: &&Declared| {
-                earlier.headers.is_empty() && earlier.pattern.covers(&later.pattern)
-            };
-            let Some(earlier) = declared[..index].iter().find(covers) else { continue };
+        let mut before = Matcher::new([]);
+        for later in declared {
+            let headers = later.headers.clone();
+            let earlier = before.cover(later.operation, &later.pattern, headers);
+            let Some(earlier) = earlier else { continue };
             let (name, other) =
-                (self.operations.name(later.operation), self.operations.name(earlier.operation));
+                (self.operations.name(later.operation), self.operations.name(earlier));
             if name != other {
                 let message = format!(
                     "the operation `{name}` can never match this, because `{other}` matches first"
@@ -90,7 +91,9 @@ fn covers_operations(broad: &Limit, narrow: &Limit) -> bool {
     match (&broad.when.operations, &narrow.when.operations) {
         (None, _) => true,
         (Some(_), None) => false,
-        (Some(broad), Some(narrow)) => narrow.iter().all(|operation| broad.contains(operation)),
+        (Some(broad), Some(narrow)) => {
+            narrow.iter().all(|operation| broad.binary_search(operation).is_ok())
+        }
     }
 }
 

@@ -8,6 +8,9 @@ use crate::policy::document::{Node, Value};
 use crate::policy::model::{AttributeId, OperationId, TierId};
 use crate::policy::when::When;
 
+/// The most attributes that one condition may compare.
+const CONDITIONS_MAX: usize = 100;
+
 pub(super) const KEYS: Keys = Keys {
     known: &[
         "operation",
@@ -67,7 +70,10 @@ impl Compiler<'_> {
             }
             id
         };
-        found.into_iter().filter_map(id).collect()
+        let mut ids: Vec<OperationId> = found.into_iter().filter_map(id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids
     }
 
     pub(super) fn tier_ids(&mut self, node: &Node) -> Vec<TierId> {
@@ -107,7 +113,12 @@ impl Compiler<'_> {
         scope: &Scope<'_>,
     ) -> Vec<(AttributeId, Vec<String>)> {
         let mut conditions = Vec::new();
-        for entry in entries(node, "`attributes`", self.diagnostics).unwrap_or_default() {
+        let written = entries(node, "`attributes`", self.diagnostics).unwrap_or_default();
+        if written.len() > CONDITIONS_MAX {
+            self.diagnostics.error(node.at, format!("found more than {CONDITIONS_MAX} attributes"));
+            return conditions;
+        }
+        for entry in written {
             let id = self.attribute_id(&entry.key, entry.key_at, scope, &[]);
             let values = one_or_many(&entry.value).iter();
             let values = values

@@ -1,0 +1,33 @@
+//! Fuzzing on the stable toolchain: one target per parser, each a test in `tests/`.
+//!
+//! A target turns bytes into an input ([`Choices`]), often by breaking a good document of its
+//! corpus ([`mutate`]), and asserts what must hold of any input at all. The corpus is every file
+//! under `corpus/<target>/`, readable as it stands; it is checked unchanged before anything random.
+//!
+//! `cargo test -p tidegate-fuzz` is a short run, bounded by a number of inputs, for every change.
+//! A long one takes what ends first, inputs or milliseconds:
+//!
+//! ```text
+//! BOLERO_RANDOM_ITERATIONS=1000000000 BOLERO_RANDOM_TEST_TIME_MS=600000 \
+//!     cargo test --release -p tidegate-fuzz --test policies
+//! ```
+//!
+//! A failure prints the input, made as small as a second allows, and `BOLERO_RANDOM_SEED=…`; with
+//! that set, the same input is tried first. Where a nightly toolchain and `cargo-bolero` are
+//! installed, `cargo bolero test -p tidegate-fuzz arbitrary_policies` runs a target under libFuzzer, guided by
+//! coverage. An input that broke something becomes a test beside the code that it broke, and a file
+//! of the corpus if it is a document worth breaking further.
+
+mod choices;
+mod corpus;
+mod mutation;
+
+pub use choices::Choices;
+pub use corpus::corpus;
+pub use mutation::mutate;
+
+/// Whether a text can be shown on a terminal or in a log without harm: no control characters.
+#[must_use]
+pub fn is_harmless(text: &str) -> bool {
+    !text.chars().any(char::is_control)
+}

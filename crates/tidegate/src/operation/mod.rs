@@ -13,4 +13,5 @@ mod pattern;
 pub use matcher::{Match, Matcher};
 pub(crate) use operations::Operations;
 pub use path::{NormalPath, PathError, SEGMENTS_MAX};
+pub(crate) use pattern::is_method;
 pub use pattern::{Methods, PathPattern, Pattern, PatternError};

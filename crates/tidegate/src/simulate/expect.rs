@@ -2,7 +2,6 @@
 
 use serde_json::Value as Json;
 
-use super::request::json;
 use crate::decision::{Decision, Outcome};
 use crate::policy::compile::fields::{
     Fields, Keys, boolean, entries, integer, one_or_many, text, unit, word,
@@ -102,7 +101,7 @@ impl Expectation {
                 .get("headers")
                 .map(|node| headers(node, diagnostics))
                 .unwrap_or_default(),
-            body: fields.get("body").map(json),
+            body: fields.get("body").map(Node::to_json),
             operation,
             tier,
             warnings: fields.get("warnings").map(|node| texts(node)),

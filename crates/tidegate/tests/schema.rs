@@ -1,5 +1,6 @@
 //! The JSON Schema and the compiler agree: what one accepts the other does, and what is broken in a
 //! way that needs no knowledge of the rest of the policy is refused by both.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::collections::BTreeMap;
 

@@ -122,7 +122,9 @@ impl Node {
     pub(crate) fn kind(&self) -> String {
         match &self.value {
             Value::Scalar(scalar) if scalar.is_null() => "nothing".to_owned(),
+            Value::Scalar(scalar) if scalar.text.is_empty() => "an empty text".to_owned(),
             Value::Scalar(scalar) => format!("`{}`", shown(&scalar.text)),
+            Value::List(nodes) if nodes.is_empty() => "an empty list".to_owned(),
             Value::List(_) => "a list".to_owned(),
             Value::Map(_) => "a map".to_owned(),
         }

@@ -102,8 +102,14 @@ fn read(text: &str, options: &Options, diagnostics: &mut Diagnostics) -> Option<
         // Other profiles may name variables that only they need.
         entries.retain(|entry| entry.key != "profiles");
     }
+    let before = diagnostics.iter().len();
     substitute(&mut root, &options.env, diagnostics);
-    compile::compile(&root, &options.env, diagnostics)
+    let unresolved = diagnostics.iter().len();
+    let policy = compile::compile(&root, &options.env, diagnostics);
+    if unresolved > before {
+        diagnostics.forget_consequences(unresolved);
+    }
+    policy
 }
 
 /// What can be wrong with `profiles:` itself; what is inside one shows when it is laid over.

@@ -16,7 +16,7 @@ use jiff::tz::TimeZone;
 
 use fields::{Fields, Keys, boolean, check_name, one_or_many, text, texts};
 
-use super::diagnostics::{Diagnostics, Position, shown};
+use super::diagnostics::{Diagnostics, Position, nearest, shown};
 use super::document::Node;
 use super::model::{Attribute, AttributeId, OperationId, Policy, TierId};
 use super::names::Names;
@@ -151,6 +151,7 @@ impl Compiler<'_> {
                     format!("found {}, expected language version `1`", node.kind()),
                 );
             }
+            None if fields.is_misspelt(&["tidegate"]) => {}
             None => self.diagnostics.error(
                 root.at,
                 "found no `tidegate`, expected `tidegate: 1` (the language version)",
@@ -160,7 +161,9 @@ impl Compiler<'_> {
 
     fn name<'n>(&mut self, root: &Node, fields: &Fields<'n>) -> Option<&'n str> {
         let Some(node) = fields.get("name") else {
-            self.diagnostics.error(root.at, "found no `name`, expected a name for the policy");
+            if !fields.is_misspelt(&["name"]) {
+                self.diagnostics.error(root.at, "found no `name`, expected a name for the policy");
+            }
             return None;
         };
         let name = text(node, "a name for the policy", self.diagnostics)?;
@@ -174,8 +177,13 @@ impl Compiler<'_> {
         let report = |_| {
             let known: Vec<String> =
                 jiff::tz::db().available().map(|zone| zone.to_string()).collect();
+            let known: Vec<&str> = known.iter().map(String::as_str).collect();
             let message = format!("found `{}`, expected the IANA name of a time zone", shown(name));
-            self.diagnostics.unknown_word(node.at, message, name, known.iter().map(String::as_str));
+            let help = match nearest(name, &known) {
+                Some(zone) => format!("did you mean `{zone}`?"),
+                None => "such as `UTC` or `Europe/Berlin`".to_owned(),
+            };
+            self.diagnostics.error_with_help(node.at, message, help);
         };
         zone.map_err(report).ok()
     }

@@ -170,6 +170,7 @@ fn variables(node: &Node, diagnostics: &mut Diagnostics) -> BTreeMap<String, Str
     let mut values = BTreeMap::new();
     for Entry { key, value, .. } in written {
         match value.text() {
+            Some(_) if value.is_null() => {}
             Some(text) => drop(values.insert(key.clone(), text.to_owned())),
             None => {
                 diagnostics.error(value.at, format!("found {}, expected a text", value.kind()));

@@ -156,6 +156,9 @@ pub(crate) fn write_decimal(out: &mut impl fmt::Write, micros: u64) -> fmt::Resu
     write!(out, "{whole}.{}", places.trim_end_matches('0'))
 }
 
+/// Said of a duration above [`DURATION_US_MAX`].
+const TOO_LONG: &str = "at most 1000 days";
+
 /// A unit of time that policies may write.
 const DURATION_UNITS: [(&str, u64); 6] = [
     ("ms", 1_000),
@@ -183,7 +186,7 @@ pub fn parse_duration(text: &str) -> Result<u64, UnitError> {
     number
         .and_then(|number| number.checked_mul(unit_us))
         .filter(|us| *us <= DURATION_US_MAX)
-        .ok_or_else(|| UnitError::new(text, "at most 1000d"))
+        .ok_or_else(|| UnitError::new(text, TOO_LONG))
 }
 
 /// Reads a duration that need not be whole, such as `29.5s` or `333.334ms`, exactly to the
@@ -201,7 +204,7 @@ pub fn parse_exact_duration(text: &str) -> Result<u64, UnitError> {
     let scaled = u128::from(number.micros()) * u128::from(unit_us);
     let exact = scaled.is_multiple_of(u128::from(MICROS)).then_some(scaled / u128::from(MICROS));
     let exact = exact.and_then(|us| u64::try_from(us).ok()).filter(|us| *us <= DURATION_US_MAX);
-    exact.ok_or_else(|| UnitError::new(text, "whole microseconds, at most 1000d"))
+    exact.ok_or_else(|| UnitError::new(text, "whole microseconds, at most 1000 days"))
 }
 
 /// Reads the period behind the slash of a rate: a unit with an optional whole number before it
@@ -216,6 +219,7 @@ pub fn parse_period(text: &str) -> Result<u64, UnitError> {
     match duration {
         Ok(0) => Err(UnitError::new(text, "a period longer than zero")),
         Ok(us) if !text.ends_with('d') => Ok(us),
+        Err(error) if error.expected == TOO_LONG => Err(UnitError::new(text, TOO_LONG)),
         Ok(_) | Err(_) => Err(UnitError::new(text, "a period: ms, s, min, h or day, such as 5min")),
     }
 }

@@ -13,7 +13,7 @@ use tidegate::policy::diagnostics::Diagnostics;
 use tidegate::simulate::{Failure, FileReport, TestFile, TestReport};
 
 use super::Error;
-use super::validate::diagnostic_json;
+use super::validate::{diagnostic_json, plural};
 use crate::{files, paint};
 
 /// Run policy tests under a simulated clock.
@@ -61,8 +61,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool, Error> {
     for (file, outcome) in files.iter().zip(&outcomes) {
         print(file, outcome);
     }
-    let summary =
-        format!("{} files, {} simulated requests in {:.2?}", files.len(), tally.requests, took);
+    let summary = format!(
+        "{} {}, {} simulated {} in {took:.2?}",
+        files.len(),
+        plural(files.len(), "file"),
+        tally.requests,
+        plural(usize::try_from(tally.requests)?, "request"),
+    );
     anstream::println!("{}", paint::faint(summary));
     if tally.passed + tally.failed == 0 {
         let filter = arguments.filter.as_deref().unwrap_or_default();

@@ -31,7 +31,9 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// What was found in one file.
+/// What was found in one file, or why it cannot be read.
+type Checked = Result<Findings, (String, Error)>;
+
 struct Findings {
     file: String,
     source: String,
@@ -40,17 +42,36 @@ struct Findings {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<bool, Error> {
-    let mut all = Vec::new();
-    for path in &arguments.policies {
-        let source = files::read(path)?;
-        all.push(check(path.display().to_string(), source, arguments.profile.as_deref()));
-    }
+    let check = |path: &PathBuf| {
+        let file = path.display().to_string();
+        match files::read(path) {
+            Ok(source) => Ok(check(file, source, arguments.profile.as_deref())),
+            Err(error) => Err((file, error)),
+        }
+    };
+    let all: Vec<Checked> = arguments.policies.iter().map(check).collect();
     if arguments.json {
-        println!("{:#}", json!({ "files": all.iter().map(Findings::json).collect::<Vec<_>>() }));
+        println!("{:#}", json!({ "files": all.iter().map(as_json).collect::<Vec<_>>() }));
     } else {
-        all.iter().for_each(Findings::print);
+        all.iter().for_each(print);
     }
-    Ok(all.iter().all(|findings| findings.count(Severity::Error) == 0))
+    Ok(all.iter().flatten().filter(|findings| findings.is_valid()).count() == all.len())
+}
+
+fn print(checked: &Checked) {
+    match checked {
+        Ok(findings) => findings.print(),
+        Err((_, error)) => anstream::eprintln!("{}: {error}", paint::bad("error")),
+    }
+}
+
+fn as_json(checked: &Checked) -> Value {
+    match checked {
+        Ok(findings) => findings.json(),
+        Err((file, error)) => {
+            json!({ "file": file, "valid": false, "error": error.to_string(), "diagnostics": [] })
+        }
+    }
 }
 
 fn check(file: String, source: String, profile: Option<&str>) -> Findings {
@@ -82,6 +103,10 @@ impl Findings {
         self.list.iter().filter(|(_, diagnostic)| diagnostic.severity == severity).count()
     }
 
+    fn is_valid(&self) -> bool {
+        self.count(Severity::Error) == 0
+    }
+
     fn print(&self) {
         for (profile, diagnostic) in &self.list {
             anstream::println!("{}", paint::diagnostic(&self.file, &self.source, diagnostic));
@@ -109,11 +134,11 @@ impl Findings {
             .iter()
             .map(|(profile, found)| diagnostic_json(profile.as_deref(), found))
             .collect();
-        json!({ "file": self.file, "valid": self.count(Severity::Error) == 0, "diagnostics": diagnostics })
+        json!({ "file": self.file, "valid": self.is_valid(), "diagnostics": diagnostics })
     }
 }
 
-fn plural(count: usize, word: &str) -> String {
+pub(crate) fn plural(count: usize, word: &str) -> String {
     if count == 1 { word.to_owned() } else { format!("{word}s") }
 }
 

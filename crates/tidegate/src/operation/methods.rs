@@ -56,7 +56,8 @@ impl Methods {
     }
 }
 
-fn is_method(text: &str) -> bool {
+/// Whether a word can be a method.
+pub(crate) fn is_method(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_uppercase())
         && text.bytes().all(|b| matches!(b, b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-'))
 }

@@ -12,6 +12,7 @@ mod path;
 mod pattern;
 
 pub use matcher::{Match, Matcher};
+pub(crate) use methods::is_method;
 pub use methods::{Methods, PatternError};
 pub(crate) use operations::Operations;
 pub use path::{NormalPath, PathError, SEGMENTS_MAX};

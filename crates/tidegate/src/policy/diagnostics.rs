@@ -1,5 +1,6 @@
 //! What is wrong with a document, and where. Every problem of a run is collected, none stops it.
 
+use std::collections::HashSet;
 use std::fmt;
 
 /// At most this many diagnostics are kept; a file with more is broken in one place.
@@ -112,24 +113,35 @@ impl Diagnostics {
         self.push(Severity::Warning, at, message.into(), Some(help.into()));
     }
 
-    /// Adds an error about a word that is none of `valid`, naming the nearest of them.
+    /// Adds an error about a word that is none of `valid`, naming the nearest of them, which is
+    /// returned.
     pub(crate) fn unknown_word<'w>(
         &mut self,
         at: Position,
         message: impl Into<String>,
         found: &str,
         valid: impl IntoIterator<Item = &'w str>,
-    ) {
+    ) -> Option<&'w str> {
         if self.is_full_of_errors() {
-            return;
+            return None;
         }
         let valid: Vec<&str> = valid.into_iter().collect();
-        let help = match nearest(found, &valid) {
+        let nearest = nearest(found, &valid);
+        let help = match nearest {
             Some(word) => format!("did you mean `{word}`?"),
-            None if valid.is_empty() => "there is none to name".to_owned(),
+            None if valid.is_empty() => "none is declared".to_owned(),
             None => format!("expected {}", one_of(&valid)),
         };
         self.push(Severity::Error, at, message.into(), Some(help));
+        nearest
+    }
+
+    /// Forgets what was said, from the diagnostic of this number on, of places of which an error had
+    /// been said before: it only follows from that.
+    pub(crate) fn forget_consequences(&mut self, from: usize) {
+        let later = self.list.split_off(from.min(self.list.len()));
+        let places: HashSet<Position> = self.list.iter().map(|one| one.at).collect();
+        self.list.extend(later.into_iter().filter(|one| !places.contains(&one.at)));
     }
 
     /// Puts them in the order of the file, and each once.
@@ -198,7 +210,10 @@ pub(crate) fn one_of(words: &[&str]) -> String {
 }
 
 /// The valid word that was probably meant.
-fn nearest<'w>(found: &str, valid: &[&'w str]) -> Option<&'w str> {
+pub(crate) fn nearest<'w>(found: &str, valid: &[&'w str]) -> Option<&'w str> {
+    if found.is_empty() {
+        return None;
+    }
     let lower = |text: &str| text.chars().take(120).flat_map(char::to_lowercase).collect();
     let found: String = lower(found);
     let letters = found.chars().count();
@@ -241,6 +256,7 @@ mod tests {
         assert_eq!(nearest("sliding_windw", &["sliding_window", "total"]), Some("sliding_window"));
         assert_eq!(nearest("Tier", &["tier", "ip"]), Some("tier"));
         assert_eq!(nearest("banana", &["tier", "ip"]), None);
+        assert_eq!(nearest("", &["x", "ietf"]), None);
     }
 
     #[test]

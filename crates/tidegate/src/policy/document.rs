@@ -57,6 +57,33 @@ pub struct Entry {
 }
 
 impl Node {
+    /// Reads one document of any kind. `file` is what diagnostics call it.
+    ///
+    /// # Errors
+    /// It is not a document: see [`Policy::check`](crate::Policy::check) for what it may hold.
+    pub fn parse(file: &str, text: &str) -> Result<Self, Diagnostics> {
+        let mut diagnostics = Diagnostics::new(file);
+        let root = parse(text, &mut diagnostics);
+        root.filter(|_| !diagnostics.has_errors()).ok_or(diagnostics)
+    }
+
+    /// The document as JSON, as editors see it: plain `true`, `false`, null and numbers are what
+    /// they look like.
+    #[must_use]
+    pub fn to_json(&self) -> serde_json::Value {
+        match &self.value {
+            Value::Scalar(scalar) if scalar.is_null() => serde_json::Value::Null,
+            Value::Scalar(scalar) if scalar.is_json_literal() => {
+                serde_json::from_str(&scalar.text).unwrap_or_else(|_| scalar.text.clone().into())
+            }
+            Value::Scalar(scalar) => scalar.text.clone().into(),
+            Value::List(nodes) => nodes.iter().map(Self::to_json).collect(),
+            Value::Map(entries) => {
+                entries.iter().map(|entry| (entry.key.clone(), entry.value.to_json())).collect()
+            }
+        }
+    }
+
     /// A node that was made by code instead of read from a file.
     pub(crate) fn made(value: Value) -> Self {
         Self { at: Position { line: 1, column: 1 }, value }
@@ -96,7 +123,9 @@ impl Node {
     pub(crate) fn kind(&self) -> String {
         match &self.value {
             Value::Scalar(scalar) if scalar.is_null() => "nothing".to_owned(),
+            Value::Scalar(scalar) if scalar.text.is_empty() => "an empty text".to_owned(),
             Value::Scalar(scalar) => format!("`{}`", shown(&scalar.text)),
+            Value::List(nodes) if nodes.is_empty() => "an empty list".to_owned(),
             Value::List(_) => "a list".to_owned(),
             Value::Map(_) => "a map".to_owned(),
         }

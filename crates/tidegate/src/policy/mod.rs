@@ -16,6 +16,7 @@ pub use builder::{LimitBuilder, PolicyBuilder};
 pub use model::{Algorithm, Limit, OnStoreFailure, Policy};
 pub use schema::json_schema;
 
+use compile::fields;
 use diagnostics::Diagnostics;
 use document::Node;
 use overlay::{Place, lay_over, substitute};
@@ -93,6 +94,7 @@ impl Policy {
 
 fn read(text: &str, options: &Options, diagnostics: &mut Diagnostics) -> Option<Policy> {
     let mut root = document::parse(text, diagnostics)?;
+    check_profiles(&root, diagnostics);
     if let Some(profile) = &options.profile {
         lay_profile_over(&mut root, profile, diagnostics);
     }
@@ -100,8 +102,26 @@ fn read(text: &str, options: &Options, diagnostics: &mut Diagnostics) -> Option<
         // Other profiles may name variables that only they need.
         entries.retain(|entry| entry.key != "profiles");
     }
+    let before = diagnostics.iter().len();
     substitute(&mut root, &options.env, diagnostics);
-    compile::compile(&root, &options.env, diagnostics)
+    let unresolved = diagnostics.iter().len();
+    let policy = compile::compile(&root, &options.env, diagnostics);
+    if unresolved > before {
+        diagnostics.forget_consequences(unresolved);
+    }
+    policy
+}
+
+/// What can be wrong with `profiles:` itself; what is inside one shows when it is laid over.
+fn check_profiles(root: &Node, diagnostics: &mut Diagnostics) {
+    let Some(profiles) = root.get("profiles") else { return };
+    for profile in fields::entries(profiles, "`profiles`", diagnostics).unwrap_or_default() {
+        let inner = profile.value.entries().unwrap_or_default();
+        if let Some(inner) = inner.iter().find(|entry| entry.key == "profiles") {
+            let message = "found `profiles` inside a profile, which would be ignored";
+            diagnostics.error(inner.key_at, message);
+        }
+    }
 }
 
 fn lay_profile_over(root: &mut Node, name: &str, diagnostics: &mut Diagnostics) {

@@ -2,16 +2,15 @@
 
 use serde_json::Value as Json;
 
-use super::request::json;
 use crate::decision::{Decision, Outcome};
 use crate::policy::compile::fields::{
     Fields, Keys, boolean, entries, integer, one_or_many, text, unit, word,
 };
 use crate::policy::diagnostics::Diagnostics;
-use crate::policy::document::{Node, Value};
+use crate::policy::document::{Entry, Node, Value};
 use crate::request::RequestError;
 use crate::response::{Jitter, Response};
-use crate::units::{parse_exact_duration, write_decimal};
+use crate::units::{Amount, parse_exact_duration, write_decimal};
 
 const KEYS: Keys = Keys {
     known: &[
@@ -30,6 +29,9 @@ const KEYS: Keys = Keys {
     ],
     later: &["delay", "waited", "factor", "flags", "notified"],
 };
+
+/// As much as a limit can have.
+const REMAINING_MAX: u64 = Amount::MAX.whole();
 
 /// What must come of a step; what is left out is not checked.
 #[derive(Debug, Default)]
@@ -94,7 +96,7 @@ impl Expectation {
                 .and_then(|node| maybe(node, |node| duration(node, diagnostics))),
             remaining: fields
                 .get("remaining")
-                .and_then(|node| integer(node, 0, u64::MAX, diagnostics)),
+                .and_then(|node| integer(node, 0, REMAINING_MAX, diagnostics)),
             reset_us: fields
                 .get("reset")
                 .and_then(|node| maybe(node, |node| duration(node, diagnostics))),
@@ -102,10 +104,10 @@ impl Expectation {
                 .get("headers")
                 .map(|node| headers(node, diagnostics))
                 .unwrap_or_default(),
-            body: fields.get("body").map(json),
+            body: fields.get("body").map(Node::to_json),
             operation,
             tier,
-            warnings: fields.get("warnings").map(texts),
+            warnings: fields.get("warnings").map(|node| texts(node, diagnostics)),
             degraded: fields.get("degraded").and_then(|node| boolean(node, diagnostics)),
         }
     }
@@ -223,12 +225,22 @@ fn duration(node: &Node, diagnostics: &mut Diagnostics) -> Option<u64> {
 
 fn headers(node: &Node, diagnostics: &mut Diagnostics) -> Vec<(String, Maybe<String>)> {
     let written = entries(node, "`headers`", diagnostics).unwrap_or_default();
-    let value = |node: &Node| node.text().filter(|_| !node.is_null()).map(str::to_owned);
-    written.iter().map(|entry| (entry.key.clone(), value(&entry.value))).collect()
+    let mut value = |node: &Node| {
+        maybe(node, |node| match node.text() {
+            Some(text) => Some(text.to_owned()),
+            None => {
+                text(node, "a header's value, or null for none", diagnostics).map(str::to_owned)
+            }
+        })
+    };
+    let pair = |entry: &Entry| Some((entry.key.clone(), value(&entry.value)?));
+    written.iter().filter_map(pair).collect()
 }
 
-fn texts(node: &Node) -> Vec<String> {
-    one_or_many(node).iter().filter_map(Node::text).map(str::to_owned).collect()
+fn texts(node: &Node, diagnostics: &mut Diagnostics) -> Vec<String> {
+    let texts = one_or_many(node).iter();
+    let texts = texts.filter_map(|node| text(node, "the name of a limit", diagnostics));
+    texts.map(str::to_owned).collect()
 }
 
 fn or_none(text: Option<String>) -> String {

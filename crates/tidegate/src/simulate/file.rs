@@ -10,7 +10,7 @@ use crate::policy::compile::fields::{
     Fields, Keys, duration_us, entries, integer, text, unit, word,
 };
 use crate::policy::diagnostics::{Diagnostics, Position, shown};
-use crate::policy::document::{self, Node, Value};
+use crate::policy::document::{self, Entry, Node, Value};
 use crate::policy::overlay::{Place, lay_over};
 use crate::units::{Amount, DURATION_US_MAX, parse_duration};
 
@@ -124,6 +124,7 @@ fn read(file: &str, root: &Node, diagnostics: &mut Diagnostics) -> Option<TestFi
     let fields = Fields::of(root, "a test file", &FILE_KEYS, diagnostics)?;
     let policy = match fields.get("policy") {
         Some(node) => text(node, "the path of a policy", diagnostics),
+        None if fields.is_misspelt(&["policy"]) => None,
         None => {
             diagnostics
                 .error(root.at, "found no `policy`, expected the path of the policy to test");
@@ -147,6 +148,7 @@ fn read(file: &str, root: &Node, diagnostics: &mut Diagnostics) -> Option<TestFi
             diagnostics.error(node.at, format!("found {}, expected a list of tests", node.kind()));
             Vec::new()
         }
+        None if fields.is_misspelt(&["tests"]) => Vec::new(),
         None => {
             diagnostics.error(root.at, "found no `tests`, expected a list of them");
             Vec::new()
@@ -175,10 +177,17 @@ fn unique_names(tests: &[Test], at: Position, diagnostics: &mut Diagnostics) {
 
 fn variables(node: &Node, diagnostics: &mut Diagnostics) -> BTreeMap<String, String> {
     let written = entries(node, "`env`", diagnostics).unwrap_or_default();
-    let values = written
-        .iter()
-        .filter_map(|entry| Some((entry.key.clone(), entry.value.text()?.to_owned())));
-    values.collect()
+    let mut values = BTreeMap::new();
+    for Entry { key, value, .. } in written {
+        match value.text() {
+            Some(_) if value.is_null() => {}
+            Some(text) => drop(values.insert(key.clone(), text.to_owned())),
+            None => {
+                diagnostics.error(value.at, format!("found {}, expected a text", value.kind()));
+            }
+        }
+    }
+    values
 }
 
 fn start_us(node: &Node, diagnostics: &mut Diagnostics) -> Option<u64> {
@@ -198,6 +207,7 @@ fn test(node: &Node, diagnostics: &mut Diagnostics) -> Option<Test> {
     let fields = Fields::of(node, "a test", &TEST_KEYS, diagnostics)?;
     let name = match fields.get("name") {
         Some(node) => text(node, "a name for the test", diagnostics),
+        None if fields.is_misspelt(&["name"]) => None,
         None => {
             diagnostics.error(
                 node.at,
@@ -211,6 +221,7 @@ fn test(node: &Node, diagnostics: &mut Diagnostics) -> Option<Test> {
     request::read(&request, 1, diagnostics);
     let nodes = match fields.get("steps") {
         Some(Node { value: Value::List(nodes), .. }) if !nodes.is_empty() => nodes.as_slice(),
+        None if fields.is_misspelt(&["steps"]) => return None,
         _ => {
             diagnostics.error(node.at, "found no steps, expected a list of them under `steps`");
             return None;
@@ -253,30 +264,20 @@ fn step(
     diagnostics: &mut Diagnostics,
 ) -> Option<Step> {
     let fields = Fields::of(node, "a step", &STEP_KEYS, diagnostics)?;
-    let at_us = match fields.get("at") {
-        None => previous_us,
-        Some(node) => {
-            let text = text(node, "a time from the start, such as 30s", diagnostics)?;
-            let at_us = unit(parse_duration(text), node.at, diagnostics)?;
-            if at_us < previous_us {
-                diagnostics.error(node.at, format!("found `{text}`, which is before the step above ends; time never runs backwards"));
-            }
-            at_us
-        }
-    };
+    let at_us = fields.get("at").and_then(|node| at_us(node, previous_us, diagnostics));
     let times =
         fields.get("times").and_then(|node| integer(node, 1, TIMES_MAX, diagnostics)).unwrap_or(1);
     let spread_us =
         fields.get("spread").and_then(|node| duration_us(node, diagnostics)).unwrap_or(0);
-    let action = action(node, &fields, base, diagnostics)?;
-    let is_request = matches!(action, Action::Request { .. });
+    let action = action(node, &fields, base, diagnostics);
+    let is_request = matches!(action, None | Some(Action::Request { .. }));
     let expect = fields.get("expect").map(|node| Expectation::read(node, is_request, diagnostics));
     let step = Step {
         place: node.at,
-        at_us,
+        at_us: at_us.unwrap_or(previous_us),
         times: u32::try_from(times).unwrap_or(u32::MAX),
         spread_us,
-        action,
+        action: action?,
         expect: expect.unwrap_or_default(),
     };
     if step.end_us() > DURATION_US_MAX {
@@ -284,6 +285,19 @@ fn step(
         diagnostics.error(node.at, message);
     }
     Some(step)
+}
+
+/// When a step happens, from the start.
+fn at_us(node: &Node, previous_us: u64, diagnostics: &mut Diagnostics) -> Option<u64> {
+    let text = text(node, "a time from the start, such as 30s", diagnostics)?;
+    let at_us = unit(parse_duration(text), node.at, diagnostics)?;
+    if at_us < previous_us {
+        let message = format!(
+            "found `{text}`, which is before the step above ends; time never runs backwards"
+        );
+        diagnostics.error(node.at, message);
+    }
+    Some(at_us)
 }
 
 fn action(

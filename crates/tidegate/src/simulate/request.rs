@@ -116,22 +116,7 @@ fn texts_of(
 fn body(node: &Node, repetition: &str) -> String {
     let text = match &node.value {
         Value::Scalar(scalar) => scalar.text.clone(),
-        Value::List(_) | Value::Map(_) => json(node).to_string(),
+        Value::List(_) | Value::Map(_) => node.to_json().to_string(),
     };
     text.replace("{n}", repetition)
-}
-
-/// A document as a JSON value: plain `true`, `false`, null and numbers are what they look like.
-pub(super) fn json(node: &Node) -> serde_json::Value {
-    match &node.value {
-        Value::Scalar(scalar) if scalar.is_null() => serde_json::Value::Null,
-        Value::Scalar(scalar) if scalar.is_json_literal() => {
-            serde_json::from_str(&scalar.text).unwrap_or_else(|_| scalar.text.clone().into())
-        }
-        Value::Scalar(scalar) => scalar.text.clone().into(),
-        Value::List(nodes) => nodes.iter().map(json).collect(),
-        Value::Map(entries) => {
-            entries.iter().map(|entry| (entry.key.clone(), json(&entry.value))).collect()
-        }
-    }
 }

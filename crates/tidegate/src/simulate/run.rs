@@ -184,11 +184,9 @@ impl Run {
         let name = name.unwrap_or(&self.latest);
         let found = self.leases.get_mut(name);
         found.ok_or_else(|| {
-            trouble(
-                "lease",
-                &format!("a lease `{name}`"),
-                "none was given; ask with `reserve: true`",
-            )
+            let expected =
+                if name.is_empty() { "a lease".to_owned() } else { format!("a lease `{name}`") };
+            trouble("lease", &expected, "none was given; ask with `reserve: true`")
         })
     }
 }

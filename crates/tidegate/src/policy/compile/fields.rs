@@ -7,6 +7,8 @@ use crate::units::{UnitError, parse_duration};
 /// A map whose keys are all known.
 pub(crate) struct Fields<'n> {
     entries: &'n [Entry],
+    /// What misspelt keys were probably meant to be.
+    meant: Vec<&'static str>,
 }
 
 /// The keys that a map may have.
@@ -26,16 +28,24 @@ impl<'n> Fields<'n> {
         diagnostics: &mut Diagnostics,
     ) -> Option<Self> {
         let entries = entries(node, what, diagnostics)?;
+        let mut meant = Vec::new();
         for entry in entries {
             let key = entry.key.as_str();
             if keys.later.contains(&key) {
                 not_yet(entry.key_at, &format!("`{key}`"), diagnostics);
             } else if !keys.known.contains(&key) {
                 let message = format!("found the key `{}`, which {what} does not have", shown(key));
-                diagnostics.unknown_word(entry.key_at, message, key, keys.known.iter().copied());
+                let known = keys.known.iter().copied();
+                meant.extend(diagnostics.unknown_word(entry.key_at, message, key, known));
             }
         }
-        Some(Self { entries })
+        Some(Self { entries, meant })
+    }
+
+    /// Whether one of these keys is there under a misspelt name: then that is the error, not that
+    /// the key is missing.
+    pub(crate) fn is_misspelt(&self, keys: &[&str]) -> bool {
+        self.meant.iter().any(|key| keys.contains(key))
     }
 
     /// The value under a key.

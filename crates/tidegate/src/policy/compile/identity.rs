@@ -1,6 +1,6 @@
 //! The `identity:` section, and the attributes it declares.
 
-use super::fields::{Fields, Keys, boolean, entries, header_name, integer, not_yet, text};
+use super::fields::{Fields, Keys, boolean, entries, header_name, integer, text};
 use super::{Compiler, RESERVED_PARTS};
 use crate::identity::{ForwardingHeader, Networks};
 use crate::policy::document::{Entry, Node};
@@ -72,7 +72,7 @@ impl Compiler<'_> {
         match fields.get("header") {
             Some(node) => header_name(node, self.diagnostics),
             None => {
-                if fields.get("jwt").is_none() {
+                if fields.get("jwt").is_none() && !fields.is_misspelt(&["header"]) {
                     self.diagnostics.error(
                         node.at,
                         format!("found no source, expected `{{ header: NAME }}` for {what}"),
@@ -171,6 +171,7 @@ impl Compiler<'_> {
             }
             (None, None, Some(body)) => Source::Body(self.json_pointer(body)?),
             _ if fields.get("jwt").is_some() => return None,
+            _ if fields.is_misspelt(&["header", "query", "body"]) => return None,
             _ => {
                 let message =
                     "expected exactly one source: `header`, `query` or `body`; or the word `given`";
@@ -195,10 +196,5 @@ impl Compiler<'_> {
             return None;
         }
         Some(pointer.to_owned())
-    }
-
-    /// Says that a word is of a later version.
-    pub(super) fn not_yet(&mut self, node: &Node) {
-        not_yet(node.at, &node.kind(), self.diagnostics);
     }
 }

@@ -93,8 +93,8 @@ impl Compiler<'_> {
     fn overridden(&mut self, fields: &Fields<'_>, defaults: Defaults) -> Defaults {
         if let Some(node) = fields.get("consistency") {
             match node.text() {
-                Some("leased") => self.not_yet(node),
-                _ => drop(word(node, &[("exact", ()), ("leased", ())], self.diagnostics)),
+                Some("leased") => not_yet(node.at, "`consistency: leased`", self.diagnostics),
+                _ => drop(word(node, &[("exact", ())], self.diagnostics)),
             }
         }
         let failure = [
@@ -182,7 +182,9 @@ impl Compiler<'_> {
         match named.as_slice() {
             [algorithm] => Some(*algorithm),
             [] => {
-                if fields.get("count").is_none() {
+                if fields.get("count").is_none()
+                    && !fields.is_misspelt(&Algorithm::ALL.map(Algorithm::name))
+                {
                     let message =
                         format!("found no algorithm in the limit `{}`", shown(&entry.key));
                     let help = format!("expected {}", one_of(&Algorithm::ALL.map(Algorithm::name)));
@@ -225,6 +227,7 @@ impl Compiler<'_> {
                 words.into_iter().filter_map(|(name, at)| self.part(name, at, scope)).collect()
             }
             None if algorithm == Some(Algorithm::Ceiling) => vec![Part::Global],
+            None if fields.is_misspelt(&["by"]) => Vec::new(),
             None => {
                 let message = format!("found no `by` in the limit `{}`", shown(&entry.key));
                 self.diagnostics.error_with_help(

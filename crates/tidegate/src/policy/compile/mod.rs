@@ -18,7 +18,7 @@ use jiff::tz::TimeZone;
 
 use fields::{Fields, Keys, boolean, check_name, one_or_many, text, texts};
 
-use super::diagnostics::{Diagnostics, Position, shown};
+use super::diagnostics::{Diagnostics, Position, nearest, shown};
 use super::document::Node;
 use super::model::{Algorithm, Attribute, AttributeId, OperationId, Policy, TierId};
 use super::names::Names;
@@ -28,7 +28,7 @@ const OPERATIONS_MAX: usize = 10_000;
 const TIERS_MAX: usize = 100;
 
 /// The words of `by:` that are not attributes.
-const RESERVED_PARTS: [&str; 9] =
+pub(crate) const RESERVED_PARTS: [&str; 9] =
     ["ip", "user", "client", "tier", "operation", "method", "path", "country", "global"];
 
 const KEYS: Keys = Keys {
@@ -152,6 +152,7 @@ impl Compiler<'_> {
                     format!("found {}, expected language version `1`", node.kind()),
                 );
             }
+            None if fields.is_misspelt(&["tidegate"]) => {}
             None => self.diagnostics.error(
                 root.at,
                 "found no `tidegate`, expected `tidegate: 1` (the language version)",
@@ -161,7 +162,9 @@ impl Compiler<'_> {
 
     fn name<'n>(&mut self, root: &Node, fields: &Fields<'n>) -> Option<&'n str> {
         let Some(node) = fields.get("name") else {
-            self.diagnostics.error(root.at, "found no `name`, expected a name for the policy");
+            if !fields.is_misspelt(&["name"]) {
+                self.diagnostics.error(root.at, "found no `name`, expected a name for the policy");
+            }
             return None;
         };
         let name = text(node, "a name for the policy", self.diagnostics)?;
@@ -175,8 +178,13 @@ impl Compiler<'_> {
         let report = |_| {
             let known: Vec<String> =
                 jiff::tz::db().available().map(|zone| zone.to_string()).collect();
+            let known: Vec<&str> = known.iter().map(String::as_str).collect();
             let message = format!("found `{}`, expected the IANA name of a time zone", shown(name));
-            self.diagnostics.unknown_word(node.at, message, name, known.iter().map(String::as_str));
+            let help = match nearest(name, &known) {
+                Some(zone) => format!("did you mean `{zone}`?"),
+                None => "such as `UTC` or `Europe/Berlin`".to_owned(),
+            };
+            self.diagnostics.error_with_help(node.at, message, help);
         };
         zone.map_err(report).ok()
     }
@@ -192,16 +200,12 @@ impl Compiler<'_> {
     /// The tiers that are declared, or else all that the policy names.
     fn declare_tiers(&mut self, root: &Node, fields: &Fields<'_>) -> Option<()> {
         let declared = fields.get("tiers");
-        match declared {
-            Some(node) => {
-                for (name, at) in texts(node, "the name of a tier", self.diagnostics) {
-                    check_name(name, at, "a tier", self.diagnostics);
-                    self.tiers.add(name);
-                }
-            }
-            None => named_tiers(root).for_each(|name| {
-                self.tiers.add(name);
-            }),
+        let named = match declared {
+            Some(node) => texts(node, "the name of a tier", self.diagnostics),
+            None => named_tiers(root).collect(),
+        };
+        for (name, at) in named {
+            self.add_tier(name, at);
         }
         if self.tiers.len() > TIERS_MAX {
             self.diagnostics.error(root.at, format!("found more than {TIERS_MAX} tiers"));
@@ -215,7 +219,7 @@ impl Compiler<'_> {
             None => self.tiers.add("default"),
             Some(node) => match text(node, "the name of a tier", self.diagnostics) {
                 Some(name) if declared.is_some() => self.tier_id(name, node.at).unwrap_or_default(),
-                Some(name) => self.tiers.add(name),
+                Some(name) => self.add_tier(name, node.at),
                 None => 0,
             },
         };
@@ -224,8 +228,17 @@ impl Compiler<'_> {
 
     /// The anonymous tier is a tier of its own, declared or not.
     fn tier_of_nobody(&mut self, said: Option<&Node>) -> TierId {
-        let name = said.and_then(|node| text(node, "the name of a tier", self.diagnostics));
-        self.tiers.add(name.unwrap_or("anonymous"))
+        let said = said
+            .and_then(|node| Some((text(node, "the name of a tier", self.diagnostics)?, node.at)));
+        match said {
+            Some((name, at)) => self.add_tier(name, at),
+            None => self.tiers.add("anonymous"),
+        }
+    }
+
+    fn add_tier(&mut self, name: &str, at: Position) -> TierId {
+        check_name(name, at, "a tier", self.diagnostics);
+        self.tiers.add(name)
     }
 
     fn tier_id(&mut self, name: &str, at: Position) -> Option<TierId> {
@@ -270,8 +283,8 @@ impl Compiler<'_> {
     }
 }
 
-/// Every tier that the policy names: in its tier maps and conditions.
-fn named_tiers(root: &Node) -> impl Iterator<Item = &str> {
+/// Every tier that the policy names, in its tier maps and conditions, and where.
+fn named_tiers(root: &Node) -> impl Iterator<Item = (&str, Position)> {
     let limits = root.get("limits").and_then(Node::entries).unwrap_or_default();
     let maps =
         limits.iter().filter(|entry| entry.value.get("tier_by").is_none()).flat_map(|entry| {
@@ -280,14 +293,14 @@ fn named_tiers(root: &Node) -> impl Iterator<Item = &str> {
             specs
                 .filter_map(Node::entries)
                 .flatten()
-                .map(|entry| entry.key.as_str())
-                .filter(|key| *key != "default")
+                .map(|entry| (entry.key.as_str(), entry.key_at))
+                .filter(|(key, _)| *key != "default")
         });
     let exempt = root.get("exempt").map(one_or_many).unwrap_or_default();
     let conditions = limits.iter().filter_map(|entry| entry.value.get("when")).chain(exempt);
     let conditions = conditions.flat_map(|when| [Some(when), when.get("not")]).flatten();
-    let conditions =
-        conditions.filter_map(|when| when.get("tier")).flat_map(one_or_many).filter_map(Node::text);
+    let conditions = conditions.filter_map(|when| when.get("tier")).flat_map(one_or_many);
+    let conditions = conditions.filter_map(|node| Some((node.text()?, node.at)));
     maps.chain(conditions)
 }
 

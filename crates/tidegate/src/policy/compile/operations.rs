@@ -58,8 +58,10 @@ impl Compiler<'_> {
                 let headers =
                     fields.get("header").map(|node| self.header_values(node)).unwrap_or_default();
                 let Some(patterns) = fields.get("match") else {
-                    let message = "found no `match`, expected a pattern, or `{}` for an operation that callers name";
-                    self.diagnostics.error(entry.value.at, message);
+                    if !fields.is_misspelt(&["match"]) {
+                        let message = "found no `match`, expected a pattern, or `{}` for an operation that callers name";
+                        self.diagnostics.error(entry.value.at, message);
+                    }
                     return;
                 };
                 (patterns, headers)

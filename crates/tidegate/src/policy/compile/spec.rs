@@ -58,7 +58,11 @@ pub(crate) fn parse(algorithm: Algorithm, text: &str, lease_us: u64) -> Result<S
         Algorithm::Quota => quota(text)?,
         Algorithm::Concurrency => {
             let places = Amount::parse_count(text)?;
-            at_most_exact(text, places, "a place is held by someone")?;
+            at_most_exact(
+                text,
+                places,
+                "every holder is remembered, so that there cannot be more",
+            )?;
             Spec::Plain(algorithm::Spec::Concurrency(concurrency::Spec { places, lease_us }))
         }
         Algorithm::Total => {
@@ -94,8 +98,10 @@ fn bucket(text: &str) -> Result<token_bucket::Spec, SpecError> {
         Some((rate, burst)) => (rate, Some(burst)),
         None => (text, None),
     };
-    let (count, period_us) =
-        rate(rate_text, "20/min burst 5").map_err(|error| SpecError { help: None, ..error })?;
+    let (count, period_us) = rate(rate_text, "20/min burst 5").map_err(|error| {
+        let unfinished = rate_text.ends_with(" burst");
+        SpecError { help: error.help.filter(|_| !unfinished), ..error }
+    })?;
     let burst = match burst {
         None => count,
         Some(burst) => match burst.strip_suffix('x') {

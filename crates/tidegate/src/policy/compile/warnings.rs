@@ -1,6 +1,7 @@
 //! Warnings: what is legal, but surely not meant.
 
 use super::Compiler;
+use super::fields::is_name;
 use super::operations::Declared;
 use crate::algorithm;
 use crate::operation::Matcher;
@@ -168,9 +169,10 @@ fn largest(limit: &Limit, amount: impl Fn(&Spec) -> Option<Amount>) -> Option<Am
 /// A tier that is declared, but that no limit names.
 fn unnamed_tiers(policy: &Policy, root: &Node, diagnostics: &mut Diagnostics) {
     let Some(declared) = root.get("tiers") else { return };
-    let named: Vec<&str> = super::named_tiers(root).collect();
+    let named: Vec<&str> = super::named_tiers(root).map(|(name, _)| name).collect();
     for node in super::one_or_many(declared) {
-        let Some(name) = node.text().filter(|name| !named.contains(name)) else { continue };
+        let unnamed = |name: &&str| is_name(name) && !named.contains(name);
+        let Some(name) = node.text().filter(unnamed) else { continue };
         if policy.tiers.id(name) == Some(policy.identity.default_tier) {
             continue;
         }

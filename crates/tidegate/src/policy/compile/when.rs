@@ -1,9 +1,10 @@
 //! `when:` conditions: an operation, a list of them, or a map.
 
-use super::fields::{Fields, Keys, boolean, entries, one_or_many, text, texts};
+use super::fields::{Fields, Keys, boolean, entries, texts};
 use super::{Compiler, Scope};
 use crate::identity::Networks;
-use crate::operation::PathPattern;
+use crate::operation::{PathPattern, is_method};
+use crate::policy::diagnostics::shown;
 use crate::policy::document::{Node, Value};
 use crate::policy::model::{AttributeId, OperationId, TierId};
 use crate::policy::when::When;
@@ -42,7 +43,7 @@ impl Compiler<'_> {
         let Some(fields) = Fields::of(node, what, &KEYS, self.diagnostics) else { return when };
         when.operations = fields.get("operation").map(|node| self.operation_ids(node));
         when.tiers = fields.get("tier").map(|node| self.tier_ids(node));
-        when.methods = fields.get("method").map(|node| self.words(node, "a method such as GET"));
+        when.methods = fields.get("method").map(|node| self.methods(node));
         when.paths = fields.get("path").map(|node| self.paths(node));
         when.networks = fields.get("ip").map(|node| self.networks(node));
         when.countries =
@@ -79,6 +80,17 @@ impl Compiler<'_> {
     pub(super) fn tier_ids(&mut self, node: &Node) -> Vec<TierId> {
         let found = texts(node, "the name of a tier", self.diagnostics);
         found.into_iter().filter_map(|(name, at)| self.tier_id(name, at)).collect()
+    }
+
+    /// Methods are case-sensitive, so that `get` would never be met.
+    fn methods(&mut self, node: &Node) -> Vec<String> {
+        let expected = "an upper-case method such as GET";
+        let found = texts(node, expected, self.diagnostics);
+        for (word, at) in found.iter().filter(|(word, _)| !is_method(word)) {
+            let message = format!("found `{}`, expected {expected}", shown(word));
+            self.diagnostics.error(*at, message);
+        }
+        found.into_iter().map(|(word, _)| word.to_owned()).collect()
     }
 
     fn words(&mut self, node: &Node, expected: &str) -> Vec<String> {
@@ -120,11 +132,7 @@ impl Compiler<'_> {
         }
         for entry in written {
             let id = self.attribute_id(&entry.key, entry.key_at, scope, &[]);
-            let values = one_or_many(&entry.value).iter();
-            let values = values
-                .filter_map(|node| text(node, "a value", self.diagnostics))
-                .map(str::to_owned)
-                .collect();
+            let values = self.words(&entry.value, "a value");
             conditions.extend(id.map(|id| (id, values)));
         }
         conditions

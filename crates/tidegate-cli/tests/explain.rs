@@ -1,0 +1,133 @@
+//! `tidegate explain`, as people and scripts meet it.
+
+mod binary;
+
+use binary::{BROKEN, Folder, Ran, SHOP};
+use insta::assert_snapshot;
+use serde_json::json;
+
+fn explain(arguments: &[&str]) -> Ran {
+    let folder = Folder::with(&[("shop.yaml", SHOP), ("broken.yaml", BROKEN)]);
+    folder.run(&[&["explain"], arguments].concat())
+}
+
+const ORDER: [&str; 9] = [
+    "shop.yaml",
+    "--method",
+    "POST",
+    "--path",
+    "/orders/s1",
+    "--ip",
+    "192.0.2.1",
+    "--attr",
+    "amount=12.50",
+];
+
+#[test]
+fn limits_that_apply_come_with_spec_and_key_the_others_with_the_reason() {
+    let ran = explain(&ORDER);
+    ran.assert_plain();
+    assert_snapshot!(ran.transcript());
+}
+
+#[test]
+fn json_has_every_field() {
+    let ran = explain(&[&ORDER[..], &["--user", "u1", "--tier", "vip", "--json"]].concat());
+    assert_eq!(ran.code, 0);
+    let json = ran.json();
+    let mut head = json.clone();
+    let limits = head.as_object_mut().unwrap().remove("limits").unwrap();
+    let expected = json!({
+        "policy": "shop",
+        "enabled": true,
+        "operation": "order",
+        "path": "/orders/s1",
+        "user": "u1",
+        "address": "192.0.2.1",
+        "tier": "vip",
+        "internal": false,
+        "standing": "ordinary",
+    });
+    assert_eq!(head, expected);
+    let names: Vec<_> = limits.as_array().unwrap().iter().map(|limit| &limit["name"]).collect();
+    assert_eq!(names, ["order-ip", "order-shop", "spent", "vip", "keyed"]);
+    let mut spent = limits[2].clone();
+    let key = spent.as_object_mut().unwrap().remove("key").unwrap();
+    assert!(key.as_str().unwrap().starts_with("shop:spent:"), "{key}");
+    let expected = json!({
+        "name": "spent",
+        "algorithm": "total",
+        "applies": true,
+        "spec": "1000",
+        "by": ["client"],
+        "cost": "12.5",
+        "exceed": "reject",
+    });
+    assert_eq!(spent, expected);
+    assert_eq!((&limits[1]["exceed"], &limits[3]["exceed"]), (&json!("warn"), &json!("shadow")));
+    let why = "it counts by `key`, and there is none";
+    let expected =
+        json!({ "name": "keyed", "algorithm": "fixed_window", "applies": false, "why": why });
+    assert_eq!(limits[4], expected);
+}
+
+#[test]
+fn exempt_and_blocked_requests_are_said_to_be() {
+    let exempt = explain(&["shop.yaml", "--path", "/health", "--json"]).json();
+    assert_eq!(exempt["standing"], "exempt");
+    let blocked = explain(&["shop.yaml", "--path", "/a", "--ip", "203.0.113.9", "--json"]).json();
+    assert_eq!(blocked["standing"], "blocked");
+}
+
+#[test]
+fn headers_are_believed_only_from_a_trusted_peer() {
+    let user = |peer: &str| {
+        let headers = ["--header", "X-User: u1", "--header", "X-Forwarded-For: 192.0.2.7"];
+        let arguments = [&["shop.yaml", "--path", "/a", "--json", "--peer", peer], &headers[..]];
+        let json = explain(&arguments.concat()).json();
+        (json["user"].clone(), json["address"].clone())
+    };
+    assert_eq!(user("127.0.0.1"), (json!("u1"), json!("192.0.2.7")));
+    assert_eq!(user("192.0.2.1"), (json!(null), json!("192.0.2.1")));
+}
+
+#[test]
+fn profile_operation_and_cost_are_taken_from_the_command_line() {
+    let json = explain(&[&ORDER[..], &["--profile", "loose", "--cost", "3", "--json"]].concat());
+    let json = json.json();
+    assert_eq!(
+        (&json["limits"][0]["spec"], &json["limits"][0]["cost"]),
+        (&json!("100/min"), &json!("3"))
+    );
+    let named = explain(&["shop.yaml", "--operation", "order", "--attr", "amount=1", "--json"]);
+    assert_eq!(named.json()["operation"], "order");
+}
+
+#[test]
+fn what_cannot_be_explained_ends_with_1_and_says_why() {
+    let told = [
+        explain(&["shop.yaml", "--path", "/a%2Fb"]),
+        explain(&["shop.yaml", "--operation", "ordr"]),
+        explain(&ORDER[..7]),
+        explain(&["shop.yaml", "--path", "/a", "--profile", "lose"]),
+        explain(&["missing.yaml"]),
+        explain(&["broken.yaml"]),
+    ];
+    let told: Vec<String> = told.iter().map(Ran::transcript).collect();
+    assert_snapshot!(told.join("\n\n"));
+}
+
+#[test]
+fn what_is_no_argument_ends_with_2() {
+    for wrong in [
+        &["shop.yaml", "--ip", "localhost"][..],
+        &["shop.yaml", "--cost", "many"],
+        &["shop.yaml", "--attr", "amount"],
+        &["shop.yaml", "--header", "X-User"],
+        &[],
+    ] {
+        let ran = explain(wrong);
+        assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{wrong:?}");
+        assert!(ran.err.starts_with("error: "), "{}", ran.err);
+    }
+}

@@ -1,0 +1,244 @@
+//! The JSON Schema and the compiler agree: what one accepts the other does, and what is broken in a
+//! way that needs no knowledge of the rest of the policy is refused by both.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::collections::BTreeMap;
+
+use jsonschema::Validator;
+use tidegate::Policy;
+use tidegate::policy::document::Node;
+use tidegate::policy::{Options, json_schema};
+
+/// Valid policies, each with its file.
+const CORPUS: [(&str, &str); 6] = [
+    ("hostel.yaml", include_str!("policies/hostel.yaml")),
+    ("smallest.yaml", include_str!("policies/smallest.yaml")),
+    ("every_key.yaml", include_str!("policies/every_key.yaml")),
+    ("source_text.yaml", include_str!("policies/source_text.yaml")),
+    ("substitutions.yaml", include_str!("policies/substitutions.yaml")),
+    ("profiles.yaml", include_str!("policies/profiles.yaml")),
+];
+
+/// What stands before each of the broken pieces.
+const HEAD: &str = "tidegate: 1\nname: broken\n";
+
+/// Broken at the top.
+const BROKEN_DOCUMENTS: [&str; 8] = [
+    "[]",
+    "tidegate: 1",
+    "name: x",
+    "{ tidegate: 2, name: x }",
+    "{ tidegate: 1, name: }",
+    "{ tidegate: 1, name: two words }",
+    "{ tidegate: 1, name: [x] }",
+    "{ tidegate: 1, name: x, limitz: {} }",
+];
+
+/// Broken sections.
+const BROKEN_SECTIONS: [&str; 64] = [
+    "version: ''",
+    "timezone: 5",
+    "enabled: yes",
+    "enabled: 1",
+    "tiers: []",
+    "tiers: [a b]",
+    "tiers: { free: true }",
+    "identity: ~",
+    "identity: { proxies: 10.0.0.0/8 }",
+    "identity: { trusted_proxies: localhost }",
+    "identity: { trusted_proxies: [] }",
+    "identity: { forwarded: x-forwarded-by }",
+    "identity: { ipv6_prefix: 0 }",
+    "identity: { ipv6_prefix: '129' }",
+    "identity: { user: X-User }",
+    "identity: { user: {} }",
+    "identity: { user: { header: 'X User' } }",
+    "identity: { user: { jwt: sub } }",
+    "identity: { default_tier: ~ }",
+    "identity: { anonymous_tier: a b }",
+    "identity: { internal: {} }",
+    "identity: { internal: { header: X-Internal } }",
+    "identity: { internal: { cidrs: 10.0.0.0/8, header: X-A, secret_env: HOME } }",
+    "identity: { attributes: { email: taken } }",
+    "identity: { attributes: { email: {} } }",
+    "identity: { attributes: { email: { header: A, query: b } } }",
+    "identity: { attributes: { email: { body: email } } }",
+    "identity: { attributes: { email: { query: e, trusted: true } } }",
+    "identity: { attributes: { email: { jwt: email } } }",
+    "identity: { attributes: { ip: given } }",
+    "identity: { attributes: { header.x: given } }",
+    "operations: [login]",
+    "operations: { default: GET / }",
+    "operations: { login: }",
+    "operations: { login: [] }",
+    "operations: { login: get /login }",
+    "operations: { login: GET login }",
+    "operations: { login: GET /a//b }",
+    "operations: { login: GET /a* }",
+    "operations: { login: 'GET /{a b}' }",
+    "operations: { login: GET /a?b }",
+    "operations: { login: { header: { X-A: a } } }",
+    "operations: { login: { match: /a, header: { 'X A': a } } }",
+    "operations: { '${LOGIN:-login}': GET /login }",
+    "exempt: login",
+    "exempt: [{ path: health }]",
+    "exempt: { method: get }",
+    "exempt: { method: [] }",
+    "exempt: { authenticated: maybe }",
+    "exempt: { attributes: { level: [] } }",
+    "exempt: { not: { everything: true } }",
+    "block: { countries: [KP] }",
+    "block: { ips: [10.0.0.0/8/8] }",
+    "defaults: { exceed: challenge }",
+    "defaults: { message: no }",
+    "events: {}",
+    "response: { headers: all }",
+    "response: { body: { limit: } }",
+    "response: { body: '{limits}' }",
+    "response: { jitter: 10 }",
+    "response: { jitter: 100.1% }",
+    "response: { add: { X-A: \"a\\nb\" } }",
+    "response: { blocked: { status: 200 } }",
+    "response: { banned: { status: 403 } }",
+];
+
+/// Broken limits, each the map of one.
+const BROKEN_LIMITS: [&str; 50] = [
+    "~",
+    "{}",
+    "{ by: ip }",
+    "{ quota: 5/day }",
+    "{ by: [], quota: 5/day }",
+    "{ by: header., quota: 5/day }",
+    "{ by: { ip: true }, quota: 5/day }",
+    "{ by: ip, quota: 5/day, total: 5 }",
+    "{ by: ip, quotas: 5/day }",
+    "{ by: ip, count: { max: 5 } }",
+    "{ by: ip, quota: 5/day, scaled: true }",
+    "{ by: ip, token_bucket: 20 }",
+    "{ by: ip, token_bucket: 20/min burst }",
+    "{ by: ip, token_bucket: 20/min  burst 5 }",
+    "{ by: ip, token_bucket: 0/min }",
+    "{ by: ip, token_bucket: 20/fortnight }",
+    "{ by: ip, sliding_window: 5/min burst 2 }",
+    "{ by: ip, sliding_window: 5/0s }",
+    "{ by: ip, sliding_window: [5/min] }",
+    "{ by: ip, sliding_window: {} }",
+    "{ by: ip, sliding_window: { default: 5 } }",
+    "{ by: ip, sliding_counter: 5/2d }",
+    "{ by: ip, fixed_window: 5/week }",
+    "{ by: ip, quota: 5/h }",
+    "{ by: ip, quota: 5/2day }",
+    "{ by: ip, concurrency: 0 }",
+    "{ by: ip, concurrency: 65537 }",
+    "{ by: ip, concurrency: 1.5 }",
+    "{ by: ip, total: -1 }",
+    "{ by: ip, total: 1__0 }",
+    "{ by: ip, total: 5000000000 }",
+    "{ ceiling: many, value: ip }",
+    "{ ceiling: 5 }",
+    "{ ceiling: 5, value: ip, cost: 2 }",
+    "{ by: ip, total: 5, value: ip }",
+    "{ by: ip, total: 5, lease: 5s }",
+    "{ by: ip, concurrency: 5, lease: 0s }",
+    "{ by: ip, concurrency: 5, lease: 5 }",
+    "{ by: ip, concurrency: 5, counts: failures }",
+    "{ by: ip, total: 5, tier_by: ip }",
+    "{ by: ip, total: 5, cost: -1 }",
+    "{ by: ip, total: 5, cost: '0.1234567' }",
+    "{ by: ip, total: 5, missing: maybe }",
+    "{ by: ip, total: 5, exceed: wait 2s }",
+    "{ by: ip, total: 5, consistency: leased }",
+    "{ by: ip, total: 5, on_store_failure: panic }",
+    "{ by: ip, total: 5, shadow: ~ }",
+    "{ by: ip, total: 5, status: 200 }",
+    "{ by: ip, total: 5, body: [~] }",
+    "{ when: [], by: ip, total: 5 }",
+];
+
+/// Broken profiles, each the map of one.
+const BROKEN_PROFILES: [&str; 8] = [
+    "~",
+    "5",
+    "{ profiles: {} }",
+    "{ limitz: {} }",
+    "{ limits: { a: { sliding_window: 5 } } }",
+    "{ limits: { a: { sliding_windw: null, by: ip, total: 5, x: 1 } } }",
+    "{ exempt: [{ path: null }] }",
+    "{ response: { headers: all } }",
+];
+
+fn validator() -> Validator {
+    let schema = serde_json::from_str(json_schema()).unwrap();
+    jsonschema::draft202012::new(&schema).unwrap()
+}
+
+fn options(profile: Option<&str>) -> Options {
+    let env = BTreeMap::from([("INTERNAL_SECRET".to_owned(), "secret".to_owned())]);
+    Options { profile: profile.map(str::to_owned), env }
+}
+
+/// What the schema finds wrong with a document.
+fn schema_errors(validator: &Validator, text: &str) -> Vec<String> {
+    let json = Node::parse("policy.yaml", text).unwrap().to_json();
+    let error =
+        |error: jsonschema::ValidationError<'_>| format!("{}: {error}", error.instance_path());
+    validator.iter_errors(&json).map(error).collect()
+}
+
+fn compiles(text: &str, profile: Option<&str>) -> bool {
+    Policy::check("policy.yaml", text, &options(profile)).is_ok()
+}
+
+fn assert_refused_by_both(broken: &[String], profile: Option<&str>) {
+    let validator = validator();
+    let accepts = |text: &&String| schema_errors(&validator, text).is_empty();
+    let by_schema: Vec<&String> = broken.iter().filter(accepts).collect();
+    let by_compiler: Vec<&String> = broken.iter().filter(|text| compiles(text, profile)).collect();
+    assert!(by_schema.is_empty(), "the schema accepts {by_schema:#?}");
+    assert!(by_compiler.is_empty(), "the compiler accepts {by_compiler:#?}");
+}
+
+#[test]
+fn the_schema_is_itself_a_valid_schema() {
+    let schema = serde_json::from_str(json_schema()).unwrap();
+    jsonschema::draft202012::meta::validate(&schema).unwrap();
+}
+
+#[test]
+fn every_valid_policy_compiles_under_each_profile_and_fits_the_schema() {
+    let validator = validator();
+    for (file, text) in CORPUS {
+        let names = Policy::profile_names(text);
+        let profiles = names.iter().map(|name| Some(name.as_str()));
+        for profile in profiles.chain([None]) {
+            let checked = Policy::check(file, text, &options(profile));
+            assert!(checked.is_ok(), "{profile:?}: {}", checked.unwrap_err());
+        }
+        let errors = schema_errors(&validator, text);
+        assert!(errors.is_empty(), "{file}: {errors:#?}");
+    }
+}
+
+#[test]
+fn broken_documents_are_refused_by_both() {
+    assert_refused_by_both(&BROKEN_DOCUMENTS.map(str::to_owned), None);
+}
+
+#[test]
+fn broken_sections_are_refused_by_both() {
+    assert_refused_by_both(&BROKEN_SECTIONS.map(|section| format!("{HEAD}{section}")), None);
+}
+
+#[test]
+fn broken_limits_are_refused_by_both() {
+    let limits = BROKEN_LIMITS.map(|limit| format!("{HEAD}limits:\n  a: {limit}"));
+    assert_refused_by_both(&limits, None);
+}
+
+#[test]
+fn broken_profiles_are_refused_by_both() {
+    let profiles = BROKEN_PROFILES.map(|profile| format!("{HEAD}profiles:\n  p: {profile}"));
+    assert_refused_by_both(&profiles, Some("p"));
+    assert_refused_by_both(&[format!("{HEAD}profiles: [p]")], None);
+}

@@ -23,7 +23,7 @@ enum Command {
     /// Run policy tests under a simulated clock
     Test(command::test::Arguments),
     /// Say which limits a request meets, and why it does not meet the others
-    Explain(command::explain::Arguments),
+    Explain(Box<command::explain::Arguments>),
     /// Print documents made from the policy language
     Export(command::export::Arguments),
 }

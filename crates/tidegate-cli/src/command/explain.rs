@@ -88,9 +88,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool, Error> {
     let policy = match Policy::check(&file, &source, &options) {
         Ok(checked) => checked.policy,
         Err(errors) => {
-            errors.iter().for_each(|found| {
-                anstream::eprintln!("{}", paint::diagnostic(&file, &source, found))
-            });
+            for found in errors.iter() {
+                anstream::eprintln!("{}", paint::diagnostic(&file, &source, found));
+            }
             return Ok(false);
         }
     };
@@ -109,16 +109,17 @@ fn request(arguments: &Arguments) -> Request<'_> {
     if let Some(path) = arguments.path.as_deref() {
         request = request.method(&*arguments.method).path(path);
     }
-    let texts: [(&Option<String>, fn(Request<'_>, String) -> Request<'_>); 4] = [
-        (&arguments.user, |request, text| request.user(text)),
-        (&arguments.tier, |request, text| request.tier(text)),
-        (&arguments.operation, |request, text| request.named(text)),
-        (&arguments.country, |request, text| request.country(text)),
-    ];
-    for (text, set) in texts {
-        if let Some(text) = text {
-            request = set(request, text.clone());
-        }
+    if let Some(user) = arguments.user.as_deref() {
+        request = request.user(user);
+    }
+    if let Some(tier) = arguments.tier.as_deref() {
+        request = request.tier(tier);
+    }
+    if let Some(operation) = arguments.operation.as_deref() {
+        request = request.named(operation);
+    }
+    if let Some(country) = arguments.country.as_deref() {
+        request = request.country(country);
     }
     if let Some(ip) = arguments.ip {
         request = request.ip(ip);
@@ -143,7 +144,7 @@ fn request(arguments: &Arguments) -> Request<'_> {
 
 fn print(explanation: &Explanation) {
     let line = |name: &str, value: &str| {
-        anstream::println!("{:<10} {value}", paint::faint(format!("{name:<10}")))
+        anstream::println!("{:<10} {value}", paint::faint(format!("{name:<10}")));
     };
     let missing = || paint::faint("none");
     line("policy", &explanation.policy);
@@ -157,7 +158,10 @@ fn print(explanation: &Explanation) {
         ("exempt", _) => line("standing", &paint::good("exempt: never counted, never limited")),
         ("blocked", _) => line("standing", &paint::bad("blocked: the address is refused")),
         (_, false) => {
-            line("standing", &paint::careful("the policy is off (`enabled: false`): no limit acts"))
+            line(
+                "standing",
+                &paint::careful("the policy is off (`enabled: false`): no limit acts"),
+            );
         }
         (standing, true) => line("standing", standing),
     }

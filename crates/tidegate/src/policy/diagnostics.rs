@@ -140,7 +140,7 @@ impl Diagnostics {
 
     /// Puts them in the order of the file, and each once.
     pub(crate) fn sort(&mut self) {
-        self.list.sort_by(|a, b| (a.at, a.severity).cmp(&(b.at, b.severity)));
+        self.list.sort_by_key(|one| (one.at, one.severity));
         self.list.dedup();
     }
 

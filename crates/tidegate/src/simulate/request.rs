@@ -104,7 +104,7 @@ fn texts_of(
             match line.text() {
                 Some(text) => pairs.push((key.clone(), text.replace("{n}", repetition))),
                 None => {
-                    diagnostics.error(line.at, format!("found {}, expected a text", line.kind()))
+                    diagnostics.error(line.at, format!("found {}, expected a text", line.kind()));
                 }
             }
         }

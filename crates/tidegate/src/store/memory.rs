@@ -192,7 +192,7 @@ impl Locked<'_> {
             Change::Renew => {
                 let mut held = false;
                 table.change(level, None, |state| {
-                    held = algorithm::renew(state, spec, now_us, *holder)
+                    held = algorithm::renew(state, spec, now_us, *holder);
                 }) && held
             }
         }

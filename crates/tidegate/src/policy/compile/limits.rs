@@ -456,8 +456,9 @@ impl Compiler<'_> {
         });
         let anonymous = tier == self.anonymous_tier && tier != self.default_tier;
         let needs_user = by.contains(&Part::User) || when.authenticated == Some(true);
+        let kept_out = anonymous && needs_user;
         let needs_nobody = when.authenticated == Some(false) && tier != self.anonymous_tier;
-        listed && !excluded && !(anonymous && needs_user) && !needs_nobody
+        listed && !excluded && !kept_out && !needs_nobody
     }
 
     fn refusal(&mut self, fields: &Fields<'_>) -> Refusal {

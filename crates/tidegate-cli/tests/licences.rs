@@ -9,8 +9,9 @@ use serde_json::Value;
 use spdx::{Expression, Licensee, ParseMode};
 
 /// Permissive licences, and MPL-2.0, whose duties end at its own files.
-const ALLOWED: [&str; 13] = [
+const ALLOWED: [&str; 14] = [
     "MIT",
+    "MIT-0",
     "Apache-2.0",
     "Apache-2.0 WITH LLVM-exception",
     "BSD-2-Clause",

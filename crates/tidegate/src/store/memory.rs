@@ -110,6 +110,8 @@ impl Memory {
             let charged = commits && verdict == Verdict::Allowed && !level.cost.is_zero();
             if charged {
                 locked.charge(level, plan.now, plan.holder);
+            } else if verdict != Verdict::Allowed {
+                locked.keep(level);
             }
             replies.push(Reply { verdict, charged, reading: locked.reading(level, plan.now) });
         }
@@ -177,6 +179,14 @@ impl Locked<'_> {
         self.store.evicted.fetch_add(evicted, Ordering::Relaxed);
     }
 
+    fn keep(&mut self, level: &Level) {
+        if let Some(table) =
+            self.shard(level.key).and_then(|shard| shard.tables.get_mut(&level.family))
+        {
+            table.keep(level);
+        }
+    }
+
     fn amend(&mut self, amendment: &Amendment, now: Now) -> bool {
         let Amendment { level, charged_at_us, holder, change } = amendment;
         let (spec, now_us) = (&level.spec, level.time_us(now));
@@ -195,9 +205,11 @@ impl Locked<'_> {
                 algorithm::surcharge(state, spec, now_us, *charged_at_us, *amount);
                 true
             }),
-            Change::Release => {
-                table.change(level, None, |state| algorithm::release(state, *holder))
-            }
+            Change::Release => table.change(level, None, |state| {
+                // A place whose lease has run out is no longer held, though still listed.
+                let held = algorithm::renew(state, spec, now_us, *holder);
+                algorithm::release(state, *holder) && held
+            }),
             Change::Renew => {
                 table.change(level, None, |state| algorithm::renew(state, spec, now_us, *holder))
             }
@@ -286,6 +298,18 @@ impl Table {
             self.by_meaning.insert((slot.meaningless_at_us, key));
         }
         changed
+    }
+
+    /// A state that denies under other numbers than it was charged with must last as long as these
+    /// say, or the key would be as new before its wait is over.
+    fn keep(&mut self, level: &Level) {
+        let Some(slot) = self.slots.get_mut(&level.key) else { return };
+        let until_us = algorithm::meaningless_at_us(&slot.state, &level.spec).unwrap_or(u64::MAX);
+        if until_us > slot.meaningless_at_us {
+            self.by_meaning.remove(&(slot.meaningless_at_us, level.key));
+            slot.meaningless_at_us = until_us;
+            self.by_meaning.insert((until_us, level.key));
+        }
     }
 
     fn remove(&mut self, key: Key) -> bool {

@@ -1,5 +1,6 @@
 //! Leases: what was charged is corrected once, whatever is told in whatever order.
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at a surprise")]
 
 use tidegate::clock::FakeClock;
 use tidegate::units::Amount;

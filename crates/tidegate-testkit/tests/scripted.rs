@@ -1,5 +1,6 @@
 //! An asynchronous store: the same behaviours while it answers, and what limits do when it does not.
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at a surprise")]
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -225,6 +225,7 @@ pub(super) const fn places(count: u64) -> Spec {
     Spec::Concurrency(concurrency::Spec { places: units(count), lease_us: WINDOW_US })
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "callers read better without references")]
 pub(super) fn equal<T: PartialEq + std::fmt::Debug>(what: &str, found: T, expected: T) -> Shown {
     if found == expected {
         return Ok(());

@@ -42,9 +42,11 @@ pub fn token_bucket(
 pub fn sliding_window(log: &[Entry], spec: &sliding_window::Spec) -> Result<(), Violation> {
     for entries in admissions(log) {
         let (mut oldest, mut sum) = (0, 0);
-        for entry in &entries {
+        for (newest, entry) in entries.iter().enumerate() {
             sum += micros(entry.cost);
-            while entries[oldest].time_us.saturating_add(spec.window_us) <= entry.time_us {
+            while oldest < newest
+                && entries[oldest].time_us.saturating_add(spec.window_us) <= entry.time_us
+            {
                 sum -= micros(entries[oldest].cost);
                 oldest += 1;
             }

@@ -34,6 +34,9 @@ pub fn nobody_is_denied_in_vain(log: &[Entry], spec: &Spec) -> Result<(), Violat
 
 /// A client that waits as long as it was told, with nobody else admitted meanwhile, gets in.
 ///
+/// Entries of a denial's own instant must stand in the order of the decisions; where several
+/// threads wrote the log, put that instant's admissions last, and the promise is void.
+///
 /// # Errors
 /// The first request that came back in time and was denied all the same.
 pub fn honoured_retries_get_in(log: &[Entry]) -> Result<(), Violation> {
@@ -41,17 +44,17 @@ pub fn honoured_retries_get_in(log: &[Entry]) -> Result<(), Violation> {
         for (index, denied) in entries.iter().enumerate().filter(|(_, entry)| !entry.admitted) {
             let Some(wait_us) = denied.retry_after_us else { continue };
             let due_us = denied.time_us.saturating_add(wait_us);
-            // Whoever is admitted first takes what was promised, also at the same instant.
-            let uncontested = entries[index + 1..].iter().take_while(|later| !later.admitted);
-            let broken = |later: &&&Entry| later.time_us >= due_us && later.cost <= denied.cost;
-            let Some(refused) =
-                uncontested.filter(|later| later.time_us > denied.time_us).find(broken)
-            else {
-                continue;
+            let later = &entries[index + 1..];
+            let next_admission = later.iter().find(|entry| entry.admitted);
+            let contested_us = next_admission.map_or(u64::MAX, |entry| entry.time_us);
+            let broken = |entry: &&&Entry| {
+                (due_us..contested_us).contains(&entry.time_us) && entry.cost <= denied.cost
             };
-            let detail =
-                format!("was told at {} µs to come at {due_us} µs, and was denied", denied.time_us);
-            return Err(violation(refused, detail));
+            if let Some(refused) = later.iter().find(broken) {
+                let told_us = denied.time_us;
+                let detail = format!("told at {told_us} µs to come at {due_us} µs, and was denied");
+                return Err(violation(refused, detail));
+            }
         }
     }
     Ok(())
@@ -162,6 +165,9 @@ mod tests {
         let taken =
             [denied(0, LIMIT), Entry::admitted("k", 9, Amount::ONE), denied(10, Amount::ONE)];
         assert_eq!(honoured_retries_get_in(&taken), Ok(()));
+        let at_once =
+            [denied(0, LIMIT), denied(10, Amount::ONE), Entry::admitted("k", 10, Amount::ONE)];
+        assert_eq!(honoured_retries_get_in(&at_once), Ok(()), "the order of an instant is unknown");
         let more = [denied(0, LIMIT), denied(10, Amount::MAX)];
         assert_eq!(honoured_retries_get_in(&more), Ok(()));
     }

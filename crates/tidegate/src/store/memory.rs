@@ -132,11 +132,16 @@ impl ImmediateStore for Memory {
         Ok(amendments.iter().take(LEVELS_MAX).map(amend).collect())
     }
 
-    /// Limits that are gone take their keys with them.
+    /// Limits that are gone take their keys with them, and limits that are new have their share at
+    /// once.
     fn announce_now(&self, families: &[u64]) {
         self.families.store(families.len().max(1), Ordering::Relaxed);
+        let share = self.share();
         for shard in &self.shards {
-            lock(shard).tables.retain(|family, _| families.contains(family));
+            let tables = &mut lock(shard).tables;
+            tables.retain(|family, _| families.contains(family));
+            let evicted = tables.values_mut().map(|table| table.shrink_to(share)).sum();
+            self.evicted.fetch_add(evicted, Ordering::Relaxed);
         }
     }
 }
@@ -241,6 +246,8 @@ struct Shard {
 struct Table {
     slots: HashMap<Key, Slot>,
     by_meaning: BTreeSet<(u64, Key)>,
+    /// When a key was last put in.
+    latest_us: u64,
 }
 
 #[derive(Debug)]
@@ -263,11 +270,17 @@ impl Table {
                 _ => break,
             };
         }
+        self.latest_us = now_us;
+        self.shrink_to(share.saturating_sub(1))
+    }
+
+    /// Lets go of the keys nearest to their end; returns how many of them were live.
+    fn shrink_to(&mut self, keys: usize) -> u64 {
         let mut evicted = 0;
-        while self.slots.len() >= share {
+        while self.slots.len() > keys {
             let Some(&(meaningless_at_us, nearest)) = self.by_meaning.first() else { break };
             self.remove(nearest);
-            evicted += u64::from(meaningless_at_us > now_us);
+            evicted += u64::from(meaningless_at_us > self.latest_us);
         }
         evicted
     }

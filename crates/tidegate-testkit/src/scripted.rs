@@ -91,36 +91,36 @@ impl Script {
     }
 }
 
-/// A memory store behind a script. Clones share everything, so that several limiters can be the
-/// nodes of one deployment.
+/// A memory store behind a script. Clones share everything.
 #[derive(Clone, Debug)]
 pub struct Scripted {
-    shared: Arc<Shared>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    memory: Memory,
-    script: Mutex<Script>,
+    memory: Arc<Memory>,
+    script: Arc<Mutex<Script>>,
 }
 
 impl Scripted {
     /// A new store that goes by this script.
     #[must_use]
     pub fn new(script: Script) -> Self {
-        let script = Mutex::new(script);
-        Self { shared: Arc::new(Shared { memory: Memory::new(), script }) }
+        Self { memory: Arc::default(), script: Arc::new(Mutex::new(script)) }
+    }
+
+    /// Another way to the same memory, with a script of its own: one node may be cut off while the
+    /// others are not.
+    #[must_use]
+    pub fn beside(&self, script: Script) -> Self {
+        Self { memory: Arc::clone(&self.memory), script: Arc::new(Mutex::new(script)) }
     }
 
     /// Goes by another script from now on.
     pub fn play(&self, script: Script) {
-        *self.shared.script.lock().unwrap_or_else(PoisonError::into_inner) = script;
+        *self.script.lock().unwrap_or_else(PoisonError::into_inner) = script;
     }
 
     /// The memory behind it, as it is whether or not anybody can reach it.
     #[must_use]
     pub fn memory(&self) -> &Memory {
-        &self.shared.memory
+        &self.memory
     }
 
     /// Waits as the script says, then does it, or does not.
@@ -128,12 +128,12 @@ impl Scripted {
         &self,
         act: impl FnOnce(&Memory) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let step = self.shared.script.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let step = self.script.lock().unwrap_or_else(PoisonError::into_inner).next();
         let error = |detail: &str| StoreError { transient: true, detail: detail.to_owned() };
         match step {
             Step::Answer { polls } => {
                 Polls(polls.max(1)).await;
-                act(&self.shared.memory)
+                act(&self.memory)
             }
             Step::Fail => {
                 Polls(1).await;
@@ -141,7 +141,7 @@ impl Scripted {
             }
             Step::Lose => {
                 Polls(1).await;
-                act(&self.shared.memory)?;
+                act(&self.memory)?;
                 Err(error("the answer got lost"))
             }
         }
@@ -158,7 +158,7 @@ impl Store for Scripted {
     }
 
     fn announce(&self, families: &[u64]) {
-        self.shared.memory.announce_now(families);
+        self.memory.announce_now(families);
     }
 }
 

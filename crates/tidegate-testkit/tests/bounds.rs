@@ -119,6 +119,45 @@ fn a_place_whose_lease_is_over_makes_room_for_free() {
 }
 
 #[test]
+fn a_reload_that_adds_limits_leaves_room_for_them() {
+    let limit = |name: &str| format!("  {name}: {{ by: user, sliding_window: 9/h }}\n");
+    let gate = Gate::new(&limit("a"), 1_000);
+    for user in 0..1_000 {
+        assert!(gate.passes("/", &user.to_string()));
+        gate.clock.advance_us(1);
+    }
+    let limits: String = ["a", "b", "c", "d"].map(limit).concat();
+    let text = format!("tidegate: 1\nname: gate\nlimits:\n{limits}");
+    let policy = Policy::parse("gate.yaml", &text).unwrap();
+    gate.limiter.replace_policies(vec![Arc::new(policy)]).unwrap();
+    assert_eq!(gate.memory.keys(), 250);
+    // Users that the first limit still knows, so that nothing new is inserted there.
+    for user in 750..1_000 {
+        assert!(gate.passes("/", &user.to_string()));
+        assert!(gate.memory.keys() <= 1_000, "{} keys", gate.memory.keys());
+    }
+    assert_eq!(gate.memory.keys(), 1_000);
+    assert_eq!(gate.memory.evicted_keys(), 750);
+}
+
+#[test]
+fn a_reload_drops_for_free_what_is_empty_of_meaning() {
+    let gate = Gate::new("  a: { by: user, sliding_window: 9/s }", 1_000);
+    for user in 0..1_000 {
+        assert!(gate.passes("/", &user.to_string()));
+    }
+    gate.clock.advance(Duration::from_secs(1));
+    assert!(gate.passes("/", "later"));
+    let text = "tidegate: 1\nname: gate\nlimits:
+  a: { by: user, sliding_window: 9/s }
+  b: { by: ip, sliding_window: 9/s }";
+    let policy = Policy::parse("gate.yaml", text).unwrap();
+    gate.limiter.replace_policies(vec![Arc::new(policy)]).unwrap();
+    assert!(gate.memory.keys() <= 500);
+    assert_eq!(gate.memory.evicted_keys(), 0);
+}
+
+#[test]
 fn a_limit_that_is_gone_takes_its_keys_with_it() {
     let gate = Gate::new("  a: { by: user, total: 1 }\n  b: { by: ip, total: 1 }", MAX_KEYS);
     for user in 0..100 {

@@ -287,3 +287,16 @@ fn a_reload_while_the_store_is_lost_keeps_what_was_spent_locally() {
     node.limiter.replace_policies(vec![policy]).unwrap();
     assert_eq!(node.passing(&user("u")), 1);
 }
+
+#[test]
+fn a_decision_that_nobody_waits_for_any_more_charges_nothing() {
+    let store = Scripted::new(Script::new().slow(4));
+    let node = Node::new("  a: { by: user, total: 1 }\n  b: { by: ip, total: 1 }", &store, 1);
+    {
+        let request = user("u");
+        let mut dropped = pin!(node.limiter.decide(&request, Mode::Charge));
+        assert!(dropped.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    }
+    assert_eq!(store.memory().keys(), 0);
+    assert_eq!(node.outcome(&user("u")), WELL);
+}

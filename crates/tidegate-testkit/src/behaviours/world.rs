@@ -112,7 +112,9 @@ impl<S: Subject> World<S> {
     }
 
     pub(super) async fn charge(&self, levels: &[Level], holder: u64) -> Result<Answer, String> {
-        self.decide(Mode::Charge, self.now(), levels, holder).await
+        let answer = self.decide(Mode::Charge, self.now(), levels, holder).await?;
+        equal("the store's time", answer.now, self.now())?;
+        Ok(answer)
     }
 
     pub(super) async fn decide(

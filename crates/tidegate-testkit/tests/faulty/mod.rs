@@ -96,6 +96,36 @@ impl Faulty {
         let spec = larger(level.spec);
         self.charge(plan, Level { spec, enforcement: Enforcement::Reject, ..level }).map(|_| ())
     }
+
+    /// Decides the plan, and spoils what was answered.
+    fn decide_and_spoil(&self, plan: &Plan) -> Result<Answer, StoreError> {
+        let before = self.memory.decide_now(&Plan { mode: Mode::Peek, ..plan.clone() })?;
+        let mut answer = self.memory.decide_now(plan)?;
+        for (index, reply) in answer.replies.iter_mut().enumerate() {
+            let level = plan.levels[index];
+            let denied = reply.verdict != Verdict::Allowed;
+            match (self.fault, &mut reply.verdict) {
+                (Fault::DenialsCharge, _) if denied => self.overcharge(plan, level)?,
+                (Fault::WarningsAreChargedWhileOver, _)
+                    if denied && level.enforcement != Enforcement::Reject =>
+                {
+                    self.overcharge(plan, level)?;
+                }
+                (Fault::ReadsBeforeTheCharge, _) => reply.reading = before.replies[index].reading,
+                (Fault::ResetsLate, _) => {
+                    reply.reading.reset_us = reply.reading.reset_us.map(|us| us + 1);
+                }
+                (Fault::RetriesAMicrosecondEarly, Verdict::Denied { retry_after_us }) => {
+                    *retry_after_us = retry_after_us.map(|us| us.max(2) - 1);
+                }
+                (Fault::RetriesAMicrosecondLate, Verdict::Denied { retry_after_us }) => {
+                    *retry_after_us = retry_after_us.map(|us| us + 1);
+                }
+                _ => {}
+            }
+        }
+        Ok(answer)
+    }
 }
 
 fn larger(mut spec: Spec) -> Spec {
@@ -140,32 +170,7 @@ impl ImmediateStore for Faulty {
             }
             _ => {}
         }
-        let before = self.memory.decide_now(&Plan { mode: Mode::Peek, ..plan.clone() })?;
-        let mut answer = self.memory.decide_now(&plan)?;
-        for (index, reply) in answer.replies.iter_mut().enumerate() {
-            let level = plan.levels[index];
-            let denied = reply.verdict != Verdict::Allowed;
-            match (self.fault, &mut reply.verdict) {
-                (Fault::DenialsCharge, _) if denied => self.overcharge(&plan, level)?,
-                (Fault::WarningsAreChargedWhileOver, _)
-                    if denied && level.enforcement != Enforcement::Reject =>
-                {
-                    self.overcharge(&plan, level)?;
-                }
-                (Fault::ReadsBeforeTheCharge, _) => reply.reading = before.replies[index].reading,
-                (Fault::ResetsLate, _) => {
-                    reply.reading.reset_us = reply.reading.reset_us.map(|us| us + 1);
-                }
-                (Fault::RetriesAMicrosecondEarly, Verdict::Denied { retry_after_us }) => {
-                    *retry_after_us = retry_after_us.map(|us| us.max(2) - 1);
-                }
-                (Fault::RetriesAMicrosecondLate, Verdict::Denied { retry_after_us }) => {
-                    *retry_after_us = retry_after_us.map(|us| us + 1);
-                }
-                _ => {}
-            }
-        }
-        Ok(answer)
+        self.decide_and_spoil(&plan)
     }
 
     fn amend_now(&self, now: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {

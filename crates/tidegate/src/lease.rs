@@ -122,6 +122,7 @@ impl Receipt {
             Settlement::Status(status) => self.settle_outcome(status >= 400),
             Settlement::Aborted => self.settle_outcome(true),
             Settlement::Refund if self.is_place() => Some(Change::Release),
+            Settlement::Refund if self.level.cost.is_zero() => None,
             Settlement::Refund => Some(Change::Refund(self.level.cost)),
         }
     }
@@ -147,6 +148,11 @@ impl Receipt {
             Counts::Failures => !failed,
             Counts::Successes => failed,
         };
-        uncounted.then_some(Change::Refund(self.level.cost))
+        if !uncounted {
+            return None;
+        }
+        // Nothing is left of the charge that could be corrected or given back once more.
+        self.cost_open = false;
+        Some(Change::Refund(std::mem::take(&mut self.level.cost)))
     }
 }

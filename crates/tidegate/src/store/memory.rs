@@ -110,6 +110,8 @@ impl Memory {
             let charged = commits && verdict == Verdict::Allowed && !level.cost.is_zero();
             if charged {
                 locked.charge(level, plan.now, plan.holder);
+            } else if verdict != Verdict::Allowed {
+                locked.keep(level);
             }
             replies.push(Reply { verdict, charged, reading: locked.reading(level, plan.now) });
         }
@@ -130,11 +132,16 @@ impl ImmediateStore for Memory {
         Ok(amendments.iter().take(LEVELS_MAX).map(amend).collect())
     }
 
-    /// Limits that are gone take their keys with them.
+    /// Limits that are gone take their keys with them, and limits that are new have their share at
+    /// once.
     fn announce_now(&self, families: &[u64]) {
         self.families.store(families.len().max(1), Ordering::Relaxed);
+        let share = self.share();
         for shard in &self.shards {
-            lock(shard).tables.retain(|family, _| families.contains(family));
+            let tables = &mut lock(shard).tables;
+            tables.retain(|family, _| families.contains(family));
+            let evicted = tables.values_mut().map(|table| table.shrink_to(share)).sum();
+            self.evicted.fetch_add(evicted, Ordering::Relaxed);
         }
     }
 }
@@ -177,6 +184,14 @@ impl Locked<'_> {
         self.store.evicted.fetch_add(evicted, Ordering::Relaxed);
     }
 
+    fn keep(&mut self, level: &Level) {
+        if let Some(table) =
+            self.shard(level.key).and_then(|shard| shard.tables.get_mut(&level.family))
+        {
+            table.keep(level);
+        }
+    }
+
     fn amend(&mut self, amendment: &Amendment, now: Now) -> bool {
         let Amendment { level, charged_at_us, holder, change } = amendment;
         let (spec, now_us) = (&level.spec, level.time_us(now));
@@ -195,9 +210,11 @@ impl Locked<'_> {
                 algorithm::surcharge(state, spec, now_us, *charged_at_us, *amount);
                 true
             }),
-            Change::Release => {
-                table.change(level, None, |state| algorithm::release(state, *holder))
-            }
+            Change::Release => table.change(level, None, |state| {
+                // A place whose lease has run out is no longer held, though still listed.
+                let held = algorithm::renew(state, spec, now_us, *holder);
+                algorithm::release(state, *holder) && held
+            }),
             Change::Renew => {
                 table.change(level, None, |state| algorithm::renew(state, spec, now_us, *holder))
             }
@@ -229,6 +246,8 @@ struct Shard {
 struct Table {
     slots: HashMap<Key, Slot>,
     by_meaning: BTreeSet<(u64, Key)>,
+    /// When a key was last put in.
+    latest_us: u64,
 }
 
 #[derive(Debug)]
@@ -251,11 +270,17 @@ impl Table {
                 _ => break,
             };
         }
+        self.latest_us = now_us;
+        self.shrink_to(share.saturating_sub(1))
+    }
+
+    /// Lets go of the keys nearest to their end; returns how many of them were live.
+    fn shrink_to(&mut self, keys: usize) -> u64 {
         let mut evicted = 0;
-        while self.slots.len() >= share {
+        while self.slots.len() > keys {
             let Some(&(meaningless_at_us, nearest)) = self.by_meaning.first() else { break };
             self.remove(nearest);
-            evicted += u64::from(meaningless_at_us > now_us);
+            evicted += u64::from(meaningless_at_us > self.latest_us);
         }
         evicted
     }
@@ -286,6 +311,18 @@ impl Table {
             self.by_meaning.insert((slot.meaningless_at_us, key));
         }
         changed
+    }
+
+    /// A state that denies under other numbers than it was charged with must last as long as these
+    /// say, or the key would be as new before its wait is over.
+    fn keep(&mut self, level: &Level) {
+        let Some(slot) = self.slots.get_mut(&level.key) else { return };
+        let until_us = algorithm::meaningless_at_us(&slot.state, &level.spec).unwrap_or(u64::MAX);
+        if until_us > slot.meaningless_at_us {
+            self.by_meaning.remove(&(slot.meaningless_at_us, level.key));
+            slot.meaningless_at_us = until_us;
+            self.by_meaning.insert((until_us, level.key));
+        }
     }
 
     fn remove(&mut self, key: Key) -> bool {

@@ -1,0 +1,150 @@
+//! Refunds and surcharges.
+
+use tidegate::algorithm::Spec;
+use tidegate::plan::Level;
+use tidegate::store::{Amendment, Change};
+use tidegate::units::{Amount, SECOND_US};
+
+use super::world::{CAPACITY, FORGOTTEN_US, World, bucket, equal, units};
+use super::{Shown, Subject};
+
+pub(super) async fn a_refund_gives_back_what_was_charged<S: Subject>(world: &World<S>) -> Shown {
+    for level in world.refundable_levels() {
+        world.admit(&level).await?;
+        let two = Level { cost: units(2), ..level };
+        world.admit(&two).await?;
+        let found = world.correct(&two, world.now(), Change::Refund(units(2))).await?;
+        equal("found what to refund", found, true)?;
+        world.available(&level, units(2)).await?;
+        world.admit(&two).await?;
+        world.refused(&level).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn a_refund_never_gives_more_than_the_limit<S: Subject>(
+    world: &World<S>,
+) -> Shown {
+    for level in world.refundable_levels() {
+        world.admit(&level).await?;
+        world.correct(&level, world.now(), Change::Refund(Amount::MAX)).await?;
+        world.available(&level, CAPACITY).await?;
+        world.fill(&level).await?;
+        world.refused(&level).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn a_refund_is_void_after_the_window<S: Subject>(world: &World<S>) -> Shown {
+    let charged_at = world.now();
+    let levels: Vec<Level> =
+        world.refundable_levels().into_iter().filter(|level| !is_total(level)).collect();
+    for level in &levels {
+        world.fill(level).await?;
+    }
+    world.advance(FORGOTTEN_US).await;
+    for level in &levels {
+        world.admit(level).await?;
+        world.correct(level, charged_at, Change::Refund(CAPACITY)).await?;
+        world.available(level, units(2)).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn a_late_refund_gives_back_what_the_refill_has_not_paid<S: Subject>(
+    world: &World<S>,
+) -> Shown {
+    let level = world.level(0, bucket(1, SECOND_US));
+    let charged_at = world.now();
+    world.fill(&level).await?;
+    world.advance(SECOND_US).await;
+    world.correct(&level, charged_at, Change::Refund(units(2))).await?;
+    world.available(&level, units(2)).await
+}
+
+pub(super) async fn a_surcharge_owes_at_most_one_further_limit<S: Subject>(
+    world: &World<S>,
+) -> Shown {
+    for level in world.refundable_levels() {
+        let charged_at = world.now();
+        world.admit(&level).await?;
+        let found = world.correct(&level, charged_at, Change::Surcharge(Amount::MAX)).await?;
+        equal("found what to surcharge", found, true)?;
+        world.refused(&Level { cost: Amount::ZERO, ..level }).await?;
+        // Six are owed now: three given back leave the limit just full.
+        world.correct(&level, charged_at, Change::Refund(CAPACITY)).await?;
+        world.available(&level, Amount::ZERO).await?;
+        world.correct(&level, charged_at, Change::Refund(units(1))).await?;
+        world.available(&level, units(1)).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn a_surcharge_is_void_after_the_window<S: Subject>(world: &World<S>) -> Shown {
+    let charged_at = world.now();
+    let levels: Vec<Level> =
+        world.refundable_levels().into_iter().filter(|level| !is_total(level)).collect();
+    for level in &levels {
+        world.admit(level).await?;
+    }
+    world.advance(FORGOTTEN_US).await;
+    for level in &levels {
+        world.correct(level, charged_at, Change::Surcharge(CAPACITY)).await?;
+        world.available(level, CAPACITY).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn a_total_never_resets_and_refunds_lower_it<S: Subject>(
+    world: &World<S>,
+) -> Shown {
+    let Some(level) = world.levels().into_iter().find(is_total) else { return Ok(()) };
+    let charged_at = world.now();
+    world.fill(&level).await?;
+    world.advance(1_000 * 86_400 * SECOND_US).await;
+    equal("waiting for a total", world.refused(&level).await?, None)?;
+    world.correct(&level, charged_at, Change::Refund(units(1))).await?;
+    world.admit(&level).await?;
+    world.refused(&level).await.map(|_| ())
+}
+
+pub(super) async fn corrections_of_unknown_keys_change_nothing<S: Subject>(
+    world: &World<S>,
+) -> Shown {
+    let changes = [
+        Change::Refund(units(1)),
+        Change::Surcharge(units(1)),
+        Change::Release,
+        Change::Renew,
+        Change::Reset,
+    ];
+    for level in world.levels() {
+        for change in changes {
+            let found = world.correct(&level, world.now(), change).await?;
+            equal(&format!("`{}`, {change:?} of an unknown key", level.spec), found, false)?;
+            world.available(&level, CAPACITY).await?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn each_correction_stands_by_itself<S: Subject>(world: &World<S>) -> Shown {
+    let [unknown, first, second] = [0, 1, 2].map(|limit| world.level(limit, bucket(3, SECOND_US)));
+    world.fill(&first).await?;
+    world.fill(&second).await?;
+    let amendment = |level, units_back| Amendment {
+        level,
+        charged_at_us: level.time_us(world.now()),
+        holder: 1,
+        change: Change::Refund(units(units_back)),
+    };
+    let corrections = [amendment(first, 1), amendment(unknown, 1), amendment(second, 2)];
+    equal("found", world.amend(&corrections).await?, vec![true, false, true])?;
+    world.available(&first, units(1)).await?;
+    world.available(&second, units(2)).await?;
+    world.available(&unknown, CAPACITY).await
+}
+
+fn is_total(level: &Level) -> bool {
+    matches!(level.spec, Spec::Total(_))
+}

@@ -1,0 +1,95 @@
+//! Checkers: does a log of decisions keep the promises?
+//!
+//! Each takes the log of one limit, with any number of keys, and judges every key by itself. They
+//! know nothing of how a store counts: they work from what was admitted and when, in exact integers.
+//!
+//! - [`bounds`]: never more than promised.
+//! - [`liveness`]: never less either, and a promised instant is kept.
+
+pub mod bounds;
+pub mod liveness;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use tidegate::units::Amount;
+
+/// One decision of one limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Whose limit.
+    pub key: String,
+    /// When, by the store's clock that the limit runs on.
+    pub time_us: u64,
+    /// What was asked for.
+    pub cost: Amount,
+    /// Whether it was admitted, and so charged.
+    pub admitted: bool,
+    /// What a denied request was told to wait; `None` where no waiting helps.
+    pub retry_after_us: Option<u64>,
+}
+
+impl Entry {
+    /// Something that was let through.
+    #[must_use]
+    pub fn admitted(key: impl Into<String>, time_us: u64, cost: Amount) -> Self {
+        Self { key: key.into(), time_us, cost, admitted: true, retry_after_us: None }
+    }
+
+    /// Something that was refused.
+    #[must_use]
+    pub fn denied(
+        key: impl Into<String>,
+        time_us: u64,
+        cost: Amount,
+        retry_after_us: Option<u64>,
+    ) -> Self {
+        Self { key: key.into(), time_us, cost, admitted: false, retry_after_us }
+    }
+}
+
+/// A promise that was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Whose limit.
+    pub key: String,
+    /// The decision that broke it.
+    pub time_us: u64,
+    /// What was promised, and what was found.
+    pub detail: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "key `{}` at {} µs: {}", self.key, self.time_us, self.detail)
+    }
+}
+
+impl std::error::Error for Violation {}
+
+fn violation(entry: &Entry, detail: String) -> Violation {
+    Violation { key: entry.key.clone(), time_us: entry.time_us, detail }
+}
+
+/// The entries of each key in the order of their time; those of one instant in the log's order.
+fn by_key(log: &[Entry]) -> impl Iterator<Item = Vec<&Entry>> {
+    let mut keys: BTreeMap<&str, Vec<&Entry>> = BTreeMap::new();
+    for entry in log {
+        keys.entry(&entry.key).or_default().push(entry);
+    }
+    keys.into_values().map(|mut entries| {
+        entries.sort_by_key(|entry| entry.time_us);
+        entries
+    })
+}
+
+fn admissions(log: &[Entry]) -> impl Iterator<Item = Vec<&Entry>> {
+    by_key(log).map(|mut entries| {
+        entries.retain(|entry| entry.admitted);
+        entries
+    })
+}
+
+fn micros(amount: Amount) -> u128 {
+    u128::from(amount.micros())
+}

@@ -1,0 +1,150 @@
+//! All or nothing; denied is free; what passes while over is not charged.
+
+use tidegate::units::Amount;
+use tidegate::{Outcome, Request};
+
+use crate::{Desk, seconds, user};
+
+#[test]
+fn rule_1_all_or_nothing_whichever_limit_of_the_list_refuses() {
+    let limits = ["  small: { by: user, total: 1 }", "  large: { by: user, total: 9 }"];
+    for order in [[0, 1], [1, 0]] {
+        let desk = Desk::with_limits(&order.map(|index| limits[index]).join("\n"));
+        assert_eq!(desk.passing(5, &user("u")), 1);
+        let large = order.iter().position(|index| *index == 1).unwrap();
+        assert_eq!(desk.remaining(large, &user("u")), 8);
+    }
+}
+
+#[test]
+fn rule_1_all_or_nothing_over_every_algorithm() {
+    let desk = Desk::with_policy(
+        "identity: { attributes: { size: given } }
+limits:
+  a: { by: user, token_bucket: 9/h burst 9 }
+  b: { by: user, sliding_window: 9/h }
+  c: { by: user, sliding_counter: 9/h }
+  d: { by: user, fixed_window: 9/h }
+  e: { by: user, quota: 9/day }
+  f: { by: user, concurrency: 9 }
+  g: { by: user, total: 9 }
+  h: { by: user, value: size, ceiling: 10 }
+",
+    );
+    let too_large = user("u").attribute("size", "11");
+    assert_eq!(desk.passing(20, &too_large), 0);
+    for index in 0..7 {
+        assert_eq!(desk.remaining(index, &user("u")), 9);
+    }
+    assert_eq!(desk.passing(20, &user("u").attribute("size", "10")), 9);
+}
+
+#[test]
+fn rule_1_a_refusal_gives_no_lease_and_holds_no_place() {
+    let desk =
+        Desk::with_limits("  places: { by: user, concurrency: 5 }\n  few: { by: user, total: 1 }");
+    assert!(desk.check(&user("u")).lease.is_some_and(|lease| lease.holds_place()));
+    for _ in 0..9 {
+        assert!(desk.check(&user("u").reserve()).lease.is_none());
+    }
+    assert_eq!(desk.remaining(0, &user("u")), 4);
+}
+
+#[test]
+fn rule_1_denied_is_free_for_every_algorithm_that_recovers() {
+    let specs = [
+        ("token_bucket: 1/min burst 1", 60),
+        ("sliding_window: 1/min", 60),
+        ("fixed_window: 1/min", 60),
+        ("sliding_counter: 1/min", 120),
+        ("concurrency: 1", 60),
+        ("quota: 1/day", 15 * 3_600),
+    ];
+    for (spec, recovery) in specs {
+        let desk = Desk::with_limits(&format!("  a: {{ by: user, {spec} }}"));
+        assert_eq!(desk.passing(1, &user("u")), 1, "{spec}");
+        for passed in 0..recovery.min(120) {
+            let left = desk.check(&user("u")).retry_after();
+            assert_eq!(left, Some(seconds(recovery - passed)), "{spec} after {passed} s");
+            desk.wait(seconds(1));
+        }
+        desk.wait(seconds(recovery - recovery.min(120)));
+        assert_eq!(desk.outcome(&user("u")), Outcome::Allowed, "{spec}");
+    }
+}
+
+#[test]
+fn rule_1_a_limit_that_only_warns_is_not_charged_while_it_is_over() {
+    let desk = Desk::with_limits(
+        "  soft: { by: user, sliding_window: 2/min, exceed: warn }
+  hard: { by: user, sliding_window: 5/h }",
+    );
+    let seen: Vec<Outcome> = (0..6).map(|_| desk.outcome(&user("u"))).collect();
+    use Outcome::{Allowed, Limited, Warned};
+    assert_eq!(seen, [Allowed, Allowed, Warned, Warned, Warned, Limited]);
+    desk.wait(seconds(60));
+    assert_eq!(desk.remaining(0, &user("u")), 2, "three that passed while over were not charged");
+    assert_eq!(desk.remaining(1, &user("u")), 0);
+}
+
+#[test]
+fn rule_1_a_warning_names_its_limit_and_still_passes() {
+    let desk = Desk::with_limits("  soft: { by: user, total: 1, exceed: warn }");
+    desk.check(&user("u"));
+    let warned = desk.check(&user("u"));
+    assert_eq!((warned.limit_name(), warned.status()), (Some("soft"), 200));
+    assert_eq!(warned.warnings().collect::<Vec<_>>(), ["soft"]);
+    assert_eq!(warned.retry_after(), None);
+}
+
+#[test]
+fn rule_1_a_shadow_counts_and_reports_but_never_acts() {
+    let desk = Desk::with_limits(
+        "  dark: { by: user, total: 2, shadow: true }\n  hard: { by: user, total: 9 }",
+    );
+    for expected in [true, true, false, false] {
+        let decision = desk.check(&user("u"));
+        assert_eq!(decision.outcome, Outcome::Allowed);
+        assert_eq!(decision.limit_name(), Some("hard"), "never in headers");
+        assert_eq!(
+            (decision.limits[0].is_allowed(), decision.limits[0].charged),
+            (expected, expected)
+        );
+    }
+    assert_eq!(desk.remaining(1, &user("u")), 5);
+}
+
+#[test]
+fn rule_1_a_refused_request_charges_no_warning_and_no_shadow() {
+    let desk = Desk::with_limits(
+        "  soft: { by: user, total: 5, exceed: warn }
+  dark: { by: user, total: 5, shadow: true }
+  hard: { by: user, total: 1 }",
+    );
+    assert_eq!(desk.passing(4, &user("u")), 1);
+    assert_eq!([desk.remaining(0, &user("u")), desk.remaining(1, &user("u"))], [4, 4]);
+}
+
+#[test]
+fn rule_1_a_peek_and_a_cost_of_zero_are_free() {
+    let desk = Desk::with_limits("  a: { by: user, total: 2 }");
+    for _ in 0..5 {
+        assert!(desk.limiter.peek(&user("u")).unwrap().is_allowed());
+        assert!(desk.check(&user("u").cost(Amount::ZERO)).is_allowed());
+    }
+    assert_eq!(desk.passing(5, &user("u")), 2);
+}
+
+#[test]
+fn rule_1_a_request_is_charged_only_on_limits_that_apply() {
+    let desk = Desk::with_policy(
+        "operations: { write: POST /things }
+limits:
+  writes: { when: write, by: user, total: 1 }
+  all:    { by: user, total: 3 }
+",
+    );
+    let write = Request::new("POST", "/things").user("u");
+    assert_eq!(desk.passing(2, &write), 1);
+    assert_eq!(desk.passing(5, &user("u")), 2);
+}

@@ -1,0 +1,140 @@
+//! A changed spec keeps what is owed: by reload and by tier, for every algorithm.
+
+use tidegate::{Outcome, Request};
+
+use crate::{Desk, seconds, user};
+
+/// A spec of each algorithm that keeps a state, by its number.
+const KINDS: [fn(u64) -> String; 7] = [
+    |n| format!("token_bucket: 1/h burst {n}"),
+    |n| format!("sliding_window: {n}/h"),
+    |n| format!("sliding_counter: {n}/h"),
+    |n| format!("fixed_window: {n}/h"),
+    |n| format!("quota: {n}/day"),
+    |n| format!("concurrency: {n}"),
+    |n| format!("total: {n}"),
+];
+
+fn limits(spec: &str) -> String {
+    format!("limits:\n  a: {{ by: user, {spec} }}")
+}
+
+#[test]
+fn rule_5_a_raised_limit_adds_only_the_difference() {
+    for kind in KINDS {
+        let desk = Desk::with_policy(&limits(&kind(3)));
+        assert_eq!(desk.passing(9, &user("u")), 3);
+        desk.reload(&limits(&kind(5)));
+        assert_eq!(desk.passing(9, &user("u")), 2, "{}", kind(5));
+    }
+}
+
+#[test]
+fn rule_5_a_lowered_limit_counts_what_was_spent_before() {
+    for kind in KINDS {
+        let desk = Desk::with_policy(&limits(&kind(9)));
+        assert_eq!(desk.passing(3, &user("u")), 3);
+        desk.reload(&limits(&kind(4)));
+        assert_eq!(desk.passing(9, &user("u")), 1, "{}", kind(4));
+        desk.reload(&limits(&kind(2)));
+        assert_eq!(desk.passing(9, &user("u")), 0, "{}", kind(2));
+    }
+}
+
+#[test]
+fn rule_5_reloading_the_same_again_changes_nothing() {
+    for kind in KINDS {
+        let desk = Desk::with_policy(&limits(&kind(4)));
+        for _ in 0..4 {
+            assert_eq!(desk.passing(1, &user("u")), 1);
+            desk.reload(&limits(&kind(4)));
+        }
+        assert_eq!(desk.passing(9, &user("u")), 0, "{}", kind(4));
+    }
+}
+
+#[test]
+fn rule_5_another_tier_is_another_spec_of_the_same_state() {
+    for kind in KINDS {
+        let (name, free) =
+            kind(2).split_once(": ").map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+        let premium = kind(5).split_once(": ").unwrap().1.to_owned();
+        let desk = Desk::with_policy(&format!(
+            "identity: {{ default_tier: free }}
+limits:
+  a: {{ by: user, {name}: {{ free: {free}, premium: {premium} }} }}"
+        ));
+        let as_tier = |tier: &'static str| Request::new("GET", "/").user("u").tier(tier);
+        assert_eq!(desk.passing(9, &as_tier("free")), 2, "{name}");
+        assert_eq!(desk.passing(9, &as_tier("premium")), 3, "{name}");
+        assert_eq!(desk.passing(9, &as_tier("free")), 0, "{name}");
+        assert_eq!(desk.passing(9, &as_tier("premium")), 0, "{name}");
+    }
+}
+
+#[test]
+fn rule_5_a_slower_limit_never_hands_back_a_full_one() {
+    let changes = [
+        ("token_bucket: 10/s burst 20", "token_bucket: 1/s burst 20"),
+        ("sliding_window: 20/s", "sliding_window: 20/h"),
+        ("sliding_counter: 20/s", "sliding_counter: 20/h"),
+        ("fixed_window: 20/s", "fixed_window: 20/h"),
+        ("quota: 20/day", "quota: 20/month"),
+    ];
+    for (old, new) in changes {
+        let desk = Desk::with_policy(&limits(old));
+        assert_eq!(desk.passing(30, &user("u")), 20, "{old}");
+        desk.reload(&limits(new));
+        assert_eq!(desk.passing(30, &user("u")), 0, "{new}");
+    }
+}
+
+#[test]
+fn rule_5_a_key_refused_by_a_slower_limit_outlives_the_faster_one() {
+    let changes = [
+        ("token_bucket: 10/s burst 20", "token_bucket: 20/day burst 20"),
+        ("sliding_window: 20/s", "sliding_window: 20/h"),
+        ("fixed_window: 20/s", "fixed_window: 20/h"),
+    ];
+    for (old, new) in changes {
+        let desk = Desk::with_policy(&limits(old));
+        assert_eq!(desk.passing(30, &user("u")), 20, "{old}");
+        desk.reload(&limits(new));
+        assert_eq!(desk.outcome(&user("u")), Outcome::Limited, "{new}");
+        desk.wait(seconds(60));
+        for other in 0..100 {
+            desk.check(&user(&other.to_string()));
+        }
+        assert_eq!(desk.passing(30, &user("u")), 0, "{new}");
+    }
+}
+
+#[test]
+fn rule_5_a_place_outlives_a_reload_and_can_be_given_back() {
+    let desk = Desk::with_policy(&limits("concurrency: 2, lease: 10s"));
+    let mut lease = desk.check(&user("u")).lease.unwrap();
+    desk.reload(&limits("concurrency: 1, lease: 20s"));
+    assert_eq!(desk.outcome(&user("u")), Outcome::Limited);
+    assert!(desk.limiter.renew(&lease).unwrap());
+    assert!(desk.limiter.release(&mut lease).unwrap());
+    assert_eq!(desk.outcome(&user("u")), Outcome::Allowed);
+}
+
+#[test]
+fn rule_5_the_promise_is_within_one_algorithm_and_by() {
+    let desk = Desk::with_policy(&limits("total: 1"));
+    assert_eq!(desk.passing(2, &user("u")), 1);
+    desk.reload("limits:\n  a: { by: [user, path], total: 1 }");
+    assert_eq!(desk.passing(2, &user("u")), 1);
+    desk.reload(&limits("sliding_window: 1/h"));
+    assert_eq!(desk.passing(2, &user("u")), 1);
+}
+
+#[test]
+fn rule_5_a_reload_that_only_adds_limits_keeps_the_others() {
+    let desk = Desk::with_policy("limits:\n  a: { by: user, total: 3 }");
+    assert_eq!(desk.passing(2, &user("u")), 2);
+    desk.reload("limits:\n  b: { by: user, total: 9 }\n  a: { by: user, total: 3 }");
+    assert_eq!(desk.remaining(0, &user("u")), 9);
+    assert_eq!(desk.remaining(1, &user("u")), 1);
+}

@@ -1,0 +1,117 @@
+//! While the store is lost: deny answers as its limit, allow is not charged afterwards.
+
+use tidegate::plan::Mode;
+use tidegate::{Decision, Jitter, Limiter, Outcome, Request, Response};
+use tidegate_testkit::block_on;
+use tidegate_testkit::scripted::{Script, Scripted};
+
+use crate::{policy, user};
+
+struct Cut {
+    limiter: Limiter<Scripted>,
+}
+
+impl Cut {
+    fn off(rest: &str) -> Self {
+        let store = Scripted::new(Script::new().down());
+        Self { limiter: Limiter::builder().policy(policy(rest)).store(store).build().unwrap() }
+    }
+
+    fn restore(&self) {
+        self.limiter.store().play(Script::new());
+    }
+
+    fn check(&self, request: &Request<'_>) -> Decision {
+        block_on(self.limiter.decide(request, Mode::Charge)).unwrap()
+    }
+}
+
+#[test]
+fn rule_8_deny_answers_as_its_limit_does_and_says_degraded() {
+    let cut = Cut::off(
+        "limits:
+  a: { by: user, sliding_window: 5/min, on_store_failure: deny, status: 420, message: Slow down }
+response: { body: { why: \"{message}\", limit: \"{name}\", wait: \"{retry_after}\" } }",
+    );
+    let refused = cut.check(&user("u"));
+    assert!(refused.degraded);
+    assert_eq!((refused.outcome, refused.limit_name()), (Outcome::Limited, Some("a")));
+    let response = Response::of(&refused, Jitter::None);
+    assert_eq!(response.status, 420);
+    assert_eq!(response.header("retry-after"), None);
+    let body = response.body.unwrap();
+    assert!(body.contains("Slow down") && body.contains("\"a\""), "{body}");
+}
+
+#[test]
+fn rule_8_the_default_status_of_a_lost_store_is_429_and_never_5xx() {
+    let cut = Cut::off("limits:\n  a: { by: user, total: 5, on_store_failure: deny }");
+    assert_eq!(cut.check(&user("u")).status(), 429);
+}
+
+#[test]
+fn rule_8_deny_ranks_longest_among_those_that_refuse() {
+    let cut = Cut::off(
+        "limits:
+  near: { by: user, sliding_window: 1/h }
+  lost: { when: { method: POST }, by: user, sliding_window: 9/s, on_store_failure: deny }",
+    );
+    assert_eq!(cut.check(&user("u")).outcome, Outcome::Allowed);
+    assert_eq!(cut.check(&user("u")).limit_name(), Some("near"));
+    let post = Request::new("POST", "/things").user("u");
+    assert_eq!(cut.check(&post).limit_name(), Some("lost"));
+}
+
+#[test]
+fn rule_8_allow_is_not_charged_afterwards() {
+    let cut = Cut::off("limits:\n  a: { by: user, total: 2, on_store_failure: allow }");
+    for _ in 0..9 {
+        let passed = cut.check(&user("u"));
+        assert_eq!((passed.outcome, passed.degraded), (Outcome::Allowed, true));
+        assert!(!passed.limits[0].charged);
+    }
+    cut.restore();
+    let outcomes: Vec<Outcome> = (0..3).map(|_| cut.check(&user("u")).outcome).collect();
+    assert_eq!(outcomes, [Outcome::Allowed, Outcome::Allowed, Outcome::Limited]);
+}
+
+#[test]
+fn rule_8_a_reserved_request_that_was_only_allowed_has_nothing_to_settle() {
+    let cut = Cut::off("limits:\n  a: { by: user, total: 2, on_store_failure: allow }");
+    assert!(cut.check(&user("u").reserve()).lease.is_none());
+}
+
+#[test]
+fn rule_8_defaults_say_what_limits_do_that_say_nothing() {
+    let cut = Cut::off(
+        "defaults: { on_store_failure: deny }
+limits:
+  a: { when: { method: GET }, by: user, total: 5 }
+  b: { when: { method: POST }, by: user, total: 5, on_store_failure: allow }",
+    );
+    assert_eq!(cut.check(&user("u")).outcome, Outcome::Limited);
+    assert_eq!(cut.check(&Request::new("POST", "/").user("u")).outcome, Outcome::Allowed);
+}
+
+#[test]
+fn rule_8_exempt_and_blocked_do_not_need_the_store() {
+    let cut = Cut::off(
+        "exempt:
+  - path: /health
+block: { ips: [203.0.113.0/24] }
+limits:
+  a: { by: ip, total: 5, on_store_failure: deny }",
+    );
+    let health = cut.check(&Request::new("GET", "/health"));
+    assert_eq!((health.outcome, health.degraded), (Outcome::Exempt, false));
+    let bad = Request::new("GET", "/").ip([203, 0, 113, 1].into());
+    assert_eq!(cut.check(&bad).outcome, Outcome::Blocked);
+}
+
+#[test]
+fn rule_8_a_healthy_store_is_never_called_degraded() {
+    let cut = Cut::off("limits:\n  a: { by: user, total: 1 }");
+    cut.restore();
+    assert!(!cut.check(&user("u")).degraded);
+    assert!(!cut.check(&user("u")).degraded);
+}

@@ -18,6 +18,8 @@
 //! coverage. An input that broke something becomes a test beside the code that it broke, and a file
 //! of the corpus if it is a document worth breaking further.
 
+use bolero::{ValueGenerator, produce};
+
 mod choices;
 mod corpus;
 mod mutation;
@@ -25,6 +27,12 @@ mod mutation;
 pub use choices::Choices;
 pub use corpus::corpus;
 pub use mutation::mutate;
+
+/// Up to so many bytes; how many says how much there is to choose.
+#[must_use]
+pub fn bytes(max: usize) -> impl ValueGenerator<Output = Vec<u8>> {
+    produce::<Vec<u8>>().with().len(0..=max)
+}
 
 /// Whether a text can be shown on a terminal or in a log without harm: no control characters.
 #[must_use]

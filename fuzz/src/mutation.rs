@@ -60,7 +60,11 @@ const NASTY: [&str; 48] = [
 #[must_use]
 pub fn mutate(document: &str, others: &[String], choices: &mut Choices<'_>) -> String {
     let mut text = document.to_owned();
-    for _ in 0..=choices.below(6) {
+    let edits = choices.word(&["x", "x", "xx", "xxx", "xxxxxx"]).len();
+    for _ in 0..edits {
+        if choices.is_empty() {
+            break;
+        }
         edit(&mut text, others, choices);
     }
     text

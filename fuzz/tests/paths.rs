@@ -2,7 +2,7 @@
 
 use bolero::check;
 use tidegate::operation::{Matcher, NormalPath, Pattern, SEGMENTS_MAX};
-use tidegate_fuzz::{Choices, corpus, is_harmless};
+use tidegate_fuzz::{Choices, bytes, corpus, is_harmless};
 
 const PATHS: [&str; 30] = [
     "/", "//", "/a", "/b", "a", ".", "..", "/..", "/.", "%2e", "%2E%2e", "%2f", "%5C", "%00", "%",
@@ -26,7 +26,7 @@ fn the_corpus_holds() {
 
 #[test]
 fn arbitrary_paths() {
-    check!().with_iterations(20_000).with_max_len(128).for_each(|bytes: &[u8]| {
+    check!().with_iterations(20_000).with_generator(bytes(128)).for_each(|bytes: &Vec<u8>| {
         path_holds(&Choices::new(bytes).text(&PATHS, 24));
         path_holds(&format!("/{}", String::from_utf8_lossy(bytes)));
     });
@@ -34,7 +34,7 @@ fn arbitrary_paths() {
 
 #[test]
 fn arbitrary_patterns() {
-    check!().with_iterations(10_000).with_max_len(256).for_each(|bytes: &[u8]| {
+    check!().with_iterations(10_000).with_generator(bytes(256)).for_each(|bytes: &Vec<u8>| {
         let mut choices = Choices::new(bytes);
         let texts: Vec<String> =
             (0..=choices.below(10)).map(|_| choices.text(&PATTERNS, 8)).collect();

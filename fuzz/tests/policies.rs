@@ -7,22 +7,29 @@ use tidegate::clock::FakeClock;
 use tidegate::policy::Options;
 use tidegate::policy::diagnostics::Diagnostics;
 use tidegate::{Decision, HashKey, Jitter, Limiter, Policy, Request, Response};
-use tidegate_fuzz::{Choices, corpus, is_harmless, mutate};
+use tidegate_fuzz::{Choices, bytes, corpus, is_harmless, mutate};
 
 #[test]
 fn the_corpus_holds() {
-    corpus("policies").iter().for_each(|text| holds(text));
+    let documents = corpus("policies");
+    documents.iter().for_each(|text| holds(text));
+    let options = Options { profile: None, env: env() };
+    let valid = |text: &&String| Policy::check("p.yaml", text, &options).is_ok();
+    assert!(documents.iter().filter(valid).count() >= 4, "too few are worth breaking");
 }
 
 #[test]
 fn arbitrary_policies() {
-    check!().with_iterations(3_000).for_each(|bytes: &[u8]| holds(&String::from_utf8_lossy(bytes)));
+    check!()
+        .with_iterations(3_000)
+        .with_generator(bytes(2_048))
+        .for_each(|bytes: &Vec<u8>| holds(&String::from_utf8_lossy(bytes)));
 }
 
 #[test]
 fn broken_policies() {
     let documents = corpus("policies");
-    check!().with_iterations(1_500).with_max_len(256).for_each(|bytes: &[u8]| {
+    check!().with_iterations(2_500).with_generator(bytes(256)).for_each(|bytes: &Vec<u8>| {
         let mut choices = Choices::new(bytes);
         let document = choices.pick(&documents).cloned().unwrap_or_default();
         holds(&mutate(&document, &documents, &mut choices));
@@ -68,7 +75,7 @@ fn point_into(text: &str, diagnostics: &Diagnostics) {
         let (line, column) = (diagnostic.at.line as usize, diagnostic.at.column as usize);
         assert!((1..=widths.len() + 1).contains(&line), "{diagnostic:?}");
         let width = widths.get(line - 1).copied().unwrap_or(0);
-        assert!((1..=width + 1).contains(&column), "{diagnostic:?}");
+        assert!((1..=width + 1).contains(&column), "{diagnostic:?} in {text:?}");
         for sentence in [Some(&diagnostic.message), diagnostic.help.as_ref()].into_iter().flatten()
         {
             assert!(is_harmless(sentence) && sentence.chars().count() < 4_000, "{diagnostic:?}");

@@ -7,7 +7,7 @@ use tidegate::units::{
     per_duration, short_duration,
 };
 use tidegate::{Limiter, Policy, Request};
-use tidegate_fuzz::{Choices, corpus};
+use tidegate_fuzz::{Choices, bytes, corpus};
 
 const WORDS: [&str; 38] = [
     "0",
@@ -71,7 +71,7 @@ fn the_corpus_holds() {
 
 #[test]
 fn arbitrary_units() {
-    check!().with_iterations(20_000).with_max_len(64).for_each(|bytes: &[u8]| {
+    check!().with_iterations(20_000).with_generator(bytes(64)).for_each(|bytes: &Vec<u8>| {
         units_hold(&Choices::new(bytes).text(&WORDS, 6));
         units_hold(&String::from_utf8_lossy(bytes));
     });
@@ -79,11 +79,26 @@ fn arbitrary_units() {
 
 #[test]
 fn arbitrary_specs() {
-    check!().with_iterations(3_000).with_max_len(64).for_each(|bytes: &[u8]| {
+    check!().with_iterations(3_000).with_generator(bytes(64)).for_each(|bytes: &Vec<u8>| {
         let mut choices = Choices::new(bytes);
         let algorithm = choices.word(&ALGORITHMS);
-        spec_holds(algorithm, &choices.text(&WORDS, 8));
+        let spec = if choices.flag() { likely(&mut choices) } else { choices.text(&WORDS, 8) };
+        spec_holds(algorithm, &spec);
     });
+}
+
+/// Something of the right shape.
+fn likely(choices: &mut Choices<'_>) -> String {
+    let (count, period) = (choices.number(), choices.number());
+    let unit = choices.word(&["ms", "s", "min", "h", "day", "week", "month"]);
+    match choices.byte() % 6 {
+        0 => count.to_string(),
+        1 => format!("{count}/{unit}"),
+        2 => format!("{count}/{period}{unit}"),
+        3 => format!("{count}/{unit} burst {period}"),
+        4 => format!("{count}/{unit} burst {}.{period}x", choices.byte()),
+        _ => format!("{count}.{period}"),
+    }
 }
 
 fn units_hold(text: &str) {

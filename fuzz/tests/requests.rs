@@ -11,7 +11,7 @@ use tidegate::units::Amount;
 use tidegate::{
     Decision, HashKey, Jitter, Lease, Limiter, Outcome, Policy, Request, Response, Settlement,
 };
-use tidegate_fuzz::{Choices, corpus};
+use tidegate_fuzz::{Choices, bytes, corpus};
 
 const METHODS: [&str; 6] = ["GET", "POST", "PUT", "HEAD", "", "odd method"];
 const PATHS: [&str; 26] = [
@@ -130,7 +130,10 @@ fn the_corpus_holds() {
 
 #[test]
 fn arbitrary_requests() {
-    check!().with_iterations(1_500).with_max_len(1_024).for_each(hold);
+    check!()
+        .with_iterations(1_500)
+        .with_generator(bytes(1_024))
+        .for_each(|bytes: &Vec<u8>| hold(bytes));
 }
 
 fn hold(bytes: &[u8]) {

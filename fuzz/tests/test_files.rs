@@ -2,7 +2,7 @@
 
 use bolero::check;
 use tidegate::simulate::TestFile;
-use tidegate_fuzz::{Choices, corpus, is_harmless, mutate};
+use tidegate_fuzz::{Choices, bytes, corpus, is_harmless, mutate};
 
 /// Files that would take more steps are read, but not run.
 const REPETITIONS_MAX: u64 = 2_000;
@@ -10,7 +10,10 @@ const REPETITIONS_MAX: u64 = 2_000;
 #[test]
 fn the_corpus_holds() {
     let policies = corpus("policies");
-    for text in corpus("test_files") {
+    let documents = corpus("test_files");
+    let valid = |text: &&String| TestFile::parse("t.yaml", text).is_ok();
+    assert!(documents.iter().filter(valid).count() >= 2, "too few are worth breaking");
+    for text in documents {
         policies.iter().for_each(|policy| holds(&text, policy));
     }
 }
@@ -18,7 +21,7 @@ fn the_corpus_holds() {
 #[test]
 fn arbitrary_test_files() {
     let policies = corpus("policies");
-    check!().with_iterations(2_000).for_each(|bytes: &[u8]| {
+    check!().with_iterations(2_000).with_generator(bytes(2_048)).for_each(|bytes: &Vec<u8>| {
         holds(&String::from_utf8_lossy(bytes), &policies[0]);
     });
 }
@@ -26,7 +29,7 @@ fn arbitrary_test_files() {
 #[test]
 fn broken_test_files() {
     let (documents, policies) = (corpus("test_files"), corpus("policies"));
-    check!().with_iterations(1_500).with_max_len(256).for_each(|bytes: &[u8]| {
+    check!().with_iterations(4_000).with_generator(bytes(256)).for_each(|bytes: &Vec<u8>| {
         let mut choices = Choices::new(bytes);
         let document = choices.pick(&documents).cloned().unwrap_or_default();
         let policy = choices.pick(&policies).cloned().unwrap_or_default();

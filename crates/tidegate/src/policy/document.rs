@@ -163,7 +163,7 @@ pub(crate) fn parse(text: &str, diagnostics: &mut Diagnostics) -> Option<Node> {
         let outcome = match event {
             Ok((event, span)) => builder.event(event, position(span)),
             Err(error) => {
-                let at = marker_position(*error.marker());
+                let at = within(text, marker_position(*error.marker()));
                 Err((at, format!("not valid YAML: {}", error.info())))
             }
         };
@@ -385,6 +385,15 @@ fn position(span: Span) -> Position {
     marker_position(span.start)
 }
 
+/// The place itself, or the end of its line: the parser counts some letters of a `%` line twice.
+fn within(text: &str, at: Position) -> Position {
+    let text = text.replace("\r\n", "\n");
+    let line = usize::try_from(at.line).ok().and_then(|line| line.checked_sub(1));
+    let line = line.and_then(|line| text.split(['\n', '\r']).nth(line)).unwrap_or_default();
+    let end = u32::try_from(line.chars().count()).unwrap_or(u32::MAX).saturating_add(1);
+    Position { column: at.column.min(end), ..at }
+}
+
 fn marker_position(marker: saphyr_parser::Marker) -> Position {
     let to_u32 = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     Position { line: to_u32(marker.line()), column: to_u32(marker.col()).saturating_add(1) }
@@ -411,6 +420,15 @@ mod tests {
             entries[1].value.value,
             Value::Scalar(Scalar { text: "1".into(), quoted: true })
         );
+    }
+
+    #[test]
+    fn an_error_points_into_its_line() {
+        let error = read("a: 1\r\n%éééé \u{1}").unwrap_err();
+        assert!(error.starts_with("p.yaml:2:"), "{error}");
+        let error = read("%éééé \u{1}").unwrap_err();
+        let column: usize = error.split(':').nth(2).unwrap().parse().unwrap();
+        assert!(column <= 8, "{error}");
     }
 
     #[test]

@@ -341,7 +341,12 @@ fn action(
         _ => {
             let over = fields.get("request").cloned();
             if let Some(over) = &over {
-                request::read(over, 1, diagnostics);
+                // Over nothing, a null leaves nothing; over the test's request it deletes.
+                let mut alone = Node { at: over.at, value: Value::Map(Vec::new()) };
+                lay_over(&mut alone, over, Place::Plain);
+                request::read(&alone, 1, diagnostics);
+                // A word that no request has is none to delete either.
+                drop(Fields::of(over, "a request", &request::KEYS, diagnostics));
             }
             let status = fields.get("status").and_then(|node| status(node, diagnostics));
             let name = lease(fields.get("as"), diagnostics).unwrap_or_default();
@@ -388,6 +393,15 @@ mod tests {
             let error = read(&format!("      - {step}\n")).unwrap_err().to_string();
             assert!(error.contains("end after more than 1000d"), "{step}: {error}");
         }
+    }
+
+    #[test]
+    fn rule_9_a_null_in_a_step_deletes_what_the_test_says() {
+        let file = read("      - { request: { user: null, headers: { a: null } } }\n").unwrap();
+        let request = file.tests[0].steps[0].action.request().unwrap();
+        assert_eq!(request.get("user"), None);
+        assert!(read("      - { request: { usr: null } }\n").is_err());
+        assert!(read("      - { request: { user: [a] } }\n").is_err());
     }
 
     #[test]

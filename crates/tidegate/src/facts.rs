@@ -56,14 +56,21 @@ impl<'r> Facts<'r> {
         self.request.method.as_deref()
     }
 
+    /// The method as keys count it: HEAD is a GET without its body, not a second allowance.
+    fn counted_method(&self) -> Option<&'r str> {
+        self.method().map(|method| if method == "HEAD" { "GET" } else { method })
+    }
+
     /// The normalised path.
     pub(crate) fn path(&self) -> Option<&NormalPath> {
         self.path.as_ref()
     }
 
-    /// The country as the caller said it.
-    pub(crate) fn country(&self) -> Option<&'r str> {
-        self.request.country.as_deref()
+    /// The country as the caller said it, in capitals.
+    pub(crate) fn country(&self) -> Option<Cow<'r, str>> {
+        let said = self.request.country.as_deref().filter(|code| !code.is_empty())?;
+        let capital = said.bytes().all(|b| b.is_ascii_uppercase());
+        Some(if capital { Cow::Borrowed(said) } else { Cow::Owned(said.to_ascii_uppercase()) })
     }
 
     pub(crate) fn path_matches(&self, patterns: &[PathPattern]) -> bool {
@@ -101,9 +108,9 @@ impl<'r> Facts<'r> {
             },
             Part::Tier => Some(Cow::Borrowed(self.policy.tiers.name(self.tier))),
             Part::Operation => Some(Cow::Borrowed(self.policy.operations.name(self.operation))),
-            Part::Method => self.method().map(Cow::Borrowed),
+            Part::Method => self.counted_method().map(Cow::Borrowed),
             Part::Path => self.path().map(|path| Cow::Borrowed(path.as_str())),
-            Part::Country => self.country().map(Cow::Borrowed),
+            Part::Country => self.country(),
             Part::Header(name) => self.request.header_value(name).map(Cow::Borrowed),
             Part::Attribute(id) => self.attribute(*id),
             Part::Global => Some(Cow::Borrowed("")),

@@ -193,7 +193,11 @@ pub(crate) fn effective(limit: &Limit, facts: &Facts<'_>) -> Option<Spec> {
 /// What the request costs on this limit; `None` for a ceiling without a value.
 fn cost(limit: &Limit, facts: &Facts<'_>) -> Result<Option<Amount>, RequestError> {
     if let Some(attribute) = limit.value {
-        return amount_of(attribute, facts);
+        let value = amount_of(attribute, facts)?;
+        if value.is_none() && limit.missing == Some(Missing::Refuse) {
+            return Err(absent(attribute, "compares", limit, facts));
+        }
+        return Ok(value);
     }
     let place = limit.algorithm == Algorithm::Concurrency;
     match limit.cost {
@@ -203,19 +207,18 @@ fn cost(limit: &Limit, facts: &Facts<'_>) -> Result<Option<Amount>, RequestError
         }
         Cost::Requested => Ok(Some(facts.request.cost.unwrap_or(Amount::ONE))),
         Cost::Fixed(amount) => Ok(Some(amount)),
-        Cost::Attribute(attribute) => {
-            let name = facts.policy.attribute_names.name(attribute);
-            let refused = |detail| RequestError::new(format!("attributes.{name}"), detail);
-            match amount_of(attribute, facts)? {
-                Some(amount) if place => Ok(Some(amount.whole_up())),
-                Some(amount) => Ok(Some(amount)),
-                None => Err(refused(format!(
-                    "is missing, and is what the limit `{}` charges",
-                    limit.name
-                ))),
-            }
-        }
+        Cost::Attribute(attribute) => match amount_of(attribute, facts)? {
+            Some(amount) if place => Ok(Some(amount.whole_up())),
+            Some(amount) => Ok(Some(amount)),
+            None => Err(absent(attribute, "charges", limit, facts)),
+        },
     }
+}
+
+fn absent(attribute: AttributeId, verb: &str, limit: &Limit, facts: &Facts<'_>) -> RequestError {
+    let name = facts.policy.attribute_names.name(attribute);
+    let detail = format!("is missing, and is what the limit `{}` {verb}", limit.name);
+    RequestError::new(format!("attributes.{name}"), detail)
 }
 
 fn amount_of(attribute: AttributeId, facts: &Facts<'_>) -> Result<Option<Amount>, RequestError> {

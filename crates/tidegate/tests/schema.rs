@@ -181,6 +181,7 @@ fn options(profile: Option<&str>) -> Options {
 /// What the schema finds wrong with a document.
 fn schema_errors(validator: &Validator, text: &str) -> Vec<String> {
     let json = Node::parse("policy.yaml", text).unwrap().to_json();
+    let json = serde_json::from_str(&json).unwrap();
     let error =
         |error: jsonschema::ValidationError<'_>| format!("{}: {error}", error.instance_path());
     validator.iter_errors(&json).map(error).collect()

@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::policy::model::Source;
 use crate::request::Request;
+use crate::units::canonical_number;
 
 /// Bodies larger than this are not read.
 pub(crate) const BODY_BYTES_MAX: usize = 64 * 1024;
@@ -41,8 +42,8 @@ fn query_parameter<'p>(path: &'p str, name: &str) -> Option<Cow<'p, str>> {
     form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == name).map(|(_, value)| value)
 }
 
-/// What a JSON pointer finds: a string's text, or a number, `true` or `false` as written. Lists,
-/// maps and null are no values.
+/// What a JSON pointer finds: a string's text, `true` or `false`, or a number as its decimal text.
+/// Lists, maps and null are no values.
 fn json_value(body: &[u8], pointer: &str) -> Option<String> {
     let mut value: &RawValue = serde_json::from_slice(body).ok()?;
     for token in pointer.split('/').skip(1) {
@@ -61,7 +62,8 @@ fn json_value(body: &[u8], pointer: &str) -> Option<String> {
     match text.as_bytes().first()? {
         b'"' => serde_json::from_str(text).ok(),
         b'{' | b'[' | b'n' => None,
-        _ => Some(text.to_owned()),
+        b't' | b'f' => Some(text.to_owned()),
+        _ => canonical_number(text),
     }
 }
 
@@ -74,7 +76,7 @@ mod tests {
         let body = br#"{"email":" A@b.C ","order":{"items":[{"price":734.50}]},"a/b":true,"n":null,"esc":"\u00e9"}"#;
         let find = |pointer| json_value(body, pointer);
         assert_eq!(find("/email").as_deref(), Some(" A@b.C "));
-        assert_eq!(find("/order/items/0/price").as_deref(), Some("734.50"));
+        assert_eq!(find("/order/items/0/price").as_deref(), Some("734.5"));
         assert_eq!(find("/a~1b").as_deref(), Some("true"));
         assert_eq!(find("/esc").as_deref(), Some("é"));
         for missing in [

@@ -1,6 +1,7 @@
 //! The operations of a policy: their names, and the one that a request is.
 
 use super::{Matcher, NormalPath, Pattern};
+use crate::policy::diagnostics::{nearest, shown};
 use crate::policy::model::{AttributeId, OperationId};
 use crate::policy::names::Names;
 use crate::request::{Request, RequestError};
@@ -61,11 +62,10 @@ impl Operations {
 
     fn named(&self, name: &str) -> Result<OperationId, RequestError> {
         self.names.id(name).ok_or_else(|| {
-            let shown: String = name.chars().take(80).collect();
-            RequestError::new(
-                "operation",
-                format!("found `{shown}`, expected a declared operation"),
-            )
+            let known: Vec<&str> = self.names.iter().collect();
+            let meant = nearest(name, &known).map(|word| format!("; did you mean `{word}`?"));
+            let found = format!("found `{}`, expected a declared operation", shown(name));
+            RequestError::new("operation", found + &meant.unwrap_or_default())
         })
     }
 }

@@ -67,19 +67,23 @@ impl Node {
         root.filter(|_| !diagnostics.has_errors()).ok_or(diagnostics)
     }
 
-    /// The document as JSON, as editors see it: plain `true`, `false`, null and numbers are what
-    /// they look like.
+    /// The document as JSON text, as editors see it: plain `true`, `false`, null and numbers are
+    /// what they look like, and keep every digit.
     #[must_use]
-    pub fn to_json(&self) -> serde_json::Value {
+    pub fn to_json(&self) -> String {
+        let joined = |items: Vec<String>| items.join(",");
         match &self.value {
-            Value::Scalar(scalar) if scalar.is_null() => serde_json::Value::Null,
-            Value::Scalar(scalar) if scalar.is_json_literal() => {
-                serde_json::from_str(&scalar.text).unwrap_or_else(|_| scalar.text.clone().into())
+            Value::Scalar(scalar) if scalar.is_null() => "null".to_owned(),
+            Value::Scalar(scalar) if scalar.is_json_literal() => scalar.text.clone(),
+            Value::Scalar(scalar) => json_string(&scalar.text),
+            Value::List(nodes) => {
+                format!("[{}]", joined(nodes.iter().map(Self::to_json).collect()))
             }
-            Value::Scalar(scalar) => scalar.text.clone().into(),
-            Value::List(nodes) => nodes.iter().map(Self::to_json).collect(),
             Value::Map(entries) => {
-                entries.iter().map(|entry| (entry.key.clone(), entry.value.to_json())).collect()
+                let entry = |entry: &Entry| {
+                    format!("{}:{}", json_string(&entry.key), entry.value.to_json())
+                };
+                format!("{{{}}}", joined(entries.iter().map(entry).collect()))
             }
         }
     }
@@ -177,6 +181,10 @@ pub(crate) fn parse(text: &str, diagnostics: &mut Diagnostics) -> Option<Node> {
         diagnostics.error(start, "found an empty document, expected a map");
     }
     root
+}
+
+fn json_string(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
 }
 
 /// What is being built, innermost last.

@@ -190,7 +190,7 @@ impl Limit {
 /// What a limit answers when it refuses, where it differs from the policy's response.
 #[derive(Debug, Default)]
 pub(crate) struct Refusal {
-    pub(crate) message: Option<String>,
+    pub(crate) message: Option<Vec<crate::response::Piece>>,
     pub(crate) status: Option<u16>,
     pub(crate) body: Option<crate::response::Body>,
 }

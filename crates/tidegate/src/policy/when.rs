@@ -41,23 +41,24 @@ pub(crate) enum Unmet {
 impl When {
     /// Whether it speaks of tiers and of nothing else.
     pub(crate) fn is_only_tiers(&self) -> bool {
-        let Self {
-            operations,
-            methods,
-            paths,
-            networks,
-            countries,
-            authenticated,
-            internal,
-            attributes,
-            not,
-            ..
-        } = self;
-        let others =
-            operations.is_some() || methods.is_some() || paths.is_some() || networks.is_some();
-        let further =
-            countries.is_some() || authenticated.is_some() || internal.is_some() || not.is_some();
-        !others && !further && attributes.is_empty()
+        let among = self.operations.is_some() || self.authenticated.is_some();
+        !among && !self.has_narrow_conditions() && self.not.is_none()
+    }
+
+    /// Whether no anonymous request of its operations escapes it.
+    pub(crate) fn reaches_all_anonymous(&self) -> bool {
+        let everyone = self.tiers.is_none() && self.not.is_none();
+        everyone && self.authenticated != Some(true) && !self.has_narrow_conditions()
+    }
+
+    /// Conditions on the request itself, beyond operation, tier and user.
+    fn has_narrow_conditions(&self) -> bool {
+        self.methods.is_some()
+            || self.paths.is_some()
+            || self.networks.is_some()
+            || self.countries.is_some()
+            || self.internal.is_some()
+            || !self.attributes.is_empty()
     }
 
     /// Whether every condition holds.
@@ -73,7 +74,10 @@ impl When {
                 meets(self.operations.as_ref(), |ids| ids.binary_search(&facts.operation).is_ok()),
             ),
             (Unmet::Tier, meets(self.tiers.as_ref(), |ids| ids.contains(&facts.tier))),
-            (Unmet::Method, meets(self.methods.as_ref(), |methods| has(methods, facts.method()))),
+            (
+                Unmet::Method,
+                meets(self.methods.as_ref(), |methods| has_method(methods, facts.method())),
+            ),
             (Unmet::Path, meets(self.paths.as_ref(), |paths| facts.path_matches(paths))),
             (
                 Unmet::Ip,
@@ -81,7 +85,10 @@ impl When {
                     facts.address.is_some_and(|ip| nets.contains(ip))
                 }),
             ),
-            (Unmet::Country, meets(self.countries.as_ref(), |codes| has(codes, facts.country()))),
+            (
+                Unmet::Country,
+                meets(self.countries.as_ref(), |codes| has(codes, facts.country().as_deref())),
+            ),
             (
                 Unmet::Authenticated,
                 self.authenticated.is_none_or(|wanted| wanted == facts.user.is_some()),
@@ -107,6 +114,11 @@ fn meets<T>(condition: Option<&T>, holds: impl FnOnce(&T) -> bool) -> bool {
     condition.is_none_or(holds)
 }
 
+/// GET also means HEAD, as in operations.
+fn has_method(methods: &[String], method: Option<&str>) -> bool {
+    has(methods, method) || method == Some("HEAD") && has(methods, Some("GET"))
+}
+
 fn has(values: &[String], value: Option<&str>) -> bool {
     value.is_some_and(|value| values.iter().any(|one| one == value))
 }
@@ -127,7 +139,7 @@ impl Unmet {
                 Some(address) => format!("the address is {address}"),
                 None => "there is no address".to_owned(),
             },
-            Self::Country => format!("the country is {}", or_missing(facts.country())),
+            Self::Country => format!("the country is {}", or_missing(facts.country().as_deref())),
             Self::Authenticated if facts.user.is_some() => "there is a user".to_owned(),
             Self::Authenticated => "there is no user".to_owned(),
             Self::Internal if facts.internal => "the caller is internal".to_owned(),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{message, reset_unix_seconds};
+use super::reset_unix_seconds;
 use crate::decision::{Decision, LimitReport, Outcome};
 use crate::policy::model::Limit;
 use crate::units::{seconds_rounded_up, write_decimal};
@@ -166,20 +166,7 @@ fn write_text(pieces: &[Piece], values: &Values<'_>, out: &mut String) {
         }
         return;
     }
-    let mut text = String::new();
-    for piece in pieces {
-        match piece {
-            Piece::Literal(literal) => text.push_str(literal),
-            Piece::Placeholder(placeholder) => {
-                if let Some(Filled::Number(value) | Filled::Text(value)) =
-                    values.value(*placeholder)
-                {
-                    text.push_str(&value);
-                }
-            }
-        }
-    }
-    write_json_string(out, &text);
+    write_json_string(out, &values.fill(pieces));
 }
 
 enum Filled {
@@ -219,10 +206,35 @@ impl Values<'_> {
             Placeholder::Name => decision.limit_name().map(text),
             Placeholder::Operation => Some(text(decision.operation())),
             Placeholder::Tier => Some(text(decision.tier())),
-            Placeholder::Message => Some(text(message(decision))),
+            Placeholder::Message => Some(Filled::Text(self.message())),
             Placeholder::Status => Some(number(u64::from(decision.status()))),
             Placeholder::Version => decision.policy().version().map(text),
         }
+    }
+
+    /// What a client reads as `{message}`: the limit's own, or the policy's.
+    fn message(&self) -> String {
+        let limit = self.report().and_then(|report| self.decision.limit_of(report));
+        let own = limit.and_then(|limit| limit.refusal.message.as_ref());
+        self.fill(own.unwrap_or(&self.decision.policy.response.message))
+    }
+
+    /// A text with its placeholders filled; those that have no value leave nothing.
+    fn fill(&self, pieces: &[Piece]) -> String {
+        let mut text = String::new();
+        for piece in pieces {
+            match piece {
+                Piece::Literal(literal) => text.push_str(literal),
+                Piece::Placeholder(placeholder) => {
+                    if let Some(Filled::Number(value) | Filled::Text(value)) =
+                        self.value(*placeholder)
+                    {
+                        text.push_str(&value);
+                    }
+                }
+            }
+        }
+        text
     }
 
     fn report(&self) -> Option<&LimitReport> {
@@ -243,15 +255,15 @@ pub(super) fn problem_details(values: &Values<'_>) -> String {
     let decision = values.decision;
     let blocked = decision.outcome == Outcome::Blocked;
     let (title, detail) = if blocked {
-        ("Blocked", "This address is blocked")
+        ("Blocked", "This address is blocked".to_owned())
     } else {
-        ("Too Many Requests", message(decision))
+        ("Too Many Requests", values.message())
     };
     let mut out = String::from("{\"type\":\"about:blank\",\"title\":");
     write_json_string(&mut out, title);
     // Writing to a String cannot fail.
     let _ = write!(out, ",\"status\":{},\"detail\":", decision.status());
-    write_json_string(&mut out, detail);
+    write_json_string(&mut out, &detail);
     if let Some(name) =
         decision.limit().and_then(|report| decision.limit_of(report)).map(Limit::name)
     {

@@ -2,18 +2,17 @@
 
 mod body;
 
-pub(crate) use body::{Body, Placeholder, parse_text};
+pub(crate) use body::{Body, Piece, Placeholder, parse_text};
 
 use crate::decision::{Decision, LimitReport, Outcome};
 use crate::plan::Enforcement;
-use crate::policy::model::Limit;
 use crate::units::{SECOND_US, seconds_rounded_up};
 
 /// How the policy answers.
 #[derive(Debug)]
 pub(crate) struct ResponseRules {
     pub(crate) headers: HeaderStyle,
-    pub(crate) message: String,
+    pub(crate) message: Vec<Piece>,
     pub(crate) body: Option<Body>,
     pub(crate) content_type: Option<String>,
     pub(crate) add: Vec<(String, String)>,
@@ -156,13 +155,6 @@ fn ietf_headers(decision: &Decision, headers: &mut Vec<(String, String)>) {
 /// When nothing is owed any more, as Unix seconds, rounded up.
 pub(crate) fn reset_unix_seconds(decision: &Decision, report: &LimitReport) -> Option<u64> {
     report.reset_us.map(|us| decision.now.unix_us.saturating_add(us).div_ceil(SECOND_US))
-}
-
-/// What a client reads as `{message}`.
-pub(crate) fn message(decision: &Decision) -> &str {
-    let limit: Option<&Limit> = decision.limit().and_then(|report| decision.limit_of(report));
-    let own = limit.and_then(|limit| limit.refusal.message.as_deref());
-    own.unwrap_or(&decision.policy.response.message)
 }
 
 fn header(name: &str, value: impl Into<String>) -> (String, String) {

@@ -26,6 +26,7 @@ const KEYS: Keys = Keys {
         "tier",
         "warnings",
         "degraded",
+        "field",
     ],
     later: &["delay", "waited", "factor", "flags", "notified"],
 };
@@ -48,6 +49,8 @@ pub(super) struct Expectation {
     tier: Option<String>,
     warnings: Option<Vec<String>>,
     degraded: Option<bool>,
+    /// Of a request that is answered 400: what was wrong with it.
+    field: Option<String>,
 }
 
 /// A value, or that there is none (`null`).
@@ -82,7 +85,7 @@ impl Expectation {
         let mut said = |key: &str| {
             fields.get(key).and_then(|node| text(node, "a name", diagnostics)).map(str::to_owned)
         };
-        let (operation, tier) = (said("operation"), said("tier"));
+        let (operation, tier, field) = (said("operation"), said("tier"), said("field"));
         Self {
             outcome: fields.get("outcome").and_then(|node| outcome(node, diagnostics)),
             limit: fields.get("limit").and_then(|node| {
@@ -104,11 +107,12 @@ impl Expectation {
                 .get("headers")
                 .map(|node| headers(node, diagnostics))
                 .unwrap_or_default(),
-            body: fields.get("body").map(Node::to_json),
+            body: fields.get("body").map(json),
             operation,
             tier,
             warnings: fields.get("warnings").map(|node| texts(node, diagnostics)),
             degraded: fields.get("degraded").and_then(|node| boolean(node, diagnostics)),
+            field,
         }
     }
 
@@ -120,23 +124,32 @@ impl Expectation {
         }
     }
 
-    /// A request that cannot be decided is answered 400 and has no outcome.
+    /// A request that cannot be decided is answered 400 and has nothing else to expect but the
+    /// field at fault.
     fn refusal_mismatches(&self, error: &RequestError) -> Vec<Mismatch> {
-        let only_status =
-            self.status == Some(400) && self.outcome.is_none() && self.limit.is_none();
-        if only_status {
-            return Vec::new();
-        }
-        let expected = match (self.outcome, self.status) {
-            (Some(outcome), _) => outcome.name().to_owned(),
-            (None, Some(status)) => format!("status {status}"),
-            (None, None) => "a decision".to_owned(),
+        let mut mismatches = Vec::new();
+        let mut mismatch = |what: &str, expected: String, found: String| {
+            mismatches.push(Mismatch { what: what.to_owned(), expected, found });
         };
-        vec![Mismatch {
-            what: "outcome".to_owned(),
-            expected,
-            found: format!("status 400: {error}"),
-        }]
+        if self.status != Some(400) || self.expects_decision() {
+            let expected = self.outcome.map_or("a decision", Outcome::name);
+            mismatch("outcome", expected.to_owned(), format!("status 400: {error}"));
+        }
+        if let Some(field) = self.field.as_ref().filter(|field| **field != error.field) {
+            mismatch("field", field.clone(), error.field.clone());
+        }
+        mismatches
+    }
+
+    /// Whether it asks for something that only a decision has.
+    fn expects_decision(&self) -> bool {
+        let Self {
+            status: _, field: _, outcome, limit, retry_after_us, remaining, reset_us, ..
+        } = self;
+        let numbers = retry_after_us.is_some() || remaining.is_some() || reset_us.is_some();
+        let names = outcome.is_some() || limit.is_some() || self.operation.is_some();
+        let answer = !self.headers.is_empty() || self.body.is_some() || self.warnings.is_some();
+        numbers || names || answer || self.tier.is_some() || self.degraded.is_some()
     }
 
     fn decision_mismatches(&self, decision: &Decision) -> Vec<Mismatch> {
@@ -174,6 +187,7 @@ impl Expectation {
             self.reset_us.map(seconds),
             seconds(named.and_then(|report| report.reset_us)),
         );
+        compare("field", self.field.clone(), "none".to_owned());
         compare("operation", self.operation.clone(), decision.operation().to_owned());
         compare("tier", self.tier.clone(), decision.tier().to_owned());
         let warnings: Vec<String> = decision.warnings().map(str::to_owned).collect();
@@ -241,6 +255,11 @@ fn texts(node: &Node, diagnostics: &mut Diagnostics) -> Vec<String> {
     let texts = one_or_many(node).iter();
     let texts = texts.filter_map(|node| text(node, "the name of a limit", diagnostics));
     texts.map(str::to_owned).collect()
+}
+
+fn json(node: &Node) -> Json {
+    // Every node is JSON; a number that no JSON value can hold matches nothing.
+    serde_json::from_str(&node.to_json()).unwrap_or(Json::Null)
 }
 
 fn or_none(text: Option<String>) -> String {

@@ -6,24 +6,24 @@ use std::sync::Arc;
 use super::expect::Expectation;
 use super::request;
 use crate::lease::Settlement;
-use crate::policy::compile::fields::{
-    Fields, Keys, duration_us, entries, integer, text, unit, word,
-};
+use crate::policy::compile::fields::{Fields, Keys, boolean, entries, integer, text, unit, word};
 use crate::policy::diagnostics::{Diagnostics, Position, shown};
 use crate::policy::document::{self, Entry, Node, Value};
 use crate::policy::overlay::{Place, lay_over};
-use crate::units::{Amount, DURATION_US_MAX, parse_duration};
+use crate::units::{Amount, DURATION_US_MAX, parse_exact_duration};
 
 const FILE_KEYS: Keys = Keys { known: &["policy", "profile", "env", "start", "tests"], later: &[] };
 const TEST_KEYS: Keys = Keys { known: &["name", "request", "steps"], later: &[] };
 const STEP_KEYS: Keys = Keys {
     known: &[
-        "at", "times", "spread", "expect", "request", "status", "as", "settle", "release", "store",
+        "at", "times", "spread", "expect", "request", "status", "as", "settle", "release", "renew",
+        "store",
     ],
     later: &["acquire", "report", "load", "source", "override", "ban"],
 };
 const SETTLE_KEYS: Keys = Keys { known: &["cost", "status", "lease"], later: &[] };
 const RELEASE_KEYS: Keys = Keys { known: &["lease"], later: &[] };
+const RENEW_KEYS: Keys = Keys { known: &["lease", "held"], later: &[] };
 
 /// 2026-01-05T09:00:00Z, a Monday.
 const START_DEFAULT_US: u64 = 1_767_603_600_000_000;
@@ -73,6 +73,11 @@ pub(super) enum Action {
     },
     Release {
         lease: Option<String>,
+    },
+    /// `held` is whether the place must still be held.
+    Renew {
+        lease: Option<String>,
+        held: bool,
     },
     Store {
         down: bool,
@@ -267,8 +272,7 @@ fn step(
     let at_us = fields.get("at").and_then(|node| at_us(node, previous_us, diagnostics));
     let times =
         fields.get("times").and_then(|node| integer(node, 1, TIMES_MAX, diagnostics)).unwrap_or(1);
-    let spread_us =
-        fields.get("spread").and_then(|node| duration_us(node, diagnostics)).unwrap_or(0);
+    let spread_us = fields.get("spread").and_then(|node| spread_us(node, diagnostics)).unwrap_or(0);
     let action = action(node, &fields, base, diagnostics);
     let is_request = matches!(action, None | Some(Action::Request { .. }));
     let expect = fields.get("expect").map(|node| Expectation::read(node, is_request, diagnostics));
@@ -287,10 +291,16 @@ fn step(
     Some(step)
 }
 
+/// The time between repetitions.
+fn spread_us(node: &Node, diagnostics: &mut Diagnostics) -> Option<u64> {
+    let text = text(node, "a duration such as 1s", diagnostics)?;
+    unit(parse_exact_duration(text), node.at, diagnostics)
+}
+
 /// When a step happens, from the start.
 fn at_us(node: &Node, previous_us: u64, diagnostics: &mut Diagnostics) -> Option<u64> {
     let text = text(node, "a time from the start, such as 30s", diagnostics)?;
-    let at_us = unit(parse_duration(text), node.at, diagnostics)?;
+    let at_us = unit(parse_exact_duration(text), node.at, diagnostics)?;
     if at_us < previous_us {
         let message = format!(
             "found `{text}`, which is before the step above ends; time never runs backwards"
@@ -306,7 +316,7 @@ fn action(
     base: &Arc<Node>,
     diagnostics: &mut Diagnostics,
 ) -> Option<Action> {
-    let kinds = ["request", "settle", "release", "store"];
+    let kinds = ["request", "settle", "release", "renew", "store"];
     let said: Vec<&str> = kinds.into_iter().filter(|kind| fields.get(kind).is_some()).collect();
     if let [first, second, ..] = said.as_slice() {
         diagnostics
@@ -327,11 +337,21 @@ fn action(
         Some(&"settle") => settle(fields.get("settle")?, diagnostics),
         Some(&"release") => {
             let node = fields.get("release")?;
-            if node.is_null() || node.text() == Some("true") {
+            if is_bare(node) {
                 return Some(Action::Release { lease: None });
             }
             let fields = Fields::of(node, "`release`", &RELEASE_KEYS, diagnostics)?;
             Some(Action::Release { lease: lease(fields.get("lease"), diagnostics) })
+        }
+        Some(&"renew") => {
+            let node = fields.get("renew")?;
+            if is_bare(node) {
+                return Some(Action::Renew { lease: None, held: true });
+            }
+            let fields = Fields::of(node, "`renew`", &RENEW_KEYS, diagnostics)?;
+            let held = fields.get("held").and_then(|node| boolean(node, diagnostics));
+            let lease = lease(fields.get("lease"), diagnostics);
+            Some(Action::Renew { lease, held: held.unwrap_or(true) })
         }
         Some(&"store") => {
             let words = [("down", true), ("up", false)];
@@ -353,6 +373,11 @@ fn action(
             Some(Action::Request { base: Arc::clone(base), over, status, lease: name })
         }
     }
+}
+
+/// `release: true`: of the latest lease.
+fn is_bare(node: &Node) -> bool {
+    node.is_null() || node.text() == Some("true")
 }
 
 fn settle(node: &Node, diagnostics: &mut Diagnostics) -> Option<Action> {

@@ -116,7 +116,7 @@ fn texts_of(
 fn body(node: &Node, repetition: &str) -> String {
     let text = match &node.value {
         Value::Scalar(scalar) => scalar.text.clone(),
-        Value::List(_) | Value::Map(_) => node.to_json().to_string(),
+        Value::List(_) | Value::Map(_) => node.to_json(),
     };
     text.replace("{n}", repetition)
 }

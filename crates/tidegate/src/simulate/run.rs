@@ -126,7 +126,11 @@ impl Run {
     ) -> Result<(), (Vec<Mismatch>, Vec<String>)> {
         match &step.action {
             Action::Request { status, lease, .. } => {
-                let request = request::read(request, repetition, &mut Diagnostics::new(""));
+                let mut faults = Diagnostics::new("");
+                let request = request::read(request, repetition, &mut faults);
+                if let Some(fault) = faults.iter().next() {
+                    return Err(trouble("request", "one that can be read", &fault.message));
+                }
                 let mut decided = self.limiter.check(&request);
                 self.requests += 1;
                 let mismatches = step.expect.mismatches(&decided);
@@ -147,6 +151,7 @@ impl Run {
             }
             Action::Settle { settlement, lease } => self.settle(lease.as_ref(), *settlement),
             Action::Release { lease } => self.release(lease.as_ref()),
+            Action::Renew { lease, held } => self.renew(lease.as_ref(), *held),
             Action::Store { down } => {
                 self.limiter.store().set_down(*down);
                 Ok(())
@@ -177,6 +182,21 @@ impl Run {
         match limiter.release(lease) {
             Ok(_) => Ok(()),
             Err(error) => Err(trouble("release", "the store to answer", &error.to_string())),
+        }
+    }
+
+    fn renew(
+        &mut self,
+        name: Option<&String>,
+        held: bool,
+    ) -> Result<(), (Vec<Mismatch>, Vec<String>)> {
+        let limiter = self.limiter.clone();
+        let lease = self.lease(name)?;
+        let word = |held| if held { "held" } else { "lost" };
+        match limiter.renew(lease) {
+            Ok(found) if found == held => Ok(()),
+            Ok(found) => Err(trouble("place", word(held), word(found))),
+            Err(error) => Err(trouble("renew", "the store to answer", &error.to_string())),
         }
     }
 

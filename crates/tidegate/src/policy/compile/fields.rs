@@ -1,5 +1,7 @@
 //! Reading typed values out of a document, with a diagnostic wherever one does not fit.
 
+use std::collections::HashSet;
+
 use crate::policy::diagnostics::{Diagnostics, Position, shown};
 use crate::policy::document::{Entry, Node, Value};
 use crate::units::{UnitError, parse_duration};
@@ -181,6 +183,25 @@ pub(crate) fn texts<'n>(
         diagnostics.error(node.at, format!("found an empty list, expected {expected}"));
     }
     nodes.iter().filter_map(|node| Some((text(node, expected, diagnostics)?, node.at))).collect()
+}
+
+/// Texts of which none stands twice.
+pub(crate) fn distinct_texts<'n>(
+    node: &'n Node,
+    expected: &str,
+    diagnostics: &mut Diagnostics,
+) -> Vec<(&'n str, Position)> {
+    let mut distinct: Vec<(&str, Position)> = Vec::new();
+    let mut seen = HashSet::new();
+    for (text, at) in texts(node, expected, diagnostics) {
+        if seen.insert(text) {
+            distinct.push((text, at));
+        } else {
+            let message = format!("found `{}` a second time, expected it once", shown(text));
+            diagnostics.error(at, message);
+        }
+    }
+    distinct
 }
 
 /// A name that can stand in headers, metrics and keys: letters, digits, `.`, `_` and `-`.

@@ -3,6 +3,7 @@
 use super::fields::{Fields, Keys, boolean, entries, header_name, integer, text};
 use super::{Compiler, RESERVED_PARTS};
 use crate::identity::{ForwardingHeader, Networks};
+use crate::policy::diagnostics::{Position, shown};
 use crate::policy::document::{Entry, Node};
 use crate::policy::model::{Attribute, IdentityRules, Internal, Source};
 
@@ -129,12 +130,12 @@ impl Compiler<'_> {
         }
     }
 
-    pub(super) fn check_attribute_name(
-        &mut self,
-        name: &str,
-        at: crate::policy::diagnostics::Position,
-    ) {
+    pub(super) fn check_attribute_name(&mut self, name: &str, at: Position) {
         super::fields::check_name(name, at, "an attribute", self.diagnostics);
+        if name.starts_with(|first: char| !first.is_ascii_alphabetic() && first != '_') {
+            let message = format!("found `{}` as the name of an attribute", shown(name));
+            self.diagnostics.error_with_help(at, message, "it starts with a letter or `_`");
+        }
         if RESERVED_PARTS.contains(&name) || name.starts_with("header.") {
             self.diagnostics.error(
                 at,

@@ -1,8 +1,8 @@
 //! The `limits:` section.
 
 use super::fields::{
-    Fields, Keys, boolean, check_name, entries, integer, is_header_name, not_yet, text, texts,
-    unit, word,
+    Fields, Keys, boolean, check_name, distinct_texts, entries, integer, is_header_name, not_yet,
+    text, unit, word,
 };
 use super::settings::Audience;
 use super::{Compiler, RESERVED_PARTS, Scope};
@@ -219,7 +219,7 @@ impl Compiler<'_> {
     ) -> Vec<Part> {
         match fields.get("by") {
             Some(node) => {
-                let words = texts(node, "a part such as `ip` or `user`", self.diagnostics);
+                let words = distinct_texts(node, "a part such as `ip` or `user`", self.diagnostics);
                 if words.len() > PARTS_MAX {
                     self.diagnostics.error(node.at, format!("found more than {PARTS_MAX} parts"));
                     return Vec::new();
@@ -327,12 +327,11 @@ impl Compiler<'_> {
     }
 
     fn refusal(&mut self, fields: &Fields<'_>) -> Refusal {
-        let message =
-            fields.get("message").and_then(|node| text(node, "a message", self.diagnostics));
+        let message = fields.get("message").and_then(|node| self.message(node));
         let status =
             fields.get("status").and_then(|node| integer(node, 400, 599, self.diagnostics));
         Refusal {
-            message: message.map(str::to_owned),
+            message,
             status: status.and_then(|status| u16::try_from(status).ok()),
             body: fields.get("body").and_then(|node| self.body(node)),
         }

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use jiff::tz::TimeZone;
 
-use fields::{Fields, Keys, boolean, check_name, one_or_many, text, texts};
+use fields::{Fields, Keys, boolean, check_name, distinct_texts, one_or_many, text};
 
 use super::diagnostics::{Diagnostics, Position, nearest, shown};
 use super::document::Node;
@@ -201,7 +201,7 @@ impl Compiler<'_> {
     fn declare_tiers(&mut self, root: &Node, fields: &Fields<'_>) -> Option<()> {
         let declared = fields.get("tiers");
         let named = match declared {
-            Some(node) => texts(node, "the name of a tier", self.diagnostics),
+            Some(node) => distinct_texts(node, "the name of a tier", self.diagnostics),
             None => named_tiers(root).collect(),
         };
         for (name, at) in named {

@@ -4,7 +4,9 @@ use super::Compiler;
 use super::fields::{Fields, Keys, entries, integer, is_header_name, text, word};
 use crate::policy::diagnostics::shown;
 use crate::policy::document::{Node, Value};
-use crate::response::{BlockedRules, Body, HeaderStyle, Placeholder, ResponseRules, parse_text};
+use crate::response::{
+    BlockedRules, Body, HeaderStyle, Piece, Placeholder, ResponseRules, parse_text,
+};
 use crate::units::Amount;
 
 pub(super) const KEYS: Keys = Keys {
@@ -17,7 +19,7 @@ impl Compiler<'_> {
     pub(super) fn response(&mut self, node: Option<&Node>) -> ResponseRules {
         let mut rules = ResponseRules {
             headers: HeaderStyle::Both,
-            message: "Too many requests".to_owned(),
+            message: vec![Piece::Literal("Too many requests".to_owned())],
             body: None,
             content_type: None,
             add: Vec::new(),
@@ -30,10 +32,8 @@ impl Compiler<'_> {
             [("x", HeaderStyle::X), ("ietf", HeaderStyle::Ietf), ("both", HeaderStyle::Both)];
         let headers = fields.get("headers").and_then(|node| word(node, &styles, self.diagnostics));
         rules.headers = headers.unwrap_or(rules.headers);
-        if let Some(message) =
-            fields.get("message").and_then(|node| text(node, "a message", self.diagnostics))
-        {
-            message.clone_into(&mut rules.message);
+        if let Some(message) = fields.get("message").and_then(|node| self.message(node)) {
+            rules.message = message;
         }
         rules.body = fields.get("body").and_then(|node| self.body(node));
         rules.content_type = fields.get("content_type").and_then(|node| self.header_value(node));
@@ -106,15 +106,7 @@ impl Compiler<'_> {
             Value::Scalar(scalar) if scalar.is_json_literal() => {
                 Some(Body::Literal(scalar.text.clone()))
             }
-            Value::Scalar(scalar) => match parse_text(&scalar.text) {
-                Ok(pieces) => Some(Body::Text(pieces)),
-                Err(found) => {
-                    let message = format!("found the placeholder `{{{}}}`", shown(found));
-                    let words = Placeholder::ALL.iter().map(|(word, _)| *word);
-                    self.diagnostics.unknown_word(node.at, message, found, words);
-                    None
-                }
-            },
+            Value::Scalar(scalar) => self.pieces(&scalar.text, node).map(Body::Text),
             Value::List(nodes) => {
                 let items: Vec<Option<Body>> = nodes.iter().map(|node| self.body(node)).collect();
                 items.into_iter().collect::<Option<_>>().map(Body::List)
@@ -127,5 +119,26 @@ impl Compiler<'_> {
                 items.into_iter().collect::<Option<_>>().map(Body::Map)
             }
         }
+    }
+
+    /// A message, which may have placeholders too.
+    pub(super) fn message(&mut self, node: &Node) -> Option<Vec<Piece>> {
+        let text = text(node, "a message", self.diagnostics)?;
+        let pieces = self.pieces(text, node)?;
+        if pieces.contains(&Piece::Placeholder(Placeholder::Message)) {
+            self.diagnostics
+                .error(node.at, "found `{message}` in a message, which cannot hold itself");
+            return None;
+        }
+        Some(pieces)
+    }
+
+    fn pieces(&mut self, text: &str, node: &Node) -> Option<Vec<Piece>> {
+        let report = |found: &str| {
+            let message = format!("found the placeholder `{{{}}}`", shown(found));
+            let words = Placeholder::ALL.iter().map(|(word, _)| *word);
+            self.diagnostics.unknown_word(node.at, message, found, words);
+        };
+        parse_text(text).map_err(report).ok()
     }
 }

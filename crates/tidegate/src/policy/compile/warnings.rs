@@ -71,9 +71,8 @@ fn anonymous_escapes(policy: &Policy, limit: &Limit, at: Position, diagnostics: 
         .as_ref()
         .is_some_and(|tiers| !tiers.contains(&policy.identity.anonymous_tier));
     let covers = |other: &Limit| {
-        !skips_anonymous(other)
-            && other.when.authenticated != Some(true)
-            && covers_operations(other, limit)
+        let each_client = !skips_anonymous(other) && other.by != [Part::Global];
+        each_client && other.when.reaches_all_anonymous() && covers_operations(other, limit)
     };
     if tiers_are_of_users || policy.limits.iter().any(covers) {
         return;

@@ -4,7 +4,7 @@ use super::fields::{Fields, Keys, boolean, entries, texts};
 use super::{Compiler, Scope};
 use crate::identity::Networks;
 use crate::operation::{PathPattern, is_method};
-use crate::policy::diagnostics::shown;
+use crate::policy::diagnostics::{Position, shown};
 use crate::policy::document::{Node, Value};
 use crate::policy::model::{AttributeId, OperationId, TierId};
 use crate::policy::when::When;
@@ -41,13 +41,16 @@ impl Compiler<'_> {
     pub(super) fn when_map(&mut self, node: &Node, what: &str) -> When {
         let mut when = When::default();
         let Some(fields) = Fields::of(node, what, &KEYS, self.diagnostics) else { return when };
+        if node.entries().is_some_and(<[_]>::is_empty) {
+            let message = format!("found an empty map for {what}, expected at least one condition");
+            self.diagnostics.error(node.at, message);
+        }
         when.operations = fields.get("operation").map(|node| self.operation_ids(node));
         when.tiers = fields.get("tier").map(|node| self.tier_ids(node));
         when.methods = fields.get("method").map(|node| self.methods(node));
         when.paths = fields.get("path").map(|node| self.paths(node));
         when.networks = fields.get("ip").map(|node| self.networks(node));
-        when.countries =
-            fields.get("country").map(|node| self.words(node, "a country code such as DE"));
+        when.countries = fields.get("country").map(|node| self.countries(node));
         when.authenticated =
             fields.get("authenticated").and_then(|node| boolean(node, self.diagnostics));
         when.internal = fields.get("internal").and_then(|node| boolean(node, self.diagnostics));
@@ -93,11 +96,18 @@ impl Compiler<'_> {
         found.into_iter().map(|(word, _)| word.to_owned()).collect()
     }
 
-    fn words(&mut self, node: &Node, expected: &str) -> Vec<String> {
-        texts(node, expected, self.diagnostics)
-            .into_iter()
-            .map(|(word, _)| word.to_owned())
-            .collect()
+    /// ISO 3166 codes, in capitals whichever way they are written.
+    fn countries(&mut self, node: &Node) -> Vec<String> {
+        let expected = "a country code of two letters such as DE";
+        let found = texts(node, expected, self.diagnostics);
+        let code = |(text, at): (&str, Position)| {
+            let fits = text.len() == 2 && text.bytes().all(|b| b.is_ascii_alphabetic());
+            if !fits {
+                self.diagnostics.error(at, format!("found `{}`, expected {expected}", shown(text)));
+            }
+            fits.then(|| text.to_ascii_uppercase())
+        };
+        found.into_iter().filter_map(code).collect()
     }
 
     fn paths(&mut self, node: &Node) -> Vec<PathPattern> {
@@ -132,7 +142,8 @@ impl Compiler<'_> {
         }
         for entry in written {
             let id = self.attribute_id(&entry.key, entry.key_at, scope, &[]);
-            let values = self.words(&entry.value, "a value");
+            let values = texts(&entry.value, "a value", self.diagnostics);
+            let values = values.into_iter().map(|(value, _)| value.to_owned()).collect();
             conditions.extend(id.map(|id| (id, values)));
         }
         conditions

@@ -10,7 +10,14 @@ use clap::{Parser, Subcommand};
 
 /// Rate limiting for APIs, driven by one readable policy.
 #[derive(Parser)]
-#[command(name = "tidegate", version, about, max_term_width = 100, arg_required_else_help = true)]
+#[command(
+    name = "tidegate",
+    version,
+    about = "Rate limiting for APIs, driven by one readable policy",
+    max_term_width = 100,
+    arg_required_else_help = true,
+    after_help = "Examples:\n  tidegate validate policy.yaml\n  tidegate test policy.test.yaml\n  tidegate explain policy.yaml --method POST --path /login --ip 192.0.2.1"
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

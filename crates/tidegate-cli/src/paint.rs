@@ -1,15 +1,30 @@
 //! Colours and marks; on anything but a terminal they vanish.
 
-use std::fmt::Display;
+use std::fmt::{Arguments, Display};
+use std::io::Write as _;
 
 use anstyle::{AnsiColor, Style};
 use tidegate::policy::diagnostics::{Diagnostic, Position, Severity};
+
+/// The widest excerpt of a line.
+const EXCERPT_CHARACTERS_MAX: usize = 160;
 
 const GOOD: Style = AnsiColor::Green.on_default();
 const BAD: Style = AnsiColor::Red.on_default().bold();
 const CAREFUL: Style = AnsiColor::Yellow.on_default().bold();
 const FAINT: Style = Style::new().dimmed();
 const STRONG: Style = Style::new().bold();
+
+/// Prints a line on standard output.
+#[macro_export]
+macro_rules! say {
+    ($($text:tt)*) => { $crate::paint::line(format_args!($($text)*)) };
+}
+
+/// A reader who has gone (`| head`) wants no more: that is no error.
+pub(crate) fn line(text: Arguments<'_>) {
+    let _ = writeln!(anstream::stdout(), "{text}");
+}
 
 pub(crate) fn good(text: impl Display) -> String {
     styled(GOOD, text)
@@ -44,31 +59,24 @@ pub(crate) fn diagnostic(file: &str, source: &str, diagnostic: &Diagnostic) -> S
     };
     let Position { line, column } = at;
     let mut text = format!("{}: {word}: {}", strong(format!("{file}:{line}:{column}")), message);
-    if let Some(excerpt) =
-        usize::try_from(*line).ok().and_then(|line| source.lines().nth(line.checked_sub(1)?))
-    {
-        let number = line.to_string();
-        let margin = " ".repeat(number.len());
-        let indent: String = excerpt
-            .chars()
-            .take(usize::try_from(*column).unwrap_or(1).saturating_sub(1))
-            .map(blank)
-            .collect();
-        let excerpt: String = excerpt.chars().take(160).collect();
-        text.push_str(&format!(
-            "\n  {} {excerpt}\n  {margin} {} {indent}{}",
-            faint(format!("{number} |")),
-            faint("|"),
-            careful("^")
-        ));
-    }
+    text.push_str(&excerpt(source, *line, *column).unwrap_or_default());
     if let Some(help) = help {
         text.push_str(&format!("\n  {} {help}", faint("help:")));
     }
     text
 }
 
-/// Keeps a caret below its character, whatever stands before it.
-fn blank(character: char) -> char {
-    if character == '\t' { '\t' } else { ' ' }
+/// The line itself, with a caret below the place. Nothing of it drives a terminal.
+fn excerpt(source: &str, line: u32, column: u32) -> Option<String> {
+    let index = usize::try_from(line.checked_sub(1)?).ok()?;
+    let before = usize::try_from(column.checked_sub(1)?).ok()?;
+    if before >= EXCERPT_CHARACTERS_MAX {
+        return None;
+    }
+    let shown = source.lines().nth(index)?.chars().take(EXCERPT_CHARACTERS_MAX);
+    let shown: String = shown.map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let number = line.to_string();
+    let (margin, indent) = (" ".repeat(number.len()), " ".repeat(before));
+    let (head, bar, caret) = (faint(format!("{number} |")), faint("|"), careful("^"));
+    Some(format!("\n  {head} {shown}\n  {margin} {bar} {indent}{caret}"))
 }

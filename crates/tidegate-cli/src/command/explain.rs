@@ -10,7 +10,7 @@ use tidegate::units::Amount;
 use tidegate::{Explanation, HashKey, LimitExplanation, Limiter, Policy, Request};
 
 use super::Error;
-use crate::{files, paint};
+use crate::{files, paint, say};
 
 /// Say which limits a request meets, and why it does not meet the others.
 ///
@@ -97,7 +97,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool, Error> {
     let limiter = Limiter::builder().policy(policy).hash_key(HashKey::new([0; 16])).build()?;
     let explanation = limiter.explain(&request(arguments))?;
     if arguments.json {
-        println!("{:#}", as_json(&explanation));
+        say!("{:#}", as_json(&explanation));
     } else {
         print(&explanation);
     }
@@ -142,7 +142,7 @@ fn request(arguments: &Arguments) -> Request<'_> {
 
 fn print(explanation: &Explanation) {
     let line = |name: &str, value: &str| {
-        anstream::println!("{} {value}", paint::faint(format!("{name:<10}")));
+        say!("{} {value}", paint::faint(format!("{name:<10}")));
     };
     let missing = || paint::faint("none");
     line("policy", &explanation.policy);
@@ -165,20 +165,29 @@ fn print(explanation: &Explanation) {
     }
     let (applying, others): (Vec<_>, Vec<_>) =
         explanation.limits.iter().partition(|limit| limit.applies.is_ok());
-    anstream::println!(
-        "\n{}",
-        paint::strong(format!("{} of {} limits apply", applying.len(), explanation.limits.len()))
+    let acting = explanation.standing == "ordinary" && explanation.enabled;
+    let verb = if acting { "apply" } else { "would apply" };
+    let counted = format!("{} of {} limits {verb}", applying.len(), explanation.limits.len());
+    say!(
+        "
+{}",
+        paint::strong(counted)
     );
     applying.into_iter().for_each(print_applying);
     if !others.is_empty() {
-        anstream::println!("\n{}", paint::strong("The others do not:"));
+        let whose = if others.len() == explanation.limits.len() {
+            "Because:"
+        } else {
+            "The others do not:"
+        };
+        say!("\n{}", paint::strong(whose));
     }
     for LimitExplanation { name, applies, .. } in others {
         if let Err(why) = applies {
-            anstream::println!("  {} {name}: {why}", paint::faint("-"));
+            say!("  {} {name}: {why}", paint::faint("-"));
         }
     }
-    anstream::println!(
+    say!(
         "\n{}",
         paint::faint("Keys are hashed with the deployment's secret; these with an empty one.")
     );
@@ -197,8 +206,8 @@ fn print_applying(limit: &LimitExplanation) {
     }
     let (name, algorithm, spec) =
         (paint::good(&limit.name), limit.algorithm, paint::strong(&application.spec));
-    anstream::println!("  {name}: {algorithm} {spec}, {}", notes.join(", "));
-    anstream::println!("    {} {}", paint::faint("key"), application.key);
+    say!("  {name}: {algorithm} {spec}, {}", notes.join(", "));
+    say!("    {} {}", paint::faint("key"), application.key);
 }
 
 fn as_json(explanation: &Explanation) -> Value {

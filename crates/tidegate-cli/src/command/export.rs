@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand};
 
 use super::Error;
+use crate::say;
 
 /// Print documents made from the policy language.
 #[derive(Args)]
@@ -22,7 +23,7 @@ enum Document {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<bool, Error> {
     match arguments.document {
-        Document::Schema => print!("{}", tidegate::policy::json_schema()),
+        Document::Schema => say!("{}", tidegate::policy::json_schema().trim_end()),
     }
     Ok(true)
 }

@@ -14,7 +14,7 @@ use tidegate::simulate::{Failure, FileReport, TestFile, TestReport};
 
 use super::Error;
 use super::validate::{diagnostic_json, plural};
-use crate::{files, paint};
+use crate::{files, paint, say};
 
 /// Run policy tests under a simulated clock.
 ///
@@ -55,7 +55,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool, Error> {
     let took = Duration::from_micros(clock.now().steady_us - started_us);
     let tally = Tally::of(&outcomes);
     if arguments.json {
-        println!("{:#}", as_json(&files, &outcomes, &tally));
+        say!("{:#}", as_json(&files, &outcomes, &tally, arguments));
         return Ok(tally.is_good());
     }
     for (file, outcome) in files.iter().zip(&outcomes) {
@@ -68,16 +68,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool, Error> {
         tally.requests,
         plural(usize::try_from(tally.requests)?, "request"),
     );
-    anstream::println!("{}", paint::faint(summary));
-    if tally.passed + tally.failed == 0 {
-        let filter = arguments.filter.as_deref().unwrap_or_default();
-        anstream::println!("{}", paint::careful(format!("no test's name contains `{filter}`")));
+    say!("{}", paint::faint(summary));
+    if let Some(note) = tally.note(arguments) {
+        say!("{}", paint::careful(note));
     }
     let closing = format!("{} passed, {} failed", tally.passed, tally.failed);
-    anstream::println!(
-        "{}",
-        if tally.is_good() { paint::good(closing) } else { paint::bad(closing) }
-    );
+    say!("{}", if tally.is_good() { paint::good(closing) } else { paint::bad(closing) });
     Ok(tally.is_good())
 }
 
@@ -191,6 +187,12 @@ impl Tally {
         tally
     }
 
+    /// Why nothing ran, if nothing did.
+    fn note(&self, arguments: &Arguments) -> Option<String> {
+        let filter = arguments.filter.as_deref().unwrap_or_default();
+        (self.passed + self.failed == 0).then(|| format!("no test's name contains `{filter}`"))
+    }
+
     /// Nothing failed, and something ran.
     fn is_good(&self) -> bool {
         self.failed == 0 && self.passed > 0
@@ -198,51 +200,53 @@ impl Tally {
 }
 
 fn print(file: &Path, outcome: &Outcome) {
-    anstream::println!("{}", paint::strong(file.display()));
+    say!("{}", paint::strong(file.display()));
     match outcome {
         Outcome::Ran(report) => report.tests.iter().for_each(|test| print_test(&report.file, test)),
-        Outcome::Unreadable(error) => anstream::println!("  {} {error}", paint::bad("✗")),
+        Outcome::Unreadable(error) => say!("  {} {error}", paint::bad("✗")),
         Outcome::Invalid { found, source } => {
             for diagnostic in found.iter() {
-                anstream::println!("{}", paint::diagnostic(found.file(), source, diagnostic));
+                say!("{}", paint::diagnostic(found.file(), source, diagnostic));
             }
         }
     }
-    println!();
+    say!("");
 }
 
 fn print_test(file: &str, test: &TestReport) {
     let Some(failure) = &test.failure else {
-        anstream::println!("  {} {}", paint::good("✓"), test.name);
+        say!("  {} {}", paint::good("✓"), test.name);
         return;
     };
     let Failure { place, step, repetition, at, mismatches, limits } = failure;
-    anstream::println!("  {} {}", paint::bad("✗"), test.name);
+    say!("  {} {}", paint::bad("✗"), test.name);
     let which = match repetition {
         (_, 1) => String::new(),
         (repetition, times) => format!(", repetition {repetition} of {times}"),
     };
-    anstream::println!(
-        "      step {step} ({file}:{}:{}), at {at}{which}",
-        place.line,
-        place.column
-    );
+    say!("      step {step} ({file}:{}:{}), at {at}{which}", place.line, place.column);
     for mismatch in mismatches {
         let (expected, found) = (paint::good(&mismatch.expected), paint::bad(&mismatch.found));
-        anstream::println!("        {}: expected {expected}, found {found}", mismatch.what);
+        say!("        {}: expected {expected}, found {found}", mismatch.what);
     }
     if !limits.is_empty() {
-        anstream::println!("      {}", paint::faint("the limits that applied:"));
+        say!("      {}", paint::faint("the limits that applied:"));
     }
     for limit in limits {
-        anstream::println!("        {limit}");
+        say!("        {limit}");
     }
 }
 
-fn as_json(files: &[PathBuf], outcomes: &[Outcome], tally: &Tally) -> Value {
+fn as_json(files: &[PathBuf], outcomes: &[Outcome], tally: &Tally, arguments: &Arguments) -> Value {
     let files: Vec<Value> =
         files.iter().zip(outcomes).map(|(file, outcome)| file_json(file, outcome)).collect();
-    json!({ "passed": tally.passed, "failed": tally.failed, "requests": tally.requests, "files": files })
+    json!({
+        "passed": tally.passed,
+        "failed": tally.failed,
+        "requests": tally.requests,
+        "note": tally.note(arguments),
+        "files": files,
+    })
 }
 
 fn file_json(file: &Path, outcome: &Outcome) -> Value {

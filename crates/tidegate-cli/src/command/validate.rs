@@ -9,7 +9,7 @@ use tidegate::policy::Options;
 use tidegate::policy::diagnostics::{Diagnostic, Diagnostics, Severity};
 
 use super::Error;
-use crate::{files, paint};
+use crate::{files, paint, say};
 
 /// Check policies: every error and warning, with file, line and column.
 ///
@@ -51,7 +51,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool, Error> {
     };
     let all: Vec<Checked> = arguments.policies.iter().map(check).collect();
     if arguments.json {
-        println!("{:#}", json!({ "files": all.iter().map(as_json).collect::<Vec<_>>() }));
+        say!("{:#}", json!({ "files": all.iter().map(as_json).collect::<Vec<_>>() }));
     } else {
         all.iter().for_each(print);
     }
@@ -109,11 +109,11 @@ impl Findings {
 
     fn print(&self) {
         for (profile, diagnostic) in &self.list {
-            anstream::println!("{}", paint::diagnostic(&self.file, &self.source, diagnostic));
+            say!("{}", paint::diagnostic(&self.file, &self.source, diagnostic));
             if let Some(profile) = profile {
-                anstream::println!("  {} under the profile `{profile}`", paint::faint("note:"));
+                say!("  {} under the profile `{profile}`", paint::faint("note:"));
             }
-            println!();
+            say!("");
         }
         let (errors, warnings) = (self.count(Severity::Error), self.count(Severity::Warning));
         let counted = format!(
@@ -122,9 +122,9 @@ impl Findings {
             plural(warnings, "warning")
         );
         match (errors, warnings) {
-            (0, 0) => anstream::println!("{}: {}", self.file, paint::good("valid")),
-            (0, _) => anstream::println!("{}: {}, {counted}", self.file, paint::good("valid")),
-            (_, _) => anstream::println!("{}: {}, {counted}", self.file, paint::bad("not valid")),
+            (0, 0) => say!("{}: {}", self.file, paint::good("valid")),
+            (0, _) => say!("{}: {}, {counted}", self.file, paint::good("valid")),
+            (_, _) => say!("{}: {}, {counted}", self.file, paint::bad("not valid")),
         }
     }
 

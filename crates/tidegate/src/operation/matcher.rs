@@ -100,6 +100,12 @@ impl Matcher {
         rule.and_then(|rule| rule.pattern.path().captures(path)).into_iter().flatten()
     }
 
+    /// The patterns of one operation.
+    pub(crate) fn patterns_of(&self, operation: u32) -> impl Iterator<Item = &Pattern> {
+        let of_operation = move |rule: &&Rule| rule.operation == operation;
+        self.rules.iter().filter(of_operation).map(|rule| &rule.pattern)
+    }
+
     /// The first operation that matches all that a pattern does, whatever the headers; then the
     /// pattern stands behind the others. `None` may be overcautious, as [`Pattern::covers`].
     ///

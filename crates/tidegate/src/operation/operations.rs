@@ -1,6 +1,6 @@
 //! The operations of a policy: their names, and the one that a request is.
 
-use super::{Matcher, NormalPath, Pattern};
+use super::{Matcher, NormalPath, PathPattern, Pattern};
 use crate::policy::diagnostics::{nearest, shown};
 use crate::policy::model::{AttributeId, OperationId};
 use crate::policy::names::Names;
@@ -36,6 +36,11 @@ impl Operations {
 
     pub(crate) fn name(&self, id: OperationId) -> &str {
         self.names.name(id)
+    }
+
+    /// The paths of an operation's patterns.
+    pub(crate) fn paths_of(&self, id: OperationId) -> impl Iterator<Item = &PathPattern> {
+        self.matcher.patterns_of(id).map(Pattern::path)
     }
 
     /// The operation that a request names, or the first that its method and path match.

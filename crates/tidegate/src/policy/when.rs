@@ -42,19 +42,22 @@ impl When {
     /// Whether it speaks of tiers and of nothing else.
     pub(crate) fn is_only_tiers(&self) -> bool {
         let among = self.operations.is_some() || self.authenticated.is_some();
-        !among && !self.has_narrow_conditions() && self.not.is_none()
+        !among && self.paths.is_none() && !self.has_narrow_conditions() && self.not.is_none()
     }
 
-    /// Whether no anonymous request of its operations escapes it.
+    /// Whether no anonymous request of its operations and paths escapes it.
     pub(crate) fn reaches_all_anonymous(&self) -> bool {
-        let everyone = self.tiers.is_none() && self.not.is_none();
+        let excludes_paths = |not: &When| {
+            let others = not.operations.is_some() || not.tiers.is_some() || not.not.is_some();
+            !others && not.authenticated.is_none() && !not.has_narrow_conditions()
+        };
+        let everyone = self.tiers.is_none() && self.not.as_deref().is_none_or(excludes_paths);
         everyone && self.authenticated != Some(true) && !self.has_narrow_conditions()
     }
 
-    /// Conditions on the request itself, beyond operation, tier and user.
+    /// Conditions on the request itself, beyond operation, path, tier and user.
     fn has_narrow_conditions(&self) -> bool {
         self.methods.is_some()
-            || self.paths.is_some()
             || self.networks.is_some()
             || self.countries.is_some()
             || self.internal.is_some()

@@ -4,7 +4,7 @@ use super::Compiler;
 use super::fields::is_name;
 use super::operations::Declared;
 use crate::algorithm;
-use crate::operation::Matcher;
+use crate::operation::{Matcher, PathPattern};
 use crate::policy::diagnostics::{Diagnostics, Position};
 use crate::policy::document::Node;
 use crate::policy::model::{Limit, Missing, OperationId, Part, Policy, Setting, Settings, Spec};
@@ -22,6 +22,9 @@ const BEFORE_LOGIN: [&str; 9] = [
     "logon",
     "authenticate",
 ];
+
+/// More operations than this are not compared path by path.
+const OPERATIONS_COMPARED_MAX: usize = 50;
 
 impl Compiler<'_> {
     /// An operation that can never match because an earlier one does.
@@ -72,7 +75,7 @@ fn anonymous_escapes(policy: &Policy, limit: &Limit, at: Position, diagnostics: 
         .is_some_and(|tiers| !tiers.contains(&policy.identity.anonymous_tier));
     let covers = |other: &Limit| {
         let each_client = !skips_anonymous(other) && other.by != [Part::Global];
-        each_client && other.when.reaches_all_anonymous() && covers_operations(other, limit)
+        each_client && other.when.reaches_all_anonymous() && covers_requests(policy, other, limit)
     };
     if tiers_are_of_users || policy.limits.iter().any(covers) {
         return;
@@ -85,6 +88,26 @@ fn anonymous_escapes(policy: &Policy, limit: &Limit, at: Position, diagnostics: 
 
 fn skips_anonymous(limit: &Limit) -> bool {
     limit.by.contains(&Part::User) && matches!(limit.missing, None | Some(Missing::Skip))
+}
+
+/// Whether one limit sees every request of another's operations, by operation and path.
+fn covers_requests(policy: &Policy, broad: &Limit, narrow: &Limit) -> bool {
+    let excluded = broad.when.not.as_ref().and_then(|not| not.paths.as_deref()).unwrap_or_default();
+    if broad.when.paths.is_none() && excluded.is_empty() {
+        return covers_operations(broad, narrow);
+    }
+    let paths = |operation: &OperationId| policy.operations.paths_of(*operation);
+    let within = |path: &PathPattern, patterns: &[PathPattern]| {
+        patterns.iter().any(|pattern| pattern.covers(path))
+    };
+    let seen = |path: &PathPattern| {
+        let included = broad.when.paths.as_deref().is_none_or(|paths| within(path, paths));
+        included && !within(path, excluded)
+    };
+    let operations = narrow.when.operations.as_deref().unwrap_or_default();
+    // With very many operations the answer is not worth its time.
+    let few = (1..=OPERATIONS_COMPARED_MAX).contains(&operations.len());
+    covers_operations(broad, narrow) && few && operations.iter().all(|id| paths(id).all(seen))
 }
 
 fn covers_operations(broad: &Limit, narrow: &Limit) -> bool {

@@ -117,7 +117,7 @@ impl Matcher {
             match segment {
                 Segment::Literal(text) => self.advance(&mut active, text),
                 Segment::One | Segment::Capture(_) => {
-                    self.walk(&mut active, |node| [node.one, None])
+                    self.walk(&mut active, |node| [node.one, None]);
                 }
                 Segment::Many => self.walk(&mut active, |_| [None, None]),
             }

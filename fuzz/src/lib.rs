@@ -13,9 +13,8 @@
 //! ```
 //!
 //! A failure prints the input, made as small as a second allows, and `BOLERO_RANDOM_SEED=…`; with
-//! that set, the same input is tried first. Where a nightly toolchain and `cargo-bolero` are
-//! installed, `cargo bolero test -p tidegate-fuzz arbitrary_policies` runs a target under libFuzzer, guided by
-//! coverage. An input that broke something becomes a test beside the code that it broke, and a file
+//! that set, the same input is tried first. The targets are bolero's, so that `cargo-bolero` and a
+//! nightly toolchain can also run them guided by coverage. An input that broke something becomes a test beside the code that it broke, and a file
 //! of the corpus if it is a document worth breaking further.
 
 use bolero::{ValueGenerator, produce};

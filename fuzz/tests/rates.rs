@@ -1,5 +1,7 @@
 //! Amounts, durations and specs: exact both ways, within their bounds.
 
+#![allow(clippy::unwrap_used, reason = "a target that cannot be set up must fail")]
+
 use bolero::check;
 use tidegate::policy::Options;
 use tidegate::units::{

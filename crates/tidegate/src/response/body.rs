@@ -302,4 +302,10 @@ mod tests {
         assert_eq!(parse_text("").unwrap(), [Piece::Literal(String::new())]);
         assert_eq!(parse_text("{").unwrap(), [Piece::Literal("{".into())]);
     }
+
+    #[test]
+    fn a_mebibyte_of_open_braces_is_read_in_one_pass() {
+        let braces = "{".repeat(1 << 20);
+        assert_eq!(parse_text(&braces).unwrap(), [Piece::Literal(braces.clone())]);
+    }
 }

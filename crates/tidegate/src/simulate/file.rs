@@ -366,7 +366,7 @@ fn action(
                 lay_over(&mut alone, over, Place::Plain);
                 request::read(&alone, 1, diagnostics);
                 // A word that no request has is none to delete either.
-                drop(Fields::of(over, "a request", &request::KEYS, diagnostics));
+                let _ = Fields::of(over, "a request", &request::KEYS, diagnostics);
             }
             let status = fields.get("status").and_then(|node| status(node, diagnostics));
             let name = lease(fields.get("as"), diagnostics).unwrap_or_default();

@@ -10,13 +10,18 @@ use tidegate::policy::document::Node;
 use tidegate::policy::{Options, json_schema};
 
 /// Valid policies, each with its file.
-const CORPUS: [(&str, &str); 6] = [
+const CORPUS: [(&str, &str); 11] = [
     ("hostel.yaml", include_str!("policies/hostel.yaml")),
     ("smallest.yaml", include_str!("policies/smallest.yaml")),
     ("every_key.yaml", include_str!("policies/every_key.yaml")),
     ("source_text.yaml", include_str!("policies/source_text.yaml")),
     ("substitutions.yaml", include_str!("policies/substitutions.yaml")),
     ("profiles.yaml", include_str!("policies/profiles.yaml")),
+    ("ad-marketplace.yaml", include_str!("../../../examples/policies/ad-marketplace.yaml")),
+    ("exchange.yaml", include_str!("../../../examples/policies/exchange.yaml")),
+    ("hostel.yaml", include_str!("../../../examples/policies/hostel.yaml")),
+    ("learning-platform.yaml", include_str!("../../../examples/policies/learning-platform.yaml")),
+    ("user-service.yaml", include_str!("../../../examples/policies/user-service.yaml")),
 ];
 
 /// What stands before each of the broken pieces.
@@ -35,7 +40,14 @@ const BROKEN_DOCUMENTS: [&str; 8] = [
 ];
 
 /// Broken sections.
-const BROKEN_SECTIONS: [&str; 64] = [
+const BROKEN_SECTIONS: [&str; 71] = [
+    "tiers: [a, a]",
+    "identity: { attributes: { 2fa: given } }",
+    "exempt: [{}]",
+    "exempt: [{ country: Germany }]",
+    "limits: { a: { when: {}, by: ip, total: 5 } }",
+    "limits: { a: { by: [ip, ip], total: 5 } }",
+    "limits: { a: { when: { not: {} }, by: ip, total: 5 } }",
     "version: ''",
     "timezone: 5",
     "enabled: yes",

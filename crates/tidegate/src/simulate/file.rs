@@ -3,31 +3,16 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use super::expect::Expectation;
 use super::request;
-use crate::lease::Settlement;
-use crate::policy::compile::fields::{Fields, Keys, boolean, entries, integer, text, unit, word};
+use super::step::{Step, step};
+use crate::policy::compile::fields::{Fields, Keys, entries, text};
 use crate::policy::diagnostics::{Diagnostics, Position, shown};
 use crate::policy::document::{self, Entry, Node, Value};
-use crate::policy::overlay::{Place, lay_over};
-use crate::units::{Amount, DURATION_US_MAX, parse_exact_duration};
 
 const FILE_KEYS: Keys = Keys { known: &["policy", "profile", "env", "start", "tests"], later: &[] };
 const TEST_KEYS: Keys = Keys { known: &["name", "request", "steps"], later: &[] };
-const STEP_KEYS: Keys = Keys {
-    known: &[
-        "at", "times", "spread", "expect", "request", "status", "as", "settle", "release", "renew",
-        "store",
-    ],
-    later: &["acquire", "report", "load", "source", "override", "ban"],
-};
-const SETTLE_KEYS: Keys = Keys { known: &["cost", "status", "lease"], later: &[] };
-const RELEASE_KEYS: Keys = Keys { known: &["lease"], later: &[] };
-const RENEW_KEYS: Keys = Keys { known: &["lease", "held"], later: &[] };
-
 /// 2026-01-05T09:00:00Z, a Monday.
 const START_DEFAULT_US: u64 = 1_767_603_600_000_000;
-const TIMES_MAX: u64 = 10_000_000;
 
 /// A checked test file.
 #[derive(Debug)]
@@ -44,44 +29,6 @@ pub struct TestFile {
 pub(super) struct Test {
     pub(super) name: String,
     pub(super) steps: Vec<Step>,
-}
-
-/// One step: what happens, how often, and what must come of it.
-#[derive(Debug)]
-pub(super) struct Step {
-    pub(super) place: Position,
-    pub(super) at_us: u64,
-    pub(super) times: u32,
-    pub(super) spread_us: u64,
-    pub(super) action: Action,
-    pub(super) expect: Expectation,
-}
-
-#[derive(Debug)]
-pub(super) enum Action {
-    /// The test's request and what is laid over it; the upstream's status, if it answers; the
-    /// lease's name.
-    Request {
-        base: Arc<Node>,
-        over: Option<Node>,
-        status: Option<u16>,
-        lease: String,
-    },
-    Settle {
-        settlement: Settlement,
-        lease: Option<String>,
-    },
-    Release {
-        lease: Option<String>,
-    },
-    /// `held` is whether the place must still be held.
-    Renew {
-        lease: Option<String>,
-        held: bool,
-    },
-    Store {
-        down: bool,
-    },
 }
 
 impl TestFile {
@@ -240,166 +187,6 @@ fn test(node: &Node, diagnostics: &mut Diagnostics) -> Option<Test> {
         steps.push(step);
     }
     Some(Test { name: name?.to_owned(), steps })
-}
-
-impl Action {
-    /// The request that it makes, before its repetitions are numbered.
-    pub(super) fn request(&self) -> Option<Node> {
-        let Self::Request { base, over, .. } = self else { return None };
-        let mut request = Node::clone(base);
-        if let Some(over) = over {
-            lay_over(&mut request, over, Place::Plain);
-        }
-        Some(request)
-    }
-}
-
-impl Step {
-    /// When its last repetition happens.
-    pub(super) fn end_us(&self) -> u64 {
-        self.at_us
-            .saturating_add(self.spread_us.saturating_mul(u64::from(self.times.saturating_sub(1))))
-    }
-}
-
-fn step(
-    node: &Node,
-    base: &Arc<Node>,
-    previous_us: u64,
-    diagnostics: &mut Diagnostics,
-) -> Option<Step> {
-    let fields = Fields::of(node, "a step", &STEP_KEYS, diagnostics)?;
-    let at_us = fields.get("at").and_then(|node| at_us(node, previous_us, diagnostics));
-    let times =
-        fields.get("times").and_then(|node| integer(node, 1, TIMES_MAX, diagnostics)).unwrap_or(1);
-    let spread_us = fields.get("spread").and_then(|node| spread_us(node, diagnostics)).unwrap_or(0);
-    let action = action(node, &fields, base, diagnostics);
-    let is_request = matches!(action, None | Some(Action::Request { .. }));
-    let expect = fields.get("expect").map(|node| Expectation::read(node, is_request, diagnostics));
-    let step = Step {
-        place: node.at,
-        at_us: at_us.unwrap_or(previous_us),
-        times: u32::try_from(times).unwrap_or(u32::MAX),
-        spread_us,
-        action: action?,
-        expect: expect.unwrap_or_default(),
-    };
-    if step.end_us() > DURATION_US_MAX {
-        let message = "found repetitions that end after more than 1000d from the start";
-        diagnostics.error(node.at, message);
-    }
-    Some(step)
-}
-
-/// The time between repetitions.
-fn spread_us(node: &Node, diagnostics: &mut Diagnostics) -> Option<u64> {
-    let text = text(node, "a duration such as 1s", diagnostics)?;
-    unit(parse_exact_duration(text), node.at, diagnostics)
-}
-
-/// When a step happens, from the start.
-fn at_us(node: &Node, previous_us: u64, diagnostics: &mut Diagnostics) -> Option<u64> {
-    let text = text(node, "a time from the start, such as 30s", diagnostics)?;
-    let at_us = unit(parse_exact_duration(text), node.at, diagnostics)?;
-    if at_us < previous_us {
-        let message = format!(
-            "found `{text}`, which is before the step above ends; time never runs backwards"
-        );
-        diagnostics.error(node.at, message);
-    }
-    Some(at_us)
-}
-
-fn action(
-    node: &Node,
-    fields: &Fields<'_>,
-    base: &Arc<Node>,
-    diagnostics: &mut Diagnostics,
-) -> Option<Action> {
-    let kinds = ["request", "settle", "release", "renew", "store"];
-    let said: Vec<&str> = kinds.into_iter().filter(|kind| fields.get(kind).is_some()).collect();
-    if let [first, second, ..] = said.as_slice() {
-        diagnostics
-            .error(node.at, format!("found both `{first}` and `{second}`, expected one of them"));
-        return None;
-    }
-    for key in ["status", "as"] {
-        if let Some(entry) =
-            fields.entry(key).filter(|_| !matches!(said.as_slice(), [] | ["request"]))
-        {
-            diagnostics.error(entry.key_at, format!("found `{key}`, which only a request has"));
-        }
-    }
-    let lease = |node: Option<&Node>, diagnostics: &mut Diagnostics| {
-        node.and_then(|node| text(node, "the name of a lease", diagnostics)).map(str::to_owned)
-    };
-    match said.first() {
-        Some(&"settle") => settle(fields.get("settle")?, diagnostics),
-        Some(&"release") => {
-            let node = fields.get("release")?;
-            if is_bare(node) {
-                return Some(Action::Release { lease: None });
-            }
-            let fields = Fields::of(node, "`release`", &RELEASE_KEYS, diagnostics)?;
-            Some(Action::Release { lease: lease(fields.get("lease"), diagnostics) })
-        }
-        Some(&"renew") => {
-            let node = fields.get("renew")?;
-            if is_bare(node) {
-                return Some(Action::Renew { lease: None, held: true });
-            }
-            let fields = Fields::of(node, "`renew`", &RENEW_KEYS, diagnostics)?;
-            let held = fields.get("held").and_then(|node| boolean(node, diagnostics));
-            let lease = lease(fields.get("lease"), diagnostics);
-            Some(Action::Renew { lease, held: held.unwrap_or(true) })
-        }
-        Some(&"store") => {
-            let words = [("down", true), ("up", false)];
-            let down = word(fields.get("store")?, &words, diagnostics)?;
-            Some(Action::Store { down })
-        }
-        _ => {
-            let over = fields.get("request").cloned();
-            if let Some(over) = &over {
-                // Over nothing, a null leaves nothing; over the test's request it deletes.
-                let mut alone = Node { at: over.at, value: Value::Map(Vec::new()) };
-                lay_over(&mut alone, over, Place::Plain);
-                request::read(&alone, 1, diagnostics);
-                // A word that no request has is none to delete either.
-                let _ = Fields::of(over, "a request", &request::KEYS, diagnostics);
-            }
-            let status = fields.get("status").and_then(|node| status(node, diagnostics));
-            let name = lease(fields.get("as"), diagnostics).unwrap_or_default();
-            Some(Action::Request { base: Arc::clone(base), over, status, lease: name })
-        }
-    }
-}
-
-/// `release: true`: of the latest lease.
-fn is_bare(node: &Node) -> bool {
-    node.is_null() || node.text() == Some("true")
-}
-
-fn settle(node: &Node, diagnostics: &mut Diagnostics) -> Option<Action> {
-    let fields = Fields::of(node, "`settle`", &SETTLE_KEYS, diagnostics)?;
-    let settlement = match (fields.get("cost"), fields.get("status")) {
-        (Some(node), None) => {
-            let cost = text(node, "the true cost", diagnostics)?;
-            Settlement::Cost(unit(Amount::parse(cost), node.at, diagnostics)?)
-        }
-        (None, Some(node)) if node.text() == Some("aborted") => Settlement::Aborted,
-        (None, Some(node)) => Settlement::Status(status(node, diagnostics)?),
-        _ => {
-            diagnostics.error(node.at, "expected either `cost` or `status`");
-            return None;
-        }
-    };
-    let lease = fields.get("lease").and_then(|node| text(node, "the name of a lease", diagnostics));
-    Some(Action::Settle { settlement, lease: lease.map(str::to_owned) })
-}
-
-fn status(node: &Node, diagnostics: &mut Diagnostics) -> Option<u16> {
-    integer(node, 100, 599, diagnostics).and_then(|status| u16::try_from(status).ok())
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ mod expect;
 mod file;
 mod request;
 mod run;
+mod step;
 mod switch;
 
 pub use expect::Mismatch;

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::expect::{Mismatch, seconds};
-use super::file::{Action, Step, Test, TestFile};
+use super::file::{Test, TestFile};
 use super::request;
+use super::step::{Action, Step};
 use super::switch::Switch;
 use crate::clock::FakeClock;
 use crate::decision::Decision;

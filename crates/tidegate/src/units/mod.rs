@@ -1,0 +1,49 @@
+//! Exact numbers: amounts in millionths and durations in microseconds.
+//!
+//! Nothing here rounds in silence: what has more than six decimal places, a sign or an unknown unit
+//! is refused with a sentence that says what was expected.
+
+mod amount;
+mod duration;
+mod number;
+
+use std::fmt;
+
+pub use amount::Amount;
+pub(crate) use amount::write_decimal;
+pub use duration::{
+    DAY_US, DURATION_US_MAX, SECOND_US, duration_in_words, parse_duration, parse_exact_duration,
+    parse_period, per_duration, seconds_rounded_up, short_duration,
+};
+pub use number::canonical_number;
+
+/// Millionths in one unit.
+const MICROS: u64 = 1_000_000;
+
+/// A number or duration that cannot be read: what was found and what was expected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnitError {
+    /// The text as it was written.
+    pub found: String,
+    /// What would have been accepted.
+    pub expected: &'static str,
+}
+
+impl UnitError {
+    fn new(found: &str, expected: &'static str) -> Self {
+        let found = found.chars().take(80).collect();
+        Self { found, expected }
+    }
+}
+
+impl fmt::Display for UnitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "found `{}`, expected {}", self.found, self.expected)
+    }
+}
+
+impl std::error::Error for UnitError {}
+
+fn all_digits(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_digit())
+}

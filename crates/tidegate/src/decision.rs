@@ -16,6 +16,7 @@ use crate::units::Amount;
 
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Outcome {
     /// It passes.
     Allowed,

@@ -31,6 +31,7 @@ pub(crate) struct Receipt {
 
 /// What is told of an admitted request afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Settlement {
     /// The true cost, on limits that name none: charges or refunds the difference.
     Cost(Amount),

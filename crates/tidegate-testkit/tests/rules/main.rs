@@ -2,12 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at a surprise")]
 
+mod later;
 mod rule_1;
 mod rule_2;
 mod rule_3;
 mod rule_4;
 mod rule_5;
 mod rule_8;
+mod rule_9;
 
 use std::sync::Arc;
 use std::time::Duration;

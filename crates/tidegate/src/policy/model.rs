@@ -197,6 +197,7 @@ pub(crate) struct Refusal {
 
 /// The algorithms by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Algorithm {
     /// `token_bucket`
     TokenBucket,

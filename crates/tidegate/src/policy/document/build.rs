@@ -20,16 +20,18 @@ pub(crate) fn parse(text: &str, diagnostics: &mut Diagnostics) -> Option<Node> {
     }
     let mut builder = Builder::new(diagnostics);
     for event in Parser::new_from_str(text) {
-        let outcome = match event {
-            Ok((event, span)) => builder.event(event, position(span)),
+        match event {
+            Ok((event, span)) => {
+                if let Err((at, message)) = builder.event(event, position(span)) {
+                    builder.diagnostics.error(at, message);
+                    return None;
+                }
+            }
             Err(error) => {
                 let at = within(text, marker_position(*error.marker()));
-                Err((at, format!("not valid YAML: {}", error.info())))
+                not_yaml(error.info(), at, text, builder.diagnostics);
+                return None;
             }
-        };
-        if let Err((at, message)) = outcome {
-            builder.diagnostics.error(at, message);
-            return None;
         }
     }
     let root = builder.root.take();
@@ -37,6 +39,22 @@ pub(crate) fn parse(text: &str, diagnostics: &mut Diagnostics) -> Option<Node> {
         diagnostics.error(start, "found an empty document, expected a map");
     }
     root
+}
+
+/// Reports what the parser cannot read, with advice on what trips most people.
+fn not_yaml(info: &str, at: Position, text: &str, diagnostics: &mut Diagnostics) {
+    let message = format!("not valid YAML: {info}");
+    let index = usize::try_from(at.line.saturating_sub(1)).unwrap_or(usize::MAX);
+    let line = text.lines().nth(index).unwrap_or_default();
+    let indent = line.len() - line.trim_start().len();
+    if info.contains("flow") && line.contains('{') {
+        let help = "inside `{ }` and `[ ]`, quote a value that has braces: \"${NAME}\"";
+        diagnostics.error_with_help(at, message, help);
+    } else if line[..indent].contains('\t') {
+        diagnostics.error_with_help(at, message, "indent with spaces: YAML takes no tabs");
+    } else {
+        diagnostics.error(at, message);
+    }
 }
 
 /// What is being built, innermost last.
@@ -343,6 +361,8 @@ mod tests {
             let error = read(text).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");
         }
+        assert!(read("a: {b: ${C:-1}/s}").unwrap_err().contains("quote a value that has braces"));
+        assert!(read("a:\n\tb: 1").unwrap_err().contains("no tabs"));
         assert!(read(&"[".repeat(65)).is_err());
         assert!(read(&"- ".repeat(1_000)).unwrap_err().contains("levels of nesting"));
         assert!(read(&"a".repeat(BYTES_MAX + 1)).unwrap_err().contains("1 MiB"));

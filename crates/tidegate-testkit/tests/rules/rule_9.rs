@@ -1,0 +1,67 @@
+//! Profiles, variables, and what they leave of the policy.
+
+use tidegate::policy::Options;
+use tidegate::{Limiter, Policy, Request};
+
+const POLICY: &str = "
+tidegate: 1
+name: api
+tiers: [free, pro]
+identity: { default_tier: free }
+limits:
+  a: { by: user, quota: { free: 5/day, pro: \"${PRO:-50}/day\" }, message: \"more than ${NAME:-you} may\" }
+  b: { by: user, total: 9 }
+block: { ips: [192.0.2.1, 192.0.2.2] }
+profiles:
+  loose: { limits: { a: { quota: { default: 500/day } }, b: null } }
+  other: { limits: { a: { token_bucket: \"${RATE}/s\" } }, block: { ips: [192.0.2.9] } }
+";
+
+fn check(profile: Option<&str>, env: &[(&str, &str)]) -> Result<Limiter, String> {
+    let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let options = Options { profile: profile.map(str::to_owned), env };
+    let checked = Policy::check("api.yaml", POLICY, &options);
+    checked.map(|checked| Limiter::new(checked.policy)).map_err(|errors| errors.to_string())
+}
+
+/// The limits that a user of this tier meets, as `name spec`.
+fn limits(limiter: &Limiter, tier: &str) -> Vec<String> {
+    let request = Request::new("GET", "/").user("u").tier(tier);
+    let explained = limiter.explain(&request).unwrap().limits.into_iter();
+    explained.map(|limit| format!("{} {}", limit.name, limit.applies.unwrap().spec)).collect()
+}
+
+fn is_blocked(limiter: &Limiter, ip: &str) -> bool {
+    limiter.explain(&Request::new("GET", "/").ip(ip.parse().unwrap())).unwrap().standing
+        == "blocked"
+}
+
+#[test]
+fn rule_9_maps_merge_specs_replace_and_null_deletes() {
+    assert_eq!(limits(&check(None, &[]).unwrap(), "pro"), ["a 50/day", "b 9"]);
+    let loose = check(Some("loose"), &[]).unwrap();
+    assert_eq!(limits(&loose, "pro"), ["a 500/day"], "the tier map went as a whole");
+    assert_eq!(limits(&loose, "free"), ["a 500/day"]);
+}
+
+#[test]
+fn rule_9_a_new_algorithm_replaces_the_old_and_lists_replace() {
+    let other = check(Some("other"), &[("RATE", "7")]).unwrap();
+    assert_eq!(limits(&other, "free"), ["a 7/s", "b 9"]);
+    assert!(is_blocked(&other, "192.0.2.9") && !is_blocked(&other, "192.0.2.1"));
+}
+
+#[test]
+fn rule_9_variables_are_typed_as_if_written_there() {
+    assert_eq!(limits(&check(None, &[("PRO", "1k")]).unwrap(), "pro")[0], "a 1000/day");
+    let wrong = check(None, &[("PRO", "many")]).unwrap_err();
+    assert!(wrong.contains("api.yaml:7:"), "{wrong}");
+    assert!(wrong.contains("`many`"), "{wrong}");
+}
+
+#[test]
+fn rule_9_an_unset_variable_without_default_is_an_error_only_where_it_is_used() {
+    assert!(check(None, &[]).is_ok());
+    let wrong = check(Some("other"), &[]).unwrap_err();
+    assert!(wrong.contains("`RATE` is not set"), "{wrong}");
+}

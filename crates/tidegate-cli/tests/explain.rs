@@ -108,13 +108,21 @@ fn what_cannot_be_explained_ends_with_1_and_says_why() {
     let told = [
         explain(&["shop.yaml", "--path", "/a%2Fb"]),
         explain(&["shop.yaml", "--operation", "ordr"]),
-        explain(&ORDER[..7]),
         explain(&["shop.yaml", "--path", "/a", "--profile", "lose"]),
         explain(&["missing.yaml"]),
         explain(&["broken.yaml"]),
     ];
     let told: Vec<String> = told.iter().map(Ran::transcript).collect();
     assert_snapshot!(told.join("\n\n"));
+}
+
+#[test]
+fn a_limit_that_would_answer_400_says_so_beside_the_others() {
+    let json = explain(&[&ORDER[..7], &["--json"]].concat()).json();
+    let limits = json["limits"].as_array().unwrap();
+    let spent = limits.iter().find(|limit| limit["name"] == "spent").unwrap();
+    assert!(spent["why"].as_str().unwrap().contains("answered 400: attributes.amount"));
+    assert!(limits.iter().any(|limit| limit["applies"] == true));
 }
 
 #[test]

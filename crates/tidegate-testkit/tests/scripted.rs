@@ -102,10 +102,10 @@ fn a_decision_can_be_made_on_another_thread() {
     let request = user("u");
     let mut lease = block_on(send(node.limiter.decide(&request, Mode::Charge))).unwrap().lease;
     let lease = lease.as_mut().unwrap();
-    assert!(block_on(send(node.limiter.keep(lease))).unwrap());
-    assert!(block_on(send(node.limiter.give_back(lease))).unwrap());
-    block_on(send(node.limiter.tell(lease, Settlement::Refund))).unwrap();
-    assert!(!block_on(send(node.limiter.forget("a", &request))).unwrap());
+    assert!(block_on(send(node.limiter.renew_async(lease))).unwrap());
+    assert!(block_on(send(node.limiter.release_async(lease))).unwrap());
+    block_on(send(node.limiter.settle_async(lease, Settlement::Refund))).unwrap();
+    assert!(!block_on(send(node.limiter.reset_async("a", &request))).unwrap());
 }
 
 #[test]
@@ -245,11 +245,11 @@ fn a_lease_granted_while_the_store_was_lost_settles_locally_also_afterwards() {
     let node = Node::new(limits, &store, 2);
     let mut lease = node.check(&user("u")).lease.unwrap();
     assert_eq!(node.outcome(&user("u")), REFUSED, "half of two places is held");
-    assert!(block_on(node.limiter.keep(&lease)).unwrap());
+    assert!(block_on(node.limiter.renew_async(&lease)).unwrap());
     store.play(Script::new());
     assert_eq!(node.outcome(&user("u")), WELL, "the store knows of no holder");
-    assert!(block_on(node.limiter.give_back(&mut lease)).unwrap());
-    block_on(node.limiter.tell(&mut lease, Settlement::Refund)).unwrap();
+    assert!(block_on(node.limiter.release_async(&mut lease)).unwrap());
+    block_on(node.limiter.settle_async(&mut lease, Settlement::Refund)).unwrap();
     store.play(down());
     let again = node.check(&user("u"));
     assert_eq!(again.outcome, Outcome::Allowed, "its place is free again");
@@ -261,9 +261,11 @@ fn a_lease_granted_by_the_store_cannot_settle_while_it_is_lost() {
     let store = Scripted::new(Script::new().ok(1).down());
     let node = Node::new("  a: { by: user, total: 1 }", &store, 1);
     let mut lease = node.check(&user("u").reserve()).lease.unwrap();
-    assert!(block_on(node.limiter.tell(&mut lease, Settlement::Refund)).unwrap_err().transient);
+    assert!(
+        block_on(node.limiter.settle_async(&mut lease, Settlement::Refund)).unwrap_err().transient
+    );
     store.play(Script::new());
-    block_on(node.limiter.tell(&mut lease, Settlement::Refund)).unwrap();
+    block_on(node.limiter.settle_async(&mut lease, Settlement::Refund)).unwrap();
     assert_eq!(node.outcome(&user("u")), (Outcome::Limited, false), "never repeated blindly");
 }
 
@@ -272,7 +274,7 @@ fn a_lost_place_frees_itself_though_its_release_never_arrived() {
     let store = Scripted::new(Script::new().ok(1).fail(1));
     let node = Node::new("  a: { by: user, concurrency: 1, lease: 10s }", &store, 1);
     let mut lease = node.check(&user("u")).lease.unwrap();
-    assert!(block_on(node.limiter.give_back(&mut lease)).is_err());
+    assert!(block_on(node.limiter.release_async(&mut lease)).is_err());
     assert_eq!(node.outcome(&user("u")), (Outcome::Limited, false));
     node.clock.advance(Duration::from_secs(10));
     assert_eq!(node.outcome(&user("u")), WELL);

@@ -32,8 +32,8 @@ pub enum Outcome {
 
 impl Outcome {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Allowed, Self::Exempt, Self::Warned, Self::Limited, Self::Blocked];
+    pub const ALL: &[Self] =
+        &[Self::Allowed, Self::Exempt, Self::Warned, Self::Limited, Self::Blocked];
 
     /// The outcome's name in answers, metrics and policy tests.
     #[must_use]
@@ -56,6 +56,7 @@ impl Outcome {
 
 /// The decision on one request.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Decision {
     /// What becomes of the request.
     pub outcome: Outcome,
@@ -78,6 +79,7 @@ pub struct Decision {
 
 /// What one limit had to say.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct LimitReport {
     /// The limit's place in the policy.
     pub limit: u16,

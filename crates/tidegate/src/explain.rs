@@ -14,6 +14,7 @@ use crate::store::Store;
 
 /// All that is known of a request before any state is looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Explanation {
     /// The policy that would decide.
     pub policy: String,
@@ -39,6 +40,7 @@ pub struct Explanation {
 
 /// One limit and this request.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LimitExplanation {
     /// The limit's name.
     pub name: String,
@@ -50,6 +52,7 @@ pub struct LimitExplanation {
 
 /// How a limit applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Application {
     /// The key's name in a store.
     pub key: String,
@@ -84,9 +87,10 @@ fn explain(
     let facts = Facts::gather(policy, request)?;
     let mut limits = Vec::with_capacity(policy.limits.len());
     for (index, limit) in policy.limits.iter().enumerate() {
-        let applies = match plan::applies(index, limit, &facts, now, secret, &loaded.families)? {
-            Applies::Yes(level) => Ok(application(limit, &level, &facts, secret)),
-            Applies::No(why) => Err(in_words(why, limit, &facts)),
+        let applies = match plan::applies(index, limit, &facts, now, secret, &loaded.families) {
+            Ok(Applies::Yes(level)) => Ok(application(limit, &level, &facts, secret)),
+            Ok(Applies::No(why)) => Err(in_words(why, limit, &facts)),
+            Err(error) => Err(format!("the request is answered 400: {error}")),
         };
         limits.push(LimitExplanation {
             name: limit.name.clone(),
@@ -136,5 +140,6 @@ fn in_words(why: WhyNot, limit: &Limit, facts: &Facts<'_>) -> String {
         }
         WhyNot::Unlimited => "it is unlimited here".to_owned(),
         WhyNot::NoValue => "there is no value to compare".to_owned(),
+        WhyNot::Lacking => "the request lacks what it counts, and it is on trial".to_owned(),
     }
 }

@@ -2,11 +2,12 @@
 //! conditions, keys and costs are made of.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::net::IpAddr;
 
 use crate::identity::{self, Identity, attribute};
 use crate::operation::{NormalPath, PathPattern};
-use crate::policy::model::{AttributeId, OperationId, Part, Policy, TierId};
+use crate::policy::model::{AttributeId, OperationId, Part, Policy, Source, TierId};
 use crate::request::{Request, RequestError};
 
 /// A request with its identity and operation.
@@ -22,6 +23,8 @@ pub(crate) struct Facts<'r> {
     path: Option<NormalPath>,
     headers_believed: bool,
     captures: Vec<(AttributeId, String)>,
+    /// What was read out of the body, which is worth reading once.
+    from_body: RefCell<Vec<(AttributeId, Option<String>)>>,
 }
 
 impl<'r> Facts<'r> {
@@ -47,6 +50,7 @@ impl<'r> Facts<'r> {
             path,
             headers_believed,
             captures,
+            from_body: RefCell::default(),
         };
         Ok(facts)
     }
@@ -86,12 +90,25 @@ impl<'r> Facts<'r> {
             Some((_, value)) => Some(Cow::Borrowed(&**value)),
             None => match self.captures.iter().find(|(captured, _)| *captured == id) {
                 Some((_, value)) => Some(Cow::Borrowed(value.as_str())),
-                None => {
-                    attribute::from_source(&declared.source, self.request, self.headers_believed)
-                }
+                None => self.sourced(id, &declared.source),
             },
         }?;
         Some(if declared.fold { attribute::fold(&value) } else { value })
+    }
+
+    /// The value of an attribute from its declared source.
+    fn sourced(&self, id: AttributeId, source: &Source) -> Option<Cow<'_, str>> {
+        let read = || attribute::from_source(source, self.request, self.headers_believed);
+        if !matches!(source, Source::Body(_)) {
+            return read();
+        }
+        let known = self.from_body.borrow().iter().find(|(known, _)| *known == id).cloned();
+        let (_, value) = known.unwrap_or_else(|| {
+            let value = (id, read().map(Cow::into_owned));
+            self.from_body.borrow_mut().push(value.clone());
+            value
+        });
+        value.map(Cow::Owned)
     }
 
     /// The value of one part of a key; `None` where it is missing.
@@ -113,6 +130,11 @@ impl<'r> Facts<'r> {
             Part::Country => self.country(),
             Part::Header(name) => self.request.header_value(name).map(Cow::Borrowed),
             Part::Attribute(id) => self.attribute(*id),
+            Part::Row { attribute, rows } => {
+                let value =
+                    self.attribute(*attribute).filter(|value| rows.iter().any(|row| row == value));
+                Some(value.unwrap_or(Cow::Borrowed("default")))
+            }
             Part::Global => Some(Cow::Borrowed("")),
         }
     }

@@ -99,7 +99,7 @@ fn write_text(hasher: &mut SipHasher24, text: &str) {
 /// limit and fingerprint.
 pub(crate) fn name(secret: &HashKey, policy: &Policy, limit: &Limit, facts: &Facts<'_>) -> String {
     match &limit.key {
-        Some(template) => template.fill(secret, facts),
+        Some(template) => template.fill(secret, limit, facts),
         None => format!("{}:{}:{}", policy.name, limit.name, key(secret, policy, limit, facts)),
     }
 }
@@ -123,7 +123,7 @@ pub(crate) enum Piece {
 }
 
 impl Template {
-    fn fill(&self, secret: &HashKey, facts: &Facts<'_>) -> String {
+    fn fill(&self, secret: &HashKey, limit: &Limit, facts: &Facts<'_>) -> String {
         let mut name = String::with_capacity(self.text.len() + 16);
         for piece in &self.pieces {
             match piece {
@@ -139,6 +139,17 @@ impl Template {
                 },
             }
         }
+        // What a map of specs adds to `by` stands behind what the operator wrote.
+        for part in limit.by.iter().filter(|part| !self.has(part)) {
+            let value = facts.part(part).unwrap_or_default();
+            name.push(':');
+            name.push_str(&value);
+        }
         name
+    }
+
+    fn has(&self, wanted: &Part) -> bool {
+        let is = |piece: &Piece| matches!(piece, Piece::Part { part, .. } if part == wanted);
+        matches!(wanted, Part::Global) || self.pieces.iter().any(is)
     }
 }

@@ -67,7 +67,7 @@ pub mod store;
 pub mod units;
 
 pub use decision::{Decision, LimitReport, Outcome};
-pub use explain::{Explanation, LimitExplanation};
+pub use explain::{Application, Explanation, LimitExplanation};
 pub use key::{HashKey, Key};
 pub use lease::{Lease, Settlement};
 pub use limiter::{BuildError, Limiter, LimiterBuilder, ResetError};

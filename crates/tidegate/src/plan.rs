@@ -106,6 +106,8 @@ pub(crate) enum WhyNot {
     Unlimited,
     /// A ceiling without a value to compare.
     NoValue,
+    /// A shadow limit whose cost, value or key the request does not have.
+    Lacking,
 }
 
 /// The levels of all limits that apply.
@@ -139,6 +141,22 @@ pub(crate) fn applies(
     secret: &HashKey,
     families: &[u64],
 ) -> Result<Applies, RequestError> {
+    let applied = consider(index, limit, facts, now, secret, families);
+    match applied {
+        // A limit on trial never acts, not even where the request lacks what it would need.
+        Err(_) if limit.shadow => Ok(Applies::No(WhyNot::Lacking)),
+        applied => applied,
+    }
+}
+
+fn consider(
+    index: usize,
+    limit: &Limit,
+    facts: &Facts<'_>,
+    now: Now,
+    secret: &HashKey,
+    families: &[u64],
+) -> Result<Applies, RequestError> {
     if let Some(unmet) = limit.when.unmet(facts) {
         return Ok(Applies::No(WhyNot::Unmet(unmet)));
     }
@@ -157,15 +175,48 @@ pub(crate) fn applies(
     }
     let Some(spec) = effective(limit, facts) else { return Ok(Applies::No(WhyNot::Unlimited)) };
     let Some(cost) = cost(limit, facts)? else { return Ok(Applies::No(WhyNot::NoValue)) };
-    Ok(Applies::Yes(Level {
+    let spec = spec.at(now, &facts.policy.zone);
+    Ok(Applies::Yes(level(index, limit, spec, cost, facts, secret, families)))
+}
+
+/// The level that names the subject of a request on a limit, whatever it costs or may have; `None`
+/// where it has no key.
+pub(crate) fn subject(
+    index: usize,
+    limit: &Limit,
+    facts: &Facts<'_>,
+    now: Now,
+    secret: &HashKey,
+    families: &[u64],
+) -> Option<Level> {
+    let shares = |part: &Part| {
+        limit.missing.unwrap_or_else(|| missing_by_default(part, facts.policy)) == Missing::Share
+    };
+    let has_key = limit.by.iter().all(|part| facts.part(part).is_some() || shares(part));
+    let applies = has_key && limit.when.holds(facts);
+    let spec = effective(limit, facts).or_else(|| limit.settings.first_spec());
+    let spec = spec.filter(|_| applies)?.at(now, &facts.policy.zone);
+    Some(level(index, limit, spec, Amount::ZERO, facts, secret, families))
+}
+
+fn level(
+    index: usize,
+    limit: &Limit,
+    spec: algorithm::Spec,
+    cost: Amount,
+    facts: &Facts<'_>,
+    secret: &HashKey,
+    families: &[u64],
+) -> Level {
+    Level {
         limit: u16::try_from(index).unwrap_or(u16::MAX),
         family: families.get(index).copied().unwrap_or_default(),
         key: key::key(secret, facts.policy, limit, facts),
-        spec: spec.at(now, &facts.policy.zone),
+        spec,
         cost,
         enforcement: enforcement(limit),
         on_store_failure: limit.on_store_failure,
-    }))
+    }
 }
 
 /// The spec that holds for this request; `None` for unlimited.
@@ -273,7 +324,9 @@ impl Part {
             Self::Path => "path".to_owned(),
             Self::Country => "country".to_owned(),
             Self::Header(name) => format!("header.{name}"),
-            Self::Attribute(id) => policy.attribute_names.name(*id).to_owned(),
+            Self::Attribute(id) | Self::Row { attribute: id, .. } => {
+                policy.attribute_names.name(*id).to_owned()
+            }
             Self::Global => "global".to_owned(),
         }
     }

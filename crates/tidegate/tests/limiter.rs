@@ -209,3 +209,40 @@ fn a_warning_limit_lets_through_and_says_so() {
     assert_eq!(response.header("X-RateLimit-Warning"), Some("soft"));
     assert_eq!((response.status, response.body), (200, None));
 }
+
+#[test]
+fn a_limit_on_trial_never_refuses_even_where_the_request_lacks_what_it_needs() {
+    let text =
+        "{tidegate: 1, name: api, identity: {attributes: {amount: given, size: given}}, limits: {
+        cost: {by: user, cost: amount, quota: 9/day, shadow: true},
+        part: {by: amount, missing: refuse, quota: 9/day, shadow: true},
+        value: {by: user, value: size, ceiling: 9, missing: refuse, shadow: true}}}";
+    let (limiter, _) = limiter(Policy::parse("api.yaml", text).unwrap());
+    assert_eq!(limiter.check(&user("u1")).unwrap().outcome, Outcome::Allowed);
+    let odd = user("u1").attribute("amount", "-1").attribute("size", "many");
+    assert_eq!(limiter.check(&odd).unwrap().outcome, Outcome::Allowed);
+}
+
+#[test]
+fn what_was_charged_before_a_reset_is_not_given_back_after_it() {
+    for spec in ["sliding_window: 2/h", "quota: 2/day", "total: 2", "token_bucket: 2/h"] {
+        let (limiter, clock) = limiter(policy(&format!("a: {{by: user, {spec}}}")));
+        let mut early = limiter.check(&user("u1").reserve()).unwrap().lease.unwrap();
+        limiter.reset("a", &user("u1")).unwrap();
+        clock.advance(Duration::from_millis(1));
+        for _ in 0..2 {
+            assert!(limiter.check(&user("u1")).unwrap().is_allowed(), "{spec}");
+        }
+        limiter.settle(&mut early, Settlement::Refund).unwrap();
+        assert!(!limiter.check(&user("u1")).unwrap().is_allowed(), "{spec}");
+    }
+}
+
+#[test]
+fn a_reset_needs_only_the_subject() {
+    let text = "{tidegate: 1, name: api, identity: {attributes: {usd: given}},
+                 limits: {a: {by: user, cost: usd, total: 5}}}";
+    let (limiter, _) = limiter(Policy::parse("api.yaml", text).unwrap());
+    limiter.check(&user("u1").attribute("usd", "5")).unwrap();
+    assert_eq!(limiter.reset("a", &user("u1")), Ok(true));
+}

@@ -227,7 +227,7 @@ fn as_json(explanation: &Explanation) -> Value {
 }
 
 fn limit_json(limit: &LimitExplanation) -> Value {
-    let LimitExplanation { name, algorithm, applies } = limit;
+    let LimitExplanation { name, algorithm, applies, .. } = limit;
     match applies {
         Ok(application) => json!({
             "name": name,

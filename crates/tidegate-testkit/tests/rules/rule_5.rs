@@ -1,5 +1,7 @@
 //! A changed spec keeps what is owed: by reload and by tier, for every algorithm.
 
+use std::time::Duration;
+
 use tidegate::{Outcome, Request};
 
 use crate::{Desk, seconds, user};
@@ -137,4 +139,45 @@ fn rule_5_a_reload_that_only_adds_limits_keeps_the_others() {
     desk.reload("limits:\n  b: { by: user, total: 9 }\n  a: { by: user, total: 3 }");
     assert_eq!(desk.remaining(0, &user("u")), 9);
     assert_eq!(desk.remaining(1, &user("u")), 1);
+}
+
+/// Behind one address two tiers meet: what the generous one refills, the strict one still owes.
+fn tiers_behind_one_address(spec: &str, wait: Duration) {
+    let desk = Desk::with_policy(&format!(
+        "identity: {{ default_tier: free }}
+limits:
+  a: {{ by: ip, {spec} }}"
+    ));
+    let anonymous = Request::new("GET", "/").ip([192, 0, 2, 1].into());
+    let logged_in = Request::new("GET", "/").ip([192, 0, 2, 1].into()).user("u").tier("free");
+    for _ in 0..3 {
+        assert!(desk.check(&anonymous).is_allowed(), "{spec}");
+    }
+    assert!(!desk.check(&anonymous).is_allowed(), "{spec}");
+    desk.clock.advance(wait);
+    assert!(desk.check(&logged_in).is_allowed(), "{spec}");
+    assert!(!desk.check(&anonymous).is_allowed(), "{spec}: a full limit was handed back");
+}
+
+#[test]
+fn rule_5_a_generous_tier_pays_back_nothing_for_a_strict_one_on_the_same_key() {
+    let minute = Duration::from_secs(61);
+    tiers_behind_one_address("token_bucket: { anonymous: 3/h, free: 100/s }", minute);
+    tiers_behind_one_address("sliding_window: { anonymous: 3/h, free: 100/min }", minute);
+    tiers_behind_one_address("sliding_counter: { anonymous: 3/h, free: 100/min }", minute);
+    tiers_behind_one_address("fixed_window: { anonymous: 3/h, free: 100/min }", minute);
+}
+
+#[test]
+fn rule_5_unknown_rows_of_a_map_share_one_count() {
+    let desk = Desk::with_policy(
+        "identity: { attributes: { plan: { header: X-Plan } } }
+limits:
+  a: { by: ip, tier_by: plan, quota: { gold: 9/day, default: 2/day } }",
+    );
+    let with = |plan| Request::new("GET", "/").ip([192, 0, 2, 1].into()).header("X-Plan", plan);
+    assert!(desk.check(&with("x1")).is_allowed());
+    assert!(desk.check(&with("x2")).is_allowed());
+    assert!(!desk.check(&with("x3")).is_allowed(), "a made-up plan is no new allowance");
+    assert!(desk.check(&with("gold")).is_allowed());
 }

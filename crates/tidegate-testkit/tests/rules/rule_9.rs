@@ -13,7 +13,7 @@ limits:
   b: { by: user, total: 9 }
 block: { ips: [192.0.2.1, 192.0.2.2] }
 profiles:
-  loose: { limits: { a: { quota: { default: 500/day } }, b: null } }
+  loose: { limits: { a: { quota: { free: 500/day } }, b: null } }
   other: { limits: { a: { token_bucket: \"${RATE}/s\" } }, block: { ips: [192.0.2.9] } }
 ";
 
@@ -40,8 +40,8 @@ fn is_blocked(limiter: &Limiter, ip: &str) -> bool {
 fn rule_9_maps_merge_specs_replace_and_null_deletes() {
     assert_eq!(limits(&check(None, &[]).unwrap(), "pro"), ["a 50/day", "b 9"]);
     let loose = check(Some("loose"), &[]).unwrap();
-    assert_eq!(limits(&loose, "pro"), ["a 500/day"], "the tier map went as a whole");
     assert_eq!(limits(&loose, "free"), ["a 500/day"]);
+    assert_eq!(limits(&loose, "pro"), ["a 50/day"], "a tier map is a map");
 }
 
 #[test]
@@ -57,6 +57,14 @@ fn rule_9_variables_are_typed_as_if_written_there() {
     let wrong = check(None, &[("PRO", "many")]).unwrap_err();
     assert!(wrong.contains("api.yaml:7:"), "{wrong}");
     assert!(wrong.contains("`many`"), "{wrong}");
+}
+
+#[test]
+fn rule_9_a_null_that_a_profile_brings_into_a_body_is_still_an_error() {
+    let text = format!("{POLICY}  body: {{ response: {{ body: {{ wait: {{retry_after}} }} }} }}\n");
+    let options = Options { profile: Some("body".to_owned()), ..Options::default() };
+    let wrong = Policy::check("api.yaml", &text, &options).unwrap_err().to_string();
+    assert!(wrong.contains("quote the braces"), "{wrong}");
 }
 
 #[test]

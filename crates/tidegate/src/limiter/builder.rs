@@ -1,7 +1,8 @@
 //! Putting a limiter together.
 
-use std::sync::Arc;
+use std::fmt;
 use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
 
@@ -90,7 +91,23 @@ impl<S: Store> LimiterBuilder<S> {
         let policies = ArcSwap::from_pointee(loaded);
         let (nodes, holders) = (AtomicU32::new(nodes), Holders::new());
         Limiter {
-            shared: Arc::new(Shared { policies, store, fallback, nodes, clock, secret, holders }),
+            shared: Arc::new(Shared {
+                replacing: Mutex::default(),
+                policies,
+                store,
+                fallback,
+                nodes,
+                clock,
+                secret,
+                holders,
+            }),
         }
+    }
+}
+
+impl<S> fmt::Debug for LimiterBuilder<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.policies.iter().map(|policy| policy.name()).collect();
+        f.debug_struct("LimiterBuilder").field("policies", &names).finish_non_exhaustive()
     }
 }

@@ -7,6 +7,7 @@ use crate::store::StoreError;
 
 /// A limiter that cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum BuildError {
     /// There is no policy to decide by.
     NoPolicy,
@@ -27,6 +28,7 @@ impl std::error::Error for BuildError {}
 
 /// A state that could not be reset.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ResetError {
     /// The request cannot be understood.
     Request(RequestError),
@@ -51,4 +53,12 @@ impl fmt::Display for ResetError {
     }
 }
 
-impl std::error::Error for ResetError {}
+impl std::error::Error for ResetError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Request(error) => Some(error),
+            Self::Store(error) => Some(error),
+            Self::UnknownLimit(_) | Self::DoesNotApply(_) => None,
+        }
+    }
+}

@@ -11,8 +11,8 @@ use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use arc_swap::ArcSwap;
@@ -30,7 +30,7 @@ use crate::facts::Facts;
 use crate::fallback;
 use crate::key::HashKey;
 use crate::lease::{Lease, Settlement};
-use crate::plan::{self, Applies, LEVELS_MAX, Level, Mode, Plan};
+use crate::plan::{self, LEVELS_MAX, Level, Mode, Plan};
 use crate::policy::Policy;
 use crate::request::{Request, RequestError};
 use crate::standing::{Standing, standing};
@@ -66,6 +66,7 @@ pub struct Limiter<S = Memory> {
 
 struct Shared<S> {
     policies: ArcSwap<Vec<Loaded>>,
+    replacing: Mutex<()>,
     store: S,
     fallback: Memory,
     nodes: AtomicU32,
@@ -136,7 +137,11 @@ impl<S: Store> Limiter<S> {
     ///
     /// # Errors
     /// The store cannot answer; what should have been given back stays charged.
-    pub async fn tell(&self, lease: &mut Lease, settlement: Settlement) -> Result<(), StoreError> {
+    pub async fn settle_async(
+        &self,
+        lease: &mut Lease,
+        settlement: Settlement,
+    ) -> Result<(), StoreError> {
         let amendments = lease.settle(settlement);
         self.amend(lease.local, &amendments).await.map(|_| ())
     }
@@ -145,7 +150,7 @@ impl<S: Store> Limiter<S> {
     ///
     /// # Errors
     /// The store cannot answer; the places free themselves when their lease runs out.
-    pub async fn give_back(&self, lease: &mut Lease) -> Result<bool, StoreError> {
+    pub async fn release_async(&self, lease: &mut Lease) -> Result<bool, StoreError> {
         let amendments = lease.release();
         Ok(self.amend(lease.local, &amendments).await?.iter().all(|held| *held))
     }
@@ -155,7 +160,7 @@ impl<S: Store> Limiter<S> {
     ///
     /// # Errors
     /// The store cannot answer.
-    pub async fn keep(&self, lease: &Lease) -> Result<bool, StoreError> {
+    pub async fn renew_async(&self, lease: &Lease) -> Result<bool, StoreError> {
         Ok(self.amend(lease.local, &lease.renew()).await?.iter().all(|held| *held))
     }
 
@@ -164,11 +169,16 @@ impl<S: Store> Limiter<S> {
     ///
     /// # Errors
     /// The limit is not known or does not apply to the request, or the store cannot answer.
-    pub async fn forget(&self, limit: &str, request: &Request<'_>) -> Result<bool, ResetError> {
+    pub async fn reset_async(
+        &self,
+        limit: &str,
+        request: &Request<'_>,
+    ) -> Result<bool, ResetError> {
         let level = self.level_of(limit, request)?;
         let amendment = Amendment { level, charged_at_us: 0, holder: 0, change: Change::Reset };
-        let amended = self.amend(false, &[amendment]).await.map_err(ResetError::Store)?;
-        Ok(amended.iter().any(|found| *found))
+        let shared = self.amend(false, &[amendment]).await.map_err(ResetError::Store)?;
+        let local = self.amend(true, &[amendment]).await.map_err(ResetError::Store)?;
+        Ok(shared.iter().chain(&local).any(|found| *found))
     }
 
     /// Puts other policies in force. Counters of limits that keep their name, algorithm and `by`
@@ -178,9 +188,11 @@ impl<S: Store> Limiter<S> {
     /// There is no policy, or two have one name.
     pub fn replace_policies(&self, policies: Vec<Arc<Policy>>) -> Result<(), BuildError> {
         check_policies(&policies)?;
-        let loaded = load(policies, &self.shared.secret);
+        let loaded = Arc::new(load(policies, &self.shared.secret));
+        // Two at once would announce one set of limits and put the other in force.
+        let _replacing = self.shared.replacing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.shared.policies.store(Arc::clone(&loaded));
         announce(&loaded, &self.shared.store, &self.shared.fallback);
-        self.shared.policies.store(Arc::new(loaded));
         Ok(())
     }
 
@@ -223,14 +235,14 @@ impl<S: Store> Limiter<S> {
         let found = self.with_policy(request, |loaded| {
             let facts = Facts::gather(&loaded.policy, request)?;
             let mut limits = loaded.policy.limits.iter().enumerate();
-            let Some((index, limit)) = limits.find(|(_, candidate)| candidate.name == limit) else {
-                return Ok(None);
-            };
-            plan::applies(index, limit, &facts, now, secret, &loaded.families).map(Some)
+            let found = limits.find(|(_, candidate)| candidate.name == limit);
+            Ok(found.map(|(index, limit)| {
+                plan::subject(index, limit, &facts, now, secret, &loaded.families)
+            }))
         });
         match found.map_err(ResetError::Request)? {
-            Some(Applies::Yes(level)) => Ok(level),
-            Some(Applies::No(_)) => Err(ResetError::DoesNotApply(limit.to_owned())),
+            Some(Some(level)) => Ok(level),
+            Some(None) => Err(ResetError::DoesNotApply(limit.to_owned())),
             None => Err(ResetError::UnknownLimit(limit.to_owned())),
         }
     }
@@ -249,7 +261,7 @@ impl<S: Store> Limiter<S> {
     }
 }
 
-/// The same on a store that answers at once.
+/// The same on a store that answers at once: each is its `_async` namesake, which never waits there.
 impl<S: ImmediateStore> Limiter<S> {
     /// Decides a request, and charges it if it passes.
     ///
@@ -272,7 +284,7 @@ impl<S: ImmediateStore> Limiter<S> {
     /// # Errors
     /// The store cannot answer.
     pub fn settle(&self, lease: &mut Lease, settlement: Settlement) -> Result<(), StoreError> {
-        at_once(self.tell(lease, settlement))
+        at_once(self.settle_async(lease, settlement))
     }
 
     /// Gives concurrency places back; returns whether all were still held.
@@ -280,7 +292,7 @@ impl<S: ImmediateStore> Limiter<S> {
     /// # Errors
     /// The store cannot answer.
     pub fn release(&self, lease: &mut Lease) -> Result<bool, StoreError> {
-        at_once(self.give_back(lease))
+        at_once(self.release_async(lease))
     }
 
     /// Keeps concurrency places for another lease; returns whether all were still held.
@@ -288,7 +300,7 @@ impl<S: ImmediateStore> Limiter<S> {
     /// # Errors
     /// The store cannot answer.
     pub fn renew(&self, lease: &Lease) -> Result<bool, StoreError> {
-        at_once(self.keep(lease))
+        at_once(self.renew_async(lease))
     }
 
     /// Forgets what one limit knows of the subject of a request.
@@ -296,7 +308,7 @@ impl<S: ImmediateStore> Limiter<S> {
     /// # Errors
     /// The limit is not known or does not apply to the request, or the store cannot answer.
     pub fn reset(&self, limit: &str, request: &Request<'_>) -> Result<bool, ResetError> {
-        at_once(self.forget(limit, request))
+        at_once(self.reset_async(limit, request))
     }
 }
 

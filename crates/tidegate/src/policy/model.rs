@@ -259,6 +259,11 @@ pub(crate) enum Part {
     Country,
     Header(String),
     Attribute(AttributeId),
+    /// Which row of a `tier_by` map holds: the attribute's value if it is one of these.
+    Row {
+        attribute: AttributeId,
+        rows: Vec<String>,
+    },
     Global,
 }
 
@@ -271,6 +276,23 @@ pub(crate) enum Settings {
     ByTier(Vec<Option<Setting>>),
     /// By the value of an attribute.
     ByAttribute { attribute: AttributeId, settings: HashMap<String, Setting>, default: Setting },
+}
+
+impl Settings {
+    /// Any spec of the limit; `None` if it is unlimited for all.
+    pub(crate) fn first_spec(&self) -> Option<Spec> {
+        let spec = |setting: &Setting| match setting {
+            Setting::Limited(spec) => Some(*spec),
+            Setting::Unlimited => None,
+        };
+        match self {
+            Self::Everyone(setting) => spec(setting),
+            Self::ByTier(settings) => settings.iter().flatten().find_map(spec),
+            Self::ByAttribute { settings, default, .. } => {
+                spec(default).or_else(|| settings.values().find_map(spec))
+            }
+        }
+    }
 }
 
 /// A spec as written, or none.

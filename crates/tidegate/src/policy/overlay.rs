@@ -17,7 +17,7 @@ pub(crate) enum Place {
     Policy,
     /// Its `limits:`.
     Limits,
-    /// One of them: here an algorithm replaces whatever algorithm stood there, tier map and all.
+    /// One of them: here an algorithm replaces whatever other algorithm stood there.
     Limit,
     /// Anything else.
     Plain,
@@ -43,9 +43,9 @@ pub(crate) fn lay_over(base: &mut Node, over: &Node, place: Place) {
         *base = Node { at: *at, value: Value::Map(Vec::new()) };
     }
     let Value::Map(entries) = &mut base.value else { return };
-    let replaces = |entry: &Entry| is_algorithm(&entry.key) && !entry.value.is_null();
-    if place == Place::Limit && over_entries.iter().any(replaces) {
-        entries.retain(|entry| !is_algorithm(&entry.key));
+    let names = |entry: &&Entry| is_algorithm(&entry.key) && !entry.value.is_null();
+    if let Some(new) = over_entries.iter().find(names).filter(|_| place == Place::Limit) {
+        entries.retain(|entry| entry.key == new.key || !is_algorithm(&entry.key));
     }
     let nulls = over_entries.iter().filter(|over| over.value.is_null());
     let deleted: HashSet<&str> = nulls.map(|over| over.key.as_str()).collect();
@@ -57,18 +57,20 @@ pub(crate) fn lay_over(base: &mut Node, over: &Node, place: Place) {
             Some(entry) => lay_over(&mut entry.value, &over.value, place.below(&over.key)),
             None => {
                 let mut entry = over.clone();
-                drop_nulls(&mut entry.value);
+                drop_nulls(&mut entry);
                 entries.push(entry);
             }
         }
     }
 }
 
-/// What is new and null deletes nothing, and leaves nothing.
-fn drop_nulls(node: &mut Node) {
-    if let Value::Map(entries) = &mut node.value {
+/// What is new and null deletes nothing, and leaves nothing; in a body it stays, to be reported.
+fn drop_nulls(entry: &mut Entry) {
+    if let Value::Map(entries) = &mut entry.value.value
+        && entry.key != "body"
+    {
         entries.retain(|entry| !entry.value.is_null());
-        entries.iter_mut().for_each(|entry| drop_nulls(&mut entry.value));
+        entries.iter_mut().for_each(drop_nulls);
     }
 }
 
@@ -220,8 +222,11 @@ mod tests {
 
     #[test]
     fn rule_9_specs_replace_and_a_new_algorithm_replaces_the_old() {
-        let over = "{limits: {a: {sliding_window: {free: 5/s}}}}";
-        assert_eq!(laid("{limits: {a: {sliding_window: {free: 1/s, vip: 2/s}}}}", over), over);
+        let tiers = "{limits: {a: {sliding_window: {free: 1/s, vip: 2/s}}}}";
+        let raised = "{limits: {a: {sliding_window: {free: 5/s, vip: 2/s}}}}";
+        assert_eq!(laid(tiers, "{limits: {a: {sliding_window: {free: 5/s}}}}"), raised);
+        let one = "{limits: {a: {sliding_window: 5/s}}}";
+        assert_eq!(laid(tiers, one), one);
         assert_eq!(
             laid_in(Place::Limit, "{by: ip, quota: 5/day}", "{total: 3}"),
             "{by: ip, total: 3}"

@@ -223,7 +223,9 @@ fn outcome(node: &Node, diagnostics: &mut Diagnostics) -> Option<Outcome> {
         crate::policy::compile::fields::not_yet(node.at, &node.kind(), diagnostics);
         return None;
     }
-    word(node, &Outcome::ALL.map(|outcome| (outcome.name(), outcome)), diagnostics)
+    let words: Vec<(&str, Outcome)> =
+        Outcome::ALL.iter().map(|outcome| (outcome.name(), *outcome)).collect();
+    word(node, &words, diagnostics)
 }
 
 /// A value, or `null` for none. The outer `None` is a value that could not be read.

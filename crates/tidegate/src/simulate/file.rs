@@ -170,7 +170,7 @@ fn test(node: &Node, diagnostics: &mut Diagnostics) -> Option<Test> {
     };
     let empty = Node { at: node.at, value: Value::Map(Vec::new()) };
     let request = Arc::new(fields.get("request").unwrap_or(&empty).clone());
-    request::read(&request, 1, diagnostics);
+    request::read(&request::numbered(&request, 1), diagnostics);
     let nodes = match fields.get("steps") {
         Some(Node { value: Value::List(nodes), .. }) if !nodes.is_empty() => nodes.as_slice(),
         None if fields.is_misspelt(&["steps"]) => return None,

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use crate::policy::compile::fields::{Fields, Keys, boolean, entries, text, unit};
 use crate::policy::diagnostics::Diagnostics;
-use crate::policy::document::{Entry, Node, Value};
+use crate::policy::document::{Entry, Node, Scalar, Value};
 use crate::request::Request;
 use crate::units::Amount;
 
@@ -28,18 +28,13 @@ pub(super) const KEYS: Keys = Keys {
     later: &[],
 };
 
-/// Reads a request. `{n}` in its strings is the repetition, counted from 1.
-pub(super) fn read(
-    node: &Node,
-    repetition: u32,
-    diagnostics: &mut Diagnostics,
-) -> Request<'static> {
+/// Reads a request.
+pub(super) fn read(node: &Node, diagnostics: &mut Diagnostics) -> Request<'static> {
     let mut request = Request::default();
     let Some(fields) = Fields::of(node, "a request", &KEYS, diagnostics) else { return request };
-    let repetition = repetition.to_string();
     let mut said = |key: &str| {
-        let text = text(fields.get(key)?, &format!("a text for `{key}`"), diagnostics)?;
-        Some(text.replace("{n}", &repetition))
+        let node = fields.get(key)?;
+        text(node, &format!("a text for `{key}`"), diagnostics).map(str::to_owned)
     };
     request.method = said("method").map(Into::into);
     request.path = said("path").map(Into::into);
@@ -48,8 +43,8 @@ pub(super) fn read(
     request.country = said("country").map(Into::into);
     request.operation = said("operation").map(Into::into);
     let cost = said("cost");
-    request.ip = address(&fields, "ip", &repetition, diagnostics);
-    request.peer = address(&fields, "peer", &repetition, diagnostics);
+    request.ip = address(&fields, "ip", diagnostics);
+    request.peer = address(&fields, "peer", diagnostics);
     let mut flag =
         |key| fields.get(key).and_then(|node| boolean(node, diagnostics)).unwrap_or(false);
     (request.internal, request.reserve) = (flag("internal"), flag("reserve"));
@@ -57,7 +52,7 @@ pub(super) fn read(
         request.cost = unit(Amount::parse(&cost), node.at, diagnostics);
     }
     let pairs = |key: &str, diagnostics: &mut Diagnostics| match fields.get(key) {
-        Some(node) => texts_of(node, key, &repetition, diagnostics),
+        Some(node) => texts_of(node, key, diagnostics),
         None => Vec::new(),
     };
     for (name, value) in pairs("attributes", diagnostics) {
@@ -66,18 +61,13 @@ pub(super) fn read(
     for (name, value) in pairs("headers", diagnostics) {
         request.headers.push((name.into(), value.into()));
     }
-    request.body = fields.get("body").map(|node| body(node, &repetition).into_bytes().into());
+    request.body = fields.get("body").map(|node| body(node).into_bytes().into());
     request
 }
 
-fn address(
-    fields: &Fields<'_>,
-    key: &str,
-    repetition: &str,
-    diagnostics: &mut Diagnostics,
-) -> Option<IpAddr> {
+fn address(fields: &Fields<'_>, key: &str, diagnostics: &mut Diagnostics) -> Option<IpAddr> {
     let node = fields.get(key)?;
-    let text = text(node, "an IP address", diagnostics)?.replace("{n}", repetition);
+    let text = text(node, "an IP address", diagnostics)?;
     let address = text.parse();
     if address.is_err() {
         diagnostics.error(node.at, format!("found `{text}`, expected an IP address"));
@@ -86,12 +76,7 @@ fn address(
 }
 
 /// A map of names to texts; a list of texts is a header with several lines.
-fn texts_of(
-    node: &Node,
-    what: &str,
-    repetition: &str,
-    diagnostics: &mut Diagnostics,
-) -> Vec<(String, String)> {
+fn texts_of(node: &Node, what: &str, diagnostics: &mut Diagnostics) -> Vec<(String, String)> {
     let mut pairs = Vec::new();
     for Entry { key, value, .. } in
         entries(node, &format!("`{what}`"), diagnostics).unwrap_or_default()
@@ -102,7 +87,7 @@ fn texts_of(
         };
         for line in lines {
             match line.text() {
-                Some(text) => pairs.push((key.clone(), text.replace("{n}", repetition))),
+                Some(text) => pairs.push((key.clone(), text.to_owned())),
                 None => {
                     diagnostics.error(line.at, format!("found {}, expected a text", line.kind()));
                 }
@@ -112,11 +97,40 @@ fn texts_of(
     pairs
 }
 
+/// A document with the repetition in place of each `{n}`.
+pub(super) fn numbered(node: &Node, repetition: u32) -> Node {
+    let value = match &node.value {
+        Value::Scalar(Scalar { text, quoted }) => {
+            let text = text.replace("{n}", &repetition.to_string());
+            Value::Scalar(Scalar { text, quoted: *quoted })
+        }
+        Value::List(nodes) => {
+            Value::List(nodes.iter().map(|node| numbered(node, repetition)).collect())
+        }
+        Value::Map(entries) => {
+            let entry = |entry: &Entry| Entry {
+                value: numbered(&entry.value, repetition),
+                ..entry.clone()
+            };
+            Value::Map(entries.iter().map(entry).collect())
+        }
+    };
+    Node { at: node.at, value }
+}
+
+/// Whether a document differs from one repetition to the next.
+pub(super) fn is_numbered(node: &Node) -> bool {
+    match &node.value {
+        Value::Scalar(scalar) => scalar.text.contains("{n}"),
+        Value::List(nodes) => nodes.iter().any(is_numbered),
+        Value::Map(entries) => entries.iter().any(|entry| is_numbered(&entry.value)),
+    }
+}
+
 /// A text is sent as it is; anything else as JSON.
-fn body(node: &Node, repetition: &str) -> String {
-    let text = match &node.value {
+fn body(node: &Node) -> String {
+    match &node.value {
         Value::Scalar(scalar) => scalar.text.clone(),
         Value::List(_) | Value::Map(_) => node.to_json(),
-    };
-    text.replace("{n}", repetition)
+    }
 }

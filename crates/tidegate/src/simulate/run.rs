@@ -125,16 +125,17 @@ impl Run {
         request: &Node,
         repetition: u32,
     ) -> Result<(), (Vec<Mismatch>, Vec<String>)> {
+        let named = |name: &String| name.replace("{n}", &repetition.to_string());
         match &step.action {
             Action::Request { status, lease, .. } => {
                 let mut faults = Diagnostics::new("");
-                let request = request::read(request, repetition, &mut faults);
+                let request = request::read(&request::numbered(request, repetition), &mut faults);
                 if let Some(fault) = faults.iter().next() {
                     return Err(trouble("request", "one that can be read", &fault.message));
                 }
                 let mut decided = self.limiter.check(&request);
                 self.requests += 1;
-                let mismatches = step.expect.mismatches(&decided);
+                let mismatches = step.mismatches(repetition, &decided);
                 if !mismatches.is_empty() {
                     return Err((mismatches, states(&decided)));
                 }
@@ -143,16 +144,19 @@ impl Run {
                 else {
                     return Ok(());
                 };
-                self.keep(lease, granted);
+                let lease = named(lease);
+                self.keep(&lease, granted);
                 if let Some(status) = status {
-                    self.settle(Some(lease), Settlement::Status(*status))?;
-                    self.release(Some(lease))?;
+                    self.settle(Some(&lease), Settlement::Status(*status))?;
+                    self.release(Some(&lease))?;
                 }
                 Ok(())
             }
-            Action::Settle { settlement, lease } => self.settle(lease.as_ref(), *settlement),
-            Action::Release { lease } => self.release(lease.as_ref()),
-            Action::Renew { lease, held } => self.renew(lease.as_ref(), *held),
+            Action::Settle { settlement, lease } => {
+                self.settle(lease.as_ref().map(named).as_ref(), *settlement)
+            }
+            Action::Release { lease } => self.release(lease.as_ref().map(named).as_ref()),
+            Action::Renew { lease, held } => self.renew(lease.as_ref().map(named).as_ref(), *held),
             Action::Store { down } => {
                 self.limiter.store().set_down(*down);
                 Ok(())

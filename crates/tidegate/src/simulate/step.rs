@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use super::expect::Expectation;
+use super::expect::{Expectation, Mismatch};
 use super::request;
+use crate::decision::Decision;
 use crate::lease::Settlement;
 use crate::policy::compile::fields::{Fields, Keys, boolean, integer, text, unit, word};
-use crate::policy::diagnostics::{Diagnostics, Position};
+use crate::policy::diagnostics::{Diagnostic, Diagnostics, Position};
 use crate::policy::document::{Node, Value};
 use crate::policy::overlay::{Place, lay_over};
+use crate::request::RequestError;
 use crate::units::{Amount, DURATION_US_MAX, parse_exact_duration};
 
 const STEP_KEYS: Keys = Keys {
@@ -32,7 +34,14 @@ pub(super) struct Step {
     pub(super) times: u32,
     pub(super) spread_us: u64,
     pub(super) action: Action,
-    pub(super) expect: Expectation,
+    expect: Expect,
+}
+
+/// What every repetition must meet, or each its own.
+#[derive(Debug)]
+enum Expect {
+    Same(Expectation),
+    Numbered(Node),
 }
 
 #[derive(Debug)]
@@ -75,6 +84,28 @@ impl Action {
 }
 
 impl Step {
+    /// What a repetition must meet.
+    pub(super) fn mismatches(
+        &self,
+        repetition: u32,
+        decided: &Result<Decision, RequestError>,
+    ) -> Vec<Mismatch> {
+        match &self.expect {
+            Expect::Same(expectation) => expectation.mismatches(decided),
+            Expect::Numbered(node) => {
+                let node = request::numbered(node, repetition);
+                let mut faults = Diagnostics::new("");
+                let mismatches = Expectation::read(&node, true, &mut faults).mismatches(decided);
+                let fault = |fault: &Diagnostic| Mismatch {
+                    what: "expect".to_owned(),
+                    expected: "what can be read".to_owned(),
+                    found: fault.message.clone(),
+                };
+                faults.iter().map(fault).chain(mismatches).collect()
+            }
+        }
+    }
+
     /// When its last repetition happens.
     pub(super) fn end_us(&self) -> u64 {
         self.at_us
@@ -96,20 +127,25 @@ pub(super) fn step(
     let spread_us = fields.get("spread").and_then(|node| spread_us(node, diagnostics)).unwrap_or(0);
     let action = action(node, &fields, base, diagnostics);
     let is_request = matches!(action, None | Some(Action::Request { .. }));
-    let expect = fields.get("expect").map(|node| Expectation::read(node, is_request, diagnostics));
+    let expect = fields.get("expect").map(|node| expect(node, is_request, diagnostics));
     let step = Step {
         place: node.at,
         at_us: at_us.unwrap_or(previous_us),
         times: u32::try_from(times).unwrap_or(u32::MAX),
         spread_us,
         action: action?,
-        expect: expect.unwrap_or_default(),
+        expect: expect.unwrap_or_else(|| Expect::Same(Expectation::default())),
     };
     if step.end_us() > DURATION_US_MAX {
         let message = "found repetitions that end after more than 1000d from the start";
         diagnostics.error(node.at, message);
     }
     Some(step)
+}
+
+fn expect(node: &Node, is_request: bool, diagnostics: &mut Diagnostics) -> Expect {
+    let first = Expectation::read(&request::numbered(node, 1), is_request, diagnostics);
+    if request::is_numbered(node) { Expect::Numbered(node.clone()) } else { Expect::Same(first) }
 }
 
 /// The time between repetitions.
@@ -185,7 +221,7 @@ fn action(
                 // Over nothing, a null leaves nothing; over the test's request it deletes.
                 let mut alone = Node { at: over.at, value: Value::Map(Vec::new()) };
                 lay_over(&mut alone, over, Place::Plain);
-                request::read(&alone, 1, diagnostics);
+                request::read(&request::numbered(&alone, 1), diagnostics);
                 // A word that no request has is none to delete either.
                 let _ = Fields::of(over, "a request", &request::KEYS, diagnostics);
             }

@@ -200,8 +200,10 @@ impl Locked<'_> {
         else {
             return false;
         };
+        let born_us = table.slots.get(&level.key).map_or(0, |slot| slot.born_us);
         match change {
             Change::Reset => table.remove(level.key),
+            Change::Refund(_) | Change::Surcharge(_) if *charged_at_us < born_us => false,
             Change::Refund(amount) => table.change(level, None, |state| {
                 algorithm::refund(state, spec, now_us, *charged_at_us, *amount);
                 true
@@ -254,6 +256,8 @@ struct Table {
 struct Slot {
     state: State,
     meaningless_at_us: u64,
+    /// When it was put in: a charge from before that was made to a state that is gone.
+    born_us: u64,
 }
 
 impl Table {
@@ -297,7 +301,7 @@ impl Table {
         let slot = match (self.slots.entry(key), new) {
             (hash_map::Entry::Occupied(slot), _) => slot.into_mut(),
             (hash_map::Entry::Vacant(vacant), Some(state)) => {
-                vacant.insert(Slot { state, meaningless_at_us: 0 })
+                vacant.insert(Slot { state, meaningless_at_us: 0, born_us: self.latest_us })
             }
             (hash_map::Entry::Vacant(_), None) => return false,
         };

@@ -50,6 +50,7 @@ pub struct Amendment {
 
 /// What an amendment does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Change {
     /// Gives this much back, as far as the charge still has an effect.
     Refund(Amount),

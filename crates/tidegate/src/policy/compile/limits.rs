@@ -4,7 +4,7 @@ use super::fields::{
     Fields, Keys, boolean, check_name, distinct_texts, entries, integer, is_header_name, not_yet,
     text, unit, word,
 };
-use super::settings::Audience;
+use super::settings::{self, Audience};
 use super::{Compiler, RESERVED_PARTS, Scope};
 use crate::policy::diagnostics::{Position, one_of, shown};
 use crate::policy::document::{Entry, Node};
@@ -151,13 +151,15 @@ impl Compiler<'_> {
         let refusal = self.refusal(&fields);
         let describe =
             fields.get("describe").and_then(|node| text(node, "a sentence", self.diagnostics));
+        let key = fields.get("key").and_then(|node| self.template(node, &by, &scope));
+        let settings = settings?;
         Some(Limit {
             name: entry.key.clone(),
-            key: fields.get("key").and_then(|node| self.template(node, &by, &scope)),
+            key,
             when,
-            by,
+            by: settings::kept_apart(by, &settings),
             algorithm: algorithm?,
-            settings: settings?,
+            settings,
             cost,
             value,
             missing,
@@ -278,6 +280,11 @@ impl Compiler<'_> {
         };
         if text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '+' | '.')) {
             let amount = Amount::parse(text);
+            let parts = amount.as_ref().is_ok_and(|amount| *amount != amount.whole_up());
+            if parts && algorithm == Some(Algorithm::Concurrency) {
+                let message = format!("found `{text}`, expected whole places");
+                self.diagnostics.error(node.at, message);
+            }
             return unit(amount, node.at, self.diagnostics).map_or(Cost::Requested, Cost::Fixed);
         }
         self.attribute_id(text, node.at, scope, &[]).map_or(Cost::Requested, Cost::Attribute)

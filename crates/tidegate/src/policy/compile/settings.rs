@@ -33,6 +33,32 @@ impl<'a> Audience<'a> {
     }
 }
 
+/// The parts of a key under which only requests with one spec meet.
+///
+/// Where several users share a key (`by: ip`), they may have several specs: each row of the map
+/// then counts by itself, or the generous ones would pay back what the strict ones owe.
+pub(super) fn kept_apart(mut by: Vec<Part>, settings: &Settings) -> Vec<Part> {
+    let one_user = by.contains(&Part::User) || by.contains(&Part::Client);
+    match settings {
+        _ if one_user => {}
+        Settings::ByTier(_) if !by.contains(&Part::Tier) => by.push(Part::Tier),
+        Settings::ByAttribute { attribute, settings, .. } => {
+            if !by.contains(&Part::Attribute(*attribute)) {
+                let mut rows: Vec<String> = settings.keys().cloned().collect();
+                rows.sort_unstable();
+                by.push(Part::Row { attribute: *attribute, rows });
+            }
+        }
+        Settings::ByTier(_) | Settings::Everyone(_) => {}
+    }
+    by
+}
+
+fn is_unlimited(limit: &Limit, tier: usize) -> bool {
+    let Settings::ByTier(settings) = &limit.settings else { return false };
+    matches!(settings.get(tier), Some(Some(Setting::Unlimited)))
+}
+
 impl Compiler<'_> {
     /// A spec, or a map of specs by tier or by an attribute.
     pub(super) fn settings(
@@ -171,9 +197,10 @@ impl Compiler<'_> {
         let mut everywhere = vec![0_usize; self.tiers.len()];
         let mut somewhere: HashMap<(OperationId, usize), usize> = HashMap::new();
         for limit in limits {
-            for tier in
-                (0..self.tiers.len()).filter(|tier| self.can_reach(*tier, Audience::of(limit)))
-            {
+            let meets = |tier: &usize| {
+                self.can_reach(*tier, Audience::of(limit)) && !is_unlimited(limit, *tier)
+            };
+            for tier in (0..self.tiers.len()).filter(meets) {
                 match &limit.when.operations {
                     None => everywhere[tier] += 1,
                     Some(operations) => {

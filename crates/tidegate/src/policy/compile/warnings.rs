@@ -7,7 +7,9 @@ use crate::algorithm;
 use crate::operation::{Matcher, PathPattern};
 use crate::policy::diagnostics::{Diagnostics, Position};
 use crate::policy::document::Node;
-use crate::policy::model::{Limit, Missing, OperationId, Part, Policy, Setting, Settings, Spec};
+use crate::policy::model::{
+    Exceed, Limit, Missing, OperationId, Part, Policy, Setting, Settings, Spec,
+};
 use crate::units::Amount;
 
 /// Words in an operation's name that say: here someone becomes a user.
@@ -74,7 +76,8 @@ fn anonymous_escapes(policy: &Policy, limit: &Limit, at: Position, diagnostics: 
         .as_ref()
         .is_some_and(|tiers| !tiers.contains(&policy.identity.anonymous_tier));
     let covers = |other: &Limit| {
-        let each_client = !skips_anonymous(other) && other.by != [Part::Global];
+        let acts = !other.shadow && other.exceed == Exceed::Reject;
+        let each_client = acts && !skips_anonymous(other) && other.by != [Part::Global];
         each_client && other.when.reaches_all_anonymous() && covers_requests(policy, other, limit)
     };
     if tiers_are_of_users || policy.limits.iter().any(covers) {

@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::net::IpAddr;
 
-use crate::identity::{self, Identity, attribute};
+use crate::identity::attribute::{self, Found};
+use crate::identity::{self, Identity};
 use crate::operation::{NormalPath, PathPattern};
 use crate::policy::model::{AttributeId, OperationId, Part, Policy, Source, TierId};
 use crate::request::{Request, RequestError};
@@ -24,7 +25,7 @@ pub(crate) struct Facts<'r> {
     headers_believed: bool,
     captures: Vec<(AttributeId, String)>,
     /// What was read out of the body, which is worth reading once.
-    from_body: RefCell<Vec<(AttributeId, Option<String>)>>,
+    from_body: RefCell<Vec<(AttributeId, Found<'static>)>>,
 }
 
 impl<'r> Facts<'r> {
@@ -83,32 +84,47 @@ impl<'r> Facts<'r> {
 
     /// The value of an attribute: given, else captured, else from its declared source.
     pub(crate) fn attribute(&self, id: AttributeId) -> Option<Cow<'_, str>> {
-        let declared = usize::try_from(id).ok().and_then(|id| self.policy.attributes.get(id))?;
-        let name = self.policy.attribute_names.name(id);
-        let given = self.request.attributes.iter().find(|(key, _)| key == name);
-        let value = match given {
-            Some((_, value)) => Some(Cow::Borrowed(&**value)),
-            None => match self.captures.iter().find(|(captured, _)| *captured == id) {
-                Some((_, value)) => Some(Cow::Borrowed(value.as_str())),
-                None => self.sourced(id, &declared.source),
-            },
-        }?;
-        Some(if declared.fold { attribute::fold(&value) } else { value })
+        match self.find(id) {
+            Found::Value(value) => Some(value),
+            Found::Absent | Found::Unusable => None,
+        }
     }
 
-    /// The value of an attribute from its declared source.
-    fn sourced(&self, id: AttributeId, source: &Source) -> Option<Cow<'_, str>> {
+    /// As [`attribute`](Self::attribute), but tells what is absent from what is no value.
+    pub(crate) fn find(&self, id: AttributeId) -> Found<'_> {
+        let declared = usize::try_from(id).ok().and_then(|id| self.policy.attributes.get(id));
+        let Some(declared) = declared else { return Found::Absent };
+        let name = self.policy.attribute_names.name(id);
+        let given = self.request.attributes.iter().find(|(key, _)| key == name);
+        let captured = self.captures.iter().find(|(captured, _)| *captured == id);
+        let found = match (given, captured) {
+            (Some((_, value)), _) => Found::Value(Cow::Borrowed(&**value)),
+            (None, Some((_, value))) => Found::Value(Cow::Borrowed(value.as_str())),
+            (None, None) => self.sourced(id, &declared.source),
+        };
+        match found {
+            Found::Value(value) if declared.fold => Found::Value(attribute::fold(&value)),
+            found => found,
+        }
+    }
+
+    /// What the declared source has of an attribute.
+    fn sourced(&self, id: AttributeId, source: &Source) -> Found<'_> {
         let read = || attribute::from_source(source, self.request, self.headers_believed);
         if !matches!(source, Source::Body(_)) {
             return read();
         }
         let known = self.from_body.borrow().iter().find(|(known, _)| *known == id).cloned();
-        let (_, value) = known.unwrap_or_else(|| {
-            let value = (id, read().map(Cow::into_owned));
-            self.from_body.borrow_mut().push(value.clone());
-            value
+        let (_, found) = known.unwrap_or_else(|| {
+            let found = match read() {
+                Found::Value(value) => Found::Value(Cow::Owned(value.into_owned())),
+                Found::Absent => Found::Absent,
+                Found::Unusable => Found::Unusable,
+            };
+            self.from_body.borrow_mut().push((id, found.clone()));
+            (id, found)
         });
-        value.map(Cow::Owned)
+        found
     }
 
     /// The value of one part of a key; `None` where it is missing.

@@ -132,9 +132,12 @@ impl Template {
                     None => name.push('-'),
                     Some(value) if *raw => name.push_str(&value),
                     Some(value) => {
-                        let hash = secret.hasher().hash(value.as_bytes()).as_u64().0;
+                        // With the part's name: a user called as an address is no address.
+                        let mut hasher = secret.hasher();
+                        write_text(&mut hasher, &part.name(facts.policy));
+                        write_text(&mut hasher, &value);
                         // Writing to a String cannot fail.
-                        let _ = write!(name, "{hash:016x}");
+                        let _ = write!(name, "{:016x}", hasher.finish128().as_u64().0);
                     }
                 },
             }

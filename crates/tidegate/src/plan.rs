@@ -5,6 +5,7 @@ use arrayvec::ArrayVec;
 use crate::algorithm::{self, Verdict};
 use crate::clock::Now;
 use crate::facts::Facts;
+use crate::identity::attribute::Found;
 use crate::key::{self, HashKey, Key};
 use crate::policy::model::{
     Algorithm, AttributeId, Cost, Exceed, Limit, Missing, OnStoreFailure, Part, Policy, Setting,
@@ -274,10 +275,14 @@ fn absent(attribute: AttributeId, verb: &str, limit: &Limit, facts: &Facts<'_>) 
 
 fn amount_of(attribute: AttributeId, facts: &Facts<'_>) -> Result<Option<Amount>, RequestError> {
     let name = facts.policy.attribute_names.name(attribute);
-    let refused = |error: crate::units::UnitError| {
-        RequestError::new(format!("attributes.{name}"), error.to_string())
-    };
-    facts.attribute(attribute).map(|text| Amount::parse(&text)).transpose().map_err(refused)
+    let refused = |detail: String| RequestError::new(format!("attributes.{name}"), detail);
+    match facts.find(attribute) {
+        Found::Absent => Ok(None),
+        Found::Value(text) => {
+            Amount::parse(&text).map(Some).map_err(|error| refused(error.to_string()))
+        }
+        Found::Unusable => Err(refused("expected a decimal number in a JSON body".to_owned())),
+    }
 }
 
 fn enforcement(limit: &Limit) -> Enforcement {

@@ -166,7 +166,7 @@ impl<'a> Request<'a> {
     /// All lines of a header, in order.
     pub(crate) fn header_lines(&self, name: &str) -> impl DoubleEndedIterator<Item = &str> {
         let same = move |(key, _): &&(Cow<'_, str>, Cow<'_, str>)| key.eq_ignore_ascii_case(name);
-        self.headers.iter().filter(same).map(|(_, value)| &**value)
+        self.headers.iter().filter(same).map(|(_, value)| value.trim_ascii())
     }
 }
 

@@ -20,6 +20,17 @@ pub struct Spec {
     pub limit: Amount,
     /// The length of the window.
     pub window_us: u64,
+    /// How long entries are kept: at least the window, and as long as that of any tier, so that
+    /// another tier's window still sees them.
+    pub kept_us: u64,
+}
+
+impl Spec {
+    /// A limit that is the same for all.
+    #[must_use]
+    pub const fn new(limit: Amount, window_us: u64) -> Self {
+        Self { limit, window_us, kept_us: window_us }
+    }
 }
 
 /// The log, oldest first.
@@ -79,9 +90,9 @@ pub fn charge(state: &mut State, spec: &Spec, now_us: u64, cost: Amount) {
     if cost_micros == 0 {
         return;
     }
-    let gone = gone(state, spec, now_us);
-    state.total_micros = spent_after(state, gone);
-    state.entries.drain(..gone);
+    let forgotten = older_than(state, spec.kept_us.max(spec.window_us), now_us);
+    state.total_micros = spent_after(state, forgotten);
+    state.entries.drain(..forgotten);
     state.total_micros += cost_micros;
     let full = state.entries.len() >= entries_max(spec);
     match state.entries.back_mut() {
@@ -120,23 +131,29 @@ pub fn surcharge(state: &mut State, spec: &Spec, now_us: u64, charged_at_us: u64
 #[must_use]
 pub fn reading(state: &State, spec: &Spec, now_us: u64) -> Reading {
     let spent = spent_after(state, gone(state, spec, now_us));
-    let reset_at_us = meaningless_at_us(state, spec).unwrap_or(0);
+    let reset_at_us =
+        state.entries.back().map_or(0, |newest| newest.at_us.saturating_add(spec.window_us));
     Reading {
         available: rest(spec.limit, spent),
         reset_us: Some(reset_at_us.saturating_sub(now_us)),
     }
 }
 
-/// When the newest entry will be gone.
+/// When the newest entry will be forgotten.
 #[must_use]
 pub fn meaningless_at_us(state: &State, spec: &Spec) -> Option<u64> {
-    Some(state.entries.back().map_or(0, |newest| newest.at_us.saturating_add(spec.window_us)))
+    let kept_us = spec.kept_us.max(spec.window_us);
+    Some(state.entries.back().map_or(0, |newest| newest.at_us.saturating_add(kept_us)))
 }
 
 /// How many of the oldest entries are out of the window.
 fn gone(state: &State, spec: &Spec, now_us: u64) -> usize {
+    older_than(state, spec.window_us, now_us)
+}
+
+fn older_than(state: &State, span_us: u64, now_us: u64) -> usize {
     let now_us = now_us.max(state.newest_us());
-    state.entries.partition_point(|entry| entry.at_us.saturating_add(spec.window_us) <= now_us)
+    state.entries.partition_point(|entry| entry.at_us.saturating_add(span_us) <= now_us)
 }
 
 fn spent_after(state: &State, gone: usize) -> u64 {
@@ -175,7 +192,7 @@ mod tests {
     }
 
     fn per(limit: u64, window_us: u64) -> Spec {
-        Spec { limit: amount(limit * UNIT), window_us }
+        Spec::new(amount(limit * UNIT), window_us)
     }
 
     fn naive(spec: &AnySpec, log: &[Admission], now_us: u64, cost: u64) -> bool {
@@ -254,6 +271,18 @@ mod tests {
     }
 
     #[test]
+    fn a_tier_with_a_longer_window_still_sees_what_a_shorter_one_let_go() {
+        let hour = Spec { kept_us: 3_600 * UNIT, ..per(3, 3_600 * UNIT) };
+        let minute = Spec { kept_us: 3_600 * UNIT, ..per(2, 60 * UNIT) };
+        let mut state = State::default();
+        charge(&mut state, &hour, 0, amount(3 * UNIT));
+        assert_eq!(evaluate(&state, &minute, 61 * UNIT, Amount::ONE), Verdict::Allowed);
+        charge(&mut state, &minute, 61 * UNIT, Amount::ONE);
+        assert_ne!(evaluate(&state, &hour, 61 * UNIT, Amount::ONE), Verdict::Allowed);
+        assert_eq!(reading(&state, &minute, 61 * UNIT).reset_us, Some(60 * UNIT));
+    }
+
+    #[test]
     fn an_entry_exactly_one_window_old_is_gone() {
         let spec = per(1, 60 * UNIT);
         let mut state = State::default();
@@ -288,7 +317,7 @@ mod tests {
     #[test]
     fn extremes_do_no_harm() {
         for (limit, window_us) in [(Amount::MAX, u64::MAX), (Amount::ZERO, 0), (Amount::ONE, 1)] {
-            assert_extremes_do_no_harm(AnySpec::SlidingWindow(Spec { limit, window_us }));
+            assert_extremes_do_no_harm(AnySpec::SlidingWindow(Spec::new(limit, window_us)));
         }
     }
 }

@@ -32,6 +32,10 @@ pub struct State {
     pub remainder: u64,
     /// The instant at which the two were right.
     pub at_us: u64,
+    /// Since when something has been owed without a break.
+    pub owing_since_us: u64,
+    /// The least that was owed just before any later charge since then.
+    pub low_micros: u64,
 }
 
 /// Would this cost fit now, and if not, when?
@@ -56,24 +60,36 @@ pub fn evaluate(state: &State, spec: &Spec, now_us: u64, cost: Amount) -> Verdic
 pub fn charge(state: &mut State, spec: &Spec, now_us: u64, cost: Amount) {
     if !cost.is_zero() {
         *state = settle(state, spec, now_us);
+        if state.owed_micros == 0 {
+            (state.owing_since_us, state.low_micros) = (state.at_us, u64::MAX);
+        } else {
+            state.low_micros = state.low_micros.min(state.owed_micros);
+        }
         state.owed_micros = state.owed_micros.saturating_add(cost.micros());
     }
 }
 
 /// Gives back what is certain to be left of an earlier charge.
 ///
-/// The refill since the charge may have paid for it already; then its tokens went to whoever came
-/// later, and handing them out again would admit more than the promise. Whether it did depends on
-/// how full the bucket was in between, which the state does not say, so the refund assumes that it
-/// did.
+/// Without the charge the debt would have been lower ever since, but never below zero: where it
+/// would have reached zero, the refill paid for whoever came later, and handing those tokens out
+/// again would admit more than the promise. So no more is given back than was owed at all times
+/// since, of which the state knows a lower bound: the low-water mark of the present debt, or what
+/// the refill cannot have paid yet.
 pub fn refund(state: &mut State, spec: &Spec, now_us: u64, charged_at_us: u64, cost: Amount) {
     if cost.is_zero() {
         return;
     }
     let mut settled = settle(state, spec, now_us);
-    let refilled = refilled_since(spec, charged_at_us, settled.at_us);
-    let left = cost.micros().saturating_sub(refilled);
-    settled.owed_micros = settled.owed_micros.saturating_sub(left);
+    let cost = cost.micros();
+    let unpaid = cost.saturating_sub(refilled_since(spec, charged_at_us, settled.at_us));
+    let same_debt = charged_at_us >= settled.owing_since_us;
+    let always_owed = if same_debt { cost.min(settled.low_micros) } else { 0 };
+    let given = unpaid.max(always_owed).min(settled.owed_micros);
+    // Without the whole charge everything since is lower by it; without a part of it, it touched
+    // zero, and nothing more is certain of the others.
+    settled.low_micros = if given == cost { settled.low_micros.saturating_sub(cost) } else { 0 };
+    settled.owed_micros -= given;
     if settled.owed_micros == 0 {
         settled.remainder = 0;
     }
@@ -89,6 +105,7 @@ pub fn surcharge(state: &mut State, spec: &Spec, now_us: u64, charged_at_us: u64
     if extra.is_zero() || paid_back {
         return;
     }
+    settled.low_micros = settled.low_micros.min(settled.owed_micros);
     settled.owed_micros += surchargeable(spec.burst, settled.owed_micros, extra);
     *state = settled;
 }
@@ -129,9 +146,10 @@ fn settle(state: &State, spec: &Spec, now_us: u64) -> State {
     let accrued = elapsed * u128::from(spec.count.micros()) + carried.unwrap_or(0);
     let refilled = saturate(accrued / period);
     if refilled >= owed {
-        return State { owed_micros: 0, remainder: 0, at_us };
+        return State { at_us, ..State::default() };
     }
-    State { owed_micros: owed - refilled, remainder: saturate(accrued % period), at_us }
+    let owed_micros = owed - refilled;
+    State { owed_micros, remainder: saturate(accrued % period), at_us, ..state.clone() }
 }
 
 /// The first microsecond at which this much of a settled debt is paid back.
@@ -267,24 +285,44 @@ mod tests {
     }
 
     #[test]
-    fn a_late_refund_gives_back_only_what_the_refill_has_not_paid() {
+    fn a_late_refund_is_exact_while_the_bucket_has_not_been_full() {
         let spec = per_second(1, 10);
         let mut state = State::default();
         charge(&mut state, &spec, 0, amount(4 * UNIT));
         charge(&mut state, &spec, 0, amount(6 * UNIT));
         refund(&mut state, &spec, 3 * UNIT, 0, amount(4 * UNIT));
-        assert_eq!(reading(&state, &spec, 3 * UNIT).available, amount(4 * UNIT));
-        refund(&mut state, &spec, 3 * UNIT, 0, amount(3 * UNIT));
-        assert_eq!(reading(&state, &spec, 3 * UNIT).available, amount(4 * UNIT), "paid already");
+        assert_eq!(reading(&state, &spec, 3 * UNIT).available, amount(7 * UNIT));
     }
 
     #[test]
-    fn a_refund_counts_a_millionth_that_is_half_refilled_as_paid() {
-        let spec = Spec { count: amount(1), period_us: 100, burst: amount(9) };
+    fn a_reservation_is_settled_downwards_after_a_while() {
+        let spec =
+            Spec { count: amount(1_000 * UNIT), period_us: 60 * UNIT, burst: amount(1_000 * UNIT) };
         let mut state = State::default();
-        charge(&mut state, &spec, 0, amount(2));
-        refund(&mut state, &spec, 50, 0, amount(2));
-        assert_eq!(state.owed_micros, 1);
+        charge(&mut state, &spec, 0, amount(500 * UNIT));
+        charge(&mut state, &spec, 0, amount(500 * UNIT));
+        refund(&mut state, &spec, 24 * UNIT, 0, amount(400 * UNIT));
+        assert_eq!(reading(&state, &spec, 24 * UNIT).available, amount(800 * UNIT));
+    }
+
+    #[test]
+    fn a_refund_gives_back_nothing_that_the_refill_paid_for_others() {
+        let spec = per_second(1, 1);
+        let mut state = State::default();
+        charge(&mut state, &spec, 0, Amount::ONE);
+        charge(&mut state, &spec, UNIT * 9 / 10, amount(UNIT * 9 / 10));
+        refund(&mut state, &spec, UNIT * 9 / 10, 0, Amount::ONE);
+        assert_eq!(state.owed_micros, UNIT * 9 / 10, "what came later is owed in full");
+    }
+
+    #[test]
+    fn a_refund_is_void_once_the_bucket_was_full() {
+        let spec = per_second(1, 2);
+        let mut state = State::default();
+        charge(&mut state, &spec, 0, Amount::ONE);
+        charge(&mut state, &spec, UNIT, amount(2 * UNIT));
+        refund(&mut state, &spec, UNIT, 0, Amount::ONE);
+        assert_eq!(state.owed_micros, 2 * UNIT);
     }
 
     #[test]

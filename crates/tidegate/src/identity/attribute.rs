@@ -12,21 +12,41 @@ use crate::units::canonical_number;
 /// Bodies larger than this are not read.
 pub(crate) const BODY_BYTES_MAX: usize = 64 * 1024;
 
+/// What a source has of an attribute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Found<'r> {
+    Absent,
+    Value(Cow<'r, str>),
+    /// Something is there, but it is no text, number or flag: no key is made of it, and as an
+    /// amount it is an error rather than nothing.
+    Unusable,
+}
+
+impl<'r> Found<'r> {
+    fn of(value: Option<Cow<'r, str>>) -> Self {
+        value.map_or(Self::Absent, Self::Value)
+    }
+}
+
 /// The value of an attribute from where it was declared to come from.
 pub(crate) fn from_source<'r>(
     source: &Source,
     request: &'r Request<'_>,
     headers_believed: bool,
-) -> Option<Cow<'r, str>> {
+) -> Found<'r> {
     match source {
-        Source::Given => None,
-        Source::Header { trusted: true, .. } if !headers_believed => None,
-        Source::Header { name, .. } => request.header_value(name).map(Cow::Borrowed),
-        Source::Query(name) => query_parameter(request.path.as_deref()?, name),
-        Source::Body(pointer) => {
-            let body = request.body.as_deref().filter(|body| body.len() <= BODY_BYTES_MAX)?;
-            json_value(body, pointer).map(Cow::Owned)
+        Source::Given => Found::Absent,
+        Source::Header { trusted: true, .. } if !headers_believed => Found::Absent,
+        Source::Header { name, .. } => Found::of(request.header_value(name).map(Cow::Borrowed)),
+        Source::Query(name) => {
+            let path = request.path.as_deref();
+            Found::of(path.and_then(|path| query_parameter(path, name)))
         }
+        Source::Body(pointer) => match request.body.as_deref() {
+            None | Some([]) => Found::Absent,
+            Some(body) if body.len() > BODY_BYTES_MAX => Found::Unusable,
+            Some(body) => json_value(body, pointer),
+        },
     }
 }
 
@@ -37,33 +57,50 @@ pub(crate) fn fold(value: &str) -> Cow<'static, str> {
 
 /// The first parameter of this name, decoded.
 fn query_parameter<'p>(path: &'p str, name: &str) -> Option<Cow<'p, str>> {
+    let (path, _) = path.split_once('#').unwrap_or((path, ""));
     let (_, query) = path.split_once('?')?;
-    let query = query.split('#').next().unwrap_or_default();
     form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == name).map(|(_, value)| value)
 }
 
 /// What a JSON pointer finds: a string's text, `true` or `false`, or a number as its decimal text.
-/// Lists, maps and null are no values.
-fn json_value(body: &[u8], pointer: &str) -> Option<String> {
-    let mut value: &RawValue = serde_json::from_slice(body).ok()?;
+/// Lists and maps are no values, null is none, and a body that is no JSON holds nothing usable.
+fn json_value(body: &[u8], pointer: &str) -> Found<'static> {
+    let Ok(mut value) = serde_json::from_slice::<&RawValue>(body) else { return Found::Unusable };
     for token in pointer.split('/').skip(1) {
         let token = token.replace("~1", "/").replace("~0", "~");
-        value = if value.get().starts_with('{') {
-            let map: HashMap<Cow<'_, str>, &RawValue> = serde_json::from_str(value.get()).ok()?;
-            map.get(token.as_str()).copied()?
-        } else {
-            let list: Vec<&RawValue> = serde_json::from_str(value.get()).ok()?;
-            let index =
-                Some(token.as_str()).filter(|token| *token == "0" || !token.starts_with('0'))?;
-            list.get(index.parse::<usize>().ok()?).copied()?
+        value = match child(value, &token) {
+            Ok(Some(child)) => child,
+            Ok(None) => return Found::Absent,
+            Err(_) => return Found::Unusable,
         };
     }
     let text = value.get();
-    match text.as_bytes().first()? {
-        b'"' => serde_json::from_str(text).ok(),
-        b'{' | b'[' | b'n' => None,
-        b't' | b'f' => Some(text.to_owned()),
-        _ => canonical_number(text),
+    match text.as_bytes().first() {
+        Some(b'"') => serde_json::from_str(text).map_or(Found::Unusable, Found::Value),
+        Some(b't' | b'f') => Found::Value(Cow::Owned(text.to_owned())),
+        Some(b'n') => Found::Absent,
+        Some(b'{' | b'[') | None => Found::Unusable,
+        // A number that has no decimal text stays as it is, and is no amount.
+        Some(_) => {
+            Found::Value(Cow::Owned(canonical_number(text).unwrap_or_else(|| text.to_owned())))
+        }
+    }
+}
+
+/// The member or element of this name.
+fn child<'v>(value: &'v RawValue, token: &str) -> Result<Option<&'v RawValue>, serde_json::Error> {
+    match value.get().as_bytes().first() {
+        Some(b'{') => {
+            let map: HashMap<Cow<'_, str>, &RawValue> = serde_json::from_str(value.get())?;
+            Ok(map.get(token).copied())
+        }
+        Some(b'[') => {
+            let list: Vec<&RawValue> = serde_json::from_str(value.get())?;
+            let index = Some(token).filter(|token| *token == "0" || !token.starts_with('0'));
+            let index = index.and_then(|token| token.parse::<usize>().ok());
+            Ok(index.and_then(|index| list.get(index).copied()))
+        }
+        _ => Ok(None),
     }
 }
 
@@ -75,23 +112,28 @@ mod tests {
     fn json_pointers_find_text_and_exact_numbers() {
         let body = br#"{"email":" A@b.C ","order":{"items":[{"price":734.50}]},"a/b":true,"n":null,"esc":"\u00e9"}"#;
         let find = |pointer| json_value(body, pointer);
-        assert_eq!(find("/email").as_deref(), Some(" A@b.C "));
-        assert_eq!(find("/order/items/0/price").as_deref(), Some("734.5"));
-        assert_eq!(find("/a~1b").as_deref(), Some("true"));
-        assert_eq!(find("/esc").as_deref(), Some("é"));
-        for missing in [
-            "/n",
-            "/order",
-            "/order/items",
-            "/order/items/1",
-            "/order/items/00",
-            "/order/items/-1",
-            "/x",
-        ] {
-            assert_eq!(find(missing), None, "{missing}");
+        let value = |text: &str| Found::Value(Cow::Owned(text.to_owned()));
+        assert_eq!(find("/email"), value(" A@b.C "));
+        assert_eq!(find("/order/items/0/price"), value("734.5"));
+        assert_eq!(find("/a~1b"), value("true"));
+        assert_eq!(find("/esc"), value("é"));
+        for absent in
+            ["/n", "/order/items/1", "/order/items/00", "/order/items/-1", "/x", "/email/x"]
+        {
+            assert_eq!(find(absent), Found::Absent, "{absent}");
         }
-        assert_eq!(json_value(b"not json", "/a"), None);
-        assert_eq!(json_value(&b"[".repeat(60_000), "/0/0/0"), None);
+        for unusable in ["/order", "/order/items", "/order/items/0"] {
+            assert_eq!(find(unusable), Found::Unusable, "{unusable}");
+        }
+        for body in
+            [&b"not json"[..], br#"{"\ud800":1,"a":2}"#, b"{\"a\":1} x", &b"[".repeat(60_000)]
+        {
+            assert_eq!(json_value(body, "/a"), Found::Unusable);
+        }
+        assert_eq!(
+            json_value(b"{\"a\":1e99999999999999999999}", "/a"),
+            value("1e99999999999999999999")
+        );
     }
 
     #[test]
@@ -99,5 +141,6 @@ mod tests {
         assert_eq!(query_parameter("/x?a=1&page=2%20b+c#page=9", "page").as_deref(), Some("2 b c"));
         assert_eq!(query_parameter("/x?pages=2", "page"), None);
         assert_eq!(query_parameter("/x", "page"), None);
+        assert_eq!(query_parameter("/x#?page=7", "page"), None);
     }
 }

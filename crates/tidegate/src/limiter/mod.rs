@@ -152,7 +152,8 @@ impl<S: Store> Limiter<S> {
     /// The store cannot answer; the places free themselves when their lease runs out.
     pub async fn release_async(&self, lease: &mut Lease) -> Result<bool, StoreError> {
         let amendments = lease.release();
-        Ok(self.amend(lease.local, &amendments).await?.iter().all(|held| *held))
+        let held = self.amend(lease.local, &amendments).await?;
+        Ok(!held.is_empty() && held.iter().all(|held| *held))
     }
 
     /// Keeps the lease's concurrency places for another `lease:`; returns whether all were still
@@ -161,7 +162,8 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     /// The store cannot answer.
     pub async fn renew_async(&self, lease: &Lease) -> Result<bool, StoreError> {
-        Ok(self.amend(lease.local, &lease.renew()).await?.iter().all(|held| *held))
+        let held = self.amend(lease.local, &lease.renew()).await?;
+        Ok(!held.is_empty() && held.iter().all(|held| *held))
     }
 
     /// Forgets what one limit knows of the subject of a request, as an operator would; returns

@@ -23,6 +23,7 @@ use super::document::Node;
 use super::model::{Algorithm, Attribute, AttributeId, OperationId, Policy, TierId};
 use super::names::Names;
 use crate::identity::Networks;
+use crate::identity::attribute::fold;
 
 const OPERATIONS_MAX: usize = 10_000;
 const TIERS_MAX: usize = 100;
@@ -248,6 +249,16 @@ impl Compiler<'_> {
             self.diagnostics.unknown_word(at, message, name, self.tiers.iter());
         }
         id
+    }
+
+    /// A value as the attribute would have it: folded, if it folds.
+    fn folded(&self, id: Option<AttributeId>, value: &str) -> String {
+        let attribute =
+            id.and_then(|id| usize::try_from(id).ok()).and_then(|id| self.attributes.get(id));
+        if attribute.is_some_and(|attribute| attribute.fold) {
+            return fold(value).into_owned();
+        }
+        value.to_owned()
     }
 
     /// An attribute that is declared, or captured by an operation in scope. `others` are further

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 
 use super::fields::{Fields, duration_us, text};
 use super::{Compiler, Scope, spec};
+use crate::algorithm::{self, sliding_window};
 use crate::plan::LEVELS_MAX;
 use crate::policy::diagnostics::{Position, one_of};
 use crate::policy::document::{Entry, Node};
-use crate::policy::model::{Algorithm, Limit, Missing, OperationId, Part, Setting, Settings};
+use crate::policy::model::{Algorithm, Limit, Missing, OperationId, Part, Setting, Settings, Spec};
 use crate::policy::when::When;
 use crate::units::SECOND_US;
 
@@ -54,6 +55,17 @@ pub(super) fn kept_apart(mut by: Vec<Part>, settings: &Settings) -> Vec<Part> {
     by
 }
 
+/// What one row's window no longer sees, another's may: entries stay for the longest of them.
+fn keep_for_the_longest<'s>(settings: impl Iterator<Item = &'s mut Setting>) {
+    let windows = settings.filter_map(|setting| match setting {
+        Setting::Limited(Spec::Plain(algorithm::Spec::SlidingWindow(spec))) => Some(spec),
+        _ => None,
+    });
+    let mut windows: Vec<&mut sliding_window::Spec> = windows.collect();
+    let longest_us = windows.iter().map(|spec| spec.window_us).max().unwrap_or_default();
+    windows.iter_mut().for_each(|spec| spec.kept_us = longest_us);
+}
+
 fn is_unlimited(limit: &Limit, tier: usize) -> bool {
     let Settings::ByTier(settings) = &limit.settings else { return false };
     matches!(settings.get(tier), Some(Some(Setting::Unlimited)))
@@ -91,6 +103,7 @@ impl Compiler<'_> {
         if settings.len() < written.len() {
             return None;
         }
+        keep_for_the_longest(settings.iter_mut().map(|(_, setting)| setting));
         match tier_by {
             Some(tier_by) => {
                 let scope = Scope::of(audience.when.operations.as_deref());
@@ -130,8 +143,9 @@ impl Compiler<'_> {
             return None;
         };
         let named = settings.iter().filter(|(entry, _)| entry.key != "default");
-        let map: HashMap<String, Setting> =
-            named.map(|(entry, setting)| (entry.key.clone(), *setting)).collect();
+        let map: HashMap<String, Setting> = named
+            .map(|(entry, setting)| (self.folded(Some(attribute), &entry.key), *setting))
+            .collect();
         Some(Settings::ByAttribute { attribute, settings: map, default: *default })
     }
 

@@ -143,7 +143,7 @@ impl Compiler<'_> {
         for entry in written {
             let id = self.attribute_id(&entry.key, entry.key_at, scope, &[]);
             let values = texts(&entry.value, "a value", self.diagnostics);
-            let values = values.into_iter().map(|(value, _)| value.to_owned()).collect();
+            let values = values.into_iter().map(|(value, _)| self.folded(id, value)).collect();
             conditions.extend(id.map(|id| (id, values)));
         }
         conditions

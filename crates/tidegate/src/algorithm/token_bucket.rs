@@ -38,6 +38,13 @@ pub struct State {
     pub low_micros: u64,
 }
 
+impl State {
+    /// Whole millionths of the debt; the last one may be refilled in part.
+    fn owed_at_least(&self) -> u64 {
+        self.owed_micros.saturating_sub(u64::from(self.remainder > 0))
+    }
+}
+
 /// Would this cost fit now, and if not, when?
 #[must_use]
 pub fn evaluate(state: &State, spec: &Spec, now_us: u64, cost: Amount) -> Verdict {
@@ -63,7 +70,7 @@ pub fn charge(state: &mut State, spec: &Spec, now_us: u64, cost: Amount) {
         if state.owed_micros == 0 {
             (state.owing_since_us, state.low_micros) = (state.at_us, u64::MAX);
         } else {
-            state.low_micros = state.low_micros.min(state.owed_micros);
+            state.low_micros = state.low_micros.min(state.owed_at_least());
         }
         state.owed_micros = state.owed_micros.saturating_add(cost.micros());
     }
@@ -105,7 +112,7 @@ pub fn surcharge(state: &mut State, spec: &Spec, now_us: u64, charged_at_us: u64
     if extra.is_zero() || paid_back {
         return;
     }
-    settled.low_micros = settled.low_micros.min(settled.owed_micros);
+    settled.low_micros = settled.low_micros.min(settled.owed_at_least());
     settled.owed_micros += surchargeable(spec.burst, settled.owed_micros, extra);
     *state = settled;
 }
@@ -213,6 +220,9 @@ mod tests {
     }
 
     proptest! {
+        // A refund that is a millionth too large shows in one of a thousand runs.
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+
         #[test]
         fn every_verdict_is_that_of_an_exact_bucket(
             spec in specs(), steps in spends(costs()), start_us in 0..1_u64 << 50,

@@ -163,7 +163,7 @@ fn what_cannot_be_run_is_a_failure_and_the_others_run() {
     let json = folder.run(&[&["test", "--json"], &files[..]].concat()).json();
     assert_eq!(json["files"][0]["error"].as_str().map(|error| &error[..11]), Some("cannot read"));
     assert_eq!(json["files"][4]["invalid"], "broken.yaml");
-    assert_eq!(json["files"][4]["diagnostics"][1]["line"], 5);
+    assert_eq!(json["files"][4]["diagnostics"][0]["line"], 5);
     assert_eq!(json["files"][5]["invalid"], "wrong.test.yaml");
 }
 

@@ -169,8 +169,9 @@ impl Decision {
         self.outcome.passes()
     }
 
-    /// The limit that rule 4 names: of those that deny, the one with the longest wait; if all
-    /// allow, the one with the smallest share of its capacity left.
+    /// The limit that answers name: of those that deny, the one with the longest wait (where no
+    /// waiting helps, that is the longest); if all allow, the one with the smallest share of its
+    /// capacity left; of equals, the first in the policy.
     #[must_use]
     pub fn limit(&self) -> Option<&LimitReport> {
         self.named.and_then(|index| self.limits.get(index))
@@ -182,7 +183,7 @@ impl Decision {
         self.policy.limits.get(usize::from(report.limit))
     }
 
-    /// The name of the limit that rule 4 names.
+    /// The name of the limit that answers name.
     #[must_use]
     pub fn limit_name(&self) -> Option<&str> {
         self.limit().and_then(|report| self.limit_of(report)).map(Limit::name)

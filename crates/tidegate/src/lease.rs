@@ -10,6 +10,26 @@ use crate::units::Amount;
 
 /// One lease covers all limits of its decision. It cannot be copied: what is given back is given
 /// back once. Dropping it leaves everything charged.
+///
+/// ```
+/// use tidegate::units::Amount;
+/// use tidegate::{LimitBuilder, Limiter, Policy, Request, Settlement};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let policy = Policy::builder("llm")
+///     .limit(LimitBuilder::token_bucket("tokens", "1000/min").by("user"))
+///     .limit(LimitBuilder::concurrency("streams", 2).by("user"))
+///     .build()?;
+/// let limiter = Limiter::new(policy);
+/// let estimate = Request::operation("default").user("u1").cost(Amount::parse("500")?).reserve();
+/// if let Some(mut lease) = limiter.check(&estimate)?.lease {
+///     // … the work is done, and turns out to be smaller …
+///     limiter.settle(&mut lease, Settlement::Cost(Amount::parse("120")?))?;
+///     limiter.release(&mut lease)?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, PartialEq)]
 pub struct Lease {
     pub(crate) receipts: ArrayVec<Receipt, LEVELS_MAX>,
@@ -39,7 +59,8 @@ pub enum Settlement {
     Status(u16),
     /// The request was cut off: a failure.
     Aborted,
-    /// It never happened: everything is given back, places included.
+    /// It never happened: what was first charged is given back, and places are. What a later
+    /// [`Cost`](Self::Cost) charged on top stays.
     Refund,
 }
 

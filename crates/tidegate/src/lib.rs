@@ -71,6 +71,6 @@ pub use explain::{Application, Explanation, LimitExplanation};
 pub use key::{HashKey, Key};
 pub use lease::{Lease, Settlement};
 pub use limiter::{BuildError, Limiter, LimiterBuilder, ResetError};
-pub use policy::Policy;
+pub use policy::{LimitBuilder, Options, Policy};
 pub use request::{Request, RequestError};
 pub use response::{Jitter, Response};

@@ -40,7 +40,9 @@ const BROKEN_DOCUMENTS: [&str; 8] = [
 ];
 
 /// Broken sections.
-const BROKEN_SECTIONS: [&str; 71] = [
+const BROKEN_SECTIONS: [&str; 73] = [
+    "response: { body: { r: '{retryAfter}' } }",
+    "response: { add: { Retry-After: '5' } }",
     "tiers: [a, a]",
     "identity: { attributes: { 2fa: given } }",
     "exempt: [{}]",

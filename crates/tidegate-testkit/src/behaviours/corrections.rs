@@ -51,7 +51,7 @@ pub(super) async fn a_refund_is_void_after_the_window<S: Subject>(world: &World<
     Ok(())
 }
 
-pub(super) async fn a_late_refund_gives_back_what_the_refill_has_not_paid<S: Subject>(
+pub(super) async fn a_late_refund_is_whole_while_the_debt_lasts<S: Subject>(
     world: &World<S>,
 ) -> Shown {
     let level = world.level(0, bucket(1, SECOND_US));
@@ -59,7 +59,7 @@ pub(super) async fn a_late_refund_gives_back_what_the_refill_has_not_paid<S: Sub
     world.fill(&level).await?;
     world.advance(SECOND_US).await;
     world.correct(&level, charged_at, Change::Refund(units(2))).await?;
-    world.available(&level, units(2)).await
+    world.available(&level, units(3)).await
 }
 
 pub(super) async fn a_surcharge_owes_at_most_one_further_limit<S: Subject>(

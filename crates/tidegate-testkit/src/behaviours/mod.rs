@@ -140,7 +140,7 @@ behaviours! {
         a_refund_gives_back_what_was_charged,
         a_refund_never_gives_more_than_the_limit,
         a_refund_is_void_after_the_window,
-        a_late_refund_gives_back_what_the_refill_has_not_paid,
+        a_late_refund_is_whole_while_the_debt_lasts,
         a_surcharge_owes_at_most_one_further_limit,
         a_surcharge_is_void_after_the_window,
         a_total_never_resets_and_refunds_lower_it,

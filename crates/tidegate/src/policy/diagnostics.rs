@@ -77,6 +77,11 @@ impl Diagnostics {
         self.list.iter().any(|diagnostic| diagnostic.severity == Severity::Error)
     }
 
+    /// How many errors there are.
+    pub(crate) fn errors(&self) -> usize {
+        self.list.iter().filter(|one| one.severity == Severity::Error).count()
+    }
+
     /// Whether there is nothing to say.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -17,7 +17,7 @@ pub use model::{Algorithm, Limit, OnStoreFailure, Policy};
 pub use schema::json_schema;
 
 use compile::fields;
-use diagnostics::Diagnostics;
+use diagnostics::{Diagnostics, shown};
 use document::Node;
 use overlay::{Place, lay_over, substitute};
 
@@ -40,8 +40,9 @@ pub struct Checked {
 }
 
 impl Policy {
-    /// Reads a policy that names no environment variables and uses no profile. `file` is what
-    /// diagnostics call it.
+    /// Reads a policy. `file` is what diagnostics call it. No profile is laid over it, and the
+    /// environment is not read: `${NAME:-default}` takes its default. For both there is
+    /// [`check`](Self::check).
     ///
     /// # Errors
     /// Everything that is wrong with it, all at once.
@@ -50,6 +51,20 @@ impl Policy {
     }
 
     /// Reads a policy with a profile and environment variables, and keeps the warnings.
+    ///
+    /// ```
+    /// use tidegate::{Options, Policy};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let text = "{tidegate: 1, name: api, limits: {a: {by: ip, total: \"${MOST:-5}\"}}}";
+    /// let options = Options { env: std::env::vars().collect(), ..Options::default() };
+    /// let checked = Policy::check("api.yaml", text, &options)?;
+    /// for warning in checked.warnings.iter() {
+    ///     eprintln!("{}", warning.message);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Everything that is wrong with it, all at once, warnings included.
@@ -144,5 +159,30 @@ fn lay_profile_over(root: &mut Node, name: &str, diagnostics: &mut Diagnostics) 
         );
         return;
     }
+    check_deletions(root, &profile, diagnostics);
     lay_over(root, &profile, Place::Policy);
+}
+
+/// What a profile deletes must be there: a limit or operation of that name, a key that there is.
+fn check_deletions(base: &Node, profile: &Node, diagnostics: &mut Diagnostics) {
+    let top: Vec<&str> = compile::POLICY_KEYS.known.to_vec();
+    deletions_among(&top, profile, diagnostics);
+    for section in ["limits", "operations"] {
+        let Some(over) = profile.get(section) else { continue };
+        let named = |node: Option<&Node>| node.and_then(Node::entries).map(<[_]>::to_vec);
+        let here = named(base.get(section)).unwrap_or_default();
+        let here: Vec<&str> = here.iter().map(|entry| entry.key.as_str()).collect();
+        deletions_among(&here, over, diagnostics);
+        for limit in over.entries().unwrap_or_default().iter().filter(|_| section == "limits") {
+            deletions_among(compile::LIMIT_KEYS.known, &limit.value, diagnostics);
+        }
+    }
+}
+
+fn deletions_among(valid: &[&str], over: &Node, diagnostics: &mut Diagnostics) {
+    let deleted = over.entries().unwrap_or_default().iter().filter(|entry| entry.value.is_null());
+    for entry in deleted.filter(|entry| !valid.contains(&entry.key.as_str())) {
+        let message = format!("the profile deletes `{}`, which there is not", shown(&entry.key));
+        diagnostics.unknown_word(entry.key_at, message, &entry.key, valid.iter().copied());
+    }
 }

@@ -166,7 +166,8 @@ fn resolve<'a>(
             "a name is letters, digits and `_`; write `$${` for a plain `${`".into(),
         ));
     }
-    match (env.get(name).filter(|value| !value.is_empty()), default) {
+    match (env.get(name), default) {
+        (Some(value), Some(default)) if value.is_empty() => Ok(default),
         (Some(value), _) => Ok(value),
         (None, Some(default)) => Ok(default),
         (None, None) => Err((
@@ -250,6 +251,7 @@ mod tests {
     fn rule_9_variables_are_replaced_inside_scalars() {
         assert_eq!(substituted("a: ${N}/min burst ${M:-20}").unwrap(), "{a: 5/min burst 20}");
         assert_eq!(substituted("a: ${EMPTY:-x}").unwrap(), "{a: x}");
+        assert_eq!(substituted("a: v${EMPTY}").unwrap(), "{a: v}");
         assert_eq!(substituted("a: $${N} costs $5").unwrap(), "{a: ${N} costs $5}");
     }
 

@@ -72,7 +72,8 @@ impl Placeholder {
     }
 }
 
-/// Splits a string at its placeholders. Braces around anything but a lower-case word are text.
+/// Splits a string at its placeholders. Braces around anything but a word are text, and so is what
+/// stands in doubled braces or behind a dollar: `{{limit}}` reads `{limit}`.
 ///
 /// # Errors
 /// The word between braces that is no placeholder.
@@ -83,7 +84,15 @@ pub(crate) fn parse_text(text: &str) -> Result<Vec<Piece>, &str> {
     while let Some(start) = rest.find('{') {
         let (before, from) = rest.split_at(start);
         literal.push_str(before);
-        let Some(word) = braced_word(&from[1..]) else {
+        if let Some(word) = from.strip_prefix("{{").and_then(braced_word)
+            && from[2 + word.len()..].starts_with("}}")
+        {
+            literal.push_str(&from[1..word.len() + 3]);
+            rest = &from[word.len() + 4..];
+            continue;
+        }
+        let after_dollar = before.ends_with('$');
+        let Some(word) = braced_word(&from[1..]).filter(|_| !after_dollar) else {
             literal.push('{');
             rest = &from[1..];
             continue;
@@ -102,11 +111,13 @@ pub(crate) fn parse_text(text: &str) -> Result<Vec<Piece>, &str> {
     Ok(pieces)
 }
 
-/// The lower-case word that a closing brace ends. Looks no further than the word goes.
+/// The word that a closing brace ends, in any spelling of a name. Looks no further than it goes.
 fn braced_word(text: &str) -> Option<&str> {
-    let length = text.bytes().take_while(|b| b.is_ascii_lowercase() || *b == b'_').count();
+    let fits = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
+    let length = text.bytes().take_while(fits).count();
     let (word, behind) = text.split_at(length);
-    (length > 0 && behind.starts_with('}')).then_some(word)
+    let named = word.starts_with(|first: char| first.is_ascii_alphabetic());
+    (named && behind.starts_with('}')).then_some(word)
 }
 
 /// What placeholders are filled from.
@@ -254,13 +265,12 @@ fn decimal(us: u64) -> String {
 pub(super) fn problem_details(values: &Values<'_>) -> String {
     let decision = values.decision;
     let blocked = decision.outcome == Outcome::Blocked;
-    let (title, detail) = if blocked {
-        ("Blocked", "This address is blocked".to_owned())
-    } else {
-        ("Too Many Requests", values.message())
-    };
-    let mut out = String::from("{\"type\":\"about:blank\",\"title\":");
-    write_json_string(&mut out, title);
+    let detail = if blocked { "This address is blocked".to_owned() } else { values.message() };
+    let mut out = String::from("{\"type\":\"about:blank\"");
+    if let Some(title) = title(decision.status()) {
+        out.push_str(",\"title\":");
+        write_json_string(&mut out, title);
+    }
     // Writing to a String cannot fail.
     let _ = write!(out, ",\"status\":{},\"detail\":", decision.status());
     write_json_string(&mut out, &detail);
@@ -275,6 +285,21 @@ pub(super) fn problem_details(values: &Values<'_>) -> String {
     }
     out.push('}');
     out
+}
+
+/// What HTTP calls a status, for those that a policy is likely to refuse with.
+fn title(status: u16) -> Option<&'static str> {
+    Some(match status {
+        401 => "Unauthorized",
+        402 => "Payment Required",
+        403 => "Forbidden",
+        404 => "Not Found",
+        409 => "Conflict",
+        423 => "Locked",
+        429 => "Too Many Requests",
+        503 => "Service Unavailable",
+        _ => return None,
+    })
 }
 
 fn write_json_string(out: &mut String, text: &str) {
@@ -299,6 +324,8 @@ mod tests {
             ]
         );
         assert_eq!(parse_text("{limt}"), Err("limt"));
+        assert_eq!(parse_text("{retryAfter}"), Err("retryAfter"));
+        assert_eq!(parse_text("a {{limit}} b").unwrap(), [Piece::Literal("a {limit} b".into())]);
         assert_eq!(parse_text("").unwrap(), [Piece::Literal(String::new())]);
         assert_eq!(parse_text("{").unwrap(), [Piece::Literal("{".into())]);
     }

@@ -28,6 +28,7 @@ pub struct TestFile {
 #[derive(Debug)]
 pub(super) struct Test {
     pub(super) name: String,
+    named_at: Position,
     pub(super) steps: Vec<Step>,
 }
 
@@ -106,7 +107,7 @@ fn read(file: &str, root: &Node, diagnostics: &mut Diagnostics) -> Option<TestFi
             Vec::new()
         }
     };
-    unique_names(&tests, root.at, diagnostics);
+    unique_names(&tests, diagnostics);
     Some(TestFile {
         file: file.to_owned(),
         policy: policy?.to_owned(),
@@ -117,12 +118,11 @@ fn read(file: &str, root: &Node, diagnostics: &mut Diagnostics) -> Option<TestFi
     })
 }
 
-fn unique_names(tests: &[Test], at: Position, diagnostics: &mut Diagnostics) {
+fn unique_names(tests: &[Test], diagnostics: &mut Diagnostics) {
     let mut seen = HashSet::new();
-    for test in tests {
-        if !seen.insert(&test.name) {
-            let place = test.steps.first().map_or(at, |step| step.place);
-            diagnostics.error(place, format!("found a second test named `{}`", shown(&test.name)));
+    for Test { name, named_at, .. } in tests {
+        if !seen.insert(name) {
+            diagnostics.error(*named_at, format!("found a second test named `{}`", shown(name)));
         }
     }
 }
@@ -186,7 +186,8 @@ fn test(node: &Node, diagnostics: &mut Diagnostics) -> Option<Test> {
         previous_us = step.end_us();
         steps.push(step);
     }
-    Some(Test { name: name?.to_owned(), steps })
+    let named_at = fields.get("name").map_or(node.at, |name| name.at);
+    Some(Test { name: name?.to_owned(), named_at, steps })
 }
 
 #[cfg(test)]

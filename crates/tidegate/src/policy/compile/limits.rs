@@ -13,7 +13,7 @@ use crate::policy::model::{
 };
 use crate::units::Amount;
 
-pub(super) const KEYS: Keys = Keys {
+pub(in crate::policy) const KEYS: Keys = Keys {
     known: &[
         "when",
         "by",

@@ -18,6 +18,8 @@ use jiff::tz::TimeZone;
 
 use fields::{Fields, Keys, boolean, check_name, distinct_texts, one_or_many, text};
 
+pub(super) use limits::KEYS as LIMIT_KEYS;
+
 use super::diagnostics::{Diagnostics, Position, nearest, shown};
 use super::document::Node;
 use super::model::{Algorithm, Attribute, AttributeId, OperationId, Policy, TierId};
@@ -32,7 +34,7 @@ const TIERS_MAX: usize = 100;
 pub(crate) const RESERVED_PARTS: [&str; 9] =
     ["ip", "user", "client", "tier", "operation", "method", "path", "country", "global"];
 
-const KEYS: Keys = Keys {
+pub(super) const POLICY_KEYS: Keys = Keys {
     known: &[
         "tidegate",
         "name",
@@ -86,7 +88,7 @@ pub(super) fn compile(
     env: &BTreeMap<String, String>,
     diagnostics: &mut Diagnostics,
 ) -> Option<Policy> {
-    let fields = Fields::of(root, "a policy", &KEYS, diagnostics)?;
+    let fields = Fields::of(root, "a policy", &POLICY_KEYS, diagnostics)?;
     let mut compiler = Compiler {
         diagnostics,
         env,
@@ -117,14 +119,21 @@ impl Compiler<'_> {
         if let Some(node) = fields.get("identity").and_then(|node| node.get("attributes")) {
             self.declare_attributes(node);
         }
+        let errors = self.diagnostics.errors();
         let declared = self.declare_operations(fields.get("operations"));
+        let sound_operations = self.diagnostics.errors() == errors;
         let identity = self.identity(fields.get("identity"));
         let exempt = fields.get("exempt").map(one_or_many).unwrap_or_default();
         let exempt = exempt.iter().map(|node| self.when_map(node, "an exemption")).collect();
         let blocked = fields.get("block").map(|node| self.block(node)).unwrap_or_default();
+        let errors = self.diagnostics.errors();
         let limits = self.limits(fields);
+        let sound_limits = self.diagnostics.errors() == errors;
         let response = self.response(fields.get("response"));
-        self.warn_about_operations(&declared);
+        // Beside errors of its own a section's warnings would speak of what nobody wrote.
+        if sound_operations {
+            self.warn_about_operations(&declared);
+        }
         let policy = Policy {
             name: name?.to_owned(),
             version: version.map(str::to_owned),
@@ -140,7 +149,9 @@ impl Compiler<'_> {
             attribute_names: std::mem::take(&mut self.attribute_names),
             attributes: std::mem::take(&mut self.attributes),
         };
-        warnings::warn(&policy, root, self.diagnostics);
+        if sound_operations && sound_limits {
+            warnings::warn(&policy, root, self.diagnostics);
+        }
         Some(policy)
     }
 
@@ -319,7 +330,7 @@ fn named_tiers(root: &Node) -> impl Iterator<Item = (&str, Position)> {
 #[cfg(test)]
 pub(crate) fn known_keys() -> Vec<(&'static str, &'static Keys)> {
     vec![
-        ("policy", &KEYS),
+        ("policy", &POLICY_KEYS),
         ("block", &BLOCK_KEYS),
         ("identity", &identity::KEYS),
         ("source", &identity::SOURCE_KEYS),

@@ -15,6 +15,17 @@ pub(super) const KEYS: Keys = Keys {
 };
 pub(super) const BLOCKED_KEYS: Keys = Keys { known: &["status", "body"], later: &[] };
 
+/// Headers of a refusal that say what happened or frame it: nothing else may.
+const OWN_HEADERS: [&str; 7] = [
+    "connection",
+    "content-length",
+    "content-type",
+    "ratelimit",
+    "ratelimit-policy",
+    "retry-after",
+    "transfer-encoding",
+];
+
 impl Compiler<'_> {
     pub(super) fn response(&mut self, node: Option<&Node>) -> ResponseRules {
         let mut rules = ResponseRules {
@@ -61,6 +72,11 @@ impl Compiler<'_> {
             if !is_header_name(&entry.key) {
                 let message =
                     format!("found `{}`, expected the name of a header", shown(&entry.key));
+                self.diagnostics.error(entry.key_at, message);
+            }
+            let name = entry.key.to_ascii_lowercase();
+            if OWN_HEADERS.contains(&name.as_str()) || name.starts_with("x-ratelimit-") {
+                let message = format!("found `{}`, which Tidegate sets itself", shown(&entry.key));
                 self.diagnostics.error(entry.key_at, message);
             }
             headers.extend(self.header_value(&entry.value).map(|value| (entry.key.clone(), value)));

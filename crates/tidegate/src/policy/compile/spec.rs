@@ -99,8 +99,8 @@ fn bucket(text: &str) -> Result<token_bucket::Spec, SpecError> {
         None => (text, None),
     };
     let (count, period_us) = rate(rate_text, "20/min burst 5").map_err(|error| {
-        let unfinished = rate_text.ends_with(" burst");
-        SpecError { help: error.help.filter(|_| !unfinished), ..error }
+        let misspelt = rate_text.contains(" burst");
+        SpecError { help: error.help.filter(|_| !misspelt), ..error }
     })?;
     let burst = match burst {
         None => count,

@@ -8,7 +8,7 @@ use crate::operation::{Matcher, PathPattern};
 use crate::policy::diagnostics::{Diagnostics, Position};
 use crate::policy::document::Node;
 use crate::policy::model::{
-    Exceed, Limit, Missing, OperationId, Part, Policy, Setting, Settings, Spec,
+    Exceed, Internal, Limit, Missing, OperationId, Part, Policy, Setting, Settings, Spec,
 };
 use crate::units::Amount;
 
@@ -57,6 +57,29 @@ pub(super) fn warn(policy: &Policy, root: &Node, diagnostics: &mut Diagnostics) 
         burst_beyond_quota(policy, limit, at, diagnostics);
     }
     unnamed_tiers(policy, root, diagnostics);
+    nobody_is_trusted(policy, root, diagnostics);
+}
+
+/// A header that says who the client is, and no proxy that may.
+fn nobody_is_trusted(policy: &Policy, root: &Node, diagnostics: &mut Diagnostics) {
+    let rules = &policy.identity;
+    if !rules.trusted_proxies.is_empty() {
+        return;
+    }
+    let internal = matches!(rules.internal, Internal::Header { .. });
+    let named = [
+        ("user", rules.user_header.is_some()),
+        ("tier", rules.tier_header.is_some()),
+        ("internal", internal),
+    ];
+    let Some(identity) = root.get("identity") else { return };
+    for (key, _) in named.iter().filter(|(_, named)| *named) {
+        let at = identity.get(key).map_or(identity.at, |node| node.at);
+        let message = format!(
+            "the header of `{key}` is believed only from a trusted proxy, and there is none"
+        );
+        diagnostics.warn(at, message, "name the proxies that set it under `trusted_proxies`");
+    }
 }
 
 /// Where a named thing stands in a section.

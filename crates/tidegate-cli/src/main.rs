@@ -16,7 +16,7 @@ use clap::{Parser, Subcommand};
     about = "Rate limiting for APIs, driven by one readable policy",
     max_term_width = 100,
     arg_required_else_help = true,
-    after_help = "Examples:\n  tidegate validate policy.yaml\n  tidegate test policy.test.yaml\n  tidegate explain policy.yaml --method POST --path /login --ip 192.0.2.1"
+    after_help = "Examples:\n  tidegate validate policy.yaml\n  tidegate test policy.test.yaml\n  tidegate explain policy.yaml --method POST --path /auth/login --ip 192.0.2.1\n\nEvery command ends with 0 if all is well, with 1 if not, and with 2 if it was not understood."
 )]
 struct Arguments {
     #[command(subcommand)]

@@ -1,7 +1,7 @@
 //! Colours and marks; on anything but a terminal they vanish.
 
 use std::fmt::{Arguments, Display};
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 
 use anstyle::{AnsiColor, Style};
 use tidegate::policy::diagnostics::{Diagnostic, Position, Severity};
@@ -21,9 +21,21 @@ macro_rules! say {
     ($($text:tt)*) => { $crate::paint::line(format_args!($($text)*)) };
 }
 
-/// A reader who has gone (`| head`) wants no more: that is no error.
+/// A reader who has gone (`| head`) wants no more: that is no error. A disk that is full is one.
 pub(crate) fn line(text: Arguments<'_>) {
-    let _ = writeln!(anstream::stdout(), "{text}");
+    match writeln!(anstream::stdout(), "{text}") {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            anstream::eprintln!("{}: cannot write: {error}", bad("error"));
+            std::process::exit(1);
+        }
+        _ => {}
+    }
+}
+
+/// A text from a file or a command line, which must not drive the terminal.
+pub(crate) fn plain(text: impl Display) -> String {
+    let harmless = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    text.to_string().chars().map(harmless).collect()
 }
 
 pub(crate) fn good(text: impl Display) -> String {

@@ -14,11 +14,12 @@ use crate::{files, paint, say};
 
 /// Say which limits a request meets, and why it does not meet the others.
 ///
-/// What is said of the request is believed, unless --peer makes it come from a socket: then only
-/// headers from trusted proxies count. Nothing is charged.
+/// What is said of the request is believed, headers included, unless --peer makes it come from a
+/// socket: then only headers from trusted proxies count. Nothing is charged. Ends with 1 if the
+/// policy is not valid or the request cannot be understood.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  tidegate explain policy.yaml --method POST --path /rooms/r9/bookings --user u1 --tier free --ip 192.0.2.1\n  tidegate explain policy.yaml --path /orders --attr amount_usd=12.50 --header 'X-Api-Key: k' --json"
+    after_help = "Examples:\n  tidegate explain policy.yaml --method POST --path /auth/login --ip 192.0.2.1\n  tidegate explain policy.yaml --path /orders --user u1 --attr amount_usd=12.50 --json"
 )]
 pub(crate) struct Arguments {
     /// The policy
@@ -147,9 +148,9 @@ fn print(explanation: &Explanation) {
     let missing = || paint::faint("none");
     line("policy", &explanation.policy);
     line("operation", &paint::strong(&explanation.operation));
-    line("path", &explanation.path.clone().unwrap_or_else(missing));
-    line("user", &explanation.user.clone().unwrap_or_else(missing));
-    line("address", &explanation.address.clone().unwrap_or_else(missing));
+    line("path", &explanation.path.as_ref().map_or_else(missing, paint::plain));
+    line("user", &explanation.user.as_ref().map_or_else(missing, paint::plain));
+    line("address", &explanation.address.as_ref().map_or_else(missing, paint::plain));
     line("tier", &explanation.tier);
     line("internal", if explanation.internal { "yes" } else { "no" });
     match (explanation.standing, explanation.enabled) {
@@ -184,7 +185,7 @@ fn print(explanation: &Explanation) {
     }
     for LimitExplanation { name, applies, .. } in others {
         if let Err(why) = applies {
-            say!("  {} {name}: {why}", paint::faint("-"));
+            say!("  {} {name}: {}", paint::faint("-"), paint::plain(why));
         }
     }
     say!(
@@ -207,7 +208,7 @@ fn print_applying(limit: &LimitExplanation) {
     let (name, algorithm, spec) =
         (paint::good(&limit.name), limit.algorithm, paint::strong(&application.spec));
     say!("  {name}: {algorithm} {spec}, {}", notes.join(", "));
-    say!("    {} {}", paint::faint("key"), application.key);
+    say!("    {} {}", paint::faint("key"), paint::plain(&application.key));
 }
 
 fn as_json(explanation: &Explanation) -> Value {

@@ -1,9 +1,13 @@
 //! `tidegate export`
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
 
+use tidegate::{Options, Policy};
+
 use super::Error;
-use crate::say;
+use crate::{files, say};
 
 /// Print documents made from the policy language.
 #[derive(Args)]
@@ -17,13 +21,19 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 enum Document {
-    /// The JSON Schema of policies, for editors that complete and check
-    Schema,
+    /// The JSON Schema of policies, for editors that complete and check; the same for every policy
+    Schema {
+        /// A policy that must be valid, or nothing is printed
+        policy: Option<PathBuf>,
+    },
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<bool, Error> {
-    match arguments.document {
-        Document::Schema => say!("{}", tidegate::policy::json_schema().trim_end()),
+    let Document::Schema { policy } = &arguments.document;
+    if let Some(path) = policy {
+        let options = Options { env: files::environment(), ..Options::default() };
+        Policy::check(&path.display().to_string(), &files::read(path)?, &options)?;
     }
+    say!("{}", tidegate::policy::json_schema().trim_end());
     Ok(true)
 }

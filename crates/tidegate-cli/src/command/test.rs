@@ -25,7 +25,7 @@ use crate::{files, paint, say};
     after_help = "Examples:\n  tidegate test policy.test.yaml\n  tidegate test --filter 'premium' policies/\n  tidegate test --json policies/*.test.yaml"
 )]
 pub(crate) struct Arguments {
-    /// Test files, or folders of them
+    /// Test files, or folders of them (not their subfolders)
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Run only tests whose name contains this
@@ -58,7 +58,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool, Error> {
         say!("{:#}", as_json(&files, &outcomes, &tally, arguments));
         return Ok(tally.is_good());
     }
-    for (file, outcome) in files.iter().zip(&outcomes) {
+    let matched =
+        |outcome: &Outcome| !matches!(outcome, Outcome::Ran(report) if report.tests.is_empty());
+    for (file, outcome) in files.iter().zip(&outcomes).filter(|(_, outcome)| matched(outcome)) {
         print(file, outcome);
     }
     let summary = format!(
@@ -215,25 +217,26 @@ fn print(file: &Path, outcome: &Outcome) {
 
 fn print_test(file: &str, test: &TestReport) {
     let Some(failure) = &test.failure else {
-        say!("  {} {}", paint::good("✓"), test.name);
+        say!("  {} {}", paint::good("✓"), paint::plain(&test.name));
         return;
     };
     let Failure { place, step, repetition, at, mismatches, limits } = failure;
-    say!("  {} {}", paint::bad("✗"), test.name);
+    say!("  {} {}", paint::bad("✗"), paint::plain(&test.name));
     let which = match repetition {
         (_, 1) => String::new(),
         (repetition, times) => format!(", repetition {repetition} of {times}"),
     };
     say!("      step {step} ({file}:{}:{}), at {at}{which}", place.line, place.column);
     for mismatch in mismatches {
-        let (expected, found) = (paint::good(&mismatch.expected), paint::bad(&mismatch.found));
-        say!("        {}: expected {expected}, found {found}", mismatch.what);
+        let (expected, found) = (paint::plain(&mismatch.expected), paint::plain(&mismatch.found));
+        let (expected, found) = (paint::good(expected), paint::bad(found));
+        say!("        {}: expected {expected}, found {found}", paint::plain(&mismatch.what));
     }
     if !limits.is_empty() {
         say!("      {}", paint::faint("the limits that applied:"));
     }
     for limit in limits {
-        say!("        {limit}");
+        say!("        {}", paint::plain(limit));
     }
 }
 

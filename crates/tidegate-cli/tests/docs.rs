@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use tidegate::Policy;
 use tidegate::policy::Options;
@@ -34,6 +35,39 @@ fn every_example_in_the_documents_works() {
         }
     }
     assert!(policies > 5 && tests > 3, "found {policies} policies and {tests} tests");
+}
+
+/// Each `tidegate …` line of the documents' shell blocks, with this binary in place of the word.
+#[test]
+fn every_command_in_the_documents_works() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let blocks = documents().iter().flat_map(|path| blocks(path)).collect::<Vec<_>>();
+    let shell = blocks.iter().filter(|block| block.kind == "sh");
+    let mut ran = 0;
+    for (block, line) in shell.flat_map(|block| block.text.lines().map(move |line| (block, line))) {
+        let Some(arguments) = line.strip_prefix("tidegate ") else { continue };
+        let command = format!("'{}' {arguments}", env!("CARGO_BIN_EXE_tidegate"));
+        let command = command.replace("> tidegate.schema.json", "> /dev/null");
+        let status = Command::new("sh").args(["-c", &command]).current_dir(&root);
+        let output = status.output().unwrap();
+        assert!(output.status.success(), "{}: {line}: {output:?}", block.place);
+        ran += 1;
+    }
+    assert!(ran >= 4, "found only {ran} commands");
+}
+
+#[test]
+fn the_tour_explains_a_request_that_meets_limits() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let readme = fs::read_to_string(root.join("README.md")).unwrap();
+    let line = readme.lines().find(|line| line.starts_with("tidegate explain ")).unwrap();
+    let arguments = line.split_whitespace().skip(1).chain(["--json"]);
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_tidegate")).args(arguments).current_dir(root).output();
+    let json: serde_json::Value = serde_json::from_slice(&output.unwrap().stdout).unwrap();
+    let limits = json["limits"].as_array().unwrap();
+    let applying = limits.iter().filter(|limit| limit["applies"] == true).count();
+    assert!(applying >= 3, "only {applying} of {} apply", limits.len());
 }
 
 fn run(test: &Block, policy: &Block) {

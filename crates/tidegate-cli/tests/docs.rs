@@ -48,8 +48,7 @@ fn every_command_in_the_documents_works() {
         let Some(arguments) = line.strip_prefix("tidegate ") else { continue };
         let command = format!("'{}' {arguments}", env!("CARGO_BIN_EXE_tidegate"));
         let command = command.replace("> tidegate.schema.json", "> /dev/null");
-        let status = Command::new("sh").args(["-c", &command]).current_dir(&root);
-        let output = status.output().unwrap();
+        let output = Command::new("sh").args(["-c", &command]).current_dir(&root).output().unwrap();
         assert!(output.status.success(), "{}: {line}: {output:?}", block.place);
         ran += 1;
     }

@@ -40,7 +40,7 @@ pub(super) struct Step {
 /// What every repetition must meet, or each its own.
 #[derive(Debug)]
 enum Expect {
-    Same(Expectation),
+    Same(Box<Expectation>),
     Numbered(Node),
 }
 
@@ -134,7 +134,7 @@ pub(super) fn step(
         times: u32::try_from(times).unwrap_or(u32::MAX),
         spread_us,
         action: action?,
-        expect: expect.unwrap_or_else(|| Expect::Same(Expectation::default())),
+        expect: expect.unwrap_or_else(|| Expect::Same(Box::default())),
     };
     if step.end_us() > DURATION_US_MAX {
         let message = "found repetitions that end after more than 1000d from the start";
@@ -145,7 +145,11 @@ pub(super) fn step(
 
 fn expect(node: &Node, is_request: bool, diagnostics: &mut Diagnostics) -> Expect {
     let first = Expectation::read(&request::numbered(node, 1), is_request, diagnostics);
-    if request::is_numbered(node) { Expect::Numbered(node.clone()) } else { Expect::Same(first) }
+    if request::is_numbered(node) {
+        Expect::Numbered(node.clone())
+    } else {
+        Expect::Same(Box::new(first))
+    }
 }
 
 /// The time between repetitions.

@@ -6,7 +6,7 @@ use crate::facts::Facts;
 use crate::identity;
 use crate::key::{self, HashKey};
 use crate::limiter::{Limiter, Loaded};
-use crate::plan::{self, Applies, Enforcement, Level, WhyNot};
+use crate::plan::{Applies, Enforcement, Level, Planner, WhyNot};
 use crate::policy::model::Limit;
 use crate::request::{Request, RequestError};
 use crate::standing::{Standing, standing};
@@ -85,9 +85,10 @@ fn explain(
 ) -> Result<Explanation, RequestError> {
     let policy = &*loaded.policy;
     let facts = Facts::gather(policy, request)?;
+    let planner = Planner { facts: &facts, now, secret, families: &loaded.families };
     let mut limits = Vec::with_capacity(policy.limits.len());
     for (index, limit) in policy.limits.iter().enumerate() {
-        let applies = match plan::applies(index, limit, &facts, now, secret, &loaded.families) {
+        let applies = match planner.applies(index, limit) {
             Ok(Applies::Yes(level)) => Ok(application(limit, &level, &facts, secret)),
             Ok(Applies::No(why)) => Err(in_words(why, limit, &facts)),
             Err(error) => Err(format!("the request is answered 400: {error}")),

@@ -111,117 +111,94 @@ pub(crate) enum WhyNot {
     Lacking,
 }
 
-/// The levels of all limits that apply.
-pub(crate) fn levels(
-    facts: &Facts<'_>,
-    now: Now,
-    secret: &HashKey,
-    families: &[u64],
-) -> Result<ArrayVec<Level, LEVELS_MAX>, RequestError> {
-    let mut levels = ArrayVec::new();
-    for (index, limit) in facts.policy.limits.iter().enumerate() {
-        if let Applies::Yes(level) = applies(index, limit, facts, now, secret, families)? {
-            // Compiling proved that no request meets more; the bound holds whatever happens.
-            if levels.try_push(level).is_err() {
-                return Err(RequestError::new(
-                    "operation",
-                    format!("meets more than {LEVELS_MAX} limits"),
-                ));
+/// Makes the levels of a request.
+pub(crate) struct Planner<'p> {
+    pub(crate) facts: &'p Facts<'p>,
+    pub(crate) now: Now,
+    pub(crate) secret: &'p HashKey,
+    /// The family of each limit's keys.
+    pub(crate) families: &'p [u64],
+}
+
+impl Planner<'_> {
+    /// The levels of all limits that apply.
+    pub(crate) fn levels(&self) -> Result<ArrayVec<Level, LEVELS_MAX>, RequestError> {
+        let mut levels = ArrayVec::new();
+        for (index, limit) in self.facts.policy.limits.iter().enumerate() {
+            if let Applies::Yes(level) = self.applies(index, limit)? {
+                // Compiling proved that no request meets more; the bound holds whatever happens.
+                if levels.try_push(level).is_err() {
+                    let detail = format!("meets more than {LEVELS_MAX} limits");
+                    return Err(RequestError::new("operation", detail));
+                }
             }
         }
+        Ok(levels)
     }
-    Ok(levels)
-}
 
-/// Whether one limit applies, and with which numbers.
-pub(crate) fn applies(
-    index: usize,
-    limit: &Limit,
-    facts: &Facts<'_>,
-    now: Now,
-    secret: &HashKey,
-    families: &[u64],
-) -> Result<Applies, RequestError> {
-    let applied = consider(index, limit, facts, now, secret, families);
-    match applied {
-        // A limit on trial never acts, not even where the request lacks what it would need.
-        Err(_) if limit.shadow => Ok(Applies::No(WhyNot::Lacking)),
-        applied => applied,
+    /// Whether one limit applies, and with which numbers.
+    pub(crate) fn applies(&self, index: usize, limit: &Limit) -> Result<Applies, RequestError> {
+        match self.consider(index, limit) {
+            // A limit on trial never acts, not even where the request lacks what it would need.
+            Err(_) if limit.shadow => Ok(Applies::No(WhyNot::Lacking)),
+            applied => applied,
+        }
     }
-}
 
-fn consider(
-    index: usize,
-    limit: &Limit,
-    facts: &Facts<'_>,
-    now: Now,
-    secret: &HashKey,
-    families: &[u64],
-) -> Result<Applies, RequestError> {
-    if let Some(unmet) = limit.when.unmet(facts) {
-        return Ok(Applies::No(WhyNot::Unmet(unmet)));
-    }
-    for (part_index, part) in limit.by.iter().enumerate() {
-        if facts.part(part).is_none() {
-            match limit.missing.unwrap_or_else(|| missing_by_default(part, facts.policy)) {
+    fn consider(&self, index: usize, limit: &Limit) -> Result<Applies, RequestError> {
+        if let Some(unmet) = limit.when.unmet(self.facts) {
+            return Ok(Applies::No(WhyNot::Unmet(unmet)));
+        }
+        for (part_index, part) in self.missing_parts(limit) {
+            match missing(limit, part, self.facts.policy) {
                 Missing::Share => {}
                 Missing::Skip => return Ok(Applies::No(WhyNot::Missing { part: part_index })),
                 Missing::Refuse => {
-                    let name = part.name(facts.policy);
+                    let name = part.name(self.facts.policy);
                     let detail = format!("is missing, and the limit `{}` needs it", limit.name);
                     return Err(RequestError::new(field_of(part, &name), detail));
                 }
             }
         }
+        let Some(spec) = effective(limit, self.facts) else {
+            return Ok(Applies::No(WhyNot::Unlimited));
+        };
+        let Some(cost) = cost(limit, self.facts)? else {
+            return Ok(Applies::No(WhyNot::NoValue));
+        };
+        Ok(Applies::Yes(self.level(index, limit, spec, cost)))
     }
-    let Some(spec) = effective(limit, facts) else { return Ok(Applies::No(WhyNot::Unlimited)) };
-    let Some(cost) = cost(limit, facts)? else { return Ok(Applies::No(WhyNot::NoValue)) };
-    let spec = spec.at(now, &facts.policy.zone);
-    Ok(Applies::Yes(level(index, limit, spec, cost, facts, secret, families)))
-}
 
-/// The level that names the subject of a request on a limit, whatever it costs or may have; `None`
-/// where it has no key.
-pub(crate) fn subject(
-    index: usize,
-    limit: &Limit,
-    facts: &Facts<'_>,
-    now: Now,
-    secret: &HashKey,
-    families: &[u64],
-) -> Option<Level> {
-    let shares = |part: &Part| {
-        limit.missing.unwrap_or_else(|| missing_by_default(part, facts.policy)) == Missing::Share
-    };
-    let has_key = limit.by.iter().all(|part| facts.part(part).is_some() || shares(part));
-    let applies = has_key && limit.when.holds(facts);
-    let spec = effective(limit, facts).or_else(|| limit.settings.first_spec());
-    let spec = spec.filter(|_| applies)?.at(now, &facts.policy.zone);
-    Some(level(index, limit, spec, Amount::ZERO, facts, secret, families))
-}
+    /// The level that names the subject of a request on a limit, whatever it costs or may have;
+    /// `None` where it has no key.
+    pub(crate) fn subject(&self, index: usize, limit: &Limit) -> Option<Level> {
+        let shared = |(_, part)| missing(limit, part, self.facts.policy) == Missing::Share;
+        let applies = limit.when.holds(self.facts) && self.missing_parts(limit).all(shared);
+        let spec = effective(limit, self.facts).or_else(|| limit.settings.first_spec());
+        spec.filter(|_| applies).map(|spec| self.level(index, limit, spec, Amount::ZERO))
+    }
 
-fn level(
-    index: usize,
-    limit: &Limit,
-    spec: algorithm::Spec,
-    cost: Amount,
-    facts: &Facts<'_>,
-    secret: &HashKey,
-    families: &[u64],
-) -> Level {
-    Level {
-        limit: u16::try_from(index).unwrap_or(u16::MAX),
-        family: families.get(index).copied().unwrap_or_default(),
-        key: key::key(secret, facts.policy, limit, facts),
-        spec,
-        cost,
-        enforcement: enforcement(limit),
-        on_store_failure: limit.on_store_failure,
+    /// The parts of a limit's key that the request does not have.
+    fn missing_parts<'l>(&self, limit: &'l Limit) -> impl Iterator<Item = (usize, &'l Part)> {
+        limit.by.iter().enumerate().filter(|(_, part)| self.facts.part(part).is_none())
+    }
+
+    fn level(&self, index: usize, limit: &Limit, spec: Spec, cost: Amount) -> Level {
+        let policy = self.facts.policy;
+        Level {
+            limit: u16::try_from(index).unwrap_or(u16::MAX),
+            family: self.families.get(index).copied().unwrap_or_default(),
+            key: key::key(self.secret, policy, limit, self.facts),
+            spec: spec.at(self.now, &policy.zone),
+            cost,
+            enforcement: enforcement(limit),
+            on_store_failure: limit.on_store_failure,
+        }
     }
 }
 
 /// The spec that holds for this request; `None` for unlimited.
-pub(crate) fn effective(limit: &Limit, facts: &Facts<'_>) -> Option<Spec> {
+fn effective(limit: &Limit, facts: &Facts<'_>) -> Option<Spec> {
     let setting = match &limit.settings {
         Settings::Everyone(setting) => *setting,
         Settings::ByTier(settings) => {
@@ -293,8 +270,13 @@ fn enforcement(limit: &Limit) -> Enforcement {
     }
 }
 
+/// What a limit does where this part of its key is missing.
+fn missing(limit: &Limit, part: &Part, policy: &Policy) -> Missing {
+    limit.missing.unwrap_or_else(|| missing_by_default(part, policy))
+}
+
 /// Clients cannot make a header, query or body attribute vanish to escape a limit: those share.
-pub(crate) fn missing_by_default(part: &Part, policy: &Policy) -> Missing {
+fn missing_by_default(part: &Part, policy: &Policy) -> Missing {
     match part {
         Part::Header(_) => Missing::Share,
         Part::Attribute(id) => {

@@ -30,7 +30,7 @@ use crate::facts::Facts;
 use crate::fallback;
 use crate::key::HashKey;
 use crate::lease::{Lease, Settlement};
-use crate::plan::{self, LEVELS_MAX, Level, Mode, Plan};
+use crate::plan::{LEVELS_MAX, Level, Mode, Plan, Planner};
 use crate::policy::Policy;
 use crate::request::{Request, RequestError};
 use crate::standing::{Standing, standing};
@@ -116,7 +116,8 @@ impl<S: Store> Limiter<S> {
             }
             Standing::Ordinary => {}
         }
-        let levels = plan::levels(&facts, now, &shared.secret, &loaded.families)?;
+        let (secret, families) = (&shared.secret, &loaded.families);
+        let levels = Planner { facts: &facts, now, secret, families }.levels()?;
         if levels.is_empty() {
             return without_limits(policy, Outcome::Allowed);
         }
@@ -238,9 +239,8 @@ impl<S: Store> Limiter<S> {
             let facts = Facts::gather(&loaded.policy, request)?;
             let mut limits = loaded.policy.limits.iter().enumerate();
             let found = limits.find(|(_, candidate)| candidate.name == limit);
-            Ok(found.map(|(index, limit)| {
-                plan::subject(index, limit, &facts, now, secret, &loaded.families)
-            }))
+            let planner = Planner { facts: &facts, now, secret, families: &loaded.families };
+            Ok(found.map(|(index, limit)| planner.subject(index, limit)))
         });
         match found.map_err(ResetError::Request)? {
             Some(Some(level)) => Ok(level),

@@ -7,16 +7,16 @@ fn what_is_not_one_plain_document() {
     assert_snapshot!(said(""));
     assert_snapshot!(each(
         "
-        a: [
-        a: *nobody
-        a: !!str 5
-        a: !custom {}
-        { a: &x { b: 1 }, c: { <<: *x } }
-        ? [a]
-        ? { a: b }
-        { a: &x [1], *x : 2 }
-        a: &x [*x]
-        "
+            a: [
+            a: *nobody
+            a: !!str 5
+            a: !custom {}
+            { a: &x { b: 1 }, c: { <<: *x } }
+            ? [a]
+            ? { a: b }
+            { a: &x [1], *x : 2 }
+            a: &x [*x]
+            "
     ));
     assert_snapshot!(policy("a: 1\n---\nb: 2\n"));
 }

@@ -37,21 +37,21 @@ fn attributes() {
         "
 identity:
   attributes:
-two words: given
-ip: given
-header.x: given
-taken: taken
-nothing:
-list: [given]
-none: {}
-two: { header: A, query: a }
-space: { header: A B }
-empty: { query: '' }
-pointer: { body: email }
-nowhere: { body: }
-flags: { header: A, fold: yes, trusted: 1 }
-trusted: { query: a, trusted: true }
-unknown: { heder: A }
+    two words: given
+    ip: given
+    header.x: given
+    taken: taken
+    nothing:
+    list: [given]
+    none: {}
+    two: { header: A, query: a }
+    space: { header: A B }
+    empty: { query: '' }
+    pointer: { body: email }
+    nowhere: { body: }
+    flags: { header: A, fold: yes, trusted: 1 }
+    trusted: { query: a, trusted: true }
+    unknown: { heder: A }
 "
     ));
     assert_snapshot!(lines("identity: { attributes: [email] }"));

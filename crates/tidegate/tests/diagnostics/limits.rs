@@ -81,20 +81,20 @@ fn words_and_numbers() {
         "
 limits:
   a:
-by: ip
-concurrency: 5
-lease: 0s
-cost: -1
-missing: ignore
-exceed: rejected
-shadow: 'on'
-on_store_failure: open
-consistency: eventual
-message:
-status: 200
-body: { limit: {limit}, other: '{limits}', list: [~] }
-describe: []
-publish: maybe
+    by: ip
+    concurrency: 5
+    lease: 0s
+    cost: -1
+    missing: ignore
+    exceed: rejected
+    shadow: 'on'
+    on_store_failure: open
+    consistency: eventual
+    message:
+    status: 200
+    body: { limit: {limit}, other: '{limits}', list: [~] }
+    describe: []
+    publish: maybe
   b: { by: ip, total: 5, counts: errors, cost: 0.1234567 }
   c: { by: ip, concurrency: 5, lease: 5 seconds, cost: price }
   d: { by: ip, concurrency: 5, lease: , cost: [] }

@@ -35,24 +35,24 @@ tests:
   - { name: twice, steps: [{ at: 0s }] }
   - { name: twice, steps: [{ at: 0s }] }
   - name: steps
-steps:
-  - next
-  - { at: soon, times: 0, spread: 0s }
-  - { at: 10s, times: 3, spread: 5s }
-  - { at: 15s }
-  - { at: , times: many, spread: 5 }
-  - { request: {}, store: down }
-  - { store: sideways }
-  - { store: down, status: 200, as: a, expect: allowed }
-  - { status: 99, as: }
-  - { settle: {} }
-  - { settle: { cost: -1 } }
-  - { settle: { cost: 1, status: 200 } }
-  - { settle: { status: lost, lease: [] } }
-  - { settle: 5 }
-  - { release: a }
-  - { release: { leases: a } }
-  - { waits: 5s }
+    steps:
+      - next
+      - { at: soon, times: 0, spread: 0s }
+      - { at: 10s, times: 3, spread: 5s }
+      - { at: 15s }
+      - { at: , times: many, spread: 5 }
+      - { request: {}, store: down }
+      - { store: sideways }
+      - { store: down, status: 200, as: a, expect: allowed }
+      - { status: 99, as: }
+      - { settle: {} }
+      - { settle: { cost: -1 } }
+      - { settle: { cost: 1, status: 200 } }
+      - { settle: { status: lost, lease: [] } }
+      - { settle: 5 }
+      - { release: a }
+      - { release: { leases: a } }
+      - { waits: 5s }
 "
     ));
 }
@@ -64,19 +64,19 @@ fn requests_and_expectations() {
 policy: p.yaml
 tests:
   - name: requests
-request: { methd: GET }
-steps:
-  - request: { method: , path: [], ip: 192.0.2, peer: '{n}', internal: yes, cost: -1 }
-  - request: { attributes: [a], headers: { A: { b: c }, B: [[]] }, reserve: 1 }
-  - request: 5
+    request: { methd: GET }
+    steps:
+      - request: { method: , path: [], ip: 192.0.2, peer: '{n}', internal: yes, cost: -1 }
+      - request: { attributes: [a], headers: { A: { b: c }, B: [[]] }, reserve: 1 }
+      - request: 5
   - name: expectations
-steps:
-  - { expect: alowed }
-  - { expect: [] }
-  - { expect: { outcome: denied, limit: [], status: 42, retry_after: 5, remaining: some } }
-  - { expect: { reset: later, headers: [], operation: , tier: {}, degraded: 1, outcom: x } }
-  - { expect: { retry_after: 0.0000001s, remaining: -1, warnings: [{}] } }
-  - { expect: { headers: { A: [a], B: , C: c } } }
+    steps:
+      - { expect: alowed }
+      - { expect: [] }
+      - { expect: { outcome: denied, limit: [], status: 42, retry_after: 5, remaining: some } }
+      - { expect: { reset: later, headers: [], operation: , tier: {}, degraded: 1, outcom: x } }
+      - { expect: { retry_after: 0.0000001s, remaining: -1, warnings: [{}] } }
+      - { expect: { headers: { A: [a], B: , C: c } } }
 "
     ));
 }

@@ -6,13 +6,13 @@ use super::*;
 fn what_every_policy_needs() {
     assert_snapshot!(each(
         "
-        {}
-        []
-        text
-        { tidegate: 2, name: two words }
-        { tidegate: , name: }
-        { tidegate: [1], name: {} }
-        "
+            {}
+            []
+            text
+            { tidegate: 2, name: two words }
+            { tidegate: , name: }
+            { tidegate: [1], name: {} }
+            "
     ));
 }
 

@@ -45,6 +45,7 @@ fn json_has_every_field() {
         "user": "u1",
         "address": "192.0.2.1",
         "tier": "vip",
+            "unknown_tier": null,
         "internal": false,
         "standing": "ordinary",
     });

@@ -28,6 +28,8 @@ pub struct Explanation {
     pub address: Option<String>,
     /// The tier.
     pub tier: String,
+    /// The tier that was said, where the policy has none of that name.
+    pub unknown_tier: Option<String>,
     /// Whether another service of the same owner calls.
     pub internal: bool,
     /// The normalised path.
@@ -107,6 +109,11 @@ fn explain(
         user: facts.user.map(str::to_owned),
         address: facts.address.map(subject),
         tier: policy.tiers.name(facts.tier).to_owned(),
+        unknown_tier: request
+            .tier
+            .as_deref()
+            .filter(|tier| policy.tiers.id(tier).is_none())
+            .map(str::to_owned),
         internal: facts.internal,
         path: facts.path().map(|path| path.as_str().to_owned()),
         standing: match standing(&facts) {

@@ -151,7 +151,9 @@ fn print(explanation: &Explanation) {
     line("path", &explanation.path.as_ref().map_or_else(missing, paint::plain));
     line("user", &explanation.user.as_ref().map_or_else(missing, paint::plain));
     line("address", &explanation.address.as_ref().map_or_else(missing, paint::plain));
-    line("tier", &explanation.tier);
+    let unknown = explanation.unknown_tier.as_ref();
+    let unknown = unknown.map(|tier| format!(" (`{}` is not a tier)", paint::plain(tier)));
+    line("tier", &format!("{}{}", explanation.tier, unknown.unwrap_or_default()));
     line("internal", if explanation.internal { "yes" } else { "no" });
     match (explanation.standing, explanation.enabled) {
         ("exempt", _) => line("standing", &paint::good("exempt: never counted, never limited")),
@@ -221,6 +223,7 @@ fn as_json(explanation: &Explanation) -> Value {
         "user": explanation.user,
         "address": explanation.address,
         "tier": explanation.tier,
+        "unknown_tier": explanation.unknown_tier,
         "internal": explanation.internal,
         "standing": explanation.standing,
         "limits": limits,

@@ -8,7 +8,8 @@ use super::diagnostics::{Diagnostics, Position};
 use super::document::{Entry, Node, Scalar, Value};
 use super::model::Policy;
 
-/// Puts a policy together.
+/// Puts a policy together. What it has no method for (exemptions, blocks, responses, profiles) is for
+/// YAML.
 #[derive(Clone, Debug)]
 pub struct PolicyBuilder {
     name: String,
@@ -93,7 +94,8 @@ impl PolicyBuilder {
     }
 }
 
-/// Puts a limit together: its name and algorithm first, then for whom.
+/// Puts a limit together: its name and algorithm first, then for whom. Tier maps and bodies are for
+/// YAML.
 #[derive(Clone, Debug)]
 pub struct LimitBuilder {
     name: String,
@@ -171,6 +173,12 @@ impl LimitBuilder {
     #[must_use]
     pub fn message(self, message: &str) -> Self {
         self.field("message", message)
+    }
+
+    /// Sets any other key of a limit to a word or number: `.set("counts", "failures")`.
+    #[must_use]
+    pub fn set(self, key: &str, value: &str) -> Self {
+        self.field(key, value)
     }
 
     /// Counts and reports, and never acts.

@@ -74,6 +74,11 @@ impl TestFile {
 }
 
 fn read(file: &str, root: &Node, diagnostics: &mut Diagnostics) -> Option<TestFile> {
+    if root.get("tidegate").is_some() && root.get("tests").is_none() {
+        let message = "found a policy, expected a test file";
+        diagnostics.error_with_help(root.at, message, "check it with `tidegate validate`");
+        return None;
+    }
     let fields = Fields::of(root, "a test file", &FILE_KEYS, diagnostics)?;
     let policy = match fields.get("policy") {
         Some(node) => text(node, "the path of a policy", diagnostics),

@@ -3,7 +3,7 @@
 //! Each limit owns an equal share of `max_keys`, so that a flood of made-up keys on one limit
 //! cannot push another's out. A state that is empty of meaning (bucket full, window gone) makes
 //! room for free; only when every key of the limit is live, the one nearest to that goes, and is
-//! counted.
+//! counted. A share is divided among the shards, and each of them goes by its own part.
 
 use std::collections::{BTreeSet, HashMap, hash_map};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -52,3 +52,15 @@ fn a_flood_of_errors_is_cut_off() {
     let keys: String = (0..500).map(|index| format!("key{index}: 1\n")).collect();
     assert_eq!(diagnostics(&keys, None).iter().len(), 100);
 }
+
+#[test]
+fn what_trips_most_people_gets_advice() {
+    let told = [
+        policy("tidegate: 1\nname:acme\nlimits: {}"),
+        policy("tidegate: 1\nname: n\nresponse:\n  message: Slow down: wait"),
+        policy("policy: p.yaml\ntests: []"),
+        lines("exempt: [/health]"),
+        lines("limits: { a: { by: ip, quota: unlimitd }, b: { by: ip, fixed_window: 10K/hour } }"),
+    ];
+    assert_snapshot!(told.join("\n"));
+}

@@ -69,7 +69,17 @@ pub(crate) fn entries<'n>(
 ) -> Option<&'n [Entry]> {
     let entries = node.entries();
     if entries.is_none() {
-        diagnostics.error(node.at, format!("found {}, expected a map for {what}", node.kind()));
+        let message = format!("found {}, expected a map for {what}", node.kind());
+        match (&node.value, what) {
+            (Value::List(_), "`limits`" | "`operations`" | "`attributes`") => {
+                diagnostics.error_with_help(node.at, message, "write `NAME: …` instead of `- …`");
+            }
+            (Value::Scalar(scalar), "an exemption") if scalar.text.starts_with('/') => {
+                let help = format!("write `path: {}`", shown(&scalar.text));
+                diagnostics.error_with_help(node.at, message, help);
+            }
+            _ => diagnostics.error(node.at, message),
+        }
     }
     entries
 }

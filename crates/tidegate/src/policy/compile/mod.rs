@@ -88,6 +88,11 @@ pub(super) fn compile(
     env: &BTreeMap<String, String>,
     diagnostics: &mut Diagnostics,
 ) -> Option<Policy> {
+    if root.get("tests").is_some() && root.get("tidegate").is_none() {
+        let message = "found a test file, expected a policy";
+        diagnostics.error_with_help(root.at, message, "run it with `tidegate test`");
+        return None;
+    }
     let fields = Fields::of(root, "a policy", &POLICY_KEYS, diagnostics)?;
     let mut compiler = Compiler {
         diagnostics,

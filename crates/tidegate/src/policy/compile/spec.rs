@@ -4,7 +4,7 @@ use crate::algorithm::{
     self, calendar, ceiling, concurrency, fixed_window, sliding_counter, sliding_window,
     token_bucket, total,
 };
-use crate::policy::diagnostics::shown;
+use crate::policy::diagnostics::{nearest, shown};
 use crate::policy::model::{Algorithm, Setting, Spec};
 use crate::units::{Amount, UnitError, parse_period};
 
@@ -37,6 +37,34 @@ impl From<UnitError> for SpecError {
 
 /// Reads a spec of an algorithm. `lease_us` is how long a concurrency place is kept.
 pub(crate) fn parse(algorithm: Algorithm, text: &str, lease_us: u64) -> Result<Setting, SpecError> {
+    read(algorithm, text, lease_us).map_err(|error| match (error.help, hint(algorithm, text)) {
+        (None, Some(help)) => error.help(help),
+        _ => error,
+    })
+}
+
+/// What was probably meant.
+fn hint(algorithm: Algorithm, text: &str) -> Option<&'static str> {
+    let period = text
+        .split_once('/')
+        .map(|(_, period)| period.trim_start_matches(|c: char| c.is_ascii_digit()));
+    match (algorithm, period.and_then(|period| period.split_whitespace().next())) {
+        _ if nearest(text, &["unlimited"]).is_some() => Some("did you mean `unlimited`?"),
+        (Algorithm::Concurrency | Algorithm::Total | Algorithm::Ceiling, Some(_)) => {
+            Some("this is a number, not a rate")
+        }
+        (_, Some("m" | "mn" | "minute" | "minutes" | "mins")) => Some("write `min` for minutes"),
+        (_, Some("hour" | "hours" | "hr")) => Some("write `h` for hours"),
+        (_, Some("sec" | "second" | "seconds")) => Some("write `s` for seconds"),
+        (_, Some("d" | "days")) => Some("write `day` for days"),
+        (_, Some(_)) if text.split('/').next().is_some_and(|count| count.ends_with(['K', 'M'])) => {
+            Some("write `k` for thousand and `m` for million")
+        }
+        _ => None,
+    }
+}
+
+fn read(algorithm: Algorithm, text: &str, lease_us: u64) -> Result<Setting, SpecError> {
     if text == "unlimited" {
         return Ok(Setting::Unlimited);
     }

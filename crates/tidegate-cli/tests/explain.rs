@@ -122,7 +122,7 @@ fn a_limit_that_would_answer_400_says_so_beside_the_others() {
     let json = explain(&[&ORDER[..7], &["--json"]].concat()).json();
     let limits = json["limits"].as_array().unwrap();
     let spent = limits.iter().find(|limit| limit["name"] == "spent").unwrap();
-    assert!(spent["why"].as_str().unwrap().contains("answered 400: attributes.amount"));
+    assert!(spent["why"].as_str().unwrap().contains("answer 400: attributes.amount"));
     assert!(limits.iter().any(|limit| limit["applies"] == true));
 }
 

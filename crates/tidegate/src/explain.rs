@@ -93,7 +93,7 @@ fn explain(
         let applies = match planner.applies(index, limit) {
             Ok(Applies::Yes(level)) => Ok(application(limit, &level, &facts, secret)),
             Ok(Applies::No(why)) => Err(in_words(why, limit, &facts)),
-            Err(error) => Err(format!("the request is answered 400: {error}")),
+            Err(error) => Err(format!("asked, it would answer 400: {error}")),
         };
         limits.push(LimitExplanation {
             name: limit.name.clone(),

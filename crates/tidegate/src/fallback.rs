@@ -42,10 +42,15 @@ fn is_local(level: &Level) -> bool {
 
 fn denied() -> Reply {
     let reading = Reading { available: Amount::ZERO, reset_us: None };
-    Reply { verdict: Verdict::Denied { retry_after_us: None }, charged: false, reading }
+    Reply {
+        verdict: Verdict::Denied { retry_after_us: None },
+        charged: false,
+        charged_at_us: 0,
+        reading,
+    }
 }
 
 fn passed(level: &Level) -> Reply {
     let reading = Reading { available: level.spec.capacity(), reset_us: None };
-    Reply { verdict: Verdict::Allowed, charged: false, reading }
+    Reply { verdict: Verdict::Allowed, charged: false, charged_at_us: 0, reading }
 }

@@ -4,6 +4,7 @@
 //! it, so that no two subjects collide by concatenation and nobody without the deployment's secret
 //! can tell or guess whose key it is.
 
+use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -78,7 +79,21 @@ pub(crate) fn key(secret: &HashKey, policy: &Policy, limit: &Limit, facts: &Fact
             None => hasher.write_u64(u64::MAX),
         }
     }
+    if let Some(row) = row(limit, facts) {
+        write_text(&mut hasher, &row);
+    }
     Key(hasher.finish128().as_u128())
+}
+
+/// The row of a map that this request is in, where rows count by themselves. The default row has the
+/// key of a limit without rows, so that a limit which gets a map keeps what most of its keys owe.
+fn row<'f>(limit: &Limit, facts: &'f Facts<'_>) -> Option<Cow<'f, str>> {
+    let row = facts.part(limit.row.as_ref()?)?;
+    let default = match limit.row {
+        Some(Part::Tier) => facts.tier == facts.policy.identity.default_tier,
+        _ => row == "default",
+    };
+    Some(row).filter(|_| !default)
 }
 
 fn write_limit(hasher: &mut SipHasher24, policy: &Policy, limit: &Limit) {
@@ -142,17 +157,11 @@ impl Template {
                 },
             }
         }
-        // What a map of specs adds to `by` stands behind what the operator wrote.
-        for part in limit.by.iter().filter(|part| !self.has(part)) {
-            let value = facts.part(part).unwrap_or_default();
+        // The row of a map stands behind what the operator wrote.
+        if let Some(row) = row(limit, facts) {
             name.push(':');
-            name.push_str(&value);
+            name.push_str(&row);
         }
         name
-    }
-
-    fn has(&self, wanted: &Part) -> bool {
-        let is = |piece: &Piece| matches!(piece, Piece::Part { part, .. } if part == wanted);
-        matches!(wanted, Part::Global) || self.pieces.iter().any(is)
     }
 }

@@ -84,7 +84,7 @@ impl Lease {
             wanted |= place || limit.counts != Counts::All;
             receipts.push(Receipt {
                 level: *level,
-                charged_at_us: level.time_us(answer.now),
+                charged_at_us: reply.charged_at_us,
                 cost_open: limit.cost == Cost::Requested && !place,
                 counts: if place { Counts::All } else { limit.counts },
             });

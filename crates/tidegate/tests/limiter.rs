@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::clock::FakeClock;
+use tidegate::clock::{Clock, FakeClock, Now};
 use tidegate::plan::Mode;
 use tidegate::policy::LimitBuilder;
 use tidegate::store::Memory;
@@ -245,4 +245,31 @@ fn a_reset_needs_only_the_subject() {
     let (limiter, _) = limiter(Policy::parse("api.yaml", text).unwrap());
     limiter.check(&user("u1").attribute("usd", "5")).unwrap();
     assert_eq!(limiter.reset("a", &user("u1")), Ok(true));
+}
+
+/// A clock whose readings arrive out of order, as those of racing threads do.
+#[derive(Debug)]
+struct Racing(std::sync::Mutex<Vec<u64>>);
+
+impl Clock for Racing {
+    fn now(&self) -> Now {
+        let mut times = self.0.lock().unwrap();
+        let us = if times.len() > 1 { times.remove(0) } else { times[0] };
+        Now { steady_us: us, unix_us: us }
+    }
+}
+
+#[test]
+fn a_charge_that_lost_a_race_can_still_be_given_back() {
+    for spec in ["sliding_window: 5/h", "fixed_window: 5/h", "total: 5", "token_bucket: 5/h"] {
+        let late_first =
+            Racing(std::sync::Mutex::new(vec![3_600_000_105, 3_600_000_100, 3_600_000_200]));
+        let builder = Limiter::builder().policy(policy(&format!("a: {{by: user, {spec}}}")));
+        let limiter = builder.clock(late_first).build().unwrap();
+        limiter.check(&user("u1")).unwrap();
+        let mut early = limiter.check(&user("u1").reserve()).unwrap().lease.unwrap();
+        limiter.settle(&mut early, Settlement::Refund).unwrap();
+        let left = limiter.peek(&user("u1")).unwrap().limits[0].remaining();
+        assert_eq!(left, 4, "{spec}");
+    }
 }

@@ -16,7 +16,7 @@ use crate::{files, paint, say};
 ///
 /// What is said of the request is believed, headers included, unless --peer makes it come from a
 /// socket: then only headers from trusted proxies count. Nothing is charged. Ends with 1 if the
-/// policy is not valid or the request cannot be understood.
+/// policy is not valid, or the path or operation cannot be understood.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  tidegate explain policy.yaml --method POST --path /auth/login --ip 192.0.2.1\n  tidegate explain policy.yaml --path /orders --user u1 --attr amount_usd=12.50 --json"

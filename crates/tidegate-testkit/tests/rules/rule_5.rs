@@ -181,3 +181,14 @@ limits:
     assert!(!desk.check(&with("x3")).is_allowed(), "a made-up plan is no new allowance");
     assert!(desk.check(&with("gold")).is_allowed());
 }
+
+#[test]
+fn rule_5_a_limit_that_gets_a_map_keeps_what_its_default_row_owes() {
+    let desk = Desk::with_policy(
+        "identity: { default_tier: free }\nlimits:\n  a: { by: ip, quota: 2/day }",
+    );
+    let request = Request::new("GET", "/").ip([192, 0, 2, 1].into()).user("u");
+    assert!(desk.check(&request).is_allowed() && desk.check(&request).is_allowed());
+    desk.reload("identity: { default_tier: free }\nlimits:\n  a: { by: ip, quota: { free: 2/day, anonymous: 1/day, default: 9/day } }");
+    assert!(!desk.check(&request).is_allowed());
+}

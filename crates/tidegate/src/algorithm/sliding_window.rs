@@ -94,6 +94,9 @@ pub fn charge(state: &mut State, spec: &Spec, now_us: u64, cost: Amount) {
     state.total_micros = spent_after(state, forgotten);
     state.entries.drain(..forgotten);
     state.total_micros += cost_micros;
+    if state.entries.len() >= entries_max(spec) {
+        make_room(state, spec, now_us);
+    }
     let full = state.entries.len() >= entries_max(spec);
     match state.entries.back_mut() {
         // Everything in a merged entry leaves the window together, when its last part does: some
@@ -103,6 +106,17 @@ pub fn charge(state: &mut State, spec: &Spec, now_us: u64, cost: Amount) {
             newest.cost_micros += cost_micros;
         }
         _ => state.entries.push_back(Entry { at_us: now_us, cost_micros }),
+    }
+}
+
+/// Folds the two oldest entries into the younger of them, if only longer windows still see them.
+fn make_room(state: &mut State, spec: &Spec, now_us: u64) {
+    if gone(state, spec, now_us) < 2 {
+        return;
+    }
+    let oldest = state.entries.pop_front().map_or(0, |entry| entry.cost_micros);
+    if let Some(second) = state.entries.front_mut() {
+        second.cost_micros += oldest;
     }
 }
 
@@ -156,7 +170,11 @@ fn older_than(state: &State, span_us: u64, now_us: u64) -> usize {
     state.entries.partition_point(|entry| entry.at_us.saturating_add(span_us) <= now_us)
 }
 
+/// What the entries behind the first so many come to, added up from the shorter side.
 fn spent_after(state: &State, gone: usize) -> u64 {
+    if gone > state.entries.len() / 2 {
+        return state.entries.range(gone..).map(|entry| entry.cost_micros).sum();
+    }
     let spent_before: u64 = state.entries.range(..gone).map(|entry| entry.cost_micros).sum();
     state.total_micros - spent_before
 }
@@ -280,6 +298,24 @@ mod tests {
         charge(&mut state, &minute, 61 * UNIT, Amount::ONE);
         assert_ne!(evaluate(&state, &hour, 61 * UNIT, Amount::ONE), Verdict::Allowed);
         assert_eq!(reading(&state, &minute, 61 * UNIT).reset_us, Some(60 * UNIT));
+    }
+
+    #[test]
+    fn a_short_window_beside_a_long_one_goes_on_at_its_own_rate() {
+        let minute = Spec { kept_us: 86_400 * UNIT, ..per(60, 60 * UNIT) };
+        let mut state = State::default();
+        for second in 0..5_000 {
+            let now_us = second * UNIT;
+            assert_eq!(
+                evaluate(&state, &minute, now_us, Amount::ONE),
+                Verdict::Allowed,
+                "{second}"
+            );
+            charge(&mut state, &minute, now_us, Amount::ONE);
+        }
+        assert!(state.entries().len() <= entries_max(&minute));
+        let day = Spec { kept_us: 86_400 * UNIT, ..per(5_001, 86_400 * UNIT) };
+        assert_eq!(reading(&state, &day, 5_000 * UNIT).available, Amount::ONE, "none is forgotten");
     }
 
     #[test]

@@ -82,7 +82,7 @@ pub fn charge(state: &mut State, spec: &Spec, now_us: u64, cost: Amount) {
 /// would have reached zero, the refill paid for whoever came later, and handing those tokens out
 /// again would admit more than the promise. So no more is given back than was owed at all times
 /// since, of which the state knows a lower bound: the low-water mark of the present debt, or what
-/// the refill cannot have paid yet.
+/// the refill cannot have paid yet. A charge from before the present debt is paid.
 pub fn refund(state: &mut State, spec: &Spec, now_us: u64, charged_at_us: u64, cost: Amount) {
     if cost.is_zero() {
         return;
@@ -91,8 +91,8 @@ pub fn refund(state: &mut State, spec: &Spec, now_us: u64, charged_at_us: u64, c
     let cost = cost.micros();
     let unpaid = cost.saturating_sub(refilled_since(spec, charged_at_us, settled.at_us));
     let same_debt = charged_at_us >= settled.owing_since_us;
-    let always_owed = if same_debt { cost.min(settled.low_micros) } else { 0 };
-    let given = unpaid.max(always_owed).min(settled.owed_micros);
+    let certain = if same_debt { unpaid.max(cost.min(settled.low_micros)) } else { 0 };
+    let given = certain.min(settled.owed_micros);
     // Without the whole charge everything since is lower by it; without a part of it, it touched
     // zero, and nothing more is certain of the others.
     settled.low_micros = if given == cost { settled.low_micros.saturating_sub(cost) } else { 0 };
@@ -323,6 +323,16 @@ mod tests {
         charge(&mut state, &spec, UNIT * 9 / 10, amount(UNIT * 9 / 10));
         refund(&mut state, &spec, UNIT * 9 / 10, 0, Amount::ONE);
         assert_eq!(state.owed_micros, UNIT * 9 / 10, "what came later is owed in full");
+    }
+
+    #[test]
+    fn a_charge_paid_by_a_faster_rate_is_not_given_back_at_the_slower_one() {
+        let (slow, fast) = (per_second(1, 10), per_second(10, 10));
+        let mut state = State::default();
+        charge(&mut state, &slow, 0, amount(10 * UNIT));
+        charge(&mut state, &fast, UNIT, amount(10 * UNIT));
+        refund(&mut state, &slow, UNIT, 0, amount(10 * UNIT));
+        assert_eq!(state.owed_micros, 10 * UNIT);
     }
 
     #[test]

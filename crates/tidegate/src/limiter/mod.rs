@@ -179,8 +179,9 @@ impl<S: Store> Limiter<S> {
     ) -> Result<bool, ResetError> {
         let level = self.level_of(limit, request)?;
         let amendment = Amendment { level, charged_at_us: 0, holder: 0, change: Change::Reset };
-        let shared = self.amend(false, &[amendment]).await.map_err(ResetError::Store)?;
+        // This node's own count first: it decides while the shared store cannot be asked.
         let local = self.amend(true, &[amendment]).await.map_err(ResetError::Store)?;
+        let shared = self.amend(false, &[amendment]).await.map_err(ResetError::Store)?;
         Ok(shared.iter().chain(&local).any(|found| *found))
     }
 

@@ -165,12 +165,10 @@ fn lay_profile_over(root: &mut Node, name: &str, diagnostics: &mut Diagnostics) 
 
 /// What a profile deletes must be there: a limit or operation of that name, a key that there is.
 fn check_deletions(base: &Node, profile: &Node, diagnostics: &mut Diagnostics) {
-    let top: Vec<&str> = compile::POLICY_KEYS.known.to_vec();
-    deletions_among(&top, profile, diagnostics);
+    deletions_among(compile::POLICY_KEYS.known, profile, diagnostics);
     for section in ["limits", "operations"] {
         let Some(over) = profile.get(section) else { continue };
-        let named = |node: Option<&Node>| node.and_then(Node::entries).map(<[_]>::to_vec);
-        let here = named(base.get(section)).unwrap_or_default();
+        let here = base.get(section).and_then(Node::entries).unwrap_or_default();
         let here: Vec<&str> = here.iter().map(|entry| entry.key.as_str()).collect();
         deletions_among(&here, over, diagnostics);
         for limit in over.entries().unwrap_or_default().iter().filter(|_| section == "limits") {

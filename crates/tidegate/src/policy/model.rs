@@ -140,6 +140,8 @@ pub struct Limit {
     pub(crate) name: String,
     pub(crate) when: When,
     pub(crate) by: Vec<Part>,
+    /// What keeps the rows of a map apart where several users share a key.
+    pub(crate) row: Option<Part>,
     pub(crate) algorithm: Algorithm,
     pub(crate) settings: Settings,
     pub(crate) cost: Cost,

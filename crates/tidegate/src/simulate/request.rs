@@ -109,8 +109,9 @@ pub(super) fn numbered(node: &Node, repetition: u32) -> Node {
         }
         Value::Map(entries) => {
             let entry = |entry: &Entry| Entry {
+                key: entry.key.replace("{n}", &repetition.to_string()),
+                key_at: entry.key_at,
                 value: numbered(&entry.value, repetition),
-                ..entry.clone()
             };
             Value::Map(entries.iter().map(entry).collect())
         }

@@ -108,12 +108,14 @@ impl Memory {
         let mut replies = ArrayVec::new();
         for (level, verdict) in plan.levels.iter().zip(verdicts) {
             let charged = commits && verdict == Verdict::Allowed && !level.cost.is_zero();
+            let mut charged_at_us = 0;
             if charged {
-                locked.charge(level, plan.now, plan.holder);
+                charged_at_us = locked.charge(level, plan.now, plan.holder);
             } else if verdict != Verdict::Allowed {
                 locked.keep(level);
             }
-            replies.push(Reply { verdict, charged, reading: locked.reading(level, plan.now) });
+            let reading = locked.reading(level, plan.now);
+            replies.push(Reply { verdict, charged, charged_at_us, reading });
         }
         Answer { now: plan.now, replies }
     }
@@ -171,17 +173,23 @@ impl Locked<'_> {
             .unwrap_or(Reading { available: level.spec.capacity(), reset_us: None })
     }
 
-    fn charge(&mut self, level: &Level, now: Now, holder: u64) {
+    /// Charges a level; returns when, which is never before what was charged to the same state.
+    fn charge(&mut self, level: &Level, now: Now, holder: u64) -> u64 {
         let (share, now_us) = (self.store.share(), level.time_us(now));
-        let Some(new) = level.spec.new_state() else { return };
-        let Some(shard) = self.shard(level.key) else { return };
+        let Some(new) = level.spec.new_state() else { return now_us };
+        let Some(shard) = self.shard(level.key) else { return now_us };
         let table = shard.tables.entry(level.family).or_default();
         let evicted = table.make_room(level.key, now_us, share);
-        table.change(level, Some(new), |state| {
+        table.change(level, Some((new, now_us)), |state| {
             algorithm::charge(state, &level.spec, now_us, holder, level.cost);
             true
         });
+        let charged_at_us = table.slots.get_mut(&level.key).map_or(now_us, |slot| {
+            slot.charged_us = slot.charged_us.max(now_us);
+            slot.charged_us
+        });
         self.store.evicted.fetch_add(evicted, Ordering::Relaxed);
+        charged_at_us
     }
 
     fn keep(&mut self, level: &Level) {
@@ -258,6 +266,8 @@ struct Slot {
     meaningless_at_us: u64,
     /// When it was put in: a charge from before that was made to a state that is gone.
     born_us: u64,
+    /// When it was last charged.
+    charged_us: u64,
 }
 
 impl Table {
@@ -290,18 +300,18 @@ impl Table {
     }
 
     /// Changes the state of a key and keeps the order; `new` is what a key that is not there starts
-    /// from. Returns whether there was a state, and it had what was to be changed.
+    /// from, and when. Returns whether there was a state, and it had what was to be changed.
     fn change(
         &mut self,
         level: &Level,
-        new: Option<State>,
+        new: Option<(State, u64)>,
         change: impl FnOnce(&mut State) -> bool,
     ) -> bool {
         let key = level.key;
         let slot = match (self.slots.entry(key), new) {
             (hash_map::Entry::Occupied(slot), _) => slot.into_mut(),
-            (hash_map::Entry::Vacant(vacant), Some(state)) => {
-                vacant.insert(Slot { state, meaningless_at_us: 0, born_us: self.latest_us })
+            (hash_map::Entry::Vacant(vacant), Some((state, born_us))) => {
+                vacant.insert(Slot { state, meaningless_at_us: 0, born_us, charged_us: born_us })
             }
             (hash_map::Entry::Vacant(_), None) => return false,
         };

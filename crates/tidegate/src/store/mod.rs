@@ -31,6 +31,9 @@ pub struct Reply {
     pub verdict: Verdict,
     /// Whether it was charged.
     pub charged: bool,
+    /// When it was charged, by the clock that the level runs on: not before anything else was
+    /// charged to the same state, however the plans raced.
+    pub charged_at_us: u64,
     /// What it shows afterwards.
     pub reading: Reading,
 }

@@ -16,7 +16,7 @@ pub(super) const KEYS: Keys = Keys {
 pub(super) const BLOCKED_KEYS: Keys = Keys { known: &["status", "body"], later: &[] };
 
 /// Headers of a refusal that say what happened or frame it: nothing else may.
-const OWN_HEADERS: [&str; 7] = [
+const OWN_HEADERS: [&str; 11] = [
     "connection",
     "content-length",
     "content-type",
@@ -24,6 +24,10 @@ const OWN_HEADERS: [&str; 7] = [
     "ratelimit-policy",
     "retry-after",
     "transfer-encoding",
+    "x-ratelimit-limit",
+    "x-ratelimit-remaining",
+    "x-ratelimit-reset",
+    "x-ratelimit-warning",
 ];
 
 impl Compiler<'_> {
@@ -75,7 +79,7 @@ impl Compiler<'_> {
                 self.diagnostics.error(entry.key_at, message);
             }
             let name = entry.key.to_ascii_lowercase();
-            if OWN_HEADERS.contains(&name.as_str()) || name.starts_with("x-ratelimit-") {
+            if OWN_HEADERS.contains(&name.as_str()) {
                 let message = format!("found `{}`, which Tidegate sets itself", shown(&entry.key));
                 self.diagnostics.error(entry.key_at, message);
             }

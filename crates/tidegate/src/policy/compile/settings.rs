@@ -34,25 +34,23 @@ impl<'a> Audience<'a> {
     }
 }
 
-/// The parts of a key under which only requests with one spec meet.
+/// What keeps the rows of a map apart.
 ///
 /// Where several users share a key (`by: ip`), they may have several specs: each row of the map
 /// then counts by itself, or the generous ones would pay back what the strict ones owe.
-pub(super) fn kept_apart(mut by: Vec<Part>, settings: &Settings) -> Vec<Part> {
+pub(super) fn row(by: &[Part], settings: &Settings) -> Option<Part> {
     let one_user = by.contains(&Part::User) || by.contains(&Part::Client);
     match settings {
-        _ if one_user => {}
-        Settings::ByTier(_) if !by.contains(&Part::Tier) => by.push(Part::Tier),
+        _ if one_user => None,
+        Settings::ByTier(_) => Some(Part::Tier).filter(|part| !by.contains(part)),
         Settings::ByAttribute { attribute, settings, .. } => {
-            if !by.contains(&Part::Attribute(*attribute)) {
-                let mut rows: Vec<String> = settings.keys().cloned().collect();
-                rows.sort_unstable();
-                by.push(Part::Row { attribute: *attribute, rows });
-            }
+            let mut rows: Vec<String> = settings.keys().cloned().collect();
+            rows.sort_unstable();
+            let row = Part::Row { attribute: *attribute, rows };
+            Some(row).filter(|_| !by.contains(&Part::Attribute(*attribute)))
         }
-        Settings::ByTier(_) | Settings::Everyone(_) => {}
+        Settings::Everyone(_) => None,
     }
-    by
 }
 
 /// What one row's window no longer sees, another's may: entries stay for the longest of them.
@@ -103,7 +101,9 @@ impl Compiler<'_> {
         if settings.len() < written.len() {
             return None;
         }
-        keep_for_the_longest(settings.iter_mut().map(|(_, setting)| setting));
+        if audience.by.contains(&Part::User) || audience.by.contains(&Part::Client) {
+            keep_for_the_longest(settings.iter_mut().map(|(_, setting)| setting));
+        }
         match tier_by {
             Some(tier_by) => {
                 let scope = Scope::of(audience.when.operations.as_deref());

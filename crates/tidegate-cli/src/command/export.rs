@@ -22,6 +22,7 @@ pub(crate) struct Arguments {
 #[derive(Subcommand)]
 enum Document {
     /// The JSON Schema of policies, for editors that complete and check; the same for every policy
+    #[command(after_help = "Example:\n  tidegate export schema > tidegate.schema.json")]
     Schema {
         /// A policy that must be valid, or nothing is printed
         policy: Option<PathBuf>,

@@ -273,3 +273,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_limit_fills_its_whole_share_before_a_live_key_has_to_go() {
+    const SHARE: usize = 20_000;
+    let gate = Gate::new("  a: { by: user, total: 1 }\n", SHARE);
+    for user in 0..SHARE {
+        assert!(gate.passes("/", &user.to_string()));
+    }
+    let counted = || (gate.memory.keys(), gate.memory.evicted_keys());
+    assert_eq!(counted(), (SHARE, 0), "there was room for all");
+    assert!(gate.passes("/", "one more"));
+    assert_eq!(counted(), (SHARE, 1));
+}

@@ -3,7 +3,7 @@
 //! Each limit owns an equal share of `max_keys`, so that a flood of made-up keys on one limit
 //! cannot push another's out. A state that is empty of meaning (bucket full, window gone) makes
 //! room for free; only when every key of the limit is live, the one nearest to that goes, and is
-//! counted. A share is divided among the shards, and each of them goes by its own part.
+//! counted. All keys of a limit are in one shard, so that this holds for the limit as a whole.
 
 use std::collections::{BTreeSet, HashMap, hash_map};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -19,9 +19,8 @@ use crate::plan::{LEVELS_MAX, Level, Plan};
 
 /// How many keys a store holds unless told otherwise.
 const MAX_KEYS_DEFAULT: usize = 1_000_000;
-/// A shard is worth its lock from this many keys on.
-const KEYS_PER_SHARD: usize = 4_096;
-const SHARDS_MAX: usize = 64;
+/// Limits that are in different shards do not wait for each other.
+const SHARDS: u64 = 64;
 /// How many states that are empty of meaning an insertion clears away in passing.
 const SWEPT_PER_INSERT: usize = 2;
 
@@ -41,12 +40,11 @@ impl Memory {
         Self::with_max_keys(MAX_KEYS_DEFAULT)
     }
 
-    /// A store of at most this many keys, shared equally among the limits; each limit has room for
-    /// at least one key per shard.
+    /// A store of at most this many keys, shared equally among the limits; each has room for at
+    /// least one.
     #[must_use]
     pub fn with_max_keys(max_keys: usize) -> Self {
-        let shards = (max_keys / KEYS_PER_SHARD).clamp(1, SHARDS_MAX);
-        let shards = (0..shards).map(|_| Mutex::default()).collect();
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
         Self { shards, max_keys, families: AtomicUsize::new(1), evicted: AtomicU64::new(0) }
     }
 
@@ -65,22 +63,22 @@ impl Memory {
         self.evicted.load(Ordering::Relaxed)
     }
 
-    /// How many keys of one limit fit into one shard.
+    /// How many keys of one limit there may be.
     fn share(&self) -> usize {
         let families = self.families.load(Ordering::Relaxed).max(1);
-        (self.max_keys / families / self.shards.len()).max(1)
+        (self.max_keys / families).max(1)
     }
 
-    fn shard_of(&self, key: Key) -> usize {
-        let count = u128::try_from(self.shards.len()).unwrap_or(1);
-        usize::try_from((key.0 >> 64) % count).unwrap_or(0)
+    /// The shard of a limit; its family is a hash already.
+    fn shard_of(family: u64) -> usize {
+        usize::try_from(family % SHARDS).unwrap_or(0)
     }
 
     /// Locks the shards of all levels in the order of their index, so that no two plans wait for
     /// each other.
     fn lock_all(&self, levels: &[Level]) -> Locked<'_> {
         let mut indices: ArrayVec<usize, LEVELS_MAX> =
-            levels.iter().map(|level| self.shard_of(level.key)).take(LEVELS_MAX).collect();
+            levels.iter().map(|level| Self::shard_of(level.family)).take(LEVELS_MAX).collect();
         indices.sort_unstable();
         let mut guards: ArrayVec<(usize, MutexGuard<'_, Shard>), LEVELS_MAX> = ArrayVec::new();
         for index in indices {
@@ -177,7 +175,7 @@ impl Locked<'_> {
     fn charge(&mut self, level: &Level, now: Now, holder: u64) -> u64 {
         let (share, now_us) = (self.store.share(), level.time_us(now));
         let Some(new) = level.spec.new_state() else { return now_us };
-        let Some(shard) = self.shard(level.key) else { return now_us };
+        let Some(shard) = self.shard(level.family) else { return now_us };
         let table = shard.tables.entry(level.family).or_default();
         let evicted = table.make_room(level.key, now_us, share);
         table.change(level, Some((new, now_us)), |state| {
@@ -194,7 +192,7 @@ impl Locked<'_> {
 
     fn keep(&mut self, level: &Level) {
         if let Some(table) =
-            self.shard(level.key).and_then(|shard| shard.tables.get_mut(&level.family))
+            self.shard(level.family).and_then(|shard| shard.tables.get_mut(&level.family))
         {
             table.keep(level);
         }
@@ -204,7 +202,7 @@ impl Locked<'_> {
         let Amendment { level, charged_at_us, holder, change } = amendment;
         let (spec, now_us) = (&level.spec, level.time_us(now));
         let Some(table) =
-            self.shard(level.key).and_then(|shard| shard.tables.get_mut(&level.family))
+            self.shard(level.family).and_then(|shard| shard.tables.get_mut(&level.family))
         else {
             return false;
         };
@@ -233,15 +231,15 @@ impl Locked<'_> {
 
     /// Looks at the state of a level; a key that is not there has a new one.
     fn with_state<T>(&mut self, level: &Level, look: impl FnOnce(&State) -> T) -> Option<T> {
-        let table = self.shard(level.key).and_then(|shard| shard.tables.get(&level.family));
+        let table = self.shard(level.family).and_then(|shard| shard.tables.get(&level.family));
         match table.and_then(|table| table.slots.get(&level.key)) {
             Some(slot) => Some(look(&slot.state)),
             None => level.spec.new_state().map(|state| look(&state)),
         }
     }
 
-    fn shard(&mut self, key: Key) -> Option<&mut Shard> {
-        let index = self.store.shard_of(key);
+    fn shard(&mut self, family: u64) -> Option<&mut Shard> {
+        let index = Memory::shard_of(family);
         self.guards.iter_mut().find(|(held, _)| *held == index).map(|(_, shard)| &mut **shard)
     }
 }

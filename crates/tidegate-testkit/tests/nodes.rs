@@ -81,7 +81,7 @@ fn bucket_promise(log: &[Entry], cut: u64) -> Result<(), Violation> {
 /// At most L + k · ⌈L/N⌉, for 10 each second.
 fn window_promise(log: &[Entry], cut: u64) -> Result<(), Violation> {
     let limit = units(10 + cut * 10_u64.div_ceil(u64::from(NODES)));
-    bounds::sliding_window(log, &sliding_window::Spec::new(limit, WINDOW_US))
+    bounds::sliding_window(log, &sliding_window::Spec { limit, window_us: WINDOW_US })
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A changed spec keeps what is owed (rule 5).
 
 use tidegate::Key;
-use tidegate::algorithm::{Spec, Verdict};
+use tidegate::algorithm::{Spec, Verdict, calendar};
 use tidegate::plan::Level;
 use tidegate::units::{Amount, SECOND_US};
 
@@ -34,6 +34,7 @@ fn slowed(mut spec: Spec, now_us: u64) -> Option<Spec> {
         // Windows are aligned: one that starts at the epoch is sure to hold both instants.
         Spec::FixedWindow(spec) => spec.window_us = 4 * now_us,
         Spec::Quota(spec) => {
+            spec.unit = calendar::Unit::Month;
             spec.end_us += TIMES * SECOND_US;
             spec.next_end_us = spec.end_us + TIMES * SECOND_US;
         }
@@ -101,6 +102,24 @@ pub(super) async fn a_slower_limit_is_remembered_beyond_the_old_window<S: Subjec
         }
         let verdict = world.take(&Level { cost: CAPACITY, ..slow }).await?.verdict;
         equal(&format!("`{spec}` admits all again"), verdict == Verdict::Allowed, false)?;
+    }
+    Ok(())
+}
+
+/// Other numbers in between, as another tier of the same user brings them, pay nothing back.
+pub(super) async fn a_faster_limit_in_between_pays_nothing_back<S: Subject>(
+    world: &World<S>,
+) -> Shown {
+    for level in world.levels() {
+        let level = world.at_window_start(&level).await;
+        let Some(spec) = slowed(level.spec, level.time_us(world.now())) else { continue };
+        let slow = Level { spec, ..level };
+        world.admit(&level).await?;
+        world.admit(&Level { cost: units(2), ..slow }).await?;
+        world.refused(&slow).await?;
+        world.advance(FORGOTTEN_US).await;
+        world.admit(&world.at_window_start(&level).await).await?;
+        world.refused(&slow).await?;
     }
     Ok(())
 }

@@ -162,5 +162,6 @@ behaviours! {
         a_raised_limit_keeps_what_is_owed,
         a_lowered_limit_keeps_what_is_owed,
         a_slower_limit_keeps_what_is_owed,
-        a_slower_limit_is_remembered_beyond_the_old_window;
+        a_slower_limit_is_remembered_beyond_the_old_window,
+        a_faster_limit_in_between_pays_nothing_back;
 }

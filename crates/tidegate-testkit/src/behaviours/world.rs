@@ -91,7 +91,7 @@ impl<S: Subject> World<S> {
         let (unit, next_end_us) = (calendar::Unit::Day, end_us + 10 * SECOND_US);
         [
             bucket(3, WINDOW_US),
-            Spec::SlidingWindow(sliding_window::Spec::new(limit, window_us)),
+            Spec::SlidingWindow(sliding_window::Spec { limit, window_us }),
             Spec::SlidingCounter(sliding_counter::Spec { limit, window_us }),
             Spec::FixedWindow(fixed_window::Spec { limit, window_us }),
             Spec::Quota(quota::Spec { limit, unit, start_us, end_us, next_end_us }),

@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_window_forgets_an_entry_that_is_exactly_one_window_old() {
-        let spec = sliding_window::Spec::new(units(2), 100);
+        let spec = sliding_window::Spec { limit: units(2), window_us: 100 };
         assert_eq!(sliding_window(&ones(&[0, 50, 100, 150]), &spec), Ok(()));
         assert_eq!(sliding_window(&ones(&[0, 50, 99]), &spec).unwrap_err().time_us, 99);
     }

@@ -137,7 +137,7 @@ mod tests {
     fn a_denial_in_vain_is_caught_to_the_microsecond_for_each_algorithm() {
         let bucket = token_bucket::Spec { count: LIMIT, period_us: WINDOW_US, burst: LIMIT };
         assert_caught(Spec::TokenBucket(bucket), 249, 250);
-        let sliding = sliding_window::Spec::new(LIMIT, WINDOW_US);
+        let sliding = sliding_window::Spec { limit: LIMIT, window_us: WINDOW_US };
         assert_caught(Spec::SlidingWindow(sliding), 249, 250);
         let counter = sliding_counter::Spec { limit: LIMIT, window_us: WINDOW_US };
         assert_caught(Spec::SlidingCounter(counter), 299, 300);

@@ -192,3 +192,32 @@ fn rule_5_a_limit_that_gets_a_map_keeps_what_its_default_row_owes() {
     desk.reload("identity: { default_tier: free }\nlimits:\n  a: { by: ip, quota: { free: 2/day, anonymous: 1/day, default: 9/day } }");
     assert!(!desk.check(&request).is_allowed());
 }
+
+/// Two at the fast pace and all the rest at the slow one, then the fast one again, each as another
+/// tier of the same user.
+fn there_and_back(spec: &str, wait: Duration) {
+    let desk = Desk::with_policy(&format!(
+        "identity: {{ default_tier: free }}
+limits:
+  a: {{ by: user, {spec} }}"
+    ));
+    let as_tier = |tier: &'static str| Request::new("GET", "/").user("u").tier(tier);
+    assert_eq!(desk.passing(2, &as_tier("free")), 2, "{spec}");
+    assert_eq!(desk.passing(30, &as_tier("premium")), 8, "{spec}");
+    desk.wait(wait);
+    assert_eq!(desk.passing(1, &as_tier("premium")), 0, "{spec}");
+    assert_eq!(desk.passing(1, &as_tier("free")), 1, "{spec}");
+    for other in 0..100 {
+        desk.check(&user(&other.to_string()));
+    }
+    assert_eq!(desk.passing(30, &as_tier("premium")), 0, "{spec}: a full limit was handed back");
+}
+
+#[test]
+fn rule_5_a_change_of_tier_and_back_hands_nothing_back() {
+    there_and_back("quota: { free: 2/day, premium: 10/month }", seconds(86_400));
+    there_and_back("fixed_window: { free: 2/min, premium: 10/h }", seconds(120));
+    there_and_back("sliding_counter: { free: 2/min, premium: 10/h }", seconds(180));
+    there_and_back("sliding_window: { free: 2/min, premium: 10/h }", seconds(120));
+    there_and_back("token_bucket: { free: 2/s, premium: 10/day }", seconds(60));
+}

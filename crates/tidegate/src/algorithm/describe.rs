@@ -176,7 +176,7 @@ mod tests {
     fn a_spec_reads_as_it_was_written() {
         assert_eq!(bucket(20, 5).to_string(), "20/min burst 5");
         assert_eq!(bucket(20, 20).to_string(), "20/min");
-        let window = sliding_window::Spec::new(Amount::ONE, 300_000_000);
+        let window = sliding_window::Spec { limit: Amount::ONE, window_us: 300_000_000 };
         assert_eq!(Spec::SlidingWindow(window).to_string(), "1/5min");
     }
 

@@ -10,7 +10,8 @@
 //! - `meaningless_at_us`: the instant from which the state equals a new one.
 //!
 //! Times are microseconds; a time that runs backwards is taken as the latest one seen. States hold
-//! what is owed, not what is left, so that a changed spec keeps it (rule 5).
+//! what is owed, not what is left, so that a changed spec keeps it (rule 5); where its pace changes
+//! too, a [`Ledger`] has a state for each.
 
 pub mod calendar;
 pub mod ceiling;
@@ -18,6 +19,7 @@ pub mod concurrency;
 mod describe;
 mod dispatch;
 pub mod fixed_window;
+mod ledger;
 pub mod quota;
 #[cfg(test)]
 mod reference;
@@ -31,6 +33,7 @@ pub use describe::Window;
 pub use dispatch::{
     charge, evaluate, meaningless_at_us, reading, refund, release, renew, surcharge,
 };
+pub use ledger::Ledger;
 
 use crate::units::Amount;
 

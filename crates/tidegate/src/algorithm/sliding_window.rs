@@ -20,17 +20,6 @@ pub struct Spec {
     pub limit: Amount,
     /// The length of the window.
     pub window_us: u64,
-    /// How long entries are kept: at least the window, and as long as that of any tier, so that
-    /// another tier's window still sees them.
-    pub kept_us: u64,
-}
-
-impl Spec {
-    /// A limit that is the same for all.
-    #[must_use]
-    pub const fn new(limit: Amount, window_us: u64) -> Self {
-        Self { limit, window_us, kept_us: window_us }
-    }
 }
 
 /// The log, oldest first.
@@ -90,13 +79,10 @@ pub fn charge(state: &mut State, spec: &Spec, now_us: u64, cost: Amount) {
     if cost_micros == 0 {
         return;
     }
-    let forgotten = older_than(state, spec.kept_us.max(spec.window_us), now_us);
-    state.total_micros = spent_after(state, forgotten);
-    state.entries.drain(..forgotten);
+    let gone = gone(state, spec, now_us);
+    state.total_micros = spent_after(state, gone);
+    state.entries.drain(..gone);
     state.total_micros += cost_micros;
-    if state.entries.len() >= entries_max(spec) {
-        make_room(state, spec, now_us);
-    }
     let full = state.entries.len() >= entries_max(spec);
     match state.entries.back_mut() {
         // Everything in a merged entry leaves the window together, when its last part does: some
@@ -106,17 +92,6 @@ pub fn charge(state: &mut State, spec: &Spec, now_us: u64, cost: Amount) {
             newest.cost_micros += cost_micros;
         }
         _ => state.entries.push_back(Entry { at_us: now_us, cost_micros }),
-    }
-}
-
-/// Folds the two oldest entries into the younger of them, if only longer windows still see them.
-fn make_room(state: &mut State, spec: &Spec, now_us: u64) {
-    if gone(state, spec, now_us) < 2 {
-        return;
-    }
-    let oldest = state.entries.pop_front().map_or(0, |entry| entry.cost_micros);
-    if let Some(second) = state.entries.front_mut() {
-        second.cost_micros += oldest;
     }
 }
 
@@ -153,21 +128,16 @@ pub fn reading(state: &State, spec: &Spec, now_us: u64) -> Reading {
     }
 }
 
-/// When the newest entry will be forgotten.
+/// When the newest entry will be gone.
 #[must_use]
 pub fn meaningless_at_us(state: &State, spec: &Spec) -> Option<u64> {
-    let kept_us = spec.kept_us.max(spec.window_us);
-    Some(state.entries.back().map_or(0, |newest| newest.at_us.saturating_add(kept_us)))
+    Some(state.entries.back().map_or(0, |newest| newest.at_us.saturating_add(spec.window_us)))
 }
 
 /// How many of the oldest entries are out of the window.
 fn gone(state: &State, spec: &Spec, now_us: u64) -> usize {
-    older_than(state, spec.window_us, now_us)
-}
-
-fn older_than(state: &State, span_us: u64, now_us: u64) -> usize {
     let now_us = now_us.max(state.newest_us());
-    state.entries.partition_point(|entry| entry.at_us.saturating_add(span_us) <= now_us)
+    state.entries.partition_point(|entry| entry.at_us.saturating_add(spec.window_us) <= now_us)
 }
 
 /// What the entries behind the first so many come to, added up from the shorter side.
@@ -210,7 +180,7 @@ mod tests {
     }
 
     fn per(limit: u64, window_us: u64) -> Spec {
-        Spec::new(amount(limit * UNIT), window_us)
+        Spec { limit: amount(limit * UNIT), window_us }
     }
 
     fn naive(spec: &AnySpec, log: &[Admission], now_us: u64, cost: u64) -> bool {
@@ -289,36 +259,6 @@ mod tests {
     }
 
     #[test]
-    fn a_tier_with_a_longer_window_still_sees_what_a_shorter_one_let_go() {
-        let hour = Spec { kept_us: 3_600 * UNIT, ..per(3, 3_600 * UNIT) };
-        let minute = Spec { kept_us: 3_600 * UNIT, ..per(2, 60 * UNIT) };
-        let mut state = State::default();
-        charge(&mut state, &hour, 0, amount(3 * UNIT));
-        assert_eq!(evaluate(&state, &minute, 61 * UNIT, Amount::ONE), Verdict::Allowed);
-        charge(&mut state, &minute, 61 * UNIT, Amount::ONE);
-        assert_ne!(evaluate(&state, &hour, 61 * UNIT, Amount::ONE), Verdict::Allowed);
-        assert_eq!(reading(&state, &minute, 61 * UNIT).reset_us, Some(60 * UNIT));
-    }
-
-    #[test]
-    fn a_short_window_beside_a_long_one_goes_on_at_its_own_rate() {
-        let minute = Spec { kept_us: 86_400 * UNIT, ..per(60, 60 * UNIT) };
-        let mut state = State::default();
-        for second in 0..5_000 {
-            let now_us = second * UNIT;
-            assert_eq!(
-                evaluate(&state, &minute, now_us, Amount::ONE),
-                Verdict::Allowed,
-                "{second}"
-            );
-            charge(&mut state, &minute, now_us, Amount::ONE);
-        }
-        assert!(state.entries().len() <= entries_max(&minute));
-        let day = Spec { kept_us: 86_400 * UNIT, ..per(5_001, 86_400 * UNIT) };
-        assert_eq!(reading(&state, &day, 5_000 * UNIT).available, Amount::ONE, "none is forgotten");
-    }
-
-    #[test]
     fn an_entry_exactly_one_window_old_is_gone() {
         let spec = per(1, 60 * UNIT);
         let mut state = State::default();
@@ -353,7 +293,7 @@ mod tests {
     #[test]
     fn extremes_do_no_harm() {
         for (limit, window_us) in [(Amount::MAX, u64::MAX), (Amount::ZERO, 0), (Amount::ONE, 1)] {
-            assert_extremes_do_no_harm(AnySpec::SlidingWindow(Spec::new(limit, window_us)));
+            assert_extremes_do_no_harm(AnySpec::SlidingWindow(Spec { limit, window_us }));
         }
     }
 }

@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use arrayvec::ArrayVec;
 
 use super::{Amended, Amendment, Answer, Change, ImmediateStore, Reply, StoreError};
-use crate::algorithm::{self, Reading, State, Verdict, ceiling};
+use crate::algorithm::{self, Ledger, Reading, Verdict, ceiling};
 use crate::clock::Now;
 use crate::key::Key;
 use crate::plan::{LEVELS_MAX, Level, Plan};
@@ -110,7 +110,7 @@ impl Memory {
             if charged {
                 charged_at_us = locked.charge(level, plan.now, plan.holder);
             } else if verdict != Verdict::Allowed {
-                locked.keep(level);
+                locked.open(level, plan.now);
             }
             let reading = locked.reading(level, plan.now);
             replies.push(Reply { verdict, charged, charged_at_us, reading });
@@ -157,8 +157,8 @@ impl Locked<'_> {
         if let algorithm::Spec::Ceiling(spec) = &level.spec {
             return ceiling::evaluate(spec, level.cost);
         }
-        self.with_state(level, |state| {
-            algorithm::evaluate(state, &level.spec, level.time_us(now), level.cost)
+        self.with_ledger(level, |ledger| {
+            ledger.evaluate(&level.spec, level.time_us(now), level.cost)
         })
         .unwrap_or(Verdict::Allowed)
     }
@@ -167,19 +167,19 @@ impl Locked<'_> {
         if let algorithm::Spec::Ceiling(spec) = &level.spec {
             return ceiling::reading(spec, level.cost);
         }
-        self.with_state(level, |state| algorithm::reading(state, &level.spec, level.time_us(now)))
+        self.with_ledger(level, |ledger| ledger.reading(&level.spec, level.time_us(now)))
             .unwrap_or(Reading { available: level.spec.capacity(), reset_us: None })
     }
 
     /// Charges a level; returns when, which is never before what was charged to the same state.
     fn charge(&mut self, level: &Level, now: Now, holder: u64) -> u64 {
         let (share, now_us) = (self.store.share(), level.time_us(now));
-        let Some(new) = level.spec.new_state() else { return now_us };
+        let Some(new) = Ledger::new(&level.spec) else { return now_us };
         let Some(shard) = self.shard(level.family) else { return now_us };
         let table = shard.tables.entry(level.family).or_default();
         let evicted = table.make_room(level.key, now_us, share);
-        table.change(level, Some((new, now_us)), |state| {
-            algorithm::charge(state, &level.spec, now_us, holder, level.cost);
+        table.change(level, Some((new, now_us)), |ledger| {
+            ledger.charge(&level.spec, now_us, holder, level.cost);
             true
         });
         let charged_at_us = table.slots.get_mut(&level.key).map_or(now_us, |slot| {
@@ -190,11 +190,17 @@ impl Locked<'_> {
         charged_at_us
     }
 
-    fn keep(&mut self, level: &Level) {
-        if let Some(table) =
-            self.shard(level.family).and_then(|shard| shard.tables.get_mut(&level.family))
-        {
-            table.keep(level);
+    /// A key that is refused under other numbers than it was charged with must last as long as these
+    /// say, or it would be as new before its wait is over.
+    fn open(&mut self, level: &Level, now: Now) {
+        let table = self.shard(level.family).and_then(|shard| shard.tables.get_mut(&level.family));
+        let Some(table) = table else { return };
+        let slot = table.slots.get(&level.key);
+        if slot.is_some_and(|slot| !slot.ledger.has_pace_of(&level.spec)) {
+            table.change(level, None, |ledger| {
+                ledger.open(&level.spec, level.time_us(now));
+                true
+            });
         }
     }
 
@@ -210,31 +216,31 @@ impl Locked<'_> {
         match change {
             Change::Reset => table.remove(level.key),
             Change::Refund(_) | Change::Surcharge(_) if *charged_at_us < born_us => false,
-            Change::Refund(amount) => table.change(level, None, |state| {
-                algorithm::refund(state, spec, now_us, *charged_at_us, *amount);
+            Change::Refund(amount) => table.change(level, None, |ledger| {
+                ledger.refund(spec, now_us, *charged_at_us, *amount);
                 true
             }),
-            Change::Surcharge(amount) => table.change(level, None, |state| {
-                algorithm::surcharge(state, spec, now_us, *charged_at_us, *amount);
+            Change::Surcharge(amount) => table.change(level, None, |ledger| {
+                ledger.surcharge(spec, now_us, *charged_at_us, *amount);
                 true
             }),
-            Change::Release => table.change(level, None, |state| {
+            Change::Release => table.change(level, None, |ledger| {
                 // A place whose lease has run out is no longer held, though still listed.
-                let held = algorithm::renew(state, spec, now_us, *holder);
-                algorithm::release(state, *holder) && held
+                let held = ledger.renew(spec, now_us, *holder);
+                ledger.release(*holder) && held
             }),
             Change::Renew => {
-                table.change(level, None, |state| algorithm::renew(state, spec, now_us, *holder))
+                table.change(level, None, |ledger| ledger.renew(spec, now_us, *holder))
             }
         }
     }
 
-    /// Looks at the state of a level; a key that is not there has a new one.
-    fn with_state<T>(&mut self, level: &Level, look: impl FnOnce(&State) -> T) -> Option<T> {
+    /// Looks at the ledger of a level; a key that is not there has a new one.
+    fn with_ledger<T>(&mut self, level: &Level, look: impl FnOnce(&Ledger) -> T) -> Option<T> {
         let table = self.shard(level.family).and_then(|shard| shard.tables.get(&level.family));
         match table.and_then(|table| table.slots.get(&level.key)) {
-            Some(slot) => Some(look(&slot.state)),
-            None => level.spec.new_state().map(|state| look(&state)),
+            Some(slot) => Some(look(&slot.ledger)),
+            None => Ledger::new(&level.spec).map(|ledger| look(&ledger)),
         }
     }
 
@@ -260,7 +266,7 @@ struct Table {
 
 #[derive(Debug)]
 struct Slot {
-    state: State,
+    ledger: Ledger,
     meaningless_at_us: u64,
     /// When it was put in: a charge from before that was made to a state that is gone.
     born_us: u64,
@@ -302,20 +308,20 @@ impl Table {
     fn change(
         &mut self,
         level: &Level,
-        new: Option<(State, u64)>,
-        change: impl FnOnce(&mut State) -> bool,
+        new: Option<(Ledger, u64)>,
+        change: impl FnOnce(&mut Ledger) -> bool,
     ) -> bool {
         let key = level.key;
         let slot = match (self.slots.entry(key), new) {
             (hash_map::Entry::Occupied(slot), _) => slot.into_mut(),
-            (hash_map::Entry::Vacant(vacant), Some((state, born_us))) => {
-                vacant.insert(Slot { state, meaningless_at_us: 0, born_us, charged_us: born_us })
+            (hash_map::Entry::Vacant(vacant), Some((ledger, born_us))) => {
+                vacant.insert(Slot { ledger, meaningless_at_us: 0, born_us, charged_us: born_us })
             }
             (hash_map::Entry::Vacant(_), None) => return false,
         };
         self.by_meaning.remove(&(slot.meaningless_at_us, key));
-        let changed = change(&mut slot.state);
-        let meaningless_at_us = algorithm::meaningless_at_us(&slot.state, &level.spec);
+        let changed = change(&mut slot.ledger);
+        let meaningless_at_us = slot.ledger.meaningless_at_us();
         slot.meaningless_at_us = meaningless_at_us.unwrap_or(u64::MAX);
         if meaningless_at_us == Some(0) {
             self.slots.remove(&key);
@@ -323,18 +329,6 @@ impl Table {
             self.by_meaning.insert((slot.meaningless_at_us, key));
         }
         changed
-    }
-
-    /// A state that denies under other numbers than it was charged with must last as long as these
-    /// say, or the key would be as new before its wait is over.
-    fn keep(&mut self, level: &Level) {
-        let Some(slot) = self.slots.get_mut(&level.key) else { return };
-        let until_us = algorithm::meaningless_at_us(&slot.state, &level.spec).unwrap_or(u64::MAX);
-        if until_us > slot.meaningless_at_us {
-            self.by_meaning.remove(&(slot.meaningless_at_us, level.key));
-            slot.meaningless_at_us = until_us;
-            self.by_meaning.insert((until_us, level.key));
-        }
     }
 
     fn remove(&mut self, key: Key) -> bool {

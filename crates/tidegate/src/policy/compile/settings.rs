@@ -4,11 +4,10 @@ use std::collections::HashMap;
 
 use super::fields::{Fields, duration_us, text};
 use super::{Compiler, Scope, spec};
-use crate::algorithm::{self, sliding_window};
 use crate::plan::LEVELS_MAX;
 use crate::policy::diagnostics::{Position, one_of};
 use crate::policy::document::{Entry, Node};
-use crate::policy::model::{Algorithm, Limit, Missing, OperationId, Part, Setting, Settings, Spec};
+use crate::policy::model::{Algorithm, Limit, Missing, OperationId, Part, Setting, Settings};
 use crate::policy::when::When;
 use crate::units::SECOND_US;
 
@@ -53,17 +52,6 @@ pub(super) fn row(by: &[Part], settings: &Settings) -> Option<Part> {
     }
 }
 
-/// What one row's window no longer sees, another's may: entries stay for the longest of them.
-fn keep_for_the_longest<'s>(settings: impl Iterator<Item = &'s mut Setting>) {
-    let windows = settings.filter_map(|setting| match setting {
-        Setting::Limited(Spec::Plain(algorithm::Spec::SlidingWindow(spec))) => Some(spec),
-        _ => None,
-    });
-    let mut windows: Vec<&mut sliding_window::Spec> = windows.collect();
-    let longest_us = windows.iter().map(|spec| spec.window_us).max().unwrap_or_default();
-    windows.iter_mut().for_each(|spec| spec.kept_us = longest_us);
-}
-
 fn is_unlimited(limit: &Limit, tier: usize) -> bool {
     let Settings::ByTier(settings) = &limit.settings else { return false };
     matches!(settings.get(tier), Some(Some(Setting::Unlimited)))
@@ -100,9 +88,6 @@ impl Compiler<'_> {
         }
         if settings.len() < written.len() {
             return None;
-        }
-        if audience.by.contains(&Part::User) || audience.by.contains(&Part::Client) {
-            keep_for_the_longest(settings.iter_mut().map(|(_, setting)| setting));
         }
         match tier_by {
             Some(tier_by) => {

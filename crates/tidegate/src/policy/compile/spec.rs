@@ -73,7 +73,7 @@ fn read(algorithm: Algorithm, text: &str, lease_us: u64) -> Result<Setting, Spec
         Algorithm::SlidingWindow => {
             let (limit, window_us) = rate(text, "5/min")?;
             at_most_exact(text, limit, "for more, use `sliding_counter`")?;
-            Spec::Plain(algorithm::Spec::SlidingWindow(sliding_window::Spec::new(limit, window_us)))
+            Spec::Plain(algorithm::Spec::SlidingWindow(sliding_window::Spec { limit, window_us }))
         }
         Algorithm::SlidingCounter => {
             let (limit, window_us) = rate(text, "1000/min")?;

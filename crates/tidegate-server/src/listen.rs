@@ -1,0 +1,256 @@
+//! Sockets: accepting connections, TLS, bounds on connections and heads, and letting go.
+//!
+//! Every connection is served by hyper in a task of its own. HTTP/1.1 and HTTP/2 are told apart by
+//! the first bytes. The number of connections is bounded: beyond it the system's own queue holds
+//! those that come, so that nobody is refused for arriving in a crowd.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http::{HeaderValue, Request, Response, Version, header};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, interval, timeout};
+use tokio_rustls::TlsAcceptor;
+
+use crate::body::Body;
+use crate::drain::Drain;
+use crate::pace::{Late, Pace, Paced, Pulse};
+use crate::tls::Certificates;
+
+/// At most so many header lines.
+const HEADERS_MAX: usize = 100;
+/// The longest head of a request, and the most that is read ahead of one connection.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
+/// At most so many requests at once on one HTTP/2 connection.
+const STREAMS_MAX: u32 = 256;
+/// How long a drained connection may stay idle before it is closed: its next request may be on the
+/// way already.
+const DRAIN_IDLE: Duration = Duration::from_millis(500);
+/// How often a drained connection is looked at.
+const DRAIN_CHECK: Duration = Duration::from_millis(50);
+/// How long to rest when the system has no more sockets to give.
+const ACCEPT_REST: Duration = Duration::from_millis(50);
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer {
+    pub(crate) address: SocketAddr,
+    pub(crate) is_tls: bool,
+}
+
+/// What a listener does with a request.
+pub(crate) trait Service: Clone + Send + Sync + 'static {
+    fn call(
+        &self,
+        peer: Peer,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Response<Body>> + Send;
+}
+
+/// Bounds on the connections of one listener.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) connections_max: usize,
+    pub(crate) pace: Pace,
+}
+
+/// A socket that is bound, and not yet served.
+pub(crate) struct Listener {
+    socket: TcpListener,
+    certificates: Option<Arc<Certificates>>,
+    bounds: Bounds,
+    /// How many connections are open, for the metrics.
+    open: Arc<AtomicUsize>,
+}
+
+impl Listener {
+    pub(crate) async fn bind(
+        address: SocketAddr,
+        certificates: Option<Arc<Certificates>>,
+        bounds: Bounds,
+    ) -> io::Result<Self> {
+        let socket = TcpListener::bind(address).await?;
+        Ok(Self { socket, certificates, bounds, open: Arc::default() })
+    }
+
+    /// The address that it listens on, with the port that it was given.
+    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    pub(crate) fn is_tls(&self) -> bool {
+        self.certificates.is_some()
+    }
+
+    /// How many connections are open.
+    pub(crate) fn open_connections(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.open)
+    }
+
+    /// Serves until draining is over: all connections have ended.
+    pub(crate) async fn serve<S: Service>(self, service: S, drain: Drain) {
+        let places = Arc::new(Semaphore::new(self.bounds.connections_max));
+        let mut started = pin!(drain.started());
+        loop {
+            // The semaphore is never closed, so that a place always comes.
+            let Ok(place) = Arc::clone(&places).acquire_owned().await else { break };
+            let accepted = tokio::select! {
+                biased;
+                accepted = self.socket.accept() => accepted,
+                () = &mut started => break,
+            };
+            match accepted {
+                Ok((stream, address)) => self.spawn(stream, address, place, &service, &drain),
+                Err(error) => {
+                    tracing::warn!(%error, "could not accept a connection");
+                    tokio::time::sleep(ACCEPT_REST).await;
+                }
+            }
+        }
+        drop(self.socket);
+        let all = u32::try_from(self.bounds.connections_max).unwrap_or(u32::MAX);
+        let _ = places.acquire_many(all).await;
+    }
+
+    fn spawn<S: Service>(
+        &self,
+        stream: TcpStream,
+        address: SocketAddr,
+        place: OwnedSemaphorePermit,
+        service: &S,
+        drain: &Drain,
+    ) {
+        self.open.fetch_add(1, Ordering::Relaxed);
+        let connection = Connection {
+            peer: Peer { address, is_tls: self.is_tls() },
+            pace: self.bounds.pace,
+            service: service.clone(),
+            drain: drain.clone(),
+            _open: Open(Arc::clone(&self.open)),
+            _place: place,
+        };
+        let certificates = self.certificates.clone();
+        tokio::spawn(async move {
+            // Small answers must not wait for an acknowledgement; a socket that cannot is as good.
+            let _ = stream.set_nodelay(true);
+            let Some(certificates) = certificates else {
+                return connection.serve(TokioIo::new(stream)).await;
+            };
+            let handshake = TlsAcceptor::from(certificates.config()).accept(stream);
+            if let Ok(Ok(stream)) = timeout(connection.pace.head, handshake).await {
+                connection.serve(TokioIo::new(stream)).await;
+            }
+        });
+    }
+}
+
+/// Counts an open connection while it lives.
+struct Open(Arc<AtomicUsize>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+struct Connection<S> {
+    peer: Peer,
+    pace: Pace,
+    service: S,
+    drain: Drain,
+    _open: Open,
+    _place: OwnedSemaphorePermit,
+}
+
+impl<S: Service> Connection<S> {
+    async fn serve<T>(self, socket: T)
+    where
+        T: hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static,
+    {
+        let pulse = Pulse::new();
+        let (service, drain, peer) = (self.service.clone(), self.drain.clone(), self.peer);
+        let requests = Arc::clone(&pulse);
+        let answer = service_fn(move |request: Request<Incoming>| {
+            let in_flight = requests.begin(request.version());
+            let (service, drain) = (service.clone(), drain.clone());
+            async move {
+                let is_http1 = request.version() < Version::HTTP_2;
+                let mut response = service.call(peer, request).await;
+                if is_http1 && drain.has_started() {
+                    let close = HeaderValue::from_static("close");
+                    response.headers_mut().insert(header::CONNECTION, close);
+                }
+                Ok::<_, Infallible>(response.map(|body| body.in_flight(in_flight)))
+            }
+        });
+        let builder = builder();
+        let socket = Paced::new(socket, Arc::clone(&pulse));
+        let mut connection = pin!(builder.serve_connection_with_upgrades(socket, answer));
+        let mut check = interval(self.pace.check_every());
+        let mut draining = pin!(self.drain.started());
+        let mut drained: Option<Instant> = None;
+        loop {
+            tokio::select! {
+                // How it ended concerns the peer alone.
+                _ = connection.as_mut() => return,
+                _ = check.tick() => match self.verdict(&pulse, drained) {
+                    Verdict::Stay => {}
+                    Verdict::Finish => connection.as_mut().graceful_shutdown(),
+                    Verdict::Drop => return,
+                },
+                () = &mut draining, if drained.is_none() => {
+                    drained = Some(Instant::now());
+                    check = interval(DRAIN_CHECK);
+                }
+            }
+        }
+    }
+
+    fn verdict(&self, pulse: &Pulse, drained: Option<Instant>) -> Verdict {
+        match pulse.late(&self.pace) {
+            // Whoever stalls gets no further attention.
+            Some(Late::Head | Late::Stalled) => return Verdict::Drop,
+            Some(Late::Idle) => return Verdict::Finish,
+            None => {}
+        }
+        let Some(drained) = drained else { return Verdict::Stay };
+        // HTTP/2 has a word for it; in HTTP/1.1 the next request may be on the way already.
+        let idle_for = pulse.idle_for().unwrap_or_default().min(drained.elapsed());
+        if pulse.is_multiplexed() || idle_for >= DRAIN_IDLE {
+            Verdict::Finish
+        } else {
+            Verdict::Stay
+        }
+    }
+}
+
+/// What becomes of a connection.
+enum Verdict {
+    Stay,
+    /// It ends once its requests are answered.
+    Finish,
+    Drop,
+}
+
+fn builder() -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    // The head's time is kept by the connection's pulse, so HTTP/1.1 needs no timer.
+    builder.http1().max_headers(HEADERS_MAX).max_buf_size(HEAD_BYTES_MAX).half_close(false);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_header_list_size(u32::try_from(HEAD_BYTES_MAX).unwrap_or(u32::MAX))
+        .max_concurrent_streams(STREAMS_MAX);
+    builder
+}

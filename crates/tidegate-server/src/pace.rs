@@ -1,0 +1,209 @@
+//! The pace of a connection: who sends a head too slowly, reads an answer too slowly or has nothing
+//! to say for too long is let go.
+//!
+//! Every connection has a pulse that its socket and its requests touch, and one check now and then.
+//! That costs a request nothing, where a timer for each head would be made and dropped with it; and
+//! an idle connection is told from one that sends its head a byte at a time.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::Version;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use tokio::time::Instant;
+
+/// How long a connection may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// For the head of a request, from its first byte.
+    pub head: Duration,
+    /// Without a request, between two of them or before the first.
+    pub idle: Duration,
+    /// Without taking anything of an answer.
+    pub stalled: Duration,
+}
+
+impl Pace {
+    /// How often to look.
+    pub(crate) fn check_every(&self) -> Duration {
+        let shortest = self.head.min(self.idle).min(self.stalled);
+        (shortest / 4).clamp(Duration::from_millis(20), Duration::from_secs(5))
+    }
+}
+
+/// What a connection is doing, and since when.
+#[derive(Debug)]
+pub(crate) struct Pulse {
+    born: Instant,
+    in_flight: AtomicU32,
+    /// HTTP/2, where frames come at any time and a head is bounded by the protocol.
+    multiplexed: AtomicBool,
+    /// When the last request was over, in milliseconds since birth.
+    idle_since_ms: AtomicU64,
+    /// When the head that is being read began; 0 if none is.
+    head_since_ms: AtomicU64,
+    /// Since when the socket takes no more; 0 if it does.
+    stalled_since_ms: AtomicU64,
+}
+
+impl Pulse {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            born: Instant::now(),
+            in_flight: AtomicU32::new(0),
+            multiplexed: AtomicBool::new(false),
+            idle_since_ms: AtomicU64::new(0),
+            head_since_ms: AtomicU64::new(0),
+            stalled_since_ms: AtomicU64::new(0),
+        })
+    }
+
+    /// Milliseconds since birth, never 0.
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.born.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1)
+    }
+
+    /// A request has arrived.
+    pub(crate) fn begin(self: &Arc<Self>, version: Version) -> InFlight {
+        if version == Version::HTTP_2 {
+            self.multiplexed.store(true, Ordering::Relaxed);
+        }
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        self.head_since_ms.store(0, Ordering::Relaxed);
+        InFlight(Arc::clone(self))
+    }
+
+    /// Whether it speaks HTTP/2.
+    pub(crate) fn is_multiplexed(&self) -> bool {
+        self.multiplexed.load(Ordering::Relaxed)
+    }
+
+    /// Whether no request is being answered, and for how long that has been so.
+    pub(crate) fn idle_for(&self) -> Option<Duration> {
+        if self.in_flight.load(Ordering::Relaxed) > 0 {
+            return None;
+        }
+        let since_ms = self.idle_since_ms.load(Ordering::Relaxed);
+        Some(Duration::from_millis(self.now_ms().saturating_sub(since_ms)))
+    }
+
+    /// Why the connection should be let go, if it should.
+    pub(crate) fn late(&self, pace: &Pace) -> Option<Late> {
+        let now_ms = self.now_ms();
+        let lasts = |since: &AtomicU64, bound: Duration| {
+            let since_ms = since.load(Ordering::Relaxed);
+            let lasted_ms = now_ms.saturating_sub(since_ms);
+            since_ms > 0 && u128::from(lasted_ms) >= bound.as_millis()
+        };
+        if lasts(&self.stalled_since_ms, pace.stalled) {
+            return Some(Late::Stalled);
+        }
+        let idle_for = self.idle_for()?;
+        if lasts(&self.head_since_ms, pace.head) {
+            return Some(Late::Head);
+        }
+        (idle_for >= pace.idle).then_some(Late::Idle)
+    }
+
+    /// Something came, which is the beginning of a head where no request is being answered.
+    fn read(&self) {
+        if self.in_flight.load(Ordering::Relaxed) == 0
+            && self.head_since_ms.load(Ordering::Relaxed) == 0
+            && !self.multiplexed.load(Ordering::Relaxed)
+        {
+            self.head_since_ms.store(self.now_ms(), Ordering::Relaxed);
+        }
+    }
+
+    fn wrote<T>(&self, result: &Poll<T>) {
+        let stalled_since_ms = self.stalled_since_ms.load(Ordering::Relaxed);
+        match (result, stalled_since_ms) {
+            (Poll::Pending, 0) => self.stalled_since_ms.store(self.now_ms(), Ordering::Relaxed),
+            (Poll::Ready(_), 1..) => self.stalled_since_ms.store(0, Ordering::Relaxed),
+            _ => {}
+        }
+    }
+}
+
+/// What took too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Late {
+    Head,
+    Idle,
+    Stalled,
+}
+
+/// A request that is being answered; over when dropped.
+pub(crate) struct InFlight(Arc<Pulse>);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let pulse = &*self.0;
+        pulse.idle_since_ms.store(pulse.now_ms(), Ordering::Relaxed);
+        pulse.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A socket that touches a pulse.
+pub(crate) struct Paced<T> {
+    socket: T,
+    pulse: Arc<Pulse>,
+}
+
+impl<T> Paced<T> {
+    pub(crate) fn new(socket: T, pulse: Arc<Pulse>) -> Self {
+        Self { socket, pulse }
+    }
+}
+
+impl<T: Read + Unpin> Read for Paced<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let result = Pin::new(&mut self.socket).poll_read(context, buffer);
+        if let Poll::Ready(Ok(())) = &result {
+            self.pulse.read();
+        }
+        result
+    }
+}
+
+impl<T: Write + Unpin> Write for Paced<T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.socket).poll_write(context, bytes);
+        self.pulse.wrote(&result);
+        result
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.socket).poll_write_vectored(context, buffers);
+        self.pulse.wrote(&result);
+        result
+    }
+}

@@ -1,0 +1,78 @@
+//! Turning decisions and errors into HTTP answers, the same on every listener.
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Response, StatusCode, header};
+use tidegate::{Decision, Jitter, RequestError};
+
+use crate::body::Body;
+
+/// The refusal that a decision asks for.
+pub(crate) fn refusal(decision: &Decision) -> Response<Body> {
+    let rendered = tidegate::Response::of(decision, jitter());
+    let mut response = Response::new(Body::whole(rendered.body.unwrap_or_default()));
+    *response.status_mut() =
+        StatusCode::from_u16(rendered.status).unwrap_or(StatusCode::TOO_MANY_REQUESTS);
+    set(&mut response, rendered.headers);
+    response
+}
+
+/// Puts the rate limit headers on an answer that passes.
+pub(crate) fn annotate<B>(response: &mut Response<B>, decision: &Decision) {
+    set(response, tidegate::Response::of(decision, Jitter::None).headers);
+}
+
+/// A request that cannot be understood.
+pub(crate) fn bad_request(error: &RequestError) -> Response<Body> {
+    let body = serde_json::json!({
+        "type": "about:blank",
+        "title": "Bad Request",
+        "status": 400,
+        "detail": error.to_string(),
+        "field": error.field,
+    });
+    with_type(StatusCode::BAD_REQUEST, "application/problem+json", body.to_string())
+}
+
+/// Problem details (RFC 9457) for anything else.
+pub(crate) fn problem(status: StatusCode, detail: &str) -> Response<Body> {
+    let body = serde_json::json!({
+        "type": "about:blank",
+        "title": status.canonical_reason().unwrap_or("Error"),
+        "status": status.as_u16(),
+        "detail": detail,
+    });
+    with_type(status, "application/problem+json", body.to_string())
+}
+
+/// A JSON answer.
+pub(crate) fn json(body: impl Into<Bytes>) -> Response<Body> {
+    with_type(StatusCode::OK, "application/json", body)
+}
+
+/// A whole answer of a type.
+pub(crate) fn with_type(
+    status: StatusCode,
+    content_type: &'static str,
+    body: impl Into<Bytes>,
+) -> Response<Body> {
+    let mut response = Response::new(Body::whole(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+/// How much of the policy's jitter this refusal gets.
+pub(crate) fn jitter() -> Jitter {
+    Jitter::Millionths(fastrand::u32(..=1_000_000))
+}
+
+/// Names and values come from a checked policy; one that HTTP cannot carry is left out.
+fn set<B>(response: &mut Response<B>, headers: Vec<(String, String)>) {
+    for (name, value) in headers {
+        if let (Ok(name), Ok(value)) =
+            (HeaderName::try_from(name.as_str()), HeaderValue::try_from(value))
+        {
+            response.headers_mut().insert(name, value);
+        }
+    }
+}

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
-use tidegate::{Decision, Jitter, RequestError};
+use tidegate::{Decision, Jitter};
 
 use crate::body::Body;
 
@@ -22,13 +22,13 @@ pub(crate) fn annotate<B>(response: &mut Response<B>, decision: &Decision) {
 }
 
 /// A request that cannot be understood.
-pub(crate) fn bad_request(error: &RequestError) -> Response<Body> {
+pub(crate) fn bad_request(field: &str, detail: &str) -> Response<Body> {
     let body = serde_json::json!({
         "type": "about:blank",
         "title": "Bad Request",
         "status": 400,
-        "detail": error.to_string(),
-        "field": error.field,
+        "detail": format!("{field}: {detail}"),
+        "field": field,
     });
     with_type(StatusCode::BAD_REQUEST, "application/problem+json", body.to_string())
 }

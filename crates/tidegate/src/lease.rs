@@ -32,7 +32,8 @@ use crate::units::Amount;
 /// ```
 #[derive(Debug, PartialEq)]
 pub struct Lease {
-    pub(crate) receipts: ArrayVec<Receipt, LEVELS_MAX>,
+    /// On the heap: most decisions have no lease, and an empty one would still be large.
+    pub(crate) receipts: Vec<Receipt>,
     /// Charged by this node's fallback, so corrected there too.
     pub(crate) local: bool,
     holder: u64,
@@ -73,7 +74,7 @@ impl Lease {
         reserve: bool,
         local: bool,
     ) -> Option<Self> {
-        let mut receipts = ArrayVec::new();
+        let mut receipts = Vec::new();
         let mut wanted = reserve;
         for (level, reply) in plan.levels.iter().zip(&answer.replies) {
             let Some(limit) = policy.limits.get(usize::from(level.limit)).filter(|_| reply.charged)
@@ -96,6 +97,14 @@ impl Lease {
     #[must_use]
     pub fn holds_place(&self) -> bool {
         self.receipts.iter().any(Receipt::is_place)
+    }
+
+    /// How long anything of it may still change, counted from now: places live on while they are
+    /// renewed, and a charge is void once its window is over.
+    #[must_use]
+    pub fn void_after_us(&self) -> u64 {
+        let spans = self.receipts.iter().map(|receipt| receipt.level.spec.forgets_within_us());
+        spans.max().unwrap_or_default()
     }
 
     /// The corrections that a settlement asks for; the lease forgets what is thereby settled.

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::{Spec, calendar};
-use crate::units::{Amount, duration_in_words, per_duration, short_duration};
+use super::{Spec, calendar, saturate};
+use crate::units::{Amount, DAY_US, duration_in_words, per_duration, short_duration};
 
 /// The window that a spec counts over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +88,25 @@ impl Spec {
             (_, Some(Window::Span(us))) => Some(us),
             _ => None,
         }
+    }
+
+    /// How long a charge can have an effect at most. That on a total never ends by itself; what may
+    /// still be corrected is kept for as long as the longest calendar window.
+    #[must_use]
+    pub fn forgets_within_us(&self) -> u64 {
+        const LONGEST_US: u64 = 31 * DAY_US;
+        match self {
+            Self::TokenBucket(spec) => {
+                let owed = u128::from(spec.burst.micros()) * 2 * u128::from(spec.period_us);
+                saturate(owed.div_ceil(u128::from(spec.count.micros().max(1))))
+            }
+            Self::SlidingCounter(spec) => spec.window_us.saturating_mul(2),
+            Self::Concurrency(spec) => spec.lease_us,
+            Self::Total(_) => LONGEST_US,
+            Self::Ceiling(_) => 0,
+            _ => self.window_us().unwrap_or_default(),
+        }
+        .min(LONGEST_US)
     }
 
     /// Whether nothing is stored for it.

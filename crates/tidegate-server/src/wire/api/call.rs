@@ -1,0 +1,211 @@
+//! A call of the decision API, from JSON to a request of the engine.
+
+use std::borrow::Cow;
+
+use serde_json::value::RawValue;
+use tidegate::Request;
+
+use super::fields::{FieldError, Object, address, amount, is_null, scalar, text, truth, whole};
+
+/// The longest that anybody may wait, an hour.
+const WAIT_MS_MAX: u64 = 3_600_000;
+
+/// The fields of a check.
+const CHECK: [&str; 14] = [
+    "policy",
+    "method",
+    "path",
+    "ip",
+    "user",
+    "tier",
+    "internal",
+    "country",
+    "operation",
+    "attributes",
+    "headers",
+    "body",
+    "cost",
+    "reserve",
+];
+
+/// A check or acquire as it was said.
+pub(crate) struct Call<'a> {
+    pub(crate) request: Request<'a>,
+    /// Only in acquire.
+    pub(crate) max_wait_ms: Option<u64>,
+}
+
+impl<'a> Call<'a> {
+    /// Reads a check.
+    pub(crate) fn check(text: &'a [u8]) -> Result<Self, FieldError> {
+        Self::from_object(&Object::parse(text)?, false)
+    }
+
+    /// Reads an acquire: a check with `max_wait_ms`.
+    pub(crate) fn acquire(text: &'a [u8]) -> Result<Self, FieldError> {
+        Self::from_object(&Object::parse(text)?, true)
+    }
+
+    /// Reads a batch of checks.
+    pub(crate) fn batch(text: &'a [u8], max: usize) -> Result<Vec<Self>, FieldError> {
+        let items: Vec<Object<'a>> = serde_json::from_slice(text).map_err(|error| {
+            FieldError::new("", format!("expected an array of checks: {error}"))
+        })?;
+        if items.len() > max {
+            let detail = format!("found {} checks, expected at most {max}", items.len());
+            return Err(FieldError::new("", detail));
+        }
+        let call = |(index, object): (usize, &Object<'a>)| {
+            Self::from_object(object, false).map_err(|error| error.within(&format!("[{index}]")))
+        };
+        items.iter().enumerate().map(call).collect()
+    }
+
+    fn from_object(object: &Object<'a>, can_wait: bool) -> Result<Self, FieldError> {
+        let mut call = Self { request: Request::default(), max_wait_ms: None };
+        for (name, value) in &object.0 {
+            if is_null(value) && (CHECK.contains(&&**name) || can_wait && name == "max_wait_ms") {
+                continue;
+            }
+            call.set(name, value, can_wait)?;
+        }
+        Ok(call)
+    }
+
+    fn set(&mut self, name: &str, value: &'a RawValue, can_wait: bool) -> Result<(), FieldError> {
+        let request = std::mem::take(&mut self.request);
+        self.request = match name {
+            "policy" => request.policy(text(name, value)?),
+            "method" => request.method(text(name, value)?),
+            "path" => request.path(text(name, value)?),
+            "ip" => request.ip(address(name, value)?),
+            "user" => request.user(scalar(name, value)?),
+            "tier" => request.tier(scalar(name, value)?),
+            "internal" => request.internal(truth(name, value)?),
+            "country" => request.country(text(name, value)?),
+            "operation" => request.named(text(name, value)?),
+            "attributes" => pairs(name, value, request, Request::attribute)?,
+            "headers" => headers(name, value, request)?,
+            "body" => request.body(body(name, value)?),
+            "cost" => request.cost(amount(name, value)?),
+            "reserve" if truth(name, value)? => request.reserve(),
+            "reserve" => request,
+            "max_wait_ms" if can_wait => {
+                self.max_wait_ms = Some(whole(name, value, WAIT_MS_MAX)?);
+                request
+            }
+            _ => return Err(unknown(name)),
+        };
+        Ok(())
+    }
+}
+
+/// An object of names and scalars; a null is left out.
+fn pairs<'a>(
+    field: &str,
+    value: &'a RawValue,
+    request: Request<'a>,
+    add: impl Fn(Request<'a>, Cow<'a, str>, Cow<'a, str>) -> Request<'a>,
+) -> Result<Request<'a>, FieldError> {
+    let object = Object::parse(value.get().as_bytes()).map_err(|error| error.within(field))?;
+    let mut request = request;
+    for (name, value) in object.0 {
+        if !is_null(value) {
+            let said = scalar(&name, value).map_err(|error| error.within(field))?;
+            request = add(request, name, said);
+        }
+    }
+    Ok(request)
+}
+
+/// Headers: a string each, or a list of strings where a header has several lines.
+fn headers<'a>(
+    field: &str,
+    value: &'a RawValue,
+    request: Request<'a>,
+) -> Result<Request<'a>, FieldError> {
+    let object = Object::parse(value.get().as_bytes()).map_err(|error| error.within(field))?;
+    let mut request = request;
+    for (name, value) in object.0 {
+        if value.get().starts_with('[') {
+            let lines: Vec<&RawValue> = serde_json::from_str(value.get())
+                .map_err(|error| FieldError::new(&*name, error.to_string()).within(field))?;
+            for line in lines {
+                let line = scalar(&name, line).map_err(|error| error.within(field))?;
+                request = request.header(name.clone(), line);
+            }
+        } else if !is_null(value) {
+            let line = scalar(&name, value).map_err(|error| error.within(field))?;
+            request = request.header(name, line);
+        }
+    }
+    Ok(request)
+}
+
+/// A string is the body's text; any other value is a JSON body.
+fn body<'a>(field: &str, value: &'a RawValue) -> Result<Cow<'a, [u8]>, FieldError> {
+    if !value.get().starts_with('"') {
+        return Ok(Cow::Borrowed(value.get().as_bytes()));
+    }
+    Ok(match text(field, value)? {
+        Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
+        Cow::Owned(text) => Cow::Owned(text.into_bytes()),
+    })
+}
+
+fn unknown(name: &str) -> FieldError {
+    let shown: String = name.chars().take(80).collect();
+    let fields = CHECK.join(", ");
+    FieldError::new(shown, format!("is not a field here, expected one of {fields}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_of_the_contract_is_read() {
+        let text =
+            br#"{"policy":null,"method":"POST","path":"/rooms/r9/bookings","ip":"203.0.113.7",
+            "user":"u1","tier":"free","internal":false,"country":null,"operation":null,
+            "attributes":{"room":"r9","n":5},"headers":{"x-api-key":"k","x-two":["a","b"]},
+            "body":{"email":"a"},"cost":1,"reserve":false}"#;
+        assert!(Call::check(text).is_ok());
+        assert!(Call::check(b"{}").is_ok());
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_field() {
+        for (text, field) in [
+            (r#"{"usr":"u"}"#, "usr"),
+            (r#"{"usr":null}"#, "usr"),
+            (r#"{"ip":"x"}"#, "ip"),
+            (r#"{"cost":"-1"}"#, "cost"),
+            (r#"{"internal":1}"#, "internal"),
+            (r#"{"attributes":{"a":[]}}"#, "attributes.a"),
+            (r#"{"attributes":[]}"#, "attributes"),
+            (r#"{"headers":{"a":{}}}"#, "headers.a"),
+            (r#"{"headers":{"a":[{}]}}"#, "headers.a"),
+            (r#"{"max_wait_ms":5}"#, "max_wait_ms"),
+            (r#"{"user":"#, ""),
+        ] {
+            let found = Call::check(text.as_bytes()).err().map(|error| error.field);
+            assert_eq!(found.as_deref(), Some(field), "{text}");
+        }
+    }
+
+    #[test]
+    fn only_acquire_waits() {
+        assert_eq!(Call::acquire(br#"{"max_wait_ms":250}"#).unwrap().max_wait_ms, Some(250));
+        assert!(Call::acquire(br#"{"max_wait_ms":3600001}"#).is_err());
+    }
+
+    #[test]
+    fn a_batch_names_the_item_that_is_wrong() {
+        assert_eq!(Call::batch(br#"[{},{"user":"u"}]"#, 2).unwrap().len(), 2);
+        let error = Call::batch(br#"[{},{"cost":"x"}]"#, 2).err().unwrap();
+        assert_eq!(error.field, "[1].cost");
+        assert!(Call::batch(b"[{},{},{}]", 2).is_err());
+        assert!(Call::batch(b"{}", 2).is_err());
+    }
+}

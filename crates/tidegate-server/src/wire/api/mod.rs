@@ -1,0 +1,188 @@
+//! The decision API: any language asks, and is believed.
+
+mod answer;
+mod call;
+mod fields;
+mod leases;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use tidegate::{Decision, RequestError};
+use tokio::time::timeout;
+
+use self::call::Call;
+use self::fields::FieldError;
+use crate::app::App;
+use crate::body::Body;
+use crate::leases::id_text;
+use crate::listen::{Peer, Service};
+use crate::respond;
+
+/// The longest body of a call: a JSON body of 64 KiB with everything escaped, and the rest.
+const CALL_BYTES_MAX: usize = 256 * 1024;
+/// The longest batch.
+const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// At most so many checks in a batch.
+const BATCH_MAX: usize = 1_000;
+
+/// Serves the decision API.
+#[derive(Clone)]
+pub(crate) struct Api {
+    app: Arc<App>,
+    body_timeout: Duration,
+}
+
+impl Api {
+    pub(crate) fn new(app: Arc<App>, body_timeout: Duration) -> Self {
+        Self { app, body_timeout }
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, Failure> {
+        let (parts, body) = request.into_parts();
+        let path = parts.uri.path();
+        match (&parts.method, path) {
+            (&Method::POST, "/v1/check") => {
+                self.check(&self.read(body, CALL_BYTES_MAX).await?).await
+            }
+            (&Method::POST, "/v1/check/batch") => {
+                self.batch(&self.read(body, BATCH_BYTES_MAX).await?).await
+            }
+            (&Method::POST, "/v1/acquire") => {
+                self.acquire(&self.read(body, CALL_BYTES_MAX).await?).await
+            }
+            (&Method::POST, "/v1/release") => {
+                leases::release(&self.app, &self.read(body, CALL_BYTES_MAX).await?).await
+            }
+            (&Method::POST, "/v1/renew") => {
+                leases::renew(&self.app, &self.read(body, CALL_BYTES_MAX).await?).await
+            }
+            (&Method::POST, "/v1/settle") => {
+                leases::settle(&self.app, &self.read(body, CALL_BYTES_MAX).await?).await
+            }
+            (&Method::GET | &Method::HEAD, "/health") => Ok(respond::json("{\"status\":\"ok\"}")),
+            (&Method::GET | &Method::HEAD, "/ready") => Ok(self.ready()),
+            _ => Err(no_such_call(path)),
+        }
+    }
+
+    async fn check(&self, text: &[u8]) -> Result<Response<Body>, Failure> {
+        let call = Call::check(text)?;
+        let decision = self.app.decide(&call.request).await?;
+        Ok(respond::json(self.told(decision, None)))
+    }
+
+    async fn batch(&self, text: &[u8]) -> Result<Response<Body>, Failure> {
+        let calls = Call::batch(text, BATCH_MAX)?;
+        let mut json = Vec::with_capacity(1_024 * calls.len());
+        json.push(b'[');
+        for (index, call) in calls.iter().enumerate() {
+            if index > 0 {
+                json.push(b',');
+            }
+            match self.app.decide(&call.request).await {
+                Ok(decision) => json.extend(self.told(decision, None)),
+                Err(error) => {
+                    let error = FieldError::from(error).within(&format!("[{index}]"));
+                    json.extend(answer::undecided(&error));
+                }
+            }
+        }
+        json.push(b']');
+        Ok(respond::json(json))
+    }
+
+    async fn acquire(&self, text: &[u8]) -> Result<Response<Body>, Failure> {
+        let call = Call::acquire(text)?;
+        let max_wait = Duration::from_millis(call.max_wait_ms.unwrap_or_default());
+        let (decision, waited_us) = self.app.acquire(&call.request, max_wait).await?;
+        Ok(respond::json(self.told(decision, Some(waited_us))))
+    }
+
+    /// The decision as JSON; its lease is kept for the caller.
+    fn told(&self, mut decision: Decision, waited_us: Option<u64>) -> Vec<u8> {
+        let now_us = decision.now.steady_us;
+        let lease = decision.lease.take().map(|lease| id_text(self.app.leases.keep(lease, now_us)));
+        answer::decided(&decision, lease.as_deref(), waited_us)
+    }
+
+    fn ready(&self) -> Response<Body> {
+        if self.app.drain.has_started() {
+            return respond::problem(StatusCode::SERVICE_UNAVAILABLE, "draining: about to stop");
+        }
+        respond::json("{\"status\":\"ready\"}")
+    }
+
+    async fn read(&self, body: Incoming, max: usize) -> Result<Bytes, Failure> {
+        match timeout(self.body_timeout, Limited::new(body, max).collect()).await {
+            Ok(Ok(collected)) => Ok(collected.to_bytes()),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => {
+                let detail = format!("expected a body of at most {max} bytes");
+                Err(respond::problem(StatusCode::PAYLOAD_TOO_LARGE, &detail).into())
+            }
+            Ok(Err(_)) => {
+                Err(respond::problem(StatusCode::BAD_REQUEST, "the body was cut off").into())
+            }
+            Err(_) => {
+                let detail = "the body did not arrive in time";
+                Err(respond::problem(StatusCode::REQUEST_TIMEOUT, detail).into())
+            }
+        }
+    }
+}
+
+impl Service for Api {
+    async fn call(&self, _peer: Peer, request: Request<Incoming>) -> Response<Body> {
+        self.answer(request).await.unwrap_or_else(|Failure(response)| *response)
+    }
+}
+
+/// An answer that is none of a call's own.
+pub(crate) struct Failure(Box<Response<Body>>);
+
+impl From<Response<Body>> for Failure {
+    fn from(response: Response<Body>) -> Self {
+        Self(Box::new(response))
+    }
+}
+
+impl From<FieldError> for Failure {
+    fn from(error: FieldError) -> Self {
+        respond::bad_request(&error.field, &error.detail).into()
+    }
+}
+
+impl From<RequestError> for Failure {
+    fn from(error: RequestError) -> Self {
+        FieldError::from(error).into()
+    }
+}
+
+impl From<RequestError> for FieldError {
+    fn from(RequestError { field, detail, .. }: RequestError) -> Self {
+        Self { field, detail }
+    }
+}
+
+/// Nothing is here: the path is wrong, or the method.
+fn no_such_call(path: &str) -> Failure {
+    const POST: [&str; 6] =
+        ["/v1/check", "/v1/check/batch", "/v1/acquire", "/v1/release", "/v1/renew", "/v1/settle"];
+    const GET: [&str; 2] = ["/health", "/ready"];
+    let allowed = match path {
+        _ if POST.contains(&path) => "POST",
+        _ if GET.contains(&path) => "GET, HEAD",
+        _ => {
+            let detail = "there is nothing here; the calls are listed in /openapi.json";
+            return respond::problem(StatusCode::NOT_FOUND, detail).into();
+        }
+    };
+    let detail = format!("this call takes {allowed}");
+    let mut response = respond::problem(StatusCode::METHOD_NOT_ALLOWED, &detail);
+    response.headers_mut().insert(header::ALLOW, http::HeaderValue::from_static(allowed));
+    response.into()
+}

@@ -1,0 +1,3 @@
+//! What is spoken on each listener.
+
+pub(crate) mod api;

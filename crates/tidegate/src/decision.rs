@@ -8,9 +8,10 @@ use arrayvec::ArrayVec;
 use crate::algorithm::{self, Verdict};
 use crate::clock::Now;
 use crate::lease::Lease;
+use crate::limiter::HeldUp;
 use crate::plan::{Enforcement, LEVELS_MAX};
 use crate::policy::Policy;
-use crate::policy::model::{Limit, OperationId, TierId};
+use crate::policy::model::{Exceed, Limit, OperationId, TierId};
 use crate::store::StoreError;
 use crate::units::Amount;
 
@@ -74,6 +75,8 @@ pub struct Decision {
     pub(crate) policy: Arc<Policy>,
     pub(crate) operation: OperationId,
     pub(crate) tier: TierId,
+    /// What a waiter waits for.
+    pub(crate) held_up: Option<HeldUp>,
     named: Option<usize>,
 }
 
@@ -142,6 +145,7 @@ impl Decision {
             policy,
             operation,
             tier,
+            held_up: None,
             named: None,
         }
     }
@@ -212,6 +216,33 @@ impl Decision {
 
     pub(crate) fn retry_after_us(&self) -> Option<u64> {
         if self.outcome == Outcome::Limited { self.limit()?.retry_after_us() } else { None }
+    }
+
+    /// How long the policy lets this request wait for its turn before it is refused: the shortest
+    /// `exceed: wait` of the limits that deny it. `None` if it was not limited, or if one of them
+    /// rejects at once, or if no waiting helps.
+    #[must_use]
+    pub fn wait(&self) -> Option<Duration> {
+        self.wait_us().map(Duration::from_micros)
+    }
+
+    pub(crate) fn wait_us(&self) -> Option<u64> {
+        self.held_up?;
+        let denies = |report: &&LimitReport| {
+            report.enforcement == Enforcement::Reject && !report.is_allowed()
+        };
+        let wait_us = |report: &LimitReport| match self.limit_of(report)?.exceed {
+            Exceed::Wait { max_us } => Some(max_us),
+            Exceed::Reject | Exceed::Warn => None,
+        };
+        let waits: Option<ArrayVec<u64, LEVELS_MAX>> =
+            self.limits.iter().filter(denies).map(wait_us).collect();
+        waits?.into_iter().min()
+    }
+
+    /// Where the limit that answers name stands among the reports.
+    pub(crate) fn named_index(&self) -> Option<usize> {
+        self.named
     }
 
     /// The policy that decided.

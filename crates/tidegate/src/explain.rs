@@ -7,10 +7,11 @@ use crate::identity;
 use crate::key::{self, HashKey};
 use crate::limiter::{Limiter, Loaded};
 use crate::plan::{Applies, Enforcement, Level, Planner, WhyNot};
-use crate::policy::model::Limit;
+use crate::policy::model::{Exceed, Limit};
 use crate::request::{Request, RequestError};
 use crate::standing::{Standing, standing};
 use crate::store::Store;
+use crate::units::written_duration;
 
 /// All that is known of a request before any state is looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,8 +65,8 @@ pub struct Application {
     pub spec: String,
     /// What the request costs; for a ceiling, the value compared.
     pub cost: String,
-    /// `reject`, `warn` or `shadow`.
-    pub exceed: &'static str,
+    /// `reject`, `warn`, `wait 2s` or `shadow`.
+    pub exceed: String,
 }
 
 impl<S: Store> Limiter<S> {
@@ -131,10 +132,13 @@ fn application(limit: &Limit, level: &Level, facts: &Facts<'_>, secret: &HashKey
         by: limit.by.iter().map(|part| part.name(facts.policy)).collect(),
         spec: level.spec.to_string(),
         cost: level.cost.to_string(),
-        exceed: match level.enforcement {
-            Enforcement::Reject => "reject",
-            Enforcement::Warn => "warn",
-            Enforcement::Shadow => "shadow",
+        exceed: match (level.enforcement, limit.exceed) {
+            (Enforcement::Reject, Exceed::Wait { max_us }) => {
+                format!("wait {}", written_duration(max_us))
+            }
+            (Enforcement::Reject, _) => "reject".to_owned(),
+            (Enforcement::Warn, _) => "warn".to_owned(),
+            (Enforcement::Shadow, _) => "shadow".to_owned(),
         },
     }
 }

@@ -70,7 +70,7 @@ pub use decision::{Decision, LimitReport, Outcome};
 pub use explain::{Application, Explanation, LimitExplanation};
 pub use key::{HashKey, Key};
 pub use lease::{Lease, Settlement};
-pub use limiter::{BuildError, Limiter, LimiterBuilder, ResetError};
+pub use limiter::{Acquired, BuildError, Limiter, LimiterBuilder, ResetError, Timer};
 pub use policy::{LimitBuilder, Options, Policy};
 pub use request::{Request, RequestError};
 pub use response::{Jitter, Response};

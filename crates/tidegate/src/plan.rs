@@ -266,7 +266,7 @@ fn enforcement(limit: &Limit) -> Enforcement {
     match limit.exceed {
         _ if limit.shadow => Enforcement::Shadow,
         Exceed::Warn => Enforcement::Warn,
-        Exceed::Reject => Enforcement::Reject,
+        Exceed::Reject | Exceed::Wait { .. } => Enforcement::Reject,
     }
 }
 

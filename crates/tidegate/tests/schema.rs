@@ -117,7 +117,7 @@ const BROKEN_SECTIONS: [&str; 73] = [
 ];
 
 /// Broken limits, each the map of one.
-const BROKEN_LIMITS: [&str; 50] = [
+const BROKEN_LIMITS: [&str; 56] = [
     "~",
     "{}",
     "{ by: ip }",
@@ -162,6 +162,12 @@ const BROKEN_LIMITS: [&str; 50] = [
     "{ by: ip, total: 5, cost: '0.1234567' }",
     "{ by: ip, total: 5, missing: maybe }",
     "{ by: ip, total: 5, exceed: wait 2s }",
+    "{ ceiling: 5, value: ip, exceed: wait 2s }",
+    "{ by: ip, quota: 5/day, exceed: wait }",
+    "{ by: ip, quota: 5/day, exceed: wait 0s }",
+    "{ by: ip, quota: 5/day, exceed: wait 2h }",
+    "{ by: ip, quota: 5/day, exceed: wait  2s }",
+    "{ by: ip, quota: 5/day, exceed: wait 2 }",
     "{ by: ip, total: 5, consistency: leased }",
     "{ by: ip, total: 5, on_store_failure: panic }",
     "{ by: ip, total: 5, shadow: ~ }",

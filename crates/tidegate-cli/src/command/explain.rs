@@ -205,7 +205,7 @@ fn print_applying(limit: &LimitExplanation) {
         notes.push(format!("cost {}", application.cost));
     }
     if application.exceed != "reject" {
-        notes.push(application.exceed.to_owned());
+        notes.push(application.exceed.clone());
     }
     let (name, algorithm, spec) =
         (paint::good(&limit.name), limit.algorithm, paint::strong(&application.spec));

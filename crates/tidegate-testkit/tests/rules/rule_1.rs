@@ -1,7 +1,10 @@
 //! All or nothing; denied is free; what passes while over is not charged.
 
+use std::future::{Future, pending};
+use std::task::{Context, Waker};
+
 use tidegate::units::Amount;
-use tidegate::{Outcome, Request};
+use tidegate::{Outcome, Request, Timer};
 
 use crate::{Desk, seconds, user};
 
@@ -147,4 +150,33 @@ limits:
     let write = Request::new("POST", "/things").user("u");
     assert_eq!(desk.passing(2, &write), 1);
     assert_eq!(desk.passing(5, &user("u")), 2);
+}
+
+/// Never rings.
+struct Never;
+
+impl Timer for Never {
+    fn sleep_us(&self, _: u64) -> impl Future<Output = ()> + Send {
+        pending()
+    }
+}
+
+#[test]
+fn rule_1_a_refusal_behind_those_who_wait_is_free_too() {
+    let desk = Desk::with_limits(
+        "  own: { by: user, token_bucket: 1/s burst 1, exceed: wait 5s }
+  shared: { by: global, token_bucket: 1/s burst 9 }",
+    );
+    assert_eq!(desk.outcome(&user("u")), Outcome::Allowed);
+    let request = user("u");
+    let mut waits = Box::pin(desk.limiter.acquire(&request, None, &Never));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(waits.as_mut().poll(&mut context).is_pending());
+    assert_eq!((desk.limiter.waiters(), desk.remaining(1, &user("v"))), (1, 8));
+    desk.wait(seconds(1));
+    // The token is spoken for.
+    assert_eq!(desk.passing(5, &user("u")), 0);
+    assert_eq!(desk.remaining(1, &user("v")), 9);
+    drop(waits);
+    assert_eq!(desk.passing(5, &user("u")), 1);
 }

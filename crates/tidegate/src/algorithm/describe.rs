@@ -3,7 +3,9 @@
 use std::fmt;
 
 use super::{Spec, calendar, saturate};
-use crate::units::{Amount, DAY_US, duration_in_words, per_duration, short_duration};
+use crate::units::{
+    Amount, DAY_US, duration_in_words, per_duration, short_duration, written_duration,
+};
 
 /// The window that a spec counts over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,15 +168,11 @@ impl fmt::Display for Spec {
 
 /// A period as a policy writes it: `min`, `5min`.
 fn period(us: u64) -> String {
-    let short = short_duration(us);
-    let digits = short.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = short.split_at(digits);
-    let unit = match unit {
-        "m" => "min",
-        "d" => "day",
-        unit => unit,
-    };
-    if number == "1" { unit.to_owned() } else { format!("{number}{unit}") }
+    let written = written_duration(us);
+    match written.strip_prefix('1') {
+        Some(unit) if !unit.starts_with(|c: char| c.is_ascii_digit()) => unit.to_owned(),
+        _ => written,
+    }
 }
 
 #[cfg(test)]

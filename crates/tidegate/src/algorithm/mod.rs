@@ -13,6 +13,7 @@
 //! what is owed, not what is left, so that a changed spec keeps it (rule 5); where its pace changes
 //! too, a [`Ledger`] has a state for each.
 
+mod behind;
 pub mod calendar;
 pub mod ceiling;
 pub mod concurrency;
@@ -29,6 +30,7 @@ pub mod token_bucket;
 pub mod total;
 mod window;
 
+pub(crate) use behind::behind_us;
 pub use describe::Window;
 pub use dispatch::{
     charge, evaluate, meaningless_at_us, reading, refund, release, renew, surcharge,

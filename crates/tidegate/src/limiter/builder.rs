@@ -8,6 +8,7 @@ use arc_swap::ArcSwap;
 
 use super::error::BuildError;
 use super::loaded::{announce, check_policies, load};
+use super::waiting::{WAITERS_MAX_DEFAULT, Waiting};
 use super::{Holders, Limiter, Shared};
 use crate::clock::{Clock, SystemClock};
 use crate::key::HashKey;
@@ -21,6 +22,7 @@ pub struct LimiterBuilder<S> {
     clock: Arc<dyn Clock>,
     secret: HashKey,
     nodes: u32,
+    max_waiters: usize,
 }
 
 impl Default for LimiterBuilder<Memory> {
@@ -32,6 +34,7 @@ impl Default for LimiterBuilder<Memory> {
             clock,
             secret: HashKey::random(),
             nodes: 1,
+            max_waiters: WAITERS_MAX_DEFAULT,
         }
     }
 }
@@ -47,8 +50,8 @@ impl<S> LimiterBuilder<S> {
     /// Keeps states in this store.
     #[must_use]
     pub fn store<T: Store>(self, store: T) -> LimiterBuilder<T> {
-        let Self { policies, clock, secret, nodes, .. } = self;
-        LimiterBuilder { policies, store, clock, secret, nodes }
+        let Self { policies, clock, secret, nodes, max_waiters, .. } = self;
+        LimiterBuilder { policies, store, clock, secret, nodes, max_waiters }
     }
 
     /// Reads the time from this clock.
@@ -71,6 +74,14 @@ impl<S> LimiterBuilder<S> {
         self.nodes = nodes.max(1);
         self
     }
+
+    /// How many requests may [wait](Limiter::acquire) at once, 10,000 unless told otherwise; what
+    /// comes beyond is refused without waiting.
+    #[must_use]
+    pub fn max_waiters(mut self, max_waiters: usize) -> Self {
+        self.max_waiters = max_waiters;
+        self
+    }
 }
 
 impl<S: Store> LimiterBuilder<S> {
@@ -85,7 +96,7 @@ impl<S: Store> LimiterBuilder<S> {
 
     /// The limiter, of policies that are known to be fit.
     pub(crate) fn assemble(self) -> Limiter<S> {
-        let Self { policies, store, clock, secret, nodes } = self;
+        let Self { policies, store, clock, secret, nodes, max_waiters } = self;
         let (loaded, fallback) = (load(policies, &secret), Memory::new());
         announce(&loaded, &store, &fallback);
         let policies = ArcSwap::from_pointee(loaded);
@@ -100,6 +111,7 @@ impl<S: Store> LimiterBuilder<S> {
                 clock,
                 secret,
                 holders,
+                waiting: Arc::new(Waiting::new(max_waiters)),
             }),
         }
     }

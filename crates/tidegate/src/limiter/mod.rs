@@ -6,6 +6,9 @@
 mod builder;
 mod error;
 mod loaded;
+mod queue;
+mod turn;
+mod waiting;
 
 use std::fmt;
 use std::future::Future;
@@ -21,8 +24,12 @@ use arrayvec::ArrayVec;
 pub use builder::LimiterBuilder;
 pub use error::{BuildError, ResetError};
 pub(crate) use loaded::Loaded;
+pub use turn::{Acquired, Timer};
+pub(crate) use turn::{HeldUp, Turn};
 
 use loaded::{announce, check_policies, load, select};
+use queue::{NEWCOMER, Ticket};
+use waiting::{Waiting, let_past};
 
 use crate::clock::{Clock, Now};
 use crate::decision::{Decision, LimitReport, Outcome};
@@ -73,6 +80,7 @@ struct Shared<S> {
     clock: Arc<dyn Clock>,
     secret: HashKey,
     holders: Holders,
+    waiting: Arc<Waiting>,
 }
 
 impl Limiter<Memory> {
@@ -92,12 +100,25 @@ impl Limiter<Memory> {
 impl<S: Store> Limiter<S> {
     /// Decides a request, and charges it if it passes. The store may have to be waited for.
     ///
+    /// Where others [wait](Self::acquire) for one of its keys, it is refused until they have had
+    /// their turn.
+    ///
     /// # Errors
     /// The request cannot be understood, or lacks what a limit needs: a 400.
-    pub async fn decide(
+    pub fn decide(
         &self,
         request: &Request<'_>,
         mode: Mode,
+    ) -> impl Future<Output = Result<Decision, RequestError>> + Send {
+        self.decide_in_turn(request, mode, NEWCOMER)
+    }
+
+    /// Decides a request unless an older ticket waits for one of its keys.
+    async fn decide_in_turn(
+        &self,
+        request: &Request<'_>,
+        mode: Mode,
+        ticket: Ticket,
     ) -> Result<Decision, RequestError> {
         let shared = &*self.shared;
         let policies = shared.policies.load();
@@ -122,15 +143,21 @@ impl<S: Store> Limiter<S> {
             return without_limits(policy, Outcome::Allowed);
         }
         drop(facts);
+        let ahead = shared.waiting.ahead(&levels, ticket);
+        let mode = if ahead.is_some() { Mode::Peek } else { mode };
         let plan = Plan { mode, now, holder: shared.holders.next(), levels };
         drop(policies);
-        let (plan, answer, store_error) = shared.ask(plan).await;
+        let (plan, mut answer, store_error) = shared.ask(plan).await;
+        if let Some(ahead) = &ahead {
+            let_past(ahead, &plan, &mut answer);
+        }
         let reports = reports(&plan, &answer);
         let mut decision = Decision::from_limits(policy, reports, operation, tier, answer.now);
         decision.degraded = store_error.is_some();
         decision.store_error = store_error;
         decision.lease =
             Lease::of(&decision.policy, &plan, &answer, request.reserve, decision.degraded);
+        decision.held_up = HeldUp::of(&decision, &plan.levels);
         Ok(decision)
     }
 
@@ -197,6 +224,7 @@ impl<S: Store> Limiter<S> {
         let _replacing = self.shared.replacing.lock().unwrap_or_else(PoisonError::into_inner);
         self.shared.policies.store(Arc::clone(&loaded));
         announce(&loaded, &self.shared.store, &self.shared.fallback);
+        self.shared.waiting.wake_all();
         Ok(())
     }
 
@@ -209,6 +237,12 @@ impl<S: Store> Limiter<S> {
     /// How many nodes share the store's limits while it is lost.
     pub fn set_nodes(&self, nodes: u32) {
         self.shared.nodes.store(nodes.max(1), Ordering::Relaxed);
+    }
+
+    /// How many requests wait for their turn.
+    #[must_use]
+    pub fn waiters(&self) -> usize {
+        self.shared.waiting.count()
     }
 
     /// The store behind it.
@@ -256,11 +290,13 @@ impl<S: Store> Limiter<S> {
         if amendments.is_empty() {
             return Ok(Amended::new());
         }
-        if local {
+        let amended = if local {
             shared.fallback.amend_now(now, amendments)
         } else {
             shared.store.amend(now, amendments).await
-        }
+        };
+        shared.waiting.wake(amendments);
+        amended
     }
 }
 
@@ -330,7 +366,7 @@ impl<S: Store> Shared<S> {
 }
 
 /// Runs a future that never waits, because nothing in it does.
-fn at_once<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn at_once<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());
     loop {

@@ -355,6 +355,10 @@ pub(crate) enum Missing {
 pub(crate) enum Exceed {
     Reject,
     Warn,
+    /// Hold the request for so long at most, then reject it.
+    Wait {
+        max_us: u64,
+    },
 }
 
 /// Which answers a limit counts.

@@ -1,8 +1,11 @@
 //! What a step expects, and whether it came.
 
+use std::time::Duration;
+
 use serde_json::Value as Json;
 
 use crate::decision::{Decision, Outcome};
+use crate::limiter::Acquired;
 use crate::policy::compile::fields::{
     Fields, Keys, boolean, entries, integer, one_or_many, text, unit, word,
 };
@@ -26,9 +29,10 @@ const KEYS: Keys = Keys {
         "tier",
         "warnings",
         "degraded",
+        "waited",
         "field",
     ],
-    later: &["delay", "waited", "factor", "flags", "notified"],
+    later: &["delay", "factor", "flags", "notified"],
 };
 
 /// As much as a limit can have.
@@ -49,6 +53,7 @@ pub(super) struct Expectation {
     tier: Option<String>,
     warnings: Option<Vec<String>>,
     degraded: Option<bool>,
+    waited_us: Option<u64>,
     /// Of a request that is answered 400: what was wrong with it.
     field: Option<String>,
 }
@@ -112,14 +117,15 @@ impl Expectation {
             tier,
             warnings: fields.get("warnings").map(|node| texts(node, diagnostics)),
             degraded: fields.get("degraded").and_then(|node| boolean(node, diagnostics)),
+            waited_us: fields.get("waited").and_then(|node| duration(node, diagnostics)),
             field,
         }
     }
 
     /// Everything that did not come as expected.
-    pub(super) fn mismatches(&self, decided: &Result<Decision, RequestError>) -> Vec<Mismatch> {
+    pub(super) fn mismatches(&self, decided: &Result<Acquired, RequestError>) -> Vec<Mismatch> {
         match decided {
-            Ok(decision) => self.decision_mismatches(decision),
+            Ok(Acquired { decision, waited }) => self.decision_mismatches(decision, *waited),
             Err(error) => self.refusal_mismatches(error),
         }
     }
@@ -146,13 +152,14 @@ impl Expectation {
         let Self {
             status: _, field: _, outcome, limit, retry_after_us, remaining, reset_us, ..
         } = self;
-        let numbers = retry_after_us.is_some() || remaining.is_some() || reset_us.is_some();
+        let times = retry_after_us.is_some() || reset_us.is_some() || self.waited_us.is_some();
+        let numbers = times || remaining.is_some();
         let names = outcome.is_some() || limit.is_some() || self.operation.is_some();
         let answer = !self.headers.is_empty() || self.body.is_some() || self.warnings.is_some();
         numbers || names || answer || self.tier.is_some() || self.degraded.is_some()
     }
 
-    fn decision_mismatches(&self, decision: &Decision) -> Vec<Mismatch> {
+    fn decision_mismatches(&self, decision: &Decision, waited: Duration) -> Vec<Mismatch> {
         let mut found = Vec::new();
         let mut compare = |what: &str, expected: Option<String>, came: String| {
             if let Some(expected) = expected.filter(|expected| *expected != came) {
@@ -187,6 +194,8 @@ impl Expectation {
             self.reset_us.map(seconds),
             seconds(named.and_then(|report| report.reset_us)),
         );
+        let waited_us = u64::try_from(waited.as_micros()).ok();
+        compare("waited", self.waited_us.map(|us| seconds(Some(us))), seconds(waited_us));
         compare("field", self.field.clone(), "none".to_owned());
         compare("operation", self.operation.clone(), decision.operation().to_owned());
         compare("tier", self.tier.clone(), decision.tier().to_owned());

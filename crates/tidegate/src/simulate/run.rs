@@ -1,6 +1,7 @@
 //! Running policy tests.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::expect::{Mismatch, seconds};
@@ -8,15 +9,14 @@ use super::file::{Test, TestFile};
 use super::request;
 use super::step::{Action, Step};
 use super::switch::Switch;
-use crate::clock::FakeClock;
-use crate::decision::Decision;
+use crate::clock::{Clock as _, FakeClock};
 use crate::key::HashKey;
 use crate::lease::{Lease, Settlement};
-use crate::limiter::Limiter;
+use crate::limiter::{Acquired, Limiter, Turn, at_once};
 use crate::policy::Policy;
 use crate::policy::diagnostics::{Diagnostics, Position};
 use crate::policy::document::{Node, Value};
-use crate::request::RequestError;
+use crate::request::{Request, RequestError};
 
 /// What became of a test file.
 #[derive(Clone, Debug)]
@@ -78,79 +78,107 @@ impl TestFile {
     }
 }
 
+/// What did not come as expected, and each limit's state.
+type Trouble = (Vec<Mismatch>, Vec<String>);
+
 /// A test in progress.
-struct Run {
+struct Run<'t> {
     limiter: Limiter<Switch>,
     clock: FakeClock,
+    start_us: u64,
     leases: HashMap<String, Lease>,
     latest: String,
     requests: u64,
+    /// Requests that wait for their turn, in the order in which they came.
+    held: Vec<Held<'t>>,
+}
+
+/// One repetition of a step.
+#[derive(Clone, Copy)]
+struct Moment<'t> {
+    step: &'t Step,
+    index: usize,
+    repetition: u32,
+    at_us: u64,
+}
+
+/// A request that waits.
+struct Held<'t> {
+    turn: Turn<Switch>,
+    request: Request<'static>,
+    /// When it looks again at the latest, by the steady clock.
+    until_us: u64,
+    moment: Moment<'t>,
 }
 
 fn run(test: &Test, policy: &Arc<Policy>, start_us: u64) -> TestReport {
     let clock = FakeClock::at_unix_us(start_us);
     let builder = Limiter::builder().policy(Arc::clone(policy)).clock(clock.clone());
     let limiter = builder.store(Switch::default()).hash_key(HashKey::new([0; 16])).assemble();
-    let mut run =
-        Run { limiter, clock, leases: HashMap::new(), latest: String::new(), requests: 0 };
-    let mut elapsed_us = 0;
-    let steps = test.steps.iter().enumerate();
-    let failure =
-        steps.map(|(index, step)| run.step(index, step, &mut elapsed_us)).find_map(Result::err);
+    let mut run = Run {
+        limiter,
+        clock,
+        start_us,
+        leases: HashMap::new(),
+        latest: String::new(),
+        requests: 0,
+        held: Vec::new(),
+    };
+    let failure = run.steps(test).err();
     TestReport { name: test.name.clone(), requests: run.requests, failure }
 }
 
-impl Run {
-    fn step(&mut self, index: usize, step: &Step, elapsed_us: &mut u64) -> Result<(), Failure> {
-        let request = step.action.request().unwrap_or_else(|| Node::made(Value::Map(Vec::new())));
-        for repetition in 1..=step.times {
-            let at_us = step.at_us + step.spread_us * u64::from(repetition - 1);
-            self.clock.advance_us(at_us.saturating_sub(*elapsed_us));
-            *elapsed_us = at_us;
-            self.act(step, &request, repetition).map_err(|(mismatches, limits)| Failure {
-                place: step.place,
-                step: index + 1,
-                repetition: (repetition, step.times),
-                at: seconds(Some(at_us)),
-                mismatches,
-                limits,
-            })?;
+impl<'t> Run<'t> {
+    fn steps(&mut self, test: &'t Test) -> Result<(), Failure> {
+        for (index, step) in test.steps.iter().enumerate() {
+            let request =
+                step.action.request().unwrap_or_else(|| Node::made(Value::Map(Vec::new())));
+            for repetition in 1..=step.times {
+                let at_us = step.at_us + step.spread_us * u64::from(repetition - 1);
+                self.pass_time(Some(at_us))?;
+                let moment = Moment { step, index, repetition, at_us };
+                self.act(moment, &request).map_err(|trouble| moment.failed(trouble))?;
+            }
         }
-        Ok(())
+        self.pass_time(None)
     }
 
-    fn act(
-        &mut self,
-        step: &Step,
-        request: &Node,
-        repetition: u32,
-    ) -> Result<(), (Vec<Mismatch>, Vec<String>)> {
-        let named = |name: &String| name.replace("{n}", &repetition.to_string());
-        match &step.action {
-            Action::Request { status, lease, .. } => {
+    /// Lets time pass up to an instant from the start, or until nobody waits any more. Whoever
+    /// waits looks again when it is woken or its instant comes, before anything else happens then.
+    fn pass_time(&mut self, at_us: Option<u64>) -> Result<(), Failure> {
+        let target_us = at_us.map(|at_us| self.start_us.saturating_add(at_us));
+        loop {
+            let now_us = self.clock.now().steady_us;
+            let due = |held: &Held<'_>| held.turn.is_woken() || held.until_us <= now_us;
+            if let Some(index) = self.held.iter().position(due) {
+                let held = self.held.remove(index);
+                let moment = held.moment;
+                self.resume(held, index).map_err(|trouble| moment.failed(trouble))?;
+                continue;
+            }
+            let next_us = self.held.iter().map(|held| held.until_us).min();
+            let next_us = next_us.filter(|next_us| target_us.is_none_or(|us| *next_us <= us));
+            let Some(until_us) = next_us.or(target_us) else { return Ok(()) };
+            self.clock.advance_us(until_us.saturating_sub(now_us));
+            if next_us.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn act(&mut self, moment: Moment<'t>, request: &Node) -> Result<(), Trouble> {
+        let named = |name: &String| moment.named(name);
+        match &moment.step.action {
+            Action::Request { max_wait, .. } => {
                 let mut faults = Diagnostics::new("");
-                let request = request::read(&request::numbered(request, repetition), &mut faults);
+                let request = request::numbered(request, moment.repetition);
+                let request = request::read(&request, &mut faults);
                 if let Some(fault) = faults.iter().next() {
                     return Err(trouble("request", "one that can be read", &fault.message));
                 }
-                let mut decided = self.limiter.check(&request);
                 self.requests += 1;
-                let mismatches = step.mismatches(repetition, &decided);
-                if !mismatches.is_empty() {
-                    return Err((mismatches, states(&decided)));
-                }
-                let Some(granted) =
-                    decided.as_mut().ok().and_then(|decision| decision.lease.take())
-                else {
-                    return Ok(());
-                };
-                let lease = named(lease);
-                self.keep(&lease, granted);
-                if let Some(status) = status {
-                    self.settle(Some(&lease), Settlement::Status(*status))?;
-                    self.release(Some(&lease))?;
-                }
-                Ok(())
+                let turn = self.limiter.turn(*max_wait);
+                self.resume(Held { turn, request, until_us: 0, moment }, self.held.len())
             }
             Action::Settle { settlement, lease } => {
                 self.settle(lease.as_ref().map(named).as_ref(), *settlement)
@@ -164,16 +192,50 @@ impl Run {
         }
     }
 
+    /// Lets a request try its turn: it is answered, or goes on waiting at this place.
+    fn resume(&mut self, mut held: Held<'t>, index: usize) -> Result<(), Trouble> {
+        let answer = match at_once(held.turn.attempt(&held.request)) {
+            Ok(ControlFlow::Continue(until_us)) => {
+                self.held.insert(index, Held { until_us, ..held });
+                return Ok(());
+            }
+            Ok(ControlFlow::Break(acquired)) => Ok(acquired),
+            Err(error) => Err(error),
+        };
+        let moment = held.moment;
+        drop(held);
+        self.answered(moment, answer)
+    }
+
+    fn answered(
+        &mut self,
+        moment: Moment<'t>,
+        mut answer: Result<Acquired, RequestError>,
+    ) -> Result<(), Trouble> {
+        let mismatches = moment.step.mismatches(moment.repetition, &answer);
+        if !mismatches.is_empty() {
+            return Err((mismatches, states(&answer)));
+        }
+        let granted = answer.as_mut().ok().and_then(|acquired| acquired.decision.lease.take());
+        let (Some(granted), Action::Request { status, lease, .. }) = (granted, &moment.step.action)
+        else {
+            return Ok(());
+        };
+        let lease = moment.named(lease);
+        self.keep(&lease, granted);
+        if let Some(status) = status {
+            self.settle(Some(&lease), Settlement::Status(*status))?;
+            self.release(Some(&lease))?;
+        }
+        Ok(())
+    }
+
     fn keep(&mut self, name: &str, lease: Lease) {
         self.leases.insert(name.to_owned(), lease);
         name.clone_into(&mut self.latest);
     }
 
-    fn settle(
-        &mut self,
-        name: Option<&String>,
-        settlement: Settlement,
-    ) -> Result<(), (Vec<Mismatch>, Vec<String>)> {
+    fn settle(&mut self, name: Option<&String>, settlement: Settlement) -> Result<(), Trouble> {
         let limiter = self.limiter.clone();
         let lease = self.lease(name)?;
         limiter
@@ -181,7 +243,7 @@ impl Run {
             .map_err(|error| trouble("settle", "the store to answer", &error.to_string()))
     }
 
-    fn release(&mut self, name: Option<&String>) -> Result<(), (Vec<Mismatch>, Vec<String>)> {
+    fn release(&mut self, name: Option<&String>) -> Result<(), Trouble> {
         let limiter = self.limiter.clone();
         let lease = self.lease(name)?;
         match limiter.release(lease) {
@@ -190,11 +252,7 @@ impl Run {
         }
     }
 
-    fn renew(
-        &mut self,
-        name: Option<&String>,
-        held: bool,
-    ) -> Result<(), (Vec<Mismatch>, Vec<String>)> {
+    fn renew(&mut self, name: Option<&String>, held: bool) -> Result<(), Trouble> {
         let limiter = self.limiter.clone();
         let lease = self.lease(name)?;
         let word = |held| if held { "held" } else { "lost" };
@@ -205,7 +263,7 @@ impl Run {
         }
     }
 
-    fn lease(&mut self, name: Option<&String>) -> Result<&mut Lease, (Vec<Mismatch>, Vec<String>)> {
+    fn lease(&mut self, name: Option<&String>) -> Result<&mut Lease, Trouble> {
         let name = name.unwrap_or(&self.latest);
         let found = self.leases.get_mut(name);
         found.ok_or_else(|| {
@@ -216,14 +274,32 @@ impl Run {
     }
 }
 
-fn trouble(what: &str, expected: &str, found: &str) -> (Vec<Mismatch>, Vec<String>) {
+impl Moment<'_> {
+    /// A name with the number of the repetition.
+    fn named(&self, name: &str) -> String {
+        name.replace("{n}", &self.repetition.to_string())
+    }
+
+    fn failed(&self, (mismatches, limits): Trouble) -> Failure {
+        Failure {
+            place: self.step.place,
+            step: self.index + 1,
+            repetition: (self.repetition, self.step.times),
+            at: seconds(Some(self.at_us)),
+            mismatches,
+            limits,
+        }
+    }
+}
+
+fn trouble(what: &str, expected: &str, found: &str) -> Trouble {
     let (what, expected, found) = (what.to_owned(), expected.to_owned(), found.to_owned());
     (vec![Mismatch { what, expected, found }], Vec::new())
 }
 
 /// Each limit that applied, with its state, for people.
-fn states(decided: &Result<Decision, RequestError>) -> Vec<String> {
-    let Ok(decision) = decided else { return Vec::new() };
+fn states(answer: &Result<Acquired, RequestError>) -> Vec<String> {
+    let Ok(Acquired { decision, .. }) = answer else { return Vec::new() };
     let state = |report: &crate::decision::LimitReport| {
         let name = decision.limit_of(report).map(|limit| limit.name()).unwrap_or_default();
         let algorithm =

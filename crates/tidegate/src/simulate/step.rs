@@ -1,11 +1,12 @@
 //! The steps of a test: as written → checked.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::expect::{Expectation, Mismatch};
 use super::request;
-use crate::decision::Decision;
 use crate::lease::Settlement;
+use crate::limiter::Acquired;
 use crate::policy::compile::fields::{Fields, Keys, boolean, integer, text, unit, word};
 use crate::policy::diagnostics::{Diagnostic, Diagnostics, Position};
 use crate::policy::document::{Node, Value};
@@ -15,12 +16,13 @@ use crate::units::{Amount, DURATION_US_MAX, parse_exact_duration};
 
 const STEP_KEYS: Keys = Keys {
     known: &[
-        "at", "times", "spread", "expect", "request", "status", "as", "settle", "release", "renew",
-        "store",
+        "at", "times", "spread", "expect", "request", "acquire", "status", "as", "settle",
+        "release", "renew", "store",
     ],
-    later: &["acquire", "report", "load", "source", "override", "ban"],
+    later: &["report", "load", "source", "override", "ban"],
 };
 const SETTLE_KEYS: Keys = Keys { known: &["cost", "status", "lease"], later: &[] };
+const ACQUIRE_KEYS: Keys = Keys { known: &["max_wait"], later: &[] };
 const RELEASE_KEYS: Keys = Keys { known: &["lease"], later: &[] };
 const RENEW_KEYS: Keys = Keys { known: &["lease", "held"], later: &[] };
 
@@ -46,11 +48,12 @@ enum Expect {
 
 #[derive(Debug)]
 pub(super) enum Action {
-    /// The test's request and what is laid over it; the upstream's status, if it answers; the
-    /// lease's name.
+    /// The test's request and what is laid over it; how long it may wait, if not as long as the
+    /// policy says; the upstream's status, if it answers; the lease's name.
     Request {
         base: Arc<Node>,
         over: Option<Node>,
+        max_wait: Option<Duration>,
         status: Option<u16>,
         lease: String,
     },
@@ -88,7 +91,7 @@ impl Step {
     pub(super) fn mismatches(
         &self,
         repetition: u32,
-        decided: &Result<Decision, RequestError>,
+        decided: &Result<Acquired, RequestError>,
     ) -> Vec<Mismatch> {
         match &self.expect {
             Expect::Same(expectation) => expectation.mismatches(decided),
@@ -179,6 +182,12 @@ fn action(
 ) -> Option<Action> {
     let kinds = ["request", "settle", "release", "renew", "store"];
     let said: Vec<&str> = kinds.into_iter().filter(|kind| fields.get(kind).is_some()).collect();
+    let waits = fields.entry("acquire");
+    if let (Some(acquire), Some(kind)) = (waits, said.iter().find(|kind| **kind != "request")) {
+        let message = format!("found both `acquire` and `{kind}`, expected one of them");
+        diagnostics.error(acquire.key_at, message);
+        return None;
+    }
     if let [first, second, ..] = said.as_slice() {
         diagnostics
             .error(node.at, format!("found both `{first}` and `{second}`, expected one of them"));
@@ -229,11 +238,28 @@ fn action(
                 // A word that no request has is none to delete either.
                 let _ = Fields::of(over, "a request", &request::KEYS, diagnostics);
             }
+            let max_wait = match fields.get("acquire") {
+                Some(node) => Some(max_wait(node, diagnostics)?),
+                None => None,
+            };
             let status = fields.get("status").and_then(|node| status(node, diagnostics));
             let name = lease(fields.get("as"), diagnostics).unwrap_or_default();
-            Some(Action::Request { base: Arc::clone(base), over, status, lease: name })
+            Some(Action::Request { base: Arc::clone(base), over, max_wait, status, lease: name })
         }
     }
+}
+
+/// `acquire: { max_wait: 5s }`
+fn max_wait(node: &Node, diagnostics: &mut Diagnostics) -> Option<Duration> {
+    let fields = Fields::of(node, "`acquire`", &ACQUIRE_KEYS, diagnostics)?;
+    let Some(node) = fields.get("max_wait") else {
+        if !fields.is_misspelt(&["max_wait"]) {
+            diagnostics.error(node.at, "found no `max_wait`, expected how long it may wait");
+        }
+        return None;
+    };
+    let text = text(node, "a duration such as 5s", diagnostics)?;
+    unit(parse_exact_duration(text), node.at, diagnostics).map(Duration::from_micros)
 }
 
 /// `release: true`: of the latest lease.

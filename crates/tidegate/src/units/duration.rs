@@ -86,6 +86,17 @@ pub fn short_duration(us: u64) -> String {
     format!("{number}{}", unit.short)
 }
 
+/// A duration as a policy writes it: `1min`, `90s`, `2day`.
+pub(crate) fn written_duration(us: u64) -> String {
+    let (number, unit) = largest_unit(us);
+    let unit = match unit.short {
+        "m" => "min",
+        "d" => "day",
+        unit => unit,
+    };
+    format!("{number}{unit}")
+}
+
 /// A duration in words: `1 second`, `5 minutes`.
 #[must_use]
 pub fn duration_in_words(us: u64) -> String {

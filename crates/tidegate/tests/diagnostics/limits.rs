@@ -103,6 +103,22 @@ limits:
 }
 
 #[test]
+fn waits_have_a_length_and_a_chance() {
+    assert_snapshot!(lines(
+        "
+defaults: { exceed: wait a while }
+limits:
+  a: { by: ip, quota: 5/day, exceed: wait }
+  b: { by: ip, quota: 5/day, exceed: wait 0s }
+  c: { by: ip, quota: 5/day, exceed: wait 2h }
+  d: { by: ip, quota: 5/day, exceed: waits }
+  e: { by: ip, total: 5, exceed: wait 2s }
+  f: { ceiling: 5, value: ip, exceed: wait 2s }
+"
+    ));
+}
+
+#[test]
 fn tier_maps_cover_every_tier_that_can_reach_the_limit() {
     assert_snapshot!(lines(
         "

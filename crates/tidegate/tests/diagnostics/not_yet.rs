@@ -24,11 +24,8 @@ fn keys_and_words_of_policies_are_refused() {
         "notify: {}",
         "alerts: {}",
         "notice: 7d",
-        "defaults: { exceed: wait 2s }",
         "defaults: { exceed: challenge }",
         "defaults: { consistency: leased }",
-        "limits: { a: { by: ip, total: 5, exceed: wait 2s } }",
-        "limits: { a: { by: ip, total: 5, exceed: wait } }",
         "limits: { a: { by: ip, total: 5, exceed: challenge } }",
         "limits: { a: { by: ip, total: 5, consistency: leased } }",
         "limits: { a: { by: ip, total: 5, scaled: true } }",
@@ -51,14 +48,12 @@ fn keys_and_words_of_policies_are_refused() {
 #[test]
 fn steps_and_expectations_of_tests_are_refused() {
     let steps = [
-        "acquire: {}",
         "report: {}",
         "load: 80%",
         "source: {}",
         "override: {}",
         "ban: {}",
         "expect: { delay: 2s }",
-        "expect: { waited: 2s }",
         "expect: { factor: 2 }",
         "expect: { flags: [a] }",
         "expect: { notified: [a] }",

@@ -53,6 +53,10 @@ tests:
       - { release: a }
       - { release: { leases: a } }
       - { waits: 5s }
+      - { acquire: {} }
+      - { acquire: 5s }
+      - { acquire: { max_wait: soon } }
+      - { acquire: { max_wait: 5s }, release: true }
 "
     ));
 }
@@ -77,6 +81,7 @@ tests:
       - { expect: { reset: later, headers: [], operation: , tier: {}, degraded: 1, outcom: x } }
       - { expect: { retry_after: 0.0000001s, remaining: -1, warnings: [{}] } }
       - { expect: { headers: { A: [a], B: , C: c } } }
+      - { expect: { waited: long } }
 "
     ));
 }

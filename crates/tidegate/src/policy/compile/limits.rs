@@ -11,7 +11,7 @@ use crate::policy::document::{Entry, Node};
 use crate::policy::model::{
     Algorithm, AttributeId, Cost, Counts, Exceed, Limit, Missing, OnStoreFailure, Part, Refusal,
 };
-use crate::units::Amount;
+use crate::units::{Amount, SECOND_US, parse_duration};
 
 pub(in crate::policy) const KEYS: Keys = Keys {
     known: &[
@@ -48,6 +48,8 @@ pub(super) const DEFAULTS_KEYS: Keys =
     Keys { known: &["on_store_failure", "consistency", "exceed", "shadow"], later: &[] };
 
 const LIMITS_MAX: usize = 1_000;
+/// The longest that a limit may hold a request.
+const WAIT_US_MAX: u64 = 3_600 * SECOND_US;
 /// The most parts of a `by`.
 const PARTS_MAX: usize = 16;
 
@@ -117,11 +119,35 @@ impl Compiler<'_> {
 
     fn exceed(&mut self, node: &Node) -> Option<Exceed> {
         let text = node.text().unwrap_or_default();
-        if text == "challenge" || text == "wait" || text.starts_with("wait ") {
-            not_yet(node.at, &format!("`exceed: {}`", shown(text)), self.diagnostics);
+        if text == "challenge" {
+            not_yet(node.at, "`exceed: challenge`", self.diagnostics);
             return None;
         }
-        word(node, &[("reject", Exceed::Reject), ("warn", Exceed::Warn)], self.diagnostics)
+        if text == "wait" || text.starts_with("wait ") {
+            return self.wait(text, node.at);
+        }
+        // The last is there to be suggested.
+        let example = Exceed::Wait { max_us: 2 * SECOND_US };
+        let words = [("reject", Exceed::Reject), ("warn", Exceed::Warn), ("wait 2s", example)];
+        word(node, &words, self.diagnostics)
+    }
+
+    /// `wait 2s`
+    fn wait(&mut self, text: &str, at: Position) -> Option<Exceed> {
+        let duration = text.strip_prefix("wait ").unwrap_or_default();
+        match parse_duration(duration) {
+            Ok(max_us) if (1..=WAIT_US_MAX).contains(&max_us) => Some(Exceed::Wait { max_us }),
+            Ok(_) => {
+                let message = format!("found `{}`, expected from 1ms to 1h", shown(text));
+                self.diagnostics.error(at, message);
+                None
+            }
+            Err(_) => {
+                let message = format!("found `{}`, expected for how long", shown(text));
+                self.diagnostics.error_with_help(at, message, "write it as `wait 2s`");
+                None
+            }
+        }
     }
 
     fn limit(&mut self, entry: &Entry, defaults: Defaults) -> Option<Limit> {
@@ -332,6 +358,11 @@ impl Compiler<'_> {
         only("lease", place, "only a `concurrency` place is leased");
         only("counts", !stateless && !place, "it counts nothing by status");
         only("key", !stateless, "a ceiling keeps no state");
+        let waits = fields
+            .get("exceed")
+            .is_some_and(|node| node.text().is_some_and(|text| text.starts_with("wait ")));
+        let timeless = stateless || algorithm == Algorithm::Total;
+        only("exceed", !(waits && timeless), "no waiting helps there");
     }
 
     fn refusal(&mut self, fields: &Fields<'_>) -> Refusal {

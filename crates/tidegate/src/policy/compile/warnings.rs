@@ -99,7 +99,7 @@ fn anonymous_escapes(policy: &Policy, limit: &Limit, at: Position, diagnostics: 
         .as_ref()
         .is_some_and(|tiers| !tiers.contains(&policy.identity.anonymous_tier));
     let covers = |other: &Limit| {
-        let acts = !other.shadow && other.exceed == Exceed::Reject;
+        let acts = !other.shadow && other.exceed != Exceed::Warn;
         let each_client = acts && !skips_anonymous(other) && other.by != [Part::Global];
         each_client && other.when.reaches_all_anonymous() && covers_requests(policy, other, limit)
     };

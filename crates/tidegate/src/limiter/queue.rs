@@ -1,0 +1,262 @@
+//! Who waits for what: a line for each key, each in the order of arrival.
+//!
+//! A waiter stands in one line only, that of the key which holds it up the longest, so that it
+//! never holds up others at a key that it does not wait for. When its turn there comes and another
+//! key holds it up, it moves to that line and keeps its ticket. Whoever waits, waits for a state or
+//! for an older ticket, so that no two wait for each other.
+
+use std::collections::{BTreeMap, HashMap};
+use std::task::Waker;
+
+use crate::key::Key;
+use crate::plan::Level;
+use crate::units::Amount;
+
+/// A number by arrival; the lower goes first.
+pub(super) type Ticket = u64;
+
+/// The ticket of whoever does not wait: all who do were there before.
+pub(super) const NEWCOMER: Ticket = Ticket::MAX;
+
+/// A key that can be waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    family: u64,
+    key: Key,
+}
+
+impl Place {
+    pub(crate) fn of(level: &Level) -> Self {
+        Self { family: level.family, key: level.key }
+    }
+}
+
+/// Where a waiter finds itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stood {
+    /// In another line than before.
+    Moved,
+    /// Where it was; `first` if nobody there is before it.
+    Stays { first: bool },
+}
+
+/// All waiters of a node.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    next: Ticket,
+    waiters: HashMap<Ticket, Waiter>,
+    lines: HashMap<Place, Line>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    place: Place,
+    woken: bool,
+    waker: Option<Waker>,
+}
+
+/// What the waiters of one key want of it.
+#[derive(Debug, Default)]
+struct Line {
+    costs: BTreeMap<Ticket, Amount>,
+    sum_micros: u128,
+}
+
+impl Queue {
+    pub(super) fn len(&self) -> usize {
+        self.waiters.len()
+    }
+
+    /// Takes a ticket for the end of a line.
+    pub(super) fn join(&mut self, place: Place, cost: Amount) -> Ticket {
+        let ticket = self.next;
+        self.next += 1;
+        self.waiters.insert(ticket, Waiter { place, woken: false, waker: None });
+        self.lines.entry(place).or_default().insert(ticket, cost);
+        ticket
+    }
+
+    /// Puts a waiter into the line of the key that holds it up now. Also returns who is to be woken
+    /// because it left another.
+    pub(super) fn stand(
+        &mut self,
+        ticket: Ticket,
+        place: Place,
+        cost: Amount,
+    ) -> (Stood, Option<Waker>) {
+        let Some(waiter) = self.waiters.get_mut(&ticket) else {
+            return (Stood::Stays { first: true }, None);
+        };
+        let before = std::mem::replace(&mut waiter.place, place);
+        let woken = if before == place { None } else { self.step_out(before, ticket) };
+        let line = self.lines.entry(place).or_default();
+        line.insert(ticket, cost);
+        let first = line.first() == Some(ticket);
+        (if before == place { Stood::Stays { first } } else { Stood::Moved }, woken)
+    }
+
+    /// A waiter is served, or goes away; returns who is to be woken.
+    pub(super) fn leave(&mut self, ticket: Ticket) -> Option<Waker> {
+        let waiter = self.waiters.remove(&ticket)?;
+        self.step_out(waiter.place, ticket)
+    }
+
+    /// Wakes the first in a line; returns its waker if it sleeps.
+    pub(super) fn wake_first(&mut self, place: Place) -> Option<Waker> {
+        let first = self.lines.get(&place)?.first()?;
+        self.wake(first)
+    }
+
+    /// Wakes the first in every line.
+    pub(super) fn wake_every_first(&mut self) -> Vec<Waker> {
+        let firsts: Vec<Ticket> = self.lines.values().filter_map(Line::first).collect();
+        firsts.into_iter().filter_map(|ticket| self.wake(ticket)).collect()
+    }
+
+    /// Whether a waiter was woken since it last asked; if not, its waker is kept until it is.
+    pub(super) fn take_woken(&mut self, ticket: Ticket, waker: Option<&Waker>) -> bool {
+        let Some(waiter) = self.waiters.get_mut(&ticket) else { return true };
+        if std::mem::take(&mut waiter.woken) {
+            return true;
+        }
+        match (&mut waiter.waker, waker) {
+            (Some(kept), Some(waker)) => kept.clone_from(waker),
+            (kept, waker) => *kept = waker.cloned(),
+        }
+        false
+    }
+
+    /// What those before a ticket want of a key, in millionths.
+    pub(super) fn ahead_micros(&self, place: Place, ticket: Ticket) -> u128 {
+        let Some(line) = self.lines.get(&place) else { return 0 };
+        if line.costs.last_key_value().is_some_and(|(last, _)| *last < ticket) {
+            return line.sum_micros;
+        }
+        line.costs.range(..ticket).map(|(_, cost)| u128::from(cost.micros())).sum()
+    }
+
+    fn wake(&mut self, ticket: Ticket) -> Option<Waker> {
+        let waiter = self.waiters.get_mut(&ticket)?;
+        waiter.woken = true;
+        waiter.waker.take()
+    }
+
+    /// Leaves a line; whoever comes to be the first there is woken.
+    fn step_out(&mut self, place: Place, ticket: Ticket) -> Option<Waker> {
+        let line = self.lines.get_mut(&place)?;
+        let was_first = line.first() == Some(ticket);
+        line.remove(ticket);
+        match line.first() {
+            None => {
+                self.lines.remove(&place);
+                None
+            }
+            Some(first) => was_first.then(|| self.wake(first)).flatten(),
+        }
+    }
+}
+
+impl Line {
+    fn first(&self) -> Option<Ticket> {
+        self.costs.first_key_value().map(|(ticket, _)| *ticket)
+    }
+
+    fn insert(&mut self, ticket: Ticket, cost: Amount) {
+        self.remove(ticket);
+        self.sum_micros += u128::from(cost.micros());
+        self.costs.insert(ticket, cost);
+    }
+
+    fn remove(&mut self, ticket: Ticket) {
+        if let Some(cost) = self.costs.remove(&ticket) {
+            self.sum_micros -= u128::from(cost.micros());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SHARED: Place = Place { family: 1, key: Key(1) };
+    const OWN: Place = Place { family: 2, key: Key(2) };
+
+    fn cost(units: u64) -> Amount {
+        Amount::from_units(units).unwrap()
+    }
+
+    fn is_woken(queue: &mut Queue, ticket: Ticket) -> bool {
+        queue.take_woken(ticket, None)
+    }
+
+    #[test]
+    fn whoever_becomes_the_first_is_woken_and_nobody_else() {
+        let mut queue = Queue::default();
+        let [a, b, c] = [1, 1, 1].map(|units| queue.join(SHARED, cost(units)));
+        queue.leave(b);
+        assert!(![a, c].into_iter().any(|ticket| is_woken(&mut queue, ticket)));
+        queue.leave(a);
+        assert!(is_woken(&mut queue, c) && !is_woken(&mut queue, c));
+        queue.leave(c);
+        assert_eq!((queue.len(), queue.lines.len()), (0, 0));
+    }
+
+    #[test]
+    fn who_moves_keeps_the_ticket_and_no_longer_holds_up_the_line_it_left() {
+        let mut queue = Queue::default();
+        let [a, b] = [3, 2].map(|units| queue.join(SHARED, cost(units)));
+        let own = queue.join(OWN, cost(1));
+        assert_eq!(queue.ahead_micros(SHARED, NEWCOMER), 5_000_000);
+        assert_eq!(queue.stand(a, OWN, cost(1)).0, Stood::Moved);
+        assert!(is_woken(&mut queue, b));
+        assert_eq!(queue.ahead_micros(SHARED, NEWCOMER), 2_000_000);
+        assert_eq!(queue.stand(own, OWN, cost(1)).0, Stood::Stays { first: false });
+        assert_eq!(queue.stand(a, OWN, cost(1)).0, Stood::Stays { first: true });
+        assert_eq!(queue.stand(a, SHARED, cost(4)).0, Stood::Moved);
+        assert_eq!(queue.ahead_micros(SHARED, b), 4_000_000);
+        assert_eq!(queue.ahead_micros(SHARED, a), 0);
+    }
+
+    #[test]
+    fn a_wake_that_comes_before_the_sleep_is_not_lost() {
+        let mut queue = Queue::default();
+        let a = queue.join(SHARED, cost(1));
+        assert!(queue.wake_first(SHARED).is_none());
+        assert!(queue.take_woken(a, Some(Waker::noop())));
+        assert!(!queue.take_woken(a, Some(Waker::noop())));
+        assert!(queue.wake_first(SHARED).is_some());
+        assert!(queue.wake_first(OWN).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn sums_and_lines_agree_with_who_stands_there(
+            steps in prop::collection::vec((0..3_u8, 0..3_u64, 1..9_u64, any::<prop::sample::Index>()), 1..60),
+        ) {
+            let mut queue = Queue::default();
+            let mut tickets = Vec::new();
+            for (kind, which, units, pick) in steps {
+                let place = Place { family: which, key: Key(0) };
+                let picked = (!tickets.is_empty()).then(|| *pick.get(&tickets));
+                match (kind, picked) {
+                    (1, Some(ticket)) => drop(queue.stand(ticket, place, cost(units))),
+                    (2, Some(ticket)) => {
+                        queue.leave(ticket);
+                        tickets.retain(|other| *other != ticket);
+                    }
+                    _ => tickets.push(queue.join(place, cost(units))),
+                }
+                for (place, line) in &queue.lines {
+                    let sum: u128 = line.costs.values().map(|cost| u128::from(cost.micros())).sum();
+                    prop_assert_eq!(sum, line.sum_micros);
+                    prop_assert!(!line.costs.is_empty());
+                    prop_assert!(line.costs.keys().all(|one| queue.waiters[one].place == *place));
+                }
+                let standing: usize = queue.lines.values().map(|line| line.costs.len()).sum();
+                prop_assert_eq!((standing, tickets.len()), (queue.len(), queue.len()));
+            }
+        }
+    }
+}

@@ -1,3 +1,4 @@
 //! The daemon.
 
 pub mod jwt;
+pub mod tls;

@@ -93,6 +93,22 @@ fn headers_are_believed_only_from_a_trusted_peer() {
 }
 
 #[test]
+fn claims_say_who_asks() {
+    let policy = "tidegate: 1
+name: tokens
+identity: { user: { jwt: sub }, tier: { jwt: /plan/name }, default_tier: free }
+limits: { a: { by: client, total: { free: 1, pro: 5, anonymous: 1 } } }
+";
+    let folder = Folder::with(&[("tokens.yaml", policy)]);
+    let claims = ["--claim", "sub=u1", "--claim", "/plan/name=pro", "--peer", "192.0.2.1"];
+    let json = folder
+        .run(&[&["explain", "tokens.yaml", "--path", "/", "--json"], &claims[..]].concat())
+        .json();
+    assert_eq!((&json["user"], &json["tier"]), (&json!("u1"), &json!("pro")));
+    assert_eq!(json["limits"][0]["spec"], "5");
+}
+
+#[test]
 fn profile_operation_and_cost_are_taken_from_the_command_line() {
     let json = explain(&[&ORDER[..], &["--profile", "loose", "--cost", "3", "--json"]].concat());
     let json = json.json();

@@ -3,6 +3,7 @@
 mod app;
 mod body;
 mod drain;
+mod jwt;
 mod leases;
 mod listen;
 mod pace;

@@ -1,7 +1,130 @@
+//! TLS of the listeners: a certificate and its key from PEM files, which can be read again while
+//! connections are open.
+
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-pub(crate) struct Certificates(Arc<rustls::ServerConfig>);
+
+use arc_swap::ArcSwap;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::version::{TLS12, TLS13};
+use rustls::{InconsistentKeys, ServerConfig};
+
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// The certificate in force, and where it came from. Every handshake takes the one of its moment.
+#[derive(Debug)]
+pub struct Certificates {
+    cert: PathBuf,
+    key: PathBuf,
+    current: ArcSwap<CertifiedKey>,
+}
+
 impl Certificates {
-    pub(crate) fn config(&self) -> Arc<rustls::ServerConfig> {
-        Arc::clone(&self.0)
+    /// Reads a certificate, with its chain behind it, and its private key.
+    ///
+    /// # Errors
+    /// A file cannot be read or holds something else, or the two do not belong together.
+    pub fn load(cert: &Path, key: &Path) -> Result<Arc<Self>, TlsError> {
+        let current = ArcSwap::from_pointee(read(cert, key)?);
+        Ok(Arc::new(Self { cert: cert.to_owned(), key: key.to_owned(), current }))
+    }
+
+    /// Reads the files again. Connections from now on get the new certificate.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load); then the old certificate stays.
+    pub fn reload(&self) -> Result<(), TlsError> {
+        self.current.store(Arc::new(read(&self.cert, &self.key)?));
+        Ok(())
+    }
+
+    /// What a listener needs: TLS 1.2 and 1.3, HTTP/2 before HTTP/1.1. It follows every reload.
+    ///
+    /// # Errors
+    /// The cryptography has neither version, which does not happen with the one built in.
+    pub fn server_config(self: &Arc<Self>) -> Result<Arc<ServerConfig>, rustls::Error> {
+        let mut config = ServerConfig::builder_with_provider(Arc::new(provider()))
+            .with_protocol_versions(&[&TLS13, &TLS12])?
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::clone(self) as Arc<dyn ResolvesServerCert>);
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
     }
 }
+
+impl ResolvesServerCert for Certificates {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.current.load_full())
+    }
+}
+
+fn provider() -> CryptoProvider {
+    aws_lc_rs::default_provider()
+}
+
+fn read(cert: &Path, key: &Path) -> Result<CertifiedKey, TlsError> {
+    let expected = "expected a certificate in PEM, with its chain behind it";
+    let chain: Result<Vec<CertificateDer<'static>>, _> =
+        CertificateDer::pem_slice_iter(&read_bounded(cert)?).collect();
+    let chain = chain.map_err(|error| refuse(cert, format!("is broken ({error}), {expected}")))?;
+    if chain.is_empty() {
+        return Err(refuse(cert, format!("holds no certificate, {expected}")));
+    }
+    let private = PrivateKeyDer::from_pem_slice(&read_bounded(key)?);
+    let private = private.map_err(|error| {
+        refuse(key, format!("has no usable key ({error}), expected a private key in PEM"))
+    })?;
+    CertifiedKey::from_der(chain, private, &provider()).map_err(|error| match error {
+        rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+            let problem = format!("does not belong to the certificate in {}", cert.display());
+            refuse(key, problem)
+        }
+        rustls::Error::InvalidCertificate(error) => {
+            refuse(cert, format!("holds a broken certificate ({error:?}), {expected}"))
+        }
+        error => {
+            let expected = "expected a private key in PEM: RSA, EC or Ed25519";
+            refuse(key, format!("cannot be used ({error}), {expected}"))
+        }
+    })
+}
+
+fn read_bounded(path: &Path) -> Result<Vec<u8>, TlsError> {
+    let unreadable = |error| refuse(path, format!("cannot be read: {error}"));
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(unreadable)?;
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(refuse(path, "is larger than 1 MiB, expected PEM".to_owned()));
+    }
+    Ok(bytes)
+}
+
+fn refuse(file: &Path, problem: String) -> TlsError {
+    TlsError { file: file.to_owned(), problem }
+}
+
+/// A certificate or key that cannot be used: which file, and what was expected.
+#[derive(Debug)]
+pub struct TlsError {
+    file: PathBuf,
+    problem: String,
+}
+
+impl fmt::Display for TlsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the file {} {}", self.file.display(), self.problem)
+    }
+}
+
+impl std::error::Error for TlsError {}
+
+#[cfg(test)]
+mod tests;

@@ -110,9 +110,8 @@ fn explain(
         user: facts.user.map(str::to_owned),
         address: facts.address.map(subject),
         tier: policy.tiers.name(facts.tier).to_owned(),
-        unknown_tier: request
-            .tier
-            .as_deref()
+        unknown_tier: facts
+            .said_tier
             .filter(|tier| policy.tiers.id(tier).is_none())
             .map(str::to_owned),
         internal: facts.internal,

@@ -19,6 +19,7 @@ pub(crate) struct Facts<'r> {
     pub(crate) address: Option<IpAddr>,
     pub(crate) user: Option<&'r str>,
     pub(crate) tier: TierId,
+    pub(crate) said_tier: Option<&'r str>,
     pub(crate) internal: bool,
     pub(crate) operation: OperationId,
     path: Option<NormalPath>,
@@ -34,7 +35,7 @@ impl<'r> Facts<'r> {
         policy: &'r Policy,
         request: &'r Request<'r>,
     ) -> Result<Self, RequestError> {
-        let Identity { address, user, tier, internal, headers_believed } =
+        let Identity { address, user, tier, said_tier, internal, headers_believed } =
             identity::identify(policy, request);
         let path = request.path.as_deref().map(NormalPath::parse).transpose();
         let path = path.map_err(|error| RequestError::new("path", error.to_string()))?;
@@ -46,6 +47,7 @@ impl<'r> Facts<'r> {
             address,
             user,
             tier,
+            said_tier,
             internal,
             operation,
             path,
@@ -106,6 +108,16 @@ impl<'r> Facts<'r> {
             Found::Value(value) if declared.fold => Found::Value(attribute::fold(&value)),
             found => found,
         }
+    }
+
+    /// Whether an attribute would be read out of the body, if there were one.
+    pub(crate) fn comes_from_body(&self, id: AttributeId) -> bool {
+        let declared = usize::try_from(id).ok().and_then(|id| self.policy.attributes.get(id));
+        let name = self.policy.attribute_names.name(id);
+        let given = self.request.attributes.iter().any(|(key, _)| key == name);
+        let captured = self.captures.iter().any(|(captured, _)| *captured == id);
+        let from_body = declared.is_some_and(|one| matches!(one.source, Source::Body(_)));
+        from_body && !given && !captured
     }
 
     /// What the declared source has of an attribute.

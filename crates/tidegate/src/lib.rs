@@ -47,6 +47,7 @@
 //! environment or needs an async runtime; time comes from a [`clock::Clock`].
 
 pub mod algorithm;
+mod body_need;
 pub mod clock;
 mod decision;
 mod explain;

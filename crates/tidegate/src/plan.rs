@@ -275,14 +275,16 @@ fn missing(limit: &Limit, part: &Part, policy: &Policy) -> Missing {
     limit.missing.unwrap_or_else(|| missing_by_default(part, policy))
 }
 
-/// Clients cannot make a header, query or body attribute vanish to escape a limit: those share.
+/// Clients cannot make a header, query, body or token attribute vanish to escape a limit: those share.
 fn missing_by_default(part: &Part, policy: &Policy) -> Missing {
     match part {
         Part::Header(_) => Missing::Share,
         Part::Attribute(id) => {
             let attribute = usize::try_from(*id).ok().and_then(|id| policy.attributes.get(id));
             match attribute.map(|attribute| &attribute.source) {
-                Some(Source::Header { .. } | Source::Query(_) | Source::Body(_)) => Missing::Share,
+                Some(
+                    Source::Header { .. } | Source::Query(_) | Source::Body(_) | Source::Jwt(_),
+                ) => Missing::Share,
                 Some(Source::Given) | None => Missing::Skip,
             }
         }

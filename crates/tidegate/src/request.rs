@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 
+use crate::identity::Claims;
 use crate::units::Amount;
 
 /// What is known of a request.
@@ -31,6 +32,7 @@ pub struct Request<'a> {
     pub(crate) operation: Option<Cow<'a, str>>,
     pub(crate) attributes: Vec<(Cow<'a, str>, Cow<'a, str>)>,
     pub(crate) headers: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    pub(crate) claims: Option<Claims>,
     pub(crate) body: Option<Cow<'a, [u8]>>,
     pub(crate) cost: Option<Amount>,
     pub(crate) reserve: bool,
@@ -134,6 +136,14 @@ impl<'a> Request<'a> {
     #[must_use]
     pub fn header(mut self, name: impl Into<Cow<'a, str>>, value: impl Into<Cow<'a, str>>) -> Self {
         self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// The claims of the client's token, which the caller has verified: they are believed whatever
+    /// the peer is. User, tier and attributes that are said go before them.
+    #[must_use]
+    pub fn claims(mut self, claims: Claims) -> Self {
+        self.claims = Some(claims);
         self
     }
 

@@ -40,7 +40,7 @@ const BROKEN_DOCUMENTS: [&str; 8] = [
 ];
 
 /// Broken sections.
-const BROKEN_SECTIONS: [&str; 73] = [
+const BROKEN_SECTIONS: [&str; 76] = [
     "response: { body: { r: '{retryAfter}' } }",
     "response: { add: { Retry-After: '5' } }",
     "tiers: [a, a]",
@@ -67,7 +67,8 @@ const BROKEN_SECTIONS: [&str; 73] = [
     "identity: { user: X-User }",
     "identity: { user: {} }",
     "identity: { user: { header: 'X User' } }",
-    "identity: { user: { jwt: sub } }",
+    "identity: { user: { jwt: sub, header: X-User } }",
+    "identity: { tier: { jwt: } }",
     "identity: { default_tier: ~ }",
     "identity: { anonymous_tier: a b }",
     "identity: { internal: {} }",
@@ -78,7 +79,9 @@ const BROKEN_SECTIONS: [&str; 73] = [
     "identity: { attributes: { email: { header: A, query: b } } }",
     "identity: { attributes: { email: { body: email } } }",
     "identity: { attributes: { email: { query: e, trusted: true } } }",
-    "identity: { attributes: { email: { jwt: email } } }",
+    "identity: { attributes: { email: { jwt: email, query: email } } }",
+    "identity: { attributes: { email: { jwt: [email] } } }",
+    "identity: { attributes: { email: { jwt: email, trusted: true } } }",
     "identity: { attributes: { ip: given } }",
     "identity: { attributes: { header.x: given } }",
     "operations: [login]",

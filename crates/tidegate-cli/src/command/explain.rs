@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::{Value, json};
+use tidegate::identity::Claims;
 use tidegate::policy::Options;
 use tidegate::units::Amount;
 use tidegate::{Explanation, HashKey, LimitExplanation, Limiter, Policy, Request};
@@ -57,6 +58,10 @@ pub(crate) struct Arguments {
     /// A header line; may be given again
     #[arg(long = "header", value_name = "NAME: VALUE", value_parser = pair(':'))]
     headers: Vec<(String, String)>,
+    /// A claim of the client's token, which counts as verified; may be given again. A name that
+    /// starts with `/` is a JSON pointer
+    #[arg(long = "claim", value_name = "NAME=VALUE", value_parser = pair('='))]
+    claims: Vec<(String, String)>,
     /// The body
     #[arg(long)]
     body: Option<String>,
@@ -133,6 +138,12 @@ fn request(arguments: &Arguments) -> Request<'_> {
     }
     if let Some(cost) = arguments.cost {
         request = request.cost(cost);
+    }
+    if !arguments.claims.is_empty() {
+        let claims = arguments.claims.iter();
+        let claims =
+            claims.fold(Claims::default(), |claims, (name, value)| claims.with(name, &**value));
+        request = request.claims(claims);
     }
     let attributes = arguments.attributes.iter();
     request =

@@ -1,4 +1,4 @@
-//! Attributes from their declared sources: headers, query parameters, JSON bodies.
+//! Attributes from their declared sources: headers, query parameters, JSON bodies, claims.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -42,6 +42,10 @@ pub(crate) fn from_source<'r>(
             let path = request.path.as_deref();
             Found::of(path.and_then(|path| query_parameter(path, name)))
         }
+        Source::Jwt(claim) => {
+            let claims = request.claims.as_ref();
+            Found::of(claims.and_then(|claims| claims.text(claim)).map(Cow::Borrowed))
+        }
         Source::Body(pointer) => match request.body.as_deref() {
             None | Some([]) => Found::Absent,
             Some(body) if body.len() > BODY_BYTES_MAX => Found::Unusable,
@@ -55,26 +59,21 @@ pub(crate) fn fold(value: &str) -> Cow<'static, str> {
     Cow::Owned(value.trim().to_lowercase())
 }
 
-/// The first parameter of this name, decoded.
-fn query_parameter<'p>(path: &'p str, name: &str) -> Option<Cow<'p, str>> {
-    let (path, _) = path.split_once('#').unwrap_or((path, ""));
-    let (_, query) = path.split_once('?')?;
-    form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == name).map(|(_, value)| value)
+/// The steps of a JSON pointer.
+pub(super) fn tokens(pointer: &str) -> impl Iterator<Item = String> {
+    pointer.split('/').skip(1).map(|token| token.replace("~1", "/").replace("~0", "~"))
 }
 
-/// What a JSON pointer finds: a string's text, `true` or `false`, or a number as its decimal text.
-/// Lists and maps are no values, null is none, and a body that is no JSON holds nothing usable.
-fn json_value(body: &[u8], pointer: &str) -> Found<'static> {
-    let Ok(mut value) = serde_json::from_slice::<&RawValue>(body) else { return Found::Unusable };
-    for token in pointer.split('/').skip(1) {
-        let token = token.replace("~1", "/").replace("~0", "~");
-        value = match child(value, &token) {
-            Ok(Some(child)) => child,
-            Ok(None) => return Found::Absent,
-            Err(_) => return Found::Unusable,
-        };
-    }
-    let text = value.get();
+/// The step of a JSON pointer into a list.
+pub(super) fn index(token: &str) -> Option<usize> {
+    let digits = token.bytes().all(|b| b.is_ascii_digit());
+    let plain = digits && (token == "0" || !token.starts_with('0'));
+    plain.then(|| token.parse().ok()).flatten()
+}
+
+/// A JSON value's text: a string's own, `true` or `false`, or a number as its decimal text. Null is
+/// none; lists and maps are no values.
+pub(super) fn json_scalar(text: &str) -> Found<'static> {
     match text.as_bytes().first() {
         Some(b'"') => serde_json::from_str(text).map_or(Found::Unusable, Found::Value),
         Some(b't' | b'f') => Found::Value(Cow::Owned(text.to_owned())),
@@ -87,6 +86,26 @@ fn json_value(body: &[u8], pointer: &str) -> Found<'static> {
     }
 }
 
+/// The first parameter of this name, decoded.
+fn query_parameter<'p>(path: &'p str, name: &str) -> Option<Cow<'p, str>> {
+    let (path, _) = path.split_once('#').unwrap_or((path, ""));
+    let (_, query) = path.split_once('?')?;
+    form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == name).map(|(_, value)| value)
+}
+
+/// What a JSON pointer finds. A body that is no JSON holds nothing usable.
+fn json_value(body: &[u8], pointer: &str) -> Found<'static> {
+    let Ok(mut value) = serde_json::from_slice::<&RawValue>(body) else { return Found::Unusable };
+    for token in tokens(pointer) {
+        value = match child(value, &token) {
+            Ok(Some(child)) => child,
+            Ok(None) => return Found::Absent,
+            Err(_) => return Found::Unusable,
+        };
+    }
+    json_scalar(value.get())
+}
+
 /// The member or element of this name.
 fn child<'v>(value: &'v RawValue, token: &str) -> Result<Option<&'v RawValue>, serde_json::Error> {
     match value.get().as_bytes().first() {
@@ -96,9 +115,7 @@ fn child<'v>(value: &'v RawValue, token: &str) -> Result<Option<&'v RawValue>, s
         }
         Some(b'[') => {
             let list: Vec<&RawValue> = serde_json::from_str(value.get())?;
-            let index = Some(token).filter(|token| *token == "0" || !token.starts_with('0'));
-            let index = index.and_then(|token| token.parse::<usize>().ok());
-            Ok(index.and_then(|index| list.get(index).copied()))
+            Ok(index(token).and_then(|index| list.get(index).copied()))
         }
         _ => Ok(None),
     }

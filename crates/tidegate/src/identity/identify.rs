@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::{canonical, client_address};
-use crate::policy::model::{Internal, Policy, TierId};
+use crate::policy::model::{IdentitySource, Internal, Policy, TierId};
 use crate::request::Request;
 
 /// Who sent a request.
@@ -12,24 +12,31 @@ pub(crate) struct Identity<'r> {
     pub(crate) address: Option<IpAddr>,
     pub(crate) user: Option<&'r str>,
     pub(crate) tier: TierId,
+    /// The tier that was said, known or not.
+    pub(crate) said_tier: Option<&'r str>,
     pub(crate) internal: bool,
     /// Whether headers may say who the client is.
     pub(crate) headers_believed: bool,
 }
 
 /// Finds out who sent a request. A caller without a socket speaks for the application and is
-/// believed; behind a socket, headers count only if the peer is a trusted proxy.
+/// believed; behind a socket, headers count only if the peer is a trusted proxy. Claims are verified,
+/// and count from anyone.
 pub(crate) fn identify<'r>(policy: &Policy, request: &'r Request<'r>) -> Identity<'r> {
     let rules = &policy.identity;
     let headers_believed = request.peer.is_none_or(|peer| rules.trusted_proxies.contains(peer));
-    let believed_header = |name: &Option<String>| {
-        let name = name.as_deref().filter(|_| headers_believed)?;
-        request.header_value(name).map(str::trim).filter(|value| !value.is_empty())
+    let sourced = |source: &Option<IdentitySource>| {
+        let value = match source.as_ref()? {
+            IdentitySource::Header(_) if !headers_believed => None,
+            IdentitySource::Header(name) => request.header_value(name).map(str::trim),
+            IdentitySource::Jwt(claim) => request.claims.as_ref()?.text(claim),
+        };
+        value.filter(|value| !value.is_empty())
     };
     let address = address(policy, request);
     let said_user = request.user.as_deref().filter(|user| !user.is_empty());
-    let user = said_user.or_else(|| believed_header(&rules.user_header));
-    let said_tier = request.tier.as_deref().or_else(|| believed_header(&rules.tier_header));
+    let user = said_user.or_else(|| sourced(&rules.user));
+    let said_tier = request.tier.as_deref().or_else(|| sourced(&rules.tier));
     let tier = tier(policy, said_tier, user.is_some());
     let internal = request.internal
         || match &rules.internal {
@@ -40,7 +47,7 @@ pub(crate) fn identify<'r>(policy: &Policy, request: &'r Request<'r>) -> Identit
                     && request.header_value(name).is_some_and(|value| same_secret(value, secret))
             }
         };
-    Identity { address, user, tier, internal, headers_believed }
+    Identity { address, user, tier, said_tier, internal, headers_believed }
 }
 
 fn address(policy: &Policy, request: &Request<'_>) -> Option<IpAddr> {

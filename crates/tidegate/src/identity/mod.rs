@@ -1,13 +1,16 @@
 //! Who sent the request: address, user, tier, attributes.
 //!
 //! Only hops that the policy trusts may speak for a client, and only through the one header that it
-//! names; everything else that a request claims about its origin is ignored.
+//! names; everything else that a request says about its origin is ignored. Claims of a token are
+//! believed from anyone, because whoever hands them in has verified them.
 
 mod address;
 pub(crate) mod attribute;
+mod claims;
 mod forwarding;
 mod identify;
 
 pub use address::{NetworkError, Networks, Subject, canonical, subject};
+pub use claims::{Claims, ClaimsError};
 pub use forwarding::{ForwardingHeader, client_address};
 pub(crate) use identify::{Identity, identify};

@@ -73,6 +73,15 @@ impl Policy {
         self.operations.names().iter()
     }
 
+    /// Whether it reads claims of a token. A surface that can verify none must not use such a
+    /// policy: everyone would be anonymous.
+    #[must_use]
+    pub fn uses_jwt(&self) -> bool {
+        let identity = [&self.identity.user, &self.identity.tier];
+        identity.iter().any(|source| matches!(source, Some(IdentitySource::Jwt(_))))
+            || self.attributes.iter().any(|one| matches!(one.source, Source::Jwt(_)))
+    }
+
     /// The names of the tiers.
     pub fn tiers(&self) -> impl Iterator<Item = &str> {
         self.tiers.iter()
@@ -85,11 +94,20 @@ pub(crate) struct IdentityRules {
     pub(crate) trusted_proxies: Networks,
     pub(crate) forwarded: ForwardingHeader,
     pub(crate) ipv6_prefix: u8,
-    pub(crate) user_header: Option<String>,
-    pub(crate) tier_header: Option<String>,
+    pub(crate) user: Option<IdentitySource>,
+    pub(crate) tier: Option<IdentitySource>,
     pub(crate) default_tier: TierId,
     pub(crate) anonymous_tier: TierId,
     pub(crate) internal: Internal,
+}
+
+/// Where user or tier come from when the caller does not say them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum IdentitySource {
+    /// Believed from trusted proxies only.
+    Header(String),
+    /// A claim of a verified token: its name, or a JSON pointer.
+    Jwt(String),
 }
 
 /// How a service-to-service caller is known.
@@ -132,6 +150,8 @@ pub(crate) enum Source {
     Query(String),
     /// A JSON pointer.
     Body(String),
+    /// A claim of a verified token: its name, or a JSON pointer.
+    Jwt(String),
 }
 
 /// One limit: for whom, how much, and what happens beyond.

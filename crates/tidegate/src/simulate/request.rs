@@ -1,7 +1,8 @@
-//! The requests of policy tests: the fields of the decision API, `peer` besides.
+//! The requests of policy tests: the fields of the decision API, `peer` and `claims` besides.
 
 use std::net::IpAddr;
 
+use crate::identity::Claims;
 use crate::policy::compile::fields::{Fields, Keys, boolean, entries, text, unit};
 use crate::policy::diagnostics::Diagnostics;
 use crate::policy::document::{Entry, Node, Scalar, Value};
@@ -21,6 +22,7 @@ pub(super) const KEYS: Keys = Keys {
         "operation",
         "attributes",
         "headers",
+        "claims",
         "body",
         "cost",
         "reserve",
@@ -61,6 +63,7 @@ pub(super) fn read(node: &Node, diagnostics: &mut Diagnostics) -> Request<'stati
     for (name, value) in pairs("headers", diagnostics) {
         request.headers.push((name.into(), value.into()));
     }
+    request.claims = fields.get("claims").and_then(|node| claims(node, diagnostics));
     request.body = fields.get("body").map(|node| body(node).into_bytes().into());
     request
 }
@@ -73,6 +76,14 @@ fn address(fields: &Fields<'_>, key: &str, diagnostics: &mut Diagnostics) -> Opt
         diagnostics.error(node.at, format!("found `{text}`, expected an IP address"));
     }
     address.ok()
+}
+
+/// The claims of a token that counts as verified.
+fn claims(node: &Node, diagnostics: &mut Diagnostics) -> Option<Claims> {
+    entries(node, "`claims`", diagnostics)?;
+    Claims::parse(&node.to_json())
+        .map_err(|error| diagnostics.error(node.at, error.to_string()))
+        .ok()
 }
 
 /// A map of names to texts; a list of texts is a header with several lines.

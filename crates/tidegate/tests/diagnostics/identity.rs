@@ -32,6 +32,24 @@ identity:
 }
 
 #[test]
+fn claims() {
+    assert_snapshot!(lines(
+        "
+identity:
+  user: { jwt: sub, header: X-User }
+  tier: { jwt: }
+  attributes:
+    twice: { jwt: a, body: /a }
+    list: { jwt: [a] }
+    empty: { jwt: '' }
+    trusted: { jwt: a, trusted: true }
+    misspelt: { jvt: a }
+"
+    ));
+    assert_snapshot!(lines("identity: { user: { jtw: sub } }"));
+}
+
+#[test]
 fn attributes() {
     assert_snapshot!(lines(
         "

@@ -12,9 +12,6 @@ fn assert_not_yet(found: &Diagnostics, text: &str) {
 #[test]
 fn keys_and_words_of_policies_are_refused() {
     let pieces = [
-        "identity: { user: { jwt: sub } }",
-        "identity: { tier: { jwt: plan } }",
-        "identity: { attributes: { a: { jwt: a } } }",
         "block: { countries: [KP] }",
         "events: {}",
         "penalties: {}",

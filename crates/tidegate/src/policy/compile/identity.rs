@@ -5,7 +5,7 @@ use super::{Compiler, RESERVED_PARTS};
 use crate::identity::{ForwardingHeader, Networks};
 use crate::policy::diagnostics::{Position, shown};
 use crate::policy::document::{Entry, Node};
-use crate::policy::model::{Attribute, IdentityRules, Internal, Source};
+use crate::policy::model::{Attribute, IdentityRules, IdentitySource, Internal, Source};
 
 pub(super) const KEYS: Keys = Keys {
     known: &[
@@ -21,11 +21,11 @@ pub(super) const KEYS: Keys = Keys {
     ],
     later: &[],
 };
-pub(super) const SOURCE_KEYS: Keys = Keys { known: &["header"], later: &["jwt"] };
+pub(super) const SOURCE_KEYS: Keys = Keys { known: &["header", "jwt"], later: &[] };
 pub(super) const INTERNAL_KEYS: Keys =
     Keys { known: &["cidrs", "header", "secret_env"], later: &[] };
 pub(super) const ATTRIBUTE_KEYS: Keys =
-    Keys { known: &["header", "query", "body", "fold", "trusted"], later: &["jwt"] };
+    Keys { known: &["header", "query", "body", "jwt", "fold", "trusted"], later: &[] };
 
 const ATTRIBUTES_MAX: usize = 100;
 
@@ -36,8 +36,8 @@ impl Compiler<'_> {
             trusted_proxies: Networks::default(),
             forwarded: ForwardingHeader::XForwardedFor,
             ipv6_prefix: 64,
-            user_header: None,
-            tier_header: None,
+            user: None,
+            tier: None,
             default_tier: self.default_tier,
             anonymous_tier: self.anonymous_tier,
             internal: Internal::Never,
@@ -55,8 +55,8 @@ impl Compiler<'_> {
             fields.get("ipv6_prefix").and_then(|node| integer(node, 1, 128, self.diagnostics));
         rules.ipv6_prefix =
             prefix.and_then(|prefix| u8::try_from(prefix).ok()).unwrap_or(rules.ipv6_prefix);
-        rules.user_header = fields.get("user").and_then(|node| self.source_header(node, "`user`"));
-        rules.tier_header = fields.get("tier").and_then(|node| self.source_header(node, "`tier`"));
+        rules.user = fields.get("user").and_then(|node| self.identity_source(node, "`user`"));
+        rules.tier = fields.get("tier").and_then(|node| self.identity_source(node, "`tier`"));
         if let Some(internal) = fields.get("internal").and_then(|node| self.internal(node)) {
             rules.internal = internal;
         }
@@ -68,20 +68,26 @@ impl Compiler<'_> {
         super::fields::word(node, &words, self.diagnostics)
     }
 
-    fn source_header(&mut self, node: &Node, what: &str) -> Option<String> {
+    fn identity_source(&mut self, node: &Node, what: &str) -> Option<IdentitySource> {
         let fields = Fields::of(node, what, &SOURCE_KEYS, self.diagnostics)?;
-        match fields.get("header") {
-            Some(node) => header_name(node, self.diagnostics),
-            None => {
-                if fields.get("jwt").is_none() && !fields.is_misspelt(&["header"]) {
-                    self.diagnostics.error(
-                        node.at,
-                        format!("found no source, expected `{{ header: NAME }}` for {what}"),
-                    );
-                }
-                None
+        let found = match (fields.get("header"), fields.get("jwt")) {
+            (Some(header), None) => {
+                return header_name(header, self.diagnostics).map(IdentitySource::Header);
             }
-        }
+            (None, Some(claim)) => return self.claim(claim).map(IdentitySource::Jwt),
+            (None, None) if fields.is_misspelt(&["header", "jwt"]) => return None,
+            (None, None) => "no source",
+            (Some(_), Some(_)) => "two sources",
+        };
+        let message = format!(
+            "found {found}, expected `{{ header: NAME }}` or `{{ jwt: CLAIM }}` for {what}"
+        );
+        self.diagnostics.error(node.at, message);
+        None
+    }
+
+    fn claim(&mut self, node: &Node) -> Option<String> {
+        text(node, "a claim such as `sub`", self.diagnostics).map(str::to_owned)
     }
 
     fn internal(&mut self, node: &Node) -> Option<Internal> {
@@ -163,19 +169,22 @@ impl Compiler<'_> {
         let mut flag =
             |key| fields.get(key).and_then(|node| boolean(node, self.diagnostics)).unwrap_or(false);
         let (fold, trusted) = (flag("fold"), flag("trusted"));
-        let source = match (fields.get("header"), fields.get("query"), fields.get("body")) {
-            (Some(header), None, None) => {
-                Source::Header { name: header_name(header, self.diagnostics)?, trusted }
+        let sources = ["header", "query", "body", "jwt"];
+        let named: Vec<_> =
+            sources.iter().filter_map(|key| Some((*key, fields.get(key)?))).collect();
+        let source = match *named.as_slice() {
+            [("header", node)] => {
+                Source::Header { name: header_name(node, self.diagnostics)?, trusted }
             }
-            (None, Some(query), None) => {
-                Source::Query(text(query, "a query parameter", self.diagnostics)?.to_owned())
+            [("query", node)] => {
+                Source::Query(text(node, "a query parameter", self.diagnostics)?.to_owned())
             }
-            (None, None, Some(body)) => Source::Body(self.json_pointer(body)?),
-            _ if fields.get("jwt").is_some() => return None,
-            _ if fields.is_misspelt(&["header", "query", "body"]) => return None,
+            [("body", node)] => Source::Body(self.json_pointer(node)?),
+            [("jwt", node)] => Source::Jwt(self.claim(node)?),
+            _ if fields.is_misspelt(&sources) => return None,
             _ => {
-                let message =
-                    "expected exactly one source: `header`, `query` or `body`; or the word `given`";
+                let message = "expected exactly one source: `header`, `query`, `body` or `jwt`; \
+                               or the word `given`";
                 self.diagnostics.error(node.at, message);
                 return None;
             }

@@ -8,7 +8,8 @@ use crate::operation::{Matcher, PathPattern};
 use crate::policy::diagnostics::{Diagnostics, Position};
 use crate::policy::document::Node;
 use crate::policy::model::{
-    Exceed, Internal, Limit, Missing, OperationId, Part, Policy, Setting, Settings, Spec,
+    Exceed, IdentitySource, Internal, Limit, Missing, OperationId, Part, Policy, Setting, Settings,
+    Spec,
 };
 use crate::units::Amount;
 
@@ -68,8 +69,8 @@ fn nobody_is_trusted(policy: &Policy, root: &Node, diagnostics: &mut Diagnostics
     }
     let internal = matches!(rules.internal, Internal::Header { .. });
     let named = [
-        ("user", rules.user_header.is_some()),
-        ("tier", rules.tier_header.is_some()),
+        ("user", matches!(rules.user, Some(IdentitySource::Header(_)))),
+        ("tier", matches!(rules.tier, Some(IdentitySource::Header(_)))),
         ("internal", internal),
     ];
     let Some(identity) = root.get("identity") else { return };

@@ -1,0 +1,132 @@
+//! Bearer tokens: verified here, by a key that the operator gives, or no identity at all.
+//!
+//! The key says which algorithm is right; a token's own header is never asked. A token must have an
+//! `exp`; clocks may differ by [`LEEWAY_S`]. Nothing is fetched: a key or key set is a file.
+
+mod keys;
+mod unique;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+use jsonwebtoken::{decode, decode_header};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tidegate::clock::Now;
+use tidegate::identity::Claims;
+use tidegate::units::canonical_number;
+
+pub use keys::KeyFileError;
+use keys::{Key, KeyFile};
+
+/// How many seconds the issuer's clock and ours may differ.
+pub const LEEWAY_S: u64 = 60;
+
+/// Longer tokens are not looked at.
+const TOKEN_BYTES_MAX: usize = 16 * 1024;
+
+/// Verifies the tokens of one issuer.
+#[derive(Debug)]
+pub struct Verifier {
+    keys: Vec<Key>,
+    skipped: Vec<String>,
+    issuer: Option<String>,
+    audience: Option<String>,
+}
+
+impl Verifier {
+    /// Reads the key: a PEM public key (RSA, EC P-256 or Ed25519), a JWKS, or else the bytes of an
+    /// HMAC secret. An issuer or audience that is given must be the token's.
+    ///
+    /// # Errors
+    /// The file cannot be read, or holds no key that tokens could be verified by.
+    pub fn load(
+        path: &Path,
+        issuer: Option<String>,
+        audience: Option<String>,
+    ) -> Result<Self, KeyFileError> {
+        let KeyFile { keys, skipped } = KeyFile::read(path)?;
+        Ok(Self { keys, skipped, issuer, audience })
+    }
+
+    /// Keys of a set that are not used, each with the reason, for the log.
+    #[must_use]
+    pub fn skipped(&self) -> &[String] {
+        &self.skipped
+    }
+
+    /// The claims of the token in an `Authorization` header; `None` if it has no bearer token, or
+    /// one that does not verify.
+    #[must_use]
+    pub fn claims(&self, authorization: &str, now: Now) -> Option<Claims> {
+        let (scheme, token) = authorization.trim_ascii().split_once(' ')?;
+        let token = token.trim_ascii_start();
+        if !scheme.eq_ignore_ascii_case("bearer") || token.len() > TOKEN_BYTES_MAX {
+            return None;
+        }
+        let header = decode_header(token).ok()?;
+        // What it marks as critical we would have to understand, and there is nothing that we do.
+        if header.crit.is_some() {
+            return None;
+        }
+        let Key { key, validation, .. } = self.key(header.kid.as_deref())?;
+        let payload: Box<RawValue> = decode(token, key, validation).ok()?.claims;
+        unique::check(payload.get()).ok()?;
+        let registered: Registered<'_> = serde_json::from_str(payload.get()).ok()?;
+        let accepted = registered.is_timely(now.unix_us / 1_000_000)
+            && self.issuer.as_ref().is_none_or(|issuer| registered.is_from(issuer))
+            && self.audience.as_ref().is_none_or(|audience| registered.is_for(audience));
+        accepted.then(|| Claims::parse(payload.get()).ok()).flatten()
+    }
+
+    /// The key of this id. A key without an id stands alone, and serves every token.
+    fn key(&self, kid: Option<&str>) -> Option<&Key> {
+        match (kid, self.keys.as_slice()) {
+            (None, [only]) | (Some(_), [only @ Key { kid: None, .. }]) => Some(only),
+            (None, _) => None,
+            (Some(kid), keys) => keys.iter().find(|key| key.kid.as_deref() == Some(kid)),
+        }
+    }
+}
+
+/// The claims that decide whether a token counts.
+#[derive(Deserialize)]
+struct Registered<'p> {
+    #[serde(borrow)]
+    exp: Option<&'p RawValue>,
+    #[serde(borrow)]
+    nbf: Option<&'p RawValue>,
+    iss: Option<Value>,
+    aud: Option<Value>,
+}
+
+impl Registered<'_> {
+    fn is_timely(&self, now_s: u64) -> bool {
+        let expires = self.exp.and_then(seconds);
+        let begins = self.nbf.map_or(Some(0), seconds);
+        let (Some(expires), Some(begins)) = (expires, begins) else { return false };
+        now_s < expires.saturating_add(LEEWAY_S) && begins <= now_s.saturating_add(LEEWAY_S)
+    }
+
+    fn is_from(&self, issuer: &str) -> bool {
+        self.iss.as_ref().and_then(Value::as_str) == Some(issuer)
+    }
+
+    fn is_for(&self, audience: &str) -> bool {
+        match &self.aud {
+            Some(Value::String(one)) => one == audience,
+            Some(Value::Array(many)) => many.iter().any(|one| one.as_str() == Some(audience)),
+            _ => false,
+        }
+    }
+}
+
+/// A date in whole seconds, rounded down; what is no number, or before 1970, is none.
+fn seconds(value: &RawValue) -> Option<u64> {
+    let number = canonical_number(value.get())?;
+    let (whole, _) = number.split_once('.').unwrap_or((&number, ""));
+    whole.parse().ok()
+}

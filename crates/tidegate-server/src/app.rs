@@ -1,13 +1,19 @@
-//! What all surfaces share.
+//! What all surfaces share: one engine, and what stands around it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
+use http::{HeaderMap, header};
 use tidegate::clock::{Clock, Now, SystemClock};
 use tidegate::plan::Mode;
-use tidegate::{Decision, Limiter, Request, RequestError};
+use tidegate::{Claims, Decision, Limiter, Request, RequestError, Timer};
 
 use crate::drain::Drain;
+use crate::jwt::Verifier;
 use crate::leases::Leases;
+use crate::telemetry::{Log, Metrics, RequestId};
 
 /// The daemon's one engine, and all that stands around it.
 pub(crate) struct App {
@@ -15,24 +21,77 @@ pub(crate) struct App {
     pub(crate) leases: Leases,
     pub(crate) drain: Drain,
     pub(crate) clock: SystemClock,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) log: Log,
+    /// What verifies bearer tokens, and whether a policy in force reads them.
+    pub(crate) verifier: ArcSwapOption<Verifier>,
+    pub(crate) reads_tokens: AtomicBool,
+}
+
+/// What becomes of a request that a limit would let through a little later.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Hold {
+    /// It is refused, and told how long to wait.
+    Never,
+    /// It waits as long as the policy's `exceed: wait` says.
+    AsThePolicySays,
+    /// It waits for at most this long.
+    UpTo(Duration),
 }
 
 impl App {
-    /// Decides a request; where a limit refuses it, the caller is told how long to wait.
-    pub(crate) async fn decide(&self, request: &Request<'_>) -> Result<Decision, RequestError> {
-        self.limiter.decide(request, Mode::Charge).await
-    }
-
-    /// Decides a request that waits its turn for at most this long; also how long it waited.
-    pub(crate) async fn acquire(
+    /// Decides a request, counts and logs it; also how long it waited, in microseconds.
+    pub(crate) async fn decide(
         &self,
         request: &Request<'_>,
-        _max_wait: Duration,
+        request_id: impl FnOnce() -> RequestId,
+        hold: Hold,
     ) -> Result<(Decision, u64), RequestError> {
-        self.decide(request).await.map(|decision| (decision, 0))
+        let (decision, waited_us) = match hold {
+            Hold::Never => (self.limiter.decide(request, Mode::Charge).await?, 0),
+            Hold::AsThePolicySays => self.acquire(request, None).await?,
+            Hold::UpTo(max_wait) => self.acquire(request, Some(max_wait)).await?,
+        };
+        let took_us = self.now().steady_us.saturating_sub(decision.now.steady_us);
+        self.metrics.decided(&decision, took_us);
+        if self.log.wants(&decision) {
+            self.log.decision(&self.limiter, &decision, request, &request_id());
+        }
+        Ok((decision, waited_us))
+    }
+
+    async fn acquire(
+        &self,
+        request: &Request<'_>,
+        max_wait: Option<Duration>,
+    ) -> Result<(Decision, u64), RequestError> {
+        let acquired = self.limiter.acquire(request, max_wait, &TokioTimer).await?;
+        let waited_us = u64::try_from(acquired.waited.as_micros()).unwrap_or(u64::MAX);
+        Ok((acquired.decision, waited_us))
+    }
+
+    /// The claims of a request's bearer token, if a policy reads them and the token verifies.
+    pub(crate) fn claims(&self, headers: &HeaderMap) -> Option<Claims> {
+        if !self.reads_tokens.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.claims_of(headers.get(header::AUTHORIZATION)?.to_str().ok()?)
+    }
+
+    /// The claims of an `Authorization` header.
+    pub(crate) fn claims_of(&self, authorization: &str) -> Option<Claims> {
+        self.verifier.load().as_deref()?.claims(authorization, self.now())
     }
 
     pub(crate) fn now(&self) -> Now {
         self.clock.now()
+    }
+}
+
+struct TokioTimer;
+
+impl Timer for TokioTimer {
+    async fn sleep_us(&self, us: u64) {
+        tokio::time::sleep(Duration::from_micros(us)).await;
     }
 }

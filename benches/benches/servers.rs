@@ -1,0 +1,232 @@
+//! The daemon against its peers in the same run: the decision API against a bare hyper server that
+//! reads the same POST and answers as many bytes, the gateway against nginx with `limit_req`, both
+//! refusing and forwarding to the same upstream. Needs nginx.
+//!
+//! `cargo bench -p tidegate-benches --bench servers`
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a benchmark may stop at the first surprise, and prints"
+)]
+
+use std::io::{BufRead as _, BufReader};
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tidegate_benches::load::{Figures, Server, body_bytes, load, wait_for};
+
+const CONNECTIONS: usize = 32;
+const REQUESTS: usize = 400_000;
+
+const POLICY: &str = "
+tidegate: 1
+name: bench
+tiers: [free, premium]
+identity: { default_tier: free }
+operations:
+  booking: POST /rooms/{room}/bookings
+  nothing: GET /nothing
+limits:
+  booking-user: { when: booking, by: user, token_bucket: { free: 1m/s, premium: 2m/s } }
+  booking-room: { when: booking, by: room, fixed_window: 100m/s }
+  per-ip: { by: ip, token_bucket: 100m/s burst 100m }
+  refuse: { when: nothing, by: ip, token_bucket: 1/day }
+";
+
+fn main() {
+    if let Some(role) = std::env::args().nth(1).filter(|role| !role.starts_with('-')) {
+        return play(&role);
+    }
+    let tidegate = built();
+    let folder = std::env::temp_dir().join(format!("tidegate-bench-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    api(&tidegate, &folder);
+    gateway(&tidegate, &folder);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// The decision API, three limits applying.
+fn api(tidegate: &Path, folder: &Path) {
+    let (server, api, _) = daemon(tidegate, folder, None);
+    let ours = load(server.0.id(), api, CONNECTIONS, REQUESTS, |turn| check(api, turn));
+    let bytes = body_bytes(api, &check(api, 0));
+    drop(server);
+    let (bare, address) = bare_hyper(&bytes.to_string());
+    let floor = load(bare.0.id(), address, CONNECTIONS, REQUESTS, |turn| check(address, turn));
+    println!("\nPOST /v1/check, three limits applying, {CONNECTIONS} connections");
+    print("bare hyper, same bytes", &floor, &floor);
+    print("tidegate", &ours, &floor);
+}
+
+/// The gateway beside nginx's limit_req, with the same upstream behind both.
+fn gateway(tidegate: &Path, folder: &Path) {
+    let (_upstream, upstream) = bare_hyper("100");
+    let (nginx, proxied) = nginx(folder, upstream);
+    let (server, _, gateway) = daemon(tidegate, folder, Some(upstream));
+    let gateway = gateway.unwrap();
+    for (title, path) in [("refusing", "/nothing"), ("forwarding", "/rooms")] {
+        let get = |address: SocketAddr| {
+            let text = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nUser-Agent: bench\r\nAccept: */*\r\n\r\n");
+            move |_: usize| text.clone().into_bytes()
+        };
+        let worker = worker_of(nginx.0.id());
+        let theirs = load(worker, proxied, CONNECTIONS, REQUESTS, get(proxied));
+        let ours = load(server.0.id(), gateway, CONNECTIONS, REQUESTS, get(gateway));
+        println!("\ngateway {title}, {CONNECTIONS} connections");
+        print("nginx limit_req, one worker", &theirs, &theirs);
+        print("tidegate", &ours, &theirs);
+    }
+}
+
+fn check(address: SocketAddr, turn: usize) -> Vec<u8> {
+    let (room, user) = (turn % 1_000, turn % 100_000);
+    let body = format!(
+        "{{\"method\":\"POST\",\"path\":\"/rooms/r{room}/bookings\",\"ip\":\"203.0.113.7\",\"user\":\"user-{user}\"}}"
+    );
+    let length = body.len();
+    format!("POST /v1/check HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}").into_bytes()
+}
+
+fn print(name: &str, figures: &Figures, floor: &Figures) {
+    println!(
+        "  {name:<30} {:>6.2} CPU-s per million {:>6.2} x  {:>8.0}/s  p50 {:>5} µs  p99 {:>6} µs  ({})",
+        figures.cpu_seconds_per_million,
+        figures.cpu_seconds_per_million / floor.cpu_seconds_per_million,
+        figures.per_second,
+        figures.p50_us,
+        figures.p99_us,
+        figures.status,
+    );
+}
+
+/// The daemon's binary, built for release.
+fn built() -> PathBuf {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo)
+        .args(["build", "--release", "-q", "-p", "tidegate-cli"])
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let mut path = std::env::current_exe().unwrap();
+    while !path.join("tidegate").is_file() {
+        assert!(path.pop(), "cannot find the release build of tidegate");
+    }
+    path.join("tidegate")
+}
+
+fn daemon(
+    tidegate: &Path,
+    folder: &Path,
+    upstream: Option<SocketAddr>,
+) -> (Server, SocketAddr, Option<SocketAddr>) {
+    let policy = folder.join("policy.yaml");
+    std::fs::write(&policy, POLICY).unwrap();
+    let mut command = Command::new(tidegate);
+    command.arg("serve").arg(&policy);
+    command.args(["--api", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log-level", "warn"]);
+    if let Some(upstream) = upstream {
+        command.args(["--gateway", "127.0.0.1:0", "--upstream", &format!("http://{upstream}")]);
+    }
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let server = Server(child);
+    let (mut api, mut gateway) = (None, None);
+    for line in lines.map_while(Result::ok) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let ["listening", name, url] = words[..] else { continue };
+        let address = url.split_once("://").unwrap().1.parse().unwrap();
+        match name {
+            "api" => api = Some(address),
+            "gateway" => gateway = Some(address),
+            "admin" => break,
+            _ => {}
+        }
+    }
+    (server, api.unwrap(), gateway)
+}
+
+/// This program again, as a bare hyper server whose answers have this many bytes.
+fn bare_hyper(bytes: &str) -> (Server, SocketAddr) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["hyper", bytes])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    (Server(child), line.trim().parse().unwrap())
+}
+
+fn play(role: &str) {
+    assert_eq!(role, "hyper");
+    let bytes: usize = std::env::args().nth(2).unwrap().parse().unwrap();
+    let body = Bytes::from(vec![b'x'; bytes]);
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(async {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        println!("{}", listener.local_addr().unwrap());
+        loop {
+            let (socket, _) = listener.accept().await.unwrap();
+            socket.set_nodelay(true).unwrap();
+            let body = body.clone();
+            tokio::spawn(async move {
+                let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
+                    let body = body.clone();
+                    async move {
+                        request.into_body().collect().await?;
+                        let mut response = http::Response::new(Full::new(body));
+                        response.headers_mut().insert(
+                            "content-type",
+                            http::HeaderValue::from_static("application/json"),
+                        );
+                        Ok::<_, hyper::Error>(response)
+                    }
+                });
+                let http = hyper::server::conn::http1::Builder::new();
+                let _ = http.serve_connection(TokioIo::new(socket), service).await;
+            });
+        }
+    });
+}
+
+fn nginx(folder: &Path, upstream: SocketAddr) -> (Server, SocketAddr) {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let at = folder.display();
+    let config = format!(
+        "daemon off; worker_processes 1; pid {at}/nginx.pid; error_log /dev/null;
+events {{ worker_connections 1024; }}
+http {{
+  access_log off; keepalive_requests 100000000;
+  client_body_temp_path {at}/body; proxy_temp_path {at}/proxy; fastcgi_temp_path {at}/fastcgi;
+  uwsgi_temp_path {at}/uwsgi; scgi_temp_path {at}/scgi;
+  limit_req_zone $binary_remote_addr zone=loose:10m rate=1000000r/s;
+  limit_req_zone $binary_remote_addr zone=strict:10m rate=1r/m;
+  limit_req_status 429;
+  upstream service {{ server {upstream}; keepalive 64; keepalive_requests 100000000; }}
+  server {{
+    listen {address};
+    location /nothing {{ limit_req zone=strict; proxy_pass http://service; proxy_http_version 1.1; proxy_set_header Connection \"\"; }}
+    location / {{ limit_req zone=loose burst=100000 nodelay; proxy_pass http://service; proxy_http_version 1.1; proxy_set_header Connection \"\"; }}
+  }}
+}}
+"
+    );
+    let path = folder.join("nginx.conf");
+    std::fs::write(&path, config).unwrap();
+    let nginx = if Path::new("/usr/sbin/nginx").exists() { "/usr/sbin/nginx" } else { "nginx" };
+    let child = Command::new(nginx).arg("-c").arg(&path).stderr(Stdio::null()).spawn().unwrap();
+    wait_for(address);
+    (Server(child), address)
+}
+
+/// nginx's one worker does the work; its master only waits.
+fn worker_of(master: u32) -> u32 {
+    let children = std::fs::read_to_string(format!("/proc/{master}/task/{master}/children"));
+    children.unwrap().split_whitespace().next().unwrap().parse().unwrap()
+}

@@ -1,0 +1,158 @@
+//! A load on one server: connections that each send the same bytes and read the answer, over and
+//! over; what is measured is the server's own processor time, which the load beside it hardly moves.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_precision_loss,
+    reason = "a benchmark may stop at the first surprise, and its figures are for people"
+)]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Child;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What a load cost and brought.
+#[derive(Clone, Copy, Debug)]
+pub struct Figures {
+    /// Seconds of the server's processor time for a million requests.
+    pub cpu_seconds_per_million: f64,
+    /// Requests in a second.
+    pub per_second: f64,
+    /// The middle and the 99th of a hundred latencies, in microseconds.
+    pub p50_us: u64,
+    /// The 99th of a hundred.
+    pub p99_us: u64,
+    /// The status of the last answer.
+    pub status: u16,
+}
+
+/// Loads a server from `connections` connections with `requests` requests in all.
+///
+/// # Panics
+/// The server does not answer as HTTP/1.1 with a length.
+#[must_use]
+pub fn load(
+    server: u32,
+    address: SocketAddr,
+    connections: usize,
+    requests: usize,
+    request: impl Fn(usize) -> Vec<u8> + Sync,
+) -> Figures {
+    let each = requests / connections;
+    let (before, started) = (cpu_seconds(server), now());
+    let mut runs: Vec<(Vec<u64>, u16)> = Vec::new();
+    thread::scope(|scope| {
+        let request = &request;
+        let handles: Vec<_> = (0..connections)
+            .map(|connection| scope.spawn(move || run(address, each, connection, request)))
+            .collect();
+        runs.extend(handles.into_iter().map(|handle| handle.join().unwrap()));
+    });
+    let (elapsed, cpu) = (started.elapsed(), cpu_seconds(server) - before);
+    let mut latencies: Vec<u64> = runs.iter().flat_map(|(latencies, _)| latencies.clone()).collect();
+    latencies.sort_unstable();
+    let served = latencies.len() as f64;
+    Figures {
+        cpu_seconds_per_million: cpu / served * 1e6,
+        per_second: served / elapsed.as_secs_f64(),
+        p50_us: latencies[latencies.len() / 2],
+        p99_us: latencies[latencies.len() * 99 / 100],
+        status: runs[0].1,
+    }
+}
+
+fn run(
+    address: SocketAddr,
+    requests: usize,
+    connection: usize,
+    request: &impl Fn(usize) -> Vec<u8>,
+) -> (Vec<u64>, u16) {
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket.set_nodelay(true).unwrap();
+    let mut buffer = vec![0; 16 * 1024];
+    let mut latencies = Vec::with_capacity(requests);
+    let mut status = 0;
+    for turn in 0..requests {
+        let bytes = request(connection * requests + turn);
+        let started = now();
+        socket.write_all(&bytes).unwrap();
+        status = read_answer(&mut socket, &mut buffer).0;
+        latencies.push(u64::try_from(started.elapsed().as_micros()).unwrap());
+    }
+    (latencies, status)
+}
+
+/// How many bytes the body of one answer has.
+///
+/// # Panics
+/// The server does not answer.
+#[must_use]
+pub fn body_bytes(address: SocketAddr, request: &[u8]) -> usize {
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket.write_all(request).unwrap();
+    read_answer(&mut socket, &mut vec![0; 64 * 1024]).1
+}
+
+/// Reads one answer with a Content-Length: its status and that length.
+fn read_answer(socket: &mut TcpStream, buffer: &mut [u8]) -> (u16, usize) {
+    let mut filled = 0;
+    loop {
+        let read = socket.read(&mut buffer[filled..]).unwrap();
+        assert!(read > 0, "the server hung up");
+        filled += read;
+        let Some(head) = find(&buffer[..filled], b"\r\n\r\n") else { continue };
+        let text = std::str::from_utf8(&buffer[..head]).unwrap();
+        let length = text.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().unwrap())
+        });
+        let status = text[9..12].parse().unwrap();
+        let length = length.unwrap_or(0);
+        if filled >= head + 4 + length {
+            return (status, length);
+        }
+    }
+}
+
+fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
+    text.windows(wanted.len()).position(|window| window == wanted)
+}
+
+/// Waits until something listens.
+///
+/// # Panics
+/// Nothing does within ten seconds.
+pub fn wait_for(address: SocketAddr) {
+    let started = now();
+    while TcpStream::connect(address).is_err() {
+        assert!(started.elapsed() < Duration::from_secs(10), "nothing listens on {address}");
+        thread::yield_now();
+    }
+}
+
+/// The processor time that a process and its threads have used.
+fn cpu_seconds(pid: u32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    let ticks: f64 = fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap();
+    ticks / 100.0
+}
+
+/// A child that ends with its owner.
+#[derive(Debug)]
+pub struct Server(pub Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "a benchmark measures time")]
+fn now() -> Instant {
+    Instant::now()
+}

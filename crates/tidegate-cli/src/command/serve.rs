@@ -1,0 +1,202 @@
+//! `tidegate serve`
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use http::Uri;
+use tidegate::units::parse_duration;
+use tidegate_server::{Bounds, Config, JwtConfig, LogFormat, LogLevel, Logging, Pace, TlsConfig};
+
+use super::Error;
+use crate::say;
+
+/// Run the daemon: a gateway in front of a service, and an API that decides.
+///
+/// The first policy serves the gateway and, unless a call names another, the API. Without a policy a
+/// demo starts: a small service behind a gateway, and three commands to try. SIGHUP or a changed
+/// file reloads, SIGTERM drains. Every option is also an environment variable, such as
+/// TIDEGATE_UPSTREAM.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  tidegate serve\n  tidegate serve policy.yaml --upstream http://127.0.0.1:3000\n  tidegate serve policy.yaml --upstream http://127.0.0.1:3000 --gateway 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem\n  tidegate serve a.yaml b.yaml --api 127.0.0.1:7070 --state-dir /var/lib/tidegate"
+)]
+pub(crate) struct Arguments {
+    /// The policies to enforce; none for the demo
+    #[arg(value_name = "POLICY", env = "TIDEGATE_POLICY", value_delimiter = ',')]
+    policies: Vec<PathBuf>,
+    /// Where the gateway listens
+    #[arg(long, value_name = "ADDR", env = "TIDEGATE_GATEWAY", default_value = "127.0.0.1:8080")]
+    gateway: SocketAddr,
+    /// The service behind the gateway; without it there is no gateway
+    #[arg(long, value_name = "URL", env = "TIDEGATE_UPSTREAM")]
+    upstream: Option<Uri>,
+    /// Where the decision API listens
+    #[arg(long, value_name = "ADDR", env = "TIDEGATE_API", default_value = "127.0.0.1:7070")]
+    api: SocketAddr,
+    /// Where status and metrics are
+    #[arg(long, value_name = "ADDR", env = "TIDEGATE_ADMIN", default_value = "127.0.0.1:7071")]
+    admin: SocketAddr,
+    /// Who may call the API and the admin listener: lines of ROLE NAME SHA256
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_TOKENS")]
+    tokens: Option<PathBuf>,
+    /// Let the API and the admin listener go beyond loopback without tokens
+    #[arg(long, env = "TIDEGATE_INSECURE")]
+    insecure: bool,
+    /// Where counters live
+    #[arg(long, value_name = "STORE", env = "TIDEGATE_STORE", default_value = "memory")]
+    store: String,
+    /// At most so many keys in memory
+    #[arg(long, value_name = "N", env = "TIDEGATE_MAX_KEYS", default_value_t = 1_000_000)]
+    max_keys: usize,
+    /// Keep counters here over a restart
+    #[arg(long, value_name = "DIR", env = "TIDEGATE_STATE_DIR")]
+    state_dir: Option<PathBuf>,
+    /// The secret that hashes keys: 32 hex digits
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_HASH_KEY")]
+    hash_key: Option<PathBuf>,
+    /// Lay this profile over the policies
+    #[arg(long, value_name = "NAME", env = "TIDEGATE_PROFILE")]
+    profile: Option<String>,
+    /// What bearer tokens are verified with: a public key (PEM), a JWKS, or a secret
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_JWT_KEY")]
+    jwt_key: Option<PathBuf>,
+    /// Who must have issued bearer tokens
+    #[arg(long, value_name = "ISSUER", env = "TIDEGATE_JWT_ISSUER", requires = "jwt_key")]
+    jwt_issuer: Option<String>,
+    /// Whom bearer tokens must be meant for
+    #[arg(long, value_name = "AUDIENCE", env = "TIDEGATE_JWT_AUDIENCE", requires = "jwt_key")]
+    jwt_audience: Option<String>,
+    /// The certificate chain (PEM) of the gateway, and of whatever else is not on loopback
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_TLS_CERT", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The certificate's private key (PEM)
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_TLS_KEY", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// How logs are written, to standard error
+    #[arg(long, value_name = "FORMAT", env = "TIDEGATE_LOG", default_value = "text")]
+    log: Format,
+    /// How much is logged; allowed requests at debug
+    #[arg(long, value_name = "LEVEL", env = "TIDEGATE_LOG_LEVEL", default_value = "info")]
+    log_level: Level,
+    /// Log users and addresses themselves instead of keyed hashes
+    #[arg(long, env = "TIDEGATE_LOG_IDENTITIES")]
+    log_identities: bool,
+    #[command(flatten)]
+    bounds: BoundsArguments,
+}
+
+#[derive(Args)]
+#[command(next_help_heading = "Bounds")]
+struct BoundsArguments {
+    /// At most so many connections on each listener
+    #[arg(long, value_name = "N", env = "TIDEGATE_MAX_CONNECTIONS", default_value_t = 25_000)]
+    max_connections: usize,
+    /// At most so many requests that wait their turn
+    #[arg(long, value_name = "N", env = "TIDEGATE_MAX_WAITERS", default_value_t = 10_000)]
+    max_waiters: usize,
+    /// For the head of a request
+    #[arg(long, value_name = "TIME", env = "TIDEGATE_HEADER_TIMEOUT", default_value = "10s", value_parser = duration)]
+    header_timeout: Duration,
+    /// Between two pieces of a body, and for a reader who takes nothing
+    #[arg(long, value_name = "TIME", env = "TIDEGATE_BODY_TIMEOUT", default_value = "30s", value_parser = duration)]
+    body_timeout: Duration,
+    /// For a connection without a request
+    #[arg(long, value_name = "TIME", env = "TIDEGATE_IDLE_TIMEOUT", default_value = "75s", value_parser = duration)]
+    idle_timeout: Duration,
+    /// Until the upstream is connected
+    #[arg(long, value_name = "TIME", env = "TIDEGATE_CONNECT_TIMEOUT", default_value = "5s", value_parser = duration)]
+    connect_timeout: Duration,
+    /// Until the upstream begins its answer
+    #[arg(long, value_name = "TIME", env = "TIDEGATE_UPSTREAM_TIMEOUT", default_value = "60s", value_parser = duration)]
+    upstream_timeout: Duration,
+    /// For what is under way at SIGTERM
+    #[arg(long, value_name = "TIME", env = "TIDEGATE_DRAIN_TIMEOUT", default_value = "30s", value_parser = duration)]
+    drain_timeout: Duration,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Level {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+pub(crate) fn run(arguments: Arguments) -> Result<bool, Error> {
+    if arguments.store != "memory" {
+        let found = &arguments.store;
+        return Err(format!("--store: found `{found}`, expected `memory`; shared stores are not supported yet").into());
+    }
+    tidegate_server::run(config(arguments), |line| say!("{line}"))?;
+    Ok(true)
+}
+
+fn config(arguments: Arguments) -> Config {
+    let jwt = arguments.jwt_key.map(|key| JwtConfig {
+        key,
+        issuer: arguments.jwt_issuer,
+        audience: arguments.jwt_audience,
+    });
+    let tls = arguments.tls_cert.zip(arguments.tls_key);
+    Config {
+        policies: arguments.policies,
+        profile: arguments.profile,
+        gateway: arguments.gateway,
+        upstream: arguments.upstream,
+        api: arguments.api,
+        admin: arguments.admin,
+        tokens: arguments.tokens,
+        insecure: arguments.insecure,
+        max_keys: arguments.max_keys,
+        state_dir: arguments.state_dir,
+        hash_key: arguments.hash_key,
+        jwt,
+        tls: tls.map(|(certificate, key)| TlsConfig { certificate, key }),
+        logging: Logging {
+            format: match arguments.log {
+                Format::Text => LogFormat::Text,
+                Format::Json => LogFormat::Json,
+            },
+            level: match arguments.log_level {
+                Level::Error => LogLevel::Error,
+                Level::Warn => LogLevel::Warn,
+                Level::Info => LogLevel::Info,
+                Level::Debug => LogLevel::Debug,
+                Level::Trace => LogLevel::Trace,
+            },
+            identities: arguments.log_identities,
+        },
+        bounds: arguments.bounds.checked(),
+    }
+}
+
+impl BoundsArguments {
+    fn checked(&self) -> Bounds {
+        Bounds {
+            connections_max: self.max_connections.max(1),
+            waiters_max: self.max_waiters,
+            pace: Pace {
+                head: self.header_timeout,
+                idle: self.idle_timeout,
+                stalled: self.body_timeout,
+            },
+            body: self.body_timeout,
+            connect: self.connect_timeout,
+            upstream: self.upstream_timeout,
+            drain: self.drain_timeout,
+        }
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    parse_duration(text).map(Duration::from_micros).map_err(|error| error.to_string())
+}

@@ -1,0 +1,58 @@
+//! The admin listener: status and metrics.
+
+pub(crate) mod metrics;
+mod status;
+
+use std::sync::Arc;
+
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use hyper::body::Incoming;
+
+pub(crate) use status::{Listening, Status};
+
+use crate::app::App;
+use crate::body::Body;
+use crate::guard::Guard;
+use crate::listen::{Peer, Service};
+use crate::respond;
+
+/// Serves the admin listener.
+#[derive(Clone)]
+pub(crate) struct Admin {
+    app: Arc<App>,
+    status: Arc<Status>,
+    guard: Arc<Guard>,
+}
+
+impl Admin {
+    pub(crate) fn new(app: Arc<App>, status: Arc<Status>, guard: Arc<Guard>) -> Self {
+        Self { app, status, guard }
+    }
+}
+
+impl Service for Admin {
+    async fn call(&self, _peer: Peer, request: Request<Incoming>) -> Response<Body> {
+        let (parts, _) = request.into_parts();
+        if let Err(refusal) = self.guard.admit(&parts) {
+            return refusal.response();
+        }
+        let path = parts.uri.path();
+        let known = matches!(path, "/admin/v1/status" | "/metrics");
+        match (&parts.method, path) {
+            (&Method::GET | &Method::HEAD, "/admin/v1/status") => {
+                respond::json(self.status.render(&self.app))
+            }
+            (&Method::GET | &Method::HEAD, "/metrics") => metrics::answer(&self.app),
+            _ if known => {
+                let mut response =
+                    respond::problem(StatusCode::METHOD_NOT_ALLOWED, "this call takes GET");
+                response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+                response
+            }
+            _ => {
+                let detail = "there is nothing here; try /admin/v1/status or /metrics";
+                respond::problem(StatusCode::NOT_FOUND, detail)
+            }
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What an operator asks first: what is in force, since when, and what went wrong last.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::Serialize;
+use tidegate::clock::Now;
+
+use crate::app::App;
+use crate::policies::PolicySet;
+use crate::telemetry::timestamp;
+
+/// What the daemon knows of itself.
+pub(crate) struct Status {
+    started: Now,
+    listeners: Vec<Listening>,
+    max_keys: usize,
+    changing: Mutex<Changing>,
+}
+
+/// What a reload changes.
+struct Changing {
+    policies: Vec<PolicyStatus>,
+    warnings: Vec<String>,
+    loaded_unix_us: u64,
+    /// When a reload was last tried, and what was wrong with it.
+    tried: Option<(u64, Option<String>)>,
+}
+
+/// A listener that serves.
+pub(crate) struct Listening {
+    pub(crate) name: &'static str,
+    pub(crate) url: String,
+    pub(crate) connections: Arc<AtomicUsize>,
+}
+
+#[derive(Clone, Serialize)]
+struct PolicyStatus {
+    name: String,
+    version: Option<String>,
+    hash: String,
+    file: String,
+    enabled: bool,
+    limits: usize,
+}
+
+#[derive(Serialize)]
+struct Rendered<'a> {
+    version: &'static str,
+    uptime_seconds: u64,
+    draining: bool,
+    policies: Vec<PolicyStatus>,
+    reload: Reload,
+    store: Store,
+    listeners: Vec<Listener<'a>>,
+    waiting: usize,
+    leases: usize,
+    warnings: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Reload {
+    loaded_at: String,
+    tried_at: Option<String>,
+    error: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Store {
+    kind: &'static str,
+    state: &'static str,
+    keys: usize,
+    max_keys: usize,
+    evicted_keys: u64,
+}
+
+#[derive(Serialize)]
+struct Listener<'a> {
+    name: &'a str,
+    url: &'a str,
+    connections: usize,
+}
+
+impl Status {
+    pub(crate) fn new(
+        started: Now,
+        listeners: Vec<Listening>,
+        max_keys: usize,
+        policies: &PolicySet,
+        warnings: Vec<String>,
+    ) -> Self {
+        let changing = Changing {
+            policies: of(policies),
+            warnings,
+            loaded_unix_us: started.unix_us,
+            tried: None,
+        };
+        Self { started, listeners, max_keys, changing: Mutex::new(changing) }
+    }
+
+    /// Other policies are in force.
+    pub(crate) fn reloaded(&self, now: Now, policies: &PolicySet, warnings: Vec<String>) {
+        let mut changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        changing.policies = of(policies);
+        changing.warnings = warnings;
+        changing.loaded_unix_us = now.unix_us;
+        changing.tried = Some((now.unix_us, None));
+    }
+
+    /// A reload was refused, and the old policies stay.
+    pub(crate) fn refused(&self, now: Now, error: String) {
+        let mut changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        changing.tried = Some((now.unix_us, Some(error)));
+    }
+
+    pub(crate) fn render(&self, app: &App) -> String {
+        let changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (tried_at, error) = match &changing.tried {
+            Some((unix_us, error)) => (Some(timestamp(*unix_us)), error.clone()),
+            None => (None, None),
+        };
+        let listener = |listening| {
+            let Listening { name, url, connections } = listening;
+            Listener { name, url, connections: connections.load(Ordering::Relaxed) }
+        };
+        let memory = app.limiter.store();
+        let rendered = Rendered {
+            version: env!("CARGO_PKG_VERSION"),
+            uptime_seconds: app.now().steady_us.saturating_sub(self.started.steady_us) / 1_000_000,
+            draining: app.drain.has_started(),
+            policies: changing.policies.clone(),
+            reload: Reload { loaded_at: timestamp(changing.loaded_unix_us), tried_at, error },
+            store: Store {
+                kind: "memory",
+                state: "healthy",
+                keys: memory.keys(),
+                max_keys: self.max_keys,
+                evicted_keys: memory.evicted_keys(),
+            },
+            listeners: self.listeners.iter().map(listener).collect(),
+            waiting: app.limiter.waiting(),
+            leases: app.leases.len(),
+            warnings: changing.warnings.clone(),
+        };
+        // Strings and numbers: nothing of it can fail.
+        serde_json::to_string_pretty(&rendered).unwrap_or_default()
+    }
+}
+
+fn of(policies: &PolicySet) -> Vec<PolicyStatus> {
+    let status = |loaded: &crate::policies::LoadedPolicy| PolicyStatus {
+        name: loaded.policy.name().to_owned(),
+        version: loaded.policy.version().map(str::to_owned),
+        hash: loaded.hash.clone(),
+        file: loaded.file.clone(),
+        enabled: loaded.policy.is_enabled(),
+        limits: loaded.policy.limits().len(),
+    };
+    policies.iter().map(status).collect()
+}

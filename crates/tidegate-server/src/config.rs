@@ -1,0 +1,84 @@
+//! What the daemon is told at its start, as values that are known to make sense together.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::Uri;
+
+use crate::pace::Pace;
+use crate::telemetry::Logging;
+
+/// How the daemon runs.
+#[derive(Debug)]
+pub struct Config {
+    /// The policies; none for the demo.
+    pub policies: Vec<PathBuf>,
+    /// Laid over the policies.
+    pub profile: Option<String>,
+    /// Where the gateway listens, if it has an upstream or in the demo.
+    pub gateway: SocketAddr,
+    /// Where the gateway sends what it lets through.
+    pub upstream: Option<Uri>,
+    /// Where the decision API listens.
+    pub api: SocketAddr,
+    /// Where status and metrics are.
+    pub admin: SocketAddr,
+    /// Who may call the API and the admin listener.
+    pub tokens: Option<PathBuf>,
+    /// Lets the API and the admin listener go beyond loopback without tokens.
+    pub insecure: bool,
+    /// At most so many keys in memory.
+    pub max_keys: usize,
+    /// Where counters outlive a restart.
+    pub state_dir: Option<PathBuf>,
+    /// The secret that hashes keys.
+    pub hash_key: Option<PathBuf>,
+    /// What bearer tokens are verified with.
+    pub jwt: Option<JwtConfig>,
+    /// The certificate and key of the gateway, and of whatever else is not on loopback.
+    pub tls: Option<TlsConfig>,
+    /// What is logged, and how.
+    pub logging: Logging,
+    /// How long things may take, and how many there may be.
+    pub bounds: Bounds,
+}
+
+/// How bearer tokens are verified.
+#[derive(Clone, Debug)]
+pub struct JwtConfig {
+    /// A public key, a JWKS or a shared secret.
+    pub key: PathBuf,
+    /// Who must have issued them.
+    pub issuer: Option<String>,
+    /// Whom they must be meant for.
+    pub audience: Option<String>,
+}
+
+/// Where the certificate is.
+#[derive(Clone, Debug)]
+pub struct TlsConfig {
+    /// The chain, as PEM.
+    pub certificate: PathBuf,
+    /// The private key, as PEM.
+    pub key: PathBuf,
+}
+
+/// How long things may take, and how many there may be.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// At most so many connections on each listener.
+    pub connections_max: usize,
+    /// At most so many requests that wait their turn.
+    pub waiters_max: usize,
+    /// For heads, idle connections and stalled readers.
+    pub pace: Pace,
+    /// Between two pieces of a body.
+    pub body: Duration,
+    /// Until the upstream is connected.
+    pub connect: Duration,
+    /// Until the upstream begins its answer.
+    pub upstream: Duration,
+    /// For what is under way when the daemon is told to stop.
+    pub drain: Duration,
+}

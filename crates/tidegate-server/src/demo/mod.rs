@@ -1,0 +1,49 @@
+//! The demo: a policy and an upstream, so that a newcomer sees Tidegate work at once.
+
+use std::net::SocketAddr;
+
+use http::{Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+
+use crate::body::Body;
+use crate::listen::{Peer, Service};
+use crate::respond;
+
+/// The demo's policy.
+pub(crate) const POLICY: &str = include_str!("policy.yaml");
+/// What diagnostics and the status call it.
+pub(crate) const POLICY_NAME: &str = "demo policy";
+
+/// A small service that knows nothing of limits.
+#[derive(Clone)]
+pub(crate) struct Upstream;
+
+impl Service for Upstream {
+    async fn call(&self, _peer: Peer, request: Request<Incoming>) -> Response<Body> {
+        let said = match (request.method(), request.uri().path()) {
+            (_, "/health") => "ok\n",
+            (&Method::POST, "/login") => "hello, whoever you are\n",
+            (_, "/strict") => "a page that you may see once in ten seconds\n",
+            _ => "an answer of the service behind Tidegate\n",
+        };
+        respond::with_type(StatusCode::OK, "text/plain; charset=utf-8", said)
+    }
+}
+
+/// Three things to try.
+pub(crate) fn invitation(gateway: SocketAddr) -> String {
+    format!(
+        "
+The demo is running: a gateway in front of a small service. Try it in another terminal.
+
+  A page with the tightest limit, twice:
+    curl -i http://{gateway}/strict http://{gateway}/strict
+  Six attempts to log in, of which five pass:
+    for n in 1 2 3 4 5 6; do curl -s -o /dev/null -w '%{{http_code}}\\n' -X POST http://{gateway}/login; done
+  The same address as a premium user, with more to spend:
+    curl -i -H 'X-User-Id: ada' -H 'X-User-Tier: premium' http://{gateway}/
+
+Then write a policy of your own and start `tidegate serve policy.yaml --upstream http://127.0.0.1:3000`.
+"
+    )
+}

@@ -1,0 +1,136 @@
+//! Reloading: policies, certificate, keys and tokens, from the files that the daemon was given. What
+//! is broken is refused and told, and the old one stays.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tidegate::Policy;
+
+use crate::admin::Status;
+use crate::app::App;
+use crate::config::{Config, JwtConfig};
+use crate::error::StartError;
+use crate::guard::SharedTokens;
+use crate::jwt::Verifier;
+use crate::policies::{PolicySet, Surface, serviceability};
+use crate::tls::Certificates;
+use crate::tokens::Tokens;
+
+/// Everything that can be read again.
+pub(crate) struct Reload {
+    pub(crate) app: Arc<App>,
+    pub(crate) status: Arc<Status>,
+    pub(crate) sources: Sources,
+    pub(crate) certificates: Option<Arc<Certificates>>,
+    pub(crate) tokens: Option<SharedTokens>,
+}
+
+/// Where things are read from.
+#[derive(Clone, Debug)]
+pub(crate) struct Sources {
+    pub(crate) policies: Vec<PathBuf>,
+    pub(crate) profile: Option<String>,
+    pub(crate) surfaces: Vec<Surface>,
+    pub(crate) jwt: Option<JwtConfig>,
+    pub(crate) tokens: Option<PathBuf>,
+    tls: Vec<PathBuf>,
+}
+
+/// Policies that can be put in force, and what to warn of.
+pub(crate) struct Checked {
+    pub(crate) policies: PolicySet,
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Sources {
+    pub(crate) fn of(config: &Config, surfaces: Vec<Surface>) -> Self {
+        let tls = config.tls.iter().flat_map(|tls| [tls.certificate.clone(), tls.key.clone()]);
+        Self {
+            policies: config.policies.clone(),
+            profile: config.profile.clone(),
+            surfaces,
+            jwt: config.jwt.clone(),
+            tokens: config.tokens.clone(),
+            tls: tls.collect(),
+        }
+    }
+
+    /// All files, to be watched.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        let mut files = self.policies.clone();
+        files.extend(self.jwt.iter().map(|jwt| jwt.key.clone()));
+        files.extend(self.tokens.clone());
+        files.extend(self.tls.iter().cloned());
+        files
+    }
+
+    /// Reads the policies, or the demo's, and checks that this daemon can serve them.
+    pub(crate) fn read_policies(&self) -> Result<Checked, StartError> {
+        let policies = if self.policies.is_empty() {
+            PolicySet::demo()?
+        } else {
+            PolicySet::load(&self.policies, self.profile.as_deref())?
+        };
+        let (errors, mut warnings) = serviceability(&policies, &self.surfaces);
+        if !errors.is_empty() {
+            return Err(StartError::new(errors.join("\n")));
+        }
+        if self.jwt.is_none() && policies.iter().any(|loaded| loaded.policy.uses_jwt()) {
+            let detail = "the policy reads bearer tokens (`jwt`), and there is no --jwt-key to verify them with";
+            return Err(StartError::new(detail));
+        }
+        warnings.splice(0..0, policies.warnings());
+        Ok(Checked { policies, warnings })
+    }
+
+    pub(crate) fn read_verifier(&self) -> Result<Option<Verifier>, StartError> {
+        let Some(jwt) = &self.jwt else { return Ok(None) };
+        let verifier = Verifier::load(&jwt.key, jwt.issuer.clone(), jwt.audience.clone());
+        verifier.map(Some).map_err(StartError::new)
+    }
+}
+
+impl Reload {
+    /// Reads everything again; each part stays as it is where its files are broken.
+    pub(crate) fn run(&self) {
+        let mut errors = Vec::new();
+        let mut keep = |error: StartError| errors.push(error.to_string());
+        let verifier = self.sources.read_verifier();
+        verifier.map_or_else(&mut keep, |verifier| self.app.verifier.store(verifier.map(Arc::new)));
+        if let Some(certificates) = &self.certificates {
+            certificates.reload().map_err(StartError::new).unwrap_or_else(&mut keep);
+        }
+        if let Some((tokens, path)) = self.tokens.as_ref().zip(self.sources.tokens.as_ref()) {
+            let read = Tokens::read(path).map_err(StartError::new);
+            read.map_or_else(&mut keep, |read| tokens.store(Arc::new(read)));
+        }
+        let checked = self.sources.read_policies();
+        let checked = checked.and_then(|checked| self.put_in_force(&checked).map(|()| checked));
+        let checked = checked.map_err(&mut keep).ok();
+        let now = self.app.now();
+        if let Some(Checked { policies, warnings }) = checked {
+            self.status.reloaded(now, &policies, warnings);
+        }
+        if errors.is_empty() {
+            tracing::info!(event = "reloaded", "the policies are read anew and in force");
+        } else {
+            let error = errors.join("\n");
+            tracing::error!(event = "reload_refused", "a reload was refused, what was in force stays: {error}");
+            self.status.refused(now, error);
+        }
+    }
+
+    fn put_in_force(&self, checked: &Checked) -> Result<(), StartError> {
+        let policies: Vec<Arc<Policy>> = checked.policies.all();
+        self.app.limiter.replace_policies(policies.clone()).map_err(StartError::new)?;
+        self.app.metrics.load(&policies);
+        self.app.reads_tokens.store(reads_tokens(&policies), Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Whether any policy reads bearer tokens.
+pub(crate) fn reads_tokens(policies: &[Arc<Policy>]) -> bool {
+    policies.iter().any(|policy| policy.uses_jwt())
+}

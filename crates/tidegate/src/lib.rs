@@ -64,6 +64,7 @@ mod response;
 pub mod simulate;
 mod standing;
 pub mod store;
+mod subject;
 pub mod units;
 
 pub use decision::{Decision, LimitReport, Outcome};
@@ -74,3 +75,4 @@ pub use limiter::{BuildError, Limiter, LimiterBuilder, ResetError};
 pub use policy::{LimitBuilder, Options, Policy};
 pub use request::{Request, RequestError};
 pub use response::{Jitter, Response};
+pub use subject::{Identities, Subject};

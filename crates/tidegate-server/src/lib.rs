@@ -1,1 +1,4 @@
 //! The daemon.
+
+pub mod admin;
+pub mod telemetry;

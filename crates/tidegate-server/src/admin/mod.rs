@@ -1,0 +1,3 @@
+//! What the admin listener serves.
+
+pub mod metrics;

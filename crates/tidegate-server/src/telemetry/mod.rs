@@ -1,0 +1,3 @@
+//! What the daemon tells of itself: metrics and logs.
+
+pub mod metrics;

@@ -48,6 +48,12 @@ impl Outcome {
         }
     }
 
+    /// Its place in [`ALL`](Self::ALL), for counters in an array.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
     /// Whether the request goes through.
     #[must_use]
     pub const fn passes(self) -> bool {
@@ -251,6 +257,24 @@ impl Decision {
         &self.policy
     }
 
+    /// The policy that decided, to keep: it stays what it is over reloads.
+    #[must_use]
+    pub fn shared_policy(&self) -> &Arc<Policy> {
+        &self.policy
+    }
+
+    /// The place of the operation in [`Policy::operations`].
+    #[must_use]
+    pub fn operation_index(&self) -> usize {
+        usize::try_from(self.operation).unwrap_or(usize::MAX)
+    }
+
+    /// The place of the tier in [`Policy::tiers`].
+    #[must_use]
+    pub fn tier_index(&self) -> usize {
+        usize::try_from(self.tier).unwrap_or(usize::MAX)
+    }
+
     /// The operation that was found.
     #[must_use]
     pub fn operation(&self) -> &str {
@@ -297,4 +321,16 @@ fn share_order(a: &LimitReport, b: &LimitReport) -> std::cmp::Ordering {
     let left = micros(a.available) * micros(b.spec.capacity());
     let right = micros(b.available) * micros(a.spec.capacity());
     left.cmp(&right)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outcome_knows_its_place_among_all() {
+        for (place, outcome) in Outcome::ALL.iter().enumerate() {
+            assert_eq!(outcome.index(), place, "{}", outcome.name());
+        }
+    }
 }

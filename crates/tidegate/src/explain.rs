@@ -4,7 +4,7 @@
 use crate::clock::Now;
 use crate::facts::Facts;
 use crate::identity;
-use crate::key::{self, HashKey};
+use crate::key::{self, HashKey, Raw};
 use crate::limiter::{Limiter, Loaded};
 use crate::plan::{Applies, Enforcement, Level, Planner, WhyNot};
 use crate::policy::model::{Exceed, Limit};
@@ -127,7 +127,7 @@ fn explain(
 
 fn application(limit: &Limit, level: &Level, facts: &Facts<'_>, secret: &HashKey) -> Application {
     Application {
-        key: key::name(secret, facts.policy, limit, facts),
+        key: key::name(secret, facts.policy, limit, facts, Raw::Shown),
         by: limit.by.iter().map(|part| part.name(facts.policy)).collect(),
         spec: level.spec.to_string(),
         cost: level.cost.to_string(),

@@ -110,11 +110,33 @@ fn write_text(hasher: &mut SipHasher24, text: &str) {
     hasher.write(text.as_bytes());
 }
 
+/// The value of a part so that nobody can tell or guess it, the same in key names and in logs. With
+/// the part's name: a user called as an address is no address.
+pub(crate) fn hashed(secret: &HashKey, part: &str, value: &str) -> u64 {
+    let mut hasher = secret.hasher();
+    write_text(&mut hasher, part);
+    write_text(&mut hasher, value);
+    hasher.finish128().as_u64().0
+}
+
+/// Whether a template's raw parts are shown, or hashed like the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Raw {
+    Shown,
+    Hashed,
+}
+
 /// The key's name in a store that operators look into: the limit's template, or one made of policy,
 /// limit and fingerprint.
-pub(crate) fn name(secret: &HashKey, policy: &Policy, limit: &Limit, facts: &Facts<'_>) -> String {
+pub(crate) fn name(
+    secret: &HashKey,
+    policy: &Policy,
+    limit: &Limit,
+    facts: &Facts<'_>,
+    raw: Raw,
+) -> String {
     match &limit.key {
-        Some(template) => template.fill(secret, limit, facts),
+        Some(template) => template.fill(secret, limit, facts, raw),
         None => format!("{}:{}:{}", policy.name, limit.name, key(secret, policy, limit, facts)),
     }
 }
@@ -138,21 +160,18 @@ pub(crate) enum Piece {
 }
 
 impl Template {
-    fn fill(&self, secret: &HashKey, limit: &Limit, facts: &Facts<'_>) -> String {
+    fn fill(&self, secret: &HashKey, limit: &Limit, facts: &Facts<'_>, shown: Raw) -> String {
         let mut name = String::with_capacity(self.text.len() + 16);
         for piece in &self.pieces {
             match piece {
                 Piece::Literal(text) => name.push_str(text),
                 Piece::Part { part, raw } => match facts.part(part) {
                     None => name.push('-'),
-                    Some(value) if *raw => name.push_str(&value),
+                    Some(value) if *raw && shown == Raw::Shown => name.push_str(&value),
                     Some(value) => {
-                        // With the part's name: a user called as an address is no address.
-                        let mut hasher = secret.hasher();
-                        write_text(&mut hasher, &part.name(facts.policy));
-                        write_text(&mut hasher, &value);
+                        let hash = hashed(secret, &part.name(facts.policy), &value);
                         // Writing to a String cannot fail.
-                        let _ = write!(name, "{:016x}", hasher.finish128().as_u64().0);
+                        let _ = write!(name, "{hash:016x}");
                     }
                 },
             }

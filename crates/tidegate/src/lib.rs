@@ -65,6 +65,7 @@ mod response;
 pub mod simulate;
 mod standing;
 pub mod store;
+mod subject;
 pub mod units;
 
 pub use decision::{Decision, LimitReport, Outcome};
@@ -75,3 +76,4 @@ pub use limiter::{Acquired, BuildError, Limiter, LimiterBuilder, ResetError, Tim
 pub use policy::{LimitBuilder, Options, Policy};
 pub use request::{Request, RequestError};
 pub use response::{Jitter, Response};
+pub use subject::{Identities, Subject};

@@ -1,0 +1,30 @@
+//! `GET /metrics`.
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderValue, Response};
+use http_body_util::Full;
+
+use crate::telemetry::metrics::{self, Metrics, StoreFigures};
+
+/// The metrics page.
+#[must_use]
+pub fn respond(metrics: &Metrics, store: StoreFigures) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(metrics.render(store))));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(metrics::CONTENT_TYPE));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_says_which_version_of_the_format_it_is() {
+        let response = respond(&Metrics::new(7, &[]), StoreFigures::default());
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()[CONTENT_TYPE], "text/plain; version=0.0.4; charset=utf-8");
+    }
+}

@@ -1,0 +1,178 @@
+//! Logs, on standard error: events of the daemon by `tracing`, and one line for each refusal.
+//!
+//! A refusal is a JSON object with exactly the documented fields, so it does not go through
+//! `tracing`, which adds its own; both share one queue that nobody waits for.
+
+mod queue;
+mod record;
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use tidegate::clock::Clock;
+use tidegate::store::{Store, StoreError};
+use tidegate::{Decision, Identities, Limiter, Request};
+use tracing::Subscriber;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::{Layer as _, Registry};
+
+pub use queue::Flush;
+
+use super::request_id::RequestId;
+use queue::Queue;
+use record::Record;
+
+/// How lines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// What is logged, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// `--log`.
+    pub format: Format,
+    /// `--log-level`: refusals are logged from `info` on, allowed requests from `debug` on.
+    pub level: LevelFilter,
+    /// `--log-identities`.
+    pub identities: Identities,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let (level, identities) = (LevelFilter::INFO, Identities::Hashed);
+        Self { format: Format::Text, level, identities }
+    }
+}
+
+/// The log. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Log {
+    queue: Queue,
+    settings: Settings,
+}
+
+impl Log {
+    /// Starts the log; what is left is written when the second value is dropped.
+    ///
+    /// # Errors
+    /// The thread that writes cannot be started.
+    pub fn start(
+        settings: Settings,
+        out: impl Write + Send + 'static,
+        clock: impl Clock + Clone,
+    ) -> io::Result<(Self, Flush)> {
+        let dated = clock.clone();
+        let report = move |dropped| dropped_line(settings.format, dated.now().unix_us, dropped);
+        let (queue, flush) = Queue::start(out, clock, report)?;
+        Ok((Self { queue, settings }, flush))
+    }
+
+    /// What takes the events of `tracing`; other crates' are logged from `warn` on at most.
+    #[must_use]
+    pub fn subscriber(&self) -> impl Subscriber + Send + Sync + use<> {
+        let level = self.settings.level;
+        let others = level.min(LevelFilter::WARN);
+        let filter = Targets::new().with_default(others).with_target("tidegate", level);
+        let format = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(self.clone());
+        let layer = match self.settings.format {
+            Format::Text => format.boxed(),
+            Format::Json => format.json().flatten_event(true).boxed(),
+        };
+        Registry::default().with(layer.with_filter(filter))
+    }
+
+    /// Logs a decision: a refusal at `info`, what passes at `debug`, a store that could not answer
+    /// at `error`. Who it was about is worked out only for a line that is written.
+    pub fn decision<S: Store>(
+        &self,
+        limiter: &Limiter<S>,
+        decision: &Decision,
+        request: &Request<'_>,
+        request_id: &RequestId,
+    ) {
+        if let Some(error) = &decision.store_error {
+            store_failed(error);
+        }
+        let level = if decision.is_allowed() { LevelFilter::DEBUG } else { LevelFilter::INFO };
+        if level > self.settings.level {
+            return;
+        }
+        if !self.queue.has_room() {
+            return self.queue.drop_line();
+        }
+        let subject = limiter.subject(decision, request, self.settings.identities);
+        let record = Record { decision, subject: &subject, request_id };
+        self.queue.push(record.line(self.settings.format).as_bytes());
+    }
+}
+
+/// Logs a store that could not answer.
+pub fn store_failed(error: &StoreError) {
+    tracing::error!(event = "store_failed", transient = error.transient, "{error}");
+}
+
+/// How many lines were dropped, as a line.
+fn dropped_line(format: Format, unix_us: u64, dropped: u64) -> String {
+    let timestamp = record::timestamp(unix_us);
+    match format {
+        Format::Json => format!(
+            "{{\"timestamp\":\"{timestamp}\",\"level\":\"WARN\",\"event\":\"log_dropped\",\
+             \"dropped\":{dropped}}}\n"
+        ),
+        Format::Text => {
+            format!("{timestamp}  WARN log lines dropped, nobody took them: {dropped}\n")
+        }
+    }
+}
+
+impl<'w> MakeWriter<'w> for Log {
+    type Writer = EventWriter<'w>;
+
+    fn make_writer(&'w self) -> Self::Writer {
+        EventWriter(&self.queue)
+    }
+}
+
+/// Takes one event, which `tracing` writes whole.
+#[derive(Debug)]
+pub struct EventWriter<'w>(&'w Queue);
+
+impl Write for EventWriter<'_> {
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        self.0.push(one_line(&String::from_utf8_lossy(event)).as_bytes());
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// An event stays on one line, whatever texts are in it.
+fn one_line(event: &str) -> String {
+    let body = event.strip_suffix('\n').unwrap_or(event);
+    let mut line = String::with_capacity(event.len());
+    for character in body.chars() {
+        if character.is_control() {
+            // As JSON does, which leaves some of them as they are. Writing to a String cannot fail.
+            let _ = write!(line, "\\u{:04x}", u32::from(character));
+        } else {
+            line.push(character);
+        }
+    }
+    line.push('\n');
+    line
+}
+
+#[cfg(test)]
+#[path = "log/tests.rs"]
+mod tests;

@@ -1,0 +1,163 @@
+//! One decision as one line.
+
+use std::fmt::{self, Display, Write as _};
+
+use jiff::Timestamp;
+use tidegate::units::Amount;
+use tidegate::{Decision, Subject};
+
+use super::Format;
+use crate::telemetry::request_id::RequestId;
+
+/// The longest text of a client's that a line shows, in characters.
+const TEXT_MAX: usize = 128;
+
+/// A decision, with what is told of whom it was about.
+pub(super) struct Record<'d> {
+    pub(super) decision: &'d Decision,
+    pub(super) subject: &'d Subject,
+    pub(super) request_id: &'d RequestId,
+}
+
+impl Record<'_> {
+    /// The line, with its end: a JSON object, or `name=value` pairs. Both have the same fields, and
+    /// the values are JSON either way, so that no text can pass for another field or line.
+    pub(super) fn line(&self, format: Format) -> String {
+        let mut line = Line::new(format);
+        let (decision, named) = (self.decision, self.decision.limit());
+        let limit = named.and_then(|report| decision.limit_of(report));
+        let spec = named.map(|report| report.spec);
+        let used = named.map(|report| report.spec.capacity().saturating_sub(report.available));
+        line.text("timestamp", Some(&timestamp(decision.now.unix_us)));
+        line.text("event", Some(decision.outcome.name()));
+        line.text("operation", Some(decision.operation()));
+        line.text("limit", limit.map(|limit| limit.name()));
+        line.text("algorithm", limit.map(|limit| limit.algorithm().name()));
+        line.text("tier", Some(decision.tier()));
+        line.number("quota", spec.map(|spec| spec.number()));
+        line.number("window_ms", spec.and_then(|spec| spec.window_us()).map(ms));
+        line.number::<Amount>("used", used);
+        line.number("retry_after_ms", retry_after_us(decision).map(ms));
+        line.number("reset_ms", named.and_then(|report| report.reset_us).map(ms));
+        line.number("status", Some(decision.status()));
+        line.text("user", self.subject.user.as_deref());
+        line.text("ip", self.subject.address.as_deref());
+        line.text("key", self.subject.key.as_deref());
+        line.text("request_id", Some(&self.request_id.to_string()));
+        line.end()
+    }
+}
+
+/// A moment as logs write it.
+pub(super) fn timestamp(unix_us: u64) -> String {
+    let us = i64::try_from(unix_us).unwrap_or(i64::MAX);
+    Timestamp::from_microsecond(us).map_or_else(|_| String::new(), |moment| format!("{moment:.6}"))
+}
+
+fn retry_after_us(decision: &Decision) -> Option<u64> {
+    decision.retry_after().and_then(|wait| u64::try_from(wait.as_micros()).ok())
+}
+
+/// Milliseconds, rounded up as waits are.
+fn ms(us: u64) -> u64 {
+    us.div_ceil(1_000)
+}
+
+struct Line {
+    text: String,
+    format: Format,
+}
+
+impl Line {
+    fn new(format: Format) -> Self {
+        Self { text: String::with_capacity(512), format }
+    }
+
+    fn text(&mut self, name: &str, value: Option<&str>) {
+        self.name(name);
+        match value {
+            Some(value) => self.write(format_args!("{}", Quoted(value))),
+            None => self.text.push_str("null"),
+        }
+    }
+
+    fn number<N: Display>(&mut self, name: &str, value: Option<N>) {
+        self.name(name);
+        match value {
+            Some(value) => self.write(format_args!("{value}")),
+            None => self.text.push_str("null"),
+        }
+    }
+
+    fn name(&mut self, name: &str) {
+        let first = self.text.is_empty();
+        match self.format {
+            Format::Json => {
+                self.write(format_args!("{}\"{name}\":", if first { '{' } else { ',' }));
+            }
+            Format::Text => self.write(format_args!("{}{name}=", if first { "" } else { " " })),
+        }
+    }
+
+    fn end(mut self) -> String {
+        self.text.push_str(if self.format == Format::Json { "}\n" } else { "\n" });
+        self.text
+    }
+
+    fn write(&mut self, arguments: fmt::Arguments<'_>) {
+        // Writing to a String cannot fail.
+        let _ = self.text.write_fmt(arguments);
+    }
+}
+
+/// A JSON string of bounded length, without anything that a terminal would obey.
+struct Quoted<'t>(&'t str);
+
+impl Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_char('"')?;
+        for (place, character) in self.0.chars().enumerate() {
+            match character {
+                _ if place == TEXT_MAX => {
+                    f.write_char('…')?;
+                    break;
+                }
+                '"' | '\\' => write!(f, "\\{character}")?,
+                // Also what turns the direction of text, or ends a line for some readers.
+                control if control.is_control() || is_invisible(control) => {
+                    write!(f, "\\u{:04x}", u32::from(control))?;
+                }
+                other => f.write_char(other)?,
+            }
+        }
+        f.write_char('"')
+    }
+}
+
+fn is_invisible(character: char) -> bool {
+    matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_cannot_leave_its_quotes_or_its_line() {
+        let text = "a\"\\\n\r\u{1b}[31m\u{9b}\u{202e}\u{2028}ü";
+        let shown = Quoted(text).to_string();
+        assert_eq!(shown, r#""a\"\\\u000a\u000d\u001b[31m\u009b\u202e\u2028ü""#);
+        assert_eq!(serde_json::from_str::<String>(&shown).unwrap(), text);
+    }
+
+    #[test]
+    fn text_is_bounded() {
+        assert_eq!(Quoted(&"é".repeat(9_999)).to_string().chars().count(), TEXT_MAX + 3);
+        assert_eq!(Quoted(&"é".repeat(TEXT_MAX)).to_string().chars().count(), TEXT_MAX + 2);
+    }
+
+    #[test]
+    fn a_moment_reads_as_rfc_3339() {
+        assert_eq!(timestamp(1_767_603_600_000_001), "2026-01-05T09:00:00.000001Z");
+    }
+}

@@ -1,0 +1,274 @@
+//! Metrics: what is counted while deciding, and the page that shows it.
+//!
+//! Counting a decision neither locks, allocates, formats nor hashes: counters are arrays of
+//! atomics, one set for each policy in force, found by the policy's address. No label ever holds a
+//! user or an address.
+
+mod histogram;
+mod lanes;
+mod open;
+mod process;
+mod series;
+mod text;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use tidegate::store::{Memory, StoreError};
+use tidegate::{Decision, Policy};
+
+pub use open::{Held, Listener};
+pub use text::CONTENT_TYPE;
+
+use histogram::Histogram;
+use open::Open;
+use series::Series;
+use text::{Kind, Page};
+
+/// Everything that the daemon counts.
+#[derive(Debug)]
+pub struct Metrics {
+    policies: ArcSwap<Policies>,
+    loading: Mutex<()>,
+    seconds: Histogram,
+    store: StoreCounters,
+    open: Open,
+    started_unix_s: u64,
+}
+
+/// The counters of the policies in force, and of earlier ones that still decide.
+#[derive(Debug, Default)]
+struct Policies {
+    /// Those in force first, in their order.
+    series: Vec<Arc<Series>>,
+    in_force: usize,
+}
+
+#[derive(Debug, Default)]
+struct StoreCounters {
+    state: AtomicU64,
+    errors: [AtomicU64; REASONS.len()],
+    fallbacks: [AtomicU64; REASONS.len()],
+}
+
+/// Why a store could not answer: the values of the label `reason`.
+const REASONS: [&str; 2] = ["unavailable", "refused"];
+
+/// How the store is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreState {
+    /// It answers.
+    Healthy,
+    /// It was lost and is being tried again.
+    Recovering,
+    /// It is lost, and limits do what their `on_store_failure` says.
+    Lost,
+}
+
+/// What the store says of itself when a page is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreFigures {
+    /// How many keys it holds.
+    pub active_keys: u64,
+    /// How many live keys had to go for others.
+    pub evicted_keys: u64,
+}
+
+impl From<&Memory> for StoreFigures {
+    fn from(memory: &Memory) -> Self {
+        let active_keys = u64::try_from(memory.keys()).unwrap_or(u64::MAX);
+        Self { active_keys, evicted_keys: memory.evicted_keys() }
+    }
+}
+
+impl Metrics {
+    /// Metrics of a process that started at this Unix time, with these policies in force.
+    #[must_use]
+    pub fn new(started_unix_s: u64, policies: &[Arc<Policy>]) -> Self {
+        let metrics = Self {
+            policies: ArcSwap::default(),
+            loading: Mutex::default(),
+            seconds: Histogram::new(),
+            store: StoreCounters::default(),
+            open: Open::default(),
+            started_unix_s,
+        };
+        metrics.load(policies);
+        metrics
+    }
+
+    /// Says which policies are in force, whether just before or just after they are. What has the
+    /// same names as before counts on.
+    pub fn load(&self, policies: &[Arc<Policy>]) {
+        let _loading = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.policies.load();
+        let mut series: Vec<Arc<Series>> =
+            policies.iter().map(|policy| known.series_for(policy)).collect();
+        let in_force = series.len();
+        let still_deciding = known.series.iter().filter(|earlier| {
+            earlier.is_live() && !policies.iter().any(|policy| earlier.is_of(policy))
+        });
+        series.extend(still_deciding.cloned());
+        self.policies.store(Arc::new(Policies { series, in_force }));
+    }
+
+    /// Counts a decision, and how many microseconds it took.
+    pub fn decided(&self, decision: &Decision, micros: u64) {
+        self.seconds.observe(micros);
+        if let Some(error) = &decision.store_error {
+            self.store_failed(error);
+            self.store.fallbacks[reason(error)].fetch_add(1, Ordering::Relaxed);
+        }
+        let known = self.policies.load();
+        match known.series.iter().find(|series| series.is_of(decision.policy())) {
+            Some(series) => series.count(decision),
+            None => self.meet(decision.shared_policy()).count(decision),
+        }
+    }
+
+    /// Counts a store that could not answer outside of a decision: a settlement, a release.
+    pub fn store_failed(&self, error: &StoreError) {
+        self.store.errors[reason(error)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Says how the store is. Memory is always healthy.
+    pub fn set_store_state(&self, state: StoreState) {
+        self.store.state.store(state.number(), Ordering::Relaxed);
+    }
+
+    /// Counts a connection as open until it is dropped.
+    #[must_use]
+    pub fn connection(self: &Arc<Self>, listener: Listener) -> Held {
+        Held::connection(Arc::clone(self), listener)
+    }
+
+    /// Counts a request as waiting for its turn until it is dropped.
+    #[must_use]
+    pub fn waiting(self: &Arc<Self>) -> Held {
+        Held::waiting(Arc::clone(self))
+    }
+
+    /// The page, in the Prometheus text format.
+    #[must_use]
+    pub fn render(&self, store: StoreFigures) -> String {
+        let mut page = Page::default();
+        self.policies.load().write(&mut page);
+        self.seconds.write(
+            &mut page,
+            "tidegate_decision_seconds",
+            "How long decisions took, in seconds.",
+        );
+        write_keys(&mut page, store);
+        self.store.write(&mut page);
+        self.open.write(&mut page);
+        let help = "When the process started, in seconds since the Unix epoch.";
+        page.single("process_start_time_seconds", Kind::Gauge, help, self.started_unix_s);
+        process::write(&mut page);
+        page.into_text()
+    }
+
+    /// Counters for a policy that decides before anybody has said that it is in force.
+    #[cold]
+    fn meet(&self, policy: &Arc<Policy>) -> Arc<Series> {
+        let _loading = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.policies.load();
+        let met = known.series_for(policy);
+        if !known.series.iter().any(|series| Arc::ptr_eq(series, &met)) {
+            let mut series = known.series.clone();
+            series.push(Arc::clone(&met));
+            self.policies.store(Arc::new(Policies { series, in_force: known.in_force }));
+        }
+        met
+    }
+}
+
+impl Policies {
+    /// The counters of exactly this policy, else new ones that go on where the latest of its name
+    /// are. Those that were only met come last and share all they can with those in force.
+    fn series_for(&self, policy: &Arc<Policy>) -> Arc<Series> {
+        if let Some(series) = self.series.iter().find(|series| series.is_of(policy)) {
+            return Arc::clone(series);
+        }
+        let earlier: Vec<&Series> = self
+            .series
+            .iter()
+            .filter(|series| series.name == policy.name())
+            .map(|series| &**series)
+            .collect();
+        Arc::new(Series::new(policy, &earlier))
+    }
+
+    fn write(&self, page: &mut Page) {
+        let in_force = &self.series[..self.in_force];
+        let several = in_force.len() > 1;
+        let name = "tidegate_decisions_total";
+        let help =
+            "Decisions by operation, tier and outcome (and policy, where there are several).";
+        page.family(name, Kind::Counter, help);
+        in_force.iter().for_each(|series| series.write_decisions(page, name, several));
+        let name = "tidegate_limit_hits_total";
+        let help = "What limits said of requests: allowed (the cost fitted here, whatever other \
+                    limits said), denied (over, and refuses), shadow_denied (over, on trial), \
+                    warned (over, and only warns).";
+        page.family(name, Kind::Counter, help);
+        in_force.iter().for_each(|series| series.write_hits(page, name, several));
+        let name = "tidegate_headroom_ratio";
+        let help = "The smallest share of a limit that any key seen since the last scrape had \
+                    left, 0 to 1; 1 where none was seen.";
+        page.family(name, Kind::Gauge, help);
+        in_force.iter().for_each(|series| series.write_headroom(page, name, several));
+        let name = "tidegate_policy_info";
+        page.family(name, Kind::Gauge, "The policies in force; always 1.");
+        for series in in_force {
+            page.sample(name, &[("name", &series.name), ("version", &series.version)], 1);
+        }
+    }
+}
+
+impl StoreCounters {
+    fn write(&self, page: &mut Page) {
+        let help = "How the store is: 0 healthy, 1 recovering (lost, and tried again), 2 lost \
+                    (limits do what their on_store_failure says). Memory is always 0.";
+        let state = self.state.load(Ordering::Relaxed);
+        page.single("tidegate_store_state", Kind::Gauge, help, state);
+        let errors = "Times that the store could not answer: unavailable (trying again may help) \
+                      or refused (it will not).";
+        let fallbacks = "Decisions that were made without the store, by why it could not answer.";
+        for (name, help, counters) in [
+            ("tidegate_store_errors_total", errors, &self.errors),
+            ("tidegate_store_fallback_total", fallbacks, &self.fallbacks),
+        ] {
+            page.family(name, Kind::Counter, help);
+            for (reason, counter) in REASONS.iter().zip(counters) {
+                page.sample(name, &[("reason", reason)], counter.load(Ordering::Relaxed));
+            }
+        }
+    }
+}
+
+impl StoreState {
+    const fn number(self) -> u64 {
+        match self {
+            Self::Healthy => 0,
+            Self::Recovering => 1,
+            Self::Lost => 2,
+        }
+    }
+}
+
+/// The place in [`REASONS`] of why a store could not answer.
+fn reason(error: &StoreError) -> usize {
+    usize::from(!error.transient)
+}
+
+fn write_keys(page: &mut Page, store: StoreFigures) {
+    let help = "Keys that the store holds, those that are empty of meaning included.";
+    page.single("tidegate_active_keys", Kind::Gauge, help, store.active_keys);
+    let help = "Live keys that had to go because their limit's share of the memory was full.";
+    page.single("tidegate_evicted_keys_total", Kind::Counter, help, store.evicted_keys);
+}
+
+#[cfg(test)]
+#[path = "metrics/tests.rs"]
+mod tests;

@@ -1,0 +1,313 @@
+//! The page as a scraper reads it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tidegate::clock::Now;
+use tidegate::plan::Plan;
+use tidegate::store::{Amended, Amendment, Answer, ImmediateStore};
+use tidegate::{Limiter, Request};
+
+use super::*;
+
+const LIMITS: &str = "a: {by: user, total: 4}, b: {by: user, total: 2, shadow: true},
+    c: {by: user, total: 3, exceed: warn}";
+
+fn policy(name: &str, limits: &str) -> Arc<Policy> {
+    let text = format!(
+        "{{tidegate: 1, name: {name}, version: '1\"2', identity: {{default_tier: free}},
+          operations: {{see: GET /see, say: POST /say}}, limits: {{{limits}}}}}"
+    );
+    Arc::new(Policy::parse("p.yaml", &text).unwrap_or_else(|errors| panic!("{errors}")))
+}
+
+fn request(user: &str) -> Request<'_> {
+    Request::new("GET", "/see").user(user)
+}
+
+fn limiter(policy: &Arc<Policy>) -> Limiter {
+    Limiter::builder().policy(Arc::clone(policy)).build().unwrap()
+}
+
+/// Every sample of a page by its name and labels; panics where the format is broken.
+fn samples(page: &str) -> BTreeMap<String, String> {
+    assert!(page.ends_with('\n'));
+    let (mut found, mut families) = (BTreeMap::new(), BTreeSet::new());
+    let (mut family, mut kind) = ("", "");
+    let mut lines = page.lines();
+    while let Some(line) = lines.next() {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            family = help.split_once(' ').unwrap().0;
+            assert!(families.insert(family), "{family} comes twice");
+            let rest = lines.next().and_then(|line| line.strip_prefix("# TYPE ")).unwrap();
+            let (of, told) = rest.split_once(' ').unwrap();
+            assert_eq!(of, family);
+            assert!(["counter", "gauge", "histogram"].contains(&told), "{told}");
+            assert_eq!(told == "counter", family.ends_with("_total"), "{family}");
+            kind = told;
+            continue;
+        }
+        let (series, value) = line.rsplit_once(' ').unwrap();
+        let name = &series[..series.find('{').unwrap_or(series.len())];
+        let suffix = name.strip_prefix(family).unwrap_or_else(|| panic!("{name} in {family}"));
+        let suffixes: &[&str] =
+            if kind == "histogram" { &["_bucket", "_sum", "_count"] } else { &[""] };
+        assert!(suffixes.contains(&suffix), "{line}");
+        assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'), "{name}");
+        check_labels(&series[name.len()..]);
+        assert!(value.parse::<f64>().is_ok_and(f64::is_finite), "{line}");
+        assert!(found.insert(series.to_owned(), value.to_owned()).is_none(), "{series} twice");
+    }
+    found
+}
+
+/// `{name="text",…}`, where quotes, backslashes and line ends in texts are escaped.
+fn check_labels(labels: &str) {
+    if labels.is_empty() {
+        return;
+    }
+    let mut rest = labels.strip_prefix('{').and_then(|labels| labels.strip_suffix('}')).unwrap();
+    loop {
+        let (name, quoted) = rest.split_once("=\"").unwrap();
+        assert!(!name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase()), "{name}");
+        let mut escaped = false;
+        let end = quoted.char_indices().find(|(_, character)| match (escaped, character) {
+            (true, '\\' | '"' | 'n') => {
+                escaped = false;
+                false
+            }
+            (true, other) => panic!("\\{other} in {labels}"),
+            (false, '\\') => {
+                escaped = true;
+                false
+            }
+            (false, character) => *character == '"',
+        });
+        match &quoted[end.unwrap().0 + 1..] {
+            "" => return,
+            next => rest = next.strip_prefix(',').unwrap(),
+        }
+    }
+}
+
+fn page(metrics: &Metrics) -> BTreeMap<String, String> {
+    samples(&metrics.render(StoreFigures::default()))
+}
+
+#[track_caller]
+fn assert_sample(page: &BTreeMap<String, String>, series: &str, value: &str) {
+    assert_eq!(page.get(series).map(String::as_str), Some(value), "{series} in {page:#?}");
+}
+
+#[test]
+fn decisions_are_counted_by_operation_tier_outcome_and_limit() {
+    let policy = policy("api", LIMITS);
+    let (limiter, metrics) = (limiter(&policy), Metrics::new(1, &[Arc::clone(&policy)]));
+    for _ in 0..5 {
+        metrics.decided(&limiter.check(&request("u1")).unwrap(), 12);
+    }
+    let page = page(&metrics);
+    let decided = |outcome| {
+        format!("tidegate_decisions_total{{operation=\"see\",tier=\"free\",outcome=\"{outcome}\"}}")
+    };
+    assert_sample(&page, &decided("allowed"), "3");
+    assert_sample(&page, &decided("warned"), "1");
+    assert_sample(&page, &decided("limited"), "1");
+    let hits = |limit, result| {
+        format!("tidegate_limit_hits_total{{limit=\"{limit}\",result=\"{result}\"}}")
+    };
+    for (limit, result, count) in [
+        ("a", "allowed", "4"),
+        ("a", "denied", "1"),
+        ("b", "allowed", "2"),
+        ("b", "shadow_denied", "3"),
+        ("c", "allowed", "3"),
+        ("c", "warned", "2"),
+        ("c", "denied", "0"),
+    ] {
+        assert_sample(&page, &hits(limit, result), count);
+    }
+    assert_sample(&page, "tidegate_policy_info{name=\"api\",version=\"1\\\"2\"}", "1");
+    assert_sample(&page, "tidegate_decision_seconds_count", "5");
+    assert_sample(&page, "tidegate_decision_seconds_sum", "0.00006");
+    assert_sample(&page, "tidegate_store_state", "0");
+    assert!(!page.keys().any(|series| series.contains("u1")));
+}
+
+#[test]
+fn headroom_is_the_smallest_share_seen_since_the_last_page() {
+    let policy = policy("api", "a: {by: user, total: 4}");
+    let (limiter, metrics) = (limiter(&policy), Metrics::new(1, &[Arc::clone(&policy)]));
+    for user in ["u1", "u1", "u1", "u2"] {
+        metrics.decided(&limiter.check(&request(user)).unwrap(), 1);
+    }
+    let headroom = "tidegate_headroom_ratio{limit=\"a\"}";
+    assert_sample(&page(&metrics), headroom, "0.25");
+    metrics.decided(&limiter.check(&request("u2")).unwrap(), 1);
+    assert_sample(&page(&metrics), headroom, "0.5");
+    assert_sample(&page(&metrics), headroom, "1");
+}
+
+#[test]
+fn counters_go_on_over_a_reload_even_for_what_the_old_policy_still_decides() {
+    let old = policy("api", "a: {by: user, total: 9}, gone: {by: user, total: 9}");
+    let (limiter, metrics) = (limiter(&old), Metrics::new(1, &[Arc::clone(&old)]));
+    metrics.decided(&limiter.check(&request("u1")).unwrap(), 1);
+    let late = limiter.check(&request("u1")).unwrap();
+
+    let new = policy("api", "fresh: {by: user, total: 9}, a: {by: user, total: 9}");
+    metrics.load(&[Arc::clone(&new)]);
+    limiter.replace_policies(vec![new]).unwrap();
+    drop(old);
+    metrics.decided(&late, 1);
+    drop(late);
+    metrics.decided(&limiter.check(&request("u1")).unwrap(), 1);
+
+    let shown = page(&metrics);
+    assert_sample(&shown, "tidegate_limit_hits_total{limit=\"a\",result=\"allowed\"}", "3");
+    assert_sample(&shown, "tidegate_limit_hits_total{limit=\"fresh\",result=\"allowed\"}", "1");
+    assert!(!shown.keys().any(|series| series.contains("gone")));
+    let decisions = "tidegate_decisions_total{operation=\"see\",tier=\"free\",outcome=\"allowed\"}";
+    assert_sample(&shown, decisions, "3");
+
+    metrics.load(&limiter.policies());
+    assert_eq!(metrics.policies.load().series.len(), 1, "an old policy that is gone is kept");
+    assert_sample(&page(&metrics), decisions, "3");
+}
+
+#[test]
+fn a_policy_that_decides_before_it_is_announced_loses_no_count() {
+    let old = policy("api", "a: {by: user, total: 9}");
+    let (limiter, metrics) = (limiter(&old), Metrics::new(1, &[old]));
+    let new = policy("api", "a: {by: user, total: 9}, b: {by: user, total: 9}");
+    limiter.replace_policies(vec![Arc::clone(&new)]).unwrap();
+    metrics.decided(&limiter.check(&request("u1")).unwrap(), 1);
+    metrics.decided(&limiter.check(&request("u1")).unwrap(), 1);
+    metrics.load(&[new]);
+    let shown = page(&metrics);
+    for limit in ["a", "b"] {
+        let series = format!("tidegate_limit_hits_total{{limit=\"{limit}\",result=\"allowed\"}}");
+        assert_sample(&shown, &series, "2");
+    }
+}
+
+#[test]
+fn several_policies_are_told_apart_by_a_label() {
+    let (one, two) =
+        (policy("one", "a: {by: user, total: 9}"), policy("two", "a: {by: user, total: 9}"));
+    let limiter =
+        Limiter::builder().policy(Arc::clone(&one)).policy(Arc::clone(&two)).build().unwrap();
+    let metrics = Metrics::new(1, &[one, two]);
+    metrics.decided(&limiter.check(&request("u1").policy("two")).unwrap(), 1);
+    let shown = page(&metrics);
+    let hits = |policy| {
+        format!("tidegate_limit_hits_total{{limit=\"a\",result=\"allowed\",policy=\"{policy}\"}}")
+    };
+    assert_sample(&shown, &hits("one"), "0");
+    assert_sample(&shown, &hits("two"), "1");
+}
+
+#[test]
+fn every_decision_of_many_threads_is_counted_while_policies_are_replaced() {
+    const EACH: u64 = 5_000;
+    let first = policy("api", LIMITS);
+    let (limiter, metrics) = (limiter(&first), Metrics::new(1, &[first]));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let deciders = [0; 4].map(|_| {
+            scope.spawn(|| {
+                for _ in 0..EACH {
+                    metrics.decided(&limiter.check(&request("u1")).unwrap(), 1);
+                }
+            })
+        });
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let next = policy("api", LIMITS);
+                metrics.load(&[Arc::clone(&next)]);
+                limiter.replace_policies(vec![next]).unwrap();
+            }
+        });
+        for decider in deciders {
+            decider.join().unwrap();
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    let shown = page(&metrics);
+    let total = |prefix: &str| -> u64 {
+        let matching = shown.iter().filter(|(series, _)| series.starts_with(prefix));
+        matching.map(|(_, value)| value.parse::<u64>().unwrap()).sum()
+    };
+    assert_eq!(total("tidegate_decisions_total{"), 4 * EACH);
+    assert_eq!(total("tidegate_limit_hits_total{limit=\"a\""), 4 * EACH);
+    assert_eq!(total("tidegate_decision_seconds_count"), 4 * EACH);
+}
+
+struct Broken;
+
+impl ImmediateStore for Broken {
+    fn decide_now(&self, _: &Plan) -> Result<Answer, StoreError> {
+        Err(StoreError { transient: true, detail: "gone".to_owned() })
+    }
+    fn amend_now(&self, _: Now, _: &[Amendment]) -> Result<Amended, StoreError> {
+        Err(StoreError { transient: false, detail: "no".to_owned() })
+    }
+    fn announce_now(&self, _: &[u64]) {}
+}
+
+#[test]
+fn a_lost_store_is_counted_by_reason() {
+    let policy = policy("api", LIMITS);
+    let limiter = Limiter::builder().policy(Arc::clone(&policy)).store(Broken).build().unwrap();
+    let metrics = Metrics::new(1, &[policy]);
+    metrics.decided(&limiter.check(&request("u1")).unwrap(), 1);
+    metrics.store_failed(&limiter.store().amend_now(limiter_now(), &[]).unwrap_err());
+    metrics.set_store_state(StoreState::Lost);
+    let shown = page(&metrics);
+    assert_sample(&shown, "tidegate_store_errors_total{reason=\"unavailable\"}", "1");
+    assert_sample(&shown, "tidegate_store_errors_total{reason=\"refused\"}", "1");
+    assert_sample(&shown, "tidegate_store_fallback_total{reason=\"unavailable\"}", "1");
+    assert_sample(&shown, "tidegate_store_fallback_total{reason=\"refused\"}", "0");
+    assert_sample(&shown, "tidegate_store_state", "2");
+}
+
+fn limiter_now() -> Now {
+    Now { steady_us: 1, unix_us: 1 }
+}
+
+#[test]
+fn the_store_says_how_many_keys_it_holds_and_lost() {
+    let policy = policy("api", "a: {by: user, total: 9}");
+    let store = Memory::with_max_keys(2);
+    let limiter = Limiter::builder().policy(policy).store(store).build().unwrap();
+    for user in ["u1", "u2", "u3"] {
+        limiter.check(&request(user)).unwrap();
+    }
+    let shown = samples(&Metrics::new(1, &[]).render(limiter.store().into()));
+    assert_sample(&shown, "tidegate_active_keys", "2");
+    assert_sample(&shown, "tidegate_evicted_keys_total", "1");
+}
+
+#[test]
+fn what_is_open_counts_until_it_is_dropped() {
+    let metrics = Arc::new(Metrics::new(1, &[]));
+    let (held, waiting) = (metrics.connection(Listener::Admin), metrics.waiting());
+    let (connections, waits) =
+        ("tidegate_open_connections{listener=\"admin\"}", "tidegate_waiting_requests");
+    assert_sample(&page(&metrics), connections, "1");
+    assert_sample(&page(&metrics), waits, "1");
+    drop((held, waiting));
+    assert_sample(&page(&metrics), connections, "0");
+    assert_sample(&page(&metrics), waits, "0");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_process_tells_what_it_uses() {
+    let shown = page(&Metrics::new(77, &[]));
+    assert_sample(&shown, "process_start_time_seconds", "77");
+    for name in ["process_resident_memory_bytes", "process_open_fds"] {
+        assert!(shown[name].parse::<u64>().unwrap() > 0, "{name}");
+    }
+    assert!(shown.contains_key("process_cpu_seconds_total"));
+}

@@ -1,0 +1,116 @@
+//! The Prometheus text format, version 0.0.4.
+//!
+//! By hand: a client library would look a series up by its label strings for each decision, or
+//! leave the same arrays to us and write only this page.
+
+use std::fmt::{self, Display, Write};
+
+/// The media type of a page.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// What a family of samples is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+/// A page in the making. Families must be written one after the other, each whole.
+#[derive(Debug, Default)]
+pub(super) struct Page(String);
+
+impl Page {
+    /// Begins a family.
+    pub(super) fn family(&mut self, name: &str, kind: Kind, help: &str) {
+        let kind = match kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+        };
+        let help = Escaped { text: help, quotes: false };
+        self.write(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
+    }
+
+    /// Adds a sample to the family.
+    pub(super) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+        self.0.push_str(name);
+        for (index, (label, text)) in labels.iter().enumerate() {
+            let open = if index == 0 { '{' } else { ',' };
+            let text = Escaped { text, quotes: true };
+            self.write(format_args!("{open}{label}=\"{text}\""));
+        }
+        let close = if labels.is_empty() { "" } else { "}" };
+        self.write(format_args!("{close} {value}\n"));
+    }
+
+    /// A family of one sample.
+    pub(super) fn single(&mut self, name: &str, kind: Kind, help: &str, value: impl Display) {
+        self.family(name, kind, help);
+        self.sample(name, &[], value);
+    }
+
+    pub(super) fn into_text(self) -> String {
+        self.0
+    }
+
+    fn write(&mut self, arguments: fmt::Arguments<'_>) {
+        // Writing to a String cannot fail.
+        let _ = self.0.write_fmt(arguments);
+    }
+}
+
+/// Millionths as a decimal: microseconds as seconds, or a share.
+pub(super) struct Millionths(pub(super) u64);
+
+impl Display for Millionths {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, places) = (self.0 / 1_000_000, self.0 % 1_000_000);
+        if places == 0 {
+            return write!(f, "{whole}");
+        }
+        let places = format!("{places:06}");
+        write!(f, "{whole}.{}", places.trim_end_matches('0'))
+    }
+}
+
+/// Text that cannot end its line or its quotes.
+struct Escaped<'t> {
+    text: &'t str,
+    quotes: bool,
+}
+
+impl Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for character in self.text.chars() {
+            match character {
+                '\\' => f.write_str("\\\\")?,
+                '\n' => f.write_str("\\n")?,
+                '"' if self.quotes => f.write_str("\\\"")?,
+                other => f.write_char(other)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_and_help_cannot_break_out() {
+        let mut page = Page::default();
+        page.family("a", Kind::Gauge, "one\\two\n\"three\"");
+        page.sample("a", &[("l", "x\"} 9\n\\"), ("m", "")], 1);
+        let expected = "# HELP a one\\\\two\\n\"three\"\n# TYPE a gauge\n\
+                        a{l=\"x\\\"} 9\\n\\\\\",m=\"\"} 1\n";
+        assert_eq!(page.into_text(), expected);
+    }
+
+    #[test]
+    fn millionths_read_as_the_shortest_decimal() {
+        let shown = [0, 10, 2_500, 1_000_000, 1_500_000].map(|us| Millionths(us).to_string());
+        assert_eq!(shown, ["0", "0.00001", "0.0025", "1", "1.5"]);
+    }
+}

@@ -1,0 +1,255 @@
+//! Tokens: who may call the listeners that are not for everybody.
+//!
+//! A file holds one token a line, by its SHA-256, so that who reads the file cannot use it:
+//!
+//! ```text
+//! # ROLE     NAME    SHA256HEX
+//! client     shop    9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+//! operator   alice   60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752
+//! ```
+//!
+//! Make a token long and random, as nothing slows down guesses at a short one:
+//! `TOKEN=$(openssl rand -hex 32)`, then `printf %s "$TOKEN" | sha256sum` for the file. A name may
+//! have several tokens, so that one can be replaced without a gap.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+/// What a token is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Sees the admin API.
+    Viewer,
+    /// Sees and changes it.
+    Operator,
+    /// May do everything, emergencies included.
+    Superadmin,
+    /// Asks for decisions.
+    Client,
+}
+
+impl Role {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Viewer, Self::Operator, Self::Superadmin, Self::Client];
+
+    /// Its name in a file of tokens.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Viewer => "viewer",
+            Self::Operator => "operator",
+            Self::Superadmin => "superadmin",
+            Self::Client => "client",
+        }
+    }
+}
+
+/// The tokens of one file.
+#[derive(Debug, Default)]
+pub struct Tokens {
+    by_hash: HashMap<[u8; 32], Token>,
+}
+
+#[derive(Debug)]
+struct Token {
+    name: Arc<str>,
+    role: Role,
+    line: usize,
+}
+
+impl Tokens {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// It cannot be read, or everything that is wrong with it.
+    pub fn read(path: &Path) -> Result<Self, TokenError> {
+        let file = path.display().to_string();
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| TokenError { problems: vec![format!("{file}: {error}")] })?;
+        Self::parse(&file, &text)
+    }
+
+    /// Reads the text of a file; its name is for errors.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, with its line.
+    pub fn parse(file: &str, text: &str) -> Result<Self, TokenError> {
+        let (mut tokens, mut problems) = (Self::default(), Vec::new());
+        for (index, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            if let Err(problem) = tokens.add(index + 1, line) {
+                problems.push(format!("{file}:{}: {problem}", index + 1));
+            }
+        }
+        if problems.is_empty() && tokens.by_hash.is_empty() {
+            problems.push(format!("{file}: found no token, expected a line `{LINE}`"));
+        }
+        if problems.is_empty() { Ok(tokens) } else { Err(TokenError { problems }) }
+    }
+
+    /// Whose token an `Authorization` header holds.
+    ///
+    /// What was sent is hashed and the hash looked up. How long that takes may tell how alike two
+    /// hashes are, but nobody can choose a token for its hash, so it leads no guess any closer.
+    #[must_use]
+    pub fn role_of(&self, authorization: &str) -> Option<(&str, Role)> {
+        self.find(authorization).map(|token| (&*token.name, token.role))
+    }
+
+    /// As [`role_of`](Self::role_of), with a name to keep.
+    pub(crate) fn owner_of(&self, authorization: &str) -> Option<(Arc<str>, Role)> {
+        self.find(authorization).map(|token| (Arc::clone(&token.name), token.role))
+    }
+
+    fn find(&self, authorization: &str) -> Option<&Token> {
+        let (scheme, token) = authorization.split_once(' ')?;
+        let token = token.trim_matches(' ');
+        let usable = scheme.eq_ignore_ascii_case("bearer") && !token.is_empty();
+        self.by_hash.get(&hash(token)).filter(|_| usable)
+    }
+
+    fn add(&mut self, line: usize, text: &str) -> Result<(), String> {
+        let fields: Vec<&str> = text.split_ascii_whitespace().collect();
+        let [role, name, hex] = fields[..] else {
+            return Err(format!("found {} words, expected `{LINE}`", fields.len()));
+        };
+        let role = Role::ALL.into_iter().find(|known| known.name() == role).ok_or_else(|| {
+            format!(
+                "found the role `{}`, expected viewer, operator, superadmin or client",
+                shown(role)
+            )
+        })?;
+        if name.len() > NAME_MAX || !name.bytes().all(|b| b.is_ascii_graphic()) {
+            return Err(format!("expected a name of at most {NAME_MAX} visible ASCII characters"));
+        }
+        // What was found is not repeated: a token put here by mistake would end up in a log.
+        let digest = from_hex(hex).ok_or("expected a SHA-256 as 64 hexadecimal digits")?;
+        if [hash(""), hash("\n")].contains(&digest) {
+            return Err("this is the SHA-256 of an empty token; was the variable set?".to_owned());
+        }
+        match self.by_hash.entry(digest) {
+            Entry::Occupied(same) => Err(format!(
+                "found the token of line {} again, expected each token once",
+                same.get().line
+            )),
+            Entry::Vacant(free) => {
+                free.insert(Token { name: name.into(), role, line });
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A line of the file.
+const LINE: &str = "ROLE NAME SHA256HEX";
+/// Names end up in logs and audits.
+const NAME_MAX: usize = 64;
+
+/// A file of tokens that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenError {
+    problems: Vec<String>,
+}
+
+impl fmt::Display for TokenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.problems.join("\n"))
+    }
+}
+
+impl std::error::Error for TokenError {}
+
+fn hash(token: &str) -> [u8; 32] {
+    Sha256::digest(token.as_bytes()).into()
+}
+
+fn from_hex(text: &str) -> Option<[u8; 32]> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let mut bytes = [0; 32];
+    if text.len() != 2 * bytes.len() {
+        return None;
+    }
+    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Some(bytes)
+}
+
+/// A word from the file, no longer than a message can bear.
+fn shown(word: &str) -> String {
+    word.chars().take(20).flat_map(char::escape_default).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // `printf %s test | sha256sum`
+    const TEST: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+    // `printf %s test2 | sha256sum`
+    const TEST2: &str = "60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752";
+
+    fn problems(text: &str) -> String {
+        Tokens::parse("t", text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_token_is_known_by_its_hash_alone() {
+        let text =
+            format!("# ours\n\n client shop {TEST}\noperator alice {}\n", TEST2.to_uppercase());
+        let tokens = Tokens::parse("t", &text).unwrap();
+        assert_eq!(tokens.role_of("Bearer test"), Some(("shop", Role::Client)));
+        assert_eq!(tokens.role_of("bearer  test2"), Some(("alice", Role::Operator)));
+        for other in ["", "Bearer", "Bearer ", "Bearer tes", "Basic test", "test"] {
+            assert_eq!(tokens.role_of(other), None, "{other}");
+        }
+        assert_eq!(tokens.role_of(&format!("Bearer {TEST}")), None);
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_told_with_its_line() {
+        let text = format!("root me {TEST}\nclient a\nclient a {TEST}x\nclient a secret-token");
+        let told = problems(&text);
+        let lines: Vec<&str> = told.lines().collect();
+        assert_eq!(lines.len(), 4, "{told}");
+        assert!(lines[0].starts_with("t:1: found the role `root`"), "{told}");
+        assert!(lines[1].starts_with("t:2: found 2 words"), "{told}");
+        assert!(lines[2].starts_with("t:3: expected a SHA-256"), "{told}");
+        assert!(!told.contains("secret-token"), "{told}");
+    }
+
+    #[test]
+    fn a_token_given_twice_is_refused() {
+        let told = problems(&format!("client a {TEST}\nviewer b {TEST}"));
+        assert_eq!(told, "t:2: found the token of line 1 again, expected each token once");
+    }
+
+    #[test]
+    fn one_name_may_have_two_tokens() {
+        let tokens = Tokens::parse("t", &format!("client a {TEST}\nclient a {TEST2}")).unwrap();
+        assert_eq!(tokens.role_of("Bearer test"), tokens.role_of("Bearer test2"));
+    }
+
+    #[test]
+    fn the_hash_of_no_token_is_refused() {
+        let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        assert!(problems(&format!("client a {empty}")).contains("empty token"));
+        let line_end = "01ba4719c80b6fe911b091a7c05124b64eeece964e09c058ef8f9805daca546b";
+        assert!(problems(&format!("client a {line_end}")).contains("empty token"));
+        assert!(problems("# nothing").contains("found no token"));
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_named() {
+        let error = Tokens::read(Path::new("no/such/file")).unwrap_err().to_string();
+        assert!(error.starts_with("no/such/file: "), "{error}");
+    }
+}

@@ -1,0 +1,106 @@
+//! Whom a decision was about, for logs. Worked out only when somebody asks, so that a decision
+//! carries no copy of it.
+
+use crate::decision::Decision;
+use crate::facts::Facts;
+use crate::key::{self, Raw};
+use crate::limiter::Limiter;
+use crate::policy::model::Part;
+use crate::request::Request;
+use crate::store::Store;
+
+/// How identities are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Identities {
+    /// As hashes under the deployment's secret: the same subject has the same hash on every node
+    /// and after every restart, and nobody can tell or guess whose it is.
+    Hashed,
+    /// As they are.
+    Plain,
+}
+
+/// Whom a decision was about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Subject {
+    /// The user, if there is one.
+    pub user: Option<String>,
+    /// The client's address as limits see it: an IPv6 client is its prefix.
+    pub address: Option<String>,
+    /// The key of the limit that the decision names, as its store calls it.
+    pub key: Option<String>,
+}
+
+impl<S: Store> Limiter<S> {
+    /// Whom a decision was about, by the policy that made it. Of a request that is not the
+    /// decision's own, nothing is promised.
+    #[must_use]
+    pub fn subject(
+        &self,
+        decision: &Decision,
+        request: &Request<'_>,
+        identities: Identities,
+    ) -> Subject {
+        let policy = decision.policy();
+        let Ok(facts) = Facts::gather(policy, request) else { return Subject::default() };
+        let secret = self.secret();
+        let tell = |part: Part| {
+            let value = facts.part(&part)?;
+            Some(match identities {
+                Identities::Plain => value.into_owned(),
+                Identities::Hashed => {
+                    format!("{:016x}", key::hashed(secret, &part.name(policy), &value))
+                }
+            })
+        };
+        let raw = match identities {
+            Identities::Plain => Raw::Shown,
+            Identities::Hashed => Raw::Hashed,
+        };
+        let limit = decision.limit().and_then(|report| decision.limit_of(report));
+        Subject {
+            user: tell(Part::User),
+            address: tell(Part::Ip),
+            key: limit.map(|limit| key::name(secret, policy, limit, &facts, raw)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::HashKey;
+    use crate::policy::Policy;
+
+    fn limiter(secret: u8) -> Limiter {
+        let text = "{tidegate: 1, name: api, limits: {
+            a: {by: user, total: 1, key: 'rl:{user:raw}'}, b: {by: ip, total: 9}}}";
+        let policy = Policy::parse("api.yaml", text).unwrap_or_else(|errors| panic!("{errors}"));
+        Limiter::builder().policy(policy).hash_key(HashKey::new([secret; 16])).build().unwrap()
+    }
+
+    fn subject(limiter: &Limiter, identities: Identities) -> Subject {
+        let request = Request::new("GET", "/").user("u1").ip([192, 0, 2, 1].into());
+        let decision = limiter.check(&request).unwrap();
+        limiter.subject(&decision, &request, identities)
+    }
+
+    #[test]
+    fn a_hashed_subject_shows_nothing_of_itself_not_even_in_a_raw_key() {
+        let hashed = subject(&limiter(1), Identities::Hashed);
+        let shown = format!("{hashed:?}");
+        assert!(!shown.contains("u1") && !shown.contains("192.0.2"), "{shown}");
+        assert_eq!(hashed, subject(&limiter(1), Identities::Hashed));
+        assert_ne!(hashed, subject(&limiter(2), Identities::Hashed));
+        let key = hashed.key.unwrap();
+        assert_eq!(key, format!("rl:{}", hashed.user.unwrap()));
+    }
+
+    #[test]
+    fn a_plain_subject_is_told_as_the_store_has_it() {
+        let plain = subject(&limiter(1), Identities::Plain);
+        assert_eq!(plain.user.as_deref(), Some("u1"));
+        assert_eq!(plain.address.as_deref(), Some("192.0.2.1"));
+        assert_eq!(plain.key.as_deref(), Some("rl:u1"));
+    }
+}

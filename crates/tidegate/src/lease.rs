@@ -1,5 +1,7 @@
 //! Leases: what an admitted request may still settle, release or renew.
 
+use std::time::Duration;
+
 use arrayvec::ArrayVec;
 
 use crate::algorithm;
@@ -105,6 +107,16 @@ impl Lease {
     pub fn void_after_us(&self) -> u64 {
         let spans = self.receipts.iter().map(|receipt| receipt.level.spec.forgets_within_us());
         spans.max().unwrap_or_default()
+    }
+
+    /// How soon its places must be renewed, lest they be lost; `None` if it holds none.
+    #[must_use]
+    pub fn renew_within(&self) -> Option<Duration> {
+        let lease_us = |receipt: &Receipt| match receipt.level.spec {
+            algorithm::Spec::Concurrency(spec) => Some(spec.lease_us),
+            _ => None,
+        };
+        self.receipts.iter().filter_map(lease_us).min().map(Duration::from_micros)
     }
 
     /// The corrections that a settlement asks for; the lease forgets what is thereby settled.

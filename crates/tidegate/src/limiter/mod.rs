@@ -234,6 +234,12 @@ impl<S: Store> Limiter<S> {
         self.shared.policies.load().iter().map(|loaded| Arc::clone(&loaded.policy)).collect()
     }
 
+    /// The policy that decides requests which name none.
+    #[must_use]
+    pub fn first_policy(&self) -> Option<Arc<Policy>> {
+        self.shared.policies.load().first().map(|loaded| Arc::clone(&loaded.policy))
+    }
+
     /// How many nodes share the store's limits while it is lost.
     pub fn set_nodes(&self, nodes: u32) {
         self.shared.nodes.store(nodes.max(1), Ordering::Relaxed);

@@ -15,5 +15,5 @@ pub use matcher::{Match, Matcher};
 pub(crate) use methods::is_method;
 pub use methods::{Methods, PatternError};
 pub(crate) use operations::Operations;
-pub use path::{NormalPath, PathError, SEGMENTS_MAX};
+pub use path::{NormalPath, PathError, SEGMENTS_MAX, forwarded_path};
 pub use pattern::{PathPattern, Pattern};

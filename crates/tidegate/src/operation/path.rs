@@ -71,6 +71,47 @@ impl fmt::Display for NormalPath {
     }
 }
 
+/// The request target that a proxy forwards: dot segments resolved as [`NormalPath`] resolves them,
+/// everything else, the query included, as it was sent. It normalises to the same path.
+///
+/// # Errors
+/// As [`NormalPath::parse`].
+pub fn forwarded_path(raw: &str) -> Result<Cow<'_, str>, PathError> {
+    let end = raw.find(['?', '#']).unwrap_or(raw.len());
+    let (path, rest) = raw.split_at(end);
+    let may_hold_dots = |segment: &str| {
+        segment.starts_with('.') || segment.get(..3).is_some_and(|s| s.eq_ignore_ascii_case("%2e"))
+    };
+    if !path.split('/').any(may_hold_dots) {
+        return Ok(Cow::Borrowed(raw));
+    }
+    NormalPath::parse(path)?;
+    let mut kept: Vec<&str> = Vec::new();
+    let mut ends_with_dots = false;
+    for segment in path.split('/').skip(1) {
+        let name = decode(segment.split(';').next().unwrap_or_default())?;
+        ends_with_dots = matches!(&*name, "." | "..");
+        match &*name {
+            "." => {}
+            // Empty segments are none once normalised, so they are not what is taken back.
+            ".." => {
+                while kept.pop().is_some_and(|last| last.is_empty() || last.starts_with(';')) {}
+            }
+            _ => kept.push(segment),
+        }
+    }
+    let mut forwarded = String::with_capacity(raw.len());
+    for segment in &kept {
+        forwarded.push('/');
+        forwarded.push_str(segment);
+    }
+    if ends_with_dots || kept.is_empty() {
+        forwarded.push('/');
+    }
+    forwarded.push_str(rest);
+    Ok(Cow::Owned(forwarded))
+}
+
 /// Adds one raw segment to a path without trailing slash, whose root is the empty text.
 fn append(text: &mut String, raw: &str) -> Result<(), PathError> {
     let (name, parameters) = raw.split_once(';').unwrap_or((raw, ""));
@@ -276,6 +317,26 @@ mod tests {
         );
     }
 
+    #[test]
+    fn what_is_forwarded_has_no_dots_and_is_else_as_sent() {
+        for (raw, forwarded) in [
+            ("/a/b?x=/../y", "/a/b?x=/../y"),
+            ("/a//b;v=1/%41/?q", "/a//b;v=1/%41/?q"),
+            ("/a/./b/../c", "/a/c"),
+            ("/a/b/..?q=..", "/a/?q=.."),
+            ("/a/%2e%2E/b", "/b"),
+            ("/..;x/admin", "/admin"),
+            ("/a//../b", "/b"),
+            ("/a/;x/../b", "/b"),
+            ("/../..", "/"),
+            ("/.hidden/...", "/.hidden/..."),
+            ("*", "*"),
+        ] {
+            assert_eq!(forwarded_path(raw).unwrap(), forwarded, "{raw}");
+        }
+        assert!(forwarded_path("/./a%2fb").is_err());
+    }
+
     fn respelled(segment: &str, spelling: u8) -> String {
         match spelling {
             0 => format!("//{segment}"),
@@ -299,6 +360,19 @@ mod tests {
             if !text.contains(['%', ';', '?', '#']) {
                 prop_assert_eq!(NormalPath::parse(text), Ok(path.clone()));
             }
+        }
+
+        #[test]
+        fn what_was_matched_is_what_is_forwarded(raw in "(/|/|[a-c]|[.]{1,2}|%2[eE]|;|%61|[?#]){0,24}|/\\PC*") {
+            let Ok(matched) = NormalPath::parse(&raw) else { return Ok(()) };
+            let forwarded = forwarded_path(&raw).unwrap();
+            prop_assert_eq!(NormalPath::parse(&forwarded), Ok(matched));
+            let path = forwarded.split(['?', '#']).next().unwrap_or_default();
+            for segment in path.split('/') {
+                let name = decode(segment.split(';').next().unwrap_or_default()).unwrap();
+                prop_assert!(name != "." && name != "..", "{}", forwarded);
+            }
+            prop_assert_eq!(forwarded_path(&forwarded).unwrap(), &*forwarded);
         }
 
         #[test]

@@ -1,6 +1,7 @@
 //! A checked policy: what compiling a document yields, and all that the stages read.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 
 use jiff::tz::TimeZone;
 
@@ -80,6 +81,34 @@ impl Policy {
         let identity = [&self.identity.user, &self.identity.tier];
         identity.iter().any(|source| matches!(source, Some(IdentitySource::Jwt(_))))
             || self.attributes.iter().any(|one| matches!(one.source, Source::Jwt(_)))
+    }
+
+    /// Whether a peer may speak for clients.
+    #[must_use]
+    pub fn trusts(&self, peer: IpAddr) -> bool {
+        self.identity.trusted_proxies.contains(peer)
+    }
+
+    /// The headers that are believed from trusted proxies only. A surface that passes requests on
+    /// takes them away from everybody else, or the service behind it would believe them.
+    pub fn claim_headers(&self) -> impl Iterator<Item = &str> {
+        let rules = &self.identity;
+        let internal = match &rules.internal {
+            Internal::Header { name, .. } => Some(name),
+            Internal::Never | Internal::Cidrs(_) => None,
+        };
+        let trusted = self.attributes.iter().filter_map(|attribute| match &attribute.source {
+            Source::Header { name, trusted: true } => Some(name),
+            _ => None,
+        });
+        let identity = [rules.user_header.as_ref(), rules.tier_header.as_ref(), internal];
+        identity.into_iter().flatten().chain(trusted).map(String::as_str)
+    }
+
+    /// Whether an attribute comes from the body.
+    #[must_use]
+    pub fn reads_body(&self) -> bool {
+        self.attributes.iter().any(|attribute| matches!(attribute.source, Source::Body(_)))
     }
 
     /// The names of the tiers.

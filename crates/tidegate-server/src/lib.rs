@@ -2,3 +2,4 @@
 
 pub mod secret;
 pub mod state;
+pub mod watch;

@@ -73,7 +73,9 @@ fn gateway(tidegate: &Path, folder: &Path) {
     let gateway = gateway.unwrap();
     for (title, path) in [("refusing", "/nothing"), ("forwarding", "/rooms")] {
         let get = |address: SocketAddr| {
-            let text = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nUser-Agent: bench\r\nAccept: */*\r\n\r\n");
+            let text = format!(
+                "GET {path} HTTP/1.1\r\nHost: {address}\r\nUser-Agent: bench\r\nAccept: */*\r\n\r\n"
+            );
             move |_: usize| text.clone().into_bytes()
         };
         let worker = worker_of(nginx.0.id());

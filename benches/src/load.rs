@@ -51,7 +51,8 @@ pub fn load(
         runs.extend(handles.into_iter().map(|handle| handle.join().unwrap()));
     });
     let (elapsed, cpu) = (started.elapsed(), cpu_seconds(server) - before);
-    let mut latencies: Vec<u64> = runs.iter().flat_map(|(latencies, _)| latencies.clone()).collect();
+    let mut latencies: Vec<u64> =
+        runs.iter().flat_map(|(latencies, _)| latencies.clone()).collect();
     latencies.sort_unstable();
     let served = latencies.len() as f64;
     Figures {

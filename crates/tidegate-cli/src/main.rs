@@ -16,7 +16,7 @@ use clap::{Parser, Subcommand};
     about = "Rate limiting for APIs, driven by one readable policy",
     max_term_width = 100,
     arg_required_else_help = true,
-    after_help = "Examples:\n  tidegate validate policy.yaml\n  tidegate test policy.test.yaml\n  tidegate explain policy.yaml --method POST --path /auth/login --ip 192.0.2.1\n\nEvery command ends with 0 if all is well, with 1 if not, and with 2 if it was not understood."
+    after_help = "Examples:\n  tidegate serve\n  tidegate validate policy.yaml\n  tidegate test policy.test.yaml\n  tidegate explain policy.yaml --method POST --path /auth/login --ip 192.0.2.1\n\nEvery command ends with 0 if all is well, with 1 if not, and with 2 if it was not understood."
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -25,6 +25,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Run the daemon: a gateway in front of a service, and an API that decides
+    Serve(Box<command::serve::Arguments>),
     /// Check policies: every error and warning, with file, line and column
     Validate(command::validate::Arguments),
     /// Run policy tests under a simulated clock
@@ -37,6 +39,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
+        Command::Serve(arguments) => command::serve::run(*arguments),
         Command::Validate(arguments) => command::validate::run(&arguments),
         Command::Test(arguments) => command::test::run(&arguments),
         Command::Explain(arguments) => command::explain::run(&arguments),

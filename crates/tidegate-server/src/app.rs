@@ -7,8 +7,9 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use http::{HeaderMap, header};
 use tidegate::clock::{Clock, Now, SystemClock};
+use tidegate::identity::Claims;
 use tidegate::plan::Mode;
-use tidegate::{Claims, Decision, Limiter, Request, RequestError, Timer};
+use tidegate::{Decision, Limiter, Request, RequestError, Timer};
 
 use crate::drain::Drain;
 use crate::jwt::Verifier;
@@ -72,14 +73,14 @@ impl App {
 
     /// The claims of a request's bearer token, if a policy reads them and the token verifies.
     pub(crate) fn claims(&self, headers: &HeaderMap) -> Option<Claims> {
-        if !self.reads_tokens.load(Ordering::Relaxed) {
-            return None;
-        }
         self.claims_of(headers.get(header::AUTHORIZATION)?.to_str().ok()?)
     }
 
-    /// The claims of an `Authorization` header.
+    /// The claims of an `Authorization` header, likewise.
     pub(crate) fn claims_of(&self, authorization: &str) -> Option<Claims> {
+        if !self.reads_tokens.load(Ordering::Relaxed) {
+            return None;
+        }
         self.verifier.load().as_deref()?.claims(authorization, self.now())
     }
 

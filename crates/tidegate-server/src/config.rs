@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::Uri;
 
 use crate::pace::Pace;
-use crate::telemetry::Logging;
+use crate::telemetry::Settings as LogSettings;
 
 /// How the daemon runs.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub struct Config {
     /// The certificate and key of the gateway, and of whatever else is not on loopback.
     pub tls: Option<TlsConfig>,
     /// What is logged, and how.
-    pub logging: Logging,
+    pub logging: LogSettings,
     /// How long things may take, and how many there may be.
     pub bounds: Bounds,
 }

@@ -73,7 +73,7 @@ pub(crate) struct Bounds {
 /// A socket that is bound, and not yet served.
 pub(crate) struct Listener {
     socket: TcpListener,
-    certificates: Option<Arc<Certificates>>,
+    tls: Option<TlsAcceptor>,
     bounds: Bounds,
     /// How many connections are open, for the metrics.
     open: Arc<AtomicUsize>,
@@ -85,8 +85,10 @@ impl Listener {
         certificates: Option<Arc<Certificates>>,
         bounds: Bounds,
     ) -> io::Result<Self> {
+        let tls = certificates.map(|certificates| certificates.server_config()).transpose();
+        let tls = tls.map_err(io::Error::other)?.map(TlsAcceptor::from);
         let socket = TcpListener::bind(address).await?;
-        Ok(Self { socket, certificates, bounds, open: Arc::default() })
+        Ok(Self { socket, tls, bounds, open: Arc::default() })
     }
 
     /// The address that it listens on, with the port that it was given.
@@ -95,7 +97,13 @@ impl Listener {
     }
 
     pub(crate) fn is_tls(&self) -> bool {
-        self.certificates.is_some()
+        self.tls.is_some()
+    }
+
+    /// Where it is reached.
+    pub(crate) fn url(&self) -> io::Result<String> {
+        let scheme = if self.is_tls() { "https" } else { "http" };
+        Ok(format!("{scheme}://{}", self.address()?))
     }
 
     /// How many connections are open.
@@ -144,15 +152,14 @@ impl Listener {
             drain: drain.clone(),
             place: Place(Arc::new((Open(Arc::clone(&self.open)), place))),
         };
-        let certificates = self.certificates.clone();
+        let tls = self.tls.clone();
         tokio::spawn(async move {
             // Small answers must not wait for an acknowledgement; a socket that cannot is as good.
             let _ = stream.set_nodelay(true);
-            let Some(certificates) = certificates else {
+            let Some(tls) = tls else {
                 return connection.serve(stream).await;
             };
-            let handshake = TlsAcceptor::from(certificates.config()).accept(stream);
-            if let Ok(Ok(stream)) = timeout(connection.pace.head, handshake).await {
+            if let Ok(Ok(stream)) = timeout(connection.pace.head, tls.accept(stream)).await {
                 connection.serve(stream).await;
             }
         });

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tidegate::Policy;
+use tokio::signal::unix::Signal;
 
 use crate::admin::Status;
 use crate::app::App;
@@ -13,9 +14,11 @@ use crate::config::{Config, JwtConfig};
 use crate::error::StartError;
 use crate::guard::SharedTokens;
 use crate::jwt::Verifier;
-use crate::policies::{PolicySet, Surface, serviceability};
+use crate::policies::PolicySet;
+use crate::server::Stop;
 use crate::tls::Certificates;
 use crate::tokens::Tokens;
+use crate::watch::watch;
 
 /// Everything that can be read again.
 pub(crate) struct Reload {
@@ -31,7 +34,6 @@ pub(crate) struct Reload {
 pub(crate) struct Sources {
     pub(crate) policies: Vec<PathBuf>,
     pub(crate) profile: Option<String>,
-    pub(crate) surfaces: Vec<Surface>,
     pub(crate) jwt: Option<JwtConfig>,
     pub(crate) tokens: Option<PathBuf>,
     tls: Vec<PathBuf>,
@@ -44,12 +46,11 @@ pub(crate) struct Checked {
 }
 
 impl Sources {
-    pub(crate) fn of(config: &Config, surfaces: Vec<Surface>) -> Self {
+    pub(crate) fn of(config: &Config) -> Self {
         let tls = config.tls.iter().flat_map(|tls| [tls.certificate.clone(), tls.key.clone()]);
         Self {
             policies: config.policies.clone(),
             profile: config.profile.clone(),
-            surfaces,
             jwt: config.jwt.clone(),
             tokens: config.tokens.clone(),
             tls: tls.collect(),
@@ -72,10 +73,7 @@ impl Sources {
         } else {
             PolicySet::load(&self.policies, self.profile.as_deref())?
         };
-        let (errors, mut warnings) = serviceability(&policies, &self.surfaces);
-        if !errors.is_empty() {
-            return Err(StartError::new(errors.join("\n")));
-        }
+        let mut warnings = Vec::new();
         if self.jwt.is_none() && policies.iter().any(|loaded| loaded.policy.uses_jwt()) {
             let detail = "the policy reads bearer tokens (`jwt`), and there is no --jwt-key to verify them with";
             return Err(StartError::new(detail));
@@ -92,6 +90,22 @@ impl Sources {
 }
 
 impl Reload {
+    /// Reloads on a hang-up and on changed files, until the daemon is told to stop.
+    pub(crate) async fn until_stopped(
+        &self,
+        mut hang_up: Signal,
+        mut stop: Stop,
+    ) -> Result<Stop, StartError> {
+        let (_watcher, mut changes) = watch(self.sources.files())?;
+        loop {
+            tokio::select! {
+                _ = hang_up.recv() => self.run(),
+                Some(_) = changes.recv() => self.run(),
+                () = stop.told() => return Ok(stop),
+            }
+        }
+    }
+
     /// Reads everything again; each part stays as it is where its files are broken.
     pub(crate) fn run(&self) {
         let mut errors = Vec::new();
@@ -116,7 +130,10 @@ impl Reload {
             tracing::info!(event = "reloaded", "the policies are read anew and in force");
         } else {
             let error = errors.join("\n");
-            tracing::error!(event = "reload_refused", "a reload was refused, what was in force stays: {error}");
+            tracing::error!(
+                event = "reload_refused",
+                "a reload was refused, what was in force stays: {error}"
+            );
             self.status.refused(now, error);
         }
     }

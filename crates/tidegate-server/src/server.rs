@@ -1,15 +1,15 @@
 //! The daemon from start to end: read everything, bind everything, serve, drain, save.
 
-use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tidegate::clock::{Clock as _, SystemClock};
 use tidegate::store::Memory;
 use tidegate::{HashKey, Limiter};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 
 use crate::admin::{Admin, Listening, Status};
@@ -21,7 +21,6 @@ use crate::error::StartError;
 use crate::guard::{Guard, SharedTokens, Surface as Guarded};
 use crate::leases::Leases;
 use crate::listen::{self, Listener, Service};
-use crate::policies::Surface;
 use crate::reload::{Checked, Reload, Sources, reads_tokens};
 use crate::secret::hash_key;
 use crate::state::StateDir;
@@ -51,21 +50,21 @@ struct Daemon {
     certificates: Option<Arc<Certificates>>,
     tokens: Option<SharedTokens>,
     state: Option<(StateDir, HashKey)>,
-    _flush: Flush,
+    flush: Flush,
 }
 
 impl Daemon {
     fn prepare(config: &Config) -> Result<Self, StartError> {
         refuse_what_is_open(config)?;
-        let has_gateway = config.upstream.is_some() || config.policies.is_empty();
-        let gateway = has_gateway.then_some(Surface::Gateway);
-        let sources = Sources::of(config, gateway.into_iter().chain([Surface::Api]).collect());
+        let sources = Sources::of(config);
         let checked = sources.read_policies()?;
         let verifier = sources.read_verifier()?;
-        let certificates = config.tls.as_ref().map(|tls| Certificates::load(&tls.certificate, &tls.key));
+        let certificates =
+            config.tls.as_ref().map(|tls| Certificates::load(&tls.certificate, &tls.key));
         let certificates = certificates.transpose().map_err(StartError::new)?;
         let tokens = config.tokens.as_deref().map(Tokens::read).transpose();
-        let tokens = tokens.map_err(StartError::new)?.map(|tokens| Arc::new(ArcSwap::from_pointee(tokens)));
+        let tokens =
+            tokens.map_err(StartError::new)?.map(|tokens| Arc::new(ArcSwap::from_pointee(tokens)));
         let state = config.state_dir.as_deref().map(StateDir::open).transpose();
         let state = state.map_err(StartError::new)?;
         let secret =
@@ -89,7 +88,11 @@ impl Daemon {
         if let Some(state) = &state {
             let loaded = state.load(limiter.store(), &secret, clock.now());
             let keys = loaded.map_err(StartError::new)?;
-            tracing::info!(event = "state_loaded", ?keys, "counters are read from the state directory");
+            tracing::info!(
+                event = "state_loaded",
+                ?keys,
+                "counters are read from the state directory"
+            );
         }
         let app = App {
             limiter,
@@ -103,92 +106,203 @@ impl Daemon {
         };
         let state = state.map(|state| (state, secret));
         let app = Arc::new(app);
-        Ok(Self { app, checked, sources, certificates, tokens, state, _flush: flush })
+        Ok(Self { app, checked, sources, certificates, tokens, state, flush })
     }
 
     async fn serve(self, config: &Config, announce: impl Fn(&str)) -> Result<(), StartError> {
-        let mut signals = Signals::new()?;
+        let (hang_up, stop) = (signal(SignalKind::hangup())?, Stop::new()?);
+        let (mut serving, status) = self.listen(config).await?;
+        for listening in status.listeners() {
+            announce(&format!("listening {} {}", listening.name, listening.url));
+        }
+        if config.policies.is_empty()
+            && let Some(gateway) = status.listeners().iter().find(|one| one.name == "gateway")
+        {
+            announce(&demo::invitation(&gateway.url));
+        }
+        let Self { app, sources, certificates, tokens, state, flush, .. } = self;
+        let reload = Reload { app: Arc::clone(&app), status, sources, certificates, tokens };
+        let stop = reload.until_stopped(hang_up, stop).await?;
+        serving.drain(config.bounds.drain, stop).await;
+        if let Some((state, secret)) = &state {
+            let keys = state.save(app.limiter.store(), secret, app.now());
+            let keys = keys.map_err(StartError::new)?;
+            tracing::info!(event = "state_saved", keys, "counters are in the state directory");
+        }
+        drop(flush);
+        Ok(())
+    }
+
+    /// Binds every listener before the first of them serves.
+    async fn listen(&self, config: &Config) -> Result<(Serving, Arc<Status>), StartError> {
         let bounds = listen::Bounds {
             connections_max: config.bounds.connections_max,
             pace: config.bounds.pace,
         };
-        let tls_beyond = |address: SocketAddr| {
-            self.certificates.clone().filter(|_| !is_loopback(address.ip()))
-        };
-        let mut serving = Serving { tasks: JoinSet::new(), drain: self.app.drain.clone(), listening: Vec::new() };
+        let mut serving = Serving::new(self.app.drain.clone());
         let upstream = match &config.upstream {
             Some(url) => Some(Upstream::parse(&url.to_string()).map_err(StartError::new)?),
             None if config.policies.is_empty() => Some(demo_upstream(&mut serving, bounds).await?),
             None => None,
         };
-        let mut gateway = None;
-        if let Some(upstream) = upstream {
-            let listener = bind("gateway", config.gateway, self.certificates.clone(), bounds).await?;
-            gateway = Some((listener, upstream));
-        }
-        let api = bind("api", config.api, tls_beyond(config.api), bounds).await?;
-        let admin = bind("admin", config.admin, tls_beyond(config.admin), bounds).await?;
-
-        let mut warnings = self.checked.warnings.clone();
-        let guard = |surface, address: SocketAddr| {
-            Arc::new(Guard::new(surface, address.ip(), self.tokens.clone()))
+        let gateway = match upstream {
+            Some(upstream) => {
+                let certificates = self.certificates.clone();
+                Some((bind("gateway", config.gateway, certificates, bounds).await?, upstream))
+            }
+            None => None,
         };
-        let (api_guard, admin_guard) =
-            (guard(Guarded::Api, config.api), guard(Guarded::Admin, config.admin));
-        warnings.extend([&api_guard, &admin_guard].iter().filter_map(|guard| guard.warning().map(str::to_owned)));
-        for warning in &warnings {
-            tracing::warn!(event = "warning", "{warning}");
-        }
-        let demo_at = gateway.as_ref().map(|(listener, _)| listener.address()).transpose();
-        let demo_at = demo_at.map_err(StartError::new)?;
+        let beyond_loopback =
+            |address: SocketAddr| self.certificates.clone().filter(|_| !is_loopback(address.ip()));
+        let api = bind("api", config.api, beyond_loopback(config.api), bounds).await?;
+        let admin = bind("admin", config.admin, beyond_loopback(config.admin), bounds).await?;
         if let Some((listener, upstream)) = gateway {
             let gateway = Gateway::new(Arc::clone(&self.app), upstream, gateway_bounds(config));
             serving.start("gateway", listener, gateway)?;
         }
-        let calls = Api::new(Arc::clone(&self.app), api_guard, config.bounds.body);
+        let api_guard = Guard::new(Guarded::Api, config.api.ip(), self.tokens.clone());
+        let admin_guard = Guard::new(Guarded::Admin, config.admin.ip(), self.tokens.clone());
+        let warnings = self.warnings([&api_guard, &admin_guard]);
+        let calls = Api::new(Arc::clone(&self.app), Arc::new(api_guard), config.bounds.body);
         serving.start("api", api, calls)?;
-        let (address, connections) = (admin.url()?, admin.open_connections());
-        serving.listening.push(Listening { name: "admin", url: address, connections });
-        let status = Arc::new(Status::new(
-            self.app.now(),
-            std::mem::take(&mut serving.listening),
-            config.max_keys,
-            &self.checked.policies,
-            warnings,
-        ));
-        let calls = Admin::new(Arc::clone(&self.app), Arc::clone(&status), admin_guard);
-        serving.spawn(admin, calls);
-        for listening in status.listeners() {
-            announce(&format!("listening {} {}", listening.name, listening.url));
-        }
-        if config.policies.is_empty() && let Some(gateway) = demo_at {
-            announce(&demo::invitation(gateway));
-        }
+        serving.announce("admin", &admin)?;
+        let listening = std::mem::take(&mut serving.listening);
+        let (now, policies) = (self.app.now(), &self.checked.policies);
+        let status = Arc::new(Status::new(now, listening, config.max_keys, policies, warnings));
+        let admin_calls =
+            Admin::new(Arc::clone(&self.app), Arc::clone(&status), Arc::new(admin_guard));
+        serving.spawn(admin, admin_calls);
+        Ok((serving, status))
+    }
 
-        let Self { app, sources, certificates, tokens, state, _flush, .. } = self;
-        let (watcher, mut changes) = crate::watch::watch(sources.files());
-        let reload = Reload { app: Arc::clone(&app), status, sources, certificates, tokens };
-        loop {
-            tokio::select! {
-                () = signals.hang_up() => reload.run(),
-                Some(()) = changes.recv() => reload.run(),
-                () = signals.stop() => break,
-            }
+    /// Everything that an operator should know, logged once.
+    fn warnings(&self, guards: [&Guard; 2]) -> Vec<String> {
+        let mut warnings = self.checked.warnings.clone();
+        warnings.extend(guards.iter().filter_map(|guard| guard.warning().map(str::to_owned)));
+        for warning in &warnings {
+            tracing::warn!(event = "warning", "{warning}");
         }
-        drop(watcher);
+        warnings
+    }
+}
+
+/// The listeners that serve.
+struct Serving {
+    tasks: JoinSet<()>,
+    drain: Drain,
+    listening: Vec<Listening>,
+}
+
+impl Serving {
+    fn new(drain: Drain) -> Self {
+        Self { tasks: JoinSet::new(), drain, listening: Vec::new() }
+    }
+
+    fn start<S: Service>(
+        &mut self,
+        name: &'static str,
+        listener: Listener,
+        service: S,
+    ) -> Result<(), StartError> {
+        self.announce(name, &listener)?;
+        self.spawn(listener, service);
+        Ok(())
+    }
+
+    fn announce(&mut self, name: &'static str, listener: &Listener) -> Result<(), StartError> {
+        let (url, connections) = (listener.url()?, listener.open_connections());
+        self.listening.push(Listening { name, url, connections });
+        Ok(())
+    }
+
+    fn spawn<S: Service>(&mut self, listener: Listener, service: S) {
+        self.tasks.spawn(listener.serve(service, self.drain.clone()));
+    }
+
+    /// Finishes what was accepted, within a bound, or until somebody insists.
+    async fn drain(&mut self, bound: Duration, mut stop: Stop) {
         tracing::info!(event = "draining", "told to stop: what was accepted is finished");
-        app.drain.start();
+        self.drain.start();
+        let finished = async { while self.tasks.join_next().await.is_some() {} };
         tokio::select! {
-            () = serving.finish() => {}
-            () = tokio::time::sleep(config.bounds.drain) => {
+            () = finished => {}
+            () = tokio::time::sleep(bound) => {
                 tracing::warn!(event = "drain_timeout", "some connections did not end in time");
             }
-            () = signals.stop() => {}
+            () = stop.told() => {}
         }
-        if let Some((state, secret)) = &state {
-            let keys = state.save(app.limiter.store(), secret, app.now()).map_err(StartError::new)?;
-            tracing::info!(event = "state_saved", keys, "counters are in the state directory");
+    }
+}
+
+async fn bind(
+    name: &str,
+    address: SocketAddr,
+    certificates: Option<Arc<Certificates>>,
+    bounds: listen::Bounds,
+) -> Result<Listener, StartError> {
+    let listener = Listener::bind(address, certificates, bounds).await;
+    listener.map_err(|error| {
+        let detail = format!("--{name}: cannot listen on {address}: {error}");
+        StartError::new(format!("{detail}; choose another address, or port 0 for a free one"))
+    })
+}
+
+async fn demo_upstream(
+    serving: &mut Serving,
+    bounds: listen::Bounds,
+) -> Result<Upstream, StartError> {
+    let address = SocketAddr::from(([127, 0, 0, 1], 0));
+    let listener = bind("upstream", address, None, bounds).await?;
+    let url = listener.url().map_err(StartError::new)?;
+    serving.spawn(listener, demo::Upstream);
+    Upstream::parse(&url).map_err(StartError::new)
+}
+
+fn gateway_bounds(config: &Config) -> GatewayBounds {
+    GatewayBounds {
+        connect: config.bounds.connect,
+        upstream: config.bounds.upstream,
+        body: config.bounds.body,
+        ..GatewayBounds::default()
+    }
+}
+
+/// The API and the admin listener go beyond loopback only with tokens, or when somebody insists.
+fn refuse_what_is_open(config: &Config) -> Result<(), StartError> {
+    if config.tokens.is_some() || config.insecure {
+        return Ok(());
+    }
+    for (flag, address) in [("--api", config.api), ("--admin", config.admin)] {
+        if !is_loopback(address.ip()) {
+            return Err(StartError::new(format!(
+                "{flag} {address}: everybody who reaches this address could use it; give --tokens FILE, listen on 127.0.0.1, or say --insecure"
+            )));
         }
-        Ok(())
+    }
+    Ok(())
+}
+
+fn is_loopback(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
+}
+
+/// The signals that end the daemon.
+pub(crate) struct Stop {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Stop {
+    fn new() -> Result<Self, StartError> {
+        let (terminate, interrupt) = (SignalKind::terminate(), SignalKind::interrupt());
+        Ok(Self { terminate: signal(terminate)?, interrupt: signal(interrupt)? })
+    }
+
+    /// Waits for one of them.
+    pub(crate) async fn told(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
     }
 }

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use serde::{Deserialize, Serialize};
+
 /// One reading of both clocks, in microseconds since the Unix epoch.
 ///
 /// `steady_us` never steps: it starts at the Unix time and then counts on its own. Buckets and
 /// sliding windows use it, so that a corrected wall clock moves no limit. Windows that people see
 /// on a calendar use `unix_us`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Now {
     /// Microseconds that never step back or forth.
     pub steady_us: u64,

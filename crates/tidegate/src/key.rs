@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 use std::hash::{BuildHasher, Hasher, RandomState};
 
+use serde::{Deserialize, Serialize};
 use siphasher::sip128::{Hasher128, SipHasher24};
 
 use crate::facts::Facts;
@@ -34,6 +35,15 @@ impl HashKey {
         Self(secret)
     }
 
+    /// Tells this secret from another without giving it away: what was hashed with one secret means
+    /// nothing under another.
+    #[must_use]
+    pub fn fingerprint(&self) -> u64 {
+        let mut hasher = self.hasher();
+        write_text(&mut hasher, "tidegate: fingerprint of the secret");
+        hasher.finish128().as_u64().0
+    }
+
     fn hasher(&self) -> SipHasher24 {
         SipHasher24::new_with_key(&self.0)
     }
@@ -47,7 +57,7 @@ impl fmt::Debug for HashKey {
 }
 
 /// A key's fingerprint.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Key(pub u128);
 
 impl fmt::Display for Key {

@@ -2,6 +2,7 @@
 
 pub(crate) mod explain;
 pub(crate) mod export;
+pub(crate) mod serve;
 pub(crate) mod test;
 pub(crate) mod validate;
 

@@ -7,7 +7,9 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use http::Uri;
 use tidegate::units::parse_duration;
-use tidegate_server::{Bounds, Config, JwtConfig, LogFormat, LogLevel, Logging, Pace, TlsConfig};
+use tidegate_server::{
+    Bounds, Config, Identities, JwtConfig, LevelFilter, LogFormat, LogSettings, Pace, TlsConfig,
+};
 
 use super::Error;
 use crate::say;
@@ -134,7 +136,10 @@ enum Level {
 pub(crate) fn run(arguments: Arguments) -> Result<bool, Error> {
     if arguments.store != "memory" {
         let found = &arguments.store;
-        return Err(format!("--store: found `{found}`, expected `memory`; shared stores are not supported yet").into());
+        return Err(format!(
+            "--store: found `{found}`, expected `memory`; shared stores are not supported yet"
+        )
+        .into());
     }
     tidegate_server::run(config(arguments), |line| say!("{line}"))?;
     Ok(true)
@@ -161,19 +166,22 @@ fn config(arguments: Arguments) -> Config {
         hash_key: arguments.hash_key,
         jwt,
         tls: tls.map(|(certificate, key)| TlsConfig { certificate, key }),
-        logging: Logging {
+        logging: LogSettings {
             format: match arguments.log {
                 Format::Text => LogFormat::Text,
                 Format::Json => LogFormat::Json,
             },
             level: match arguments.log_level {
-                Level::Error => LogLevel::Error,
-                Level::Warn => LogLevel::Warn,
-                Level::Info => LogLevel::Info,
-                Level::Debug => LogLevel::Debug,
-                Level::Trace => LogLevel::Trace,
+                Level::Error => LevelFilter::ERROR,
+                Level::Warn => LevelFilter::WARN,
+                Level::Info => LevelFilter::INFO,
+                Level::Debug => LevelFilter::DEBUG,
+                Level::Trace => LevelFilter::TRACE,
             },
-            identities: arguments.log_identities,
+            identities: match arguments.log_identities {
+                true => Identities::Plain,
+                false => Identities::Hashed,
+            },
         },
         bounds: arguments.bounds.checked(),
     }

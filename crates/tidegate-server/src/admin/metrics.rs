@@ -5,14 +5,14 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Response};
 use http_body_util::Full;
 
-use crate::telemetry::metrics::{self, Metrics, StoreFigures};
+use crate::telemetry::{CONTENT_TYPE as EXPOSITION, Metrics, StoreFigures};
 
 /// The metrics page.
 #[must_use]
 pub fn respond(metrics: &Metrics, store: StoreFigures) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(metrics.render(store))));
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(metrics::CONTENT_TYPE));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(EXPOSITION));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }

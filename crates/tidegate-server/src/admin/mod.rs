@@ -15,6 +15,7 @@ use crate::body::Body;
 use crate::guard::Guard;
 use crate::listen::{Peer, Service};
 use crate::respond;
+use crate::telemetry::StoreFigures;
 
 /// Serves the admin listener.
 #[derive(Clone)]
@@ -33,8 +34,8 @@ impl Admin {
 impl Service for Admin {
     async fn call(&self, _peer: Peer, request: Request<Incoming>) -> Response<Body> {
         let (parts, _) = request.into_parts();
-        if let Err(refusal) = self.guard.admit(&parts) {
-            return refusal.response();
+        if let Err(refused) = self.guard.admit(&parts) {
+            return refused.into_response().map(Body::from);
         }
         let path = parts.uri.path();
         let known = matches!(path, "/admin/v1/status" | "/metrics");
@@ -42,7 +43,10 @@ impl Service for Admin {
             (&Method::GET | &Method::HEAD, "/admin/v1/status") => {
                 respond::json(self.status.render(&self.app))
             }
-            (&Method::GET | &Method::HEAD, "/metrics") => metrics::answer(&self.app),
+            (&Method::GET | &Method::HEAD, "/metrics") => {
+                let figures = StoreFigures::from(self.app.limiter.store());
+                metrics::respond(&self.app.metrics, figures).map(Body::from)
+            }
             _ if known => {
                 let mut response =
                     respond::problem(StatusCode::METHOD_NOT_ALLOWED, "this call takes GET");

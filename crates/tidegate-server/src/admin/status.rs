@@ -45,14 +45,14 @@ struct PolicyStatus {
 }
 
 #[derive(Serialize)]
-struct Rendered<'a> {
+struct Rendered {
     version: &'static str,
     uptime_seconds: u64,
     draining: bool,
     policies: Vec<PolicyStatus>,
     reload: Reload,
     store: Store,
-    listeners: Vec<Listener<'a>>,
+    listeners: Vec<Listener>,
     waiting: usize,
     leases: usize,
     warnings: Vec<String>,
@@ -75,9 +75,9 @@ struct Store {
 }
 
 #[derive(Serialize)]
-struct Listener<'a> {
-    name: &'a str,
-    url: &'a str,
+struct Listener {
+    name: &'static str,
+    url: String,
     connections: usize,
 }
 
@@ -96,6 +96,11 @@ impl Status {
             tried: None,
         };
         Self { started, listeners, max_keys, changing: Mutex::new(changing) }
+    }
+
+    /// What serves, in the order in which it was bound.
+    pub(crate) fn listeners(&self) -> &[Listening] {
+        &self.listeners
     }
 
     /// Other policies are in force.
@@ -119,9 +124,10 @@ impl Status {
             Some((unix_us, error)) => (Some(timestamp(*unix_us)), error.clone()),
             None => (None, None),
         };
-        let listener = |listening| {
-            let Listening { name, url, connections } = listening;
-            Listener { name, url, connections: connections.load(Ordering::Relaxed) }
+        let listener = |listening: &'_ Listening| Listener {
+            name: listening.name,
+            url: listening.url.clone(),
+            connections: listening.connections.load(Ordering::Relaxed),
         };
         let memory = app.limiter.store();
         let rendered = Rendered {
@@ -138,7 +144,7 @@ impl Status {
                 evicted_keys: memory.evicted_keys(),
             },
             listeners: self.listeners.iter().map(listener).collect(),
-            waiting: app.limiter.waiting(),
+            waiting: app.limiter.waiters(),
             leases: app.leases.len(),
             warnings: changing.warnings.clone(),
         };

@@ -1,7 +1,5 @@
 //! The demo: a policy and an upstream, so that a newcomer sees Tidegate work at once.
 
-use std::net::SocketAddr;
-
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
@@ -31,17 +29,17 @@ impl Service for Upstream {
 }
 
 /// Three things to try.
-pub(crate) fn invitation(gateway: SocketAddr) -> String {
+pub(crate) fn invitation(gateway: &str) -> String {
     format!(
         "
 The demo is running: a gateway in front of a small service. Try it in another terminal.
 
   A page with the tightest limit, twice:
-    curl -i http://{gateway}/strict http://{gateway}/strict
+    curl -i {gateway}/strict {gateway}/strict
   Six attempts to log in, of which five pass:
-    for n in 1 2 3 4 5 6; do curl -s -o /dev/null -w '%{{http_code}}\\n' -X POST http://{gateway}/login; done
+    for n in 1 2 3 4 5 6; do curl -s -o /dev/null -w '%{{http_code}}\\n' -X POST {gateway}/login; done
   The same address as a premium user, with more to spend:
-    curl -i -H 'X-User-Id: ada' -H 'X-User-Tier: premium' http://{gateway}/
+    curl -i -H 'X-User-Id: ada' -H 'X-User-Tier: premium' {gateway}/
 
 Then write a policy of your own and start `tidegate serve policy.yaml --upstream http://127.0.0.1:3000`.
 "

@@ -24,6 +24,7 @@ pub use queue::Flush;
 use super::request_id::RequestId;
 use queue::Queue;
 use record::Record;
+pub(crate) use record::timestamp;
 
 /// How lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,6 +89,13 @@ impl Log {
             Format::Json => format.json().flatten_event(true).boxed(),
         };
         Registry::default().with(layer.with_filter(filter))
+    }
+
+    /// Whether anything is written of a decision.
+    #[must_use]
+    pub fn wants(&self, decision: &Decision) -> bool {
+        let level = if decision.is_allowed() { LevelFilter::DEBUG } else { LevelFilter::INFO };
+        level <= self.settings.level || decision.store_error.is_some()
     }
 
     /// Logs a decision: a refusal at `info`, what passes at `debug`, a store that could not answer

@@ -1,5 +1,10 @@
 //! What the daemon tells of itself: metrics and logs.
 
-pub mod log;
-pub mod metrics;
-pub mod request_id;
+mod log;
+mod metrics;
+mod request_id;
+
+pub(crate) use log::timestamp;
+pub use log::{Flush, Format, Log, Settings};
+pub use metrics::{CONTENT_TYPE, Metrics, StoreFigures};
+pub use request_id::RequestId;

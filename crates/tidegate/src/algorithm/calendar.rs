@@ -7,13 +7,14 @@
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{Timestamp, ToSpan};
+use serde::{Deserialize, Serialize};
 
 /// The last instant with a window of its own, in the year 9900: later ones are taken as this one,
 /// so that the windows after it can still be said.
 const UNIX_US_MAX: u64 = 250_000_000_000 * 1_000_000;
 
 /// What a quota counts by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unit {
     /// A local date.
     Day,

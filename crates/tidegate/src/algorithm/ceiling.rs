@@ -1,11 +1,14 @@
 //! A ceiling on one value of the request itself. Nothing is stored, so nothing is ever owed.
 
-use super::{Amount, DENIED_FOR_GOOD, Reading, Verdict};
+use serde::{Deserialize, Serialize};
+
+use super::{Amount, DENIED_FOR_GOOD, Reading, Verdict, as_micros};
 
 /// The largest value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
     /// The limit, itself still allowed.
+    #[serde(with = "as_micros")]
     pub limit: Amount,
 }
 

@@ -1,25 +1,31 @@
 //! At most so many places held at once. A holder renews within its lease or loses its place, so
 //! that one who crashed does not hold it for ever.
 
-use super::{Amount, DENIED_FOR_GOOD, Reading, Verdict, denied_until, fits, rest, saturate};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Amount, DENIED_FOR_GOOD, Reading, Verdict, as_micros, denied_until, fits, rest, saturate,
+};
 
 /// How many places there are, and for how long one is held without a sign of life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
     /// The places.
+    #[serde(with = "as_micros")]
     pub places: Amount,
     /// How long a holder may stay silent.
     pub lease_us: u64,
 }
 
 /// Who holds places, by the end of their leases, so that the first to go stand first.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(from = "Vec<Holder>", into = "Vec<Holder>")]
 pub struct State {
     holders: Vec<Holder>,
 }
 
 /// One who holds places.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     /// The name by which it renews and releases, unique among the holders of one key.
     pub id: u64,
@@ -44,6 +50,20 @@ impl State {
     fn alive(&self, now_us: u64) -> &[Holder] {
         let gone = self.holders.partition_point(|holder| holder.expires_us <= now_us);
         &self.holders[gone..]
+    }
+}
+
+impl From<Vec<Holder>> for State {
+    /// Whoever wrote the holders down, the first to go stand first.
+    fn from(mut holders: Vec<Holder>) -> Self {
+        holders.sort_by_key(|holder| holder.expires_us);
+        Self { holders }
+    }
+}
+
+impl From<State> for Vec<Holder> {
+    fn from(state: State) -> Self {
+        state.holders
     }
 }
 
@@ -110,6 +130,13 @@ pub fn reading(state: &State, spec: &Spec, now_us: u64) -> Reading {
 #[must_use]
 pub fn meaningless_at_us(state: &State, _spec: &Spec) -> Option<u64> {
     Some(state.holders.last().map_or(0, |holder| holder.expires_us))
+}
+
+/// Moves every instant by so much.
+pub(super) fn shift(state: &mut State, by_us: i64) {
+    for holder in &mut state.holders {
+        holder.expires_us = holder.expires_us.saturating_add_signed(by_us);
+    }
 }
 
 fn held(alive: &[Holder]) -> u128 {

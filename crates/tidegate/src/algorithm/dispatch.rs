@@ -184,6 +184,17 @@ pub fn meaningless_at_us(state: &State, spec: &Spec) -> Option<u64> {
     }
 }
 
+/// Moves every instant of steady time by so much.
+pub(super) fn shift(state: &mut State, by_us: i64) {
+    match state {
+        State::TokenBucket(state) => token_bucket::shift(state, by_us),
+        State::SlidingWindow(state) => sliding_window::shift(state, by_us),
+        State::SlidingCounter(state) => sliding_counter::shift(state, by_us),
+        State::Concurrency(state) => concurrency::shift(state, by_us),
+        State::FixedWindow(_) | State::Quota(_) | State::Total(_) => {}
+    }
+}
+
 /// Starts anew where the state belongs to another algorithm.
 fn make_match(state: &mut State, spec: &Spec) {
     if let Some(new) = spec.new_state()

@@ -2,15 +2,18 @@
 //!
 //! Promise: at most the limit in each window, so up to twice the limit across an edge.
 
+use serde::{Deserialize, Serialize};
+
 use super::window::Window;
-use super::{Amount, Reading, Verdict};
+use super::{Amount, Reading, Verdict, as_micros};
 
 pub use super::window::State;
 
 /// A limit in each window of this length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
     /// The most in each window.
+    #[serde(with = "as_micros")]
     pub limit: Amount,
     /// The length of the windows.
     pub window_us: u64,

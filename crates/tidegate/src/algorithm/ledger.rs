@@ -6,6 +6,8 @@
 //! pace, charges them all, and asks the one that the request is under; whoever changes back finds
 //! what they owe (rule 5). Nearly every key has one account: those that owe nothing any more close.
 
+use serde::{Deserialize, Serialize};
+
 use super::dispatch;
 use super::{Amount, Reading, Spec, State, Verdict};
 
@@ -13,7 +15,7 @@ use super::{Amount, Reading, Spec, State, Verdict};
 const ACCOUNTS_MAX: usize = 8;
 
 /// What one key owes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Ledger {
     first: Account,
     /// Empty, and so without an allocation, unless the pace has changed.
@@ -21,7 +23,7 @@ pub struct Ledger {
 }
 
 /// What is owed at one pace.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Account {
     /// The numbers that last held at this pace.
     spec: Spec,
@@ -110,6 +112,18 @@ impl Ledger {
         self.accounts()
             .map(Account::meaningless_at_us)
             .try_fold(0, |latest, at_us| Some(at_us?.max(latest)))
+    }
+
+    /// Whether it runs on the wall clock; all its accounts are of one algorithm.
+    pub(crate) fn uses_wall_clock(&self) -> bool {
+        self.first.spec.uses_wall_clock()
+    }
+
+    /// Moves every instant of steady time by so much; those of the wall clock stay.
+    pub(crate) fn shift(&mut self, by_us: i64) {
+        for account in self.accounts_mut() {
+            dispatch::shift(&mut account.state, by_us);
+        }
     }
 
     fn accounts(&self) -> impl Iterator<Item = &Account> {

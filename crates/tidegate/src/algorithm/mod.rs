@@ -8,11 +8,13 @@
 //!   has no effect any more; a surcharge may go into debt of at most one further limit.
 //! - `reading`: what could be spent now, and when nothing will be owed any more.
 //! - `meaningless_at_us`: the instant from which the state equals a new one.
+//! - `shift`: the same state on a clock with another origin; only where a state runs on steady time.
 //!
 //! Times are microseconds; a time that runs backwards is taken as the latest one seen. States hold
 //! what is owed, not what is left, so that a changed spec keeps it (rule 5); where its pace changes
 //! too, a [`Ledger`] has a state for each.
 
+mod as_micros;
 mod behind;
 pub mod calendar;
 pub mod ceiling;
@@ -36,6 +38,8 @@ pub use dispatch::{
     charge, evaluate, meaningless_at_us, reading, refund, release, renew, surcharge,
 };
 pub use ledger::Ledger;
+
+use serde::{Deserialize, Serialize};
 
 use crate::units::Amount;
 
@@ -63,7 +67,7 @@ pub struct Reading {
 }
 
 /// An algorithm together with its numbers, as they hold for one request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Spec {
     /// Refilled evenly at a rate.
     TokenBucket(token_bucket::Spec),
@@ -84,7 +88,7 @@ pub enum Spec {
 }
 
 /// What a store keeps for one key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
     /// What is owed to a bucket.
     TokenBucket(token_bucket::State),

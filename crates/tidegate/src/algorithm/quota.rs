@@ -5,16 +5,19 @@
 //!
 //! Promise: at most the limit in each window, so up to twice the limit across an edge.
 
+use serde::{Deserialize, Serialize};
+
 use super::window::Window;
-use super::{Amount, Reading, Verdict};
+use super::{Amount, Reading, Verdict, as_micros};
 
 pub use super::window::State;
 
 /// A limit in each calendar window, and the two windows that matter. See
 /// [`boundaries`](super::calendar::boundaries).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
     /// The most in each window.
+    #[serde(with = "as_micros")]
     pub limit: Amount,
     /// What kind of window it is.
     pub unit: super::calendar::Unit,

@@ -5,14 +5,18 @@
 //!
 //! Promise: admitted in any δ ≤ limit + limit · δ / window, so up to twice the limit in one window.
 
+use serde::{Deserialize, Serialize};
+
 use super::{
-    Amount, DENIED_FOR_GOOD, Reading, Verdict, denied_until, fits, rest, saturate, surchargeable,
+    Amount, DENIED_FOR_GOOD, Reading, Verdict, as_micros, denied_until, fits, rest, saturate,
+    surchargeable,
 };
 
 /// A limit for each window of this length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
     /// The most that the estimate may reach.
+    #[serde(with = "as_micros")]
     pub limit: Amount,
     /// The length of the window.
     pub window_us: u64,
@@ -20,7 +24,7 @@ pub struct Spec {
 
 /// Two neighbouring windows. They have the length that they were counted with: while the spec says
 /// another one they go on fading by their own, until the next charge carries the estimate over.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct State {
     /// Where the current window starts.
     pub start_us: u64,
@@ -101,6 +105,11 @@ pub fn reading(state: &State, spec: &Spec, now_us: u64) -> Reading {
 #[must_use]
 pub fn meaningless_at_us(state: &State, _spec: &Spec) -> Option<u64> {
     Some(empty_at_us(state))
+}
+
+/// Moves every instant by so much.
+pub(super) fn shift(state: &mut State, by_us: i64) {
+    state.start_us = state.start_us.saturating_add_signed(by_us);
 }
 
 /// The state with `now_us` in its current window. A time before that window is taken as its start.

@@ -5,7 +5,11 @@
 
 use std::collections::VecDeque;
 
-use super::{Amount, DENIED_FOR_GOOD, Reading, Verdict, denied_until, fits, rest, surchargeable};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Amount, DENIED_FOR_GOOD, Reading, Verdict, as_micros, denied_until, fits, rest, surchargeable,
+};
 
 /// The longest log of one key.
 pub const ENTRIES_MAX: usize = 65_536;
@@ -14,23 +18,25 @@ pub const ENTRIES_MAX: usize = 65_536;
 const ENTRIES_MIN: usize = 1_024;
 
 /// A limit in any window of this length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
     /// The most in any window.
+    #[serde(with = "as_micros")]
     pub limit: Amount,
     /// The length of the window.
     pub window_us: u64,
 }
 
 /// The log, oldest first.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(try_from = "Vec<Entry>", into = "Vec<Entry>")]
 pub struct State {
     entries: VecDeque<Entry>,
     total_micros: u64,
 }
 
 /// What was spent at one instant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// When.
     pub at_us: u64,
@@ -46,6 +52,29 @@ impl State {
 
     fn newest_us(&self) -> u64 {
         self.entries.back().map_or(0, |entry| entry.at_us)
+    }
+}
+
+impl TryFrom<Vec<Entry>> for State {
+    type Error = &'static str;
+
+    /// A log that was written down; the total is what its entries come to.
+    fn try_from(entries: Vec<Entry>) -> Result<Self, Self::Error> {
+        if entries.len() > ENTRIES_MAX {
+            return Err("found a log of too many entries");
+        }
+        if !entries.is_sorted_by_key(|entry| entry.at_us) {
+            return Err("found a log out of order");
+        }
+        let add = |total: u64, entry: &Entry| total.checked_add(entry.cost_micros);
+        let total_micros = entries.iter().try_fold(0, add).ok_or("found a log of too much")?;
+        Ok(Self { entries: entries.into(), total_micros })
+    }
+}
+
+impl From<State> for Vec<Entry> {
+    fn from(state: State) -> Self {
+        state.entries.into()
     }
 }
 
@@ -132,6 +161,13 @@ pub fn reading(state: &State, spec: &Spec, now_us: u64) -> Reading {
 #[must_use]
 pub fn meaningless_at_us(state: &State, spec: &Spec) -> Option<u64> {
     Some(state.entries.back().map_or(0, |newest| newest.at_us.saturating_add(spec.window_us)))
+}
+
+/// Moves every instant by so much.
+pub(super) fn shift(state: &mut State, by_us: i64) {
+    for entry in &mut state.entries {
+        entry.at_us = entry.at_us.saturating_add_signed(by_us);
+    }
 }
 
 /// How many of the oldest entries are out of the window.

@@ -6,24 +6,28 @@
 //!
 //! Promise: admitted in any δ seconds ≤ burst + rate · δ.
 
+use serde::{Deserialize, Serialize};
+
 use super::{
-    Amount, DENIED_FOR_GOOD, Reading, Verdict, debt_max, denied_until, fits, rest, saturate,
-    surchargeable,
+    Amount, DENIED_FOR_GOOD, Reading, Verdict, as_micros, debt_max, denied_until, fits, rest,
+    saturate, surchargeable,
 };
 
 /// A rate and a capacity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
     /// How much is refilled in each period.
+    #[serde(with = "as_micros")]
     pub count: Amount,
     /// The period, longer than zero.
     pub period_us: u64,
     /// The capacity.
+    #[serde(with = "as_micros")]
     pub burst: Amount,
 }
 
 /// What is owed, and since when it is being paid back.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct State {
     /// How much is missing from a full bucket.
     pub owed_micros: u64,
@@ -137,6 +141,12 @@ pub fn meaningless_at_us(state: &State, spec: &Spec) -> Option<u64> {
         return Some(0);
     }
     repaid_at_us(&settled, spec, settled.owed_micros)
+}
+
+/// Moves every instant by so much.
+pub(super) fn shift(state: &mut State, by_us: i64) {
+    state.at_us = state.at_us.saturating_add_signed(by_us);
+    state.owing_since_us = state.owing_since_us.saturating_add_signed(by_us);
 }
 
 /// The state as it is now. The debt counts at most twice the burst, so that a lowered limit never

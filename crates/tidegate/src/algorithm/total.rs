@@ -1,16 +1,19 @@
 //! A total that never resets by itself: only refunds and an operator's reset lower it.
 
-use super::{Amount, DENIED_FOR_GOOD, Reading, Verdict, fits, rest, surchargeable};
+use serde::{Deserialize, Serialize};
+
+use super::{Amount, DENIED_FOR_GOOD, Reading, Verdict, as_micros, fits, rest, surchargeable};
 
 /// The most in all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
     /// The limit.
+    #[serde(with = "as_micros")]
     pub limit: Amount,
 }
 
 /// What has been used in all.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct State {
     /// The sum of what was charged and not given back.
     pub used_micros: u64,

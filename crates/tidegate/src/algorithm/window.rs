@@ -1,10 +1,12 @@
 //! What fixed windows and quotas share: one counter for the window that now lies in.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Amount, DENIED_FOR_GOOD, Reading, Verdict, denied_until, fits, rest, surchargeable};
 
 /// What was used, and when last. The counter means something while that instant lies in the
 /// present window, so a window of another length keeps what it can.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct State {
     /// The time of the last charge. Time never runs back behind it, or a clock that is set back
     /// would open an earlier window again.

@@ -101,14 +101,11 @@ impl Policy {
             Source::Header { name, trusted: true } => Some(name),
             _ => None,
         });
-        let identity = [rules.user_header.as_ref(), rules.tier_header.as_ref(), internal];
-        identity.into_iter().flatten().chain(trusted).map(String::as_str)
-    }
-
-    /// Whether an attribute comes from the body.
-    #[must_use]
-    pub fn reads_body(&self) -> bool {
-        self.attributes.iter().any(|attribute| matches!(attribute.source, Source::Body(_)))
+        let identity = [&rules.user, &rules.tier].map(|source| match source {
+            Some(IdentitySource::Header(name)) => Some(name),
+            _ => None,
+        });
+        identity.into_iter().chain([internal]).flatten().chain(trusted).map(String::as_str)
     }
 
     /// The names of the tiers.

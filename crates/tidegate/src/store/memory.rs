@@ -5,11 +5,15 @@
 //! room for free; only when every key of the limit is live, the one nearest to that goes, and is
 //! counted. All keys of a limit are in one shard, so that this holds for the limit as a whole.
 
-use std::collections::{BTreeSet, HashMap, hash_map};
+mod snapshot;
+
+use std::collections::{BTreeSet, HashMap, HashSet, hash_map};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use arrayvec::ArrayVec;
+
+pub use snapshot::{Export, Imported, SavedKey};
 
 use super::{Amended, Amendment, Answer, Change, ImmediateStore, Reply, StoreError};
 use crate::algorithm::{self, Ledger, Reading, Verdict, ceiling};
@@ -29,7 +33,10 @@ const SWEPT_PER_INSERT: usize = 2;
 pub struct Memory {
     shards: Vec<Mutex<Shard>>,
     max_keys: usize,
+    /// How many limits share the room; read for every new key.
     families: AtomicUsize,
+    /// Which they are; read when saved keys come back.
+    announced: Mutex<HashSet<u64>>,
     evicted: AtomicU64,
 }
 
@@ -45,7 +52,9 @@ impl Memory {
     #[must_use]
     pub fn with_max_keys(max_keys: usize) -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        Self { shards, max_keys, families: AtomicUsize::new(1), evicted: AtomicU64::new(0) }
+        let announced = Mutex::default();
+        let (families, evicted) = (AtomicUsize::new(1), AtomicU64::new(0));
+        Self { shards, max_keys, families, announced, evicted }
     }
 
     /// How many keys it holds, those that are empty of meaning included.
@@ -135,6 +144,7 @@ impl ImmediateStore for Memory {
     /// Limits that are gone take their keys with them, and limits that are new have their share at
     /// once.
     fn announce_now(&self, families: &[u64]) {
+        *lock(&self.announced) = families.iter().copied().collect();
         self.families.store(families.len().max(1), Ordering::Relaxed);
         let share = self.share();
         for shard in &self.shards {
@@ -339,6 +349,6 @@ impl Table {
 
 /// A panic while a shard was held cannot leave it half-written: states change in one assignment
 /// each, and nothing that runs under the lock panics.
-fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+fn lock<T>(shard: &Mutex<T>) -> MutexGuard<'_, T> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }

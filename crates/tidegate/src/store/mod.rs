@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 
-pub use memory::Memory;
+pub use memory::{Export, Imported, Memory, SavedKey};
 
 use crate::algorithm::{Reading, Verdict};
 use crate::clock::Now;

@@ -49,7 +49,7 @@ impl Record<'_> {
 }
 
 /// A moment as logs write it.
-pub(super) fn timestamp(unix_us: u64) -> String {
+pub(crate) fn timestamp(unix_us: u64) -> String {
     let us = i64::try_from(unix_us).unwrap_or(i64::MAX);
     Timestamp::from_microsecond(us).map_or_else(|_| String::new(), |moment| format!("{moment:.6}"))
 }

@@ -31,6 +31,8 @@ const CHECK: [&str; 14] = [
 /// A check or acquire as it was said.
 pub(crate) struct Call<'a> {
     pub(crate) request: Request<'a>,
+    /// The caller passes on what its client sent.
+    authorization: Option<Cow<'a, str>>,
     /// Only in acquire.
     pub(crate) max_wait_ms: Option<u64>,
 }
@@ -61,8 +63,13 @@ impl<'a> Call<'a> {
         items.iter().enumerate().map(call).collect()
     }
 
+    /// The `Authorization` header among the headers that were said.
+    pub(crate) fn authorization(&self) -> Option<&str> {
+        self.authorization.as_deref()
+    }
+
     fn from_object(object: &Object<'a>, can_wait: bool) -> Result<Self, FieldError> {
-        let mut call = Self { request: Request::default(), max_wait_ms: None };
+        let mut call = Self { request: Request::default(), authorization: None, max_wait_ms: None };
         for (name, value) in &object.0 {
             if is_null(value) && (CHECK.contains(&&**name) || can_wait && name == "max_wait_ms") {
                 continue;
@@ -85,7 +92,7 @@ impl<'a> Call<'a> {
             "country" => request.country(text(name, value)?),
             "operation" => request.named(text(name, value)?),
             "attributes" => pairs(name, value, request, Request::attribute)?,
-            "headers" => headers(name, value, request)?,
+            "headers" => self.headers(value, request)?,
             "body" => request.body(body(name, value)?),
             "cost" => request.cost(amount(name, value)?),
             "reserve" if truth(name, value)? => request.reserve(),
@@ -97,6 +104,34 @@ impl<'a> Call<'a> {
             _ => return Err(unknown(name)),
         };
         Ok(())
+    }
+}
+
+impl<'a> Call<'a> {
+    /// Headers: a string each, or a list of strings where a header has several lines.
+    fn headers(
+        &mut self,
+        value: &'a RawValue,
+        request: Request<'a>,
+    ) -> Result<Request<'a>, FieldError> {
+        let within = |error: FieldError| error.within("headers");
+        let mut request = request;
+        for (name, value) in Object::parse(value.get().as_bytes()).map_err(within)?.0 {
+            let lines = match value.get().as_bytes().first() {
+                Some(b'[') => serde_json::from_str::<Vec<&RawValue>>(value.get())
+                    .map_err(|error| within(FieldError::new(&*name, error.to_string())))?,
+                _ if is_null(value) => continue,
+                _ => vec![value],
+            };
+            for line in lines {
+                let line = scalar(&name, line).map_err(within)?;
+                if name.eq_ignore_ascii_case("authorization") {
+                    self.authorization = Some(line.clone());
+                }
+                request = request.header(name.clone(), line);
+            }
+        }
+        Ok(request)
     }
 }
 
@@ -113,30 +148,6 @@ fn pairs<'a>(
         if !is_null(value) {
             let said = scalar(&name, value).map_err(|error| error.within(field))?;
             request = add(request, name, said);
-        }
-    }
-    Ok(request)
-}
-
-/// Headers: a string each, or a list of strings where a header has several lines.
-fn headers<'a>(
-    field: &str,
-    value: &'a RawValue,
-    request: Request<'a>,
-) -> Result<Request<'a>, FieldError> {
-    let object = Object::parse(value.get().as_bytes()).map_err(|error| error.within(field))?;
-    let mut request = request;
-    for (name, value) in object.0 {
-        if value.get().starts_with('[') {
-            let lines: Vec<&RawValue> = serde_json::from_str(value.get())
-                .map_err(|error| FieldError::new(&*name, error.to_string()).within(field))?;
-            for line in lines {
-                let line = scalar(&name, line).map_err(|error| error.within(field))?;
-                request = request.header(name.clone(), line);
-            }
-        } else if !is_null(value) {
-            let line = scalar(&name, value).map_err(|error| error.within(field))?;
-            request = request.header(name, line);
         }
     }
     Ok(request)

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
@@ -17,11 +18,13 @@ use tokio::time::timeout;
 
 use self::call::Call;
 use self::fields::FieldError;
-use crate::app::App;
+use crate::app::{App, Hold};
 use crate::body::Body;
+use crate::guard::Guard;
 use crate::leases::id_text;
 use crate::listen::{Peer, Service};
 use crate::respond;
+use crate::telemetry::RequestId;
 
 /// The longest body of a call: a JSON body of 64 KiB with everything escaped, and the rest.
 const CALL_BYTES_MAX: usize = 256 * 1024;
@@ -34,26 +37,32 @@ const BATCH_MAX: usize = 1_000;
 #[derive(Clone)]
 pub(crate) struct Api {
     app: Arc<App>,
+    guard: Arc<Guard>,
     body_timeout: Duration,
 }
 
 impl Api {
-    pub(crate) fn new(app: Arc<App>, body_timeout: Duration) -> Self {
-        Self { app, body_timeout }
+    pub(crate) fn new(app: Arc<App>, guard: Arc<Guard>, body_timeout: Duration) -> Self {
+        Self { app, guard, body_timeout }
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, Failure> {
         let (parts, body) = request.into_parts();
+        self.guard.admit(&parts).map_err(|refused| refused.into_response().map(Body::from))?;
         let path = parts.uri.path();
         match (&parts.method, path) {
             (&Method::POST, "/v1/check") => {
-                self.check(&self.read(body, CALL_BYTES_MAX).await?).await
+                let text = self.read(body, CALL_BYTES_MAX).await?;
+                self.decide(&parts, Call::check(&text)?, Hold::Never).await
             }
             (&Method::POST, "/v1/check/batch") => {
-                self.batch(&self.read(body, BATCH_BYTES_MAX).await?).await
+                self.batch(&parts, &self.read(body, BATCH_BYTES_MAX).await?).await
             }
             (&Method::POST, "/v1/acquire") => {
-                self.acquire(&self.read(body, CALL_BYTES_MAX).await?).await
+                let text = self.read(body, CALL_BYTES_MAX).await?;
+                let call = Call::acquire(&text)?;
+                let max_wait = Duration::from_millis(call.max_wait_ms.unwrap_or_default());
+                self.decide(&parts, call, Hold::UpTo(max_wait)).await
             }
             (&Method::POST, "/v1/release") => {
                 leases::release(&self.app, &self.read(body, CALL_BYTES_MAX).await?).await
@@ -70,22 +79,31 @@ impl Api {
         }
     }
 
-    async fn check(&self, text: &[u8]) -> Result<Response<Body>, Failure> {
-        let call = Call::check(text)?;
-        let decision = self.app.decide(&call.request).await?;
-        Ok(respond::json(self.told(decision, None)))
+    async fn decide(
+        &self,
+        parts: &Parts,
+        call: Call<'_>,
+        hold: Hold,
+    ) -> Result<Response<Body>, Failure> {
+        let request = self.identified(call);
+        let request_id = || RequestId::of(&parts.headers);
+        let (decision, waited_us) = self.app.decide(&request, request_id, hold).await?;
+        let waited_us = matches!(hold, Hold::UpTo(_)).then_some(waited_us);
+        Ok(respond::json(self.told(decision, waited_us)))
     }
 
-    async fn batch(&self, text: &[u8]) -> Result<Response<Body>, Failure> {
+    async fn batch(&self, parts: &Parts, text: &[u8]) -> Result<Response<Body>, Failure> {
         let calls = Call::batch(text, BATCH_MAX)?;
         let mut json = Vec::with_capacity(1_024 * calls.len());
         json.push(b'[');
-        for (index, call) in calls.iter().enumerate() {
+        for (index, call) in calls.into_iter().enumerate() {
             if index > 0 {
                 json.push(b',');
             }
-            match self.app.decide(&call.request).await {
-                Ok(decision) => json.extend(self.told(decision, None)),
+            let request = self.identified(call);
+            let request_id = || RequestId::of(&parts.headers);
+            match self.app.decide(&request, request_id, Hold::Never).await {
+                Ok((decision, _)) => json.extend(self.told(decision, None)),
                 Err(error) => {
                     let error = FieldError::from(error).within(&format!("[{index}]"));
                     json.extend(answer::undecided(&error));
@@ -96,11 +114,13 @@ impl Api {
         Ok(respond::json(json))
     }
 
-    async fn acquire(&self, text: &[u8]) -> Result<Response<Body>, Failure> {
-        let call = Call::acquire(text)?;
-        let max_wait = Duration::from_millis(call.max_wait_ms.unwrap_or_default());
-        let (decision, waited_us) = self.app.acquire(&call.request, max_wait).await?;
-        Ok(respond::json(self.told(decision, Some(waited_us))))
+    /// The request, with the claims of the token that the caller passes on.
+    fn identified<'a>(&self, call: Call<'a>) -> tidegate::Request<'a> {
+        let claims = call.authorization().and_then(|token| self.app.claims_of(token));
+        match claims {
+            Some(claims) => call.request.claims(claims),
+            None => call.request,
+        }
     }
 
     /// The decision as JSON; its lease is kept for the caller.

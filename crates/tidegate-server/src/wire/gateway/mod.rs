@@ -20,20 +20,21 @@ mod upstream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response, StatusCode, Uri, Version, header};
 use http_body::Body as _;
 use hyper::body::Incoming;
+use tidegate::Settlement;
+use tidegate::identity::Claims;
 use tidegate::operation::forwarded_path;
-use tidegate::{Decision, Policy, RequestError, Settlement};
 
-pub(crate) use upstream::{Upstream, UpstreamError};
+pub(crate) use upstream::Upstream;
 
-use crate::app::App;
+use crate::app::{App, Hold};
 use crate::body::Body;
 use crate::listen::{Peer, Service};
 use crate::respond;
+use crate::telemetry::RequestId;
 use answer::Answer;
 use held::Held;
 use inspect::Inspected;
@@ -125,15 +126,25 @@ impl Shared {
         let (mut parts, body) = request.into_parts();
         target::check(&mut parts, self.pool.upstream())?;
         let policy = self.app.limiter.first_policy();
+        let claims = self.app.claims(&parts.headers);
         headers::prepare(&mut parts.headers, policy.as_deref(), peer);
-        let inspected = match wants_body(policy.as_deref()) && !body.is_end_stream() {
+        let wants_body = !body.is_end_stream()
+            && self.app.limiter.wants_body(&asked(&parts, peer, claims.as_ref()));
+        let inspected = match wants_body {
             true => inspect::read_ahead(body, self.bounds.body).await?,
             false => Inspected { seen: None, rest: body },
         };
-        let mut decision = match self.decide(&parts, peer, inspected.seen.as_ref()).await {
-            Ok(decision) => decision,
-            Err(error) => return Ok(respond::bad_request(&error)),
+        let request_id = RequestId::of(&parts.headers);
+        let mut asked = asked(&parts, peer, claims.as_ref());
+        if let Some(body) = &inspected.seen {
+            asked = asked.body(&**body);
+        }
+        let hold = Hold::AsThePolicySays;
+        let mut decision = match self.app.decide(&asked, || request_id, hold).await {
+            Ok((decision, _)) => decision,
+            Err(error) => return Ok(respond::bad_request(&error.field, &error.detail)),
         };
+        drop(asked);
         if !decision.is_allowed() {
             return Ok(respond::refusal(&decision));
         }
@@ -141,26 +152,6 @@ impl Shared {
         let mut response = self.forward(parts, inspected, upgrade, held).await?;
         respond::annotate(&mut response, &decision);
         Ok(response)
-    }
-
-    async fn decide(
-        &self,
-        parts: &Parts,
-        peer: Peer,
-        body: Option<&Bytes>,
-    ) -> Result<Decision, RequestError> {
-        let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-        let mut request =
-            tidegate::Request::new(parts.method.as_str(), path).peer(peer.address.ip());
-        for (name, value) in &parts.headers {
-            // A line that is not text must not be left out: what stands before it would count.
-            let value = std::str::from_utf8(value.as_bytes()).unwrap_or_default();
-            request = request.header(name.as_str(), value);
-        }
-        if let Some(body) = body {
-            request = request.body(&**body);
-        }
-        self.app.decide(&request).await
     }
 
     /// The upstream's answer, or ours if it has none. Whatever the way, what is held is let go.
@@ -219,9 +210,19 @@ impl Shared {
     }
 }
 
-/// Whether the body must be read before a decision.
-fn wants_body(policy: Option<&Policy>) -> bool {
-    policy.is_some_and(Policy::reads_body)
+/// The request as the engine sees it, without its body.
+fn asked<'p>(parts: &'p Parts, peer: Peer, claims: Option<&Claims>) -> tidegate::Request<'p> {
+    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+    let mut request = tidegate::Request::new(parts.method.as_str(), path).peer(peer.address.ip());
+    for (name, value) in &parts.headers {
+        // A line that is not text must not be left out: what stands before it would count.
+        let value = std::str::from_utf8(value.as_bytes()).unwrap_or_default();
+        request = request.header(name.as_str(), value);
+    }
+    match claims {
+        Some(claims) => request.claims(claims.clone()),
+        None => request,
+    }
 }
 
 /// The target without its dot segments, where it has any.

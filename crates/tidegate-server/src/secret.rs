@@ -1,0 +1,166 @@
+//! The secret that hashes keys: given by the deployment, else kept in the state directory, else this
+//! process's own.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use tidegate::HashKey;
+
+use crate::state::StateDir;
+
+const KEPT: &str = "hash-key";
+/// More than any secret has: a file that is not one is not read whole.
+const BYTES_MAX: u64 = 256;
+const OTHERS_MAY_WRITE: u32 = 0o002;
+
+/// Why there is no secret: which file, what was found, and what to do.
+#[derive(Debug)]
+pub struct SecretError(String);
+
+impl fmt::Display for SecretError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for SecretError {}
+
+/// The secret in `file`; without one, that of the state directory, made if there is none yet;
+/// without either, one for this process alone.
+///
+/// # Errors
+/// A file cannot be read or made, holds no secret, or could have been written by anybody.
+pub fn hash_key(file: Option<&Path>, state_dir: Option<&StateDir>) -> Result<HashKey, SecretError> {
+    match (file, state_dir) {
+        (Some(path), _) => {
+            let found = read(path).map_err(|error| cannot("read", path, &error))?;
+            parse(&found, path).map(HashKey::new)
+        }
+        (None, Some(state_dir)) => kept(state_dir).map(HashKey::new),
+        (None, None) => Ok(HashKey::random()),
+    }
+}
+
+fn kept(state_dir: &StateDir) -> Result<[u8; 16], SecretError> {
+    let path = state_dir.path().join(KEPT);
+    match read(&path) {
+        Ok(found) => parse(&found, &path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let secret = random().map_err(|error| cannot("make", &path, &error))?;
+            let write = |file: &mut File| writeln!(file, "{:032x}", u128::from_be_bytes(secret));
+            state_dir.replace(KEPT, write).map_err(|error| cannot("write", &path, &error))?;
+            Ok(secret)
+        }
+        Err(error) => Err(cannot("read", &path, &error)),
+    }
+}
+
+fn random() -> io::Result<[u8; 16]> {
+    let mut secret = [0; 16];
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    let filled = provider.secure_random.fill(&mut secret);
+    filled.map_err(|_| io::Error::other("the system gives no random bytes"))?;
+    Ok(secret)
+}
+
+fn cannot(verb: &str, path: &Path, error: &io::Error) -> SecretError {
+    SecretError(format!("cannot {verb} the hash key {}: {error}", path.display()))
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let file = File::open(path)?;
+    if file.metadata()?.permissions().mode() & OTHERS_MAY_WRITE != 0 {
+        let detail = "anybody may write to it; take that away with `chmod o-w`";
+        return Err(io::Error::other(detail));
+    }
+    let mut found = Vec::new();
+    file.take(BYTES_MAX).read_to_end(&mut found)?;
+    Ok(found)
+}
+
+fn parse(found: &[u8], path: &Path) -> Result<[u8; 16], SecretError> {
+    let refused = |what: &str| {
+        let at = path.display();
+        SecretError(format!(
+            "found {what} in the hash key {at}, expected 32 hexadecimal digits or 16 raw bytes; `openssl rand -hex 16` makes one"
+        ))
+    };
+    let text = found.trim_ascii();
+    let all_digits = text.iter().all(u8::is_ascii_hexdigit);
+    match (<[u8; 16]>::try_from(found), text.len()) {
+        (_, 32) if all_digits => {
+            let digits = str::from_utf8(text).ok();
+            let value = digits.and_then(|digits| u128::from_str_radix(digits, 16).ok());
+            value.map(u128::to_be_bytes).ok_or_else(|| refused("something else"))
+        }
+        // Half a secret written in digits, not a whole one in bytes.
+        (_, 16) if all_digits => Err(refused("16 hexadecimal digits")),
+        (Ok(raw), _) => Ok(raw),
+        (Err(_), _) if found.len() >= 256 => Err(refused("256 bytes or more")),
+        (Err(_), _) => Err(refused(&format!("{} bytes", found.len()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn hash_key_of(content: &[u8]) -> Result<u64, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("key");
+        fs::write(&path, content).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        let found = hash_key(Some(&path), None);
+        found.map(|key| key.fingerprint()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn digits_and_raw_bytes_are_one_secret() {
+        let secret: [u8; 16] = *b"\x00\x11\x22\x33\x44\x55\x66\x77\x88\x99\xaa\xbb\xcc\xdd\xee\xff";
+        let expected = Ok(HashKey::new(secret).fingerprint());
+        assert_eq!(hash_key_of(&secret), expected);
+        assert_eq!(hash_key_of(b"00112233445566778899AABBccddeeff\n"), expected);
+    }
+
+    #[test]
+    fn anything_else_is_refused_with_what_was_found() {
+        for (content, found) in [
+            (&b""[..], "found 0 bytes"),
+            (b"secret\n", "found 7 bytes"),
+            (b"0011223344556677\n", "found 16 hexadecimal digits"),
+            (b"0011223344556677", "found 16 hexadecimal digits"),
+            (b"00112233445566778899aabbccddeefg", "found 32 bytes"),
+            (&[7; 300], "found 256 bytes or more"),
+        ] {
+            let message = hash_key_of(content).unwrap_err();
+            assert!(message.contains(found), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_anybody_may_write_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("key");
+        fs::write(&path, [1; 16]).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o602)).unwrap();
+        let message = hash_key(Some(&path), None).unwrap_err().to_string();
+        assert!(message.contains("anybody may write"), "{message}");
+    }
+
+    #[test]
+    fn the_state_directory_keeps_the_secret_that_it_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let state_dir = StateDir::open(&dir.path().join("state")).unwrap();
+        let first = hash_key(None, Some(&state_dir)).unwrap().fingerprint();
+        assert_eq!(hash_key(None, Some(&state_dir)).unwrap().fingerprint(), first);
+        let mode = fs::metadata(state_dir.path().join(KEPT)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let other = StateDir::open(&dir.path().join("other")).unwrap();
+        assert_ne!(hash_key(None, Some(&other)).unwrap().fingerprint(), first);
+    }
+}

@@ -3,7 +3,9 @@
 mod app;
 mod body;
 mod drain;
+mod framing;
 mod listen;
 mod pace;
 mod respond;
 mod tls;
+mod wire;

@@ -13,11 +13,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use http::{HeaderValue, Request, Response, Version, header};
+use http::{HeaderValue, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, interval, timeout};
@@ -26,6 +27,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::body::Body;
 use crate::drain::Drain;
 use crate::pace::{Late, Pace, Paced, Pulse};
+use crate::respond;
 use crate::tls::Certificates;
 
 /// At most so many header lines.
@@ -39,6 +41,9 @@ const STREAMS_MAX: u32 = 256;
 const DRAIN_IDLE: Duration = Duration::from_millis(500);
 /// How often a drained connection is looked at.
 const DRAIN_CHECK: Duration = Duration::from_millis(50);
+/// Why a request with an ambiguous head is refused.
+const AMBIGUOUS: &str =
+    "the head has both Content-Length and Transfer-Encoding, or lines that end without CR LF";
 /// How long to rest when the system has no more sockets to give.
 const ACCEPT_REST: Duration = Duration::from_millis(50);
 
@@ -137,19 +142,18 @@ impl Listener {
             pace: self.bounds.pace,
             service: service.clone(),
             drain: drain.clone(),
-            _open: Open(Arc::clone(&self.open)),
-            _place: place,
+            place: Place(Arc::new((Open(Arc::clone(&self.open)), place))),
         };
         let certificates = self.certificates.clone();
         tokio::spawn(async move {
             // Small answers must not wait for an acknowledgement; a socket that cannot is as good.
             let _ = stream.set_nodelay(true);
             let Some(certificates) = certificates else {
-                return connection.serve(TokioIo::new(stream)).await;
+                return connection.serve(stream).await;
             };
             let handshake = TlsAcceptor::from(certificates.config()).accept(stream);
             if let Ok(Ok(stream)) = timeout(connection.pace.head, handshake).await {
-                connection.serve(TokioIo::new(stream)).await;
+                connection.serve(stream).await;
             }
         });
     }
@@ -164,30 +168,44 @@ impl Drop for Open {
     }
 }
 
+/// A connection's place among those that are open. A request that asks for an upgrade has it in its
+/// extensions, so that the upgraded connection can keep it.
+#[derive(Clone)]
+pub(crate) struct Place(
+    #[expect(dead_code, reason = "held, not read")] Arc<(Open, OwnedSemaphorePermit)>,
+);
+
 struct Connection<S> {
     peer: Peer,
     pace: Pace,
     service: S,
     drain: Drain,
-    _open: Open,
-    _place: OwnedSemaphorePermit,
+    place: Place,
 }
 
 impl<S: Service> Connection<S> {
     async fn serve<T>(self, socket: T)
     where
-        T: hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static,
+        T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let pulse = Pulse::new();
         let (service, drain, peer) = (self.service.clone(), self.drain.clone(), self.peer);
-        let requests = Arc::clone(&pulse);
-        let answer = service_fn(move |request: Request<Incoming>| {
+        let (requests, place) = (Arc::clone(&pulse), self.place.clone());
+        let answer = service_fn(move |mut request: Request<Incoming>| {
+            let is_http1 = request.version() < Version::HTTP_2;
             let in_flight = requests.begin(request.version());
+            let ambiguous = requests.is_ambiguous();
+            if is_http1 && request.headers().contains_key(header::UPGRADE) {
+                request.extensions_mut().insert(place.clone());
+            }
             let (service, drain) = (service.clone(), drain.clone());
             async move {
-                let is_http1 = request.version() < Version::HTTP_2;
-                let mut response = service.call(peer, request).await;
-                if is_http1 && drain.has_started() {
+                let mut response = if ambiguous {
+                    respond::problem(StatusCode::BAD_REQUEST, AMBIGUOUS)
+                } else {
+                    service.call(peer, request).await
+                };
+                if is_http1 && (ambiguous || drain.has_started()) {
                     let close = HeaderValue::from_static("close");
                     response.headers_mut().insert(header::CONNECTION, close);
                 }
@@ -195,7 +213,7 @@ impl<S: Service> Connection<S> {
             }
         });
         let builder = builder();
-        let socket = Paced::new(socket, Arc::clone(&pulse));
+        let socket = TokioIo::new(Paced::new(socket, Arc::clone(&pulse)));
         let mut connection = pin!(builder.serve_connection_with_upgrades(socket, answer));
         let mut check = interval(self.pace.check_every());
         let mut draining = pin!(self.drain.started());

@@ -13,8 +13,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::Version;
-use hyper::rt::{Read, ReadBufCursor, Write};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
+
+use crate::framing::HeadScanner;
 
 /// How long a connection may take.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +50,8 @@ pub(crate) struct Pulse {
     head_since_ms: AtomicU64,
     /// Since when the socket takes no more; 0 if it does.
     stalled_since_ms: AtomicU64,
+    /// The head that was read last does not say clearly where its request ends.
+    ambiguous: AtomicBool,
 }
 
 impl Pulse {
@@ -59,6 +63,7 @@ impl Pulse {
             idle_since_ms: AtomicU64::new(0),
             head_since_ms: AtomicU64::new(0),
             stalled_since_ms: AtomicU64::new(0),
+            ambiguous: AtomicBool::new(false),
         })
     }
 
@@ -109,13 +114,21 @@ impl Pulse {
         (idle_for >= pace.idle).then_some(Late::Idle)
     }
 
-    /// Something came, which is the beginning of a head where no request is being answered.
-    fn read(&self) {
-        if self.in_flight.load(Ordering::Relaxed) == 0
-            && self.head_since_ms.load(Ordering::Relaxed) == 0
-            && !self.multiplexed.load(Ordering::Relaxed)
-        {
+    /// Whether the request that has arrived has a head that others could read differently.
+    pub(crate) fn is_ambiguous(&self) -> bool {
+        self.ambiguous.load(Ordering::Relaxed) && !self.is_multiplexed()
+    }
+
+    /// Something came, which is part of a head where no request is being answered.
+    fn read(&self, scanner: &mut HeadScanner, bytes: &[u8]) {
+        if self.in_flight.load(Ordering::Relaxed) > 0 || self.is_multiplexed() {
+            return;
+        }
+        if self.head_since_ms.load(Ordering::Relaxed) == 0 {
             self.head_since_ms.store(self.now_ms(), Ordering::Relaxed);
+        }
+        if let Some(ambiguous) = scanner.scan(bytes) {
+            self.ambiguous.store(ambiguous, Ordering::Relaxed);
         }
     }
 
@@ -152,29 +165,32 @@ impl Drop for InFlight {
 pub(crate) struct Paced<T> {
     socket: T,
     pulse: Arc<Pulse>,
+    scanner: HeadScanner,
 }
 
 impl<T> Paced<T> {
     pub(crate) fn new(socket: T, pulse: Arc<Pulse>) -> Self {
-        Self { socket, pulse }
+        Self { socket, pulse, scanner: HeadScanner::default() }
     }
 }
 
-impl<T: Read + Unpin> Read for Paced<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for Paced<T> {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         context: &mut Context<'_>,
-        buffer: ReadBufCursor<'_>,
+        buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let result = Pin::new(&mut self.socket).poll_read(context, buffer);
+        let this = self.get_mut();
+        let filled = buffer.filled().len();
+        let result = Pin::new(&mut this.socket).poll_read(context, buffer);
         if let Poll::Ready(Ok(())) = &result {
-            self.pulse.read();
+            this.pulse.read(&mut this.scanner, buffer.filled().get(filled..).unwrap_or_default());
         }
         result
     }
 }
 
-impl<T: Write + Unpin> Write for Paced<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for Paced<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -1,0 +1,146 @@
+//! Headers that end at this hop, and headers that only this hop may write.
+
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use tidegate::Policy;
+use tidegate::identity::canonical;
+
+use crate::listen::Peer;
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+
+/// The longest request id that is taken from others.
+const REQUEST_ID_BYTES_MAX: usize = 128;
+
+/// What a client could say about its origin, and must not.
+const ORIGIN: [HeaderName; 6] = [
+    header::FORWARDED,
+    HeaderName::from_static("x-real-ip"),
+    HeaderName::from_static("x-forwarded-port"),
+    HeaderName::from_static("x-forwarded-server"),
+    HeaderName::from_static("x-forwarded-prefix"),
+    HeaderName::from_static("x-forwarded-ssl"),
+];
+
+/// What a `Connection` line cannot take away: a hop before this one, or this one, speaks through it,
+/// or it decides what the request is.
+const PROTECTED: [HeaderName; 13] = [
+    header::HOST,
+    header::CONTENT_LENGTH,
+    header::CONTENT_TYPE,
+    header::CONTENT_ENCODING,
+    header::AUTHORIZATION,
+    header::COOKIE,
+    header::FORWARDED,
+    header::ORIGIN,
+    header::SET_COOKIE,
+    header::WWW_AUTHENTICATE,
+    header::CACHE_CONTROL,
+    header::VARY,
+    REQUEST_ID,
+];
+
+/// Makes the headers of a request ready to be decided on and passed on: both see the same.
+pub(super) fn prepare(headers: &mut HeaderMap, policy: Option<&Policy>, peer: Peer) {
+    let claims = || policy.into_iter().flat_map(Policy::claim_headers);
+    let address = canonical(peer.address.ip());
+    let trusted = policy.is_some_and(|policy| policy.trusts(address));
+    end_hop(headers, |name| claims().any(|claim| name.as_str().eq_ignore_ascii_case(claim)));
+    headers.remove(header::EXPECT);
+    join_cookies(headers);
+    if !trusted {
+        claims().for_each(|claim| drop(headers.remove(claim)));
+        ORIGIN.iter().for_each(|name| drop(headers.remove(name)));
+        headers.remove(FORWARDED_FOR);
+        headers.remove(FORWARDED_PROTO);
+        headers.remove(FORWARDED_HOST);
+    }
+    append_hop(headers, &address.to_string());
+    if !headers.contains_key(FORWARDED_PROTO) {
+        let proto = if peer.is_tls { "https" } else { "http" };
+        headers.insert(FORWARDED_PROTO, HeaderValue::from_static(proto));
+    }
+    if !headers.contains_key(FORWARDED_HOST)
+        && let Some(host) = headers.get(header::HOST).cloned()
+    {
+        headers.insert(FORWARDED_HOST, host);
+    }
+    identify_request(headers);
+}
+
+/// Takes away from an answer what concerns only the connection to the upstream.
+pub(super) fn clean_answer(headers: &mut HeaderMap) {
+    end_hop(headers, |_| false);
+}
+
+/// Removes what ends at this hop. `is_kept` names what `Connection` cannot take away besides the
+/// protected headers.
+fn end_hop(headers: &mut HeaderMap, is_kept: impl Fn(&HeaderName) -> bool) {
+    if headers.contains_key(header::CONNECTION) {
+        let lines: Vec<HeaderValue> = headers.get_all(header::CONNECTION).iter().cloned().collect();
+        let tokens = lines.iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+        for token in tokens {
+            let Ok(name) = HeaderName::from_bytes(token.trim_ascii()) else { continue };
+            let by_prefix = name.as_str().starts_with("x-forwarded-") || name == "x-real-ip";
+            if !by_prefix && !PROTECTED.contains(&name) && !is_kept(&name) {
+                headers.remove(name);
+            }
+        }
+        headers.remove(header::CONNECTION);
+    }
+    headers.remove(KEEP_ALIVE);
+    headers.remove(PROXY_CONNECTION);
+    headers.remove(header::PROXY_AUTHENTICATE);
+    headers.remove(header::PROXY_AUTHORIZATION);
+    headers.remove(header::TE);
+    headers.remove(header::TRAILER);
+    headers.remove(header::TRANSFER_ENCODING);
+    headers.remove(header::UPGRADE);
+}
+
+/// HTTP/2 splits cookies into lines; HTTP/1.1 knows one.
+fn join_cookies(headers: &mut HeaderMap) {
+    let mut lines = headers.get_all(header::COOKIE).iter();
+    let (Some(first), Some(second)) = (lines.next(), lines.next()) else { return };
+    let mut joined = first.as_bytes().to_vec();
+    for line in std::iter::once(second).chain(lines) {
+        joined.extend_from_slice(b"; ");
+        joined.extend_from_slice(line.as_bytes());
+    }
+    // Made of parts of header values, so it is one.
+    if let Ok(joined) = HeaderValue::from_maybe_shared(bytes::Bytes::from(joined)) {
+        headers.insert(header::COOKIE, joined);
+    }
+}
+
+/// Adds the peer to those that the request has come through.
+fn append_hop(headers: &mut HeaderMap, peer: &str) {
+    let mut hops = Vec::new();
+    for line in headers.get_all(FORWARDED_FOR) {
+        hops.extend_from_slice(line.as_bytes());
+        hops.extend_from_slice(b", ");
+    }
+    hops.extend_from_slice(peer.as_bytes());
+    // Made of parts of header values and an address, so it is one.
+    if let Ok(hops) = HeaderValue::from_maybe_shared(bytes::Bytes::from(hops)) {
+        headers.insert(FORWARDED_FOR, hops);
+    }
+}
+
+fn identify_request(headers: &mut HeaderMap) {
+    let is_usable = |id: &HeaderValue| {
+        !id.is_empty() && id.len() <= REQUEST_ID_BYTES_MAX && id.to_str().is_ok()
+    };
+    if headers.get(REQUEST_ID).is_some_and(is_usable) {
+        return;
+    }
+    let id = format!("{:032x}", fastrand::u128(..));
+    // Hexadecimal digits are a value.
+    if let Ok(id) = HeaderValue::try_from(id) {
+        headers.insert(REQUEST_ID, id);
+    }
+}

@@ -1,0 +1,254 @@
+//! The gateway: a streaming reverse proxy that refuses what the policy refuses.
+//!
+//! request → target and headers made safe → decision → upstream → answer. A refusal never reaches the
+//! upstream, and a body is read ahead only where an attribute needs it. It speaks HTTP/1.1 to the
+//! upstream, follows no redirects and passes on no trailers.
+
+mod answer;
+mod headers;
+mod held;
+mod idle;
+mod inspect;
+mod pool;
+mod target;
+#[cfg(test)]
+mod tests;
+mod tunnel;
+mod upload;
+mod upstream;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Request, Response, StatusCode, Uri, Version, header};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use tidegate::operation::forwarded_path;
+use tidegate::{Decision, Policy, RequestError, Settlement};
+
+pub(crate) use upstream::{Upstream, UpstreamError};
+
+use crate::app::App;
+use crate::body::Body;
+use crate::listen::{Peer, Service};
+use crate::respond;
+use answer::Answer;
+use held::Held;
+use inspect::Inspected;
+use pool::{Failure, Pool, Pooled};
+use tunnel::Upgrade;
+use upload::Upload;
+
+/// How long, and how much, the gateway waits for others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GatewayBounds {
+    /// For a connection to the upstream, TLS included.
+    pub(crate) connect: Duration,
+    /// For the head of the answer, once the request is sent.
+    pub(crate) upstream: Duration,
+    /// Between two pieces of a body, in either direction.
+    pub(crate) body: Duration,
+    /// For how long a connection to the upstream is kept without use.
+    pub(crate) idle: Duration,
+    /// How many such connections are kept.
+    pub(crate) idle_max: usize,
+    /// Between two bytes on an upgraded connection, in any direction.
+    pub(crate) tunnel_idle: Duration,
+    /// For how long upgraded connections stay open once the daemon drains.
+    pub(crate) tunnel_drain: Duration,
+}
+
+impl Default for GatewayBounds {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(5),
+            upstream: Duration::from_secs(60),
+            body: Duration::from_secs(60),
+            idle: Duration::from_secs(30),
+            idle_max: 1024,
+            tunnel_idle: Duration::from_secs(3600),
+            tunnel_drain: Duration::from_secs(20),
+        }
+    }
+}
+
+/// A reverse proxy in front of one upstream. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Gateway {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    app: Arc<App>,
+    pool: Arc<Pool>,
+    bounds: GatewayBounds,
+}
+
+/// Why a request is answered without the upstream, other than by the policy.
+#[derive(Debug)]
+pub(super) struct Refused {
+    pub(super) status: StatusCode,
+    pub(super) detail: &'static str,
+}
+
+impl Refused {
+    pub(super) const fn bad(detail: &'static str) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, detail }
+    }
+}
+
+impl Gateway {
+    pub(crate) fn new(app: Arc<App>, upstream: Upstream, bounds: GatewayBounds) -> Self {
+        let pool = Arc::new(Pool::new(upstream, bounds));
+        Self { shared: Arc::new(Shared { app, pool, bounds }) }
+    }
+}
+
+impl Service for Gateway {
+    async fn call(&self, peer: Peer, request: Request<Incoming>) -> Response<Body> {
+        match self.shared.answer(peer, request).await {
+            Ok(response) => response,
+            Err(Refused { status, detail }) => respond::problem(status, detail),
+        }
+    }
+}
+
+impl Shared {
+    async fn answer(
+        &self,
+        peer: Peer,
+        mut request: Request<Incoming>,
+    ) -> Result<Response<Body>, Refused> {
+        let upgrade = Upgrade::asked(&mut request);
+        let (mut parts, body) = request.into_parts();
+        target::check(&mut parts, self.pool.upstream())?;
+        let policy = self.app.limiter.first_policy();
+        headers::prepare(&mut parts.headers, policy.as_deref(), peer);
+        let inspected = match wants_body(policy.as_deref()) && !body.is_end_stream() {
+            true => inspect::read_ahead(body, self.bounds.body).await?,
+            false => Inspected { seen: None, rest: body },
+        };
+        let mut decision = match self.decide(&parts, peer, inspected.seen.as_ref()).await {
+            Ok(decision) => decision,
+            Err(error) => return Ok(respond::bad_request(&error)),
+        };
+        if !decision.is_allowed() {
+            return Ok(respond::refusal(&decision));
+        }
+        let held = decision.lease.take().map(|lease| Held::new(self.app.limiter.clone(), lease));
+        let mut response = self.forward(parts, inspected, upgrade, held).await?;
+        respond::annotate(&mut response, &decision);
+        Ok(response)
+    }
+
+    async fn decide(
+        &self,
+        parts: &Parts,
+        peer: Peer,
+        body: Option<&Bytes>,
+    ) -> Result<Decision, RequestError> {
+        let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+        let mut request =
+            tidegate::Request::new(parts.method.as_str(), path).peer(peer.address.ip());
+        for (name, value) in &parts.headers {
+            // A line that is not text must not be left out: what stands before it would count.
+            let value = std::str::from_utf8(value.as_bytes()).unwrap_or_default();
+            request = request.header(name.as_str(), value);
+        }
+        if let Some(body) = body {
+            request = request.body(&**body);
+        }
+        self.app.decide(&request).await
+    }
+
+    /// The upstream's answer, or ours if it has none. Whatever the way, what is held is let go.
+    async fn forward(
+        &self,
+        mut parts: Parts,
+        inspected: Inspected,
+        upgrade: Option<Upgrade>,
+        held: Option<Held>,
+    ) -> Result<Response<Body>, Refused> {
+        parts.version = Version::HTTP_11;
+        if let Some(uri) = rewritten(&parts.uri)? {
+            parts.uri = uri;
+        }
+        if let Some(upgrade) = &upgrade {
+            upgrade.ask(&mut parts.headers);
+        }
+        let upload = Upload::new(inspected, self.bounds.body);
+        upload.frame(&mut parts.headers);
+        let sent = self.pool.send(Request::from_parts(parts, upload)).await;
+        match sent {
+            Ok((response, connection)) => Ok(self.pass_on(response, connection, upgrade, held)),
+            Err(failure) => Ok(unanswered(&failure)),
+        }
+    }
+
+    fn pass_on(
+        &self,
+        mut response: Response<Incoming>,
+        connection: Pooled,
+        upgrade: Option<Upgrade>,
+        mut held: Option<Held>,
+    ) -> Response<Body> {
+        if let Some(held) = &mut held {
+            held.settle(Settlement::Status(response.status().as_u16()));
+        }
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            let Some(upgrade) = upgrade else {
+                let detail = "the upstream switched protocols unasked";
+                return respond::problem(StatusCode::BAD_GATEWAY, detail);
+            };
+            return upgrade.accept(response, held, &self.app.drain, &self.bounds);
+        }
+        headers::clean_answer(response.headers_mut());
+        if response.status() == StatusCode::NOT_MODIFIED {
+            response.headers_mut().remove(header::CONTENT_LENGTH);
+        }
+        let (parts, body) = response.into_parts();
+        let body = if body.is_end_stream() {
+            connection.give_back();
+            Body::empty()
+        } else {
+            Body::streamed(Answer::new(body, connection, held, self.bounds.body))
+        };
+        Response::from_parts(parts, body)
+    }
+}
+
+/// Whether the body must be read before a decision.
+fn wants_body(policy: Option<&Policy>) -> bool {
+    policy.is_some_and(Policy::reads_body)
+}
+
+/// The target without its dot segments, where it has any.
+fn rewritten(uri: &Uri) -> Result<Option<Uri>, Refused> {
+    let unsafe_path = |_| Refused::bad("the path cannot be forwarded safely");
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    match forwarded_path(path).map_err(|_| Refused::bad("the path cannot be normalised"))? {
+        std::borrow::Cow::Borrowed(_) => Ok(None),
+        std::borrow::Cow::Owned(path) => {
+            Uri::from_maybe_shared(path).map(Some).map_err(unsafe_path)
+        }
+    }
+}
+
+fn unanswered(failure: &Failure) -> Response<Body> {
+    let (status, detail) = match failure {
+        Failure::Unreachable(error) => {
+            tracing::warn!(%error, "the upstream cannot be reached");
+            (StatusCode::BAD_GATEWAY, "the upstream cannot be reached")
+        }
+        Failure::Broken(error) => {
+            tracing::warn!(%error, "the upstream did not answer");
+            (StatusCode::BAD_GATEWAY, "the upstream did not answer")
+        }
+        Failure::Late => (StatusCode::GATEWAY_TIMEOUT, "the upstream did not answer in time"),
+        Failure::ClientLate => (StatusCode::REQUEST_TIMEOUT, "the body did not come in time"),
+        Failure::ClientBroken => (StatusCode::BAD_REQUEST, "the body could not be read"),
+    };
+    respond::problem(status, detail)
+}

@@ -1,0 +1,66 @@
+//! The request's target and host: one meaning, or none.
+
+use http::request::Parts;
+use http::uri::{Authority, PathAndQuery};
+use http::{HeaderValue, Method, StatusCode, Uri, Version, header};
+
+use super::{Refused, Upstream};
+
+/// Checks target and host against each other, and leaves the target in origin form.
+///
+/// The host is forwarded as the client sent it, which is what a service behind a limiter expects.
+pub(super) fn check(parts: &mut Parts, upstream: &Upstream) -> Result<(), Refused> {
+    if parts.method == Method::CONNECT {
+        let detail = "this is no forward proxy";
+        return Err(Refused { status: StatusCode::METHOD_NOT_ALLOWED, detail });
+    }
+    check_host(parts, upstream)?;
+    if parts.uri.authority().is_some() {
+        let path = parts.uri.path_and_query().cloned();
+        parts.uri = Uri::from(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
+    }
+    match parts.uri.path() {
+        "*" if parts.method == Method::OPTIONS => Ok(()),
+        path if path.starts_with('/') => Ok(()),
+        _ => Err(Refused::bad("the target must be a path")),
+    }
+}
+
+fn check_host(parts: &mut Parts, upstream: &Upstream) -> Result<(), Refused> {
+    let mut lines = parts.headers.get_all(header::HOST).iter();
+    let (host, further) = (lines.next(), lines.next());
+    if further.is_some() {
+        return Err(Refused::bad("there is more than one Host"));
+    }
+    let is_ambiguous = |byte: &u8| b"@/\\?#, \t".contains(byte);
+    if host.is_some_and(|host| host.as_bytes().iter().any(is_ambiguous)) {
+        return Err(Refused::bad("the Host is not a host"));
+    }
+    let Some(authority) = parts.uri.authority() else {
+        if host.is_some() {
+            return Ok(());
+        }
+        if parts.version > Version::HTTP_10 {
+            return Err(Refused::bad("there is no Host"));
+        }
+        parts.headers.insert(header::HOST, upstream.host_header());
+        return Ok(());
+    };
+    if parts.uri.scheme().is_none() || authority.as_str().contains('@') {
+        return Err(Refused::bad("the target must be a path"));
+    }
+    match host {
+        Some(host) if is_same(host, authority) => Ok(()),
+        Some(_) => Err(Refused::bad("the target and the Host disagree")),
+        None => {
+            let host = HeaderValue::from_str(authority.as_str());
+            let host = host.map_err(|_| Refused::bad("the authority is not a host"))?;
+            parts.headers.insert(header::HOST, host);
+            Ok(())
+        }
+    }
+}
+
+fn is_same(host: &HeaderValue, authority: &Authority) -> bool {
+    host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes())
+}

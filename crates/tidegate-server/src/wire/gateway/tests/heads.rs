@@ -1,0 +1,198 @@
+//! Targets, hosts and headers.
+
+use std::sync::atomic::Ordering;
+
+use super::world::{OPEN, World, echo, rest, until_said};
+use tokio::io::AsyncWriteExt;
+
+const TRUSTING: &str = "
+tidegate: 1
+name: trusting
+identity:
+  trusted_proxies: [127.0.0.0/8]
+  user: { header: X-User-Id }
+limits:
+  per-user: { by: user, sliding_window: 1/h }
+";
+
+const CLAIMS: &str = "
+tidegate: 1
+name: claims
+identity:
+  user: { header: X-User-Id }
+  tier: { header: X-User-Tier }
+  attributes:
+    kyc: { header: X-Kyc, trusted: true }
+    key: { header: X-Api-Key }
+tiers: [free]
+limits:
+  per-ip: { by: ip, sliding_window: 1000/h }
+";
+
+fn status(answer: &str) -> &str {
+    answer.get(9..12).unwrap_or(answer)
+}
+
+#[tokio::test]
+async fn the_path_that_was_matched_is_forwarded_without_dots_and_else_as_sent() {
+    let world = World::start(OPEN, echo().await.0).await;
+    for (sent, forwarded) in [
+        ("/a/../b//c;v=1/%41?x=/../y", "GET /b//c;v=1/%41?x=/../y HTTP/1.1"),
+        ("/%2e%2e/x", "GET /x HTTP/1.1"),
+        ("http://a.test/x/./y", "GET /x/y HTTP/1.1"),
+        ("http://A.TEST", "GET / HTTP/1.1"),
+        ("//evil.test/x", "GET //evil.test/x HTTP/1.1"),
+    ] {
+        let answer = world.get(sent, "").await;
+        assert!(answer.contains(forwarded), "{sent}: {answer}");
+        assert!(answer.contains("host: a.test\n"), "{answer}");
+    }
+    let answer = world.say("OPTIONS * HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
+    assert!(answer.contains("OPTIONS * HTTP/1.1"), "{answer}");
+}
+
+#[tokio::test]
+async fn targets_and_hosts_with_two_meanings_are_refused() {
+    let (upstream, hits) = echo().await;
+    let world = World::start(OPEN, upstream).await;
+    for (head, expected) in [
+        ("GET /a%2fb HTTP/1.1\r\nHost: a\r\n", "400"),
+        ("GET /a%00 HTTP/1.1\r\nHost: a\r\n", "400"),
+        ("GET http://b.test/ HTTP/1.1\r\nHost: a.test\r\n", "400"),
+        ("GET http://u@a.test/ HTTP/1.1\r\nHost: a.test\r\n", "400"),
+        ("GET * HTTP/1.1\r\nHost: a\r\n", "400"),
+        ("GET a.test:80 HTTP/1.1\r\nHost: a.test:80\r\n", "400"),
+        ("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n", "400"),
+        ("GET / HTTP/1.1\r\nHost: a/b\r\n", "400"),
+        ("GET / HTTP/1.1\r\n", "400"),
+        ("CONNECT a.test:80 HTTP/1.1\r\nHost: a.test:80\r\n", "405"),
+    ] {
+        let answer = world.say(&format!("{head}Connection: close\r\n\r\n")).await;
+        assert_eq!(status(&answer), expected, "{head}: {answer}");
+    }
+    assert_eq!(hits.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn requests_that_servers_could_frame_differently_are_refused() {
+    let (upstream, hits) = echo().await;
+    let world = World::start(OPEN, upstream).await;
+    for lines in [
+        "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+        "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
+        "Content-Length: 5\r\nContent-Length: 6\r\n",
+        "Content-Length: 5, 5\r\n",
+        "Content-Length: +5\r\n",
+        "Transfer-Encoding: chunked, identity\r\n",
+        "Transfer-Encoding: xchunked\r\n",
+        "X: a\r\n b\r\n",
+        "X : a\r\n",
+        "X: a\rb\r\n",
+        "X: a\0b\r\n",
+        "X: a\nContent-Length: 5\r\n",
+    ] {
+        let text = format!(
+            "POST / HTTP/1.1\r\nHost: a\r\n{lines}\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
+        );
+        let answer = world.say(&text).await;
+        assert_eq!(status(&answer), "400", "{lines:?}: {answer}");
+        assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{lines:?}: {answer}");
+    }
+    assert_eq!(hits.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn a_later_request_on_a_connection_is_watched_as_the_first() {
+    let world = World::start(OPEN, echo().await.0).await;
+    let mut stream = world.connect().await;
+    let first = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nlast";
+    stream.write_all(first.as_bytes()).await.unwrap();
+    until_said(&mut stream, "body: last").await;
+    let second = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
+    stream.write_all(second.as_bytes()).await.unwrap();
+    assert_eq!(status(&rest(&mut stream).await), "400");
+}
+
+#[tokio::test]
+async fn broken_chunks_never_make_a_request() {
+    let world = World::start(OPEN, echo().await.0).await;
+    for chunks in
+        ["5\r\nhelloX\r\n0\r\n\r\n", "zz\r\nhello\r\n0\r\n\r\n", "-1\r\nhello\r\n0\r\n\r\n"]
+    {
+        let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let answer = world.say(&format!("{head}{chunks}")).await;
+        assert!(answer.is_empty() || status(&answer) == "400", "{chunks}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn headers_of_this_hop_end_here_and_connection_takes_away_no_others() {
+    let world = World::start(CLAIMS, echo().await.0).await;
+    let lines = "Connection: X-Hop, Host, X-Forwarded-For, Authorization\r\nX-Hop: 1\r\nAuthorization: b\r\n\
+                 Keep-Alive: 1\r\nProxy-Connection: x\r\nProxy-Authorization: x\r\nTE: trailers\r\nTrailer: x\r\n\
+                 Upgrade: websocket\r\nExpect: 100-continue\r\n";
+    let answer = world.get("/", lines).await.to_lowercase();
+    for gone in
+        ["x-hop", "keep-alive:", "proxy-", "\nte:", "trailer", "upgrade", "expect", "\nconnection:"]
+    {
+        let echoed = answer.split("\r\n\r\n").nth(1).unwrap();
+        assert!(!echoed.contains(gone), "{gone}: {answer}");
+    }
+    for kept in ["host: a.test", "x-forwarded-for: 127.0.0.1\n", "authorization: b"] {
+        assert!(answer.contains(kept), "{kept}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_stranger_speaks_for_nobody_not_even_to_the_upstream() {
+    let world = World::start(CLAIMS, echo().await.0).await;
+    let lines = "X-User-Id: root\r\nX-User-Tier: free\r\nX-Kyc: 3\r\nX-Api-Key: k\r\nX-Forwarded-For: 6.6.6.6\r\n\
+                 X-Forwarded-Proto: https\r\nX-Forwarded-Host: evil\r\nX-Real-IP: 6.6.6.6\r\nForwarded: for=6.6.6.6\r\n";
+    let answer = world.get("/", lines).await;
+    for gone in ["root", "x-user-tier", "x-kyc", "6.6.6.6", "evil"] {
+        assert!(!answer.contains(gone), "{gone}: {answer}");
+    }
+    for line in [
+        "x-api-key: k\n",
+        "x-forwarded-for: 127.0.0.1\n",
+        "x-forwarded-proto: http\n",
+        "x-forwarded-host: a.test\n",
+    ] {
+        assert!(answer.contains(line), "{line}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_trusted_proxy_is_passed_on_with_its_own_hop_added() {
+    let world = World::start(TRUSTING, echo().await.0).await;
+    let lines = "X-User-Id: u1\r\nX-Forwarded-For: 6.6.6.6\r\nX-Forwarded-For: 203.0.113.9\r\n\
+                 X-Forwarded-Proto: https\r\nX-Forwarded-Host: b.test\r\nX-Request-Id: r1\r\n";
+    let answer = world.get("/", lines).await;
+    for line in [
+        "x-user-id: u1\n",
+        "x-forwarded-for: 6.6.6.6, 203.0.113.9, 127.0.0.1\n",
+        "x-forwarded-proto: https\n",
+        "x-forwarded-host: b.test\n",
+        "x-request-id: r1\n",
+    ] {
+        assert!(answer.contains(line), "{line}: {answer}");
+    }
+    let refused = world.get("/", "X-User-Id: u1\r\n").await;
+    assert_eq!(status(&refused), "429", "{refused}");
+}
+
+#[tokio::test]
+async fn a_request_without_an_id_gets_one() {
+    let world = World::start(OPEN, echo().await.0).await;
+    let answer = world.get("/", "").await;
+    let id = answer.split("x-request-id: ").nth(1).unwrap().split('\n').next().unwrap();
+    assert!(id.len() == 32 && id.bytes().all(|b| b.is_ascii_hexdigit()), "{id}");
+}
+
+#[tokio::test]
+async fn http_1_0_without_a_host_reaches_the_upstream_under_its_own() {
+    let (upstream, _) = echo().await;
+    let world = World::start(OPEN, upstream).await;
+    let answer = world.say("GET / HTTP/1.0\r\n\r\n").await;
+    assert!(answer.contains(&format!("host: {upstream}\n")), "{answer}");
+}

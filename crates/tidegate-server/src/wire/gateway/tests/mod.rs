@@ -1,0 +1,9 @@
+//! The gateway over real sockets, in front of small upstreams in this process.
+
+mod answers;
+mod bodies;
+mod heads;
+mod http2;
+mod leases;
+mod tunnels;
+mod world;

@@ -1,0 +1,3 @@
+//! What listeners speak.
+
+pub(crate) mod gateway;

@@ -7,9 +7,9 @@
 mod answer;
 mod headers;
 mod held;
-mod idle;
 mod inspect;
 mod pool;
+mod silence;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -28,7 +28,7 @@ use hyper::body::Incoming;
 use tidegate::operation::forwarded_path;
 use tidegate::{Decision, Policy, RequestError, Settlement};
 
-pub(crate) use upstream::{Upstream, UpstreamError};
+pub(crate) use upstream::Upstream;
 
 use crate::app::App;
 use crate::body::Body;

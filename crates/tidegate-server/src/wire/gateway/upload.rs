@@ -11,9 +11,9 @@ use http::header::{self, HeaderMap, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::idle::Silence;
 use super::inspect::Inspected;
 use super::pool::Failure;
+use super::silence::Silence;
 use crate::body::BodyError;
 
 /// What was read ahead, then the rest as it comes. Trailers are left out.

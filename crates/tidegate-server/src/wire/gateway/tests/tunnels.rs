@@ -27,7 +27,7 @@ async fn parrot(mut stream: TcpStream) {
     let answer = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: a\r\n\r\nhello";
     stream.write_all(answer.as_bytes()).await.unwrap();
     let mut buffer = [0; 64];
-    while let Ok(1..) = stream.read(&mut buffer).await.inspect(|_| {}) {
+    while let Ok(1..) = stream.read(&mut buffer).await {
         if buffer.starts_with(b"quit") {
             return;
         }
@@ -118,4 +118,19 @@ async fn http_2_in_clear_text_is_not_asked_of_the_upstream() {
     let answer = world.get("/", lines).await.to_lowercase();
     assert!(answer.starts_with("http/1.1 200") && !answer.contains("h2c"), "{answer}");
     assert!(!answer.contains("http2-settings"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_tunnel_keeps_its_connections_place_and_the_drain_waiting() {
+    let world = World::start(PLACE, raw_upstream(parrot).await).await;
+    let mut stream = upgraded(&world).await;
+    world.app.drain.start();
+    while TcpStream::connect(world.address).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    stream.write_all(b"ping").await.unwrap();
+    until_said(&mut stream, "ping").await;
+    assert!(!world.serving.is_finished());
+    drop(stream);
+    until("the listener has drained", || world.serving.is_finished()).await;
 }

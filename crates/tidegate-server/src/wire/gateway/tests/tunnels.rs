@@ -1,5 +1,6 @@
 //! Upgraded connections.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::world::{World, raw_upstream, rest, saying, until, until_said};
@@ -7,6 +8,7 @@ use crate::wire::gateway::GatewayBounds;
 use tidegate::Request;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 
 const PLACE: &str =
     "{ tidegate: 1, name: p, limits: { one: { by: ip, concurrency: 1, lease: 60s } } }";
@@ -64,12 +66,18 @@ async fn a_tunnel_holds_its_place_until_either_side_closes() {
 
 #[tokio::test]
 async fn a_half_closed_tunnel_still_carries_the_other_half_but_holds_no_place() {
-    let upstream = raw_upstream(|mut stream| async move {
-        until_said(&mut stream, "\r\n\r\n").await;
-        let answer = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nhello";
-        stream.write_all(answer.as_bytes()).await.unwrap();
-        rest(&mut stream).await;
-        stream.write_all(b"bye").await.unwrap();
+    let leave = Arc::new(Notify::new());
+    let given = Arc::clone(&leave);
+    let upstream = raw_upstream(move |mut stream| {
+        let given = Arc::clone(&given);
+        async move {
+            until_said(&mut stream, "\r\n\r\n").await;
+            let answer = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nhello";
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            rest(&mut stream).await;
+            given.notified().await;
+            stream.write_all(b"bye").await.unwrap();
+        }
     })
     .await;
     let world = World::start(PLACE, upstream).await;
@@ -77,8 +85,9 @@ async fn a_half_closed_tunnel_still_carries_the_other_half_but_holds_no_place() 
     stream.write_all(ASK.as_bytes()).await.unwrap();
     until_said(&mut stream, "hello").await;
     stream.shutdown().await.unwrap();
-    assert_eq!(rest(&mut stream).await, "bye");
     until("the place is free", || is_free(&world)).await;
+    leave.notify_one();
+    assert_eq!(rest(&mut stream).await, "bye");
 }
 
 #[tokio::test]

@@ -155,3 +155,16 @@ fn what_cannot_be_understood_is_refused_by_field() {
     assert_eq!(field(Request::operation("nothing")), "operation");
     assert_eq!(field(Request::operation("outgoing")), "attributes.room");
 }
+
+#[test]
+fn what_only_proxies_may_say_is_known() {
+    let limiter = limiter();
+    let policy = limiter.first_policy().unwrap();
+    let claims: Vec<&str> = policy.claim_headers().collect();
+    let names = ["x-user-id", "x-user-tier", "x-internal", "x-kyc-level"];
+    assert!(claims.iter().zip(names).all(|(claim, name)| claim.eq_ignore_ascii_case(name)));
+    assert_eq!(claims.len(), names.len());
+    assert!(policy.trusts("10.1.2.3".parse().unwrap()));
+    assert!(!policy.trusts("192.0.2.1".parse().unwrap()));
+    assert!(policy.reads_body());
+}

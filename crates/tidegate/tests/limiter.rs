@@ -273,3 +273,11 @@ fn a_charge_that_lost_a_race_can_still_be_given_back() {
         assert_eq!(left, 4, "{spec}");
     }
 }
+
+#[test]
+fn a_lease_says_how_soon_its_places_must_be_renewed() {
+    let places = "a: {by: user, concurrency: 1, lease: 9s}, b: {by: user, concurrency: 1}";
+    let lease_on = |limits| limiter(policy(limits)).0.check(&user("u1").reserve()).unwrap().lease;
+    assert_eq!(lease_on(places).unwrap().renew_within(), Some(Duration::from_secs(9)));
+    assert_eq!(lease_on("a: {by: user, total: 3}").unwrap().renew_within(), None);
+}

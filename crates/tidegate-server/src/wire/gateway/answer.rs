@@ -9,8 +9,8 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::held::Held;
-use super::idle::Silence;
 use super::pool::Pooled;
+use super::silence::Silence;
 use crate::body::BodyError;
 
 /// Passed on as it comes, without trailers. When it is over, the connection goes back to the pool

@@ -51,6 +51,7 @@ pub(super) fn prepare(headers: &mut HeaderMap, policy: Option<&Policy>, peer: Pe
     let trusted = policy.is_some_and(|policy| policy.trusts(address));
     end_hop(headers, |name| claims().any(|claim| name.as_str().eq_ignore_ascii_case(claim)));
     headers.remove(header::EXPECT);
+    drop_lookalikes(headers, |name| claims().any(|claim| name.eq_ignore_ascii_case(claim)));
     join_cookies(headers);
     if !trusted {
         claims().for_each(|claim| drop(headers.remove(claim)));
@@ -100,6 +101,20 @@ fn end_hop(headers: &mut HeaderMap, is_kept: impl Fn(&HeaderName) -> bool) {
     headers.remove(header::TRAILER);
     headers.remove(header::TRANSFER_ENCODING);
     headers.remove(header::UPGRADE);
+}
+
+/// Removes `X_User_Id` and the like: a service that makes variables of headers takes them for the
+/// headers that only proxies may write.
+fn drop_lookalikes(headers: &mut HeaderMap, is_claim: impl Fn(&str) -> bool) {
+    let written_by_proxies = |name: &str| {
+        let name = name.replace('_', "-");
+        name.starts_with("x-forwarded-") || name == "x-real-ip" || is_claim(&name)
+    };
+    let is_lookalike =
+        |name: &&HeaderName| name.as_str().contains('_') && written_by_proxies(name.as_str());
+    while let Some(name) = headers.keys().find(is_lookalike).cloned() {
+        headers.remove(name);
+    }
 }
 
 /// HTTP/2 splits cookies into lines; HTTP/1.1 knows one.

@@ -7,9 +7,9 @@
 mod answer;
 mod headers;
 mod held;
-mod idle;
 mod inspect;
 mod pool;
+mod silence;
 mod target;
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use http::{Request, Response};
@@ -9,7 +10,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, interval, timeout};
 
 use super::upload::{Progress, Upload};
 use super::{GatewayBounds, Upstream};
@@ -60,27 +61,40 @@ impl Pool {
         request: Request<Upload>,
     ) -> Result<(Response<Incoming>, Pooled), Failure> {
         let progress = request.body().progress();
-        let mut sending = std::pin::pin!(self.try_each(request));
-        let mut pieces = 0;
+        let sending = self.try_each(request);
+        let sent = match &progress {
+            None => timeout(self.bounds.upstream, sending).await.unwrap_or(Err(Failure::Late)),
+            Some(progress) => self.watch(sending, progress).await,
+        };
+        let (response, sender) = sent?;
+        Ok((response, Pooled { sender, pool: Arc::clone(self), progress }))
+    }
+
+    /// Waits for an answer while a body is sent: its pieces may take their time, one by one, and the
+    /// answer's own time begins with the last.
+    async fn watch<T>(
+        &self,
+        sending: impl Future<Output = Result<T, Failure>>,
+        progress: &Progress,
+    ) -> Result<T, Failure> {
+        let mut sending = pin!(sending);
+        let mut check = interval(self.bounds.body.min(self.bounds.upstream) / 4);
+        let (mut pieces, mut since) = (0, Instant::now());
         loop {
-            let unfinished = progress.as_ref().filter(|progress| !progress.is_finished());
-            let bound = if unfinished.is_some() { self.bounds.body } else { self.bounds.upstream };
-            let failure = match timeout(bound, sending.as_mut()).await {
-                Ok(Ok((response, sender))) => {
-                    return Ok((response, Pooled { sender, pool: Arc::clone(self), progress }));
+            tokio::select! {
+                sent = sending.as_mut() => {
+                    return sent.map_err(|failure| progress.blame(failure));
                 }
-                Ok(Err(failure)) => failure,
-                Err(_) => Failure::Late,
-            };
-            let Some(progress) = &progress else { return Err(failure) };
-            match failure {
-                Failure::Late if progress.pieces() != pieces => pieces = progress.pieces(),
-                Failure::Late if progress.awaits_client() => return Err(Failure::ClientLate),
-                Failure::Broken(_) if progress.is_broken() => {
-                    let late = progress.awaits_client();
-                    return Err(if late { Failure::ClientLate } else { Failure::ClientBroken });
-                }
-                failure => return Err(failure),
+                _ = check.tick() => {}
+            }
+            if std::mem::replace(&mut pieces, progress.pieces()) != pieces {
+                since = Instant::now();
+            }
+            let is_finished = progress.is_finished();
+            let bound = if is_finished { self.bounds.upstream } else { self.bounds.body };
+            if since.elapsed() >= bound {
+                let awaits_client = !is_finished && progress.awaits_client();
+                return Err(if awaits_client { Failure::ClientLate } else { Failure::Late });
             }
         }
     }

@@ -11,8 +11,9 @@ use http::header::{self, HeaderMap, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::idle::Silence;
 use super::inspect::Inspected;
+use super::pool::Failure;
+use super::silence::Silence;
 use crate::body::BodyError;
 
 /// What was read ahead, then the rest as it comes. Trailers are left out.
@@ -32,6 +33,7 @@ pub(super) struct Progress {
     finished: AtomicBool,
     waiting: AtomicBool,
     broken: AtomicBool,
+    late: AtomicBool,
 }
 
 impl Progress {
@@ -50,9 +52,14 @@ impl Progress {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Whether the client broke off.
-    pub(super) fn is_broken(&self) -> bool {
-        self.broken.load(Ordering::Relaxed)
+    /// A failure to send, or whatever the client did to cause it.
+    pub(super) fn blame(&self, failure: Failure) -> Failure {
+        let is_late = self.late.load(Ordering::Relaxed);
+        match failure {
+            Failure::Broken(_) if is_late => Failure::ClientLate,
+            Failure::Broken(_) if self.broken.load(Ordering::Relaxed) => Failure::ClientBroken,
+            failure => failure,
+        }
     }
 }
 
@@ -109,7 +116,10 @@ impl Stream {
                 Poll::Ready(None) => return Poll::Ready(None),
                 Poll::Pending => {
                     let late = "the body did not come in time";
-                    return self.silence.poll(context).map(|()| Some(Err(late.into())));
+                    return self.silence.poll(context).map(|()| {
+                        self.progress.late.store(true, Ordering::Relaxed);
+                        Some(Err(late.into()))
+                    });
                 }
             }
         }

@@ -147,6 +147,7 @@ async fn headers_of_this_hop_end_here_and_connection_takes_away_no_others() {
 async fn a_stranger_speaks_for_nobody_not_even_to_the_upstream() {
     let world = World::start(CLAIMS, echo().await.0).await;
     let lines = "X-User-Id: root\r\nX-User-Tier: free\r\nX-Kyc: 3\r\nX-Api-Key: k\r\nX-Forwarded-For: 6.6.6.6\r\n\
+                 X_User_Id: root\r\nX_Forwarded_For: 6.6.6.6\r\nX_Own: mine\r\n\
                  X-Forwarded-Proto: https\r\nX-Forwarded-Host: evil\r\nX-Real-IP: 6.6.6.6\r\nForwarded: for=6.6.6.6\r\n";
     let answer = world.get("/", lines).await;
     for gone in ["root", "x-user-tier", "x-kyc", "6.6.6.6", "evil"] {
@@ -154,6 +155,7 @@ async fn a_stranger_speaks_for_nobody_not_even_to_the_upstream() {
     }
     for line in [
         "x-api-key: k\n",
+        "x_own: mine\n",
         "x-forwarded-for: 127.0.0.1\n",
         "x-forwarded-proto: http\n",
         "x-forwarded-host: a.test\n",

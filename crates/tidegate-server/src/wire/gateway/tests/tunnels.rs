@@ -1,5 +1,6 @@
 //! Upgraded connections.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::world::{World, raw_upstream, rest, saying, until, until_said};
@@ -7,6 +8,7 @@ use crate::wire::gateway::GatewayBounds;
 use tidegate::Request;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 
 const PLACE: &str =
     "{ tidegate: 1, name: p, limits: { one: { by: ip, concurrency: 1, lease: 60s } } }";
@@ -27,7 +29,7 @@ async fn parrot(mut stream: TcpStream) {
     let answer = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: a\r\n\r\nhello";
     stream.write_all(answer.as_bytes()).await.unwrap();
     let mut buffer = [0; 64];
-    while let Ok(1..) = stream.read(&mut buffer).await.inspect(|_| {}) {
+    while let Ok(1..) = stream.read(&mut buffer).await {
         if buffer.starts_with(b"quit") {
             return;
         }
@@ -51,7 +53,8 @@ async fn upgraded(world: &World) -> TcpStream {
 async fn a_tunnel_holds_its_place_until_either_side_closes() {
     let world = World::start(PLACE, raw_upstream(parrot).await).await;
     let stream = upgraded(&world).await;
-    assert!(world.say(ASK).await.starts_with("HTTP/1.1 429"));
+    let second = world.say(&ASK.replace("keep-alive", "close")).await;
+    assert!(second.starts_with("HTTP/1.1 429"), "{second}");
     drop(stream);
     until("the client's close frees the place", || is_free(&world)).await;
 
@@ -63,12 +66,18 @@ async fn a_tunnel_holds_its_place_until_either_side_closes() {
 
 #[tokio::test]
 async fn a_half_closed_tunnel_still_carries_the_other_half_but_holds_no_place() {
-    let upstream = raw_upstream(|mut stream| async move {
-        until_said(&mut stream, "\r\n\r\n").await;
-        let answer = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nhello";
-        stream.write_all(answer.as_bytes()).await.unwrap();
-        rest(&mut stream).await;
-        stream.write_all(b"bye").await.unwrap();
+    let leave = Arc::new(Notify::new());
+    let given = Arc::clone(&leave);
+    let upstream = raw_upstream(move |mut stream| {
+        let given = Arc::clone(&given);
+        async move {
+            until_said(&mut stream, "\r\n\r\n").await;
+            let answer = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nhello";
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            rest(&mut stream).await;
+            given.notified().await;
+            stream.write_all(b"bye").await.unwrap();
+        }
     })
     .await;
     let world = World::start(PLACE, upstream).await;
@@ -76,8 +85,9 @@ async fn a_half_closed_tunnel_still_carries_the_other_half_but_holds_no_place() 
     stream.write_all(ASK.as_bytes()).await.unwrap();
     until_said(&mut stream, "hello").await;
     stream.shutdown().await.unwrap();
-    assert_eq!(rest(&mut stream).await, "bye");
     until("the place is free", || is_free(&world)).await;
+    leave.notify_one();
+    assert_eq!(rest(&mut stream).await, "bye");
 }
 
 #[tokio::test]
@@ -117,4 +127,19 @@ async fn http_2_in_clear_text_is_not_asked_of_the_upstream() {
     let answer = world.get("/", lines).await.to_lowercase();
     assert!(answer.starts_with("http/1.1 200") && !answer.contains("h2c"), "{answer}");
     assert!(!answer.contains("http2-settings"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_tunnel_keeps_its_connections_place_and_the_drain_waiting() {
+    let world = World::start(PLACE, raw_upstream(parrot).await).await;
+    let mut stream = upgraded(&world).await;
+    world.app.drain.start();
+    while TcpStream::connect(world.address).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    stream.write_all(b"ping").await.unwrap();
+    until_said(&mut stream, "ping").await;
+    assert!(!world.serving.is_finished());
+    drop(stream);
+    until("the listener has drained", || world.serving.is_finished()).await;
 }

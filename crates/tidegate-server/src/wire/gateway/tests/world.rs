@@ -29,6 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(super) struct World {
     pub(super) address: SocketAddr,
     pub(super) app: Arc<App>,
+    /// Over when the listener has drained.
+    pub(super) serving: tokio::task::JoinHandle<()>,
 }
 
 impl World {
@@ -54,8 +56,8 @@ impl World {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let listener = Listener::bind(any, None, listening).await.unwrap();
         let address = listener.address().unwrap();
-        tokio::spawn(listener.serve(gateway, app.drain.clone()));
-        Self { address, app }
+        let serving = tokio::spawn(listener.serve(gateway, app.drain.clone()));
+        Self { address, app, serving }
     }
 
     /// Says something and returns all that comes until the connection ends.

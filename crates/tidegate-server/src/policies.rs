@@ -1,0 +1,232 @@
+//! The policies of a daemon: all of them good, or all that is wrong with them.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+use tidegate::policy::diagnostics::Diagnostics;
+use tidegate::{Options, Policy};
+
+use crate::files::{self, Unreadable};
+
+/// Policies that can be served together. The first is that of the gateway.
+#[derive(Clone, Debug)]
+pub struct PolicySet {
+    policies: Vec<LoadedPolicy>,
+}
+
+/// A policy, and where it came from.
+#[derive(Clone, Debug)]
+pub struct LoadedPolicy {
+    /// The policy.
+    pub policy: Arc<Policy>,
+    /// Its file, as diagnostics call it.
+    pub file: String,
+    /// SHA-256 of the text as read, in hexadecimal digits.
+    pub sha256: String,
+    /// What should be looked at all the same.
+    pub warnings: Diagnostics,
+}
+
+impl LoadedPolicy {
+    /// Checks a policy's text.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn check(file: &str, text: &str, options: &Options) -> Result<Self, Diagnostics> {
+        let checked = Policy::check(file, text, options)?;
+        let digest = Sha256::digest(text);
+        Ok(Self {
+            policy: Arc::new(checked.policy),
+            file: file.to_owned(),
+            sha256: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+            warnings: checked.warnings,
+        })
+    }
+
+    fn read(path: &Path, options: &Options) -> Result<Self, Problem> {
+        let text = files::read(path).map_err(Problem::Unreadable)?;
+        Self::check(&path.display().to_string(), &text, options).map_err(Problem::Invalid)
+    }
+}
+
+impl PolicySet {
+    /// Reads the policies in these files, all under one profile and environment.
+    ///
+    /// # Errors
+    /// Everything that is wrong with any of them.
+    pub fn load(paths: &[PathBuf], options: &Options) -> Result<Self, Problems> {
+        let mut problems = Vec::new();
+        let mut policies = Vec::new();
+        for path in paths {
+            match LoadedPolicy::read(path, options) {
+                Ok(policy) => policies.push(policy),
+                Err(problem) => problems.push(problem),
+            }
+        }
+        problems.extend(same_names(&policies));
+        if problems.is_empty() { Ok(Self { policies }) } else { Err(Problems(problems)) }
+    }
+
+    /// One policy by itself.
+    #[must_use]
+    pub fn of(policy: LoadedPolicy) -> Self {
+        Self { policies: vec![policy] }
+    }
+
+    /// The policies, in the order of the command line.
+    #[must_use]
+    pub fn policies(&self) -> &[LoadedPolicy] {
+        &self.policies
+    }
+}
+
+fn same_names(policies: &[LoadedPolicy]) -> Vec<Problem> {
+    let mut files: HashMap<&str, &str> = HashMap::new();
+    let mut problems = Vec::new();
+    for LoadedPolicy { policy, file, .. } in policies {
+        if let Some(first) = files.get(policy.name()) {
+            problems.push(Problem::SameName {
+                name: policy.name().to_owned(),
+                files: [(*first).to_owned(), file.clone()],
+            });
+        } else {
+            files.insert(policy.name(), file);
+        }
+    }
+    problems
+}
+
+/// Why policies cannot be served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problems(Vec<Problem>);
+
+impl Problems {
+    /// Each of them.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Problem> {
+        self.0.iter()
+    }
+}
+
+impl fmt::Display for Problems {
+    /// One line each, `file:line:column: error: …` where there is a place.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.0.iter().enumerate() {
+            let newline = if index == 0 { "" } else { "\n" };
+            write!(f, "{newline}{problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problems {}
+
+/// One file that is no policy to be served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// It cannot be read.
+    Unreadable(Unreadable),
+    /// It is not valid; warnings are among it.
+    Invalid(Diagnostics),
+    /// Two policies have one name.
+    SameName {
+        /// The name.
+        name: String,
+        /// Where it was found.
+        files: [String; 2],
+    },
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable(error) => write!(f, "error: {error}"),
+            Self::Invalid(diagnostics) => diagnostics.fmt(f),
+            Self::SameName { name, files: [first, second] } => write!(
+                f,
+                "{second}: error: found the name `{name}`, which {first} has too; give each policy its own"
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn policy(name: &str) -> String {
+        format!(
+            "tidegate: 1\nname: {name}\nversion: 1.10\nlimits: {{ a: {{ by: ip, total: 1 }} }}\n"
+        )
+    }
+
+    fn load(files: &[(&str, &str)], options: &Options) -> Result<PolicySet, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |(name, text): &(&str, &str)| {
+            let path = dir.path().join(name);
+            fs::write(&path, text).unwrap();
+            path
+        };
+        let paths: Vec<PathBuf> = files.iter().map(write).collect();
+        let here = format!("{}/", dir.path().display());
+        PolicySet::load(&paths, options).map_err(|problems| problems.to_string().replace(&here, ""))
+    }
+
+    #[test]
+    fn policies_are_loaded_in_order_with_the_hash_of_their_text() {
+        let (shop, bank) = (policy("shop"), policy("bank"));
+        let files = [("shop.yaml", shop.as_str()), ("bank.yaml", bank.as_str())];
+        let set = load(&files, &Options::default()).unwrap();
+        let names: Vec<&str> = set.policies().iter().map(|one| one.policy.name()).collect();
+        assert_eq!(names, ["shop", "bank"]);
+        assert_eq!(set.policies()[0].policy.version(), Some("1.10"));
+        // As `sha256sum` has it.
+        let hash = "e06174bf0246247a887ac094a04caee5c174d979a928ffdec24d53b1ad8013a8";
+        assert_eq!(set.policies()[0].sha256, hash);
+    }
+
+    #[test]
+    fn everything_that_is_wrong_is_told_with_its_place() {
+        let files = [("a.yaml", "tidegate: 1\nname: a\nlimts: {}\n"), ("b.yaml", "tidegate: 2\n")];
+        let message = load(&files, &Options::default()).unwrap_err();
+        assert!(message.contains("a.yaml:3:1: error: "), "{message}");
+        assert!(message.contains("b.yaml:1:"), "{message}");
+    }
+
+    #[test]
+    fn a_name_that_two_policies_have_is_an_error_that_names_both_files() {
+        let shop = policy("shop");
+        let files = [("one.yaml", shop.as_str()), ("two.yaml", shop.as_str())];
+        let message = load(&files, &Options::default()).unwrap_err();
+        assert_eq!(
+            message,
+            "two.yaml: error: found the name `shop`, which one.yaml has too; give each policy its own"
+        );
+    }
+
+    #[test]
+    fn a_file_that_is_missing_or_too_large_is_named() {
+        let missing = PolicySet::load(&[PathBuf::from("no/such.yaml")], &Options::default());
+        let message = missing.unwrap_err().to_string();
+        assert!(message.starts_with("error: cannot read no/such.yaml: "), "{message}");
+        let large = " ".repeat((1 << 20) + 1);
+        let message = load(&[("large.yaml", &large)], &Options::default()).unwrap_err();
+        assert!(message.contains("larger than 1 MiB"), "{message}");
+    }
+
+    #[test]
+    fn the_profile_and_the_environment_reach_every_policy() {
+        let text = "tidegate: 1\nname: shop\nlimits: { a: { by: ip, total: \"${MOST}\" } }\n";
+        assert!(load(&[("shop.yaml", text)], &Options::default()).is_err());
+        let env = [("MOST".to_owned(), "5".to_owned())].into();
+        assert!(load(&[("shop.yaml", text)], &Options { env, ..Options::default() }).is_ok());
+        let profile = Some("production".to_owned());
+        let message =
+            load(&[("shop.yaml", &policy("shop"))], &Options { profile, ..Options::default() });
+        assert!(message.unwrap_err().contains("no profile `production`"));
+    }
+}

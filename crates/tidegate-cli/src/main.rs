@@ -1,7 +1,6 @@
 //! The `tidegate` binary: one command per file under `command`.
 
 mod command;
-mod files;
 mod paint;
 
 use std::process::ExitCode;

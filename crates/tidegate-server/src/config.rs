@@ -44,6 +44,18 @@ pub struct Config {
     pub bounds: Bounds,
 }
 
+impl Config {
+    /// Whether there is a service to stand in front of.
+    pub(crate) fn has_gateway(&self) -> bool {
+        self.upstream.is_some() || self.is_demo()
+    }
+
+    /// Whether it was given nothing to enforce.
+    pub(crate) fn is_demo(&self) -> bool {
+        self.policies.is_empty()
+    }
+}
+
 /// How bearer tokens are verified.
 #[derive(Clone, Debug)]
 pub struct JwtConfig {

@@ -1,100 +1,238 @@
-//! The policies of the daemon: read, checked and known by their hash.
+//! The policies of a daemon: all of them good, or all that is wrong with them.
 
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read as _;
+use std::collections::HashMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
-use tidegate::policy::document::BYTES_MAX;
-use tidegate::policy::{Options, Policy};
+use tidegate::policy::diagnostics::Diagnostics;
+use tidegate::{Options, Policy};
 
-use crate::demo;
-use crate::error::StartError;
+use crate::files::{self, Unreadable};
 
-/// Policies that are fit to be put in force together.
-pub(crate) struct PolicySet(Vec<LoadedPolicy>);
+/// Policies that can be served together. The first is that of the gateway.
+#[derive(Clone, Debug)]
+pub struct PolicySet {
+    policies: Vec<LoadedPolicy>,
+}
 
-/// One of them.
-pub(crate) struct LoadedPolicy {
-    pub(crate) policy: Arc<Policy>,
-    pub(crate) file: String,
-    /// SHA-256 of the text as it was read, in hex.
-    pub(crate) hash: String,
-    warnings: Vec<String>,
+/// A policy, and where it came from.
+#[derive(Clone, Debug)]
+pub struct LoadedPolicy {
+    /// The policy.
+    pub policy: Arc<Policy>,
+    /// Its file, as diagnostics call it.
+    pub file: String,
+    /// SHA-256 of the text as read, in hexadecimal digits.
+    pub sha256: String,
+    /// What should be looked at all the same.
+    pub warnings: Diagnostics,
+}
+
+impl LoadedPolicy {
+    /// Checks a policy's text.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn check(file: &str, text: &str, options: &Options) -> Result<Self, Diagnostics> {
+        let checked = Policy::check(file, text, options)?;
+        let digest = Sha256::digest(text);
+        Ok(Self {
+            policy: Arc::new(checked.policy),
+            file: file.to_owned(),
+            sha256: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+            warnings: checked.warnings,
+        })
+    }
+
+    fn read(path: &Path, options: &Options) -> Result<Self, Problem> {
+        let text = files::read(path).map_err(Problem::Unreadable)?;
+        Self::check(&path.display().to_string(), &text, options).map_err(Problem::Invalid)
+    }
 }
 
 impl PolicySet {
-    /// Reads all files; every problem of every file is told.
-    pub(crate) fn load(paths: &[PathBuf], profile: Option<&str>) -> Result<Self, StartError> {
-        let (mut policies, mut problems) = (Vec::new(), Vec::new());
+    /// Reads the policies in these files, all under one profile and environment.
+    ///
+    /// # Errors
+    /// Everything that is wrong with any of them.
+    pub fn load(paths: &[PathBuf], options: &Options) -> Result<Self, Problems> {
+        let mut problems = Vec::new();
+        let mut policies = Vec::new();
         for path in paths {
-            let file = path.display().to_string();
-            let source = read(path).map_err(|why| format!("cannot read {file}: {why}"));
-            match source.and_then(|source| check(&file, &source, profile)) {
+            match LoadedPolicy::read(path, options) {
                 Ok(policy) => policies.push(policy),
                 Err(problem) => problems.push(problem),
             }
         }
         problems.extend(same_names(&policies));
-        if problems.is_empty() {
-            Ok(Self(policies))
+        if problems.is_empty() { Ok(Self { policies }) } else { Err(Problems(problems)) }
+    }
+
+    /// One policy by itself.
+    #[must_use]
+    pub fn of(policy: LoadedPolicy) -> Self {
+        Self { policies: vec![policy] }
+    }
+
+    /// The policies alone, to be put in force.
+    #[must_use]
+    pub fn all(&self) -> Vec<Arc<Policy>> {
+        self.policies.iter().map(|loaded| Arc::clone(&loaded.policy)).collect()
+    }
+
+    /// The policies, in the order of the command line.
+    #[must_use]
+    pub fn policies(&self) -> &[LoadedPolicy] {
+        &self.policies
+    }
+}
+
+fn same_names(policies: &[LoadedPolicy]) -> Vec<Problem> {
+    let mut files: HashMap<&str, &str> = HashMap::new();
+    let mut problems = Vec::new();
+    for LoadedPolicy { policy, file, .. } in policies {
+        if let Some(first) = files.get(policy.name()) {
+            problems.push(Problem::SameName {
+                name: policy.name().to_owned(),
+                files: [(*first).to_owned(), file.clone()],
+            });
         } else {
-            Err(StartError::new(problems.join("\n")))
+            files.insert(policy.name(), file);
         }
     }
+    problems
+}
 
-    /// The demo's policy.
-    pub(crate) fn demo() -> Result<Self, StartError> {
-        let policy = check(demo::POLICY_NAME, demo::POLICY, None).map_err(StartError::new)?;
-        Ok(Self(vec![policy]))
-    }
+/// Why policies cannot be served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problems(Vec<Problem>);
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &LoadedPolicy> {
+impl Problems {
+    /// Each of them.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Problem> {
         self.0.iter()
     }
+}
 
-    /// The policies alone, in the order in which they were given.
-    pub(crate) fn all(&self) -> Vec<Arc<Policy>> {
-        self.0.iter().map(|loaded| Arc::clone(&loaded.policy)).collect()
+impl fmt::Display for Problems {
+    /// One line each, `file:line:column: error: …` where there is a place.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.0.iter().enumerate() {
+            let newline = if index == 0 { "" } else { "\n" };
+            write!(f, "{newline}{problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problems {}
+
+/// One file that is no policy to be served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// It cannot be read.
+    Unreadable(Unreadable),
+    /// It is not valid; warnings are among it.
+    Invalid(Diagnostics),
+    /// Two policies have one name.
+    SameName {
+        /// The name.
+        name: String,
+        /// Where it was found.
+        files: [String; 2],
+    },
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable(error) => write!(f, "error: {error}"),
+            Self::Invalid(diagnostics) => diagnostics.fmt(f),
+            Self::SameName { name, files: [first, second] } => write!(
+                f,
+                "{second}: error: found the name `{name}`, which {first} has too; give each policy its own"
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn policy(name: &str) -> String {
+        format!(
+            "tidegate: 1\nname: {name}\nversion: 1.10\nlimits: {{ a: {{ by: ip, total: 1 }} }}\n"
+        )
     }
 
-    /// What is legal but surely not meant.
-    pub(crate) fn warnings(&self) -> impl Iterator<Item = String> {
-        self.0.iter().flat_map(|loaded| loaded.warnings.iter().cloned())
+    fn load(files: &[(&str, &str)], options: &Options) -> Result<PolicySet, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |(name, text): &(&str, &str)| {
+            let path = dir.path().join(name);
+            fs::write(&path, text).unwrap();
+            path
+        };
+        let paths: Vec<PathBuf> = files.iter().map(write).collect();
+        let here = format!("{}/", dir.path().display());
+        PolicySet::load(&paths, options).map_err(|problems| problems.to_string().replace(&here, ""))
     }
-}
 
-fn check(file: &str, source: &str, profile: Option<&str>) -> Result<LoadedPolicy, String> {
-    let options = Options { profile: profile.map(str::to_owned), env: environment() };
-    let checked = Policy::check(file, source, &options).map_err(|errors| errors.to_string())?;
-    let warnings = checked.warnings.to_string().lines().map(str::to_owned).collect();
-    let hash = Sha256::digest(source.as_bytes());
-    let hash = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(LoadedPolicy { policy: Arc::new(checked.policy), file: file.to_owned(), hash, warnings })
-}
+    #[test]
+    fn policies_are_loaded_in_order_with_the_hash_of_their_text() {
+        let (shop, bank) = (policy("shop"), policy("bank"));
+        let files = [("shop.yaml", shop.as_str()), ("bank.yaml", bank.as_str())];
+        let set = load(&files, &Options::default()).unwrap();
+        let names: Vec<&str> = set.policies().iter().map(|one| one.policy.name()).collect();
+        assert_eq!(names, ["shop", "bank"]);
+        assert_eq!(set.policies()[0].policy.version(), Some("1.10"));
+        // As `sha256sum` has it.
+        let hash = "e06174bf0246247a887ac094a04caee5c174d979a928ffdec24d53b1ad8013a8";
+        assert_eq!(set.policies()[0].sha256, hash);
+    }
 
-fn same_names(policies: &[LoadedPolicy]) -> impl Iterator<Item = String> {
-    policies.iter().enumerate().filter_map(move |(index, policy)| {
-        let name = policy.policy.name();
-        let earlier = policies[..index].iter().find(|earlier| earlier.policy.name() == name)?;
-        let (one, other) = (&earlier.file, &policy.file);
-        Some(format!("{one} and {other} are both called `{name}`, expected a name each"))
-    })
-}
+    #[test]
+    fn everything_that_is_wrong_is_told_with_its_place() {
+        let files = [("a.yaml", "tidegate: 1\nname: a\nlimts: {}\n"), ("b.yaml", "tidegate: 2\n")];
+        let message = load(&files, &Options::default()).unwrap_err();
+        assert!(message.contains("a.yaml:3:1: error: "), "{message}");
+        assert!(message.contains("b.yaml:1:"), "{message}");
+    }
 
-/// The text of a file, of which no more is read than a policy may be long.
-fn read(path: &Path) -> Result<String, String> {
-    let file = File::open(path).map_err(|error| error.to_string())?;
-    let mut text = String::new();
-    let limit = u64::try_from(BYTES_MAX).unwrap_or(u64::MAX).saturating_add(1);
-    file.take(limit).read_to_string(&mut text).map_err(|error| error.to_string())?;
-    if text.len() > BYTES_MAX { Err("it is larger than 1 MiB".to_owned()) } else { Ok(text) }
-}
+    #[test]
+    fn a_name_that_two_policies_have_is_an_error_that_names_both_files() {
+        let shop = policy("shop");
+        let files = [("one.yaml", shop.as_str()), ("two.yaml", shop.as_str())];
+        let message = load(&files, &Options::default()).unwrap_err();
+        assert_eq!(
+            message,
+            "two.yaml: error: found the name `shop`, which one.yaml has too; give each policy its own"
+        );
+    }
 
-fn environment() -> BTreeMap<String, String> {
-    std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .collect()
+    #[test]
+    fn a_file_that_is_missing_or_too_large_is_named() {
+        let missing = PolicySet::load(&[PathBuf::from("no/such.yaml")], &Options::default());
+        let message = missing.unwrap_err().to_string();
+        assert!(message.starts_with("error: cannot read no/such.yaml: "), "{message}");
+        let large = " ".repeat((1 << 20) + 1);
+        let message = load(&[("large.yaml", &large)], &Options::default()).unwrap_err();
+        assert!(message.contains("larger than 1 MiB"), "{message}");
+    }
+
+    #[test]
+    fn the_profile_and_the_environment_reach_every_policy() {
+        let text = "tidegate: 1\nname: shop\nlimits: { a: { by: ip, total: \"${MOST}\" } }\n";
+        assert!(load(&[("shop.yaml", text)], &Options::default()).is_err());
+        let env = [("MOST".to_owned(), "5".to_owned())].into();
+        assert!(load(&[("shop.yaml", text)], &Options { env, ..Options::default() }).is_ok());
+        let profile = Some("production".to_owned());
+        let message =
+            load(&[("shop.yaml", &policy("shop"))], &Options { profile, ..Options::default() });
+        assert!(message.unwrap_err().contains("no profile `production`"));
+    }
 }

@@ -5,17 +5,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tidegate::Policy;
+use tidegate::{Options, Policy};
 use tokio::signal::unix::Signal;
 
 use crate::admin::Status;
 use crate::app::App;
 use crate::config::{Config, JwtConfig};
+use crate::demo;
 use crate::error::StartError;
+use crate::files;
 use crate::guard::SharedTokens;
 use crate::jwt::Verifier;
-use crate::policies::PolicySet;
+use crate::policies::{LoadedPolicy, PolicySet};
 use crate::server::Stop;
+use crate::surfaces::{Serviceability, Surface, serviceability};
 use crate::tls::Certificates;
 use crate::tokens::Tokens;
 use crate::watch::watch;
@@ -34,6 +37,8 @@ pub(crate) struct Reload {
 pub(crate) struct Sources {
     pub(crate) policies: Vec<PathBuf>,
     pub(crate) profile: Option<String>,
+    /// What listens, which the policies must suit.
+    surfaces: Vec<Surface>,
     pub(crate) jwt: Option<JwtConfig>,
     pub(crate) tokens: Option<PathBuf>,
     tls: Vec<PathBuf>,
@@ -51,6 +56,11 @@ impl Sources {
         Self {
             policies: config.policies.clone(),
             profile: config.profile.clone(),
+            surfaces: if config.has_gateway() {
+                vec![Surface::Gateway, Surface::Api]
+            } else {
+                vec![Surface::Api]
+            },
             jwt: config.jwt.clone(),
             tokens: config.tokens.clone(),
             tls: tls.collect(),
@@ -68,17 +78,23 @@ impl Sources {
 
     /// Reads the policies, or the demo's, and checks that this daemon can serve them.
     pub(crate) fn read_policies(&self) -> Result<Checked, StartError> {
+        let options = Options { profile: self.profile.clone(), env: files::environment() };
         let policies = if self.policies.is_empty() {
-            PolicySet::demo()?
+            let demo = LoadedPolicy::check(demo::POLICY_NAME, demo::POLICY, &options);
+            PolicySet::of(demo.map_err(StartError::new)?)
         } else {
-            PolicySet::load(&self.policies, self.profile.as_deref())?
+            PolicySet::load(&self.policies, &options).map_err(StartError::new)?
         };
-        let mut warnings = Vec::new();
-        if self.jwt.is_none() && policies.iter().any(|loaded| loaded.policy.uses_jwt()) {
+        let Serviceability { errors, warnings } = serviceability(&policies, &self.surfaces);
+        if !errors.is_empty() {
+            return Err(StartError::new(errors.join("\n")));
+        }
+        if self.jwt.is_none() && reads_tokens(&policies.all()) {
             let detail = "the policy reads bearer tokens (`jwt`), and there is no --jwt-key to verify them with";
             return Err(StartError::new(detail));
         }
-        warnings.splice(0..0, policies.warnings());
+        let own = policies.policies().iter().flat_map(|policy| lines(&policy.warnings.to_string()));
+        let warnings = own.chain(warnings).collect();
         Ok(Checked { policies, warnings })
     }
 
@@ -145,6 +161,10 @@ impl Reload {
         self.app.reads_tokens.store(reads_tokens(&policies), Ordering::Relaxed);
         Ok(())
     }
+}
+
+fn lines(text: &str) -> Vec<String> {
+    text.lines().map(str::to_owned).collect()
 }
 
 /// Whether any policy reads bearer tokens.

@@ -115,7 +115,7 @@ impl Daemon {
         for listening in status.listeners() {
             announce(&format!("listening {} {}", listening.name, listening.url));
         }
-        if config.policies.is_empty()
+        if config.is_demo()
             && let Some(gateway) = status.listeners().iter().find(|one| one.name == "gateway")
         {
             announce(&demo::invitation(&gateway.url));
@@ -142,7 +142,7 @@ impl Daemon {
         let mut serving = Serving::new(self.app.drain.clone());
         let upstream = match &config.upstream {
             Some(url) => Some(Upstream::parse(&url.to_string()).map_err(StartError::new)?),
-            None if config.policies.is_empty() => Some(demo_upstream(&mut serving, bounds).await?),
+            None if config.is_demo() => Some(demo_upstream(&mut serving, bounds).await?),
             None => None,
         };
         let gateway = match upstream {

@@ -9,9 +9,10 @@ use tidegate::identity::Claims;
 use tidegate::policy::Options;
 use tidegate::units::Amount;
 use tidegate::{Explanation, HashKey, LimitExplanation, Limiter, Policy, Request};
+use tidegate_server::files;
 
 use super::Error;
-use crate::{files, paint, say};
+use crate::{paint, say};
 
 /// Say which limits a request meets, and why it does not meet the others.
 ///

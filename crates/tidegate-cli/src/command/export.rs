@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use tidegate::{Options, Policy};
+use tidegate_server::files;
 
 use super::Error;
-use crate::{files, say};
+use crate::say;
 
 /// Print documents made from the policy language.
 #[derive(Args)]

@@ -11,10 +11,11 @@ use serde_json::{Value, json};
 use tidegate::clock::{Clock as _, SystemClock};
 use tidegate::policy::diagnostics::Diagnostics;
 use tidegate::simulate::{Failure, FileReport, TestFile, TestReport};
+use tidegate_server::files;
 
 use super::Error;
 use super::validate::{diagnostic_json, plural};
-use crate::{files, paint, say};
+use crate::{paint, say};
 
 /// Run policy tests under a simulated clock.
 ///

@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 use tidegate::Policy;
 use tidegate::policy::Options;
 use tidegate::policy::diagnostics::{Diagnostic, Diagnostics, Severity};
+use tidegate_server::files;
 
 use super::Error;
-use crate::{files, paint, say};
+use crate::{paint, say};
 
 /// Check policies: every error and warning, with file, line and column.
 ///
@@ -46,7 +47,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool, Error> {
         let file = path.display().to_string();
         match files::read(path) {
             Ok(source) => Ok(check(file, source, arguments.profile.as_deref())),
-            Err(error) => Err((file, error)),
+            Err(error) => Err((file, error.into())),
         }
     };
     let all: Vec<Checked> = arguments.policies.iter().map(check).collect();

@@ -157,10 +157,10 @@ fn of(policies: &PolicySet) -> Vec<PolicyStatus> {
     let status = |loaded: &crate::policies::LoadedPolicy| PolicyStatus {
         name: loaded.policy.name().to_owned(),
         version: loaded.policy.version().map(str::to_owned),
-        hash: loaded.hash.clone(),
+        hash: loaded.sha256.clone(),
         file: loaded.file.clone(),
         enabled: loaded.policy.is_enabled(),
         limits: loaded.policy.limits().len(),
     };
-    policies.iter().map(status).collect()
+    policies.policies().iter().map(status).collect()
 }

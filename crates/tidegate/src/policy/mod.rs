@@ -6,6 +6,7 @@ pub mod diagnostics;
 pub mod document;
 pub(crate) mod model;
 pub(crate) mod names;
+mod needs;
 pub(crate) mod overlay;
 mod schema;
 pub(crate) mod when;
@@ -14,6 +15,7 @@ use std::collections::BTreeMap;
 
 pub use builder::{LimitBuilder, PolicyBuilder};
 pub use model::{Algorithm, Limit, OnStoreFailure, Policy};
+pub use needs::Need;
 pub use schema::json_schema;
 
 use compile::fields;

@@ -1,0 +1,176 @@
+//! What each surface can do, and which limits can never work on those that there are.
+
+use std::fmt;
+
+use tidegate::policy::{Limit, Need};
+
+use crate::policies::{LoadedPolicy, PolicySet};
+
+/// A way in which requests arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Surface {
+    /// The reverse proxy: knows what a request carries, sees the answer. Serves the first policy.
+    Gateway,
+    /// The decision API: callers can say everything.
+    Api,
+}
+
+impl Surface {
+    /// Whether it serves the policy at this place of the command line.
+    const fn serves(self, index: usize) -> bool {
+        match self {
+            Self::Gateway => index == 0,
+            Self::Api => true,
+        }
+    }
+
+    /// Whether it can provide what a limit needs.
+    const fn meets(self, need: &Need) -> bool {
+        match (self, need) {
+            (Self::Api, _) | (Self::Gateway, Need::Body(_) | Need::Answer | Need::Place) => true,
+            (
+                Self::Gateway,
+                Need::NamedOperation
+                | Need::GivenAttribute(_)
+                | Need::GivenUser
+                | Need::GivenTier
+                | Need::GivenInternal
+                | Need::Country,
+            ) => false,
+        }
+    }
+}
+
+impl fmt::Display for Surface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Gateway => "the gateway",
+            Self::Api => "the decision API",
+        })
+    }
+}
+
+/// What does not work, in sentences.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Serviceability {
+    /// Limits, and policies, that work nowhere: reason not to start, or not to reload.
+    pub errors: Vec<String>,
+    /// Limits that one surface cannot serve.
+    pub warnings: Vec<String>,
+}
+
+/// Which limits cannot work on these surfaces. Policies that are switched off need none.
+#[must_use]
+pub fn serviceability(policies: &PolicySet, surfaces: &[Surface]) -> Serviceability {
+    let mut result = Serviceability::default();
+    for (index, loaded) in policies.policies().iter().enumerate() {
+        let serving: Vec<Surface> =
+            surfaces.iter().copied().filter(|surface| surface.serves(index)).collect();
+        if serving.is_empty() {
+            result.errors.push(format!(
+                "{}: the policy `{}` is never asked: the gateway serves only the first policy, and there is no other listener",
+                loaded.file,
+                loaded.policy.name(),
+            ));
+        } else if loaded.policy.is_enabled() {
+            for limit in loaded.policy.limits() {
+                judge(loaded, limit, &serving, &mut result);
+            }
+        }
+    }
+    result
+}
+
+fn judge(loaded: &LoadedPolicy, limit: &Limit, serving: &[Surface], result: &mut Serviceability) {
+    let needs = loaded.policy.needs(limit);
+    let lacks = |surface: &Surface| {
+        let unmet = needs.iter().find(|need| !surface.meets(need))?;
+        let (file, name) = (&loaded.file, limit.name());
+        Some(format!("{file}: the limit `{name}` cannot work on {surface}: it needs {unmet}"))
+    };
+    let lacking: Vec<String> = serving.iter().filter_map(lacks).collect();
+    if lacking.len() == serving.len() {
+        result.errors.extend(lacking);
+    } else {
+        result.warnings.extend(lacking);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::PathBuf;
+
+    use tidegate::Options;
+
+    use super::*;
+
+    const SHOP: &str = "
+tidegate: 1
+name: shop
+identity: { attributes: { room: given, email: { body: /email } } }
+operations:
+  send: {}
+  login: POST /login
+limits:
+  everyone: { by: ip, token_bucket: 5/s }
+  named:    { when: send, by: ip, total: 5 }
+  given:    { when: login, by: room, total: 5 }
+  email:    { when: login, by: email, total: 5, counts: failures }
+  places:   { by: ip, concurrency: 5 }
+";
+    const BANK: &str = "
+tidegate: 1
+name: bank
+limits: { users: { by: user, total: 5, exceed: warn } }
+";
+
+    fn set(texts: &[(&str, &str)]) -> PolicySet {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |(name, text): &(&str, &str)| {
+            let path = dir.path().join(name);
+            fs::write(&path, text).unwrap();
+            path
+        };
+        let paths: Vec<PathBuf> = texts.iter().map(write).collect();
+        PolicySet::load(&paths, &Options::default()).unwrap()
+    }
+
+    /// The limits that the sentences name.
+    fn limits(sentences: &[String]) -> Vec<&str> {
+        sentences.iter().map(|one| one.split('`').nth(1).unwrap()).collect()
+    }
+
+    #[test]
+    fn whoever_calls_the_api_can_say_everything() {
+        let set = set(&[("shop.yaml", SHOP), ("bank.yaml", BANK)]);
+        assert_eq!(serviceability(&set, &[Surface::Api]), Serviceability::default());
+    }
+
+    #[test]
+    fn what_the_gateway_alone_cannot_serve_is_a_warning_beside_the_api_and_else_an_error() {
+        let set = set(&[("shop.yaml", SHOP)]);
+        let both = serviceability(&set, &[Surface::Gateway, Surface::Api]);
+        assert_eq!(both.errors, [""; 0]);
+        assert_eq!(limits(&both.warnings), ["named", "given"]);
+        let alone = serviceability(&set, &[Surface::Gateway]);
+        assert_eq!(alone.errors, both.warnings);
+        let expected = "shop.yaml: the limit `named` cannot work on the gateway: it needs callers who name its operation, which has no pattern";
+        assert!(alone.errors[0].ends_with(expected), "{}", alone.errors[0]);
+    }
+
+    #[test]
+    fn the_gateway_serves_only_the_first_policy() {
+        let set = set(&[("shop.yaml", SHOP), ("bank.yaml", BANK)]);
+        let both = serviceability(&set, &[Surface::Gateway, Surface::Api]);
+        assert_eq!(limits(&both.warnings), ["named", "given"], "the second is not the gateway's");
+        let alone = serviceability(&set, &[Surface::Gateway]);
+        assert!(alone.errors.iter().any(|one| one.contains("`bank` is never asked")));
+    }
+
+    #[test]
+    fn limits_that_are_switched_off_are_no_trouble() {
+        let set = set(&[("bank.yaml", &format!("{BANK}enabled: false\n"))]);
+        assert_eq!(serviceability(&set, &[Surface::Gateway]), Serviceability::default());
+    }
+}

@@ -89,6 +89,26 @@ impl App {
     }
 }
 
+#[cfg(test)]
+impl App {
+    /// One that logs nowhere.
+    pub(crate) fn new(policy: tidegate::Policy) -> Self {
+        let (policy, clock) = (Arc::new(policy), SystemClock::new());
+        let out = std::io::sink();
+        let (log, _) = Log::start(crate::LogSettings::default(), out, clock.clone()).unwrap();
+        Self {
+            metrics: Arc::new(Metrics::new(0, &[Arc::clone(&policy)])),
+            limiter: Limiter::builder().policy(policy).clock(clock.clone()).build().unwrap(),
+            leases: Leases::new(),
+            drain: Drain::new(),
+            clock,
+            log,
+            verifier: ArcSwapOption::empty(),
+            reads_tokens: AtomicBool::new(false),
+        }
+    }
+}
+
 struct TokioTimer;
 
 impl Timer for TokioTimer {

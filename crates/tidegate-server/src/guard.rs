@@ -17,11 +17,11 @@ use http_body_util::Full;
 use crate::tokens::{Role, Tokens};
 
 /// Tokens that can be replaced while they are in use.
-pub type SharedTokens = Arc<ArcSwap<Tokens>>;
+pub(crate) type SharedTokens = Arc<ArcSwap<Tokens>>;
 
 /// What a listener serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Surface {
+pub(crate) enum Surface {
     /// Decisions, for applications.
     Api,
     /// The admin API, the dashboard, metrics.
@@ -30,7 +30,7 @@ pub enum Surface {
 
 /// Stands before one listener.
 #[derive(Clone, Debug)]
-pub struct Guard {
+pub(crate) struct Guard {
     surface: Surface,
     loopback: bool,
     tokens: Option<SharedTokens>,
@@ -40,7 +40,7 @@ pub struct Guard {
 
 /// Who calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Caller {
+pub(crate) struct Caller {
     /// The token's name; `loopback` or `anybody` where none is needed.
     pub name: Arc<str>,
     /// What the caller may do.
@@ -49,7 +49,7 @@ pub struct Caller {
 
 /// A caller that is not served.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub(crate) struct Refused {
     /// 400, 401 or 403.
     pub status: StatusCode,
     /// Why, for whoever called.
@@ -60,7 +60,7 @@ impl Guard {
     /// A guard for a listener on this address. That it needs tokens beyond loopback unless
     /// `--insecure` was said is checked before anything listens.
     #[must_use]
-    pub fn new(surface: Surface, address: IpAddr, tokens: Option<SharedTokens>) -> Self {
+    pub(crate) fn new(surface: Surface, address: IpAddr, tokens: Option<SharedTokens>) -> Self {
         let loopback = address.to_canonical().is_loopback();
         let role = match surface {
             Surface::Admin if tokens.is_none() => Role::Operator,
@@ -72,7 +72,7 @@ impl Guard {
 
     /// What the operator should know of a listener that asks for no token.
     #[must_use]
-    pub fn warning(&self) -> Option<&'static str> {
+    pub(crate) fn warning(&self) -> Option<&'static str> {
         match (self.surface, self.loopback, &self.tokens) {
             (_, _, Some(_)) | (Surface::Api, true, None) => None,
             (Surface::Admin, true, None) => {
@@ -88,7 +88,7 @@ impl Guard {
     ///
     /// # Errors
     /// What the caller is to be told.
-    pub fn admit(&self, parts: &Parts) -> Result<Caller, Refused> {
+    pub(crate) fn admit(&self, parts: &Parts) -> Result<Caller, Refused> {
         if is_health(parts) {
             return Ok(self.unnamed.clone());
         }
@@ -115,7 +115,7 @@ impl Surface {
 impl Refused {
     /// The answer, as problem details.
     #[must_use]
-    pub fn into_response(self) -> Response<Full<Bytes>> {
+    pub(crate) fn into_response(self) -> Response<Full<Bytes>> {
         let problem = serde_json::json!({
             "type": "about:blank",
             "title": self.status.canonical_reason(),

@@ -19,18 +19,18 @@ use tidegate::clock::Now;
 use tidegate::identity::Claims;
 use tidegate::units::canonical_number;
 
-pub use keys::KeyFileError;
+pub(crate) use keys::KeyFileError;
 use keys::{Key, KeyFile};
 
 /// How many seconds the issuer's clock and ours may differ.
-pub const LEEWAY_S: u64 = 60;
+pub(crate) const LEEWAY_S: u64 = 60;
 
 /// Longer tokens are not looked at.
 const TOKEN_BYTES_MAX: usize = 16 * 1024;
 
 /// Verifies the tokens of one issuer.
 #[derive(Debug)]
-pub struct Verifier {
+pub(crate) struct Verifier {
     keys: Vec<Key>,
     skipped: Vec<String>,
     issuer: Option<String>,
@@ -43,7 +43,7 @@ impl Verifier {
     ///
     /// # Errors
     /// The file cannot be read, or holds no key that tokens could be verified by.
-    pub fn load(
+    pub(crate) fn load(
         path: &Path,
         issuer: Option<String>,
         audience: Option<String>,
@@ -54,14 +54,14 @@ impl Verifier {
 
     /// Keys of a set that are not used, each with the reason, for the log.
     #[must_use]
-    pub fn skipped(&self) -> &[String] {
+    pub(crate) fn skipped(&self) -> &[String] {
         &self.skipped
     }
 
     /// The claims of the token in an `Authorization` header; `None` if it has no bearer token, or
     /// one that does not verify.
     #[must_use]
-    pub fn claims(&self, authorization: &str, now: Now) -> Option<Claims> {
+    pub(crate) fn claims(&self, authorization: &str, now: Now) -> Option<Claims> {
         let (scheme, token) = authorization.trim_ascii().split_once(' ')?;
         let token = token.trim_ascii_start();
         if !scheme.eq_ignore_ascii_case("bearer") || token.len() > TOKEN_BYTES_MAX {

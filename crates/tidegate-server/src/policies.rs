@@ -13,13 +13,13 @@ use crate::files::{self, Unreadable};
 
 /// Policies that can be served together. The first is that of the gateway.
 #[derive(Clone, Debug)]
-pub struct PolicySet {
+pub(crate) struct PolicySet {
     policies: Vec<LoadedPolicy>,
 }
 
 /// A policy, and where it came from.
 #[derive(Clone, Debug)]
-pub struct LoadedPolicy {
+pub(crate) struct LoadedPolicy {
     /// The policy.
     pub policy: Arc<Policy>,
     /// Its file, as diagnostics call it.
@@ -35,7 +35,7 @@ impl LoadedPolicy {
     ///
     /// # Errors
     /// Everything that is wrong with it.
-    pub fn check(file: &str, text: &str, options: &Options) -> Result<Self, Diagnostics> {
+    pub(crate) fn check(file: &str, text: &str, options: &Options) -> Result<Self, Diagnostics> {
         let checked = Policy::check(file, text, options)?;
         let digest = Sha256::digest(text);
         Ok(Self {
@@ -57,7 +57,7 @@ impl PolicySet {
     ///
     /// # Errors
     /// Everything that is wrong with any of them.
-    pub fn load(paths: &[PathBuf], options: &Options) -> Result<Self, Problems> {
+    pub(crate) fn load(paths: &[PathBuf], options: &Options) -> Result<Self, Problems> {
         let mut problems = Vec::new();
         let mut policies = Vec::new();
         for path in paths {
@@ -72,19 +72,19 @@ impl PolicySet {
 
     /// One policy by itself.
     #[must_use]
-    pub fn of(policy: LoadedPolicy) -> Self {
+    pub(crate) fn of(policy: LoadedPolicy) -> Self {
         Self { policies: vec![policy] }
     }
 
     /// The policies alone, to be put in force.
     #[must_use]
-    pub fn all(&self) -> Vec<Arc<Policy>> {
+    pub(crate) fn all(&self) -> Vec<Arc<Policy>> {
         self.policies.iter().map(|loaded| Arc::clone(&loaded.policy)).collect()
     }
 
     /// The policies, in the order of the command line.
     #[must_use]
-    pub fn policies(&self) -> &[LoadedPolicy] {
+    pub(crate) fn policies(&self) -> &[LoadedPolicy] {
         &self.policies
     }
 }
@@ -107,14 +107,7 @@ fn same_names(policies: &[LoadedPolicy]) -> Vec<Problem> {
 
 /// Why policies cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problems(Vec<Problem>);
-
-impl Problems {
-    /// Each of them.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Problem> {
-        self.0.iter()
-    }
-}
+pub(crate) struct Problems(Vec<Problem>);
 
 impl fmt::Display for Problems {
     /// One line each, `file:line:column: error: …` where there is a place.
@@ -131,7 +124,7 @@ impl std::error::Error for Problems {}
 
 /// One file that is no policy to be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Problem {
+pub(crate) enum Problem {
     /// It cannot be read.
     Unreadable(Unreadable),
     /// It is not valid; warnings are among it.

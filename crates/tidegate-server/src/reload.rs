@@ -101,7 +101,11 @@ impl Sources {
     pub(crate) fn read_verifier(&self) -> Result<Option<Verifier>, StartError> {
         let Some(jwt) = &self.jwt else { return Ok(None) };
         let verifier = Verifier::load(&jwt.key, jwt.issuer.clone(), jwt.audience.clone());
-        verifier.map(Some).map_err(StartError::new)
+        let verifier = verifier.map_err(StartError::new)?;
+        for skipped in verifier.skipped() {
+            tracing::warn!(event = "key_skipped", "{skipped}");
+        }
+        Ok(Some(verifier))
     }
 }
 

@@ -18,7 +18,7 @@ const OTHERS_MAY_WRITE: u32 = 0o002;
 
 /// Why there is no secret: which file, what was found, and what to do.
 #[derive(Debug)]
-pub struct SecretError(String);
+pub(crate) struct SecretError(String);
 
 impl fmt::Display for SecretError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -33,7 +33,10 @@ impl std::error::Error for SecretError {}
 ///
 /// # Errors
 /// A file cannot be read or made, holds no secret, or could have been written by anybody.
-pub fn hash_key(file: Option<&Path>, state_dir: Option<&StateDir>) -> Result<HashKey, SecretError> {
+pub(crate) fn hash_key(
+    file: Option<&Path>,
+    state_dir: Option<&StateDir>,
+) -> Result<HashKey, SecretError> {
     match (file, state_dir) {
         (Some(path), _) => {
             let found = read(path).map_err(|error| cannot("read", path, &error))?;

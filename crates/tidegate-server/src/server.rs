@@ -34,11 +34,11 @@ use crate::wire::gateway::{Gateway, GatewayBounds, Upstream};
 ///
 /// # Errors
 /// Something that it was given cannot be used, or a listener cannot be had.
-pub fn run(config: Config, announce: impl Fn(&str)) -> Result<(), StartError> {
+pub fn run(config: &Config, announce: impl Fn(&str)) -> Result<(), StartError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime.map_err(StartError::new)?.block_on(async {
-        let daemon = Daemon::prepare(&config)?;
-        daemon.serve(&config, announce).await
+        let daemon = Daemon::prepare(config)?;
+        daemon.serve(config, announce).await
     })
 }
 

@@ -23,7 +23,7 @@ const LOCK: &str = "lock";
 
 /// A directory that this process alone uses.
 #[derive(Debug)]
-pub struct StateDir {
+pub(crate) struct StateDir {
     path: PathBuf,
     /// The lock is held for as long as the file is open.
     _lock: File,
@@ -31,7 +31,7 @@ pub struct StateDir {
 
 /// Why a state directory cannot be used: which file, what was found, and what to do.
 #[derive(Debug)]
-pub struct StateError(String);
+pub(crate) struct StateError(String);
 
 impl std::fmt::Display for StateError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -46,7 +46,7 @@ impl StateDir {
     ///
     /// # Errors
     /// It cannot be made or written to, or another process uses it.
-    pub fn open(path: &Path) -> Result<Self, StateError> {
+    pub(crate) fn open(path: &Path) -> Result<Self, StateError> {
         let at = path.display();
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|error| {
             StateError(format!("cannot make the state directory {at}: {error}"))
@@ -67,7 +67,7 @@ impl StateDir {
 
     /// Where it is.
     #[must_use]
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
@@ -76,7 +76,12 @@ impl StateDir {
     ///
     /// # Errors
     /// It cannot be written. The snapshot from before is untouched.
-    pub fn save(&self, store: &Memory, secret: &HashKey, now: Now) -> Result<u64, StateError> {
+    pub(crate) fn save(
+        &self,
+        store: &Memory,
+        secret: &HashKey,
+        now: Now,
+    ) -> Result<u64, StateError> {
         let mut keys = 0;
         let write = |file: &mut File| {
             let mut writer = Writer::begin(BufWriter::new(file))?;
@@ -100,7 +105,7 @@ impl StateDir {
     /// # Errors
     /// The snapshot cannot be read or used. The store is as it was, unless the disk itself failed
     /// after the whole snapshot had been read once without fault.
-    pub fn load(
+    pub(crate) fn load(
         &self,
         store: &Memory,
         secret: &HashKey,

@@ -8,7 +8,7 @@ use crate::policies::{LoadedPolicy, PolicySet};
 
 /// A way in which requests arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Surface {
+pub(crate) enum Surface {
     /// The reverse proxy: knows what a request carries, sees the answer. Serves the first policy.
     Gateway,
     /// The decision API: callers can say everything.
@@ -52,7 +52,7 @@ impl fmt::Display for Surface {
 
 /// What does not work, in sentences.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Serviceability {
+pub(crate) struct Serviceability {
     /// Limits, and policies, that work nowhere: reason not to start, or not to reload.
     pub errors: Vec<String>,
     /// Limits that one surface cannot serve.
@@ -61,7 +61,7 @@ pub struct Serviceability {
 
 /// Which limits cannot work on these surfaces. Policies that are switched off need none.
 #[must_use]
-pub fn serviceability(policies: &PolicySet, surfaces: &[Surface]) -> Serviceability {
+pub(crate) fn serviceability(policies: &PolicySet, surfaces: &[Surface]) -> Serviceability {
     let mut result = Serviceability::default();
     for (index, loaded) in policies.policies().iter().enumerate() {
         let serving: Vec<Surface> =

@@ -20,7 +20,7 @@ const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// The certificate in force, and where it came from. Every handshake takes the one of its moment.
 #[derive(Debug)]
-pub struct Certificates {
+pub(crate) struct Certificates {
     cert: PathBuf,
     key: PathBuf,
     current: ArcSwap<CertifiedKey>,
@@ -31,7 +31,7 @@ impl Certificates {
     ///
     /// # Errors
     /// A file cannot be read or holds something else, or the two do not belong together.
-    pub fn load(cert: &Path, key: &Path) -> Result<Arc<Self>, TlsError> {
+    pub(crate) fn load(cert: &Path, key: &Path) -> Result<Arc<Self>, TlsError> {
         let current = ArcSwap::from_pointee(read(cert, key)?);
         Ok(Arc::new(Self { cert: cert.to_owned(), key: key.to_owned(), current }))
     }
@@ -40,7 +40,7 @@ impl Certificates {
     ///
     /// # Errors
     /// As [`load`](Self::load); then the old certificate stays.
-    pub fn reload(&self) -> Result<(), TlsError> {
+    pub(crate) fn reload(&self) -> Result<(), TlsError> {
         self.current.store(Arc::new(read(&self.cert, &self.key)?));
         Ok(())
     }
@@ -49,7 +49,7 @@ impl Certificates {
     ///
     /// # Errors
     /// The cryptography has neither version, which does not happen with the one built in.
-    pub fn server_config(self: &Arc<Self>) -> Result<Arc<ServerConfig>, rustls::Error> {
+    pub(crate) fn server_config(self: &Arc<Self>) -> Result<Arc<ServerConfig>, rustls::Error> {
         let mut config = ServerConfig::builder_with_provider(Arc::new(provider()))
             .with_protocol_versions(&[&TLS13, &TLS12])?
             .with_no_client_auth()
@@ -113,7 +113,7 @@ fn refuse(file: &Path, problem: String) -> TlsError {
 
 /// A certificate or key that cannot be used: which file, and what was expected.
 #[derive(Debug)]
-pub struct TlsError {
+pub(crate) struct TlsError {
     file: PathBuf,
     problem: String,
 }

@@ -22,7 +22,7 @@ use sha2::{Digest, Sha256};
 
 /// What a token is good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Role {
+pub(crate) enum Role {
     /// Sees the admin API.
     Viewer,
     /// Sees and changes it.
@@ -35,11 +35,12 @@ pub enum Role {
 
 impl Role {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Viewer, Self::Operator, Self::Superadmin, Self::Client];
+    pub(crate) const ALL: [Self; 4] =
+        [Self::Viewer, Self::Operator, Self::Superadmin, Self::Client];
 
     /// Its name in a file of tokens.
     #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Viewer => "viewer",
             Self::Operator => "operator",
@@ -51,7 +52,7 @@ impl Role {
 
 /// The tokens of one file.
 #[derive(Debug, Default)]
-pub struct Tokens {
+pub(crate) struct Tokens {
     by_hash: HashMap<[u8; 32], Token>,
 }
 
@@ -67,7 +68,7 @@ impl Tokens {
     ///
     /// # Errors
     /// It cannot be read, or everything that is wrong with it.
-    pub fn read(path: &Path) -> Result<Self, TokenError> {
+    pub(crate) fn read(path: &Path) -> Result<Self, TokenError> {
         let file = path.display().to_string();
         let text = std::fs::read_to_string(path)
             .map_err(|error| TokenError { problems: vec![format!("{file}: {error}")] })?;
@@ -78,7 +79,7 @@ impl Tokens {
     ///
     /// # Errors
     /// Everything that is wrong with it, with its line.
-    pub fn parse(file: &str, text: &str) -> Result<Self, TokenError> {
+    pub(crate) fn parse(file: &str, text: &str) -> Result<Self, TokenError> {
         let (mut tokens, mut problems) = (Self::default(), Vec::new());
         for (index, line) in text.lines().enumerate() {
             let line = line.trim();
@@ -99,12 +100,6 @@ impl Tokens {
     ///
     /// What was sent is hashed and the hash looked up. How long that takes may tell how alike two
     /// hashes are, but nobody can choose a token for its hash, so it leads no guess any closer.
-    #[must_use]
-    pub fn role_of(&self, authorization: &str) -> Option<(&str, Role)> {
-        self.find(authorization).map(|token| (&*token.name, token.role))
-    }
-
-    /// As [`role_of`](Self::role_of), with a name to keep.
     pub(crate) fn owner_of(&self, authorization: &str) -> Option<(Arc<str>, Role)> {
         self.find(authorization).map(|token| (Arc::clone(&token.name), token.role))
     }
@@ -155,7 +150,7 @@ const NAME_MAX: usize = 64;
 
 /// A file of tokens that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TokenError {
+pub(crate) struct TokenError {
     problems: Vec<String>,
 }
 
@@ -206,12 +201,12 @@ mod tests {
         let text =
             format!("# ours\n\n client shop {TEST}\noperator alice {}\n", TEST2.to_uppercase());
         let tokens = Tokens::parse("t", &text).unwrap();
-        assert_eq!(tokens.role_of("Bearer test"), Some(("shop", Role::Client)));
-        assert_eq!(tokens.role_of("bearer  test2"), Some(("alice", Role::Operator)));
+        assert_eq!(tokens.owner_of("Bearer test"), Some(("shop".into(), Role::Client)));
+        assert_eq!(tokens.owner_of("bearer  test2"), Some(("alice".into(), Role::Operator)));
         for other in ["", "Bearer", "Bearer ", "Bearer tes", "Basic test", "test"] {
-            assert_eq!(tokens.role_of(other), None, "{other}");
+            assert_eq!(tokens.owner_of(other), None, "{other}");
         }
-        assert_eq!(tokens.role_of(&format!("Bearer {TEST}")), None);
+        assert_eq!(tokens.owner_of(&format!("Bearer {TEST}")), None);
     }
 
     #[test]
@@ -235,7 +230,7 @@ mod tests {
     #[test]
     fn one_name_may_have_two_tokens() {
         let tokens = Tokens::parse("t", &format!("client a {TEST}\nclient a {TEST2}")).unwrap();
-        assert_eq!(tokens.role_of("Bearer test"), tokens.role_of("Bearer test2"));
+        assert_eq!(tokens.owner_of("Bearer test"), tokens.owner_of("Bearer test2"));
     }
 
     #[test]

@@ -28,7 +28,7 @@ const POLL: Duration = Duration::from_secs(1);
 
 /// Watches until it is dropped.
 #[derive(Debug)]
-pub struct Watcher {
+pub(crate) struct Watcher {
     signals: Sender<Signal>,
 }
 
@@ -53,7 +53,7 @@ enum Signal {
 ///
 /// # Errors
 /// No thread can be started.
-pub fn watch(paths: Vec<PathBuf>) -> io::Result<(Watcher, mpsc::Receiver<Vec<PathBuf>>)> {
+pub(crate) fn watch(paths: Vec<PathBuf>) -> io::Result<(Watcher, mpsc::Receiver<Vec<PathBuf>>)> {
     let (signals, stirs) = channel();
     let (changes, told) = mpsc::channel(1);
     let directories = Directories::new(signals.clone(), &paths);

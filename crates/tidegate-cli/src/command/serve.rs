@@ -141,7 +141,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<bool, Error> {
         )
         .into());
     }
-    tidegate_server::run(config(arguments), |line| say!("{line}"))?;
+    tidegate_server::run(&config(arguments), |line| say!("{line}"))?;
     Ok(true)
 }
 

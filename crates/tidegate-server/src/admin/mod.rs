@@ -15,7 +15,6 @@ use crate::body::Body;
 use crate::guard::Guard;
 use crate::listen::{Peer, Service};
 use crate::respond;
-use crate::telemetry::StoreFigures;
 
 /// Serves the admin listener.
 #[derive(Clone)]
@@ -44,8 +43,8 @@ impl Service for Admin {
                 respond::json(self.status.render(&self.app))
             }
             (&Method::GET | &Method::HEAD, "/metrics") => {
-                let figures = StoreFigures::from(self.app.limiter.store());
-                metrics::respond(&self.app.metrics, figures).map(Body::from)
+                let present = self.status.present(&self.app);
+                metrics::respond(&self.app.metrics, &present).map(Body::from)
             }
             _ if known => {
                 let mut response =

@@ -8,7 +8,7 @@ use tidegate::clock::Now;
 
 use crate::app::App;
 use crate::policies::PolicySet;
-use crate::telemetry::timestamp;
+use crate::telemetry::{Present, timestamp};
 
 /// What the daemon knows of itself.
 pub(crate) struct Status {
@@ -101,6 +101,18 @@ impl Status {
     /// What serves, in the order in which it was bound.
     pub(crate) fn listeners(&self) -> &[Listening] {
         &self.listeners
+    }
+
+    /// What is there right now, for the metrics.
+    pub(crate) fn present(&self, app: &App) -> Present {
+        let open = |one: &Listening| (one.name, one.connections.load(Ordering::Relaxed));
+        let memory = app.limiter.store();
+        Present {
+            active_keys: memory.keys(),
+            evicted_keys: memory.evicted_keys(),
+            waiting: app.limiter.waiters(),
+            connections: self.listeners.iter().map(open).collect(),
+        }
     }
 
     /// Other policies are in force.

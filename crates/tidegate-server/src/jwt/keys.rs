@@ -247,7 +247,7 @@ fn count(bytes: &[u8], part: &[u8]) -> usize {
 
 /// A key file that cannot be used: which, what was found, and what was expected.
 #[derive(Debug)]
-pub struct KeyFileError {
+pub(crate) struct KeyFileError {
     file: PathBuf,
     problem: String,
 }

@@ -19,7 +19,7 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::{Layer as _, Registry};
 
-pub use queue::Flush;
+pub(crate) use queue::Flush;
 
 use super::request_id::RequestId;
 use queue::Queue;
@@ -56,7 +56,7 @@ impl Default for Settings {
 
 /// The log. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Log {
+pub(crate) struct Log {
     queue: Queue,
     settings: Settings,
 }
@@ -66,7 +66,7 @@ impl Log {
     ///
     /// # Errors
     /// The thread that writes cannot be started.
-    pub fn start(
+    pub(crate) fn start(
         settings: Settings,
         out: impl Write + Send + 'static,
         clock: impl Clock + Clone,
@@ -79,7 +79,7 @@ impl Log {
 
     /// What takes the events of `tracing`; other crates' are logged from `warn` on at most.
     #[must_use]
-    pub fn subscriber(&self) -> impl Subscriber + Send + Sync + use<> {
+    pub(crate) fn subscriber(&self) -> impl Subscriber + Send + Sync + use<> {
         let level = self.settings.level;
         let others = level.min(LevelFilter::WARN);
         let filter = Targets::new().with_default(others).with_target("tidegate", level);
@@ -93,14 +93,14 @@ impl Log {
 
     /// Whether anything is written of a decision.
     #[must_use]
-    pub fn wants(&self, decision: &Decision) -> bool {
+    pub(crate) fn wants(&self, decision: &Decision) -> bool {
         let level = if decision.is_allowed() { LevelFilter::DEBUG } else { LevelFilter::INFO };
         level <= self.settings.level || decision.store_error.is_some()
     }
 
     /// Logs a decision: a refusal at `info`, what passes at `debug`, a store that could not answer
     /// at `error`. Who it was about is worked out only for a line that is written.
-    pub fn decision<S: Store>(
+    pub(crate) fn decision<S: Store>(
         &self,
         limiter: &Limiter<S>,
         decision: &Decision,
@@ -124,7 +124,7 @@ impl Log {
 }
 
 /// Logs a store that could not answer.
-pub fn store_failed(error: &StoreError) {
+pub(crate) fn store_failed(error: &StoreError) {
     tracing::error!(event = "store_failed", transient = error.transient, "{error}");
 }
 
@@ -152,7 +152,7 @@ impl<'w> MakeWriter<'w> for Log {
 
 /// Takes one event, which `tracing` writes whole.
 #[derive(Debug)]
-pub struct EventWriter<'w>(&'w Queue);
+pub(crate) struct EventWriter<'w>(&'w Queue);
 
 impl Write for EventWriter<'_> {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {

@@ -6,7 +6,6 @@
 
 mod histogram;
 mod lanes;
-mod open;
 mod process;
 mod series;
 mod text;
@@ -15,25 +14,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
-use tidegate::store::{Memory, StoreError};
+use tidegate::store::StoreError;
 use tidegate::{Decision, Policy};
 
-pub use open::{Held, Listener};
-pub use text::CONTENT_TYPE;
+pub(crate) use text::CONTENT_TYPE;
 
 use histogram::Histogram;
-use open::Open;
 use series::Series;
 use text::{Kind, Page};
 
 /// Everything that the daemon counts.
 #[derive(Debug)]
-pub struct Metrics {
+pub(crate) struct Metrics {
     policies: ArcSwap<Policies>,
     loading: Mutex<()>,
     seconds: Histogram,
     store: StoreCounters,
-    open: Open,
     started_unix_s: u64,
 }
 
@@ -47,7 +43,6 @@ struct Policies {
 
 #[derive(Debug, Default)]
 struct StoreCounters {
-    state: AtomicU64,
     errors: [AtomicU64; REASONS.len()],
     fallbacks: [AtomicU64; REASONS.len()],
 }
@@ -55,43 +50,28 @@ struct StoreCounters {
 /// Why a store could not answer: the values of the label `reason`.
 const REASONS: [&str; 2] = ["unavailable", "refused"];
 
-/// How the store is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StoreState {
-    /// It answers.
-    Healthy,
-    /// It was lost and is being tried again.
-    Recovering,
-    /// It is lost, and limits do what their `on_store_failure` says.
-    Lost,
-}
-
-/// What the store says of itself when a page is made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StoreFigures {
-    /// How many keys it holds.
-    pub active_keys: u64,
+/// What is there at the moment when a page is made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Present {
+    /// How many keys the store holds.
+    pub(crate) active_keys: usize,
     /// How many live keys had to go for others.
-    pub evicted_keys: u64,
-}
-
-impl From<&Memory> for StoreFigures {
-    fn from(memory: &Memory) -> Self {
-        let active_keys = u64::try_from(memory.keys()).unwrap_or(u64::MAX);
-        Self { active_keys, evicted_keys: memory.evicted_keys() }
-    }
+    pub(crate) evicted_keys: u64,
+    /// How many requests wait for their turn.
+    pub(crate) waiting: usize,
+    /// How many connections are open, by listener.
+    pub(crate) connections: Vec<(&'static str, usize)>,
 }
 
 impl Metrics {
     /// Metrics of a process that started at this Unix time, with these policies in force.
     #[must_use]
-    pub fn new(started_unix_s: u64, policies: &[Arc<Policy>]) -> Self {
+    pub(crate) fn new(started_unix_s: u64, policies: &[Arc<Policy>]) -> Self {
         let metrics = Self {
             policies: ArcSwap::default(),
             loading: Mutex::default(),
             seconds: Histogram::new(),
             store: StoreCounters::default(),
-            open: Open::default(),
             started_unix_s,
         };
         metrics.load(policies);
@@ -100,7 +80,7 @@ impl Metrics {
 
     /// Says which policies are in force, whether just before or just after they are. What has the
     /// same names as before counts on.
-    pub fn load(&self, policies: &[Arc<Policy>]) {
+    pub(crate) fn load(&self, policies: &[Arc<Policy>]) {
         let _loading = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
         let known = self.policies.load();
         let mut series: Vec<Arc<Series>> =
@@ -114,7 +94,7 @@ impl Metrics {
     }
 
     /// Counts a decision, and how many microseconds it took.
-    pub fn decided(&self, decision: &Decision, micros: u64) {
+    pub(crate) fn decided(&self, decision: &Decision, micros: u64) {
         self.seconds.observe(micros);
         if let Some(error) = &decision.store_error {
             self.store_failed(error);
@@ -128,30 +108,13 @@ impl Metrics {
     }
 
     /// Counts a store that could not answer outside of a decision: a settlement, a release.
-    pub fn store_failed(&self, error: &StoreError) {
+    pub(crate) fn store_failed(&self, error: &StoreError) {
         self.store.errors[reason(error)].fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Says how the store is. Memory is always healthy.
-    pub fn set_store_state(&self, state: StoreState) {
-        self.store.state.store(state.number(), Ordering::Relaxed);
-    }
-
-    /// Counts a connection as open until it is dropped.
-    #[must_use]
-    pub fn connection(self: &Arc<Self>, listener: Listener) -> Held {
-        Held::connection(Arc::clone(self), listener)
-    }
-
-    /// Counts a request as waiting for its turn until it is dropped.
-    #[must_use]
-    pub fn waiting(self: &Arc<Self>) -> Held {
-        Held::waiting(Arc::clone(self))
     }
 
     /// The page, in the Prometheus text format.
     #[must_use]
-    pub fn render(&self, store: StoreFigures) -> String {
+    pub(crate) fn render(&self, present: &Present) -> String {
         let mut page = Page::default();
         self.policies.load().write(&mut page);
         self.seconds.write(
@@ -159,9 +122,8 @@ impl Metrics {
             "tidegate_decision_seconds",
             "How long decisions took, in seconds.",
         );
-        write_keys(&mut page, store);
+        present.write(&mut page);
         self.store.write(&mut page);
-        self.open.write(&mut page);
         let help = "When the process started, in seconds since the Unix epoch.";
         page.single("process_start_time_seconds", Kind::Gauge, help, self.started_unix_s);
         process::write(&mut page);
@@ -230,8 +192,7 @@ impl StoreCounters {
     fn write(&self, page: &mut Page) {
         let help = "How the store is: 0 healthy, 1 recovering (lost, and tried again), 2 lost \
                     (limits do what their on_store_failure says). Memory is always 0.";
-        let state = self.state.load(Ordering::Relaxed);
-        page.single("tidegate_store_state", Kind::Gauge, help, state);
+        page.single("tidegate_store_state", Kind::Gauge, help, 0);
         let errors = "Times that the store could not answer: unavailable (trying again may help) \
                       or refused (it will not).";
         let fallbacks = "Decisions that were made without the store, by why it could not answer.";
@@ -247,26 +208,26 @@ impl StoreCounters {
     }
 }
 
-impl StoreState {
-    const fn number(self) -> u64 {
-        match self {
-            Self::Healthy => 0,
-            Self::Recovering => 1,
-            Self::Lost => 2,
-        }
-    }
-}
-
 /// The place in [`REASONS`] of why a store could not answer.
 fn reason(error: &StoreError) -> usize {
     usize::from(!error.transient)
 }
 
-fn write_keys(page: &mut Page, store: StoreFigures) {
-    let help = "Keys that the store holds, those that are empty of meaning included.";
-    page.single("tidegate_active_keys", Kind::Gauge, help, store.active_keys);
-    let help = "Live keys that had to go because their limit's share of the memory was full.";
-    page.single("tidegate_evicted_keys_total", Kind::Counter, help, store.evicted_keys);
+impl Present {
+    fn write(&self, page: &mut Page) {
+        let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+        let help = "Keys that the store holds, those that are empty of meaning included.";
+        page.single("tidegate_active_keys", Kind::Gauge, help, count(self.active_keys));
+        let help = "Live keys that had to go because their limit's share of the memory was full.";
+        page.single("tidegate_evicted_keys_total", Kind::Counter, help, self.evicted_keys);
+        let help = "Requests that wait for their turn.";
+        page.single("tidegate_waiting_requests", Kind::Gauge, help, count(self.waiting));
+        let name = "tidegate_open_connections";
+        page.family(name, Kind::Gauge, "Open connections by listener.");
+        for (listener, open) in &self.connections {
+            page.sample(name, &[("listener", listener)], count(*open));
+        }
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ mod log;
 mod metrics;
 mod request_id;
 
-pub(crate) use log::timestamp;
-pub use log::{Flush, Format, Log, Settings};
-pub use metrics::{CONTENT_TYPE, Metrics, StoreFigures};
-pub use request_id::RequestId;
+pub(crate) use log::{Flush, Log, timestamp};
+pub use log::{Format, Settings};
+pub(crate) use metrics::{CONTENT_TYPE, Metrics, Present};
+pub(crate) use request_id::RequestId;

@@ -7,13 +7,13 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use http::{HeaderMap, HeaderValue};
 
 /// The header that carries it.
-pub const HEADER: &str = "x-request-id";
+pub(crate) const HEADER: &str = "x-request-id";
 /// The longest that is taken from a client.
 const LENGTH_MAX: usize = 128;
 
 /// The id of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RequestId(Kind);
+pub(crate) struct RequestId(Kind);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Kind {
@@ -26,7 +26,7 @@ impl RequestId {
     /// The id that came with the request if it is sane (one, at most 128 visible ASCII characters),
     /// else a new one.
     #[must_use]
-    pub fn of(headers: &HeaderMap) -> Self {
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
         let mut given = headers.get_all(HEADER).iter();
         match (given.next(), given.next()) {
             (Some(id), None) if is_sane(id.as_bytes()) => Self(Kind::Given(id.clone())),
@@ -36,13 +36,13 @@ impl RequestId {
 
     /// A new one: 128 random bits.
     #[must_use]
-    pub fn random() -> Self {
+    pub(crate) fn random() -> Self {
         Self(Kind::Made(random()))
     }
 
     /// As a header, to pass on.
     #[must_use]
-    pub fn to_header(&self) -> HeaderValue {
+    pub(crate) fn to_header(&self) -> HeaderValue {
         match &self.0 {
             Kind::Given(id) => id.clone(),
             // Hexadecimal digits are always a header value.

@@ -43,7 +43,7 @@ struct State {
 /// Writes what is left when it is dropped, waiting for it at most a second.
 #[derive(Debug)]
 #[must_use = "lines are lost at the end without it"]
-pub struct Flush(Queue);
+pub(crate) struct Flush(Queue);
 
 impl Queue {
     /// Starts the thread that writes. `report` makes the line about dropped ones.

@@ -91,7 +91,7 @@ fn check_labels(labels: &str) {
 }
 
 fn page(metrics: &Metrics) -> BTreeMap<String, String> {
-    samples(&metrics.render(StoreFigures::default()))
+    samples(&metrics.render(&Present::default()))
 }
 
 #[track_caller]
@@ -262,13 +262,12 @@ fn a_lost_store_is_counted_by_reason() {
     let metrics = Metrics::new(1, &[policy]);
     metrics.decided(&limiter.check(&request("u1")).unwrap(), 1);
     metrics.store_failed(&limiter.store().amend_now(limiter_now(), &[]).unwrap_err());
-    metrics.set_store_state(StoreState::Lost);
     let shown = page(&metrics);
     assert_sample(&shown, "tidegate_store_errors_total{reason=\"unavailable\"}", "1");
     assert_sample(&shown, "tidegate_store_errors_total{reason=\"refused\"}", "1");
     assert_sample(&shown, "tidegate_store_fallback_total{reason=\"unavailable\"}", "1");
     assert_sample(&shown, "tidegate_store_fallback_total{reason=\"refused\"}", "0");
-    assert_sample(&shown, "tidegate_store_state", "2");
+    assert_sample(&shown, "tidegate_store_state", "0");
 }
 
 fn limiter_now() -> Now {
@@ -276,29 +275,19 @@ fn limiter_now() -> Now {
 }
 
 #[test]
-fn the_store_says_how_many_keys_it_holds_and_lost() {
-    let policy = policy("api", "a: {by: user, total: 9}");
-    let store = Memory::with_max_keys(2);
-    let limiter = Limiter::builder().policy(policy).store(store).build().unwrap();
-    for user in ["u1", "u2", "u3"] {
-        limiter.check(&request(user)).unwrap();
-    }
-    let shown = samples(&Metrics::new(1, &[]).render(limiter.store().into()));
+fn what_is_there_right_now_is_shown() {
+    let present = Present {
+        active_keys: 2,
+        evicted_keys: 1,
+        waiting: 3,
+        connections: vec![("gateway", 4), ("admin", 5)],
+    };
+    let shown = samples(&Metrics::new(1, &[]).render(&present));
     assert_sample(&shown, "tidegate_active_keys", "2");
     assert_sample(&shown, "tidegate_evicted_keys_total", "1");
-}
-
-#[test]
-fn what_is_open_counts_until_it_is_dropped() {
-    let metrics = Arc::new(Metrics::new(1, &[]));
-    let (held, waiting) = (metrics.connection(Listener::Admin), metrics.waiting());
-    let (connections, waits) =
-        ("tidegate_open_connections{listener=\"admin\"}", "tidegate_waiting_requests");
-    assert_sample(&page(&metrics), connections, "1");
-    assert_sample(&page(&metrics), waits, "1");
-    drop((held, waiting));
-    assert_sample(&page(&metrics), connections, "0");
-    assert_sample(&page(&metrics), waits, "0");
+    assert_sample(&shown, "tidegate_waiting_requests", "3");
+    assert_sample(&shown, "tidegate_open_connections{listener=\"gateway\"}", "4");
+    assert_sample(&shown, "tidegate_open_connections{listener=\"admin\"}", "5");
 }
 
 #[cfg(target_os = "linux")]

@@ -9,12 +9,9 @@ use crate::listen::Peer;
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
-
-/// The longest request id that is taken from others.
-const REQUEST_ID_BYTES_MAX: usize = 128;
 
 /// What a client could say about its origin, and must not.
 const ORIGIN: [HeaderName; 6] = [
@@ -70,7 +67,6 @@ pub(super) fn prepare(headers: &mut HeaderMap, policy: Option<&Policy>, peer: Pe
     {
         headers.insert(FORWARDED_HOST, host);
     }
-    identify_request(headers);
 }
 
 /// Takes away from an answer what concerns only the connection to the upstream.
@@ -143,19 +139,5 @@ fn append_hop(headers: &mut HeaderMap, peer: &str) {
     // Made of parts of header values and an address, so it is one.
     if let Ok(hops) = HeaderValue::from_maybe_shared(bytes::Bytes::from(hops)) {
         headers.insert(FORWARDED_FOR, hops);
-    }
-}
-
-fn identify_request(headers: &mut HeaderMap) {
-    let is_usable = |id: &HeaderValue| {
-        !id.is_empty() && id.len() <= REQUEST_ID_BYTES_MAX && id.to_str().is_ok()
-    };
-    if headers.get(REQUEST_ID).is_some_and(is_usable) {
-        return;
-    }
-    let id = format!("{:032x}", fastrand::u128(..));
-    // Hexadecimal digits are a value.
-    if let Ok(id) = HeaderValue::try_from(id) {
-        headers.insert(REQUEST_ID, id);
     }
 }

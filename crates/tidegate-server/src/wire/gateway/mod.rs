@@ -135,6 +135,7 @@ impl Shared {
             false => Inspected { seen: None, rest: body },
         };
         let request_id = RequestId::of(&parts.headers);
+        parts.headers.insert(headers::REQUEST_ID, request_id.to_header());
         let mut asked = asked(&parts, peer, claims.as_ref());
         if let Some(body) = &inspected.seen {
             asked = asked.body(&**body);

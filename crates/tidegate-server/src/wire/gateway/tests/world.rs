@@ -13,12 +13,11 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tidegate::{Limiter, Policy};
+use tidegate::Policy;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::app::App;
-use crate::drain::Drain;
 use crate::listen::{Bounds, Listener};
 use crate::pace::Pace;
 use crate::wire::gateway::{Gateway, GatewayBounds, Upstream};
@@ -49,7 +48,7 @@ impl World {
         bounds: GatewayBounds,
     ) -> Self {
         let policy = Policy::parse("test.yaml", policy).unwrap();
-        let app = Arc::new(App { limiter: Limiter::new(policy), drain: Drain::new() });
+        let app = Arc::new(App::new(policy));
         let gateway = Gateway::new(Arc::clone(&app), upstream, bounds);
         let pace = Pace { head: PATIENCE, idle: PATIENCE, stalled: PATIENCE };
         let listening = Bounds { connections_max: 1000, pace };

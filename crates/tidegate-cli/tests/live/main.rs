@@ -8,5 +8,6 @@
 )]
 
 mod examples;
+mod identity;
 mod serve;
 mod support;

@@ -216,8 +216,8 @@ fn asked<'p>(parts: &'p Parts, peer: Peer, claims: Option<&Claims>) -> tidegate:
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
     let mut request = tidegate::Request::new(parts.method.as_str(), path).peer(peer.address.ip());
     for (name, value) in &parts.headers {
-        // A line that is not text must not be left out: what stands before it would count.
-        let value = std::str::from_utf8(value.as_bytes()).unwrap_or_default();
+        // A client's bytes that are not text must not take away what a proxy wrote beside them.
+        let value = String::from_utf8_lossy(value.as_bytes());
         request = request.header(name.as_str(), value);
     }
     match claims {

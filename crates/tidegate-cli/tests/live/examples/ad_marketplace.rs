@@ -150,6 +150,18 @@ fn the_service_asks_before_it_calls_ton() {
 }
 
 #[test]
+fn a_call_to_ton_waits_for_its_turn_if_it_is_told_to() {
+    let example = Example::start(NAME);
+    let call = |cost: u64, max_wait_ms: u64| {
+        let request = json!({ "operation": "ton.call", "cost": cost, "max_wait_ms": max_wait_ms });
+        example.daemon.api().post("/v1/acquire", &request.to_string()).json()
+    };
+    assert_eq!(call(10, 0)["allowed"], true);
+    assert_eq!(call(10, 100)["allowed"], false, "ten more would take a second");
+    assert_eq!(call(10, 20_000)["allowed"], true);
+}
+
+#[test]
 fn the_service_asks_before_it_writes_to_telegram() {
     let example = Example::start(NAME);
     let send = |chat: usize, group: Option<&str>| {

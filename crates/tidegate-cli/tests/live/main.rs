@@ -9,5 +9,6 @@
 
 mod examples;
 mod identity;
+mod paths;
 mod serve;
 mod support;

@@ -81,9 +81,9 @@ impl Sources {
         let options = Options { profile: self.profile.clone(), env: files::environment() };
         let policies = if self.policies.is_empty() {
             let demo = LoadedPolicy::check(demo::POLICY_NAME, demo::POLICY, &options);
-            PolicySet::of(demo.map_err(StartError::new)?)
+            PolicySet::of(demo.map_err(StartError::report)?)
         } else {
-            PolicySet::load(&self.policies, &options).map_err(StartError::new)?
+            PolicySet::load(&self.policies, &options).map_err(StartError::report)?
         };
         let Serviceability { errors, warnings } = serviceability(&policies, &self.surfaces);
         if !errors.is_empty() {

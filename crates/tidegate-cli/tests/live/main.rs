@@ -10,5 +10,6 @@
 mod examples;
 mod identity;
 mod paths;
+mod refusals;
 mod serve;
 mod support;

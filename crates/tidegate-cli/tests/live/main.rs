@@ -9,6 +9,7 @@
 
 mod examples;
 mod identity;
+mod jwt;
 mod paths;
 mod refusals;
 mod serve;

@@ -205,3 +205,15 @@ impl fmt::Display for RequestError {
 }
 
 impl std::error::Error for RequestError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_method_is_read_in_upper_case() {
+        for (sent, read) in [("post", "POST"), ("Post", "POST"), ("POST", "POST"), ("x-1", "X-1")] {
+            assert_eq!(Request::new(sent, "/").method.as_deref(), Some(read));
+        }
+    }
+}

@@ -73,6 +73,10 @@ fn each_category_has_twice_its_rate_at_once() {
         let refusal = account(&example, "a1", "retail").exhaust(2 * limit, rate, method, target);
         assert_limited(&refusal, limit, window, message);
     }
+    // Who may cancel two hundred orders a second still sends fifty requests.
+    let mut trader = account(&example, "a2", "professional");
+    let refusal = trader.exhaust(100, 50, "DELETE", "/api/v1/orders/7");
+    assert_limited(&refusal, 50, second, "Order cancellation rate limit exceeded");
 }
 
 #[test]

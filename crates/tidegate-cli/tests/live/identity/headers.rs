@@ -88,6 +88,28 @@ fn what_a_trusted_proxy_says_counts_and_reaches_the_upstream() {
 }
 
 #[test]
+fn a_fact_that_is_said_twice_is_malformed_for_the_upstream_could_believe_the_other() {
+    let upstream = Upstream::start();
+    let daemon = start("127.0.0.0/8", &upstream);
+    for name in ["X-User-Id", "X-User-Tier", "X-Internal", "X-Kyc-Level", "X-Api-Key"] {
+        let lower = name.to_ascii_lowercase();
+        let answer = get(&daemon, &[(name, "one"), ("X-Other", "1"), (lower.as_str(), "two")]);
+        assert_eq!(answer.status, 400, "{name}: {}", answer.text());
+    }
+    assert_eq!(upstream.count(), 0);
+    assert_eq!(get(&daemon, &[("Accept", "a"), ("Accept", "b")]).status, 200);
+}
+
+#[test]
+fn what_a_stranger_says_twice_is_dropped_all_the_same() {
+    let upstream = Upstream::start();
+    let daemon = start("10.0.0.0/8", &upstream);
+    let answer = get(&daemon, &[("X-User-Id", "one"), ("X-User-Id", "two")]);
+    assert_eq!((answer.status, answer.header("x-ratelimit-limit")), (200, Some("1000")));
+    assert_eq!(upstream.last().header("x-user-id"), None);
+}
+
+#[test]
 fn a_connection_line_does_not_take_away_what_a_proxy_says() {
     let upstream = Upstream::start();
     let daemon = start("127.0.0.0/8", &upstream);

@@ -129,6 +129,7 @@ impl Shared {
         let policy = self.app.limiter.first_policy();
         let claims = self.claims(&parts)?;
         headers::prepare(&mut parts.headers, policy.as_deref(), peer);
+        headers::check_facts(&parts.headers, policy.as_deref())?;
         let wants_body = !body.is_end_stream()
             && self.app.limiter.wants_body(&asked(&parts, peer, claims.as_ref()));
         let inspected = match wants_body {

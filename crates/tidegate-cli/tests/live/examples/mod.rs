@@ -162,3 +162,22 @@ fn unix_seconds() -> u64 {
     // The daemon may have rounded a moment that lies just behind us.
     now.unwrap().as_secs().saturating_sub(1)
 }
+
+#[test]
+fn only_limits_that_services_ask_for_themselves_are_warned_of() {
+    for (name, expected) in [
+        ("ad-marketplace", &["ton-api", "telegram", "telegram-chat", "telegram-group"][..]),
+        ("exchange", &["position", "volume-per-day", "symbols", "channels"]),
+        ("hostel", &[]),
+        ("learning-platform", &[]),
+        ("user-service", &[]),
+    ] {
+        let status = Example::start(name).daemon.status();
+        let warnings = status["warnings"].as_array().unwrap().iter();
+        let of_policy =
+            warnings.filter_map(|warning| warning.as_str().unwrap().split_once(".yaml: "));
+        let limits: Vec<&str> =
+            of_policy.map(|(_, text)| text.split('`').nth(1).unwrap()).collect();
+        assert_eq!(limits, expected, "{name}");
+    }
+}

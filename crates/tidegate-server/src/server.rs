@@ -27,6 +27,7 @@ use crate::state::StateDir;
 use crate::telemetry::{Flush, Log, Metrics};
 use crate::tls::Certificates;
 use crate::tokens::Tokens;
+use crate::watch::Changes;
 use crate::wire::api::Api;
 use crate::wire::gateway::{Gateway, GatewayBounds, Upstream};
 
@@ -47,6 +48,7 @@ struct Daemon {
     app: Arc<App>,
     checked: Checked,
     sources: Sources,
+    changes: Changes,
     certificates: Option<Arc<Certificates>>,
     tokens: Option<SharedTokens>,
     state: Option<(StateDir, HashKey)>,
@@ -57,6 +59,7 @@ impl Daemon {
     fn prepare(config: &Config) -> Result<Self, StartError> {
         refuse_what_is_open(config)?;
         let sources = Sources::of(config);
+        let changes = sources.watch()?;
         let checked = sources.read_policies()?;
         let verifier = sources.read_verifier()?;
         let certificates =
@@ -106,7 +109,7 @@ impl Daemon {
         };
         let state = state.map(|state| (state, secret));
         let app = Arc::new(app);
-        Ok(Self { app, checked, sources, certificates, tokens, state, flush })
+        Ok(Self { app, checked, sources, changes, certificates, tokens, state, flush })
     }
 
     async fn serve(self, config: &Config, announce: impl Fn(&str)) -> Result<(), StartError> {
@@ -120,9 +123,9 @@ impl Daemon {
         {
             announce(&demo::invitation(&gateway.url));
         }
-        let Self { app, sources, certificates, tokens, state, flush, .. } = self;
+        let Self { app, sources, changes, certificates, tokens, state, flush, .. } = self;
         let reload = Reload { app: Arc::clone(&app), status, sources, certificates, tokens };
-        let stop = reload.until_stopped(hang_up, stop).await?;
+        let stop = reload.until_stopped(changes, hang_up, stop).await;
         serving.drain(config.bounds.drain, stop).await;
         if let Some((state, secret)) = &state {
             let keys = state.save(app.limiter.store(), secret, app.now());

@@ -29,16 +29,16 @@ pub(crate) struct Arguments {
     #[arg(value_name = "POLICY", env = "TIDEGATE_POLICY", value_delimiter = ',')]
     policies: Vec<PathBuf>,
     /// Where the gateway listens
-    #[arg(long, value_name = "ADDR", env = "TIDEGATE_GATEWAY", default_value = "127.0.0.1:8080")]
+    #[arg(long, value_name = "ADDR", env = "TIDEGATE_GATEWAY", default_value = "127.0.0.1:8080", value_parser = address)]
     gateway: SocketAddr,
     /// The service behind the gateway; without it there is no gateway
     #[arg(long, value_name = "URL", env = "TIDEGATE_UPSTREAM")]
     upstream: Option<Uri>,
     /// Where the decision API listens
-    #[arg(long, value_name = "ADDR", env = "TIDEGATE_API", default_value = "127.0.0.1:7070")]
+    #[arg(long, value_name = "ADDR", env = "TIDEGATE_API", default_value = "127.0.0.1:7070", value_parser = address)]
     api: SocketAddr,
     /// Where status and metrics are
-    #[arg(long, value_name = "ADDR", env = "TIDEGATE_ADMIN", default_value = "127.0.0.1:7071")]
+    #[arg(long, value_name = "ADDR", env = "TIDEGATE_ADMIN", default_value = "127.0.0.1:7071", value_parser = address)]
     admin: SocketAddr,
     /// Who may call the API and the admin listener: lines of ROLE NAME SHA256
     #[arg(long, value_name = "FILE", env = "TIDEGATE_TOKENS")]
@@ -141,8 +141,13 @@ pub(crate) fn run(arguments: Arguments) -> Result<bool, Error> {
         )
         .into());
     }
-    tidegate_server::run(&config(arguments), |line| say!("{line}"))?;
-    Ok(true)
+    match tidegate_server::run(&config(arguments), |line| say!("{line}")) {
+        Err(error) if error.is_report() => {
+            anstream::eprintln!("{error}");
+            Ok(false)
+        }
+        outcome => outcome.map(|()| true).map_err(Error::from),
+    }
 }
 
 fn config(arguments: Arguments) -> Config {
@@ -203,6 +208,13 @@ impl BoundsArguments {
             drain: self.drain_timeout,
         }
     }
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        let port = text.rsplit(':').next().and_then(|port| port.parse::<u16>().ok()).unwrap_or(0);
+        format!("expected an address and a port, such as 127.0.0.1:{port}")
+    })
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

@@ -7,5 +7,10 @@
     reason = "a test stops at the first surprise"
 )]
 
+mod examples;
+mod identity;
+mod jwt;
+mod paths;
+mod refusals;
 mod serve;
 mod support;

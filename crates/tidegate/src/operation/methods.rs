@@ -7,7 +7,7 @@ use super::path::excerpt;
 /// The most methods one pattern may name.
 const METHODS_MAX: usize = 32;
 
-/// A set of methods, or all of them. Methods are case-sensitive, as in HTTP.
+/// A set of methods, or all of them, in upper case, as requests' methods are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Methods(Option<Vec<String>>);
 

@@ -1,5 +1,7 @@
 //! Turning decisions and errors into HTTP answers, the same on every listener.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use tidegate::{Decision, Jitter};
@@ -67,10 +69,9 @@ pub(crate) fn jitter() -> Jitter {
 }
 
 /// Names and values come from a checked policy; one that HTTP cannot carry is left out.
-fn set<B>(response: &mut Response<B>, headers: Vec<(String, String)>) {
+fn set<B>(response: &mut Response<B>, headers: Vec<(Cow<'static, str>, String)>) {
     for (name, value) in headers {
-        if let (Ok(name), Ok(value)) =
-            (HeaderName::try_from(name.as_str()), HeaderValue::try_from(value))
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(&*name), HeaderValue::try_from(value))
         {
             response.headers_mut().insert(name, value);
         }

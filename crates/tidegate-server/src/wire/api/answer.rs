@@ -1,5 +1,7 @@
 //! A decision as the decision API tells it.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 use serde::ser::{SerializeMap, SerializeSeq, Serializer};
 use serde_json::value::RawValue;
@@ -87,7 +89,7 @@ impl<'a> Answer<'a> {
     }
 }
 
-struct Headers(Vec<(String, String)>);
+struct Headers(Vec<(Cow<'static, str>, String)>);
 
 impl Serialize for Headers {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

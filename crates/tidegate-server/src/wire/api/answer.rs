@@ -28,7 +28,7 @@ pub(crate) fn undecided(error: &FieldError) -> Vec<u8> {
     })
 }
 
-fn to_json(value: &impl Serialize) -> Vec<u8> {
+pub(super) fn to_json(value: &impl Serialize) -> Vec<u8> {
     let mut json = Vec::with_capacity(1_024);
     // Strings and numbers into memory: neither can fail.
     let _ = serde_json::to_writer(&mut json, value);
@@ -140,7 +140,7 @@ impl<'a> Limit<'a> {
 }
 
 /// An exact decimal as a JSON number.
-struct Number(Amount);
+pub(super) struct Number(pub(super) Amount);
 
 impl Serialize for Number {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -4,6 +4,7 @@ mod answer;
 mod call;
 mod fields;
 mod leases;
+mod limits;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,6 +74,8 @@ impl Api {
             (&Method::POST, "/v1/settle") => {
                 leases::settle(&self.app, &self.read(body, CALL_BYTES_MAX).await?).await
             }
+            (&Method::GET | &Method::HEAD, "/v1/limits") => limits::json(&self.app, &parts),
+            (&Method::GET | &Method::HEAD, "/limits") => limits::page(&self.app, &parts),
             (&Method::GET | &Method::HEAD, "/health") => Ok(respond::json("{\"status\":\"ok\"}")),
             (&Method::GET | &Method::HEAD, "/ready") => Ok(self.ready()),
             _ => Err(no_such_call(path)),
@@ -192,7 +195,7 @@ impl From<RequestError> for FieldError {
 fn no_such_call(path: &str) -> Failure {
     const POST: [&str; 6] =
         ["/v1/check", "/v1/check/batch", "/v1/acquire", "/v1/release", "/v1/renew", "/v1/settle"];
-    const GET: [&str; 2] = ["/health", "/ready"];
+    const GET: [&str; 4] = ["/v1/limits", "/limits", "/health", "/ready"];
     let allowed = match path {
         _ if POST.contains(&path) => "POST",
         _ if GET.contains(&path) => "GET, HEAD",

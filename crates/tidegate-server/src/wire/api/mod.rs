@@ -5,6 +5,7 @@ mod call;
 mod fields;
 mod leases;
 mod limits;
+mod openapi;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,6 +77,9 @@ impl Api {
             }
             (&Method::GET | &Method::HEAD, "/v1/limits") => limits::json(&self.app, &parts),
             (&Method::GET | &Method::HEAD, "/limits") => limits::page(&self.app, &parts),
+            (&Method::GET | &Method::HEAD, "/openapi.json") => {
+                Ok(respond::json(openapi::document()))
+            }
             (&Method::GET | &Method::HEAD, "/health") => Ok(respond::json("{\"status\":\"ok\"}")),
             (&Method::GET | &Method::HEAD, "/ready") => Ok(self.ready()),
             _ => Err(no_such_call(path)),
@@ -195,7 +199,7 @@ impl From<RequestError> for FieldError {
 fn no_such_call(path: &str) -> Failure {
     const POST: [&str; 6] =
         ["/v1/check", "/v1/check/batch", "/v1/acquire", "/v1/release", "/v1/renew", "/v1/settle"];
-    const GET: [&str; 4] = ["/v1/limits", "/limits", "/health", "/ready"];
+    const GET: [&str; 5] = ["/v1/limits", "/limits", "/openapi.json", "/health", "/ready"];
     let allowed = match path {
         _ if POST.contains(&path) => "POST",
         _ if GET.contains(&path) => "GET, HEAD",

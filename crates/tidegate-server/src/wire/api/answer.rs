@@ -108,7 +108,7 @@ impl<'a> Answer<'a> {
             limits: Limits(decision),
             lease,
             degraded: decision.degraded,
-            waited_ms: waited_us.map(|us| us.div_ceil(MILLISECOND_US)),
+            waited_ms: waited_us.map(|us| us / MILLISECOND_US),
         }
     }
 }

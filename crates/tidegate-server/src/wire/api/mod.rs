@@ -14,7 +14,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use tidegate::{Decision, RequestError};
 use tokio::time::timeout;
 
@@ -145,12 +145,13 @@ impl Api {
     }
 
     async fn read(&self, body: Incoming, max: usize) -> Result<Bytes, Failure> {
+        // One that says so itself need not be read.
+        if usize::try_from(body.size_hint().lower()).map_or(true, |length| length > max) {
+            return Err(too_large(max));
+        }
         match timeout(self.body_timeout, Limited::new(body, max).collect()).await {
             Ok(Ok(collected)) => Ok(collected.to_bytes()),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => {
-                let detail = format!("expected a body of at most {max} bytes");
-                Err(respond::problem(StatusCode::PAYLOAD_TOO_LARGE, &detail).into())
-            }
+            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(max)),
             Ok(Err(_)) => {
                 Err(respond::problem(StatusCode::BAD_REQUEST, "the body was cut off").into())
             }
@@ -193,6 +194,11 @@ impl From<RequestError> for FieldError {
     fn from(RequestError { field, detail, .. }: RequestError) -> Self {
         Self { field, detail }
     }
+}
+
+fn too_large(max: usize) -> Failure {
+    let detail = format!("expected a body of at most {max} bytes");
+    respond::problem(StatusCode::PAYLOAD_TOO_LARGE, &detail).into()
 }
 
 /// Nothing is here: the path is wrong, or the method.

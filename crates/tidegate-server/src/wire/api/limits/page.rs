@@ -195,7 +195,7 @@ fn write_limit(
         Rows::Everyone(spec) => {
             write!(out, "<td colspan=\"{span}\">")?;
             amount(out, spec.as_ref())?;
-            if span > 1 {
+            if span > 1 && limit.when.authenticated != Some(false) && limit.when.tiers.is_empty() {
                 out.push_str("<span class=\"all\">the same on every tier</span>");
             }
             out.push_str("</td>");

@@ -240,11 +240,11 @@ mod tests {
 
     #[test]
     fn conditions_and_what_happens_beyond_are_told_in_words() {
-        let limit = "by: ip, total: 1, exceed: wait 2s, status: 503, \
+        let limit = "by: ip, fixed_window: 1/min, exceed: wait 2s, status: 503, \
                      when: { path: [/a, /b/**], authenticated: true, not: { method: PUT } }";
         assert_eq!(
             told(limit),
-            "1 in all; per address; never resets by itself; beyond it, requests first wait up to \
+            "1 per minute; per address; starts afresh every minute; beyond it, requests first wait up to \
              2 seconds; refused with 503; /a, /b/** only; signed-in users only; not PUT"
         );
     }

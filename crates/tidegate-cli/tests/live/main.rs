@@ -7,5 +7,9 @@
     reason = "a test stops at the first surprise"
 )]
 
+mod api;
+mod leases;
+mod limits;
+mod openapi;
 mod serve;
 mod support;

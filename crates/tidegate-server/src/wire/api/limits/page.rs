@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Display, Write as _};
 
+use http::StatusCode;
 use sha2::{Digest as _, Sha256};
 use tidegate::HeaderStyle;
 use tidegate::algorithm::Spec;
@@ -241,10 +242,15 @@ fn amount(out: &mut String, spec: Option<&Spec>) -> fmt::Result {
         return Ok(());
     };
     let (number, unit) = (words::number(spec.number()), words::unit(spec));
-    write!(out, "<span class=\"amount\"><b>{number}</b> {}</span>", Escaped(&unit))?;
+    write!(
+        out,
+        "<span class=\"cell\"><span class=\"amount\"><b>{number}</b> {}</span>",
+        Escaped(&unit)
+    )?;
     if let Some(burst) = words::burst(spec) {
         write!(out, " <span class=\"burst\">{burst}</span>")?;
     }
+    out.push_str("</span>");
     Ok(())
 }
 
@@ -254,7 +260,7 @@ fn answers(out: &mut String, published: &Published<'_>) -> fmt::Result {
         "<section id=\"answers\"><h2>Reading the answers</h2><div class=\"columns\"><div>\
          <p>A request counts on every limit that it meets, or on none: <strong>one that is refused \
          costs nothing</strong>. When several limits are short, the answer names the one with the \
-         longest wait.</p><pre>",
+         longest wait, by the small name that stands under it here.</p><pre>",
     );
     sample(out, published)?;
     out.push_str("</pre></div><dl class=\"headers\">");
@@ -299,8 +305,14 @@ fn sample(out: &mut String, published: &Published<'_>) -> fmt::Result {
         let spec = spec?;
         Some((limit, spec, spec.window_us()?.div_ceil(1_000_000)))
     });
-    out.push_str("<b>HTTP/1.1 429 Too Many Requests</b>\nRetry-After: 12");
-    let Some((limit, spec, seconds)) = specs.into_iter().next() else { return Ok(()) };
+    let mut refusing = specs.filter(|(limit, ..)| limit.exceed != "warn");
+    let Some((limit, spec, seconds)) = refusing.next() else {
+        out.push_str("<b>HTTP/1.1 429 Too Many Requests</b>\nRetry-After: 12");
+        return Ok(());
+    };
+    let reason = StatusCode::from_u16(limit.status).ok().and_then(|code| code.canonical_reason());
+    let status = format!("{} {}", limit.status, reason.unwrap_or_default());
+    write!(out, "<b>HTTP/1.1 {}</b>\nRetry-After: 12", Escaped(status.trim_end()))?;
     let (number, name) = (spec.number(), Escaped(limit.name));
     let (with_x, with_ietf) = styles(published);
     if with_x {
@@ -367,6 +379,18 @@ mod tests {
         for raw in ["<script", "<i>", "/<b>"] {
             assert!(!html.contains(raw), "{raw} in {html}");
         }
+    }
+
+    #[test]
+    fn a_policy_without_limits_or_with_its_limits_off_says_so() {
+        let page = |more: &str| {
+            let text = format!("tidegate: 1\nname: p\nenabled: false\n{more}");
+            let policy = Policy::parse("p.yaml", &text).unwrap();
+            render(&policy.published(FakeClock::at_unix_seconds(0).now()))
+        };
+        let (empty, full) = (page(""), page("limits: { l: { by: ip, total: 1 } }\n"));
+        assert!(empty.contains("This policy publishes none") && !full.contains("publishes none"));
+        assert!(full.contains("switched off at present"));
     }
 
     #[test]

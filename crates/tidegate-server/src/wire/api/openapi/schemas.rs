@@ -119,6 +119,7 @@ pub(super) struct Lease {
 /// What became of it: the true cost, the answer's status, or both.
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(min_properties = 2)]
 pub(super) struct Settle {
     #[schema(pattern = "^[0-9a-fA-F]{32}$")]
     lease: String,

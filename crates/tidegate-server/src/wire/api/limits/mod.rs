@@ -1,5 +1,7 @@
 //! The published limits of a policy: as JSON, and as a page for people.
 
+mod answers;
+mod html;
 mod json;
 mod page;
 mod words;

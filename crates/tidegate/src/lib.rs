@@ -75,5 +75,5 @@ pub use lease::{Lease, Settlement};
 pub use limiter::{Acquired, BuildError, Limiter, LimiterBuilder, ResetError, Timer};
 pub use policy::{LimitBuilder, Options, Policy};
 pub use request::{Request, RequestError};
-pub use response::{Jitter, Response};
+pub use response::{HeaderStyle, Jitter, Response};
 pub use subject::{Identities, Subject};

@@ -7,9 +7,13 @@
     reason = "a test stops at the first surprise"
 )]
 
+mod api;
 mod examples;
 mod identity;
 mod jwt;
+mod leases;
+mod limits;
+mod openapi;
 mod paths;
 mod refusals;
 mod serve;

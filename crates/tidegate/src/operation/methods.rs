@@ -47,6 +47,11 @@ impl Methods {
         methods.iter().any(|known| known == method || (known == "GET" && method == "HEAD"))
     }
 
+    /// Those that are named; none where every method is meant.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().flatten().map(String::as_str)
+    }
+
     pub(super) fn covers(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
             (None, _) => true,

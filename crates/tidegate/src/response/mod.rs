@@ -5,7 +5,7 @@ mod body;
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-pub(crate) use body::{Body, Piece, Placeholder, parse_text};
+pub(crate) use body::{Body, Piece, Placeholder, as_written, parse_text};
 
 use crate::decision::{Decision, LimitReport, Outcome};
 use crate::plan::Enforcement;
@@ -33,9 +33,12 @@ pub(crate) struct BlockedRules {
 
 /// Which rate limit headers are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HeaderStyle {
+pub enum HeaderStyle {
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
     X,
+    /// `RateLimit-Policy` and `RateLimit`.
     Ietf,
+    /// All of them.
     Both,
 }
 

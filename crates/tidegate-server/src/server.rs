@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tidegate::clock::{Clock as _, SystemClock};
-use tidegate::store::Memory;
+use tidegate::store::{Imported, Memory};
 use tidegate::{HashKey, Limiter};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
@@ -90,12 +90,19 @@ impl Daemon {
         let limiter = builder.build().map_err(StartError::new)?;
         if let Some(state) = &state {
             let loaded = state.load(limiter.store(), &secret, clock.now());
-            let keys = loaded.map_err(StartError::new)?;
-            tracing::info!(
-                event = "state_loaded",
-                ?keys,
-                "counters are read from the state directory"
-            );
+            match loaded.map_err(StartError::new)? {
+                Some(Imported { restored, meaningless, strangers }) => tracing::info!(
+                    event = "state_loaded",
+                    restored,
+                    meaningless,
+                    strangers,
+                    "counters are back from the state directory"
+                ),
+                None => tracing::info!(
+                    event = "state_empty",
+                    "the state directory holds no counters yet"
+                ),
+            }
         }
         let app = App {
             limiter,

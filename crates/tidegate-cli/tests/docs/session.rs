@@ -87,7 +87,9 @@ impl Session {
             if !only_looks || started.elapsed() > Duration::from_secs(20) {
                 let log = self.daemon.as_ref().map(|daemon| daemon.printed()).unwrap_or_default();
                 let shown = shown.join("\n");
-                panic!("{place}: {command}\n--- shown\n{shown}\n--- came\n{output}\n--- log\n{log}");
+                panic!(
+                    "{place}: {command}\n--- shown\n{shown}\n--- came\n{output}\n--- log\n{log}"
+                );
             }
             thread::sleep(Duration::from_millis(20));
         }
@@ -242,8 +244,7 @@ impl Daemon {
         let status = self.child.wait().unwrap();
         let missing = || {
             let printed = ports.documented(&self.printed());
-            let is_missing =
-                |shown: &&String| !printed.lines().any(|line| line_fits(shown, line));
+            let is_missing = |shown: &&String| !printed.lines().any(|line| line_fits(shown, line));
             self.shown.iter().find(is_missing).cloned()
         };
         let place = &self.place;

@@ -25,11 +25,13 @@ pub(crate) fn annotate<B>(response: &mut Response<B>, decision: &Decision) {
 
 /// A request that cannot be understood.
 pub(crate) fn bad_request(field: &str, detail: &str) -> Response<Body> {
+    // What is wrong with the whole has no field.
+    let place = if field.is_empty() { String::new() } else { format!("{field}: ") };
     let body = serde_json::json!({
         "type": "about:blank",
         "title": "Bad Request",
         "status": 400,
-        "detail": format!("{field}: {detail}"),
+        "detail": format!("{place}{detail}"),
         "field": field,
     });
     with_type(StatusCode::BAD_REQUEST, "application/problem+json", body.to_string())

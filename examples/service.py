@@ -12,7 +12,10 @@ class Service(BaseHTTPRequestHandler):
 
     def answer(self):
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        body = f"{self.command} {self.path}: hello from the service\n".encode()
+        body = f"{self.command} {self.path}: hello from the service\n"
+        if self.path == "/headers":
+            body += str(self.headers).strip() + "\n"
+        body = body.encode()
         self.send_response(200)
         self.send_header("Content-Type", "text/plain")
         self.send_header("Content-Length", str(len(body)))

@@ -77,3 +77,8 @@ pub use policy::{LimitBuilder, Options, Policy};
 pub use request::{Request, RequestError};
 pub use response::{HeaderStyle, Jitter, Response};
 pub use subject::{Identities, Subject};
+
+/// The example in the README, so that it compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at a surprise")]
 
+mod dependencies;
 mod flags;
 mod markdown;
 mod session;

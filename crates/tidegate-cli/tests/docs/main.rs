@@ -6,6 +6,7 @@
 
 mod dependencies;
 mod flags;
+mod links;
 mod markdown;
 mod session;
 mod shown;

@@ -1,6 +1,7 @@
 //! `tidegate serve`
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -22,10 +23,10 @@ use crate::say;
 /// TIDEGATE_UPSTREAM.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  tidegate serve\n  tidegate serve policy.yaml --upstream http://127.0.0.1:3000\n  tidegate serve policy.yaml --upstream http://127.0.0.1:3000 --gateway 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem\n  tidegate serve a.yaml b.yaml --api 127.0.0.1:7070 --state-dir /var/lib/tidegate"
+    after_help = "Examples:\n  tidegate serve\n  tidegate serve policy.yaml --upstream http://127.0.0.1:3000\n  tidegate serve policy.yaml --upstream http://127.0.0.1:3000 --gateway 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem\n  tidegate serve a.yaml b.yaml --api 127.0.0.1:7070 --state-dir /var/lib/tidegate\n\nSIGHUP or a changed file reloads; SIGTERM or Ctrl-C finishes what was accepted, and stops."
 )]
 pub(crate) struct Arguments {
-    /// The policies to enforce; none for the demo
+    /// The policies to enforce, the first on the gateway; none for a demo
     #[arg(value_name = "POLICY", env = "TIDEGATE_POLICY", value_delimiter = ',')]
     policies: Vec<PathBuf>,
     /// Where the gateway listens
@@ -93,8 +94,8 @@ pub(crate) struct Arguments {
 #[command(next_help_heading = "Bounds")]
 struct BoundsArguments {
     /// At most so many connections on each listener
-    #[arg(long, value_name = "N", env = "TIDEGATE_MAX_CONNECTIONS", default_value_t = 25_000)]
-    max_connections: usize,
+    #[arg(long, value_name = "N", env = "TIDEGATE_MAX_CONNECTIONS", default_value = "25000")]
+    max_connections: NonZeroUsize,
     /// At most so many requests that wait their turn
     #[arg(long, value_name = "N", env = "TIDEGATE_MAX_WAITERS", default_value_t = 10_000)]
     max_waiters: usize,
@@ -195,7 +196,7 @@ fn config(arguments: Arguments) -> Config {
 impl BoundsArguments {
     fn checked(&self) -> Bounds {
         Bounds {
-            connections_max: self.max_connections.max(1),
+            connections_max: self.max_connections.get(),
             waiters_max: self.max_waiters,
             pace: Pace {
                 head: self.header_timeout,

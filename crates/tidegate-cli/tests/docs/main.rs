@@ -8,6 +8,7 @@ mod dependencies;
 mod flags;
 mod links;
 mod markdown;
+mod metrics;
 mod session;
 mod shown;
 

@@ -68,6 +68,11 @@ impl Session {
         }
     }
 
+    /// What a command prints.
+    pub(crate) fn output(&self, command: &str) -> String {
+        self.shell.run(&self.ports.taken(command)).0
+    }
+
     /// Stops what still runs, and compares what the daemon printed.
     pub(crate) fn end(mut self) {
         self.stop_daemon();

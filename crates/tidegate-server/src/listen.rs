@@ -201,7 +201,7 @@ impl<S: Service> Connection<S> {
         let answer = service_fn(move |mut request: Request<Incoming>| {
             let is_http1 = request.version() < Version::HTTP_2;
             let in_flight = requests.begin(request.version());
-            let ambiguous = requests.is_ambiguous();
+            let ambiguous = in_flight.is_ambiguous();
             if is_http1 && request.headers().contains_key(header::UPGRADE) {
                 request.extensions_mut().insert(place.clone());
             }

@@ -8,4 +8,6 @@
 )]
 
 mod serve;
+mod sockets;
 mod support;
+mod upstreams;

@@ -4,7 +4,7 @@ pub(crate) mod client;
 pub(crate) mod daemon;
 pub(crate) mod upstream;
 
-pub(crate) use client::{Answer, Client};
+pub(crate) use client::{Answer, Client, Connection};
 pub(crate) use daemon::Daemon;
 pub(crate) use upstream::{Reply, Upstream};
 

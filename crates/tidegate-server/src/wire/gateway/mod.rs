@@ -186,14 +186,15 @@ impl Shared {
         upgrade: Option<Upgrade>,
         mut held: Option<Held>,
     ) -> Response<Body> {
+        let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        if switches && upgrade.is_none() {
+            let detail = "the upstream switched protocols unasked";
+            return respond::problem(StatusCode::BAD_GATEWAY, detail);
+        }
         if let Some(held) = &mut held {
             held.settle(Settlement::Status(response.status().as_u16()));
         }
-        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let Some(upgrade) = upgrade else {
-                let detail = "the upstream switched protocols unasked";
-                return respond::problem(StatusCode::BAD_GATEWAY, detail);
-            };
+        if let Some(upgrade) = upgrade.filter(|_| switches) {
             return upgrade.accept(response, held, &self.app.drain, &self.bounds);
         }
         headers::clean_answer(response.headers_mut());

@@ -1,85 +1,102 @@
 //! What an admitted request holds: to be settled by its answer, and to be given back at its end.
 //!
-//! A task of its own keeps the lease, so that nothing that happens to the request, be it cancelled
-//! or panicking, leaves a place taken: dropping the guard is enough.
+//! Both happen before the client can know of it: one that sends its next request as soon as it has
+//! its answer finds the place free. Dropping the guard is enough, so that nothing that happens to
+//! the request, be it cancelled or panicking, leaves a place taken.
 
-use std::convert::Infallible;
+use std::future::Future;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tidegate::{Lease, Limiter, Settlement};
-use tokio::sync::oneshot;
+use tokio::sync::Mutex;
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
-
-/// How often a lease is looked at that holds no place.
-const NEVER: Duration = Duration::from_secs(24 * 3600);
 
 /// Holds a lease until it is dropped. Dropped before its answer is known, the request was cut off.
 pub(super) struct Held {
-    outcome: Option<oneshot::Sender<Settlement>>,
-    /// Dropped at the end, which is all that it says.
-    _open: oneshot::Sender<Infallible>,
+    kept: Arc<Kept>,
+    settled: bool,
+    /// Keeps a place beyond its lease.
+    renewing: Option<AbortHandle>,
+}
+
+struct Kept {
+    limiter: Limiter,
+    lease: Mutex<Lease>,
 }
 
 impl Held {
     pub(super) fn new(limiter: Limiter, lease: Lease) -> Self {
-        let (outcome, told) = oneshot::channel();
-        let (open, closed) = oneshot::channel();
-        tokio::spawn(keep(limiter, lease, told, closed));
-        Self { outcome: Some(outcome), _open: open }
+        let every = lease.holds_place().then(|| lease.renew_within()).flatten();
+        let kept = Arc::new(Kept { limiter, lease: Mutex::new(lease) });
+        let renewing = every.map(|within| {
+            let every = (within / 3).max(Duration::from_millis(1));
+            tokio::spawn(renew(Arc::clone(&kept), every)).abort_handle()
+        });
+        Self { kept, settled: false, renewing }
     }
 
     /// Tells what became of the request; the first word counts.
     pub(super) fn settle(&mut self, settlement: Settlement) {
-        if let Some(outcome) = self.outcome.take() {
-            // The keeper is gone only when the daemon is.
-            let _ = outcome.send(settlement);
+        if !std::mem::replace(&mut self.settled, true) {
+            let kept = Arc::clone(&self.kept);
+            now_or_soon(async move { kept.settle(settlement).await });
         }
     }
 }
 
-async fn keep(
-    limiter: Limiter,
-    mut lease: Lease,
-    mut told: oneshot::Receiver<Settlement>,
-    mut closed: oneshot::Receiver<Infallible>,
-) {
-    let every =
-        lease.renew_within().map_or(NEVER, |within| within / 3).max(Duration::from_millis(1));
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.settle(Settlement::Aborted);
+        if let Some(renewing) = self.renewing.take() {
+            renewing.abort();
+            let kept = Arc::clone(&self.kept);
+            now_or_soon(async move { kept.release().await });
+        }
+    }
+}
+
+impl Kept {
+    async fn settle(&self, outcome: Settlement) {
+        let mut lease = self.lease.lock().await;
+        if let Err(error) = self.limiter.settle_async(&mut lease, outcome).await {
+            tracing::warn!(%error, "an answer could not be settled; its request stays charged");
+        }
+    }
+
+    async fn release(&self) {
+        let mut lease = self.lease.lock().await;
+        if let Err(error) = self.limiter.release_async(&mut lease).await {
+            tracing::warn!(%error, "a place could not be given back; it frees itself");
+        }
+    }
+}
+
+async fn renew(kept: Arc<Kept>, every: Duration) {
     let mut renewal = interval_at(Instant::now() + every, every);
     renewal.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut settled = false;
     loop {
-        tokio::select! {
-            biased;
-            outcome = &mut told, if !settled => {
-                settled = true;
-                settle(&limiter, &mut lease, outcome.unwrap_or(Settlement::Aborted)).await;
-                if !lease.holds_place() {
-                    return;
-                }
-            }
-            _ = &mut closed => break,
-            _ = renewal.tick() => renew(&limiter, &lease).await,
+        renewal.tick().await;
+        let lease = kept.lease.lock().await;
+        if !lease.holds_place() {
+            return;
+        }
+        match kept.limiter.renew_async(&lease).await {
+            Ok(true) => {}
+            Ok(false) => tracing::warn!("a place was lost while its request went on"),
+            Err(error) => tracing::warn!(%error, "a place could not be renewed"),
         }
     }
-    if let Err(error) = limiter.release_async(&mut lease).await {
-        tracing::warn!(%error, "a place could not be given back; it frees itself");
-    }
 }
 
-async fn settle(limiter: &Limiter, lease: &mut Lease, outcome: Settlement) {
-    if let Err(error) = limiter.settle_async(lease, outcome).await {
-        tracing::warn!(%error, "an answer could not be settled; its request stays charged");
-    }
-}
-
-async fn renew(limiter: &Limiter, lease: &Lease) {
-    if !lease.holds_place() {
-        return;
-    }
-    match limiter.renew_async(lease).await {
-        Ok(true) => {}
-        Ok(false) => tracing::warn!("a place was lost while its request went on"),
-        Err(error) => tracing::warn!(%error, "a place could not be renewed"),
+/// Does something at once where the store answers at once, and else in a task of its own, which a
+/// client that goes away does not take with it.
+fn now_or_soon(act: impl Future<Output = ()> + Send + 'static) {
+    let mut act = Box::pin(act);
+    let at_once = act.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    if at_once == Poll::Pending {
+        tokio::spawn(act);
     }
 }

@@ -7,7 +7,12 @@
     reason = "a test stops at the first surprise"
 )]
 
+mod bodies;
+mod drain;
+mod reload;
 mod serve;
 mod sockets;
 mod support;
 mod upstreams;
+mod waiting;
+mod websockets;

@@ -153,12 +153,13 @@ impl Listener {
             place: Place(Arc::new((Open(Arc::clone(&self.open)), place))),
         };
         let tls = self.tls.clone();
+        // Small answers must not wait for an acknowledgement; a socket that cannot is as good.
+        let _ = stream.set_nodelay(true);
+        let Some(tls) = tls else {
+            tokio::spawn(connection.serve(stream));
+            return;
+        };
         tokio::spawn(async move {
-            // Small answers must not wait for an acknowledgement; a socket that cannot is as good.
-            let _ = stream.set_nodelay(true);
-            let Some(tls) = tls else {
-                return connection.serve(stream).await;
-            };
             if let Ok(Ok(stream)) = timeout(connection.pace.head, tls.accept(stream)).await {
                 connection.serve(stream).await;
             }

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tidegate::clock::{Clock as _, SystemClock};
 use tidegate::store::Memory;
 use tidegate::{HashKey, Limiter};
@@ -35,6 +36,7 @@ use crate::wire::gateway::{Gateway, GatewayBounds, Upstream};
 /// # Errors
 /// Something that it was given cannot be used, or a listener cannot be had.
 pub fn run(config: &Config, announce: impl Fn(&str)) -> Result<(), StartError> {
+    raise_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime.map_err(StartError::new)?.block_on(async {
         let daemon = Daemon::prepare(config)?;
@@ -265,6 +267,14 @@ fn gateway_bounds(config: &Config) -> GatewayBounds {
         body: config.bounds.body,
         ..GatewayBounds::default()
     }
+}
+
+/// Takes as many open files as the system gives: each connection is one or two, and the usual soft
+/// bound of 1024 is there for programs that cannot count further.
+fn raise_open_files() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // Where it cannot be raised, connections beyond it wait, which is told when it happens.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
 /// The API and the admin listener go beyond loopback only with tokens, or when somebody insists.

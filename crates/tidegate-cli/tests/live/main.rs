@@ -9,6 +9,7 @@
 
 mod bodies;
 mod drain;
+mod idle;
 mod reload;
 mod serve;
 mod sockets;

@@ -109,7 +109,8 @@ impl Gateway {
 
 impl Service for Gateway {
     async fn call(&self, peer: Peer, request: Request<Incoming>) -> Response<Body> {
-        match self.shared.answer(peer, request).await {
+        // On the heap only while it lasts: hyper keeps room for it in every idle connection.
+        match Box::pin(self.shared.answer(peer, request)).await {
             Ok(response) => response,
             Err(Refused { status, detail }) => respond::problem(status, detail),
         }

@@ -106,7 +106,7 @@ impl Pulse {
         let lasts = |since: &AtomicU64| {
             let since_ms = since.load(Ordering::Relaxed);
             let lasted = Duration::from_millis(now_ms.saturating_sub(since_ms));
-            (since_ms > 0).then_some(lasted).unwrap_or_default()
+            if since_ms > 0 { lasted } else { Duration::ZERO }
         };
         if lasts(&self.stalled_since_ms) >= pace.stalled {
             return Some(Late::Stalled);

@@ -259,3 +259,62 @@ fn slow_readers_are_let_go_and_free_their_place() {
     let _ = reader.socket.read_to_end(&mut rest);
     assert!(rest.len() < 100_000_000, "the answer was cut");
 }
+
+/// The start of HTTP/2, with windows of nothing, and a GET on stream 1.
+fn http2_without_a_window() -> Vec<u8> {
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    // SETTINGS: INITIAL_WINDOW_SIZE 0.
+    bytes.extend_from_slice(&[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0]);
+    // HEADERS, ends both: :method GET, :scheme http, :path /, :authority a.
+    let block = [0x82, 0x86, 0x84, 0x41, 0x01, b'a'];
+    bytes.extend_from_slice(&[0, 0, 6, 1, 5, 0, 0, 0, 1]);
+    bytes.extend_from_slice(&block);
+    bytes
+}
+
+#[test]
+fn a_reader_who_grants_no_window_is_let_go_and_frees_its_place() {
+    let upstream = endless();
+    let policy = "{ tidegate: 1, name: one, limits: { one: { by: ip, concurrency: 1 } } }";
+    let daemon = Daemon::with_policy_and(policy, Some(&upstream), &["--body-timeout", "400ms"]);
+    let mut reader = daemon.gateway().connect();
+    reader.socket.write_all(&http2_without_a_window()).unwrap();
+    eventually("the upstream's request", || upstream.count() == 1);
+    assert_eq!(daemon.gateway().get("/").status, 429);
+    eventually("the place of one who takes nothing", || {
+        // It says something all the time, and takes nothing.
+        let _ = reader.socket.write_all(&[0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
+        daemon.check(&serde_json::json!({ "ip": "127.0.0.1" })).json()["allowed"] == true
+    });
+}
+
+#[test]
+fn a_body_that_is_read_ahead_must_come_in_time() {
+    let upstream = Upstream::start();
+    let policy = "
+tidegate: 1
+name: email
+identity: { attributes: { email: { body: /email } } }
+limits: { email: { by: email, total: 1 } }
+";
+    let daemon = Daemon::with_policy_and(policy, Some(&upstream), &["--body-timeout", "300ms"]);
+    let head = "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10000\r\n\r\n";
+    let text = drip(&daemon.gateway(), head, Duration::from_millis(20));
+    assert_eq!(statuses(&text), [408], "{text}");
+    assert_eq!(upstream.count(), 0);
+}
+
+#[test]
+fn connections_beyond_the_bound_wait_until_others_end() {
+    let daemon = Daemon::with_policy_and(OPEN, None, &["--max-connections", "2"]);
+    let (first, mut second) = (daemon.api().connect(), daemon.api().connect());
+    second.request("GET", "/health", &[], None);
+    assert_eq!(second.answer().status, 200);
+    let mut third = daemon.api().connect();
+    third.request("GET", "/health", &[], None);
+    third.socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    assert!(third.socket.peek(&mut [0]).is_err(), "served beyond the bound");
+    drop(first);
+    third.socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    assert_eq!(third.answer().status, 200);
+}

@@ -47,7 +47,9 @@ impl Files {
     fn daemon(&self, policy: &str, upstream: &Upstream) -> Daemon {
         let (cert, key) = (self.path("cert.pem"), self.path("key.pem"));
         let text = |path: &Path| path.to_str().unwrap().to_owned();
-        let arguments = ["--tls-cert", &text(&cert), "--tls-key", &text(&key)];
+        let files = [text(&cert), text(&key)];
+        let arguments =
+            ["--header-timeout", "500ms", "--tls-cert", &files[0], "--tls-key", &files[1]];
         Daemon::with_policy_and(policy, Some(upstream), &arguments)
     }
 
@@ -148,6 +150,10 @@ fn plain_text_on_the_tls_port_and_a_handshake_that_never_ends_are_let_go() {
     let text = daemon.gateway().raw(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert!(!text.contains("HTTP/1.1"), "{text}");
     assert_eq!(upstream.count(), 0);
+    assert!(daemon.gateway().connect().is_closed(), "a handshake that never begins");
+    let mut half = daemon.gateway().connect();
+    half.socket.write_all(b"\x16\x03\x01\x02\x00\x01\x00").unwrap();
+    assert!(half.is_closed(), "a handshake that never ends");
     run(async {
         assert!(Files::new().connect(&daemon, &[]).await.is_err(), "another certificate");
         assert!(files.connect(&daemon, &[]).await.is_ok());

@@ -9,6 +9,7 @@ mod headers;
 mod held;
 mod inspect;
 mod pool;
+mod relay;
 mod silence;
 mod target;
 #[cfg(test)]
@@ -39,6 +40,7 @@ use answer::Answer;
 use held::Held;
 use inspect::Inspected;
 use pool::{Failure, Pool, Pooled};
+use relay::Relay;
 use tunnel::Upgrade;
 use upload::Upload;
 
@@ -164,7 +166,7 @@ impl Shared {
         upgrade: Option<Upgrade>,
         held: Option<Held>,
     ) -> Result<Response<Body>, Refused> {
-        parts.version = Version::HTTP_11;
+        let spoken = std::mem::replace(&mut parts.version, Version::HTTP_11);
         if let Some(uri) = rewritten(&parts.uri)? {
             parts.uri = uri;
         }
@@ -175,7 +177,9 @@ impl Shared {
         upload.frame(&mut parts.headers);
         let sent = self.pool.send(Request::from_parts(parts, upload)).await;
         match sent {
-            Ok((response, connection)) => Ok(self.pass_on(response, connection, upgrade, held)),
+            Ok((response, connection)) => {
+                Ok(self.pass_on(response, connection, upgrade, held, spoken))
+            }
             Err(failure) => Ok(unanswered(&failure)),
         }
     }
@@ -186,6 +190,7 @@ impl Shared {
         connection: Pooled,
         upgrade: Option<Upgrade>,
         mut held: Option<Held>,
+        spoken: Version,
     ) -> Response<Body> {
         let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         if switches && upgrade.is_none() {
@@ -207,7 +212,11 @@ impl Shared {
             connection.give_back();
             Body::empty()
         } else {
-            Body::streamed(Answer::new(body, connection, held, self.bounds.body))
+            let answer = Answer::new(body, connection, held, self.bounds.body);
+            match spoken {
+                Version::HTTP_2 => Body::streamed(Relay::new(answer, self.bounds.body)),
+                _ => Body::streamed(answer),
+            }
         };
         Response::from_parts(parts, body)
     }

@@ -44,6 +44,9 @@ const DRAIN_CHECK: Duration = Duration::from_millis(50);
 /// Why a request with an ambiguous head is refused.
 const AMBIGUOUS: &str =
     "the head has both Content-Length and Transfer-Encoding, or lines that end without CR LF";
+/// At most so many connections are taken from the system's queue once draining has begun: as many as
+/// it holds, lest those who come all the time hold up the end.
+const DRAIN_ACCEPTS: usize = 1024;
 /// How long to rest when the system has no more sockets to give.
 const ACCEPT_REST: Duration = Duration::from_millis(50);
 
@@ -115,7 +118,8 @@ impl Listener {
     pub(crate) async fn serve<S: Service>(self, service: S, drain: Drain) {
         let places = Arc::new(Semaphore::new(self.bounds.connections_max));
         let mut started = pin!(drain.started());
-        loop {
+        let mut late_accepts = 0;
+        while late_accepts < DRAIN_ACCEPTS {
             // The semaphore is never closed, so that a place always comes.
             let Ok(place) = Arc::clone(&places).acquire_owned().await else { break };
             let accepted = tokio::select! {
@@ -123,6 +127,7 @@ impl Listener {
                 accepted = self.socket.accept() => accepted,
                 () = &mut started => break,
             };
+            late_accepts += usize::from(drain.has_started());
             match accepted {
                 Ok((stream, address)) => self.spawn(stream, address, place, &service, &drain),
                 Err(error) => {
@@ -253,7 +258,7 @@ impl<S: Service> Connection<S> {
         let Some(drained) = drained else { return Verdict::Stay };
         // HTTP/2 has a word for it; in HTTP/1.1 the next request may be on the way already.
         let idle_for = pulse.idle_for().unwrap_or_default().min(drained.elapsed());
-        if pulse.is_multiplexed() || idle_for >= DRAIN_IDLE {
+        if pulse.is_multiplexed() || (idle_for >= DRAIN_IDLE && !pulse.is_inside_head()) {
             Verdict::Finish
         } else {
             Verdict::Stay

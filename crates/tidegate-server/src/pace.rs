@@ -91,6 +91,11 @@ impl Pulse {
         self.multiplexed.load(Ordering::Relaxed)
     }
 
+    /// Whether a request has begun to arrive.
+    pub(crate) fn is_inside_head(&self) -> bool {
+        self.head_since_ms.load(Ordering::Relaxed) > 0
+    }
+
     /// Whether no request is being answered, and for how long that has been so.
     pub(crate) fn idle_for(&self) -> Option<Duration> {
         if self.in_flight.load(Ordering::Relaxed) > 0 {
@@ -116,7 +121,7 @@ impl Pulse {
         if lasts(&self.head_since_ms).min(idle_for) >= pace.head {
             return Some(Late::Head);
         }
-        (idle_for >= pace.idle).then_some(Late::Idle)
+        (idle_for >= pace.idle && !self.is_inside_head()).then_some(Late::Idle)
     }
 
     /// Something came.

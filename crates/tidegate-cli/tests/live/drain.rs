@@ -102,6 +102,28 @@ fn what_is_under_way_finishes_and_ready_says_that_the_end_is_near() {
 }
 
 #[test]
+fn a_request_whose_head_or_body_is_half_sent_is_finished() {
+    let upstream = Upstream::start();
+    let mut daemon = Daemon::with_policy(OPEN, Some(&upstream));
+    let mut head = daemon.gateway().connect();
+    head.socket.write_all(b"GET /head HTTP/1.1\r\nHo").unwrap();
+    let mut body = daemon.gateway().connect();
+    let start = b"POST /body HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nab";
+    body.socket.write_all(start).unwrap();
+    let mut idle = daemon.gateway().connect();
+    idle.request("GET", "/", &[], None);
+    assert_eq!(idle.answer().status, 200);
+    daemon.signal("TERM");
+    assert!(idle.is_closed(), "an idle connection is closed after a while, and these are not idle");
+    head.socket.write_all(b"st: a\r\n\r\n").unwrap();
+    assert_eq!(head.answer().status, 200);
+    body.socket.write_all(b"cd").unwrap();
+    assert_eq!(body.answer().status, 200);
+    assert_eq!(upstream.last().body, b"abcd");
+    assert!(daemon.wait().success(), "{}", daemon.log());
+}
+
+#[test]
 fn what_does_not_end_is_cut_off_at_the_drain_timeout() {
     let upstream = slow(&Arc::new(AtomicBool::new(false)));
     let mut daemon = Daemon::with_policy_and(OPEN, Some(&upstream), &["--drain-timeout", "300ms"]);

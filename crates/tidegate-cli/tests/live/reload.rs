@@ -118,3 +118,25 @@ fn open(round: u64) -> String {
     let total = 1_000_000 + round;
     format!("{{ tidegate: 1, name: live, limits: {{ one: {{ by: ip, total: {total} }} }} }}")
 }
+
+#[test]
+fn a_place_stays_held_through_a_reload() {
+    let text = |places: u64| {
+        format!(
+            "{{ tidegate: 1, name: live, limits: {{ one: {{ by: user, concurrency: {places}, lease: 1h }} }} }}"
+        )
+    };
+    let daemon = Daemon::with_policy(&text(1), None);
+    let held = daemon.check(&json!({ "user": "u" })).json();
+    for (round, places) in [1, 2].into_iter().enumerate() {
+        fs::write(daemon.policy_path(), text(places)).unwrap();
+        daemon.signal("HUP");
+        eventually("a reload", || daemon.log().matches("reloaded").count() > round);
+        eventually("what is in force", || {
+            let answer = daemon.check(&json!({ "user": "u" })).json();
+            answer["limits"][0]["limit"] == places && (answer["allowed"] == true) == (places == 2)
+        });
+    }
+    let release = json!({ "lease": held["lease"] }).to_string();
+    assert_eq!(daemon.api().post("/v1/release", &release).json()["released"], true);
+}

@@ -224,3 +224,27 @@ fn a_websocket_over_tls_holds_its_place_until_it_closes() {
     });
     eventually("the place", || status("close") == "200");
 }
+
+#[test]
+fn draining_finishes_the_requests_of_http_2_and_takes_no_more() {
+    let upstream = Upstream::replying(|_| {
+        Reply::Take(Box::new(|mut socket: StdStream| {
+            socket.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\n").unwrap();
+            for _ in 0..30 {
+                socket.write_all(&[b'x'; 10_000]).unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+        }))
+    });
+    let mut daemon = Daemon::with_policy("{ tidegate: 1, name: open }", Some(&upstream));
+    let address = daemon.address("gateway");
+    let client = std::thread::spawn(move || {
+        run(async {
+            let socket = TcpStream::connect(address).await.unwrap();
+            http2(socket, 5).await
+        })
+    });
+    eventually("the requests", || upstream.count() == 5);
+    daemon.stop();
+    assert_eq!(client.join().unwrap(), [200; 5]);
+}

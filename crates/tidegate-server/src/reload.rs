@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use tidegate::{Options, Policy};
 use tokio::signal::unix::Signal;
+use tokio::sync::mpsc;
 
 use crate::admin::Status;
 use crate::app::App;
@@ -21,7 +22,7 @@ use crate::server::Stop;
 use crate::surfaces::{Serviceability, Surface, serviceability};
 use crate::tls::Certificates;
 use crate::tokens::Tokens;
-use crate::watch::watch;
+use crate::watch::{Watcher, watch};
 
 /// Everything that can be read again.
 pub(crate) struct Reload {
@@ -109,19 +110,32 @@ impl Sources {
     }
 }
 
+/// Tells of changed files for as long as it is kept.
+pub(crate) struct Changes {
+    _watcher: Watcher,
+    told: mpsc::Receiver<Vec<PathBuf>>,
+}
+
+impl Changes {
+    pub(crate) fn of(sources: &Sources) -> Result<Self, StartError> {
+        let (watcher, told) = watch(sources.files())?;
+        Ok(Self { _watcher: watcher, told })
+    }
+}
+
 impl Reload {
     /// Reloads on a hang-up and on changed files, until the daemon is told to stop.
     pub(crate) async fn until_stopped(
         &self,
+        mut changes: Changes,
         mut hang_up: Signal,
         mut stop: Stop,
-    ) -> Result<Stop, StartError> {
-        let (_watcher, mut changes) = watch(self.sources.files())?;
+    ) -> Stop {
         loop {
             tokio::select! {
                 _ = hang_up.recv() => self.run(),
-                Some(_) = changes.recv() => self.run(),
-                () = stop.told() => return Ok(stop),
+                Some(_) = changes.told.recv() => self.run(),
+                () = stop.told() => return stop,
             }
         }
     }

@@ -22,7 +22,7 @@ use crate::error::StartError;
 use crate::guard::{Guard, SharedTokens, Surface as Guarded};
 use crate::leases::Leases;
 use crate::listen::{self, Listener, Service};
-use crate::reload::{Checked, Reload, Sources, reads_tokens};
+use crate::reload::{Changes, Checked, Reload, Sources, reads_tokens};
 use crate::secret::hash_key;
 use crate::state::StateDir;
 use crate::telemetry::{Flush, Log, Metrics};
@@ -49,6 +49,7 @@ struct Daemon {
     app: Arc<App>,
     checked: Checked,
     sources: Sources,
+    changes: Changes,
     certificates: Option<Arc<Certificates>>,
     tokens: Option<SharedTokens>,
     state: Option<(StateDir, HashKey)>,
@@ -58,7 +59,14 @@ struct Daemon {
 impl Daemon {
     fn prepare(config: &Config) -> Result<Self, StartError> {
         refuse_what_is_open(config)?;
+        let clock = SystemClock::new();
+        let (log, flush) = Log::start(config.logging, std::io::stderr(), clock.clone())
+            .map_err(StartError::new)?;
+        // Only a second daemon in one process would find one installed: it then logs through that.
+        let _ = tracing::subscriber::set_global_default(log.subscriber());
         let sources = Sources::of(config);
+        // Before anything is read: what changes from here on is noticed.
+        let changes = Changes::of(&sources)?;
         let checked = sources.read_policies()?;
         let verifier = sources.read_verifier()?;
         let certificates =
@@ -72,11 +80,6 @@ impl Daemon {
         let secret =
             hash_key(config.hash_key.as_deref(), state.as_ref()).map_err(StartError::new)?;
 
-        let clock = SystemClock::new();
-        let (log, flush) = Log::start(config.logging, std::io::stderr(), clock.clone())
-            .map_err(StartError::new)?;
-        // Only a second daemon in one process would find one installed: it then logs through that.
-        let _ = tracing::subscriber::set_global_default(log.subscriber());
         let policies = checked.policies.all();
         let mut builder = Limiter::builder()
             .store(Memory::with_max_keys(config.max_keys))
@@ -108,7 +111,7 @@ impl Daemon {
         };
         let state = state.map(|state| (state, secret));
         let app = Arc::new(app);
-        Ok(Self { app, checked, sources, certificates, tokens, state, flush })
+        Ok(Self { app, checked, sources, changes, certificates, tokens, state, flush })
     }
 
     async fn serve(self, config: &Config, announce: impl Fn(&str)) -> Result<(), StartError> {
@@ -122,9 +125,9 @@ impl Daemon {
         {
             announce(&demo::invitation(&gateway.url));
         }
-        let Self { app, sources, certificates, tokens, state, flush, .. } = self;
+        let Self { app, sources, changes, certificates, tokens, state, flush, .. } = self;
         let reload = Reload { app: Arc::clone(&app), status, sources, certificates, tokens };
-        let stop = reload.until_stopped(hang_up, stop).await?;
+        let stop = reload.until_stopped(changes, hang_up, stop).await;
         serving.drain(config.bounds.drain, stop).await;
         if let Some((state, secret)) = &state {
             let keys = state.save(app.limiter.store(), secret, app.now());

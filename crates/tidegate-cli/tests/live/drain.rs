@@ -106,6 +106,8 @@ fn a_request_whose_head_or_body_is_half_sent_is_finished() {
     let upstream = Upstream::start();
     let mut daemon = Daemon::with_policy(OPEN, Some(&upstream));
     let mut head = daemon.gateway().connect();
+    head.request("GET", "/", &[], None);
+    assert_eq!(head.answer().status, 200);
     head.socket.write_all(b"GET /head HTTP/1.1\r\nHo").unwrap();
     let mut body = daemon.gateway().connect();
     let start = b"POST /body HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nab";

@@ -11,19 +11,21 @@ use crate::support::{Client, Daemon, Reply, Upstream, eventually, now};
 
 const OPEN: &str = "{ tidegate: 1, name: open, limits: { all: { by: ip, total: 1_000_000_000 } } }";
 
+const CHECK: &str = "{\"ip\":\"192.0.2.1\"}";
+
 /// Sends without pause on one connection after the other until nobody listens. A request that was
 /// written on an open connection and not answered is a failure.
 fn until_the_end(
     client: &Client,
     method: &str,
     target: &str,
+    body: &str,
     done: &AtomicUsize,
 ) -> Option<String> {
-    let body = (method == "POST").then_some("{}");
     while let Ok(socket) = TcpStream::connect(client.address) {
         let mut connection = client.over(socket);
         loop {
-            connection.request(method, target, &[], body);
+            connection.request(method, target, &[], Some(body));
             let Some(answer) = connection.try_answer() else {
                 // One that was never accepted has only been in the system's queue.
                 return connection.was_answered().then(|| "no answer".to_owned());
@@ -50,8 +52,8 @@ fn under_load_every_request_on_an_open_connection_is_answered() {
             .map(|index| {
                 let done = Arc::clone(&done);
                 thread::spawn(move || match index % 2 {
-                    0 => until_the_end(&gateway, "GET", "/", &done),
-                    _ => until_the_end(&api, "POST", "/v1/check", &done),
+                    0 => until_the_end(&gateway, "GET", "/", "", &done),
+                    _ => until_the_end(&api, "POST", "/v1/check", CHECK, &done),
                 })
             })
             .collect();
@@ -169,4 +171,27 @@ fn a_second_signal_ends_it_at_once() {
     daemon.signal("TERM");
     daemon.wait_for_log("told to stop");
     daemon.stop();
+}
+
+#[test]
+fn counters_are_kept_to_the_last_request_that_was_answered() {
+    let state = tempfile::tempdir().unwrap();
+    let arguments = ["--state-dir", state.path().to_str().unwrap()];
+    let mut daemon = Daemon::with_policy_and(OPEN, None, &arguments);
+    let (api, done) = (daemon.api(), Arc::new(AtomicUsize::new(0)));
+    let clients: Vec<_> = (0..4)
+        .map(|_| {
+            let done = Arc::clone(&done);
+            thread::spawn(move || until_the_end(&api, "POST", "/v1/check", CHECK, &done))
+        })
+        .collect();
+    eventually("some answers", || done.load(Ordering::Relaxed) > 200);
+    daemon.stop();
+    for client in clients {
+        assert_eq!(client.join().unwrap(), None, "{}", daemon.log());
+    }
+    let daemon = Daemon::with_policy_and(OPEN, None, &arguments);
+    let answer = daemon.api().post("/v1/check", CHECK).json();
+    let used = 1_000_000_000 - answer["limits"][0]["remaining"].as_u64().unwrap() - 1;
+    assert_eq!(used, done.load(Ordering::Relaxed) as u64);
 }

@@ -289,6 +289,34 @@ fn a_reader_who_grants_no_window_is_let_go_and_frees_its_place() {
 }
 
 #[test]
+fn requests_that_are_taken_back_at_once_leave_nothing_behind() {
+    let upstream = Upstream::replying(|_| {
+        Reply::Take(Box::new(|mut socket: TcpStream| drop(socket.read(&mut [0]))))
+    });
+    let policy = "{ tidegate: 1, name: few, limits: { few: { by: ip, concurrency: 5 } } }";
+    let daemon = Daemon::with_policy(policy, Some(&upstream));
+    for _ in 0..5 {
+        let mut socket = daemon.gateway().connect().socket;
+        let mut bytes = http2_without_a_window();
+        for stream in (3..4_000_u32).step_by(2) {
+            let id = stream.to_be_bytes();
+            bytes.extend_from_slice(&[0, 0, 6, 1, 5, id[0], id[1], id[2], id[3]]);
+            bytes.extend_from_slice(&[0x82, 0x86, 0x84, 0x41, 0x01, b'a']);
+            bytes.extend_from_slice(&[0, 0, 4, 3, 0, id[0], id[1], id[2], id[3], 0, 0, 0, 8]);
+        }
+        // Whoever does this is likely to be cut off.
+        let _ = socket.write_all(&bytes);
+    }
+    eventually("all places", || {
+        let answer = daemon.check(&serde_json::json!({ "ip": "127.0.0.1" })).json();
+        let body = serde_json::json!({ "lease": answer["lease"] }).to_string();
+        daemon.api().post("/v1/release", &body);
+        answer["limits"][0]["remaining"] == 4
+    });
+    assert_eq!(daemon.api().get("/ready").status, 200);
+}
+
+#[test]
 fn a_body_that_is_read_ahead_must_come_in_time() {
     let upstream = Upstream::start();
     let policy = "

@@ -19,7 +19,7 @@ limits:
   place: { by: ip, concurrency: 100 }
 ";
 const SEED: u64 = 20_240_229;
-const THREADS: u64 = 4;
+const THREADS: usize = 4;
 const ROUNDS: usize = 2_500;
 
 const SAMPLES: [&str; 9] = [
@@ -89,7 +89,7 @@ fn random_and_mutated_requests_break_nothing() {
     thread::scope(|scope| {
         for thread in 0..THREADS {
             scope.spawn(move || {
-                let mut random = fastrand::Rng::with_seed(SEED + thread);
+                let mut random = fastrand::Rng::with_seed(SEED + u64::try_from(thread).unwrap());
                 for round in 0..ROUNDS {
                     let bytes = shot(&mut random);
                     fire(addresses[round % 3], &bytes, random.u8(..4) > 0);
@@ -109,7 +109,7 @@ fn random_and_mutated_requests_break_nothing() {
         open("gateway").as_deref() == Some("0") && open("api").as_deref() == Some("0")
     });
     let grown_kb = resident_kb(&daemon).saturating_sub(before_kb);
-    println!("{} connections: {grown_kb} kB more than before", THREADS as usize * ROUNDS);
+    println!("{} connections: {grown_kb} kB more than before", THREADS * ROUNDS);
     assert!(grown_kb < 100_000, "{grown_kb} kB");
     assert!(!daemon.log().contains("panicked"), "{}", daemon.log());
 }

@@ -214,7 +214,8 @@ fn a_websocket_over_tls_holds_its_place_until_it_closes() {
             let mut back = vec![0; size];
             let (read, written) =
                 tokio::join!(reader.read_exact(&mut back), writer.write_all(&message));
-            (read.unwrap(), written.unwrap());
+            read.unwrap();
+            written.unwrap();
             assert!(back == message);
         }
         assert_eq!(

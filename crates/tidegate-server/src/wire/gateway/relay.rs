@@ -77,6 +77,6 @@ impl Body for Relay {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.hint.clone()
+        self.hint
     }
 }

@@ -41,6 +41,8 @@ const STREAMS_MAX: u32 = 256;
 const DRAIN_IDLE: Duration = Duration::from_millis(500);
 /// How often a drained connection is looked at.
 const DRAIN_CHECK: Duration = Duration::from_millis(50);
+/// How long a connection without a request may take to end.
+const LAST_WORD: Duration = Duration::from_secs(1);
 /// Why a request with an ambiguous head is refused.
 const AMBIGUOUS: &str =
     "the head has both Content-Length and Transfer-Encoding, or lines that end without CR LF";
@@ -230,14 +232,18 @@ impl<S: Service> Connection<S> {
         let mut connection = pin!(builder.serve_connection_with_upgrades(socket, answer));
         let mut check = interval(self.pace.check_every());
         let mut draining = pin!(self.drain.started());
-        let mut drained: Option<Instant> = None;
+        let (mut drained, mut finishing): (Option<Instant>, Option<Instant>) = (None, None);
         loop {
             tokio::select! {
                 // How it ended concerns the peer alone.
                 _ = connection.as_mut() => return,
                 _ = check.tick() => match self.verdict(&pulse, drained) {
                     Verdict::Stay => {}
-                    Verdict::Finish => connection.as_mut().graceful_shutdown(),
+                    Verdict::Finish if is_over(&pulse, finishing) => return,
+                    Verdict::Finish => {
+                        finishing.get_or_insert_with(Instant::now);
+                        connection.as_mut().graceful_shutdown();
+                    }
                     Verdict::Drop => return,
                 },
                 () = &mut draining, if drained.is_none() => {
@@ -264,6 +270,13 @@ impl<S: Service> Connection<S> {
             Verdict::Stay
         }
     }
+}
+
+/// Whether a connection has had its time to end by itself. HTTP/2 asks the peer for a last word, which
+/// may never come.
+fn is_over(pulse: &Pulse, finishing: Option<Instant>) -> bool {
+    let asked_for = finishing.map(|since| since.elapsed()).unwrap_or_default();
+    pulse.idle_for().is_some_and(|idle_for| idle_for.min(asked_for) >= LAST_WORD)
 }
 
 /// What becomes of a connection.

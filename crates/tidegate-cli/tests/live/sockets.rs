@@ -6,7 +6,7 @@ use std::net::{Shutdown, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-use crate::support::{Client, Connection, Daemon, Reply, Upstream, eventually};
+use crate::support::{Client, Connection, Daemon, Reply, Upstream, eventually, now};
 
 const OPEN: &str = "{ tidegate: 1, name: open }";
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -314,6 +314,26 @@ fn requests_that_are_taken_back_at_once_leave_nothing_behind() {
         answer["limits"][0]["remaining"] == 4
     });
     assert_eq!(daemon.api().get("/ready").status, 200);
+}
+
+#[test]
+fn silence_on_http_2_is_let_go_whatever_it_leaves_unanswered() {
+    let bounds = ["--header-timeout", "300ms", "--idle-timeout", "300ms"];
+    let mut daemon = Daemon::with_policy_and(OPEN, None, &bounds);
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    for length in [5, 16, 20, preface.len()] {
+        let mut connection = daemon.api().connect();
+        connection.socket.write_all(&preface[..length]).unwrap();
+        assert!(connection.is_closed(), "{length}");
+    }
+    daemon.stop();
+    let mut daemon = Daemon::with_policy(OPEN, None);
+    let mut silent = daemon.api().connect();
+    silent.socket.write_all(preface).unwrap();
+    silent.socket.peek(&mut [0]).unwrap();
+    let started = now();
+    daemon.stop();
+    assert!(started.elapsed() < Duration::from_secs(15), "it held up the end");
 }
 
 #[test]

@@ -192,6 +192,31 @@ fn connections_that_the_upstream_closes_between_requests_are_not_the_clients_tro
 }
 
 #[test]
+fn a_kept_connection_that_ends_with_a_request_on_it_is_tried_again_only_where_that_is_safe() {
+    let taken: Arc<AtomicUsize> = Arc::default();
+    let count = Arc::clone(&taken);
+    let upstream = Upstream::replying(move |_| {
+        let count = Arc::clone(&count);
+        Reply::Take(Box::new(move |mut socket: TcpStream| {
+            let _ = socket.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+            if socket.read(&mut [0; 4096]).is_ok_and(|read| read > 0) {
+                count.fetch_add(1, Ordering::SeqCst);
+            }
+        }))
+    });
+    let daemon = Daemon::with_policy(OPEN, Some(&upstream));
+    let mut connection = daemon.gateway().connect();
+    for _ in 0..20 {
+        connection.request("GET", "/", &[], None);
+        assert_eq!(connection.answer().status, 200);
+    }
+    assert_eq!(taken.load(Ordering::SeqCst), 19);
+    connection.request("POST", "/", &[], Some("body"));
+    assert_eq!(connection.answer().status, 502);
+    assert_eq!((taken.load(Ordering::SeqCst), upstream.count()), (20, 20));
+}
+
+#[test]
 fn an_upstream_notices_when_the_client_goes_away() {
     let (writing, gone) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
     let (count, end) = (Arc::clone(&writing), Arc::clone(&gone));

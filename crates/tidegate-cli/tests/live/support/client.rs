@@ -169,9 +169,10 @@ impl Connection {
         }
     }
 
-    /// Whether the other side has closed.
+    /// Whether the other side closes, which is waited for.
     pub(crate) fn is_closed(&mut self) -> bool {
-        self.read_until(|_| None).is_none()
+        let ended = self.socket.read_to_end(&mut Vec::new());
+        !ended.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
     }
 }
 

@@ -12,6 +12,7 @@ mod drain;
 mod idle;
 mod reload;
 mod serve;
+mod slow;
 mod sockets;
 mod storm;
 mod support;

@@ -141,7 +141,7 @@ impl Daemon {
     /// Binds every listener before the first of them serves.
     async fn listen(&self, config: &Config) -> Result<(Serving, Arc<Status>), StartError> {
         let bounds = listen::Bounds {
-            connections_max: config.bounds.connections_max,
+            connections_max: config.bounds.connections_max.min(connections_that_fit()),
             pace: config.bounds.pace,
         };
         let mut serving = Serving::new(self.app.drain.clone());
@@ -278,6 +278,14 @@ fn raise_open_files() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     // Where it cannot be raised, connections beyond it wait, which is told when it happens.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
+/// How many connections a listener may have so that open files are left for the upstream and for the
+/// other listeners: a crowd at the gateway must not keep anybody else out.
+fn connections_that_fit() -> usize {
+    let open_files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let left = open_files.saturating_sub(open_files / 8).saturating_sub(64);
+    usize::try_from(left).unwrap_or(usize::MAX).max(1)
 }
 
 /// The API and the admin listener go beyond loopback only with tokens, or when somebody insists.

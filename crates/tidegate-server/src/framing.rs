@@ -3,70 +3,217 @@
 //! hyper reads a head that has both a `Content-Length` and a `Transfer-Encoding` as chunked and
 //! drops the length before anybody sees it, and it takes a bare line feed for the end of a line.
 //! Both are safe here and a gift to whoever smuggles requests past a server that reads them
-//! otherwise, so the bytes of each head are watched as they come.
+//! otherwise, so the bytes of each head are watched as they come. Bodies are followed to their end,
+//! since the next head may come in the same breath.
 
-/// The longest name that is looked for, and its colon.
-const PREFIX: usize = b"transfer-encoding:".len();
+/// As much of a line as is looked at: the longest name and its colon, blanks and a number.
+const LINE: usize = 64;
+/// What a connection of HTTP/2 begins with.
+const HTTP2: &[u8] = b"pri * http/2.0\r";
 
-/// Watches the lines of one head after the other.
-#[derive(Debug, Default)]
-pub(crate) struct HeadScanner {
-    /// The beginning of the current line.
-    line: [u8; PREFIX],
-    line_bytes: usize,
-    last: u8,
-    begun: bool,
+/// Watches the bytes of a connection, one request after the other.
+#[derive(Debug)]
+pub(crate) struct Framing {
+    line: Line,
+    state: State,
     seen: Seen,
+    /// How many heads have ended, without the one that is ambiguous.
+    heads: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// Before the first line of a head, behind it.
+    Idle,
+    Head,
+    /// So many bytes of a body are to come.
+    Body(u64),
+    ChunkSize,
+    Chunk(u64),
+    ChunkEnd,
+    Trailers,
+    /// From here on nobody can tell: whatever request comes next is ambiguous.
+    Ambiguous,
+    /// Another protocol.
+    Http2,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    length: bool,
+    length: Option<u64>,
     encoding: bool,
-    bare_line_feed: bool,
+    ambiguous: bool,
 }
 
-impl HeadScanner {
-    /// Takes bytes up to the end of a head. At its end, says whether it is ambiguous; what follows
-    /// is not looked at.
-    pub(crate) fn scan(&mut self, bytes: &[u8]) -> Option<bool> {
-        let mut rest = bytes;
-        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-            let (line, behind) = rest.split_at(end);
-            self.take(line);
-            rest = behind.get(1..).unwrap_or_default();
-            if self.end_line() {
-                let Seen { length, encoding, bare_line_feed } = self.seen;
-                *self = Self::default();
-                return Some((length && encoding) || bare_line_feed);
-            }
-        }
-        self.take(rest);
-        None
+impl Framing {
+    pub(crate) fn new() -> Self {
+        Self { line: Line::default(), state: State::Idle, seen: Seen::default(), heads: 0 }
     }
 
+    /// Takes the bytes that came next.
+    pub(crate) fn scan(&mut self, bytes: &[u8]) {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            rest = match self.state {
+                State::Body(left) => self.skip(rest, left, State::Body, State::Idle),
+                State::Chunk(left) => self.skip(rest, left, State::Chunk, State::ChunkEnd),
+                State::Ambiguous | State::Http2 => return,
+                _ => self.take_line(rest),
+            };
+        }
+    }
+
+    /// Whether a head has begun and not ended.
+    pub(crate) fn is_inside_head(&self) -> bool {
+        matches!(self.state, State::Head)
+            || matches!(self.state, State::Idle) && self.line.bytes > 0
+    }
+
+    /// The first request that is ambiguous, counted from 0, if one is.
+    pub(crate) fn ambiguous_from(&self) -> Option<u64> {
+        matches!(self.state, State::Ambiguous).then_some(self.heads)
+    }
+
+    /// Whether the peer speaks HTTP/2, which frames its requests itself.
+    pub(crate) fn is_http2(&self) -> bool {
+        matches!(self.state, State::Http2)
+    }
+
+    fn skip<'b>(
+        &mut self,
+        bytes: &'b [u8],
+        left: u64,
+        within: fn(u64) -> State,
+        behind: State,
+    ) -> &'b [u8] {
+        let skipped = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
+        let left = left.saturating_sub(u64::try_from(skipped).unwrap_or(u64::MAX));
+        self.state = if left == 0 { behind } else { within(left) };
+        bytes.get(skipped..).unwrap_or_default()
+    }
+
+    fn take_line<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
+        let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {
+            self.line.take(bytes);
+            return &[];
+        };
+        let (piece, behind) = bytes.split_at(end);
+        self.line.take(piece);
+        let line = std::mem::take(&mut self.line);
+        self.state = self.after(&line);
+        behind.get(1..).unwrap_or_default()
+    }
+
+    fn after(&mut self, line: &Line) -> State {
+        match self.state {
+            State::Idle if self.heads == 0 && line.text() == HTTP2 => State::Http2,
+            // Empty lines before a head are no part of it.
+            State::Idle if line.is_empty() => {
+                self.seen.ambiguous |= !line.ends_well();
+                State::Idle
+            }
+            State::Idle | State::Head if !line.is_empty() => {
+                self.seen.note(line);
+                State::Head
+            }
+            State::Head => {
+                self.seen.ambiguous |= !line.ends_well();
+                self.after_head()
+            }
+            _ if !line.ends_well() => State::Ambiguous,
+            State::ChunkSize => match line.chunk_size() {
+                Some(0) => State::Trailers,
+                Some(size) => State::Chunk(size),
+                None => State::Ambiguous,
+            },
+            State::ChunkEnd if line.is_empty() => State::ChunkSize,
+            State::Trailers if line.is_empty() => State::Idle,
+            State::Trailers => State::Trailers,
+            _ => State::Ambiguous,
+        }
+    }
+
+    fn after_head(&mut self) -> State {
+        let Seen { length, encoding, ambiguous } = std::mem::take(&mut self.seen);
+        if ambiguous || (length.is_some() && encoding) {
+            return State::Ambiguous;
+        }
+        self.heads = self.heads.saturating_add(1);
+        match length {
+            Some(left @ 1..) => State::Body(left),
+            _ if encoding => State::ChunkSize,
+            _ => State::Idle,
+        }
+    }
+}
+
+impl Seen {
+    fn note(&mut self, line: &Line) {
+        self.ambiguous |= !line.ends_well();
+        if let Some(value) = line.text().strip_prefix(b"content-length:") {
+            let length = line.is_whole().then(|| number(value.trim_ascii(), 10)).flatten();
+            self.ambiguous |= length.is_none() || self.length.is_some_and(|l| Some(l) != length);
+            self.length = length.or(self.length);
+        }
+        self.encoding |= line.text().starts_with(b"transfer-encoding:");
+    }
+}
+
+/// A line as it comes, in lower case and without its line feed.
+#[derive(Debug)]
+struct Line {
+    start: [u8; LINE],
+    bytes: usize,
+    last: u8,
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Self { start: [0; LINE], bytes: 0, last: 0 }
+    }
+}
+
+impl Line {
     fn take(&mut self, piece: &[u8]) {
-        let kept = self.line_bytes.min(PREFIX);
-        let free = self.line.get_mut(kept..).unwrap_or_default();
+        let free = self.start.get_mut(self.bytes.min(LINE)..).unwrap_or_default();
         for (to, from) in free.iter_mut().zip(piece) {
             *to = from.to_ascii_lowercase();
         }
-        self.line_bytes = self.line_bytes.saturating_add(piece.len());
+        self.bytes = self.bytes.saturating_add(piece.len());
         self.last = piece.last().copied().unwrap_or(self.last);
     }
 
-    /// Whether the line that is over was the last of a head. Empty lines before a head are none.
-    fn end_line(&mut self) -> bool {
-        let ends_well = self.line_bytes > 0 && self.last == b'\r';
-        let is_empty = self.line_bytes == usize::from(ends_well);
-        self.seen.bare_line_feed |= !ends_well;
-        self.seen.length |= self.line.starts_with(b"content-length:");
-        self.seen.encoding |= self.line.starts_with(b"transfer-encoding:");
-        (self.line, self.line_bytes, self.last) = ([0; PREFIX], 0, 0);
-        let is_last = self.begun && is_empty;
-        self.begun |= !is_empty;
-        is_last
+    /// Its beginning.
+    fn text(&self) -> &[u8] {
+        self.start.get(..self.bytes.min(LINE)).unwrap_or_default()
     }
+
+    fn is_whole(&self) -> bool {
+        self.bytes <= LINE
+    }
+
+    fn ends_well(&self) -> bool {
+        self.bytes > 0 && self.last == b'\r'
+    }
+
+    fn is_empty(&self) -> bool {
+        self.bytes == usize::from(self.ends_well())
+    }
+
+    /// The size that a chunk begins with; what follows it is an extension.
+    fn chunk_size(&self) -> Option<u64> {
+        let text = self.text();
+        let digits = text.iter().position(|byte| !byte.is_ascii_hexdigit()).unwrap_or(text.len());
+        let (size, behind) = text.split_at(digits);
+        let is_size = matches!(behind.first(), Some(b'\r' | b';' | b' ' | b'\t'));
+        is_size.then(|| number(size, 16)).flatten()
+    }
+}
+
+/// A number of nothing but digits.
+fn number(digits: &[u8], radix: u32) -> Option<u64> {
+    let text = std::str::from_utf8(digits).ok().filter(|text| !text.starts_with('+'))?;
+    u64::from_str_radix(text, radix).ok()
 }
 
 #[cfg(test)]
@@ -74,43 +221,80 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\ncontent-LENGTH:  4 \r\n\r\n\n\nab";
+    const CHUNKED: &str = "POST / HTTP/1.1\r\nHost: a\r\nX-Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n\
+        4;x=y\r\n\r\n\r\n\r\n00A\r\nGET / HTTP\r\n0\r\nContent-Length: 4\r\n\r\n";
     const BOTH: &str =
         "\r\nPOST / HTTP/1.1\r\nHost: a\r\nContent-length: 4\r\nTRANSFER-Encoding: chunked\r\n\r\n";
-    const ONE: &str = "POST / HTTP/1.1\r\nHost: a\r\nX-Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\nContent-Length: 4\r\n\r\n";
+    const TWO: &str = "POST / HTTP/1.1\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\n";
+    const SIGNED: &str = "POST / HTTP/1.1\r\nContent-Length: +4\r\n\r\n";
     const BARE: &str = "GET / HTTP/1.1\r\nHost: a\nX: y\r\n\r\n";
+    const BARE_END: &str = "GET / HTTP/1.1\r\nHost: a\r\n\n";
 
-    #[test]
-    fn a_head_with_both_lengths_or_a_bare_line_feed_is_ambiguous() {
-        assert_eq!(HeadScanner::default().scan(BOTH.as_bytes()), Some(true));
-        assert_eq!(HeadScanner::default().scan(ONE.as_bytes()), Some(false));
-        assert_eq!(HeadScanner::default().scan(BARE.as_bytes()), Some(true));
-        assert_eq!(HeadScanner::default().scan(b"GET / HTTP/1.1\r\n"), None);
+    fn scanned(text: &str) -> Framing {
+        let mut framing = Framing::new();
+        framing.scan(text.as_bytes());
+        framing
     }
 
     #[test]
-    fn each_head_is_judged_by_itself() {
-        let mut scanner = HeadScanner::default();
-        assert_eq!(scanner.scan(BOTH.as_bytes()), Some(true));
-        assert_eq!(scanner.scan(ONE.as_bytes()), Some(false));
+    fn a_head_that_says_two_things_of_its_end_is_ambiguous() {
+        for head in [BOTH, TWO, SIGNED, BARE, BARE_END] {
+            assert_eq!(scanned(head).ambiguous_from(), Some(0), "{head}");
+        }
+        for request in [GET, POST, CHUNKED] {
+            assert_eq!(scanned(request).ambiguous_from(), None, "{request}");
+        }
+    }
+
+    #[test]
+    fn every_request_of_a_pipeline_is_judged() {
+        let text = format!("{GET}{POST}{CHUNKED}{GET}{CHUNKED}{POST}{BOTH}{GET}");
+        assert_eq!(scanned(&text).ambiguous_from(), Some(6));
+    }
+
+    #[test]
+    fn what_follows_a_broken_chunk_is_ambiguous() {
+        let head = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+        for chunks in ["4\nabcd", "\r\n", "x\r\n", "-1\r\n", "4\r\nabcdX\r\n", "0\r\nA: b\n\r\n"] {
+            assert_eq!(scanned(&format!("{head}{chunks}")).ambiguous_from(), Some(1), "{chunks:?}");
+        }
+    }
+
+    #[test]
+    fn a_head_is_told_from_what_is_between_heads() {
+        assert!(!scanned(GET).is_inside_head());
+        assert!(scanned(&format!("{GET}G")).is_inside_head());
+        assert!(scanned("GET / HTTP/1.1\r\nHost").is_inside_head());
+        assert!(!scanned(POST.trim_end_matches('b')).is_inside_head());
+    }
+
+    #[test]
+    fn http_2_is_known_by_its_preface() {
+        assert!(scanned("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").is_http2());
+        assert!(!scanned(&format!("{GET}PRI * HTTP/2.0\r\n\r\n")).is_http2());
     }
 
     proptest! {
         #[test]
         fn it_does_not_matter_how_the_bytes_arrive(
-            head in prop::sample::select(vec![BOTH, ONE, BARE]),
-            sizes in prop::collection::vec(1usize..20, 1..200),
+            requests in prop::collection::vec(
+                prop::sample::select(vec![GET, POST, CHUNKED, BOTH, BARE, TWO]), 1..5),
+            sizes in prop::collection::vec(1usize..20, 1..50),
         ) {
-            let mut scanner = HeadScanner::default();
-            let (mut rest, mut verdict) = (head.as_bytes(), None);
+            let text = requests.concat();
+            let (mut framing, mut rest) = (Framing::new(), text.as_bytes());
             for size in sizes.into_iter().cycle() {
                 let (piece, behind) = rest.split_at(size.min(rest.len()));
-                verdict = scanner.scan(piece);
+                framing.scan(piece);
                 rest = behind;
-                if verdict.is_some() || rest.is_empty() {
+                if rest.is_empty() {
                     break;
                 }
             }
-            prop_assert_eq!(verdict, HeadScanner::default().scan(head.as_bytes()));
+            let first = requests.iter().position(|one| [BOTH, BARE, TWO].contains(one));
+            prop_assert_eq!(framing.ambiguous_from(), first.map(|at| at as u64));
         }
     }
 }

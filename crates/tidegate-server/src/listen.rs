@@ -41,9 +41,14 @@ const STREAMS_MAX: u32 = 256;
 const DRAIN_IDLE: Duration = Duration::from_millis(500);
 /// How often a drained connection is looked at.
 const DRAIN_CHECK: Duration = Duration::from_millis(50);
+/// How long a connection without a request may take to end.
+const LAST_WORD: Duration = Duration::from_secs(1);
 /// Why a request with an ambiguous head is refused.
 const AMBIGUOUS: &str =
     "the head has both Content-Length and Transfer-Encoding, or lines that end without CR LF";
+/// At most so many connections are taken from the system's queue once draining has begun: as many as
+/// it holds, lest those who come all the time hold up the end.
+const DRAIN_ACCEPTS: usize = 1024;
 /// How long to rest when the system has no more sockets to give.
 const ACCEPT_REST: Duration = Duration::from_millis(50);
 
@@ -115,7 +120,8 @@ impl Listener {
     pub(crate) async fn serve<S: Service>(self, service: S, drain: Drain) {
         let places = Arc::new(Semaphore::new(self.bounds.connections_max));
         let mut started = pin!(drain.started());
-        loop {
+        let mut late_accepts = 0;
+        while late_accepts < DRAIN_ACCEPTS {
             // The semaphore is never closed, so that a place always comes.
             let Ok(place) = Arc::clone(&places).acquire_owned().await else { break };
             let accepted = tokio::select! {
@@ -123,6 +129,7 @@ impl Listener {
                 accepted = self.socket.accept() => accepted,
                 () = &mut started => break,
             };
+            late_accepts += usize::from(drain.has_started());
             match accepted {
                 Ok((stream, address)) => self.spawn(stream, address, place, &service, &drain),
                 Err(error) => {
@@ -153,12 +160,13 @@ impl Listener {
             place: Place(Arc::new((Open(Arc::clone(&self.open)), place))),
         };
         let tls = self.tls.clone();
+        // Small answers must not wait for an acknowledgement; a socket that cannot is as good.
+        let _ = stream.set_nodelay(true);
+        let Some(tls) = tls else {
+            tokio::spawn(connection.serve(stream));
+            return;
+        };
         tokio::spawn(async move {
-            // Small answers must not wait for an acknowledgement; a socket that cannot is as good.
-            let _ = stream.set_nodelay(true);
-            let Some(tls) = tls else {
-                return connection.serve(stream).await;
-            };
             if let Ok(Ok(stream)) = timeout(connection.pace.head, tls.accept(stream)).await {
                 connection.serve(stream).await;
             }
@@ -201,7 +209,7 @@ impl<S: Service> Connection<S> {
         let answer = service_fn(move |mut request: Request<Incoming>| {
             let is_http1 = request.version() < Version::HTTP_2;
             let in_flight = requests.begin(request.version());
-            let ambiguous = requests.is_ambiguous();
+            let ambiguous = in_flight.is_ambiguous();
             if is_http1 && request.headers().contains_key(header::UPGRADE) {
                 request.extensions_mut().insert(place.clone());
             }
@@ -224,14 +232,18 @@ impl<S: Service> Connection<S> {
         let mut connection = pin!(builder.serve_connection_with_upgrades(socket, answer));
         let mut check = interval(self.pace.check_every());
         let mut draining = pin!(self.drain.started());
-        let mut drained: Option<Instant> = None;
+        let (mut drained, mut finishing): (Option<Instant>, Option<Instant>) = (None, None);
         loop {
             tokio::select! {
                 // How it ended concerns the peer alone.
                 _ = connection.as_mut() => return,
                 _ = check.tick() => match self.verdict(&pulse, drained) {
                     Verdict::Stay => {}
-                    Verdict::Finish => connection.as_mut().graceful_shutdown(),
+                    Verdict::Finish if is_over(&pulse, finishing) => return,
+                    Verdict::Finish => {
+                        finishing.get_or_insert_with(Instant::now);
+                        connection.as_mut().graceful_shutdown();
+                    }
                     Verdict::Drop => return,
                 },
                 () = &mut draining, if drained.is_none() => {
@@ -252,12 +264,19 @@ impl<S: Service> Connection<S> {
         let Some(drained) = drained else { return Verdict::Stay };
         // HTTP/2 has a word for it; in HTTP/1.1 the next request may be on the way already.
         let idle_for = pulse.idle_for().unwrap_or_default().min(drained.elapsed());
-        if pulse.is_multiplexed() || idle_for >= DRAIN_IDLE {
+        if pulse.is_multiplexed() || (idle_for >= DRAIN_IDLE && !pulse.is_inside_head()) {
             Verdict::Finish
         } else {
             Verdict::Stay
         }
     }
+}
+
+/// Whether a connection has had its time to end by itself. HTTP/2 asks the peer for a last word, which
+/// may never come.
+fn is_over(pulse: &Pulse, finishing: Option<Instant>) -> bool {
+    let asked_for = finishing.map(|since| since.elapsed()).unwrap_or_default();
+    pulse.idle_for().is_some_and(|idle_for| idle_for.min(asked_for) >= LAST_WORD)
 }
 
 /// What becomes of a connection.

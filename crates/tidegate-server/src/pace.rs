@@ -16,7 +16,7 @@ use http::Version;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-use crate::framing::HeadScanner;
+use crate::framing::Framing;
 
 /// How long a connection may take.
 #[derive(Clone, Copy, Debug)]
@@ -50,8 +50,10 @@ pub(crate) struct Pulse {
     head_since_ms: AtomicU64,
     /// Since when the socket takes no more; 0 if it does.
     stalled_since_ms: AtomicU64,
-    /// The head that was read last does not say clearly where its request ends.
-    ambiguous: AtomicBool,
+    /// How many requests have arrived.
+    begun: AtomicU64,
+    /// The first of them that does not say clearly where it ends.
+    ambiguous_from: AtomicU64,
 }
 
 impl Pulse {
@@ -63,7 +65,8 @@ impl Pulse {
             idle_since_ms: AtomicU64::new(0),
             head_since_ms: AtomicU64::new(0),
             stalled_since_ms: AtomicU64::new(0),
-            ambiguous: AtomicBool::new(false),
+            begun: AtomicU64::new(0),
+            ambiguous_from: AtomicU64::new(u64::MAX),
         })
     }
 
@@ -78,13 +81,19 @@ impl Pulse {
             self.multiplexed.store(true, Ordering::Relaxed);
         }
         self.in_flight.fetch_add(1, Ordering::Relaxed);
-        self.head_since_ms.store(0, Ordering::Relaxed);
-        InFlight(Arc::clone(self))
+        let index = self.begun.fetch_add(1, Ordering::Relaxed);
+        let is_ambiguous = index >= self.ambiguous_from.load(Ordering::Relaxed);
+        InFlight { pulse: Arc::clone(self), is_ambiguous }
     }
 
     /// Whether it speaks HTTP/2.
     pub(crate) fn is_multiplexed(&self) -> bool {
         self.multiplexed.load(Ordering::Relaxed)
+    }
+
+    /// Whether a request has begun to arrive.
+    pub(crate) fn is_inside_head(&self) -> bool {
+        self.head_since_ms.load(Ordering::Relaxed) > 0
     }
 
     /// Whether no request is being answered, and for how long that has been so.
@@ -99,36 +108,38 @@ impl Pulse {
     /// Why the connection should be let go, if it should.
     pub(crate) fn late(&self, pace: &Pace) -> Option<Late> {
         let now_ms = self.now_ms();
-        let lasts = |since: &AtomicU64, bound: Duration| {
+        let lasts = |since: &AtomicU64| {
             let since_ms = since.load(Ordering::Relaxed);
-            let lasted_ms = now_ms.saturating_sub(since_ms);
-            since_ms > 0 && u128::from(lasted_ms) >= bound.as_millis()
+            let lasted = Duration::from_millis(now_ms.saturating_sub(since_ms));
+            if since_ms > 0 { lasted } else { Duration::ZERO }
         };
-        if lasts(&self.stalled_since_ms, pace.stalled) {
+        if lasts(&self.stalled_since_ms) >= pace.stalled {
             return Some(Late::Stalled);
         }
         let idle_for = self.idle_for()?;
-        if lasts(&self.head_since_ms, pace.head) {
+        // What came of a head while another request was answered could not go on before its end.
+        if lasts(&self.head_since_ms).min(idle_for) >= pace.head {
             return Some(Late::Head);
         }
-        (idle_for >= pace.idle).then_some(Late::Idle)
+        (idle_for >= pace.idle && !self.is_inside_head()).then_some(Late::Idle)
     }
 
-    /// Whether the request that has arrived has a head that others could read differently.
-    pub(crate) fn is_ambiguous(&self) -> bool {
-        self.ambiguous.load(Ordering::Relaxed) && !self.is_multiplexed()
-    }
-
-    /// Something came, which is part of a head where no request is being answered.
-    fn read(&self, scanner: &mut HeadScanner, bytes: &[u8]) {
-        if self.in_flight.load(Ordering::Relaxed) > 0 || self.is_multiplexed() {
+    /// Something came.
+    fn read(&self, framing: &mut Framing, bytes: &[u8]) {
+        if self.is_multiplexed() {
             return;
         }
-        if self.head_since_ms.load(Ordering::Relaxed) == 0 {
-            self.head_since_ms.store(self.now_ms(), Ordering::Relaxed);
+        framing.scan(bytes);
+        if framing.is_http2() {
+            self.multiplexed.store(true, Ordering::Relaxed);
         }
-        if let Some(ambiguous) = scanner.scan(bytes) {
-            self.ambiguous.store(ambiguous, Ordering::Relaxed);
+        if let Some(index) = framing.ambiguous_from() {
+            self.ambiguous_from.store(index, Ordering::Relaxed);
+        }
+        match (framing.is_inside_head(), self.head_since_ms.load(Ordering::Relaxed)) {
+            (true, 0) => self.head_since_ms.store(self.now_ms(), Ordering::Relaxed),
+            (false, 1..) => self.head_since_ms.store(0, Ordering::Relaxed),
+            _ => {}
         }
     }
 
@@ -151,11 +162,21 @@ pub(crate) enum Late {
 }
 
 /// A request that is being answered; over when dropped.
-pub(crate) struct InFlight(Arc<Pulse>);
+pub(crate) struct InFlight {
+    pulse: Arc<Pulse>,
+    is_ambiguous: bool,
+}
+
+impl InFlight {
+    /// Whether it has a head that others could read differently.
+    pub(crate) fn is_ambiguous(&self) -> bool {
+        self.is_ambiguous
+    }
+}
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        let pulse = &*self.0;
+        let pulse = &*self.pulse;
         pulse.idle_since_ms.store(pulse.now_ms(), Ordering::Relaxed);
         pulse.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
@@ -165,12 +186,12 @@ impl Drop for InFlight {
 pub(crate) struct Paced<T> {
     socket: T,
     pulse: Arc<Pulse>,
-    scanner: HeadScanner,
+    framing: Framing,
 }
 
 impl<T> Paced<T> {
     pub(crate) fn new(socket: T, pulse: Arc<Pulse>) -> Self {
-        Self { socket, pulse, scanner: HeadScanner::default() }
+        Self { socket, pulse, framing: Framing::new() }
     }
 }
 
@@ -184,7 +205,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Paced<T> {
         let filled = buffer.filled().len();
         let result = Pin::new(&mut this.socket).poll_read(context, buffer);
         if let Poll::Ready(Ok(())) = &result {
-            this.pulse.read(&mut this.scanner, buffer.filled().get(filled..).unwrap_or_default());
+            this.pulse.read(&mut this.framing, buffer.filled().get(filled..).unwrap_or_default());
         }
         result
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tidegate::clock::{Clock as _, SystemClock};
 use tidegate::store::{Imported, Memory};
 use tidegate::{HashKey, Limiter};
@@ -36,6 +37,7 @@ use crate::wire::gateway::{Gateway, GatewayBounds, Upstream};
 /// # Errors
 /// Something that it was given cannot be used, or a listener cannot be had.
 pub fn run(config: &Config, announce: impl Fn(&str)) -> Result<(), StartError> {
+    raise_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime.map_err(StartError::new)?.block_on(async {
         let daemon = Daemon::prepare(config)?;
@@ -58,6 +60,11 @@ struct Daemon {
 impl Daemon {
     fn prepare(config: &Config) -> Result<Self, StartError> {
         refuse_what_is_open(config)?;
+        let clock = SystemClock::new();
+        let (log, flush) = Log::start(config.logging, std::io::stderr(), clock.clone())
+            .map_err(StartError::new)?;
+        // Only a second daemon in one process would find one installed: it then logs through that.
+        let _ = tracing::subscriber::set_global_default(log.subscriber());
         let sources = Sources::of(config);
         let changes = sources.watch()?;
         let checked = sources.read_policies()?;
@@ -73,11 +80,6 @@ impl Daemon {
         let secret =
             hash_key(config.hash_key.as_deref(), state.as_ref()).map_err(StartError::new)?;
 
-        let clock = SystemClock::new();
-        let (log, flush) = Log::start(config.logging, std::io::stderr(), clock.clone())
-            .map_err(StartError::new)?;
-        // Only a second daemon in one process would find one installed: it then logs through that.
-        let _ = tracing::subscriber::set_global_default(log.subscriber());
         let policies = checked.policies.all();
         let mut builder = Limiter::builder()
             .store(Memory::with_max_keys(config.max_keys))
@@ -146,7 +148,7 @@ impl Daemon {
     /// Binds every listener before the first of them serves.
     async fn listen(&self, config: &Config) -> Result<(Serving, Arc<Status>), StartError> {
         let bounds = listen::Bounds {
-            connections_max: config.bounds.connections_max,
+            connections_max: config.bounds.connections_max.min(connections_that_fit()),
             pace: config.bounds.pace,
         };
         let mut serving = Serving::new(self.app.drain.clone());
@@ -275,6 +277,22 @@ fn gateway_bounds(config: &Config) -> GatewayBounds {
         body: config.bounds.body,
         ..GatewayBounds::default()
     }
+}
+
+/// Takes as many open files as the system gives: each connection is one or two, and the usual soft
+/// bound of 1024 is there for programs that cannot count further.
+fn raise_open_files() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // Where it cannot be raised, connections beyond it wait, which is told when it happens.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
+/// How many connections a listener may have so that open files are left for the upstream and for the
+/// other listeners: a crowd at the gateway must not keep anybody else out.
+fn connections_that_fit() -> usize {
+    let open_files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let left = open_files.saturating_sub(open_files / 8).saturating_sub(64);
+    usize::try_from(left).unwrap_or(usize::MAX).max(1)
 }
 
 /// The API and the admin listener go beyond loopback only with tokens, or when somebody insists.

@@ -8,13 +8,24 @@
 )]
 
 mod api;
+mod bodies;
+mod drain;
 mod examples;
 mod identity;
+mod idle;
 mod jwt;
 mod leases;
 mod limits;
 mod openapi;
 mod paths;
 mod refusals;
+mod reload;
 mod serve;
+mod slow;
+mod sockets;
+mod storm;
 mod support;
+mod tls;
+mod upstreams;
+mod waiting;
+mod websockets;

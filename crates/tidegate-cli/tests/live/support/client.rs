@@ -50,10 +50,14 @@ impl Client {
     }
 
     pub(crate) fn connect(&self) -> Connection {
-        let socket = TcpStream::connect(self.address).unwrap();
+        self.over(TcpStream::connect(self.address).unwrap())
+    }
+
+    /// A connection over a socket that is open.
+    pub(crate) fn over(&self, socket: TcpStream) -> Connection {
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         socket.set_nodelay(true).unwrap();
-        Connection { socket, host: self.address.to_string(), read: Vec::new() }
+        Connection { socket, host: self.address.to_string(), read: Vec::new(), answers: 0 }
     }
 }
 
@@ -62,6 +66,7 @@ pub(crate) struct Connection {
     pub(crate) socket: TcpStream,
     host: String,
     read: Vec<u8>,
+    answers: usize,
 }
 
 impl Connection {
@@ -84,7 +89,8 @@ impl Connection {
         }
         text.push_str("\r\n");
         text.push_str(body.unwrap_or_default());
-        self.socket.write_all(text.as_bytes()).unwrap();
+        // Whoever has closed in the meantime is noticed when the answer is missing.
+        let _ = self.socket.write_all(text.as_bytes());
     }
 
     /// Reads one answer.
@@ -118,7 +124,13 @@ impl Connection {
                 std::mem::take(&mut self.read)
             }
         };
+        self.answers += 1;
         Some(answer)
+    }
+
+    /// Whether a request was answered before.
+    pub(crate) fn was_answered(&self) -> bool {
+        self.answers > 0
     }
 
     fn chunks(&mut self) -> Option<Vec<u8>> {
@@ -157,9 +169,10 @@ impl Connection {
         }
     }
 
-    /// Whether the other side has closed.
+    /// Whether the other side closes, which is waited for.
     pub(crate) fn is_closed(&mut self) -> bool {
-        self.read_until(|_| None).is_none()
+        let ended = self.socket.read_to_end(&mut Vec::new());
+        !ended.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
     }
 }
 

@@ -5,7 +5,7 @@ pub(crate) mod contract;
 pub(crate) mod daemon;
 pub(crate) mod upstream;
 
-pub(crate) use client::{Answer, Client};
+pub(crate) use client::{Answer, Client, Connection};
 pub(crate) use contract::Contract;
 pub(crate) use daemon::Daemon;
 pub(crate) use upstream::{Reply, Upstream};

@@ -19,15 +19,19 @@ pub(super) struct Inspected {
     pub(super) rest: Incoming,
 }
 
-/// Reads a body to its end, or until it is larger than attributes are read from.
-pub(super) async fn read_ahead(mut body: Incoming, bound: Duration) -> Result<Inspected, Refused> {
+/// Reads a body to its end, or until it is larger than attributes are read from. So little must
+/// come within one time, lest it come a byte at a time for days.
+pub(super) async fn read_ahead(body: Incoming, bound: Duration) -> Result<Inspected, Refused> {
+    timeout(bound, read(body)).await.unwrap_or({
+        let detail = "the body did not come in time";
+        Err(Refused { status: StatusCode::REQUEST_TIMEOUT, detail })
+    })
+}
+
+async fn read(mut body: Incoming) -> Result<Inspected, Refused> {
     let mut seen = Bytes::new();
     while seen.len() <= BODY_BYTES_MAX {
-        let Ok(frame) = timeout(bound, body.frame()).await else {
-            let detail = "the body did not come in time";
-            return Err(Refused { status: StatusCode::REQUEST_TIMEOUT, detail });
-        };
-        let Some(frame) = frame else { break };
+        let Some(frame) = body.frame().await else { break };
         let frame = frame.map_err(|_| Refused::bad("the body could not be read"))?;
         let Ok(piece) = frame.into_data() else { continue };
         seen = joined(seen, piece);

@@ -9,6 +9,7 @@ mod headers;
 mod held;
 mod inspect;
 mod pool;
+mod relay;
 mod silence;
 mod target;
 #[cfg(test)]
@@ -40,6 +41,7 @@ use answer::Answer;
 use held::Held;
 use inspect::Inspected;
 use pool::{Failure, Pool, Pooled};
+use relay::Relay;
 use tunnel::Upgrade;
 use upload::Upload;
 
@@ -110,7 +112,8 @@ impl Gateway {
 
 impl Service for Gateway {
     async fn call(&self, peer: Peer, request: Request<Incoming>) -> Response<Body> {
-        match self.shared.answer(peer, request).await {
+        // On the heap only while it lasts: hyper keeps room for it in every idle connection.
+        match Box::pin(self.shared.answer(peer, request)).await {
             Ok(response) => response,
             Err(Refused { status, detail }) => respond::problem(status, detail),
         }
@@ -174,7 +177,7 @@ impl Shared {
         upgrade: Option<Upgrade>,
         held: Option<Held>,
     ) -> Result<Response<Body>, Refused> {
-        parts.version = Version::HTTP_11;
+        let spoken = std::mem::replace(&mut parts.version, Version::HTTP_11);
         if let Some(uri) = rewritten(&parts.uri)? {
             parts.uri = uri;
         }
@@ -185,7 +188,9 @@ impl Shared {
         upload.frame(&mut parts.headers);
         let sent = self.pool.send(Request::from_parts(parts, upload)).await;
         match sent {
-            Ok((response, connection)) => Ok(self.pass_on(response, connection, upgrade, held)),
+            Ok((response, connection)) => {
+                Ok(self.pass_on(response, connection, upgrade, held, spoken))
+            }
             Err(failure) => Ok(unanswered(&failure)),
         }
     }
@@ -196,15 +201,17 @@ impl Shared {
         connection: Pooled,
         upgrade: Option<Upgrade>,
         mut held: Option<Held>,
+        spoken: Version,
     ) -> Response<Body> {
+        let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        if switches && upgrade.is_none() {
+            let detail = "the upstream switched protocols unasked";
+            return respond::problem(StatusCode::BAD_GATEWAY, detail);
+        }
         if let Some(held) = &mut held {
             held.settle(Settlement::Status(response.status().as_u16()));
         }
-        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let Some(upgrade) = upgrade else {
-                let detail = "the upstream switched protocols unasked";
-                return respond::problem(StatusCode::BAD_GATEWAY, detail);
-            };
+        if let Some(upgrade) = upgrade.filter(|_| switches) {
             return upgrade.accept(response, held, &self.app.drain, &self.bounds);
         }
         headers::clean_answer(response.headers_mut());
@@ -216,7 +223,11 @@ impl Shared {
             connection.give_back();
             Body::empty()
         } else {
-            Body::streamed(Answer::new(body, connection, held, self.bounds.body))
+            let answer = Answer::new(body, connection, held, self.bounds.body);
+            match spoken {
+                Version::HTTP_2 => Body::streamed(Relay::new(answer, self.bounds.body)),
+                _ => Body::streamed(answer),
+            }
         };
         Response::from_parts(parts, body)
     }

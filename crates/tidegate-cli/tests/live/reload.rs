@@ -1,0 +1,142 @@
+//! Policies, certificates and what they count, while the daemon runs.
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use serde_json::json;
+
+use crate::support::{Client, Daemon, Upstream, eventually};
+
+fn policy(total: u64) -> String {
+    format!("{{ tidegate: 1, name: live, limits: {{ one: {{ by: user, total: {total} }} }} }}")
+}
+
+/// What the limit of `u` allows, and what is left of it after this check.
+fn check(daemon: &Daemon) -> (bool, u64, u64) {
+    let answer = daemon.check(&json!({ "user": "u" })).json();
+    let limit = &answer["limits"][0];
+    let number = |name: &str| limit[name].as_u64().unwrap();
+    (answer["allowed"] == true, number("limit"), number("remaining"))
+}
+
+fn errors(daemon: &Daemon) -> String {
+    daemon.status().to_string()
+}
+
+#[test]
+fn a_changed_file_and_a_signal_reload_and_counters_survive() {
+    let daemon = Daemon::with_policy(&policy(3), None);
+    assert_eq!(check(&daemon), (true, 3, 2));
+    fs::write(daemon.policy_path(), policy(5)).unwrap();
+    daemon.wait_for_log("reloaded");
+    assert_eq!(check(&daemon), (true, 5, 3));
+    // Replaced as editors do.
+    let next = daemon.policy_path().with_extension("new");
+    fs::write(&next, policy(6)).unwrap();
+    fs::rename(&next, daemon.policy_path()).unwrap();
+    let reloads = |daemon: &Daemon| daemon.log().matches("reloaded").count();
+    eventually("the second reload", || reloads(&daemon) >= 2);
+    assert_eq!(check(&daemon), (true, 6, 3));
+    let before = reloads(&daemon);
+    daemon.signal("HUP");
+    eventually("the third reload", || reloads(&daemon) > before);
+    assert_eq!(check(&daemon), (true, 6, 2));
+}
+
+#[test]
+fn an_invalid_policy_is_refused_and_told_and_the_next_good_one_taken() {
+    let daemon = Daemon::with_policy(&policy(3), None);
+    let broken = [
+        "{ tidegate: 1, name: live, limits: { one: { by: user, totl: 3 } } }".to_owned(),
+        "\0\u{1}".to_owned(),
+        String::new(),
+        "{ tidegate: 1, name: live, limits: { one: { by: user, total: \"${NOT_SET_ANYWHERE}\" } } }".to_owned(),
+    ];
+    for (index, text) in broken.iter().enumerate() {
+        fs::write(daemon.policy_path(), text).unwrap();
+        daemon.signal("HUP");
+        let refused = || daemon.log().matches("reload was refused").count();
+        eventually("the refusal", || refused() > index);
+        assert_eq!(check(&daemon).1, 3);
+        let line = errors(&daemon);
+        assert!(line.contains("policy.yaml"), "{line}");
+    }
+    fs::remove_file(daemon.policy_path()).unwrap();
+    daemon.signal("HUP");
+    eventually("the missing file, told", || errors(&daemon).contains("No such file"));
+    assert_eq!(check(&daemon).1, 3);
+    fs::write(daemon.policy_path(), policy(9)).unwrap();
+    eventually("the good one", || {
+        daemon.check(&json!({ "user": "other" })).json()["limits"][0]["limit"] == 9
+    });
+    eventually("no error in the status", || !errors(&daemon).contains("No such file"));
+    assert_eq!(check(&daemon).1, 9);
+}
+
+/// Sends without pause until told to stop; how many were answered, and the first failure.
+fn hammer(client: &Client, target: &str, stop: &AtomicBool, done: &AtomicUsize) -> Option<String> {
+    let mut connection = client.connect();
+    while !stop.load(Ordering::Relaxed) {
+        connection.request("GET", target, &[], None);
+        match connection.try_answer() {
+            Some(answer) if answer.status == 200 => done.fetch_add(1, Ordering::Relaxed),
+            other => return Some(format!("{other:?}")),
+        };
+    }
+    None
+}
+
+#[test]
+fn nobody_notices_a_reload_under_load() {
+    let upstream = Upstream::start();
+    let daemon = Daemon::with_policy(&open(0), Some(&upstream));
+    let (stop, done) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        let clients = [(); 4].map(|()| {
+            let (client, stop, done) = (daemon.gateway(), &stop, &done);
+            scope.spawn(move || hammer(&client, "/", stop, done))
+        });
+        for round in 1..=20 {
+            let before = (daemon.log().matches("reloaded").count(), done.load(Ordering::Relaxed));
+            fs::write(daemon.policy_path(), open(round)).unwrap();
+            daemon.signal("HUP");
+            eventually("a reload, and requests beside it", || {
+                daemon.log().matches("reloaded").count() > before.0
+                    && done.load(Ordering::Relaxed) > before.1 + 10
+            });
+        }
+        stop.store(true, Ordering::Relaxed);
+        for client in clients {
+            assert_eq!(client.join().unwrap(), None);
+        }
+    });
+    assert_eq!(upstream.count(), done.load(Ordering::Relaxed));
+}
+
+fn open(round: u64) -> String {
+    let total = 1_000_000 + round;
+    format!("{{ tidegate: 1, name: live, limits: {{ one: {{ by: ip, total: {total} }} }} }}")
+}
+
+#[test]
+fn a_place_stays_held_through_a_reload() {
+    let text = |places: u64| {
+        format!(
+            "{{ tidegate: 1, name: live, limits: {{ one: {{ by: user, concurrency: {places}, lease: 1h }} }} }}"
+        )
+    };
+    let daemon = Daemon::with_policy(&text(1), None);
+    let held = daemon.check(&json!({ "user": "u" })).json();
+    for (round, places) in [1, 2].into_iter().enumerate() {
+        fs::write(daemon.policy_path(), text(places)).unwrap();
+        daemon.signal("HUP");
+        eventually("a reload", || daemon.log().matches("reloaded").count() > round);
+        eventually("what is in force", || {
+            let answer = daemon.check(&json!({ "user": "u" })).json();
+            answer["limits"][0]["limit"] == places && (answer["allowed"] == true) == (places == 2)
+        });
+    }
+    let release = json!({ "lease": held["lease"] }).to_string();
+    assert_eq!(daemon.api().post("/v1/release", &release).json()["released"], true);
+}

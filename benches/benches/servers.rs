@@ -132,6 +132,7 @@ fn daemon(
     let mut command = Command::new(tidegate);
     command.arg("serve").arg(&policy);
     command.args(["--api", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log-level", "warn"]);
+    command.args(["--threads", "1"]);
     if let Some(upstream) = upstream {
         command.args(["--gateway", "127.0.0.1:0", "--upstream", &format!("http://{upstream}")]);
     }
@@ -169,31 +170,37 @@ fn play(role: &str) {
     assert_eq!(role, "hyper");
     let bytes: usize = std::env::args().nth(2).unwrap().parse().unwrap();
     let body = Bytes::from(vec![b'x'; bytes]);
-    tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(async {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        println!("{}", listener.local_addr().unwrap());
-        loop {
-            let (socket, _) = listener.accept().await.unwrap();
-            socket.set_nodelay(true).unwrap();
-            let body = body.clone();
-            tokio::spawn(async move {
-                let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
-                    let body = body.clone();
-                    async move {
-                        request.into_body().collect().await?;
-                        let mut response = http::Response::new(Full::new(body));
-                        response.headers_mut().insert(
-                            "content-type",
-                            http::HeaderValue::from_static("application/json"),
-                        );
-                        Ok::<_, hyper::Error>(response)
-                    }
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(async {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            println!("{}", listener.local_addr().unwrap());
+            loop {
+                let (socket, _) = listener.accept().await.unwrap();
+                socket.set_nodelay(true).unwrap();
+                let body = body.clone();
+                tokio::spawn(async move {
+                    let service =
+                        service_fn(move |request: http::Request<hyper::body::Incoming>| {
+                            let body = body.clone();
+                            async move {
+                                request.into_body().collect().await?;
+                                let mut response = http::Response::new(Full::new(body));
+                                response.headers_mut().insert(
+                                    "content-type",
+                                    http::HeaderValue::from_static("application/json"),
+                                );
+                                Ok::<_, hyper::Error>(response)
+                            }
+                        });
+                    let http = hyper::server::conn::http1::Builder::new();
+                    let _ = http.serve_connection(TokioIo::new(socket), service).await;
                 });
-                let http = hyper::server::conn::http1::Builder::new();
-                let _ = http.serve_connection(TokioIo::new(socket), service).await;
-            });
-        }
-    });
+            }
+        });
 }
 
 fn nginx(folder: &Path, upstream: SocketAddr) -> (Server, SocketAddr) {

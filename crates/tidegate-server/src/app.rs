@@ -8,7 +8,6 @@ use arc_swap::ArcSwapOption;
 use http::{HeaderMap, header};
 use tidegate::clock::{Clock, Now, SystemClock};
 use tidegate::identity::Claims;
-use tidegate::plan::Mode;
 use tidegate::{Decision, Limiter, Request, RequestError, Timer};
 
 use crate::drain::Drain;
@@ -48,16 +47,18 @@ impl App {
         request_id: impl FnOnce() -> RequestId,
         hold: Hold,
     ) -> Result<(Decision, u64), RequestError> {
+        // Memory answers at once. Waiting goes to the heap: every request would be moved about with
+        // the room for it.
         let (decision, waited_us) = match hold {
-            Hold::Never => (self.limiter.decide(request, Mode::Charge).await?, 0),
+            Hold::Never => (self.limiter.check(request)?, 0),
             Hold::AsThePolicySays => {
-                let decision = self.limiter.decide(request, Mode::Charge).await?;
+                let decision = self.limiter.check(request)?;
                 match decision.wait() {
                     None => (decision, 0),
-                    Some(_) => self.acquire(request, None).await?,
+                    Some(_) => Box::pin(self.acquire(request, None)).await?,
                 }
             }
-            Hold::UpTo(max_wait) => self.acquire(request, Some(max_wait)).await?,
+            Hold::UpTo(max_wait) => Box::pin(self.acquire(request, Some(max_wait))).await?,
         };
         let took_us = self.now().steady_us.saturating_sub(decision.now.steady_us);
         self.metrics.decided(&decision, took_us);

@@ -1,6 +1,7 @@
 //! What the daemon is told at its start, as values that are known to make sense together.
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -40,6 +41,8 @@ pub struct Config {
     pub tls: Option<TlsConfig>,
     /// What is logged, and how.
     pub logging: LogSettings,
+    /// How many threads do the work; one for each core if left out.
+    pub threads: Option<NonZeroUsize>,
     /// How long things may take, and how many there may be.
     pub bounds: Bounds,
 }

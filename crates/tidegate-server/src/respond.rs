@@ -73,9 +73,22 @@ pub(crate) fn jitter() -> Jitter {
 /// Names and values come from a checked policy; one that HTTP cannot carry is left out.
 fn set<B>(response: &mut Response<B>, headers: Vec<(Cow<'static, str>, String)>) {
     for (name, value) in headers {
-        if let (Ok(name), Ok(value)) = (HeaderName::try_from(&*name), HeaderValue::try_from(value))
-        {
+        if let (Some(name), Ok(value)) = (header_name(&name), HeaderValue::try_from(value)) {
             response.headers_mut().insert(name, value);
         }
     }
+}
+
+/// The names that nearly every answer has need no reading.
+fn header_name(name: &str) -> Option<HeaderName> {
+    Some(match name {
+        "X-RateLimit-Limit" => HeaderName::from_static("x-ratelimit-limit"),
+        "X-RateLimit-Remaining" => HeaderName::from_static("x-ratelimit-remaining"),
+        "X-RateLimit-Reset" => HeaderName::from_static("x-ratelimit-reset"),
+        "RateLimit-Policy" => HeaderName::from_static("ratelimit-policy"),
+        "RateLimit" => HeaderName::from_static("ratelimit"),
+        "Retry-After" => header::RETRY_AFTER,
+        "Content-Type" => header::CONTENT_TYPE,
+        other => HeaderName::try_from(other).ok()?,
+    })
 }

@@ -38,8 +38,11 @@ use crate::wire::gateway::{Gateway, GatewayBounds, Upstream};
 /// Something that it was given cannot be used, or a listener cannot be had.
 pub fn run(config: &Config, announce: impl Fn(&str)) -> Result<(), StartError> {
     raise_open_files();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    runtime.map_err(StartError::new)?.block_on(async {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    if let Some(threads) = config.threads {
+        runtime.worker_threads(threads.get());
+    }
+    runtime.enable_all().build()?.block_on(async {
         let daemon = Daemon::prepare(config)?;
         daemon.serve(config, announce).await
     })

@@ -86,6 +86,9 @@ pub(crate) struct Arguments {
     /// Log users and addresses themselves instead of keyed hashes
     #[arg(long, env = "TIDEGATE_LOG_IDENTITIES")]
     log_identities: bool,
+    /// How many threads do the work; one for each core if left out
+    #[arg(long, value_name = "N", env = "TIDEGATE_THREADS")]
+    threads: Option<NonZeroUsize>,
     #[command(flatten)]
     bounds: BoundsArguments,
 }
@@ -189,6 +192,7 @@ fn config(arguments: Arguments) -> Config {
                 false => Identities::Hashed,
             },
         },
+        threads: arguments.threads,
         bounds: arguments.bounds.checked(),
     }
 }

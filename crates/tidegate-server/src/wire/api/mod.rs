@@ -67,13 +67,16 @@ impl Api {
                 self.decide(&parts, call, Hold::UpTo(max_wait)).await
             }
             (&Method::POST, "/v1/release") => {
-                leases::release(&self.app, &self.read(body, CALL_BYTES_MAX).await?).await
+                let text = self.read(body, CALL_BYTES_MAX).await?;
+                Box::pin(leases::release(&self.app, &text)).await
             }
             (&Method::POST, "/v1/renew") => {
-                leases::renew(&self.app, &self.read(body, CALL_BYTES_MAX).await?).await
+                let text = self.read(body, CALL_BYTES_MAX).await?;
+                Box::pin(leases::renew(&self.app, &text)).await
             }
             (&Method::POST, "/v1/settle") => {
-                leases::settle(&self.app, &self.read(body, CALL_BYTES_MAX).await?).await
+                let text = self.read(body, CALL_BYTES_MAX).await?;
+                Box::pin(leases::settle(&self.app, &text)).await
             }
             (&Method::GET | &Method::HEAD, "/v1/limits") => limits::json(&self.app, &parts),
             (&Method::GET | &Method::HEAD, "/limits") => limits::page(&self.app, &parts),

@@ -6,11 +6,12 @@ use tidegate::identity::canonical;
 
 use super::Refused;
 use crate::listen::Peer;
+use crate::telemetry::RequestId;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
@@ -58,7 +59,12 @@ pub(super) fn prepare(headers: &mut HeaderMap, policy: Option<&Policy>, peer: Pe
         headers.remove(FORWARDED_PROTO);
         headers.remove(FORWARDED_HOST);
     }
-    append_hop(headers, &address.to_string());
+}
+
+/// Says where a request that is passed on came from, and by which id it is known.
+pub(super) fn add_hop(headers: &mut HeaderMap, peer: Peer, request_id: &RequestId) {
+    headers.insert(REQUEST_ID, request_id.to_header());
+    append_hop(headers, &canonical(peer.address.ip()).to_string());
     if !headers.contains_key(FORWARDED_PROTO) {
         let proto = if peer.is_tls { "https" } else { "http" };
         headers.insert(FORWARDED_PROTO, HeaderValue::from_static(proto));

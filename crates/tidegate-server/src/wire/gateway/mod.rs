@@ -18,8 +18,8 @@ mod tunnel;
 mod upload;
 mod upstream;
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::request::Parts;
@@ -139,14 +139,15 @@ impl Shared {
             true => inspect::read_ahead(body, self.bounds.body).await?,
             false => Inspected { seen: None, rest: body },
         };
-        let request_id = RequestId::of(&parts.headers);
-        parts.headers.insert(headers::REQUEST_ID, request_id.to_header());
+        // Made only for a request that is logged or forwarded, and the same for both.
+        let request_id = OnceLock::new();
+        let identified = || request_id.get_or_init(|| RequestId::of(&parts.headers)).clone();
         let mut asked = asked(&parts, peer, claims.as_ref());
         if let Some(body) = &inspected.seen {
             asked = asked.body(&**body);
         }
         let hold = Hold::AsThePolicySays;
-        let mut decision = match self.app.decide(&asked, || request_id, hold).await {
+        let mut decision = match self.app.decide(&asked, identified, hold).await {
             Ok((decision, _)) => decision,
             Err(error) => return Ok(respond::bad_request(&error.field, &error.detail)),
         };
@@ -155,7 +156,10 @@ impl Shared {
             return Ok(respond::refusal(&decision));
         }
         let held = decision.lease.take().map(|lease| Held::new(self.app.limiter.clone(), lease));
-        let mut response = self.forward(parts, inspected, upgrade, held).await?;
+        let request_id = request_id.into_inner().unwrap_or_else(|| RequestId::of(&parts.headers));
+        headers::add_hop(&mut parts.headers, peer, &request_id);
+        let forwarded = Box::pin(self.forward(parts, inspected, upgrade, held));
+        let mut response = forwarded.await?;
         respond::annotate(&mut response, &decision);
         Ok(response)
     }

@@ -78,8 +78,7 @@ fn gateway(tidegate: &Path, folder: &Path) {
             );
             move |_: usize| text.clone().into_bytes()
         };
-        let worker = worker_of(nginx.0.id());
-        let theirs = load(worker, proxied, CONNECTIONS, REQUESTS, get(proxied));
+        let theirs = load(nginx.0.id(), proxied, CONNECTIONS, REQUESTS, get(proxied));
         let ours = load(server.0.id(), gateway, CONNECTIONS, REQUESTS, get(gateway));
         println!("\ngateway {title}, {CONNECTIONS} connections");
         print("nginx limit_req, one worker", &theirs, &theirs);
@@ -201,7 +200,7 @@ fn nginx(folder: &Path, upstream: SocketAddr) -> (Server, SocketAddr) {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let at = folder.display();
     let config = format!(
-        "daemon off; worker_processes 1; pid {at}/nginx.pid; error_log /dev/null;
+        "daemon off; master_process off; pid {at}/nginx.pid; error_log /dev/null;
 events {{ worker_connections 1024; }}
 http {{
   access_log off; keepalive_requests 100000000;
@@ -225,10 +224,4 @@ http {{
     let child = Command::new(nginx).arg("-c").arg(&path).stderr(Stdio::null()).spawn().unwrap();
     wait_for(address);
     (Server(child), address)
-}
-
-/// nginx's one worker does the work; its master only waits.
-fn worker_of(master: u32) -> u32 {
-    let children = std::fs::read_to_string(format!("/proc/{master}/task/{master}/children"));
-    children.unwrap().split_whitespace().next().unwrap().parse().unwrap()
 }

@@ -26,6 +26,10 @@ const ALLOWED: [&str; 14] = [
     "MPL-2.0",
 ];
 
+/// Licences of data that a package carries, allowed for that package alone. These are the root
+/// certificates of Mozilla, whose licence asks only to be passed on with the data.
+const ALLOWED_DATA: [(&str, &str); 1] = [("webpki-roots", "CDLA-Permissive-2.0")];
+
 /// SPDX as the standard has it, and `MIT/Apache-2.0`, which older crates still write.
 const MODE: ParseMode = ParseMode { allow_slash_as_or_operator: true, ..ParseMode::STRICT };
 
@@ -60,6 +64,14 @@ fn an_exception_counts_only_where_the_list_names_it() {
     let allowed = |licence| refusal(&invented(Some(licence))).is_none();
     assert!(allowed("Apache-2.0 WITH LLVM-exception"));
     assert!(!allowed("MIT WITH LLVM-exception"));
+}
+
+#[test]
+fn a_licence_of_data_counts_only_for_the_package_that_carries_it() {
+    let licence = Some("CDLA-Permissive-2.0");
+    let carrier = Package { name: "webpki-roots".to_owned(), ..invented(licence) };
+    assert!(refusal(&carrier).is_none());
+    assert!(refusal(&invented(licence)).is_some());
 }
 
 #[test]
@@ -103,7 +115,9 @@ fn refusal(package: &Package) -> Option<String> {
         }
     };
     let on_the_list = expression.evaluate(|required| {
-        ALLOWED.iter().any(|allowed| {
+        let data = ALLOWED_DATA.iter().filter(|(package, _)| package == name);
+        let mut allowed = ALLOWED.iter().chain(data.map(|(_, licence)| licence));
+        allowed.any(|allowed| {
             Licensee::parse(allowed).is_ok_and(|licensee| licensee.satisfies(required))
         })
     });

@@ -50,7 +50,13 @@ impl App {
     ) -> Result<(Decision, u64), RequestError> {
         let (decision, waited_us) = match hold {
             Hold::Never => (self.limiter.decide(request, Mode::Charge).await?, 0),
-            Hold::AsThePolicySays => self.acquire(request, None).await?,
+            Hold::AsThePolicySays => {
+                let decision = self.limiter.decide(request, Mode::Charge).await?;
+                match decision.wait() {
+                    None => (decision, 0),
+                    Some(_) => self.acquire(request, None).await?,
+                }
+            }
             Hold::UpTo(max_wait) => self.acquire(request, Some(max_wait)).await?,
         };
         let took_us = self.now().steady_us.saturating_sub(decision.now.steady_us);

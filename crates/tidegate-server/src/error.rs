@@ -4,11 +4,25 @@ use std::fmt;
 
 /// What is wrong, and what was expected, for people.
 #[derive(Debug)]
-pub struct StartError(String);
+pub struct StartError {
+    detail: String,
+    is_report: bool,
+}
 
 impl StartError {
     pub(crate) fn new(detail: impl fmt::Display) -> Self {
-        Self(detail.to_string())
+        Self { detail: detail.to_string(), is_report: false }
+    }
+
+    /// What is wrong with some files, line by line.
+    pub(crate) fn report(problems: impl fmt::Display) -> Self {
+        Self { is_report: true, ..Self::new(problems) }
+    }
+
+    /// Whether each of its lines says by itself that it is an error, and where.
+    #[must_use]
+    pub const fn is_report(&self) -> bool {
+        self.is_report
     }
 }
 
@@ -20,7 +34,7 @@ impl From<std::io::Error> for StartError {
 
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.detail)
     }
 }
 

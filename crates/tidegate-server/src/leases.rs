@@ -49,15 +49,18 @@ impl Leases {
         id
     }
 
-    /// Takes a lease out, to change it.
-    pub(crate) fn take(&self, id: LeaseId) -> Option<Lease> {
-        self.lock().leases.remove(&id).map(|held| held.lease)
+    /// Takes a lease out, to change it; one that is void is gone.
+    pub(crate) fn take(&self, id: LeaseId, now_us: u64) -> Option<Lease> {
+        let held = self.lock().leases.remove(&id)?;
+        (held.void_at_us > now_us).then_some(held.lease)
     }
 
-    /// Puts a lease back under its id.
+    /// Puts a lease back under its id, unless nothing of it may change any more.
     pub(crate) fn put_back(&self, id: LeaseId, lease: Lease, now_us: u64) {
         let void_at_us = now_us.saturating_add(lease.void_after_us());
-        self.lock().leases.insert(id, Held { lease, void_at_us });
+        if void_at_us > now_us {
+            self.lock().leases.insert(id, Held { lease, void_at_us });
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -122,10 +125,19 @@ mod tests {
         let leases = Leases::new();
         let id = leases.keep(lease(), 0);
         assert_eq!(parse_id(&id_text(id)), Some(id));
-        let held = leases.take(id).unwrap();
-        assert!(leases.take(id).is_none());
+        let held = leases.take(id, 0).unwrap();
+        assert!(leases.take(id, 0).is_none());
         leases.put_back(id, held, 0);
-        assert!(leases.take(id).is_some());
+        assert!(leases.take(id, 0).is_some());
+    }
+
+    #[test]
+    fn a_lease_is_gone_once_nothing_of_it_may_change_any_more() {
+        let leases = Leases::new();
+        let (early, late) = (leases.keep(lease(), 0), leases.keep(lease(), 0));
+        let void_after_us = lease().void_after_us();
+        assert!(leases.take(early, void_after_us - 1).is_some());
+        assert!(leases.take(late, void_after_us).is_none());
     }
 
     #[test]
@@ -138,7 +150,7 @@ mod tests {
         }
         for _ in 0..20 {
             let id = leases.keep(lease(), u64::MAX / 2);
-            leases.take(id);
+            leases.take(id, 0);
         }
         assert!(leases.len() <= 1, "what is void is gone");
     }
@@ -149,7 +161,7 @@ mod tests {
         leases.keep(lease(), 0);
         for _ in 0..1_000 {
             let id = leases.keep(lease(), 0);
-            leases.take(id);
+            leases.take(id, 0);
         }
         assert!(leases.lock().order.len() < 10);
     }

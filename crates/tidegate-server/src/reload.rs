@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 
 use tidegate::{Options, Policy};
 use tokio::signal::unix::Signal;
-use tokio::sync::mpsc;
 
 use crate::admin::Status;
 use crate::app::App;
@@ -22,7 +21,7 @@ use crate::server::Stop;
 use crate::surfaces::{Serviceability, Surface, serviceability};
 use crate::tls::Certificates;
 use crate::tokens::Tokens;
-use crate::watch::{Watcher, watch};
+use crate::watch::{Changes, watch};
 
 /// Everything that can be read again.
 pub(crate) struct Reload {
@@ -68,13 +67,13 @@ impl Sources {
         }
     }
 
-    /// All files, to be watched.
-    pub(crate) fn files(&self) -> Vec<PathBuf> {
+    /// Watches all files. What is read from now on and then changes is told.
+    pub(crate) fn watch(&self) -> Result<Changes, StartError> {
         let mut files = self.policies.clone();
         files.extend(self.jwt.iter().map(|jwt| jwt.key.clone()));
         files.extend(self.tokens.clone());
         files.extend(self.tls.iter().cloned());
-        files
+        Ok(watch(files)?)
     }
 
     /// Reads the policies, or the demo's, and checks that this daemon can serve them.
@@ -82,9 +81,9 @@ impl Sources {
         let options = Options { profile: self.profile.clone(), env: files::environment() };
         let policies = if self.policies.is_empty() {
             let demo = LoadedPolicy::check(demo::POLICY_NAME, demo::POLICY, &options);
-            PolicySet::of(demo.map_err(StartError::new)?)
+            PolicySet::of(demo.map_err(StartError::report)?)
         } else {
-            PolicySet::load(&self.policies, &options).map_err(StartError::new)?
+            PolicySet::load(&self.policies, &options).map_err(StartError::report)?
         };
         let Serviceability { errors, warnings } = serviceability(&policies, &self.surfaces);
         if !errors.is_empty() {
@@ -110,31 +109,19 @@ impl Sources {
     }
 }
 
-/// Tells of changed files for as long as it is kept.
-pub(crate) struct Changes {
-    _watcher: Watcher,
-    told: mpsc::Receiver<Vec<PathBuf>>,
-}
-
-impl Changes {
-    pub(crate) fn of(sources: &Sources) -> Result<Self, StartError> {
-        let (watcher, told) = watch(sources.files())?;
-        Ok(Self { _watcher: watcher, told })
-    }
-}
-
 impl Reload {
     /// Reloads on a hang-up and on changed files, until the daemon is told to stop.
     pub(crate) async fn until_stopped(
         &self,
-        mut changes: Changes,
+        changes: Changes,
         mut hang_up: Signal,
         mut stop: Stop,
     ) -> Stop {
+        let (_watcher, mut changes) = changes;
         loop {
             tokio::select! {
                 _ = hang_up.recv() => self.run(),
-                Some(_) = changes.told.recv() => self.run(),
+                Some(_) = changes.recv() => self.run(),
                 () = stop.told() => return stop,
             }
         }

@@ -1,5 +1,7 @@
 //! Turning decisions and errors into HTTP answers, the same on every listener.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use tidegate::{Decision, Jitter};
@@ -23,11 +25,13 @@ pub(crate) fn annotate<B>(response: &mut Response<B>, decision: &Decision) {
 
 /// A request that cannot be understood.
 pub(crate) fn bad_request(field: &str, detail: &str) -> Response<Body> {
+    // What is wrong with the whole has no field.
+    let place = if field.is_empty() { String::new() } else { format!("{field}: ") };
     let body = serde_json::json!({
         "type": "about:blank",
         "title": "Bad Request",
         "status": 400,
-        "detail": format!("{field}: {detail}"),
+        "detail": format!("{place}{detail}"),
         "field": field,
     });
     with_type(StatusCode::BAD_REQUEST, "application/problem+json", body.to_string())
@@ -67,10 +71,9 @@ pub(crate) fn jitter() -> Jitter {
 }
 
 /// Names and values come from a checked policy; one that HTTP cannot carry is left out.
-fn set<B>(response: &mut Response<B>, headers: Vec<(String, String)>) {
+fn set<B>(response: &mut Response<B>, headers: Vec<(Cow<'static, str>, String)>) {
     for (name, value) in headers {
-        if let (Ok(name), Ok(value)) =
-            (HeaderName::try_from(name.as_str()), HeaderValue::try_from(value))
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(&*name), HeaderValue::try_from(value))
         {
             response.headers_mut().insert(name, value);
         }

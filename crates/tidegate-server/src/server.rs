@@ -8,7 +8,7 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tidegate::clock::{Clock as _, SystemClock};
-use tidegate::store::Memory;
+use tidegate::store::{Imported, Memory};
 use tidegate::{HashKey, Limiter};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
@@ -22,12 +22,13 @@ use crate::error::StartError;
 use crate::guard::{Guard, SharedTokens, Surface as Guarded};
 use crate::leases::Leases;
 use crate::listen::{self, Listener, Service};
-use crate::reload::{Changes, Checked, Reload, Sources, reads_tokens};
+use crate::reload::{Checked, Reload, Sources, reads_tokens};
 use crate::secret::hash_key;
 use crate::state::StateDir;
 use crate::telemetry::{Flush, Log, Metrics};
 use crate::tls::Certificates;
 use crate::tokens::Tokens;
+use crate::watch::Changes;
 use crate::wire::api::Api;
 use crate::wire::gateway::{Gateway, GatewayBounds, Upstream};
 
@@ -65,8 +66,7 @@ impl Daemon {
         // Only a second daemon in one process would find one installed: it then logs through that.
         let _ = tracing::subscriber::set_global_default(log.subscriber());
         let sources = Sources::of(config);
-        // Before anything is read: what changes from here on is noticed.
-        let changes = Changes::of(&sources)?;
+        let changes = sources.watch()?;
         let checked = sources.read_policies()?;
         let verifier = sources.read_verifier()?;
         let certificates =
@@ -92,12 +92,19 @@ impl Daemon {
         let limiter = builder.build().map_err(StartError::new)?;
         if let Some(state) = &state {
             let loaded = state.load(limiter.store(), &secret, clock.now());
-            let keys = loaded.map_err(StartError::new)?;
-            tracing::info!(
-                event = "state_loaded",
-                ?keys,
-                "counters are read from the state directory"
-            );
+            match loaded.map_err(StartError::new)? {
+                Some(Imported { restored, meaningless, strangers }) => tracing::info!(
+                    event = "state_loaded",
+                    restored,
+                    meaningless,
+                    strangers,
+                    "counters are back from the state directory"
+                ),
+                None => tracing::info!(
+                    event = "state_empty",
+                    "the state directory holds no counters yet"
+                ),
+            }
         }
         let app = App {
             limiter,

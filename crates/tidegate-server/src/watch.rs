@@ -26,6 +26,9 @@ const QUIET: Duration = Duration::from_millis(50);
 const LOOKS_MAX: usize = 10;
 const POLL: Duration = Duration::from_secs(1);
 
+/// What has changed, as long as the watcher lives.
+pub(crate) type Changes = (Watcher, mpsc::Receiver<Vec<PathBuf>>);
+
 /// Watches until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Watcher {
@@ -53,7 +56,7 @@ enum Signal {
 ///
 /// # Errors
 /// No thread can be started.
-pub(crate) fn watch(paths: Vec<PathBuf>) -> io::Result<(Watcher, mpsc::Receiver<Vec<PathBuf>>)> {
+pub(crate) fn watch(paths: Vec<PathBuf>) -> io::Result<Changes> {
     let (signals, stirs) = channel();
     let (changes, told) = mpsc::channel(1);
     let directories = Directories::new(signals.clone(), &paths);

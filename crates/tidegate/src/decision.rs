@@ -3,13 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrayvec::ArrayVec;
-
 use crate::algorithm::{self, Verdict};
 use crate::clock::Now;
 use crate::lease::Lease;
 use crate::limiter::HeldUp;
-use crate::plan::{Enforcement, LEVELS_MAX};
+use crate::plan::Enforcement;
 use crate::policy::Policy;
 use crate::policy::model::{Exceed, Limit, OperationId, TierId};
 use crate::store::StoreError;
@@ -68,7 +66,7 @@ pub struct Decision {
     /// What becomes of the request.
     pub outcome: Outcome,
     /// Every limit that applied, in the order of the policy.
-    pub limits: ArrayVec<LimitReport, LEVELS_MAX>,
+    pub limits: Vec<LimitReport>,
     /// To settle, release or renew later; given where a limit holds a place or counts by status, or
     /// where the request asked to reserve.
     pub lease: Option<Lease>,
@@ -140,7 +138,7 @@ impl Decision {
         tier: TierId,
         now: Now,
     ) -> Self {
-        let limits = ArrayVec::new();
+        let limits = Vec::new();
         Self {
             outcome,
             limits,
@@ -159,7 +157,7 @@ impl Decision {
     /// Concludes from what the limits said.
     pub(crate) fn from_limits(
         policy: Arc<Policy>,
-        limits: ArrayVec<LimitReport, LEVELS_MAX>,
+        limits: Vec<LimitReport>,
         operation: OperationId,
         tier: TierId,
         now: Now,
@@ -241,9 +239,9 @@ impl Decision {
             Exceed::Wait { max_us } => Some(max_us),
             Exceed::Reject | Exceed::Warn => None,
         };
-        let waits: Option<ArrayVec<u64, LEVELS_MAX>> =
-            self.limits.iter().filter(denies).map(wait_us).collect();
-        waits?.into_iter().min()
+        let mut waits = self.limits.iter().filter(denies).map(wait_us);
+        let first_us = waits.next()??;
+        waits.try_fold(first_us, |shortest_us, us| Some(shortest_us.min(us?)))
     }
 
     /// Where the limit that answers name stands among the reports.

@@ -75,5 +75,10 @@ pub use lease::{Lease, Settlement};
 pub use limiter::{Acquired, BuildError, Limiter, LimiterBuilder, ResetError, Timer};
 pub use policy::{LimitBuilder, Options, Policy};
 pub use request::{Request, RequestError};
-pub use response::{Jitter, Response};
+pub use response::{HeaderStyle, Jitter, Response};
 pub use subject::{Identities, Subject};
+
+/// The example in the README, so that it compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

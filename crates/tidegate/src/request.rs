@@ -42,7 +42,7 @@ impl<'a> Request<'a> {
     /// A request with a method and a path, which may carry a query.
     #[must_use]
     pub fn new(method: impl Into<Cow<'a, str>>, path: impl Into<Cow<'a, str>>) -> Self {
-        Self { method: Some(method.into()), path: Some(path.into()), ..Self::default() }
+        Self::default().method(method).path(path)
     }
 
     /// A request that is known by its operation's name, such as an outgoing call.
@@ -65,10 +65,13 @@ impl<'a> Request<'a> {
         self
     }
 
-    /// The method alone.
+    /// The method alone. It is read in upper case: services that take `post` for a POST are many,
+    /// and no policy can name it.
     #[must_use]
     pub fn method(mut self, method: impl Into<Cow<'a, str>>) -> Self {
-        self.method = Some(method.into());
+        let method = method.into();
+        let is_odd = method.bytes().any(|byte| byte.is_ascii_lowercase());
+        self.method = Some(if is_odd { method.to_ascii_uppercase().into() } else { method });
         self
     }
 
@@ -202,3 +205,15 @@ impl fmt::Display for RequestError {
 }
 
 impl std::error::Error for RequestError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_method_is_read_in_upper_case() {
+        for (sent, read) in [("post", "POST"), ("Post", "POST"), ("POST", "POST"), ("x-1", "X-1")] {
+            assert_eq!(Request::new(sent, "/").method.as_deref(), Some(read));
+        }
+    }
+}

@@ -164,6 +164,8 @@ fn what_only_proxies_may_say_is_known() {
     let names = ["x-user-id", "x-user-tier", "x-internal", "x-kyc-level"];
     assert!(claims.iter().zip(names).all(|(claim, name)| claim.eq_ignore_ascii_case(name)));
     assert_eq!(claims.len(), names.len());
+    let facts: Vec<&str> = policy.fact_headers().skip(claims.len()).collect();
+    assert!(facts.iter().all(|fact| !claims.contains(fact)), "{facts:?}");
     assert!(policy.trusts("10.1.2.3".parse().unwrap()));
     assert!(!policy.trusts("192.0.2.1".parse().unwrap()));
 }

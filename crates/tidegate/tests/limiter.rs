@@ -161,7 +161,7 @@ fn the_standard_refusal_is_problem_details_with_all_headers() {
         ("Content-Type", "application/problem+json"),
     ];
     let found: Vec<(&str, &str)> =
-        response.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        response.headers.iter().map(|(name, value)| (&**name, value.as_str())).collect();
     assert_eq!(found, expected);
     assert_eq!(
         response.body.unwrap(),

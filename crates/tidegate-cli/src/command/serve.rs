@@ -1,6 +1,7 @@
 //! `tidegate serve`
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -22,23 +23,23 @@ use crate::say;
 /// TIDEGATE_UPSTREAM.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  tidegate serve\n  tidegate serve policy.yaml --upstream http://127.0.0.1:3000\n  tidegate serve policy.yaml --upstream http://127.0.0.1:3000 --gateway 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem\n  tidegate serve a.yaml b.yaml --api 127.0.0.1:7070 --state-dir /var/lib/tidegate"
+    after_help = "Examples:\n  tidegate serve\n  tidegate serve policy.yaml --upstream http://127.0.0.1:3000\n  tidegate serve policy.yaml --upstream http://127.0.0.1:3000 --gateway 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem\n  tidegate serve a.yaml b.yaml --api 127.0.0.1:7070 --state-dir /var/lib/tidegate\n\nSIGHUP or a changed file reloads; SIGTERM or Ctrl-C finishes what was accepted, and stops."
 )]
 pub(crate) struct Arguments {
-    /// The policies to enforce; none for the demo
+    /// The policies to enforce, the first on the gateway; none for a demo
     #[arg(value_name = "POLICY", env = "TIDEGATE_POLICY", value_delimiter = ',')]
     policies: Vec<PathBuf>,
     /// Where the gateway listens
-    #[arg(long, value_name = "ADDR", env = "TIDEGATE_GATEWAY", default_value = "127.0.0.1:8080")]
+    #[arg(long, value_name = "ADDR", env = "TIDEGATE_GATEWAY", default_value = "127.0.0.1:8080", value_parser = address)]
     gateway: SocketAddr,
     /// The service behind the gateway; without it there is no gateway
     #[arg(long, value_name = "URL", env = "TIDEGATE_UPSTREAM")]
     upstream: Option<Uri>,
     /// Where the decision API listens
-    #[arg(long, value_name = "ADDR", env = "TIDEGATE_API", default_value = "127.0.0.1:7070")]
+    #[arg(long, value_name = "ADDR", env = "TIDEGATE_API", default_value = "127.0.0.1:7070", value_parser = address)]
     api: SocketAddr,
     /// Where status and metrics are
-    #[arg(long, value_name = "ADDR", env = "TIDEGATE_ADMIN", default_value = "127.0.0.1:7071")]
+    #[arg(long, value_name = "ADDR", env = "TIDEGATE_ADMIN", default_value = "127.0.0.1:7071", value_parser = address)]
     admin: SocketAddr,
     /// Who may call the API and the admin listener: lines of ROLE NAME SHA256
     #[arg(long, value_name = "FILE", env = "TIDEGATE_TOKENS")]
@@ -93,8 +94,8 @@ pub(crate) struct Arguments {
 #[command(next_help_heading = "Bounds")]
 struct BoundsArguments {
     /// At most so many connections on each listener
-    #[arg(long, value_name = "N", env = "TIDEGATE_MAX_CONNECTIONS", default_value_t = 25_000)]
-    max_connections: usize,
+    #[arg(long, value_name = "N", env = "TIDEGATE_MAX_CONNECTIONS", default_value = "25000")]
+    max_connections: NonZeroUsize,
     /// At most so many requests that wait their turn
     #[arg(long, value_name = "N", env = "TIDEGATE_MAX_WAITERS", default_value_t = 10_000)]
     max_waiters: usize,
@@ -141,8 +142,13 @@ pub(crate) fn run(arguments: Arguments) -> Result<bool, Error> {
         )
         .into());
     }
-    tidegate_server::run(&config(arguments), |line| say!("{line}"))?;
-    Ok(true)
+    match tidegate_server::run(&config(arguments), |line| say!("{line}")) {
+        Err(error) if error.is_report() => {
+            anstream::eprintln!("{error}");
+            Ok(false)
+        }
+        outcome => outcome.map(|()| true).map_err(Error::from),
+    }
 }
 
 fn config(arguments: Arguments) -> Config {
@@ -190,7 +196,7 @@ fn config(arguments: Arguments) -> Config {
 impl BoundsArguments {
     fn checked(&self) -> Bounds {
         Bounds {
-            connections_max: self.max_connections.max(1),
+            connections_max: self.max_connections.get(),
             waiters_max: self.max_waiters,
             pace: Pace {
                 head: self.header_timeout,
@@ -203,6 +209,13 @@ impl BoundsArguments {
             drain: self.drain_timeout,
         }
     }
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        let port = text.rsplit(':').next().and_then(|port| port.parse::<u16>().ok()).unwrap_or(0);
+        format!("expected an address and a port, such as 127.0.0.1:{port}")
+    })
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

@@ -7,9 +7,18 @@
     reason = "a test stops at the first surprise"
 )]
 
+mod api;
 mod bodies;
 mod drain;
+mod examples;
+mod identity;
 mod idle;
+mod jwt;
+mod leases;
+mod limits;
+mod openapi;
+mod paths;
+mod refusals;
 mod reload;
 mod serve;
 mod slow;

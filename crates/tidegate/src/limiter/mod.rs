@@ -19,7 +19,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use arc_swap::ArcSwap;
-use arrayvec::ArrayVec;
 
 pub use builder::LimiterBuilder;
 pub use error::{BuildError, ResetError};
@@ -37,7 +36,7 @@ use crate::facts::Facts;
 use crate::fallback;
 use crate::key::HashKey;
 use crate::lease::{Lease, Settlement};
-use crate::plan::{LEVELS_MAX, Level, Mode, Plan, Planner};
+use crate::plan::{Level, Mode, Plan, Planner};
 use crate::policy::Policy;
 use crate::request::{Request, RequestError};
 use crate::standing::{Standing, standing};
@@ -145,9 +144,9 @@ impl<S: Store> Limiter<S> {
         drop(facts);
         let ahead = shared.waiting.ahead(&levels, ticket);
         let mode = if ahead.is_some() { Mode::Peek } else { mode };
-        let plan = Plan { mode, now, holder: shared.holders.next(), levels };
+        let mut plan = Plan { mode, now, holder: shared.holders.next(), levels };
         drop(policies);
-        let (plan, mut answer, store_error) = shared.ask(plan).await;
+        let (mut answer, store_error) = shared.ask(&mut plan).await;
         if let Some(ahead) = &ahead {
             let_past(ahead, &plan, &mut answer);
         }
@@ -358,14 +357,14 @@ impl<S: ImmediateStore> Limiter<S> {
 }
 
 impl<S: Store> Shared<S> {
-    /// Asks the store, or decides without it. The plan comes back as it was decided.
-    async fn ask(&self, mut plan: Plan) -> (Plan, Answer, Option<StoreError>) {
-        match self.store.decide(&plan).await {
-            Ok(answer) => (plan, answer, None),
+    /// Asks the store, or decides without it. The plan is then as it was decided.
+    async fn ask(&self, plan: &mut Plan) -> (Answer, Option<StoreError>) {
+        match self.store.decide(plan).await {
+            Ok(answer) => (answer, None),
             Err(error) => {
                 let nodes = self.nodes.load(Ordering::Relaxed);
-                let answer = fallback::decide(&mut plan, &self.fallback, nodes);
-                (plan, answer, Some(error))
+                let answer = fallback::decide(plan, &self.fallback, nodes);
+                (answer, Some(error))
             }
         }
     }
@@ -383,7 +382,7 @@ pub(crate) fn at_once<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-fn reports(plan: &Plan, answer: &Answer) -> ArrayVec<LimitReport, LEVELS_MAX> {
+fn reports(plan: &Plan, answer: &Answer) -> Vec<LimitReport> {
     let report = |(level, reply): (&Level, &Reply)| LimitReport {
         limit: level.limit,
         spec: level.spec,

@@ -7,7 +7,7 @@ use super::path::excerpt;
 /// The most methods one pattern may name.
 const METHODS_MAX: usize = 32;
 
-/// A set of methods, or all of them. Methods are case-sensitive, as in HTTP.
+/// A set of methods, or all of them, in upper case, as requests' methods are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Methods(Option<Vec<String>>);
 
@@ -45,6 +45,11 @@ impl Methods {
     pub fn contains(&self, method: &str) -> bool {
         let Some(methods) = &self.0 else { return true };
         methods.iter().any(|known| known == method || (known == "GET" && method == "HEAD"))
+    }
+
+    /// Those that are named; none where every method is meant.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().flatten().map(String::as_str)
     }
 
     pub(super) fn covers(&self, other: &Self) -> bool {

@@ -38,9 +38,14 @@ impl Operations {
         self.names.name(id)
     }
 
+    /// An operation's patterns.
+    pub(crate) fn patterns_of(&self, id: OperationId) -> impl Iterator<Item = &Pattern> {
+        self.matcher.patterns_of(id)
+    }
+
     /// The paths of an operation's patterns.
     pub(crate) fn paths_of(&self, id: OperationId) -> impl Iterator<Item = &PathPattern> {
-        self.matcher.patterns_of(id).map(Pattern::path)
+        self.patterns_of(id).map(Pattern::path)
     }
 
     /// The operation that a request names, or the first that its method and path match.

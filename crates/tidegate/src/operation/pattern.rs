@@ -3,6 +3,8 @@
 //! A pattern says exactly one thing per segment: a literal, `*`, `**` or `{name}`. What a
 //! normalised path can never contain is refused when the policy is read, not silently unmatched.
 
+use std::fmt;
+
 use arrayvec::ArrayVec;
 
 use super::methods::{Methods, PatternError};
@@ -163,6 +165,30 @@ impl PathPattern {
     }
 }
 
+impl fmt::Display for PathPattern {
+    /// As a policy writes it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.segments.is_empty() {
+            return f.write_str("/");
+        }
+        for segment in &self.segments {
+            match segment {
+                Segment::Literal(text) => write!(f, "/{}", written(text))?,
+                Segment::One => f.write_str("/*")?,
+                Segment::Capture(name) => write!(f, "/{{{name}}}")?,
+                Segment::Many => f.write_str("/**")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A literal, with what would read as something else spelt out.
+fn written(literal: &str) -> String {
+    let spelt = [("%", "%25"), ("*", "%2A"), ("{", "%7B"), ("}", "%7D")];
+    spelt.iter().fold(literal.to_owned(), |text, (from, to)| text.replace(from, to))
+}
+
 /// Lays a pattern over items and returns those that its captures stand for, or `None`.
 ///
 /// Only the last `**` met is ever asked to take more: whatever an earlier one could give up, the
@@ -300,6 +326,14 @@ mod tests {
         let (pattern, path) = (PathPattern::parse(pattern).unwrap(), path(text));
         let pairs = pattern.captures(&path)?.map(|(name, value)| format!("{name}={value}"));
         Some(pairs.collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn a_pattern_reads_as_it_was_written() {
+        for text in ["/", "/rooms/{room}/bookings", "/a/*/**", "/%2A/%7Bx%7D/100%25"] {
+            let pattern = PathPattern::parse(text).unwrap();
+            assert_eq!(pattern.to_string(), text);
+        }
     }
 
     #[test]

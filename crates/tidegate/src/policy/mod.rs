@@ -8,6 +8,7 @@ pub(crate) mod model;
 pub(crate) mod names;
 mod needs;
 pub(crate) mod overlay;
+mod published;
 mod schema;
 pub(crate) mod when;
 
@@ -16,6 +17,10 @@ use std::collections::BTreeMap;
 pub use builder::{LimitBuilder, PolicyBuilder};
 pub use model::{Algorithm, Limit, OnStoreFailure, Policy};
 pub use needs::Need;
+pub use published::{
+    Conditions, Published, PublishedCost, PublishedLimit, PublishedOperation, PublishedPattern,
+    Row, Rows,
+};
 pub use schema::json_schema;
 
 use compile::fields;

@@ -108,6 +108,16 @@ impl Policy {
         identity.into_iter().chain([internal]).flatten().chain(trusted).map(String::as_str)
     }
 
+    /// The headers that say one fact each: who a client is, and attributes. Of two such lines, the
+    /// service behind a surface could believe the one that was not counted.
+    pub fn fact_headers(&self) -> impl Iterator<Item = &str> {
+        let attributes = self.attributes.iter().filter_map(|attribute| match &attribute.source {
+            Source::Header { name, trusted: false } => Some(name.as_str()),
+            _ => None,
+        });
+        self.claim_headers().chain(attributes)
+    }
+
     /// The names of the tiers.
     pub fn tiers(&self) -> impl Iterator<Item = &str> {
         self.tiers.iter()

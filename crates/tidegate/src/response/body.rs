@@ -25,6 +25,18 @@ pub(crate) enum Piece {
     Placeholder(Placeholder),
 }
 
+/// A text as a policy writes it: `{limit}` where a value stands later.
+pub(crate) fn as_written(pieces: &[Piece]) -> String {
+    let word = |placeholder: &Placeholder| {
+        Placeholder::ALL.iter().find(|(_, known)| known == placeholder).map(|(word, _)| *word)
+    };
+    let piece = |piece: &Piece| match piece {
+        Piece::Literal(text) => text.clone(),
+        Piece::Placeholder(placeholder) => format!("{{{}}}", word(placeholder).unwrap_or_default()),
+    };
+    pieces.iter().map(piece).collect()
+}
+
 /// What can be filled in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Placeholder {

@@ -2,7 +2,10 @@
 
 mod body;
 
-pub(crate) use body::{Body, Piece, Placeholder, parse_text};
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+pub(crate) use body::{Body, Piece, Placeholder, as_written, parse_text};
 
 use crate::decision::{Decision, LimitReport, Outcome};
 use crate::plan::Enforcement;
@@ -30,9 +33,12 @@ pub(crate) struct BlockedRules {
 
 /// Which rate limit headers are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HeaderStyle {
+pub enum HeaderStyle {
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
     X,
+    /// `RateLimit-Policy` and `RateLimit`.
     Ietf,
+    /// All of them.
     Both,
 }
 
@@ -51,7 +57,7 @@ pub struct Response {
     /// The HTTP status; 200 where the request passes.
     pub status: u16,
     /// Headers to set, on the upstream's answer where the request passes.
-    pub headers: Vec<(String, String)>,
+    pub headers: Vec<(Cow<'static, str>, String)>,
     /// The body of a refusal.
     pub body: Option<String>,
 }
@@ -61,7 +67,7 @@ impl Response {
     #[must_use]
     pub fn of(decision: &Decision, jitter: Jitter) -> Self {
         let retry_after_us = decision.retry_after_us().map(|us| jittered(us, jitter, decision));
-        let mut headers = Vec::new();
+        let mut headers = Vec::with_capacity(8);
         rate_limit_headers(decision, &mut headers);
         let warnings: Vec<&str> = decision.warnings().collect();
         if !warnings.is_empty() {
@@ -80,6 +86,8 @@ impl Response {
     }
 }
 
+type Headers = Vec<(Cow<'static, str>, String)>;
+
 /// Adds, never subtracts.
 fn jittered(us: u64, jitter: Jitter, decision: &Decision) -> u64 {
     let Jitter::Millionths(roll) = jitter else { return us };
@@ -89,11 +97,7 @@ fn jittered(us: u64, jitter: Jitter, decision: &Decision) -> u64 {
 }
 
 /// Everything that only a refusal has; returns its body.
-fn refusal(
-    decision: &Decision,
-    retry_after_us: Option<u64>,
-    headers: &mut Vec<(String, String)>,
-) -> String {
+fn refusal(decision: &Decision, retry_after_us: Option<u64>, headers: &mut Headers) -> String {
     let rules = &decision.policy.response;
     if let Some(us) = retry_after_us {
         headers.push(header("Retry-After", seconds_rounded_up(us).max(1).to_string()));
@@ -105,7 +109,8 @@ fn refusal(
     };
     let content_type = rules.content_type.as_deref().unwrap_or(standard_type);
     headers.push(header("Content-Type", content_type));
-    headers.extend(rules.add.iter().cloned());
+    let added = rules.add.iter().cloned();
+    headers.extend(added.map(|(name, value)| (Cow::Owned(name), value)));
     body
 }
 
@@ -118,7 +123,7 @@ fn policy_body(decision: &Decision) -> Option<&Body> {
     limit.and_then(|limit| limit.refusal.body.as_ref()).or(rules.body.as_ref())
 }
 
-fn rate_limit_headers(decision: &Decision, headers: &mut Vec<(String, String)>) {
+fn rate_limit_headers(decision: &Decision, headers: &mut Headers) {
     let style = decision.policy.response.headers;
     if let Some(named) = decision.limit().filter(|_| style != HeaderStyle::Ietf) {
         headers.push(header("X-RateLimit-Limit", named.spec.number().to_string()));
@@ -132,23 +137,28 @@ fn rate_limit_headers(decision: &Decision, headers: &mut Vec<(String, String)>) 
     }
 }
 
-fn ietf_headers(decision: &Decision, headers: &mut Vec<(String, String)>) {
-    let (mut policies, mut states) = (Vec::new(), Vec::new());
+fn ietf_headers(decision: &Decision, headers: &mut Headers) {
+    let (mut policies, mut states) = (String::with_capacity(64), String::with_capacity(64));
     for report in decision.limits.iter().filter(|report| report.enforcement != Enforcement::Shadow)
     {
         let Some(limit) = decision.limit_of(report).filter(|limit| limit.is_published()) else {
             continue;
         };
+        let comma = if policies.is_empty() { "" } else { ", " };
         let (name, number, remaining) = (limit.name(), report.spec.number(), report.remaining());
-        let window = report.spec.window_us().map(|us| format!(";w={}", seconds_rounded_up(us)));
-        policies.push(format!("\"{name}\";q={}{}", number.whole(), window.unwrap_or_default()));
-        let wait_us = report.retry_after_us().or(report.reset_us);
-        let seconds = wait_us.map(|us| format!(";t={}", seconds_rounded_up(us)));
-        states.push(format!("\"{name}\";r={remaining}{}", seconds.unwrap_or_default()));
+        // Writing to a String cannot fail.
+        let _ = write!(policies, "{comma}\"{name}\";q={}", number.whole());
+        let _ = write!(states, "{comma}\"{name}\";r={remaining}");
+        if let Some(us) = report.spec.window_us() {
+            let _ = write!(policies, ";w={}", seconds_rounded_up(us));
+        }
+        if let Some(us) = report.retry_after_us().or(report.reset_us) {
+            let _ = write!(states, ";t={}", seconds_rounded_up(us));
+        }
     }
     if !policies.is_empty() {
-        headers.push(header("RateLimit-Policy", policies.join(", ")));
-        headers.push(header("RateLimit", states.join(", ")));
+        headers.push(header("RateLimit-Policy", policies));
+        headers.push(header("RateLimit", states));
     }
 }
 
@@ -157,6 +167,6 @@ pub(crate) fn reset_unix_seconds(decision: &Decision, report: &LimitReport) -> O
     report.reset_us.map(|us| decision.now.unix_us.saturating_add(us).div_ceil(SECOND_US))
 }
 
-fn header(name: &str, value: impl Into<String>) -> (String, String) {
-    (name.to_owned(), value.into())
+fn header(name: &'static str, value: impl Into<String>) -> (Cow<'static, str>, String) {
+    (Cow::Borrowed(name), value.into())
 }

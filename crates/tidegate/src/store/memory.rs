@@ -8,6 +8,7 @@
 mod snapshot;
 
 use std::collections::{BTreeSet, HashMap, HashSet, hash_map};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -262,13 +263,13 @@ impl Locked<'_> {
 
 #[derive(Debug, Default)]
 struct Shard {
-    tables: HashMap<u64, Table>,
+    tables: HashMap<u64, Table, Hashed>,
 }
 
 /// The keys of one limit in one shard, also in the order in which they lose their meaning.
 #[derive(Debug, Default)]
 struct Table {
-    slots: HashMap<Key, Slot>,
+    slots: HashMap<Key, Slot, Hashed>,
     by_meaning: BTreeSet<(u64, Key)>,
     /// When a key was last put in.
     latest_us: u64,
@@ -344,6 +345,33 @@ impl Table {
     fn remove(&mut self, key: Key) -> bool {
         let Some(slot) = self.slots.remove(&key) else { return false };
         self.by_meaning.remove(&(slot.meaningless_at_us, key))
+    }
+}
+
+/// Families and keys are keyed hashes already: nobody outside can make two of them meet.
+type Hashed = BuildHasherDefault<Fold>;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Fold(u64);
+
+impl Hasher for Fold {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 ^= hash;
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "the halves of a hash are hashes")]
+    fn write_u128(&mut self, hash: u128) {
+        self.0 ^= (hash >> 64) as u64 ^ hash as u64;
     }
 }
 

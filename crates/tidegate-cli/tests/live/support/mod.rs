@@ -1,10 +1,12 @@
 //! A daemon, an upstream and a client, all on free ports of loopback.
 
 pub(crate) mod client;
+pub(crate) mod contract;
 pub(crate) mod daemon;
 pub(crate) mod upstream;
 
 pub(crate) use client::{Answer, Client, Connection};
+pub(crate) use contract::Contract;
 pub(crate) use daemon::Daemon;
 pub(crate) use upstream::{Reply, Upstream};
 

@@ -1,11 +1,14 @@
 //! A decision as the decision API tells it.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 use serde::ser::{SerializeMap, SerializeSeq, Serializer};
 use serde_json::value::RawValue;
 use tidegate::plan::Enforcement;
 use tidegate::units::Amount;
 use tidegate::{Decision, LimitReport, Response};
+use utoipa::ToSchema;
 
 use super::fields::FieldError;
 use crate::respond::jitter;
@@ -28,7 +31,7 @@ pub(crate) fn undecided(error: &FieldError) -> Vec<u8> {
     })
 }
 
-fn to_json(value: &impl Serialize) -> Vec<u8> {
+pub(super) fn to_json(value: &impl Serialize) -> Vec<u8> {
     let mut json = Vec::with_capacity(1_024);
     // Strings and numbers into memory: neither can fail.
     let _ = serde_json::to_writer(&mut json, value);
@@ -44,21 +47,46 @@ struct Problem<'a> {
     field: &'a str,
 }
 
-#[derive(Serialize)]
-struct Answer<'a> {
+/// A decision.
+#[derive(Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Decision)]
+pub(super) struct Answer<'a> {
+    /// Whether the request may pass.
     allowed: bool,
+    /// `allowed`, `exempt`, `warned`, `limited`, `blocked`, `banned` or `challenged`.
+    #[schema(pattern = "^(allowed|exempt|warned|limited|blocked|banned|challenged)$")]
     outcome: &'static str,
+    /// The limit that refuses, or the one that is closest.
+    #[schema(required)]
     limit: Option<&'a str>,
+    /// The status for the client: 200, or that of the refusal.
+    #[schema(minimum = 100, maximum = 599)]
     status: u16,
+    /// When the same request would pass if nobody else came; null where no waiting helps.
+    #[schema(required)]
     retry_after_ms: Option<u64>,
+    /// The operation that the request was found to be.
     operation: &'a str,
+    /// The tier that it was decided by.
     tier: &'a str,
+    /// What the client should be told although it passes.
     warnings: Vec<&'a str>,
+    /// Headers for the client.
+    #[schema(value_type = std::collections::BTreeMap<String, String>)]
     headers: Headers,
+    /// The body of the refusal, for the client.
+    #[schema(required, value_type = Option<serde_json::Value>)]
     body: Option<Box<RawValue>>,
+    /// Every limit that applied.
+    #[schema(value_type = Vec<Limit<'a>>)]
     limits: Limits<'a>,
+    /// What to release, renew or settle by, where there is something to.
+    #[schema(required, pattern = "^[0-9a-f]{32}$")]
     lease: Option<&'a str>,
+    /// Decided without the store.
     degraded: bool,
+    /// How long it waited; only in acquire.
     #[serde(skip_serializing_if = "Option::is_none")]
     waited_ms: Option<u64>,
 }
@@ -82,12 +110,12 @@ impl<'a> Answer<'a> {
             limits: Limits(decision),
             lease,
             degraded: decision.degraded,
-            waited_ms: waited_us.map(|us| us.div_ceil(MILLISECOND_US)),
+            waited_ms: waited_us.map(|us| us / MILLISECOND_US),
         }
     }
 }
 
-struct Headers(Vec<(String, String)>);
+struct Headers(Vec<(Cow<'static, str>, String)>);
 
 impl Serialize for Headers {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -111,15 +139,29 @@ impl Serialize for Limits<'_> {
     }
 }
 
-#[derive(Serialize)]
-struct Limit<'a> {
+/// A limit that applied to the request.
+#[derive(Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = LimitState)]
+pub(super) struct Limit<'a> {
+    /// The limit's name.
     name: &'a str,
+    /// How it counts.
     algorithm: &'static str,
+    /// The number in its spec.
+    #[schema(value_type = f64)]
     limit: Number,
+    /// Its window; null where it has none.
+    #[schema(required)]
     window_ms: Option<u64>,
+    /// How many more of this cost would pass now.
     remaining: u64,
+    /// When nothing is owed any more, from now.
+    #[schema(required)]
     reset_ms: Option<u64>,
+    /// Whether this limit lets it pass.
     allowed: bool,
+    /// On trial: told, but without effect.
     shadow: bool,
 }
 
@@ -140,7 +182,7 @@ impl<'a> Limit<'a> {
 }
 
 /// An exact decimal as a JSON number.
-struct Number(Amount);
+pub(super) struct Number(pub(super) Amount);
 
 impl Serialize for Number {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

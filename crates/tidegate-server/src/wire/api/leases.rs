@@ -50,7 +50,8 @@ pub(super) async fn settle(app: &App, body: &[u8]) -> Result<Response<Body>, Fai
 fn take(app: &App, id: LeaseId) -> Result<Lease, Failure> {
     let unknown =
         "this lease is not known: it was never given, or nothing of it may change any more";
-    app.leases.take(id).ok_or_else(|| respond::problem(StatusCode::NOT_FOUND, unknown).into())
+    let lease = app.leases.take(id, app.now().steady_us);
+    lease.ok_or_else(|| respond::problem(StatusCode::NOT_FOUND, unknown).into())
 }
 
 fn told(what: &str, result: Result<bool, StoreError>) -> Result<Response<Body>, Failure> {

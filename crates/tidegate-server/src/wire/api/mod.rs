@@ -4,6 +4,8 @@ mod answer;
 mod call;
 mod fields;
 mod leases;
+mod limits;
+mod openapi;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +14,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use tidegate::{Decision, RequestError};
 use tokio::time::timeout;
 
@@ -72,6 +74,11 @@ impl Api {
             }
             (&Method::POST, "/v1/settle") => {
                 leases::settle(&self.app, &self.read(body, CALL_BYTES_MAX).await?).await
+            }
+            (&Method::GET | &Method::HEAD, "/v1/limits") => limits::json(&self.app, &parts),
+            (&Method::GET | &Method::HEAD, "/limits") => limits::page(&self.app, &parts),
+            (&Method::GET | &Method::HEAD, "/openapi.json") => {
+                Ok(respond::json(openapi::document()))
             }
             (&Method::GET | &Method::HEAD, "/health") => Ok(respond::json("{\"status\":\"ok\"}")),
             (&Method::GET | &Method::HEAD, "/ready") => Ok(self.ready()),
@@ -138,12 +145,13 @@ impl Api {
     }
 
     async fn read(&self, body: Incoming, max: usize) -> Result<Bytes, Failure> {
+        // One that says so itself need not be read.
+        if usize::try_from(body.size_hint().lower()).map_or(true, |length| length > max) {
+            return Err(too_large(max));
+        }
         match timeout(self.body_timeout, Limited::new(body, max).collect()).await {
             Ok(Ok(collected)) => Ok(collected.to_bytes()),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => {
-                let detail = format!("expected a body of at most {max} bytes");
-                Err(respond::problem(StatusCode::PAYLOAD_TOO_LARGE, &detail).into())
-            }
+            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(max)),
             Ok(Err(_)) => {
                 Err(respond::problem(StatusCode::BAD_REQUEST, "the body was cut off").into())
             }
@@ -188,11 +196,16 @@ impl From<RequestError> for FieldError {
     }
 }
 
+fn too_large(max: usize) -> Failure {
+    let detail = format!("expected a body of at most {max} bytes");
+    respond::problem(StatusCode::PAYLOAD_TOO_LARGE, &detail).into()
+}
+
 /// Nothing is here: the path is wrong, or the method.
 fn no_such_call(path: &str) -> Failure {
     const POST: [&str; 6] =
         ["/v1/check", "/v1/check/batch", "/v1/acquire", "/v1/release", "/v1/renew", "/v1/settle"];
-    const GET: [&str; 2] = ["/health", "/ready"];
+    const GET: [&str; 5] = ["/v1/limits", "/limits", "/openapi.json", "/health", "/ready"];
     let allowed = match path {
         _ if POST.contains(&path) => "POST",
         _ if GET.contains(&path) => "GET, HEAD",

@@ -4,6 +4,7 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use tidegate::Policy;
 use tidegate::identity::canonical;
 
+use super::Refused;
 use crate::listen::Peer;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -66,6 +67,15 @@ pub(super) fn prepare(headers: &mut HeaderMap, policy: Option<&Policy>, peer: Pe
         && let Some(host) = headers.get(header::HOST).cloned()
     {
         headers.insert(FORWARDED_HOST, host);
+    }
+}
+
+/// Refuses a request that says a fact twice: the upstream could believe the other one.
+pub(super) fn check_facts(headers: &HeaderMap, policy: Option<&Policy>) -> Result<(), Refused> {
+    let mut facts = policy.into_iter().flat_map(Policy::fact_headers);
+    match facts.any(|name| headers.get_all(name).iter().nth(1).is_some()) {
+        true => Err(Refused::bad("a header that says who the client is comes twice")),
+        false => Ok(()),
     }
 }
 

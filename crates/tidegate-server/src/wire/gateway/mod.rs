@@ -19,6 +19,7 @@ mod upload;
 mod upstream;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::request::Parts;
@@ -129,8 +130,9 @@ impl Shared {
         let (mut parts, body) = request.into_parts();
         target::check(&mut parts, self.pool.upstream())?;
         let policy = self.app.limiter.first_policy();
-        let claims = self.app.claims(&parts.headers);
+        let claims = self.claims(&parts)?;
         headers::prepare(&mut parts.headers, policy.as_deref(), peer);
+        headers::check_facts(&parts.headers, policy.as_deref())?;
         let wants_body = !body.is_end_stream()
             && self.app.limiter.wants_body(&asked(&parts, peer, claims.as_ref()));
         let inspected = match wants_body {
@@ -156,6 +158,15 @@ impl Shared {
         let mut response = self.forward(parts, inspected, upgrade, held).await?;
         respond::annotate(&mut response, &decision);
         Ok(response)
+    }
+
+    /// The claims of the one token that there may be: of two, the upstream could believe the other.
+    fn claims(&self, parts: &Parts) -> Result<Option<Claims>, Refused> {
+        let mut lines = parts.headers.get_all(header::AUTHORIZATION).iter();
+        if self.app.reads_tokens.load(Ordering::Relaxed) && lines.nth(1).is_some() {
+            return Err(Refused::bad("there is more than one Authorization"));
+        }
+        Ok(self.app.claims(&parts.headers))
     }
 
     /// The upstream's answer, or ours if it has none. Whatever the way, what is held is let go.
@@ -227,8 +238,8 @@ fn asked<'p>(parts: &'p Parts, peer: Peer, claims: Option<&Claims>) -> tidegate:
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
     let mut request = tidegate::Request::new(parts.method.as_str(), path).peer(peer.address.ip());
     for (name, value) in &parts.headers {
-        // A line that is not text must not be left out: what stands before it would count.
-        let value = std::str::from_utf8(value.as_bytes()).unwrap_or_default();
+        // A client's bytes that are not text must not take away what a proxy wrote beside them.
+        let value = String::from_utf8_lossy(value.as_bytes());
         request = request.header(name.as_str(), value);
     }
     match claims {

@@ -5,9 +5,8 @@ use std::io;
 use std::sync::Arc;
 
 use http::{HeaderValue, Uri};
-use hyper_rustls::ConfigBuilderExt;
-use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
@@ -41,7 +40,8 @@ impl Upstream {
             let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
             let config = ClientConfig::builder_with_provider(provider)
                 .with_safe_default_protocol_versions()?;
-            Ok(config.with_webpki_roots().with_no_client_auth())
+            let roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
+            Ok(config.with_root_certificates(roots).with_no_client_auth())
         };
         Self::with_tls(url, || roots().map_err(|error| UpstreamError(error.to_string())))
     }

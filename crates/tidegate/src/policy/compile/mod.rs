@@ -6,7 +6,7 @@ mod identity;
 mod limits;
 mod operations;
 mod response;
-mod settings;
+pub(super) mod settings;
 mod spec;
 mod template;
 mod warnings;

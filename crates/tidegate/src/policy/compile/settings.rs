@@ -7,7 +7,9 @@ use super::{Compiler, Scope, spec};
 use crate::plan::LEVELS_MAX;
 use crate::policy::diagnostics::{Position, one_of};
 use crate::policy::document::{Entry, Node};
-use crate::policy::model::{Algorithm, Limit, Missing, OperationId, Part, Setting, Settings};
+use crate::policy::model::{
+    Algorithm, Limit, Missing, OperationId, Part, Setting, Settings, TierId,
+};
 use crate::policy::when::When;
 use crate::units::SECOND_US;
 
@@ -15,14 +17,14 @@ const LEASE_DEFAULT_US: u64 = 60 * SECOND_US;
 
 /// Whom a limit is for, as far as that is known before a request comes.
 #[derive(Clone, Copy)]
-pub(super) struct Audience<'a> {
+pub(in crate::policy) struct Audience<'a> {
     pub(super) when: &'a When,
     pub(super) by: &'a [Part],
     pub(super) missing: Option<Missing>,
 }
 
 impl<'a> Audience<'a> {
-    fn of(limit: &'a Limit) -> Self {
+    pub(in crate::policy) fn of(limit: &'a Limit) -> Self {
         Self { when: &limit.when, by: &limit.by, missing: limit.missing }
     }
 
@@ -31,6 +33,22 @@ impl<'a> Audience<'a> {
         let skipped = self.by.contains(&Part::User) && self.missing != Some(Missing::Share);
         skipped || self.when.authenticated == Some(true)
     }
+
+    /// Whether a request of this tier can get as far as the limit.
+    pub(in crate::policy) fn has(&self, tier: TierId, ranks: Ranks) -> bool {
+        let named = |when: &When| when.tiers.as_ref().is_some_and(|tiers| tiers.contains(&tier));
+        let listed = self.when.tiers.is_none() || named(self.when);
+        let excluded = self.when.not.as_ref().is_some_and(|not| not.is_only_tiers() && named(not));
+        let anonymous = tier == ranks.anonymous && tier != ranks.default;
+        listed && !excluded && !(anonymous && self.needs_user())
+    }
+}
+
+/// The tiers of those who say none.
+#[derive(Clone, Copy)]
+pub(in crate::policy) struct Ranks {
+    pub(in crate::policy) anonymous: TierId,
+    pub(in crate::policy) default: TierId,
 }
 
 /// What keeps the rows of a map apart.
@@ -181,14 +199,8 @@ impl Compiler<'_> {
 
     /// Whether a request of this tier can get as far as a limit.
     fn can_reach(&self, tier: usize, audience: Audience<'_>) -> bool {
-        let Ok(tier) = u32::try_from(tier) else { return false };
-        let has = |when: &When| when.tiers.as_ref().is_some_and(|tiers| tiers.contains(&tier));
-        let Audience { when, .. } = audience;
-        let listed = when.tiers.is_none() || has(when);
-        let excluded = when.not.as_ref().is_some_and(|not| not.is_only_tiers() && has(not));
-        let anonymous = tier == self.anonymous_tier && tier != self.default_tier;
-        let unknown = anonymous && audience.needs_user();
-        listed && !excluded && !unknown
+        let ranks = Ranks { anonymous: self.anonymous_tier, default: self.default_tier };
+        u32::try_from(tier).is_ok_and(|tier| audience.has(tier, ranks))
     }
 
     /// No request may meet more limits than a plan can hold.

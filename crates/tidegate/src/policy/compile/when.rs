@@ -85,7 +85,7 @@ impl Compiler<'_> {
         found.into_iter().filter_map(|(name, at)| self.tier_id(name, at)).collect()
     }
 
-    /// Methods are case-sensitive, so that `get` would never be met.
+    /// Requests' methods are read in upper case, so that `get` would never be met.
     fn methods(&mut self, node: &Node) -> Vec<String> {
         let expected = "an upper-case method such as GET";
         let found = texts(node, expected, self.diagnostics);

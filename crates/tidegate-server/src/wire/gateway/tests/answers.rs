@@ -22,7 +22,10 @@ async fn an_answer_loses_its_hop_headers_and_gets_the_limits() {
     let world = World::start(COUNTED, upstream).await;
     let answer = world.get("/", "").await.to_lowercase();
     assert!(answer.starts_with("http/1.1 201"), "{answer}");
-    assert!(answer.contains("x-ratelimit-limit: 5\r\n") && !answer.contains(": 99"), "{answer}");
+    assert!(
+        answer.contains("x-ratelimit-limit: 5\r\n") && !answer.contains("limit: 99"),
+        "{answer}"
+    );
     assert!(
         answer.contains("x-own: 1") && !answer.contains("x-hop") && !answer.contains("keep-alive"),
         "{answer}"

@@ -1,0 +1,107 @@
+//! A client of the decision API that holds every answer against the API's own document.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::client::{Answer, Client};
+use super::daemon::Daemon;
+
+/// The document of a daemon, and what was seen of it.
+pub(crate) struct Contract {
+    client: Client,
+    pub(crate) document: Value,
+    /// `POST /v1/check 200`.
+    seen: RefCell<BTreeSet<String>>,
+}
+
+impl Contract {
+    pub(crate) fn of(daemon: &Daemon) -> Self {
+        Self::with_headers(daemon, &[])
+    }
+
+    /// Where the document is not for everybody.
+    pub(crate) fn with_headers(daemon: &Daemon, headers: &[(&str, &str)]) -> Self {
+        let client = daemon.api();
+        let answer = client.send("GET", "/openapi.json", headers, None);
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        Self { client, document: answer.json(), seen: RefCell::default() }
+    }
+
+    pub(crate) fn get(&self, target: &str) -> Answer {
+        self.send("GET", target, &[], None)
+    }
+
+    pub(crate) fn post(&self, target: &str, body: &Value) -> Answer {
+        self.post_text(target, &body.to_string())
+    }
+
+    /// For numbers that a `Value` could not hold.
+    pub(crate) fn post_text(&self, target: &str, body: &str) -> Answer {
+        self.send("POST", target, &[("Content-Type", "application/json")], Some(body))
+    }
+
+    pub(crate) fn send(
+        &self,
+        method: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: Option<&str>,
+    ) -> Answer {
+        let answer = self.client.send(method, target, headers, body);
+        self.hold(method, target, &answer);
+        answer
+    }
+
+    /// Fails unless the document foresees this answer.
+    pub(crate) fn hold(&self, method: &str, target: &str, answer: &Answer) {
+        let path = target.split('?').next().unwrap();
+        let call = &self.document["paths"][path][method.to_ascii_lowercase()];
+        let kind = answer.header("content-type").map(|kind| kind.split(';').next().unwrap());
+        if call.is_null() {
+            assert!([404, 405].contains(&answer.status), "{method} {path}: {}", answer.status);
+            assert_eq!(kind, Some("application/problem+json"));
+            return self.fits(&json!({ "$ref": "#/components/schemas/Problem" }), &answer.json());
+        }
+        let told = &call["responses"][answer.status.to_string()];
+        assert!(told.is_object(), "{method} {path} {}: {}", answer.status, answer.text());
+        self.seen.borrow_mut().insert(format!("{method} {path} {}", answer.status));
+        let Some(contents) = told["content"].as_object() else {
+            assert_eq!(answer.text(), "", "{method} {path} {}", answer.status);
+            return;
+        };
+        let content = &contents[kind.unwrap()];
+        match kind {
+            Some("text/html") => assert!(answer.text().starts_with("<!doctype html>")),
+            _ => self.fits(&content["schema"], &answer.json()),
+        }
+    }
+
+    /// What the document foresees and nobody has seen.
+    pub(crate) fn unseen<'c>(&self, others: impl IntoIterator<Item = &'c Contract>) -> Vec<String> {
+        let mut seen = self.seen.borrow().clone();
+        others.into_iter().for_each(|other| seen.extend(other.seen.borrow().iter().cloned()));
+        let mut unseen = Vec::new();
+        for (path, calls) in self.document["paths"].as_object().unwrap() {
+            for (method, call) in calls.as_object().unwrap() {
+                let statuses = call["responses"].as_object().unwrap().keys();
+                let all =
+                    statuses.map(|status| format!("{} {path} {status}", method.to_uppercase()));
+                unseen.extend(all.filter(|one| !seen.contains(one)));
+            }
+        }
+        unseen
+    }
+
+    pub(crate) fn fits(&self, schema: &Value, value: &Value) {
+        let mut schema = schema.clone();
+        schema["components"] = self.document["components"].clone();
+        let validator = jsonschema::draft202012::new(&schema).unwrap();
+        let errors: Vec<String> = validator
+            .iter_errors(value)
+            .map(|error| format!("{}: {error}", error.instance_path()))
+            .collect();
+        assert!(errors.is_empty(), "{errors:#?} in {value:#}");
+    }
+}

@@ -1,0 +1,123 @@
+//! The published limits of a policy: as JSON, and as a page for people.
+
+mod answers;
+mod html;
+mod json;
+mod page;
+mod words;
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use sha2::{Digest as _, Sha256};
+use tidegate::Policy;
+
+pub(super) use self::json::Limits;
+use super::Failure;
+use super::fields::FieldError;
+use crate::app::App;
+use crate::body::Body;
+use crate::respond;
+
+/// `GET /v1/limits`.
+pub(super) fn json(app: &App, parts: &Parts) -> Result<Response<Body>, Failure> {
+    let policy = chosen(app, parts)?;
+    let text = json::render(&policy.published(app.now()));
+    Ok(revalidated(&parts.headers, respond::json(text.clone()), &text))
+}
+
+/// `GET /limits`: a page, or JSON for whoever takes that alone.
+pub(super) fn page(app: &App, parts: &Parts) -> Result<Response<Body>, Failure> {
+    let mut response = if wants_json(&parts.headers) {
+        json(app, parts)?
+    } else {
+        let policy = chosen(app, parts)?;
+        let text = page::render(&policy.published(app.now()));
+        let whole = respond::with_type(StatusCode::OK, "text/html; charset=utf-8", text.clone());
+        let mut response = revalidated(&parts.headers, whole, text.as_bytes());
+        let headers = response.headers_mut();
+        if let Ok(csp) = HeaderValue::try_from(page::content_security_policy()) {
+            headers.insert(header::CONTENT_SECURITY_POLICY, csp);
+        }
+        headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+        response
+    };
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept"));
+    Ok(response)
+}
+
+/// The policy that `?policy=NAME` names, or the first.
+fn chosen(app: &App, parts: &Parts) -> Result<Arc<Policy>, Failure> {
+    let mut name = None;
+    for (key, value) in form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes()) {
+        if key != "policy" || name.is_some() {
+            let shown: String = key.chars().take(80).collect();
+            return Err(FieldError::new(shown, "expected `policy` alone, once").into());
+        }
+        name = Some(value);
+    }
+    let found = match &name {
+        None => app.limiter.first_policy(),
+        Some(name) => app.limiter.policies().into_iter().find(|policy| policy.name() == *name),
+    };
+    let unknown = "there is no policy of this name in force";
+    found.ok_or_else(|| respond::problem(StatusCode::NOT_FOUND, unknown).into())
+}
+
+fn wants_json(headers: &HeaderMap) -> bool {
+    let accepts = |kind: &str| {
+        let lines = headers.get_all(header::ACCEPT).iter().filter_map(|line| line.to_str().ok());
+        lines.flat_map(|line| line.split(',')).any(|range| {
+            range.split(';').next().is_some_and(|name| name.trim().eq_ignore_ascii_case(kind))
+        })
+    };
+    accepts("application/json") && !accepts("text/html")
+}
+
+/// Every reader asks again, so that a reload shows at once; what has not changed is not sent again.
+fn revalidated(request: &HeaderMap, whole: Response<Body>, text: &[u8]) -> Response<Body> {
+    let mut tag = String::from("\"");
+    for byte in Sha256::digest(text).iter().take(16) {
+        // Writing to a String cannot fail.
+        let _ = write!(tag, "{byte:02x}");
+    }
+    tag.push('"');
+    let known = request.get(header::IF_NONE_MATCH).and_then(|tags| tags.to_str().ok());
+    let same = known.is_some_and(|tags| {
+        tags.split(',').any(|known| known.trim().trim_start_matches("W/") == tag)
+    });
+    let mut response = if same {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        response
+    } else {
+        whole
+    };
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if let Ok(tag) = HeaderValue::try_from(tag) {
+        headers.insert(header::ETAG, tag);
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_browser_gets_the_page_and_a_program_that_asks_for_json_gets_json() {
+        let wants = |accept: &'static str| {
+            let headers = [(header::ACCEPT, HeaderValue::from_static(accept))];
+            wants_json(&headers.into_iter().collect())
+        };
+        assert!(wants("application/json"));
+        assert!(wants("Application/JSON; q=0.9, */*"));
+        assert!(!wants("text/html,application/json"));
+        assert!(!wants("*/*"));
+        assert!(!wants_json(&HeaderMap::new()));
+    }
+}

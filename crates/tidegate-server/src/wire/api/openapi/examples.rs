@@ -1,0 +1,52 @@
+//! Examples of calls and answers.
+
+use serde_json::{Value, json};
+
+pub(super) const LEASE: &str = "5bd1a2c07e9f4a3b8c6d0e1f2a3b4c5d";
+
+/// A check.
+pub(super) fn check() -> Value {
+    json!({
+        "policy": null, "method": "POST", "path": "/rooms/r9/bookings", "ip": "203.0.113.7",
+        "user": "u1", "tier": "free", "internal": false, "country": null, "operation": null,
+        "attributes": { "room": "r9" }, "headers": { "x-api-key": "k" }, "body": null, "cost": 1,
+        "reserve": false
+    })
+}
+
+/// Its refusal.
+pub(super) fn decision() -> Value {
+    json!({
+        "allowed": false, "outcome": "limited", "limit": "booking-user", "status": 429,
+        "retry_after_ms": 29500, "operation": "booking.create", "tier": "free", "warnings": [],
+        "headers": { "Retry-After": "30" }, "body": {},
+        "limits": [{
+            "name": "booking-user", "algorithm": "sliding_window", "limit": 2, "window_ms": 60000,
+            "remaining": 0, "reset_ms": 29500, "allowed": false, "shadow": false
+        }],
+        "lease": null, "degraded": false
+    })
+}
+
+/// The limits of a small policy.
+pub(super) fn limits() -> Value {
+    json!({
+        "policy": "hostel-booking", "version": "1.0.0", "enabled": true, "timezone": "UTC",
+        "tiers": ["free", "premium", "anonymous"], "headers": "both",
+        "limits": [{
+            "name": "booking-user", "describe": "Bookings of a user", "algorithm": "sliding_window",
+            "by": ["user"],
+            "operations": [{
+                "name": "booking.create",
+                "patterns": [{ "methods": ["POST"], "path": "/rooms/{room}/bookings" }]
+            }],
+            "conditions": {}, "everyone": null,
+            "tiers": {
+                "free": { "spec": "2/min", "limit": 2, "window_ms": 60000, "burst": null },
+                "premium": { "spec": "10/min", "limit": 10, "window_ms": 60000, "burst": null }
+            },
+            "values": null, "cost": null, "value": null, "counts": "all", "exceed": "reject",
+            "message": "Too many bookings, please slow down", "status": 429
+        }]
+    })
+}

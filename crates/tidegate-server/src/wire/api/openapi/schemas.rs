@@ -1,0 +1,172 @@
+//! What callers send, and the small answers, as types for the document alone.
+
+#![expect(dead_code, reason = "the types are never made: they describe what is read by hand")]
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, OneOfBuilder, SchemaType, Type};
+use utoipa::openapi::{Ref, RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+/// A check, with how long it may wait.
+pub(super) fn acquire() -> RefOr<Schema> {
+    let mut schema = Check::schema();
+    if let RefOr::T(Schema::Object(check)) = &mut schema {
+        let wait = one_of(&[Type::Integer, Type::Null])
+            .description(Some("How long to wait at most; 0 without it. Where it would take longer, the answer comes at once."))
+            .minimum(Some(0))
+            .maximum(Some(3_600_000));
+        check.properties.insert("max_wait_ms".to_owned(), wait.into());
+        check.description = Some("A check that may wait its turn.".to_owned());
+    }
+    schema
+}
+
+/// A request to decide. What is said here is believed.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Check {
+    /// The policy's name; the first policy without it.
+    policy: Option<String>,
+    method: Option<String>,
+    path: Option<String>,
+    /// The client's address.
+    ip: Option<String>,
+    user: Option<Scalar>,
+    tier: Option<Scalar>,
+    /// Called by another service of the same owner.
+    internal: Option<bool>,
+    /// ISO 3166-1 alpha-2.
+    country: Option<String>,
+    /// An operation of the policy; found from method and path without it.
+    operation: Option<String>,
+    /// Facts that limits count by, compare or charge.
+    attributes: Option<BTreeMap<String, Member>>,
+    /// The client's headers; they feed attributes, and user and tier where these are absent.
+    headers: Option<BTreeMap<String, Lines>>,
+    /// The client's body: a string is its text, anything else is JSON.
+    body: Option<Value>,
+    /// What it costs on limits that name no cost of their own; 0 looks and charges nothing.
+    cost: Option<Decimal>,
+    /// Ask for a lease, to settle the true cost later.
+    reserve: Option<bool>,
+}
+
+/// A string, or a number or truth value as its text.
+pub(super) struct Scalar;
+
+impl PartialSchema for Scalar {
+    fn schema() -> RefOr<Schema> {
+        let text = "A string, or a number or truth value as its text.";
+        one_of(&[Type::String, Type::Number, Type::Boolean]).description(Some(text)).into()
+    }
+}
+
+impl ToSchema for Scalar {}
+
+/// The same, or nothing.
+pub(super) struct Member;
+
+impl PartialSchema for Member {
+    fn schema() -> RefOr<Schema> {
+        let text = "A string, or a number or truth value as its text; null is as good as left out.";
+        let types = [Type::String, Type::Number, Type::Boolean, Type::Null];
+        one_of(&types).description(Some(text)).into()
+    }
+}
+
+impl ToSchema for Member {}
+
+/// A header's value, or one for each of its lines.
+pub(super) struct Lines;
+
+impl PartialSchema for Lines {
+    fn schema() -> RefOr<Schema> {
+        let many = ArrayBuilder::new().items(Ref::from_schema_name("Scalar"));
+        let either = OneOfBuilder::new().item(Ref::from_schema_name("Member")).item(many);
+        either.description(Some("A header's value, or one for each of its lines.")).into()
+    }
+}
+
+impl ToSchema for Lines {}
+
+/// An exact decimal.
+pub(super) struct Decimal;
+
+impl PartialSchema for Decimal {
+    fn schema() -> RefOr<Schema> {
+        let text = "An exact decimal with at most six places, as a number or as a string.";
+        let decimal = one_of(&[Type::Number, Type::String]).description(Some(text));
+        decimal.minimum(Some(0)).pattern(Some(r"^[0-9]+(\.[0-9]{1,6})?$")).into()
+    }
+}
+
+impl ToSchema for Decimal {}
+
+fn one_of(types: &[Type]) -> ObjectBuilder {
+    ObjectBuilder::new().schema_type(SchemaType::from_iter(types.iter().cloned()))
+}
+
+/// The lease of a decision.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Lease {
+    #[schema(pattern = "^[0-9a-fA-F]{32}$")]
+    lease: String,
+}
+
+/// What became of it: the true cost, the answer's status, or both.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(min_properties = 2)]
+pub(super) struct Settle {
+    #[schema(pattern = "^[0-9a-fA-F]{32}$")]
+    lease: String,
+    /// What it really cost.
+    cost: Option<Decimal>,
+    /// What it was answered with.
+    #[schema(minimum = 100, maximum = 599)]
+    status: Option<u16>,
+}
+
+/// Whether places were still held, and are free now.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Released {
+    released: bool,
+}
+
+/// Whether all places are held for another while.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Renewed {
+    renewed: bool,
+}
+
+/// It is settled; what was settled before stays as it is.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Settled {
+    settled: bool,
+}
+
+/// The daemon's state.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Health {
+    /// `ok` or `ready`.
+    status: String,
+}
+
+/// Problem details (RFC 9457).
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Problem {
+    r#type: String,
+    title: String,
+    status: u16,
+    detail: String,
+    /// What is wrong with the call: `attributes.room`, `[3].cost`; empty for all of it.
+    field: Option<String>,
+}

@@ -126,8 +126,13 @@ impl Listener {
         let mut started = pin!(drain.started());
         let mut late_accepts = 0;
         while late_accepts < BACKLOG {
+            let place = tokio::select! {
+                biased;
+                place = Arc::clone(&places).acquire_owned() => place,
+                () = &mut started => break,
+            };
             // The semaphore is never closed, so that a place always comes.
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else { break };
+            let Ok(place) = place else { break };
             let accepted = tokio::select! {
                 biased;
                 accepted = self.socket.accept() => accepted,

@@ -19,7 +19,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, interval, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -46,9 +46,9 @@ const LAST_WORD: Duration = Duration::from_secs(1);
 /// Why a request with an ambiguous head is refused.
 const AMBIGUOUS: &str =
     "the head has both Content-Length and Transfer-Encoding, or lines that end without CR LF";
-/// At most so many connections are taken from the system's queue once draining has begun: as many as
-/// it holds, lest those who come all the time hold up the end.
-const DRAIN_ACCEPTS: usize = 1024;
+/// How many connections the system's queue holds until they are accepted, where it lets us choose. Once
+/// draining has begun no more are taken from it, lest those who come all the time hold up the end.
+const BACKLOG: u32 = 4096;
 /// How long to rest when the system has no more sockets to give.
 const ACCEPT_REST: Duration = Duration::from_millis(50);
 
@@ -85,14 +85,18 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    pub(crate) async fn bind(
+    pub(crate) fn bind(
         address: SocketAddr,
         certificates: Option<Arc<Certificates>>,
         bounds: Bounds,
     ) -> io::Result<Self> {
         let tls = certificates.map(|certificates| certificates.server_config()).transpose();
         let tls = tls.map_err(io::Error::other)?.map(TlsAcceptor::from);
-        let socket = TcpListener::bind(address).await?;
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        // As a restart must not wait until the last connections are forgotten.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        let socket = socket.listen(BACKLOG)?;
         Ok(Self { socket, tls, bounds, open: Arc::default() })
     }
 
@@ -121,15 +125,20 @@ impl Listener {
         let places = Arc::new(Semaphore::new(self.bounds.connections_max));
         let mut started = pin!(drain.started());
         let mut late_accepts = 0;
-        while late_accepts < DRAIN_ACCEPTS {
+        while late_accepts < BACKLOG {
+            let place = tokio::select! {
+                biased;
+                place = Arc::clone(&places).acquire_owned() => place,
+                () = &mut started => break,
+            };
             // The semaphore is never closed, so that a place always comes.
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else { break };
+            let Ok(place) = place else { break };
             let accepted = tokio::select! {
                 biased;
                 accepted = self.socket.accept() => accepted,
                 () = &mut started => break,
             };
-            late_accepts += usize::from(drain.has_started());
+            late_accepts += u32::from(drain.has_started());
             match accepted {
                 Ok((stream, address)) => self.spawn(stream, address, place, &service, &drain),
                 Err(error) => {

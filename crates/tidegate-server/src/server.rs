@@ -126,7 +126,7 @@ impl Daemon {
 
     async fn serve(self, config: &Config, announce: impl Fn(&str)) -> Result<(), StartError> {
         let (hang_up, stop) = (signal(SignalKind::hangup())?, Stop::new()?);
-        let (mut serving, status) = self.listen(config).await?;
+        let (mut serving, status) = self.listen(config)?;
         for listening in status.listeners() {
             announce(&format!("listening {} {}", listening.name, listening.url));
         }
@@ -149,7 +149,7 @@ impl Daemon {
     }
 
     /// Binds every listener before the first of them serves.
-    async fn listen(&self, config: &Config) -> Result<(Serving, Arc<Status>), StartError> {
+    fn listen(&self, config: &Config) -> Result<(Serving, Arc<Status>), StartError> {
         let bounds = listen::Bounds {
             connections_max: config.bounds.connections_max.min(connections_that_fit()),
             pace: config.bounds.pace,
@@ -157,20 +157,20 @@ impl Daemon {
         let mut serving = Serving::new(self.app.drain.clone());
         let upstream = match &config.upstream {
             Some(url) => Some(Upstream::parse(&url.to_string()).map_err(StartError::new)?),
-            None if config.is_demo() => Some(demo_upstream(&mut serving, bounds).await?),
+            None if config.is_demo() => Some(demo_upstream(&mut serving, bounds)?),
             None => None,
         };
         let gateway = match upstream {
             Some(upstream) => {
                 let certificates = self.certificates.clone();
-                Some((bind("gateway", config.gateway, certificates, bounds).await?, upstream))
+                Some((bind("gateway", config.gateway, certificates, bounds)?, upstream))
             }
             None => None,
         };
         let beyond_loopback =
             |address: SocketAddr| self.certificates.clone().filter(|_| !is_loopback(address.ip()));
-        let api = bind("api", config.api, beyond_loopback(config.api), bounds).await?;
-        let admin = bind("admin", config.admin, beyond_loopback(config.admin), bounds).await?;
+        let api = bind("api", config.api, beyond_loopback(config.api), bounds)?;
+        let admin = bind("admin", config.admin, beyond_loopback(config.admin), bounds)?;
         if let Some((listener, upstream)) = gateway {
             let gateway = Gateway::new(Arc::clone(&self.app), upstream, gateway_bounds(config));
             serving.start("gateway", listener, gateway)?;
@@ -249,25 +249,22 @@ impl Serving {
     }
 }
 
-async fn bind(
+fn bind(
     name: &str,
     address: SocketAddr,
     certificates: Option<Arc<Certificates>>,
     bounds: listen::Bounds,
 ) -> Result<Listener, StartError> {
-    let listener = Listener::bind(address, certificates, bounds).await;
+    let listener = Listener::bind(address, certificates, bounds);
     listener.map_err(|error| {
         let detail = format!("--{name}: cannot listen on {address}: {error}");
         StartError::new(format!("{detail}; choose another address, or port 0 for a free one"))
     })
 }
 
-async fn demo_upstream(
-    serving: &mut Serving,
-    bounds: listen::Bounds,
-) -> Result<Upstream, StartError> {
+fn demo_upstream(serving: &mut Serving, bounds: listen::Bounds) -> Result<Upstream, StartError> {
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
-    let listener = bind("upstream", address, None, bounds).await?;
+    let listener = bind("upstream", address, None, bounds)?;
     let url = listener.url().map_err(StartError::new)?;
     serving.spawn(listener, demo::Upstream);
     Upstream::parse(&url).map_err(StartError::new)

@@ -128,6 +128,25 @@ fn a_request_whose_head_or_body_is_half_sent_is_finished() {
 }
 
 #[test]
+fn who_waits_outside_a_full_house_is_told_at_once() {
+    let go = Arc::new(AtomicBool::new(false));
+    let upstream = slow(&go);
+    let mut daemon = Daemon::with_policy_and(OPEN, Some(&upstream), &["--max-connections", "1"]);
+    let mut connection = daemon.gateway().connect();
+    connection.request("GET", "/", &[], None);
+    connection.socket.read_exact(&mut [0; 20]).unwrap();
+    let mut outside = daemon.gateway().connect();
+    outside.request("GET", "/", &[], None);
+    daemon.signal("TERM");
+    assert!(outside.is_closed());
+    go.store(true, Ordering::Relaxed);
+    let mut rest = String::new();
+    connection.socket.read_to_string(&mut rest).unwrap();
+    assert!(rest.ends_with("halffull"), "{rest}");
+    assert!(daemon.wait().success(), "{}", daemon.log());
+}
+
+#[test]
 fn what_does_not_end_is_cut_off_at_the_drain_timeout() {
     let upstream = slow(&Arc::new(AtomicBool::new(false)));
     let mut daemon = Daemon::with_policy_and(OPEN, Some(&upstream), &["--drain-timeout", "300ms"]);

@@ -174,7 +174,7 @@ fn a_crowd_at_the_gateway_keeps_nobody_out_elsewhere() {
     let mut command = Command::new("sh");
     command.args(["-c", script, env!("CARGO_BIN_EXE_tidegate")]).arg(&path);
     let daemon = Daemon::start(command.args(["--upstream", &upstream.url()]));
-    let mut crowd: Vec<Connection> = (0..220).map(|_| daemon.gateway().connect()).collect();
+    let mut crowd: Vec<Connection> = (0..1_000).map(|_| daemon.gateway().connect()).collect();
     for connection in crowd.iter_mut().take(50) {
         connection.request("GET", "/", &[], None);
         assert_eq!(connection.answer().status, 200, "{}", daemon.log());

@@ -53,7 +53,7 @@ impl World {
         let pace = Pace { head: PATIENCE, idle: PATIENCE, stalled: PATIENCE };
         let listening = Bounds { connections_max: 1000, pace };
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let listener = Listener::bind(any, None, listening).await.unwrap();
+        let listener = Listener::bind(any, None, listening).unwrap();
         let address = listener.address().unwrap();
         let serving = tokio::spawn(listener.serve(gateway, app.drain.clone()));
         Self { address, app, serving }

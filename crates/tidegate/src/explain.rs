@@ -88,7 +88,7 @@ fn explain(
 ) -> Result<Explanation, RequestError> {
     let policy = &*loaded.policy;
     let facts = Facts::gather(policy, request)?;
-    let planner = Planner { facts: &facts, now, secret, families: &loaded.families };
+    let planner = Planner { facts: &facts, now, keys: &loaded.keys };
     let mut limits = Vec::with_capacity(policy.limits.len());
     for (index, limit) in policy.limits.iter().enumerate() {
         let applies = match planner.applies(index, limit) {

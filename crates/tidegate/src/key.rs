@@ -72,27 +72,37 @@ impl fmt::Debug for Key {
     }
 }
 
-/// All keys of one limit, also over reloads: what shares one part of the store's memory.
-pub(crate) fn family(secret: &HashKey, policy: &Policy, limit: &Limit) -> u64 {
-    let mut hasher = secret.hasher();
-    write_limit(&mut hasher, policy, limit);
-    hasher.finish128().as_u64().0
+/// What all keys of one limit begin with, also over reloads.
+#[derive(Clone, Debug)]
+pub(crate) struct LimitKeys {
+    /// What shares one part of the store's memory.
+    pub(crate) family: u64,
+    /// Has read everything that does not depend on the request.
+    hasher: SipHasher24,
 }
 
-/// The key of a limit for the subject of a request. Parts that are missing have a key of their own.
-pub(crate) fn key(secret: &HashKey, policy: &Policy, limit: &Limit, facts: &Facts<'_>) -> Key {
-    let mut hasher = secret.hasher();
-    write_limit(&mut hasher, policy, limit);
-    for part in &limit.by {
-        match facts.part(part) {
-            Some(value) => write_text(&mut hasher, &value),
-            None => hasher.write_u64(u64::MAX),
+impl LimitKeys {
+    pub(crate) fn new(secret: &HashKey, policy: &Policy, limit: &Limit) -> Self {
+        let mut hasher = secret.hasher();
+        write_limit(&mut hasher, policy, limit);
+        Self { family: hasher.finish128().as_u64().0, hasher }
+    }
+
+    /// The key of the limit for the subject of a request. Parts that are missing have a key of their
+    /// own.
+    pub(crate) fn key(&self, limit: &Limit, facts: &Facts<'_>) -> Key {
+        let mut hasher = self.hasher;
+        for part in &limit.by {
+            match facts.part(part) {
+                Some(value) => write_text(&mut hasher, &value),
+                None => hasher.write_u64(u64::MAX),
+            }
         }
+        if let Some(row) = row(limit, facts) {
+            write_text(&mut hasher, &row);
+        }
+        Key(hasher.finish128().as_u128())
     }
-    if let Some(row) = row(limit, facts) {
-        write_text(&mut hasher, &row);
-    }
-    Key(hasher.finish128().as_u128())
 }
 
 /// The row of a map that this request is in, where rows count by themselves. The default row has the
@@ -147,7 +157,10 @@ pub(crate) fn name(
 ) -> String {
     match &limit.key {
         Some(template) => template.fill(secret, limit, facts, raw),
-        None => format!("{}:{}:{}", policy.name, limit.name, key(secret, policy, limit, facts)),
+        None => {
+            let key = LimitKeys::new(secret, policy, limit).key(limit, facts);
+            format!("{}:{}:{key}", policy.name, limit.name)
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use crate::algorithm::{self, Verdict};
 use crate::clock::Now;
 use crate::facts::Facts;
 use crate::identity::attribute::Found;
-use crate::key::{self, HashKey, Key};
+use crate::key::{Key, LimitKeys};
 use crate::policy::model::{
     Algorithm, AttributeId, Cost, Exceed, Limit, Missing, OnStoreFailure, Part, Policy, Setting,
     Settings, Source, Spec,
@@ -115,9 +115,8 @@ pub(crate) enum WhyNot {
 pub(crate) struct Planner<'p> {
     pub(crate) facts: &'p Facts<'p>,
     pub(crate) now: Now,
-    pub(crate) secret: &'p HashKey,
-    /// The family of each limit's keys.
-    pub(crate) families: &'p [u64],
+    /// What the keys of each limit begin with.
+    pub(crate) keys: &'p [LimitKeys],
 }
 
 impl Planner<'_> {
@@ -184,11 +183,12 @@ impl Planner<'_> {
     }
 
     fn level(&self, index: usize, limit: &Limit, spec: Spec, cost: Amount) -> Level {
-        let policy = self.facts.policy;
+        // One for each limit of this policy, and the index is that of a limit.
+        let (policy, keys) = (self.facts.policy, &self.keys[index]);
         Level {
             limit: u16::try_from(index).unwrap_or(u16::MAX),
-            family: self.families.get(index).copied().unwrap_or_default(),
-            key: key::key(self.secret, policy, limit, self.facts),
+            family: keys.family,
+            key: keys.key(limit, self.facts),
             spec: spec.at(self.now, &policy.zone),
             cost,
             enforcement: enforcement(limit),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::error::BuildError;
-use crate::key::{self, HashKey};
+use crate::key::{HashKey, LimitKeys};
 use crate::policy::Policy;
 use crate::request::{Request, RequestError};
 use crate::store::{ImmediateStore, Memory, Store};
@@ -11,8 +11,8 @@ use crate::store::{ImmediateStore, Memory, Store};
 /// A policy in force.
 pub(crate) struct Loaded {
     pub(crate) policy: Arc<Policy>,
-    /// The family of each limit's keys.
-    pub(crate) families: Vec<u64>,
+    /// What the keys of each limit begin with.
+    pub(crate) keys: Vec<LimitKeys>,
 }
 
 /// The policy that a request names, or the first.
@@ -35,16 +35,16 @@ pub(super) fn select<'p>(
 
 pub(super) fn load(policies: Vec<Arc<Policy>>, secret: &HashKey) -> Vec<Loaded> {
     let load = |policy: Arc<Policy>| {
-        let families =
-            policy.limits.iter().map(|limit| key::family(secret, &policy, limit)).collect();
-        Loaded { policy, families }
+        let keys =
+            policy.limits.iter().map(|limit| LimitKeys::new(secret, &policy, limit)).collect();
+        Loaded { policy, keys }
     };
     policies.into_iter().map(load).collect()
 }
 
 pub(super) fn announce<S: Store>(policies: &[Loaded], store: &S, fallback: &Memory) {
     let families: Vec<u64> =
-        policies.iter().flat_map(|loaded| loaded.families.iter().copied()).collect();
+        policies.iter().flat_map(|loaded| loaded.keys.iter().map(|keys| keys.family)).collect();
     store.announce(&families);
     fallback.announce_now(&families);
 }

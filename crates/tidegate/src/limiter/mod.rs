@@ -136,8 +136,7 @@ impl<S: Store> Limiter<S> {
             }
             Standing::Ordinary => {}
         }
-        let (secret, families) = (&shared.secret, &loaded.families);
-        let levels = Planner { facts: &facts, now, secret, families }.levels()?;
+        let levels = Planner { facts: &facts, now, keys: &loaded.keys }.levels()?;
         if levels.is_empty() {
             return without_limits(policy, Outcome::Allowed);
         }
@@ -274,12 +273,12 @@ impl<S: Store> Limiter<S> {
     }
 
     fn level_of(&self, limit: &str, request: &Request<'_>) -> Result<Level, ResetError> {
-        let (now, secret) = (self.now(), self.secret());
+        let now = self.now();
         let found = self.with_policy(request, |loaded| {
             let facts = Facts::gather(&loaded.policy, request)?;
             let mut limits = loaded.policy.limits.iter().enumerate();
             let found = limits.find(|(_, candidate)| candidate.name == limit);
-            let planner = Planner { facts: &facts, now, secret, families: &loaded.families };
+            let planner = Planner { facts: &facts, now, keys: &loaded.keys };
             Ok(found.map(|(index, limit)| planner.subject(index, limit)))
         });
         match found.map_err(ResetError::Request)? {

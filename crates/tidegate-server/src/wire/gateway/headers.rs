@@ -63,7 +63,6 @@ pub(super) fn prepare(headers: &mut HeaderMap, policy: Option<&Policy>, peer: Pe
 
 /// Says where a request that is passed on came from, and by which id it is known.
 pub(super) fn add_hop(headers: &mut HeaderMap, peer: Peer, request_id: &RequestId) {
-    headers.insert(REQUEST_ID, request_id.to_header());
     append_hop(headers, &canonical(peer.address.ip()).to_string());
     if !headers.contains_key(FORWARDED_PROTO) {
         let proto = if peer.is_tls { "https" } else { "http" };
@@ -74,6 +73,7 @@ pub(super) fn add_hop(headers: &mut HeaderMap, peer: Peer, request_id: &RequestI
     {
         headers.insert(FORWARDED_HOST, host);
     }
+    headers.insert(REQUEST_ID, request_id.to_header());
 }
 
 /// Refuses a request that says a fact twice: the upstream could believe the other one.

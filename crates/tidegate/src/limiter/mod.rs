@@ -4,6 +4,7 @@
 //! fallback) → decision.
 
 mod builder;
+mod decide;
 mod error;
 mod loaded;
 mod queue;
@@ -26,23 +27,20 @@ pub(crate) use loaded::Loaded;
 pub use turn::{Acquired, Timer};
 pub(crate) use turn::{HeldUp, Turn};
 
+use decide::Prepared;
 use loaded::{announce, check_policies, load, select};
 use queue::{NEWCOMER, Ticket};
-use waiting::{Waiting, let_past};
+use waiting::Waiting;
 
 use crate::clock::{Clock, Now};
-use crate::decision::{Decision, LimitReport, Outcome};
+use crate::decision::Decision;
 use crate::facts::Facts;
-use crate::fallback;
 use crate::key::HashKey;
 use crate::lease::{Lease, Settlement};
-use crate::plan::{Level, Mode, Plan, Planner};
+use crate::plan::{Level, Mode, Planner};
 use crate::policy::Policy;
 use crate::request::{Request, RequestError};
-use crate::standing::{Standing, standing};
-use crate::store::{
-    Amended, Amendment, Answer, Change, ImmediateStore, Memory, Reply, Store, StoreError,
-};
+use crate::store::{Amended, Amendment, Change, ImmediateStore, Memory, Store, StoreError};
 
 /// Decides requests by one or several policies on a store. Clones share everything.
 ///
@@ -119,44 +117,14 @@ impl<S: Store> Limiter<S> {
         mode: Mode,
         ticket: Ticket,
     ) -> Result<Decision, RequestError> {
-        let shared = &*self.shared;
-        let policies = shared.policies.load();
-        let loaded = select(&policies, request)?;
-        let policy = Arc::clone(&loaded.policy);
-        let now = shared.clock.now();
-        let facts = Facts::gather(&loaded.policy, request)?;
-        let (operation, tier) = (facts.operation, facts.tier);
-        let without_limits =
-            |policy, outcome| Ok(Decision::without_limits(policy, outcome, operation, tier, now));
-        match standing(&facts) {
-            Standing::Exempt => return without_limits(policy, Outcome::Exempt),
-            Standing::Blocked => return without_limits(policy, Outcome::Blocked),
-            Standing::Ordinary if !policy.enabled => {
-                return without_limits(policy, Outcome::Allowed);
+        match self.shared.prepare(request, mode, ticket)? {
+            Prepared::Decided(decision) => Ok(decision),
+            Prepared::Open(mut open) => {
+                let answered = self.shared.store.decide(&open.plan).await;
+                let (answer, store_error) = self.shared.or_fallback(answered, &mut open.plan);
+                Ok(open.conclude(answer, store_error))
             }
-            Standing::Ordinary => {}
         }
-        let levels = Planner { facts: &facts, now, keys: &loaded.keys }.levels()?;
-        if levels.is_empty() {
-            return without_limits(policy, Outcome::Allowed);
-        }
-        drop(facts);
-        let ahead = shared.waiting.ahead(&levels, ticket);
-        let mode = if ahead.is_some() { Mode::Peek } else { mode };
-        let mut plan = Plan { mode, now, holder: shared.holders.next(), levels };
-        drop(policies);
-        let (mut answer, store_error) = shared.ask(&mut plan).await;
-        if let Some(ahead) = &ahead {
-            let_past(ahead, &plan, &mut answer);
-        }
-        let reports = reports(&plan, &answer);
-        let mut decision = Decision::from_limits(policy, reports, operation, tier, answer.now);
-        decision.degraded = store_error.is_some();
-        decision.store_error = store_error;
-        decision.lease =
-            Lease::of(&decision.policy, &plan, &answer, request.reserve, decision.degraded);
-        decision.held_up = HeldUp::of(&decision, &plan.levels);
-        Ok(decision)
     }
 
     /// Tells what became of an admitted request. What is settled once is not settled again.
@@ -311,7 +279,18 @@ impl<S: ImmediateStore> Limiter<S> {
     /// # Errors
     /// The request cannot be understood, or lacks what a limit needs: a 400.
     pub fn check(&self, request: &Request<'_>) -> Result<Decision, RequestError> {
-        at_once(self.decide(request, Mode::Charge))
+        self.decide_now(request, Mode::Charge)
+    }
+
+    fn decide_now(&self, request: &Request<'_>, mode: Mode) -> Result<Decision, RequestError> {
+        match self.shared.prepare(request, mode, NEWCOMER)? {
+            Prepared::Decided(decision) => Ok(decision),
+            Prepared::Open(mut open) => {
+                let answered = self.shared.store.decide_now(&open.plan);
+                let (answer, store_error) = self.shared.or_fallback(answered, &mut open.plan);
+                Ok(open.conclude(answer, store_error))
+            }
+        }
     }
 
     /// Decides a request without charging it.
@@ -319,7 +298,7 @@ impl<S: ImmediateStore> Limiter<S> {
     /// # Errors
     /// As [`check`](Self::check).
     pub fn peek(&self, request: &Request<'_>) -> Result<Decision, RequestError> {
-        at_once(self.decide(request, Mode::Peek))
+        self.decide_now(request, Mode::Peek)
     }
 
     /// Tells what became of an admitted request.
@@ -355,20 +334,6 @@ impl<S: ImmediateStore> Limiter<S> {
     }
 }
 
-impl<S: Store> Shared<S> {
-    /// Asks the store, or decides without it. The plan is then as it was decided.
-    async fn ask(&self, plan: &mut Plan) -> (Answer, Option<StoreError>) {
-        match self.store.decide(plan).await {
-            Ok(answer) => (answer, None),
-            Err(error) => {
-                let nodes = self.nodes.load(Ordering::Relaxed);
-                let answer = fallback::decide(plan, &self.fallback, nodes);
-                (answer, Some(error))
-            }
-        }
-    }
-}
-
 /// Runs a future that never waits, because nothing in it does.
 pub(crate) fn at_once<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
@@ -379,20 +344,6 @@ pub(crate) fn at_once<T>(future: impl Future<Output = T>) -> T {
         }
         std::thread::yield_now();
     }
-}
-
-fn reports(plan: &Plan, answer: &Answer) -> Vec<LimitReport> {
-    let report = |(level, reply): (&Level, &Reply)| LimitReport {
-        limit: level.limit,
-        spec: level.spec,
-        cost: level.cost,
-        verdict: reply.verdict,
-        charged: reply.charged,
-        available: reply.reading.available,
-        reset_us: reply.reading.reset_us,
-        enforcement: level.enforcement,
-    };
-    plan.levels.iter().zip(&answer.replies).map(report).collect()
 }
 
 /// Ids for holders of places: from a random start, so that no two nodes meet.

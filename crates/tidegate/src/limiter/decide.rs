@@ -1,0 +1,127 @@
+//! One request through all stages: identity and operation ([`facts`](crate::facts)) → standing →
+//! plan, then the store (or its fallback), then the decision.
+//!
+//! What comes before the store and what comes after it are functions of their own, so that a store
+//! that answers at once is a plain call, and only one that must be waited for needs a future.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::loaded::select;
+use super::turn::HeldUp;
+use super::waiting::{Ahead, let_past};
+use super::{Shared, Ticket};
+use crate::decision::{Decision, LimitReport, Outcome};
+use crate::facts::Facts;
+use crate::fallback;
+use crate::lease::Lease;
+use crate::plan::{Level, Mode, Plan, Planner};
+use crate::policy::Policy;
+use crate::policy::model::{OperationId, TierId};
+use crate::request::{Request, RequestError};
+use crate::standing::{Standing, standing};
+use crate::store::{Answer, Reply, Store, StoreError};
+
+/// A request as far as it goes without the store.
+#[allow(clippy::large_enum_variant, reason = "it is written once, in place, for every decision")]
+pub(super) enum Prepared {
+    /// No limit has a part in it.
+    Decided(Decision),
+    /// Its limits must be asked.
+    Open(Open),
+}
+
+/// A request whose limits must be asked.
+pub(super) struct Open {
+    pub(super) plan: Plan,
+    policy: Arc<Policy>,
+    operation: OperationId,
+    tier: TierId,
+    /// Who waits for its keys already.
+    ahead: Option<Ahead>,
+    reserve: bool,
+}
+
+impl<S: Store> Shared<S> {
+    /// Everything before the store.
+    pub(super) fn prepare(
+        &self,
+        request: &Request<'_>,
+        mode: Mode,
+        ticket: Ticket,
+    ) -> Result<Prepared, RequestError> {
+        let policies = self.policies.load();
+        let loaded = select(&policies, request)?;
+        let policy = Arc::clone(&loaded.policy);
+        let now = self.clock.now();
+        let facts = Facts::gather(&loaded.policy, request)?;
+        let (operation, tier) = (facts.operation, facts.tier);
+        let without_limits = |policy, outcome| {
+            let decision = Decision::without_limits(policy, outcome, operation, tier, now);
+            Ok(Prepared::Decided(decision))
+        };
+        match standing(&facts) {
+            Standing::Exempt => return without_limits(policy, Outcome::Exempt),
+            Standing::Blocked => return without_limits(policy, Outcome::Blocked),
+            Standing::Ordinary if !policy.enabled => {
+                return without_limits(policy, Outcome::Allowed);
+            }
+            Standing::Ordinary => {}
+        }
+        let levels = Planner { facts: &facts, now, keys: &loaded.keys }.levels()?;
+        if levels.is_empty() {
+            return without_limits(policy, Outcome::Allowed);
+        }
+        let ahead = self.waiting.ahead(&levels, ticket);
+        let mode = if ahead.is_some() { Mode::Peek } else { mode };
+        let plan = Plan { mode, now, holder: self.holders.next(), levels };
+        let reserve = request.reserve;
+        Ok(Prepared::Open(Open { plan, policy, operation, tier, ahead, reserve }))
+    }
+
+    /// The store's answer, or what is decided without it. The plan is then as it was decided.
+    pub(super) fn or_fallback(
+        &self,
+        answered: Result<Answer, StoreError>,
+        plan: &mut Plan,
+    ) -> (Answer, Option<StoreError>) {
+        match answered {
+            Ok(answer) => (answer, None),
+            Err(error) => {
+                let nodes = self.nodes.load(Ordering::Relaxed);
+                (fallback::decide(plan, &self.fallback, nodes), Some(error))
+            }
+        }
+    }
+}
+
+impl Open {
+    /// Everything after the store.
+    pub(super) fn conclude(self, mut answer: Answer, store_error: Option<StoreError>) -> Decision {
+        let Self { plan, policy, operation, tier, ahead, reserve } = self;
+        if let Some(ahead) = &ahead {
+            let_past(ahead, &plan, &mut answer);
+        }
+        let reports = reports(&plan, &answer);
+        let mut decision = Decision::from_limits(policy, reports, operation, tier, answer.now);
+        decision.degraded = store_error.is_some();
+        decision.store_error = store_error;
+        decision.lease = Lease::of(&decision.policy, &plan, &answer, reserve, decision.degraded);
+        decision.held_up = HeldUp::of(&decision, &plan.levels);
+        decision
+    }
+}
+
+fn reports(plan: &Plan, answer: &Answer) -> Vec<LimitReport> {
+    let report = |(level, reply): (&Level, &Reply)| LimitReport {
+        limit: level.limit,
+        spec: level.spec,
+        cost: level.cost,
+        verdict: reply.verdict,
+        charged: reply.charged,
+        available: reply.reading.available,
+        reset_us: reply.reading.reset_us,
+        enforcement: level.enforcement,
+    };
+    plan.levels.iter().zip(&answer.replies).map(report).collect()
+}

@@ -5,7 +5,9 @@ use std::borrow::Cow;
 use serde_json::value::RawValue;
 use tidegate::Request;
 
-use super::fields::{FieldError, Object, address, amount, is_null, scalar, text, truth, whole};
+use super::fields::{
+    FieldError, Object, address, amount, is_null, objects, scalar, text, truth, whole,
+};
 
 /// The longest that anybody may wait, an hour.
 const WAIT_MS_MAX: u64 = 3_600_000;
@@ -50,13 +52,9 @@ impl<'a> Call<'a> {
 
     /// Reads a batch of checks.
     pub(crate) fn batch(text: &'a [u8], max: usize) -> Result<Vec<Self>, FieldError> {
-        let items: Vec<Object<'a>> = serde_json::from_slice(text).map_err(|error| {
+        let items = objects(text, max).map_err(|error| {
             FieldError::new("", format!("expected an array of checks: {error}"))
         })?;
-        if items.len() > max {
-            let detail = format!("found {} checks, expected at most {max}", items.len());
-            return Err(FieldError::new("", detail));
-        }
         let call = |(index, object): (usize, &Object<'a>)| {
             Self::from_object(object, false).map_err(|error| error.within(&format!("[{index}]")))
         };
@@ -125,8 +123,11 @@ impl<'a> Call<'a> {
             };
             for line in lines {
                 let line = scalar(&name, line).map_err(within)?;
-                if name.eq_ignore_ascii_case("authorization") {
-                    self.authorization = Some(line.clone());
+                if name.eq_ignore_ascii_case("authorization")
+                    && self.authorization.replace(line.clone()).is_some()
+                {
+                    let twice = "is there twice, expected one token at most";
+                    return Err(within(FieldError::new("authorization", twice)));
                 }
                 request = request.header(name.clone(), line);
             }
@@ -197,6 +198,7 @@ mod tests {
             (r#"{"attributes":[]}"#, "attributes"),
             (r#"{"headers":{"a":{}}}"#, "headers.a"),
             (r#"{"headers":{"a":[{}]}}"#, "headers.a"),
+            (r#"{"headers":{"Authorization":"a","authorization":"b"}}"#, "headers.authorization"),
             (r#"{"max_wait_ms":5}"#, "max_wait_ms"),
             (r#"{"user":"#, ""),
         ] {

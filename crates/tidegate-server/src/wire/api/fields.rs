@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 
-use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use tidegate::units::{Amount, canonical_number};
 
@@ -64,7 +64,7 @@ impl<'de> Visitor<'de> for ObjectVisitor {
     }
 
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
-        let mut members: Self::Value = Vec::with_capacity(8);
+        let mut members: Self::Value = Vec::new();
         while let Some((Text(name), value)) = map.next_entry()? {
             if members.iter().any(|(earlier, _)| *earlier == name) {
                 return Err(M::Error::custom(format_args!("`{name}` is there twice")));
@@ -75,6 +75,38 @@ impl<'de> Visitor<'de> for ObjectVisitor {
             members.push((name, value));
         }
         Ok(members)
+    }
+}
+
+/// Reads an array of at most so many objects, and no further than that.
+pub(crate) fn objects(text: &[u8], max: usize) -> serde_json::Result<Vec<Object<'_>>> {
+    let mut deserializer = serde_json::Deserializer::from_slice(text);
+    let objects = deserializer.deserialize_seq(ObjectsVisitor { max })?;
+    deserializer.end()?;
+    Ok(objects)
+}
+
+struct ObjectsVisitor {
+    max: usize,
+}
+
+impl<'de> Visitor<'de> for ObjectsVisitor {
+    type Value = Vec<Object<'de>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array of JSON objects")
+    }
+
+    fn visit_seq<S: SeqAccess<'de>>(self, mut sequence: S) -> Result<Self::Value, S::Error> {
+        let mut objects = Vec::new();
+        while let Some(object) = sequence.next_element()? {
+            if objects.len() >= self.max {
+                let max = self.max;
+                return Err(S::Error::custom(format_args!("found more than {max} of them")));
+            }
+            objects.push(object);
+        }
+        Ok(objects)
     }
 }
 

@@ -266,11 +266,12 @@ impl Policy {
         }
     }
 
-    /// Whether values of an attribute may be told. What only a trusted proxy can say is no secret.
+    /// Whether values of an attribute may be told: API keys travel in headers, queries, bodies and
+    /// claims. What only a trusted proxy or the caller itself can say is no secret.
     fn is_told(&self, id: AttributeId) -> bool {
         let attribute = usize::try_from(id).ok().and_then(|id| self.attributes.get(id));
         attribute.is_some_and(|attribute| {
-            !matches!(attribute.source, Source::Header { trusted: false, .. } | Source::Query(_))
+            matches!(attribute.source, Source::Given | Source::Header { trusted: true, .. })
         })
     }
 }

@@ -1,13 +1,14 @@
 //! Leases that callers of the API hold: by an id that nobody can guess, until nothing of them may
-//! change any more. Their number is bounded; where it is reached, the one that was given out first
-//! goes, and what it held stays charged or frees itself when its lease runs out.
+//! change any more. Their number is bounded; where it is reached, one of the older ones goes, and
+//! what it held stays charged or frees itself when its lease runs out.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write as _;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use tidegate::Lease;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 /// At most so many leases.
 const LEASES_MAX: usize = 250_000;
@@ -17,7 +18,7 @@ pub(crate) type LeaseId = u128;
 
 /// The leases that are out.
 pub(crate) struct Leases {
-    table: Mutex<Table>,
+    table: std::sync::Mutex<Table>,
     max: usize,
 }
 
@@ -29,13 +30,14 @@ struct Table {
 }
 
 struct Held {
-    lease: Lease,
+    /// Calls about one lease take turns, and it stays in the table meanwhile.
+    lease: Arc<Mutex<Lease>>,
     void_at_us: u64,
 }
 
 impl Leases {
     pub(crate) fn new() -> Self {
-        Self { table: Mutex::default(), max: LEASES_MAX }
+        Self { table: std::sync::Mutex::default(), max: LEASES_MAX }
     }
 
     /// Keeps a lease, and says by which id.
@@ -44,22 +46,29 @@ impl Leases {
         let void_at_us = now_us.saturating_add(lease.void_after_us());
         let mut table = self.lock();
         table.make_room(now_us, self.max);
-        table.leases.insert(id, Held { lease, void_at_us });
+        table.leases.insert(id, Held { lease: Arc::new(Mutex::new(lease)), void_at_us });
         table.order.push_back(id);
         id
     }
 
-    /// Takes a lease out, to change it; one that is void is gone.
-    pub(crate) fn take(&self, id: LeaseId, now_us: u64) -> Option<Lease> {
-        let held = self.lock().leases.remove(&id)?;
-        (held.void_at_us > now_us).then_some(held.lease)
+    /// A lease, to change it; one that is void is gone.
+    pub(crate) async fn open(&self, id: LeaseId, now_us: u64) -> Option<OwnedMutexGuard<Lease>> {
+        let lease = match self.lock().leases.get(&id) {
+            Some(held) if held.void_at_us > now_us => Arc::clone(&held.lease),
+            _ => return None,
+        };
+        let lease = lease.lock_owned().await;
+        // Whoever had it before may have settled all of it.
+        self.lock().leases.contains_key(&id).then_some(lease)
     }
 
-    /// Puts a lease back under its id, unless nothing of it may change any more.
-    pub(crate) fn put_back(&self, id: LeaseId, lease: Lease, now_us: u64) {
-        let void_at_us = now_us.saturating_add(lease.void_after_us());
-        if void_at_us > now_us {
-            self.lock().leases.insert(id, Held { lease, void_at_us });
+    /// Lets a lease go on from now, or forgets it if nothing of it may change any more.
+    pub(crate) fn close(&self, id: LeaseId, lease: &Lease, now_us: u64) {
+        let mut table = self.lock();
+        if !lease.may_change() {
+            table.leases.remove(&id);
+        } else if let Some(held) = table.leases.get_mut(&id) {
+            held.void_at_us = now_us.saturating_add(lease.void_after_us());
         }
     }
 
@@ -114,30 +123,60 @@ mod tests {
 
     use super::*;
 
-    fn lease() -> Lease {
+    fn limited() -> (Limiter, Lease) {
         let limit = LimitBuilder::concurrency("streams", 9).by("user");
         let limiter = Limiter::new(Policy::builder("p").limit(limit).build().unwrap());
-        limiter.check(&Request::operation("default").user("u")).unwrap().lease.unwrap()
+        let request = Request::operation("default").user("u");
+        let lease = limiter.check(&request).unwrap().lease.unwrap();
+        (limiter, lease)
     }
 
-    #[test]
-    fn a_lease_is_found_by_its_id_until_it_is_taken() {
+    fn lease() -> Lease {
+        limited().1
+    }
+
+    fn forget(leases: &Leases, id: LeaseId) {
+        leases.lock().leases.remove(&id);
+    }
+
+    #[tokio::test]
+    async fn a_lease_is_found_by_its_id_until_nothing_of_it_may_change() {
+        let (limiter, lease) = limited();
+        let leases = Leases::new();
+        let id = leases.keep(lease, 0);
+        assert_eq!(parse_id(&id_text(id)), Some(id));
+        assert!(leases.open(id ^ 1, 0).await.is_none());
+        let mut lease = leases.open(id, 0).await.unwrap();
+        leases.close(id, &lease, 0);
+        limiter.release(&mut lease).unwrap();
+        leases.close(id, &lease, 0);
+        drop(lease);
+        assert!(leases.open(id, 0).await.is_none());
+        assert_eq!(leases.len(), 0);
+    }
+
+    #[tokio::test]
+    async fn calls_about_one_lease_take_turns() {
+        let (limiter, lease) = limited();
+        let leases = Leases::new();
+        let id = leases.keep(lease, 0);
+        let mut first = leases.open(id, 0).await.unwrap();
+        let mut second = std::pin::pin!(leases.open(id, 0));
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(second.as_mut().poll(&mut context).is_pending());
+        limiter.release(&mut first).unwrap();
+        leases.close(id, &first, 0);
+        drop(first);
+        assert!(second.await.is_none(), "it was released in the meantime");
+    }
+
+    #[tokio::test]
+    async fn a_lease_is_void_after_its_window() {
         let leases = Leases::new();
         let id = leases.keep(lease(), 0);
-        assert_eq!(parse_id(&id_text(id)), Some(id));
-        let held = leases.take(id, 0).unwrap();
-        assert!(leases.take(id, 0).is_none());
-        leases.put_back(id, held, 0);
-        assert!(leases.take(id, 0).is_some());
-    }
-
-    #[test]
-    fn a_lease_is_gone_once_nothing_of_it_may_change_any_more() {
-        let leases = Leases::new();
-        let (early, late) = (leases.keep(lease(), 0), leases.keep(lease(), 0));
         let void_after_us = lease().void_after_us();
-        assert!(leases.take(early, void_after_us - 1).is_some());
-        assert!(leases.take(late, void_after_us).is_none());
+        assert!(leases.open(id, void_after_us - 1).await.is_some());
+        assert!(leases.open(id, void_after_us).await.is_none());
     }
 
     #[test]
@@ -150,7 +189,7 @@ mod tests {
         }
         for _ in 0..20 {
             let id = leases.keep(lease(), u64::MAX / 2);
-            leases.take(id, 0);
+            forget(&leases, id);
         }
         assert!(leases.len() <= 1, "what is void is gone");
     }
@@ -161,7 +200,7 @@ mod tests {
         leases.keep(lease(), 0);
         for _ in 0..1_000 {
             let id = leases.keep(lease(), 0);
-            leases.take(id, 0);
+            forget(&leases, id);
         }
         assert!(leases.lock().order.len() < 10);
     }

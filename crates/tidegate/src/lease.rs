@@ -105,8 +105,15 @@ impl Lease {
     /// renewed, and a charge is void once its window is over.
     #[must_use]
     pub fn void_after_us(&self) -> u64 {
-        let spans = self.receipts.iter().map(|receipt| receipt.level.spec.forgets_within_us());
-        spans.max().unwrap_or_default()
+        let span_us = |receipt: &Receipt| receipt.level.spec.forgets_within_us();
+        let open = self.receipts.iter().filter(|receipt| receipt.may_change()).map(span_us).max();
+        open.or_else(|| self.receipts.iter().map(span_us).max()).unwrap_or_default()
+    }
+
+    /// Whether a place can still be given back, or a cost or status still be told.
+    #[must_use]
+    pub fn may_change(&self) -> bool {
+        self.receipts.iter().any(Receipt::may_change)
     }
 
     /// How soon its places must be renewed, lest they be lost; `None` if it holds none.
@@ -153,6 +160,10 @@ impl Lease {
 impl Receipt {
     fn is_place(&self) -> bool {
         matches!(self.level.spec, algorithm::Spec::Concurrency(_))
+    }
+
+    fn may_change(&self) -> bool {
+        self.is_place() || self.cost_open || self.counts != Counts::All
     }
 
     fn amendment(&self, holder: u64, change: Change) -> Amendment {

@@ -106,7 +106,7 @@ fn a_reservation_is_settled_by_its_true_cost_once() {
     assert_eq!(left(&contract, "POST", "/write"), 500);
     assert_eq!(settle(&contract, &smaller, &json!({ "cost": "120.5" })), 200);
     assert_eq!(left(&contract, "POST", "/write"), 879);
-    assert_eq!(settle(&contract, &smaller, &json!({ "cost": 0 })), 200);
+    assert_eq!(settle(&contract, &smaller, &json!({ "cost": 0 })), 404);
     assert_eq!(left(&contract, "POST", "/write"), 879, "what is settled once is settled");
     let larger = reserve(100);
     assert_eq!(settle(&contract, &larger, &json!({ "cost": 734 })), 200);

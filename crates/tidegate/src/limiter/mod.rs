@@ -272,7 +272,7 @@ impl<S: Store> Limiter<S> {
     }
 }
 
-/// The same on a store that answers at once: each is its `_async` namesake, which never waits there.
+/// The same on a store that answers at once, as plain calls.
 impl<S: ImmediateStore> Limiter<S> {
     /// Decides a request, and charges it if it passes.
     ///

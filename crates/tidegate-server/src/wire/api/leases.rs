@@ -4,6 +4,7 @@ use http::{Response, StatusCode};
 use tidegate::store::StoreError;
 use tidegate::units::Amount;
 use tidegate::{Lease, Settlement};
+use tokio::sync::OwnedMutexGuard;
 
 use super::Failure;
 use super::fields::{FieldError, Object, amount, is_null, text, whole};
@@ -15,19 +16,19 @@ use crate::respond;
 /// Gives the lease's places back.
 pub(super) async fn release(app: &App, body: &[u8]) -> Result<Response<Body>, Failure> {
     let id = Said::parse(body, &["lease"])?.lease;
-    let mut lease = take(app, id)?;
+    let mut lease = open(app, id).await?;
     let released = app.limiter.release_async(&mut lease).await;
     // What is counted by status or reserved may still be settled.
-    app.leases.put_back(id, lease, app.now().steady_us);
+    app.leases.close(id, &lease, app.now().steady_us);
     told("released", released)
 }
 
 /// Keeps the lease's places for another while.
 pub(super) async fn renew(app: &App, body: &[u8]) -> Result<Response<Body>, Failure> {
     let id = Said::parse(body, &["lease"])?.lease;
-    let lease = take(app, id)?;
+    let lease = open(app, id).await?;
     let renewed = app.limiter.renew_async(&lease).await;
-    app.leases.put_back(id, lease, app.now().steady_us);
+    app.leases.close(id, &lease, app.now().steady_us);
     told("renewed", renewed)
 }
 
@@ -37,20 +38,20 @@ pub(super) async fn settle(app: &App, body: &[u8]) -> Result<Response<Body>, Fai
     if said.cost.is_none() && said.status.is_none() {
         return Err(FieldError::new("cost", "is missing: expected `cost` or `status`").into());
     }
-    let mut lease = take(app, said.lease)?;
+    let mut lease = open(app, said.lease).await?;
     let mut settled = Ok(());
     let settlements = [said.cost.map(Settlement::Cost), said.status.map(Settlement::Status)];
     for settlement in settlements.into_iter().flatten() {
         settled = settled.and(app.limiter.settle_async(&mut lease, settlement).await);
     }
-    app.leases.put_back(said.lease, lease, app.now().steady_us);
+    app.leases.close(said.lease, &lease, app.now().steady_us);
     told("settled", settled.map(|()| true))
 }
 
-fn take(app: &App, id: LeaseId) -> Result<Lease, Failure> {
+async fn open(app: &App, id: LeaseId) -> Result<OwnedMutexGuard<Lease>, Failure> {
     let unknown =
         "this lease is not known: it was never given, or nothing of it may change any more";
-    let lease = app.leases.take(id, app.now().steady_us);
+    let lease = app.leases.open(id, app.now().steady_us).await;
     lease.ok_or_else(|| respond::problem(StatusCode::NOT_FOUND, unknown).into())
 }
 

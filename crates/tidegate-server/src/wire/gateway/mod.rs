@@ -156,6 +156,12 @@ impl Shared {
             return Ok(respond::refusal(&decision));
         }
         let held = decision.lease.take().map(|lease| Held::new(self.app.limiter.clone(), lease));
+        let decided_by = decision.shared_policy();
+        if !policy.is_some_and(|policy| Arc::ptr_eq(&policy, decided_by)) {
+            // It has come into force meanwhile, and what it guards is still there.
+            headers::prepare(&mut parts.headers, Some(decided_by), peer);
+            headers::check_facts(&parts.headers, Some(decided_by))?;
+        }
         let request_id = request_id.into_inner().unwrap_or_else(|| RequestId::of(&parts.headers));
         headers::add_hop(&mut parts.headers, peer, &request_id);
         let forwarded = Box::pin(self.forward(parts, inspected, upgrade, held));

@@ -226,3 +226,28 @@ async fn a_header_that_the_policy_reads_comes_once_and_under_one_name() {
         assert!(answer.contains(kept), "{kept}: {answer}");
     }
 }
+
+const READS_BODIES: &str = "
+tidegate: 1
+name: claims
+identity:
+  attributes: { email: { body: /email } }
+limits:
+  per-email: { by: email, sliding_window: 1000/h, missing: skip }
+";
+
+#[tokio::test]
+async fn a_policy_that_comes_into_force_meanwhile_cleans_what_is_forwarded() {
+    let world = World::start(READS_BODIES, echo().await.0).await;
+    let mut stream = world.connect().await;
+    let head = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: application/json\r\n\
+                Content-Length: 2\r\nExpect: 100-continue\r\nX-User-Id: root\r\nX-Own: mine\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    // Said once the body is read ahead, which the first policy has asked for.
+    until_said(&mut stream, "HTTP/1.1 100 Continue\r\n\r\n").await;
+    let policy = tidegate::Policy::parse("test.yaml", CLAIMS).unwrap();
+    world.app.limiter.replace_policies(vec![policy.into()]).unwrap();
+    stream.write_all(b"{}").await.unwrap();
+    let answer = rest(&mut stream).await;
+    assert!(answer.contains("x-own: mine\n") && !answer.contains("root"), "{answer}");
+}

@@ -60,6 +60,8 @@ pub(crate) struct GatewayBounds {
     pub(crate) idle_max: usize,
     /// Between two bytes on an upgraded connection, in any direction.
     pub(crate) tunnel_idle: Duration,
+    /// For how long an upgraded connection stays open once one side has closed.
+    pub(crate) tunnel_linger: Duration,
     /// For how long upgraded connections stay open once the daemon drains.
     pub(crate) tunnel_drain: Duration,
 }
@@ -73,6 +75,7 @@ impl Default for GatewayBounds {
             idle: Duration::from_secs(30),
             idle_max: 1024,
             tunnel_idle: Duration::from_secs(3600),
+            tunnel_linger: Duration::from_secs(5),
             tunnel_drain: Duration::from_secs(20),
         }
     }

@@ -1,7 +1,7 @@
 //! The bodies that listeners answer with.
 
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
@@ -45,6 +45,7 @@ impl Body {
 
     /// Keeps the request in flight until the body is over.
     pub(crate) fn in_flight(mut self, in_flight: InFlight) -> Self {
+        in_flight.waits();
         self.in_flight = Some(in_flight);
         self
     }
@@ -66,14 +67,18 @@ impl HttpBody for Body {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
         let frame = match &mut this.content {
-            Content::Whole(body) => ready!(Pin::new(body).poll_frame(context))
-                .map(|frame| frame.map_err(|never| match never {})),
-            Content::Streamed(body) => ready!(body.as_mut().poll_frame(context)),
+            Content::Whole(body) => Pin::new(body)
+                .poll_frame(context)
+                .map(|frame| frame.map(|frame| frame.map_err(|never| match never {}))),
+            Content::Streamed(body) => body.as_mut().poll_frame(context),
         };
-        if frame.is_none() {
-            this.in_flight = None;
+        match (&frame, &this.in_flight) {
+            (Poll::Ready(None), _) => this.in_flight = None,
+            (Poll::Ready(Some(_)), Some(in_flight)) => in_flight.waits(),
+            (Poll::Pending, Some(in_flight)) => in_flight.is_awaited(),
+            (_, None) => {}
         }
-        Poll::Ready(frame)
+        frame
     }
 
     fn is_end_stream(&self) -> bool {

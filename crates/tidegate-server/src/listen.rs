@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use http::{HeaderValue, Request, Response, StatusCode, Version, header};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -30,7 +30,7 @@ use crate::pace::{Late, Pace, Paced, Pulse};
 use crate::respond;
 use crate::tls::Certificates;
 
-/// At most so many header lines.
+/// At most so many header lines, where cookies are one.
 const HEADERS_MAX: usize = 100;
 /// The longest head of a request, and the most that is read ahead of one connection.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
@@ -219,6 +219,7 @@ impl<S: Service> Connection<S> {
             let is_http1 = request.version() < Version::HTTP_2;
             let in_flight = requests.begin(request.version());
             let ambiguous = in_flight.is_ambiguous();
+            let too_many = header_lines(request.headers()) > HEADERS_MAX;
             if is_http1 && request.headers().contains_key(header::UPGRADE) {
                 request.extensions_mut().insert(place.clone());
             }
@@ -226,6 +227,9 @@ impl<S: Service> Connection<S> {
             async move {
                 let mut response = if ambiguous {
                     respond::problem(StatusCode::BAD_REQUEST, AMBIGUOUS)
+                } else if too_many {
+                    let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+                    respond::problem(status, "the head has too many lines")
                 } else {
                     service.call(peer, request).await
                 };
@@ -279,6 +283,12 @@ impl<S: Service> Connection<S> {
             Verdict::Stay
         }
     }
+}
+
+/// How many lines a head has in HTTP/1.1, where the cookies that HTTP/2 splits are one.
+fn header_lines(headers: &HeaderMap) -> usize {
+    let cookies = headers.get_all(header::COOKIE).iter().count();
+    headers.len() - cookies.saturating_sub(1)
 }
 
 /// Whether a connection has had its time to end by itself. HTTP/2 asks the peer for a last word, which

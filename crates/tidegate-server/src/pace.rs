@@ -5,10 +5,14 @@
 //! That costs a request nothing, where a timer for each head would be made and dropped with it; and
 //! an idle connection is told from one that sends its head a byte at a time.
 
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -50,6 +54,9 @@ pub(crate) struct Pulse {
     head_since_ms: AtomicU64,
     /// Since when the socket takes no more; 0 if it does.
     stalled_since_ms: AtomicU64,
+    /// Since when the answers of HTTP/2 that nobody asks for wait, by the number of the request:
+    /// a client that grants no window leaves no trace on the socket.
+    waiting: Mutex<HashMap<u64, u64>>,
     /// How many requests have arrived.
     begun: AtomicU64,
     /// The first of them that does not say clearly where it ends.
@@ -65,6 +72,7 @@ impl Pulse {
             idle_since_ms: AtomicU64::new(0),
             head_since_ms: AtomicU64::new(0),
             stalled_since_ms: AtomicU64::new(0),
+            waiting: Mutex::default(),
             begun: AtomicU64::new(0),
             ambiguous_from: AtomicU64::new(u64::MAX),
         })
@@ -83,7 +91,8 @@ impl Pulse {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         let index = self.begun.fetch_add(1, Ordering::Relaxed);
         let is_ambiguous = index >= self.ambiguous_from.load(Ordering::Relaxed);
-        InFlight { pulse: Arc::clone(self), is_ambiguous }
+        let waits_as = (version == Version::HTTP_2).then_some(index);
+        InFlight { pulse: Arc::clone(self), is_ambiguous, waits_as }
     }
 
     /// Whether it speaks HTTP/2.
@@ -113,7 +122,9 @@ impl Pulse {
             let lasted = Duration::from_millis(now_ms.saturating_sub(since_ms));
             if since_ms > 0 { lasted } else { Duration::ZERO }
         };
-        if lasts(&self.stalled_since_ms) >= pace.stalled {
+        let stuck_for = self.stuck_since_ms().map(|since_ms| now_ms.saturating_sub(since_ms));
+        let stuck_for = Duration::from_millis(stuck_for.unwrap_or_default());
+        if lasts(&self.stalled_since_ms).max(stuck_for) >= pace.stalled {
             return Some(Late::Stalled);
         }
         let idle_for = self.idle_for()?;
@@ -122,6 +133,15 @@ impl Pulse {
             return Some(Late::Head);
         }
         (idle_for >= pace.idle && !self.is_inside_head()).then_some(Late::Idle)
+    }
+
+    /// Since when the answer waits that has waited longest to be asked for.
+    fn stuck_since_ms(&self) -> Option<u64> {
+        self.waiting().values().min().copied()
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, HashMap<u64, u64>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Something came.
@@ -165,9 +185,25 @@ pub(crate) enum Late {
 pub(crate) struct InFlight {
     pulse: Arc<Pulse>,
     is_ambiguous: bool,
+    /// Its number, where its answer could wait unseen.
+    waits_as: Option<u64>,
 }
 
 impl InFlight {
+    /// The answer, or more of it, waits from now on until it is asked for.
+    pub(crate) fn waits(&self) {
+        if let Some(index) = self.waits_as {
+            self.pulse.waiting().insert(index, self.pulse.now_ms());
+        }
+    }
+
+    /// The answer was asked for, and has nothing to say yet.
+    pub(crate) fn is_awaited(&self) {
+        if let Some(index) = self.waits_as {
+            self.pulse.waiting().remove(&index);
+        }
+    }
+
     /// Whether it has a head that others could read differently.
     pub(crate) fn is_ambiguous(&self) -> bool {
         self.is_ambiguous
@@ -176,6 +212,7 @@ impl InFlight {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
+        self.is_awaited();
         let pulse = &*self.pulse;
         pulse.idle_since_ms.store(pulse.now_ms(), Ordering::Relaxed);
         pulse.in_flight.fetch_sub(1, Ordering::Relaxed);

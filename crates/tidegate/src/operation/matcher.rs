@@ -27,6 +27,8 @@ pub struct Match {
 pub struct Matcher {
     nodes: Vec<Node>,
     rules: Vec<Rule>,
+    /// The headers of all rules, each once.
+    header_names: Vec<String>,
 }
 
 /// One pattern with what belongs to it.
@@ -64,7 +66,8 @@ impl Matcher {
     pub fn new(
         operations: impl IntoIterator<Item = (u32, Pattern, Vec<(String, String)>)>,
     ) -> Self {
-        let mut matcher = Self { nodes: vec![Node::default()], rules: Vec::new() };
+        let mut matcher =
+            Self { nodes: vec![Node::default()], rules: Vec::new(), header_names: Vec::new() };
         for (operation, pattern, headers) in operations {
             matcher.insert(Rule { operation, pattern, headers });
         }
@@ -98,6 +101,11 @@ impl Matcher {
     ) -> impl Iterator<Item = (&'a str, &'a str)> {
         let rule = usize::try_from(found.pattern).ok().and_then(|rule| self.rules.get(rule));
         rule.and_then(|rule| rule.pattern.path().captures(path)).into_iter().flatten()
+    }
+
+    /// The lower-case names of the headers that rules ask for, each once.
+    pub(crate) fn header_names(&self) -> impl Iterator<Item = &str> {
+        self.header_names.iter().map(String::as_str)
     }
 
     /// The patterns of one operation.
@@ -142,6 +150,11 @@ impl Matcher {
             at = self.child(at, segment);
         }
         self.nodes[at].ends.insert(self.rules.len(), rule.headers.first());
+        for (name, _) in &rule.headers {
+            if !self.header_names.contains(name) {
+                self.header_names.push(name.clone());
+            }
+        }
         self.rules.push(rule);
     }
 

@@ -38,6 +38,11 @@ impl Operations {
         self.names.name(id)
     }
 
+    /// The headers that operations are told apart by.
+    pub(crate) fn header_names(&self) -> impl Iterator<Item = &str> {
+        self.matcher.header_names()
+    }
+
     /// An operation's patterns.
     pub(crate) fn patterns_of(&self, id: OperationId) -> impl Iterator<Item = &Pattern> {
         self.matcher.patterns_of(id)

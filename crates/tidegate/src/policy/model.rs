@@ -108,14 +108,19 @@ impl Policy {
         identity.into_iter().chain([internal]).flatten().chain(trusted).map(String::as_str)
     }
 
-    /// The headers that say one fact each: who a client is, and attributes. Of two such lines, the
-    /// service behind a surface could believe the one that was not counted.
+    /// The headers that say one fact each: who a client is, what it asks for, attributes and parts
+    /// of keys. Of two such lines, the service behind a surface could believe the one that was not
+    /// counted. A name may come more than once.
     pub fn fact_headers(&self) -> impl Iterator<Item = &str> {
         let attributes = self.attributes.iter().filter_map(|attribute| match &attribute.source {
             Source::Header { name, trusted: false } => Some(name.as_str()),
             _ => None,
         });
-        self.claim_headers().chain(attributes)
+        let keys = self.limits.iter().flat_map(|limit| &limit.by).filter_map(|part| match part {
+            Part::Header(name) => Some(name.as_str()),
+            _ => None,
+        });
+        self.claim_headers().chain(attributes).chain(self.operations.header_names()).chain(keys)
     }
 
     /// The names of the tiers.

@@ -50,7 +50,7 @@ pub(super) fn prepare(headers: &mut HeaderMap, policy: Option<&Policy>, peer: Pe
     let trusted = policy.is_some_and(|policy| policy.trusts(address));
     end_hop(headers, |name| claims().any(|claim| name.as_str().eq_ignore_ascii_case(claim)));
     headers.remove(header::EXPECT);
-    drop_lookalikes(headers, |name| claims().any(|claim| name.eq_ignore_ascii_case(claim)));
+    drop_lookalikes(headers, |name| policy.is_some_and(|policy| is_fact(policy, name)));
     join_cookies(headers);
     if !trusted {
         claims().for_each(|claim| drop(headers.remove(claim)));
@@ -78,11 +78,18 @@ pub(super) fn add_hop(headers: &mut HeaderMap, peer: Peer, request_id: &RequestI
 
 /// Refuses a request that says a fact twice: the upstream could believe the other one.
 pub(super) fn check_facts(headers: &HeaderMap, policy: Option<&Policy>) -> Result<(), Refused> {
-    let mut facts = policy.into_iter().flat_map(Policy::fact_headers);
-    match facts.any(|name| headers.get_all(name).iter().nth(1).is_some()) {
-        true => Err(Refused::bad("a header that says who the client is comes twice")),
+    let Some(policy) = policy.filter(|_| headers.len() > headers.keys_len()) else {
+        return Ok(());
+    };
+    let is_twice = |name: &&HeaderName| headers.get_all(*name).iter().nth(1).is_some();
+    match headers.keys().filter(is_twice).any(|name| is_fact(policy, name.as_str())) {
+        true => Err(Refused::bad("a header that the policy reads comes twice")),
         false => Ok(()),
     }
+}
+
+fn is_fact(policy: &Policy, name: &str) -> bool {
+    policy.fact_headers().any(|fact| name.eq_ignore_ascii_case(fact))
 }
 
 /// Takes away from an answer what concerns only the connection to the upstream.
@@ -116,14 +123,14 @@ fn end_hop(headers: &mut HeaderMap, is_kept: impl Fn(&HeaderName) -> bool) {
 }
 
 /// Removes `X_User_Id` and the like: a service that makes variables of headers takes them for the
-/// headers that only proxies may write.
-fn drop_lookalikes(headers: &mut HeaderMap, is_claim: impl Fn(&str) -> bool) {
-    let written_by_proxies = |name: &str| {
+/// headers that only proxies may write, or that the policy has read.
+fn drop_lookalikes(headers: &mut HeaderMap, is_fact: impl Fn(&str) -> bool) {
+    let is_guarded = |name: &str| {
         let name = name.replace('_', "-");
-        name.starts_with("x-forwarded-") || name == "x-real-ip" || is_claim(&name)
+        name.starts_with("x-forwarded-") || name == "x-real-ip" || is_fact(&name)
     };
     let is_lookalike =
-        |name: &&HeaderName| name.as_str().contains('_') && written_by_proxies(name.as_str());
+        |name: &&HeaderName| name.as_str().contains('_') && is_guarded(name.as_str());
     while let Some(name) = headers.keys().find(is_lookalike).cloned() {
         headers.remove(name);
     }

@@ -60,6 +60,8 @@ pub(crate) struct GatewayBounds {
     pub(crate) idle_max: usize,
     /// Between two bytes on an upgraded connection, in any direction.
     pub(crate) tunnel_idle: Duration,
+    /// For how long an upgraded connection stays open once one side has closed.
+    pub(crate) tunnel_linger: Duration,
     /// For how long upgraded connections stay open once the daemon drains.
     pub(crate) tunnel_drain: Duration,
 }
@@ -73,6 +75,7 @@ impl Default for GatewayBounds {
             idle: Duration::from_secs(30),
             idle_max: 1024,
             tunnel_idle: Duration::from_secs(3600),
+            tunnel_linger: Duration::from_secs(5),
             tunnel_drain: Duration::from_secs(20),
         }
     }
@@ -156,6 +159,12 @@ impl Shared {
             return Ok(respond::refusal(&decision));
         }
         let held = decision.lease.take().map(|lease| Held::new(self.app.limiter.clone(), lease));
+        let decided_by = decision.shared_policy();
+        if !policy.is_some_and(|policy| Arc::ptr_eq(&policy, decided_by)) {
+            // It has come into force meanwhile, and what it guards is still there.
+            headers::prepare(&mut parts.headers, Some(decided_by), peer);
+            headers::check_facts(&parts.headers, Some(decided_by))?;
+        }
         let request_id = request_id.into_inner().unwrap_or_else(|| RequestId::of(&parts.headers));
         headers::add_hop(&mut parts.headers, peer, &request_id);
         let forwarded = Box::pin(self.forward(parts, inspected, upgrade, held));

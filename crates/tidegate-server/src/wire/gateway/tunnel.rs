@@ -25,8 +25,6 @@ use crate::listen::Place;
 
 /// Ten thousand idle connections must be cheap, so each direction gets little.
 const BUFFER_BYTES: usize = 4 * 1024;
-/// For how long a side that has not closed may be silent once the other has.
-const LINGER: Duration = Duration::from_secs(5);
 /// For how long the two sides of an upgrade may take to switch.
 const SWITCH: Duration = Duration::from_secs(10);
 
@@ -90,7 +88,8 @@ fn has_token(line: &HeaderValue, token: &[u8]) -> bool {
 }
 
 /// Copies both ways until both sides have closed, one fails, nothing is said for too long, or the
-/// daemon ends. What is held is let go as soon as one side has closed.
+/// daemon ends. A side that has not closed soon follows the other, whatever it says: what is held is
+/// held until the end.
 async fn carry(
     client: Upgraded,
     upstream: Upgraded,
@@ -105,8 +104,7 @@ async fn carry(
         copy_bidirectional_with_sizes(&mut client, &mut upstream, BUFFER_BYTES, BUFFER_BYTES);
     let half_closed = async {
         life.closed.notified().await;
-        drop(held);
-        life.silent_for(LINGER).await;
+        sleep(bounds.tunnel_linger).await;
     };
     let draining = async {
         drain.started().await;
@@ -119,6 +117,7 @@ async fn carry(
         () = life.silent_for(bounds.tunnel_idle) => {}
         () = draining => {}
     }
+    drop(held);
 }
 
 /// What both sides of a tunnel have said.

@@ -101,3 +101,18 @@ async fn an_upstream_may_speak_tls_and_must_prove_its_name() {
     let world = World::in_front_of(OPEN, known, GatewayBounds::default()).await;
     assert!(world.get("/", "").await.ends_with("secret"));
 }
+
+#[tokio::test]
+async fn a_head_of_too_many_lines_is_refused_and_cookies_are_one_line() {
+    let world = World::start(OPEN, echo().await.0).await;
+    let with = |name: &'static str, lines: usize| {
+        let get = Request::get("http://b.test/");
+        (0..lines).fold(get, |get, _| get.header(name, "1")).body(Full::default()).unwrap()
+    };
+    let refused = ask(&world, with("x-own", 101)).await;
+    assert_eq!(refused.status(), 431);
+    // The upstream would refuse it too, in other words.
+    assert!(refused.body().contains("too many lines"), "{refused:?}");
+    assert_eq!(ask(&world, with("x-own", 90)).await.status(), 200);
+    assert_eq!(ask(&world, with("cookie", 150)).await.status(), 200);
+}

@@ -65,16 +65,18 @@ async fn a_tunnel_holds_its_place_until_either_side_closes() {
 }
 
 #[tokio::test]
-async fn a_half_closed_tunnel_still_carries_the_other_half_but_holds_no_place() {
+async fn a_half_closed_tunnel_still_carries_the_other_half_and_holds_its_place() {
     let leave = Arc::new(Notify::new());
-    let given = Arc::clone(&leave);
+    let half_closed = Arc::new(Notify::new());
+    let (given, heard) = (Arc::clone(&leave), Arc::clone(&half_closed));
     let upstream = raw_upstream(move |mut stream| {
-        let given = Arc::clone(&given);
+        let (given, heard) = (Arc::clone(&given), Arc::clone(&heard));
         async move {
             until_said(&mut stream, "\r\n\r\n").await;
             let answer = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nhello";
             stream.write_all(answer.as_bytes()).await.unwrap();
             rest(&mut stream).await;
+            heard.notify_one();
             given.notified().await;
             stream.write_all(b"bye").await.unwrap();
         }
@@ -85,9 +87,33 @@ async fn a_half_closed_tunnel_still_carries_the_other_half_but_holds_no_place() 
     stream.write_all(ASK.as_bytes()).await.unwrap();
     until_said(&mut stream, "hello").await;
     stream.shutdown().await.unwrap();
-    until("the place is free", || is_free(&world)).await;
+    half_closed.notified().await;
+    assert!(!is_free(&world));
     leave.notify_one();
     assert_eq!(rest(&mut stream).await, "bye");
+    until("the place is free", || is_free(&world)).await;
+}
+
+#[tokio::test]
+async fn a_half_closed_tunnel_ends_however_much_the_other_half_says() {
+    let upstream = raw_upstream(|mut stream| async move {
+        until_said(&mut stream, "\r\n\r\n").await;
+        let answer = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nhello";
+        stream.write_all(answer.as_bytes()).await.unwrap();
+        while stream.write_all(b"more").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    let bounds =
+        GatewayBounds { tunnel_linger: Duration::from_millis(50), ..GatewayBounds::default() };
+    let world = World::bounded(PLACE, upstream, bounds).await;
+    let mut stream = world.connect().await;
+    stream.write_all(ASK.as_bytes()).await.unwrap();
+    until_said(&mut stream, "hello").await;
+    stream.shutdown().await.unwrap();
+    assert!(rest(&mut stream).await.starts_with("more"));
+    until("the place is free", || is_free(&world)).await;
 }
 
 #[tokio::test]

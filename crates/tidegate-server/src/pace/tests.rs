@@ -1,0 +1,87 @@
+//! Answers that a client does not take.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, Version};
+use http_body::{Body as _, Frame};
+use http_body_util::Empty;
+use hyper::body::Incoming;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpStream;
+
+use super::{Pace, Pulse};
+use crate::body::{Body, BodyError};
+use crate::drain::Drain;
+use crate::listen::{Bounds, Listener, Peer, Service};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[derive(Clone)]
+struct Greets;
+
+impl Service for Greets {
+    async fn call(&self, _: Peer, _: Request<Incoming>) -> Response<Body> {
+        Response::new(Body::whole("hello"))
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_grants_no_window_is_let_go() {
+    let stalled = Duration::from_millis(100);
+    let pace = Pace { head: PATIENCE * 10, idle: PATIENCE * 10, stalled };
+    let bounds = Bounds { connections_max: 10, pace };
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let listener = Listener::bind(any, None, bounds).unwrap();
+    let address = listener.address().unwrap();
+    tokio::spawn(listener.serve(Greets, Drain::new()));
+
+    let socket = TokioIo::new(TcpStream::connect(address).await.unwrap());
+    let mut client = http2::Builder::new(TokioExecutor::new());
+    client.initial_stream_window_size(0);
+    let (mut sender, connection) = client.handshake(socket).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let request = Request::get("http://a.test/").body(Empty::<Bytes>::new()).unwrap();
+    let response = sender.send_request(request).await.unwrap();
+    let ended = tokio::time::timeout(PATIENCE, connection).await;
+    assert!(ended.is_ok(), "the connection is still there");
+    drop(response);
+}
+
+/// An answer of which nothing comes.
+struct Silent;
+
+impl http_body::Body for Silent {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        Poll::Pending
+    }
+}
+
+#[tokio::test]
+async fn an_answer_is_stuck_while_nobody_asks_for_it_and_not_while_it_has_nothing_to_say() {
+    let pulse = Pulse::new();
+    let mut whole = Body::whole("hello").in_flight(pulse.begin(Version::HTTP_2));
+    assert!(pulse.stuck_since_ms().is_some());
+    let context = &mut Context::from_waker(Waker::noop());
+    while let Poll::Ready(Some(_)) = Pin::new(&mut whole).poll_frame(context) {}
+    assert!(pulse.stuck_since_ms().is_none());
+
+    let mut silent = Body::streamed(Silent).in_flight(pulse.begin(Version::HTTP_2));
+    assert!(Pin::new(&mut silent).poll_frame(context).is_pending());
+    assert!(pulse.stuck_since_ms().is_none());
+
+    let dropped = Body::whole("hello").in_flight(pulse.begin(Version::HTTP_2));
+    assert!(pulse.stuck_since_ms().is_some());
+    drop(dropped);
+    assert!(pulse.stuck_since_ms().is_none());
+}

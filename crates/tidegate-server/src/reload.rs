@@ -3,7 +3,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use tidegate::{Options, Policy};
 use tokio::signal::unix::Signal;
@@ -141,7 +140,10 @@ impl Reload {
             read.map_or_else(&mut keep, |read| tokens.store(Arc::new(read)));
         }
         let checked = self.sources.read_policies();
-        let checked = checked.and_then(|checked| self.put_in_force(&checked).map(|()| checked));
+        let checked = checked.and_then(|checked| {
+            let in_force = self.app.put_in_force(&checked.policies.all());
+            in_force.map(|()| checked).map_err(StartError::new)
+        });
         let checked = checked.map_err(&mut keep).ok();
         let now = self.app.now();
         if let Some(Checked { policies, warnings }) = checked {
@@ -157,14 +159,6 @@ impl Reload {
             );
             self.status.refused(now, error);
         }
-    }
-
-    fn put_in_force(&self, checked: &Checked) -> Result<(), StartError> {
-        let policies: Vec<Arc<Policy>> = checked.policies.all();
-        self.app.limiter.replace_policies(policies.clone()).map_err(StartError::new)?;
-        self.app.metrics.load(&policies);
-        self.app.reads_tokens.store(reads_tokens(&policies), Ordering::Relaxed);
-        Ok(())
     }
 }
 

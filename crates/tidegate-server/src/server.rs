@@ -177,13 +177,16 @@ impl Daemon {
         }
         let api_guard = Guard::new(Guarded::Api, config.api.ip(), self.tokens.clone());
         let admin_guard = Guard::new(Guarded::Admin, config.admin.ip(), self.tokens.clone());
-        let warnings = self.warnings([&api_guard, &admin_guard]);
+        let guards = [&api_guard, &admin_guard];
+        let warnings: Vec<String> =
+            guards.iter().filter_map(|guard| guard.warning().map(str::to_owned)).collect();
+        self.warn(&warnings);
         let calls = Api::new(Arc::clone(&self.app), Arc::new(api_guard), config.bounds.body);
         serving.start("api", api, calls)?;
         serving.announce("admin", &admin)?;
         let listening = std::mem::take(&mut serving.listening);
-        let (now, policies) = (self.app.now(), &self.checked.policies);
-        let status = Arc::new(Status::new(now, listening, config.max_keys, policies, warnings));
+        let (now, checked) = (self.app.now(), &self.checked);
+        let status = Arc::new(Status::new(now, listening, config.max_keys, checked, warnings));
         let admin_calls =
             Admin::new(Arc::clone(&self.app), Arc::clone(&status), Arc::new(admin_guard));
         serving.spawn(admin, admin_calls);
@@ -191,13 +194,10 @@ impl Daemon {
     }
 
     /// Everything that an operator should know, logged once.
-    fn warnings(&self, guards: [&Guard; 2]) -> Vec<String> {
-        let mut warnings = self.checked.warnings.clone();
-        warnings.extend(guards.iter().filter_map(|guard| guard.warning().map(str::to_owned)));
-        for warning in &warnings {
+    fn warn(&self, of_listeners: &[String]) {
+        for warning in self.checked.warnings.iter().chain(of_listeners) {
             tracing::warn!(event = "warning", "{warning}");
         }
-        warnings
     }
 }
 

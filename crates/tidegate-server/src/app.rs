@@ -74,9 +74,20 @@ impl App {
         request: &Request<'_>,
         max_wait: Option<Duration>,
     ) -> Result<(Decision, u64), RequestError> {
-        let acquired = self.limiter.acquire(request, max_wait, &TokioTimer).await?;
-        let waited_us = u64::try_from(acquired.waited.as_micros()).unwrap_or(u64::MAX);
-        Ok((acquired.decision, waited_us))
+        let began_us = self.now().steady_us;
+        tokio::select! {
+            biased;
+            acquired = self.limiter.acquire(request, max_wait, &TokioTimer) => {
+                let acquired = acquired?;
+                let waited_us = u64::try_from(acquired.waited.as_micros()).unwrap_or(u64::MAX);
+                Ok((acquired.decision, waited_us))
+            }
+            // Nobody waits for an end that may come first: it is told when to come back.
+            () = self.drain.started() => {
+                let waited_us = self.now().steady_us.saturating_sub(began_us);
+                Ok((self.limiter.check(request)?, waited_us))
+            }
+        }
     }
 
     /// Replaces the policies. While either the old or the new ones read bearer tokens, requests come

@@ -8,11 +8,12 @@ use arc_swap::ArcSwapOption;
 use http::{HeaderMap, header};
 use tidegate::clock::{Clock, Now, SystemClock};
 use tidegate::identity::Claims;
-use tidegate::{Decision, Limiter, Request, RequestError, Timer};
+use tidegate::{BuildError, Decision, Limiter, Policy, Request, RequestError, Timer};
 
 use crate::drain::Drain;
 use crate::jwt::Verifier;
 use crate::leases::Leases;
+use crate::reload::reads_tokens;
 use crate::telemetry::{Log, Metrics, RequestId};
 
 /// The daemon's one engine, and all that stands around it.
@@ -73,9 +74,34 @@ impl App {
         request: &Request<'_>,
         max_wait: Option<Duration>,
     ) -> Result<(Decision, u64), RequestError> {
-        let acquired = self.limiter.acquire(request, max_wait, &TokioTimer).await?;
-        let waited_us = u64::try_from(acquired.waited.as_micros()).unwrap_or(u64::MAX);
-        Ok((acquired.decision, waited_us))
+        let began_us = self.now().steady_us;
+        tokio::select! {
+            biased;
+            acquired = self.limiter.acquire(request, max_wait, &TokioTimer) => {
+                let acquired = acquired?;
+                let waited_us = u64::try_from(acquired.waited.as_micros()).unwrap_or(u64::MAX);
+                Ok((acquired.decision, waited_us))
+            }
+            // Nobody waits for an end that may come first: it is told when to come back.
+            () = self.drain.started() => {
+                let waited_us = self.now().steady_us.saturating_sub(began_us);
+                Ok((self.limiter.check(request)?, waited_us))
+            }
+        }
+    }
+
+    /// Replaces the policies. While either the old or the new ones read bearer tokens, requests come
+    /// with their claims.
+    pub(crate) fn put_in_force(&self, policies: &[Arc<Policy>]) -> Result<(), BuildError> {
+        let reads_tokens = reads_tokens(policies);
+        let did = self.reads_tokens.fetch_or(reads_tokens, Ordering::SeqCst);
+        if let Err(error) = self.limiter.replace_policies(policies.to_vec()) {
+            self.reads_tokens.store(did, Ordering::SeqCst);
+            return Err(error);
+        }
+        self.metrics.load(policies);
+        self.reads_tokens.store(reads_tokens, Ordering::SeqCst);
+        Ok(())
     }
 
     /// The claims of a request's bearer token, if a policy reads them and the token verifies.
@@ -121,5 +147,37 @@ struct TokioTimer;
 impl Timer for TokioTimer {
     async fn sleep_us(&self, us: u64) {
         tokio::time::sleep(Duration::from_micros(us)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
+    use super::*;
+
+    fn policy(text: &str) -> Policy {
+        Policy::parse("policy.yaml", text).unwrap()
+    }
+
+    #[test]
+    fn tokens_are_read_before_the_policy_that_needs_them_is_in_force() {
+        let plain = "{ tidegate: 1, name: a, limits: { one: { by: client, total: 1 } } }";
+        let reading = "{ tidegate: 1, name: b, identity: { user: { jwt: sub } }, limits: { one: { by: client, total: 1 } } }";
+        let reading = Arc::new(policy(reading));
+        assert!(reading.uses_jwt());
+        for _ in 0..200 {
+            let (app, start) = (App::new(policy(plain)), Barrier::new(2));
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    start.wait();
+                    app.put_in_force(&[Arc::clone(&reading)]).unwrap();
+                });
+                start.wait();
+                while !app.limiter.policies()[0].uses_jwt() {}
+                assert!(app.reads_tokens.load(Ordering::SeqCst), "in force without its claims");
+            });
+        }
     }
 }

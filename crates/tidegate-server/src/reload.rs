@@ -3,7 +3,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use tidegate::{Options, Policy};
 use tokio::signal::unix::Signal;
@@ -129,42 +128,78 @@ impl Reload {
 
     /// Reads everything again; each part stays as it is where its files are broken.
     pub(crate) fn run(&self) {
-        let mut errors = Vec::new();
-        let mut keep = |error: StartError| errors.push(error.to_string());
-        let verifier = self.sources.read_verifier();
-        verifier.map_or_else(&mut keep, |verifier| self.app.verifier.store(verifier.map(Arc::new)));
+        let mut outcome = Outcome::default();
+        if self.sources.jwt.is_some() {
+            let verifier = self.sources.read_verifier();
+            let taken = verifier.map(|verifier| self.app.verifier.store(verifier.map(Arc::new)));
+            outcome.note("the JWT key", taken);
+        }
         if let Some(certificates) = &self.certificates {
-            certificates.reload().map_err(StartError::new).unwrap_or_else(&mut keep);
+            outcome.note("the certificate", certificates.reload().map_err(StartError::new));
         }
         if let Some((tokens, path)) = self.tokens.as_ref().zip(self.sources.tokens.as_ref()) {
             let read = Tokens::read(path).map_err(StartError::new);
-            read.map_or_else(&mut keep, |read| tokens.store(Arc::new(read)));
+            outcome.note("the tokens", read.map(|read| tokens.store(Arc::new(read))));
         }
-        let checked = self.sources.read_policies();
-        let checked = checked.and_then(|checked| self.put_in_force(&checked).map(|()| checked));
-        let checked = checked.map_err(&mut keep).ok();
         let now = self.app.now();
-        if let Some(Checked { policies, warnings }) = checked {
-            self.status.reloaded(now, &policies, warnings);
-        }
-        if errors.is_empty() {
-            tracing::info!(event = "reloaded", "the policies are read anew and in force");
-        } else {
-            let error = errors.join("\n");
-            tracing::error!(
-                event = "reload_refused",
-                "a reload was refused, what was in force stays: {error}"
-            );
-            self.status.refused(now, error);
+        let checked = self.sources.read_policies();
+        let checked = checked.and_then(|checked| {
+            let in_force = self.app.put_in_force(&checked.policies.all());
+            in_force.map(|()| checked).map_err(StartError::new)
+        });
+        let taken = checked.map(|Checked { policies, warnings }| {
+            for warning in self.status.reloaded(now, &policies, warnings) {
+                tracing::warn!(event = "warning", "{warning}");
+            }
+        });
+        outcome.note("the policies", taken);
+        self.status.tried(now, outcome.error());
+        outcome.log();
+    }
+}
+
+/// What a reload took, and what it refused and why.
+#[derive(Default)]
+struct Outcome {
+    taken: Vec<&'static str>,
+    refused: Vec<(&'static str, String)>,
+}
+
+impl Outcome {
+    fn note(&mut self, part: &'static str, result: Result<(), StartError>) {
+        match result {
+            Ok(()) => self.taken.push(part),
+            Err(error) => self.refused.push((part, error.to_string())),
         }
     }
 
-    fn put_in_force(&self, checked: &Checked) -> Result<(), StartError> {
-        let policies: Vec<Arc<Policy>> = checked.policies.all();
-        self.app.limiter.replace_policies(policies.clone()).map_err(StartError::new)?;
-        self.app.metrics.load(&policies);
-        self.app.reads_tokens.store(reads_tokens(&policies), Ordering::Relaxed);
-        Ok(())
+    /// What was wrong; where only a part was, also what became of each.
+    fn error(&self) -> Option<String> {
+        let refused = self.refused.iter();
+        if self.refused.is_empty() {
+            None
+        } else if self.taken.is_empty() {
+            Some(refused.map(|(_, error)| error.as_str()).collect::<Vec<_>>().join("\n"))
+        } else {
+            let refused: Vec<_> =
+                refused.map(|(part, error)| format!("{part} ({error})")).collect();
+            let taken = self.taken.join(", ");
+            Some(format!("taken: {taken}; as before: {}", refused.join(", ")))
+        }
+    }
+
+    fn log(&self) {
+        match self.error() {
+            None => {
+                let taken = self.taken.join(", ");
+                tracing::info!(event = "reloaded", "{taken} are read anew and in force");
+            }
+            Some(error) => {
+                let extent =
+                    if self.taken.is_empty() { ", what was in force stays" } else { " in part" };
+                tracing::error!(event = "reload_refused", "a reload was refused{extent}: {error}");
+            }
+        }
     }
 }
 

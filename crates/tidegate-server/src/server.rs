@@ -177,13 +177,16 @@ impl Daemon {
         }
         let api_guard = Guard::new(Guarded::Api, config.api.ip(), self.tokens.clone());
         let admin_guard = Guard::new(Guarded::Admin, config.admin.ip(), self.tokens.clone());
-        let warnings = self.warnings([&api_guard, &admin_guard]);
+        let guards = [&api_guard, &admin_guard];
+        let warnings: Vec<String> =
+            guards.iter().filter_map(|guard| guard.warning().map(str::to_owned)).collect();
+        self.warn(&warnings);
         let calls = Api::new(Arc::clone(&self.app), Arc::new(api_guard), config.bounds.body);
         serving.start("api", api, calls)?;
         serving.announce("admin", &admin)?;
         let listening = std::mem::take(&mut serving.listening);
-        let (now, policies) = (self.app.now(), &self.checked.policies);
-        let status = Arc::new(Status::new(now, listening, config.max_keys, policies, warnings));
+        let (now, checked) = (self.app.now(), &self.checked);
+        let status = Arc::new(Status::new(now, listening, config.max_keys, checked, warnings));
         let admin_calls =
             Admin::new(Arc::clone(&self.app), Arc::clone(&status), Arc::new(admin_guard));
         serving.spawn(admin, admin_calls);
@@ -191,13 +194,10 @@ impl Daemon {
     }
 
     /// Everything that an operator should know, logged once.
-    fn warnings(&self, guards: [&Guard; 2]) -> Vec<String> {
-        let mut warnings = self.checked.warnings.clone();
-        warnings.extend(guards.iter().filter_map(|guard| guard.warning().map(str::to_owned)));
-        for warning in &warnings {
+    fn warn(&self, of_listeners: &[String]) {
+        for warning in self.checked.warnings.iter().chain(of_listeners) {
             tracing::warn!(event = "warning", "{warning}");
         }
-        warnings
     }
 }
 
@@ -205,12 +205,16 @@ impl Daemon {
 struct Serving {
     tasks: JoinSet<()>,
     drain: Drain,
+    /// The demo's service, which ends after the gateway before it.
+    behind: JoinSet<()>,
+    behind_drain: Drain,
     listening: Vec<Listening>,
 }
 
 impl Serving {
     fn new(drain: Drain) -> Self {
-        Self { tasks: JoinSet::new(), drain, listening: Vec::new() }
+        let (tasks, behind, behind_drain) = (JoinSet::new(), JoinSet::new(), Drain::new());
+        Self { tasks, drain, behind, behind_drain, listening: Vec::new() }
     }
 
     fn start<S: Service>(
@@ -234,11 +238,19 @@ impl Serving {
         self.tasks.spawn(listener.serve(service, self.drain.clone()));
     }
 
+    fn spawn_behind<S: Service>(&mut self, listener: Listener, service: S) {
+        self.behind.spawn(listener.serve(service, self.behind_drain.clone()));
+    }
+
     /// Finishes what was accepted, within a bound, or until somebody insists.
     async fn drain(&mut self, bound: Duration, mut stop: Stop) {
         tracing::info!(event = "draining", "told to stop: what was accepted is finished");
         self.drain.start();
-        let finished = async { while self.tasks.join_next().await.is_some() {} };
+        let finished = async {
+            while self.tasks.join_next().await.is_some() {}
+            self.behind_drain.start();
+            while self.behind.join_next().await.is_some() {}
+        };
         tokio::select! {
             () = finished => {}
             () = tokio::time::sleep(bound) => {
@@ -266,7 +278,7 @@ fn demo_upstream(serving: &mut Serving, bounds: listen::Bounds) -> Result<Upstre
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
     let listener = bind("upstream", address, None, bounds)?;
     let url = listener.url().map_err(StartError::new)?;
-    serving.spawn(listener, demo::Upstream);
+    serving.spawn_behind(listener, demo::Upstream);
     Upstream::parse(&url).map_err(StartError::new)
 }
 

@@ -103,19 +103,19 @@ struct BoundsArguments {
     #[arg(long, value_name = "N", env = "TIDEGATE_MAX_WAITERS", default_value_t = 10_000)]
     max_waiters: usize,
     /// For the head of a request
-    #[arg(long, value_name = "TIME", env = "TIDEGATE_HEADER_TIMEOUT", default_value = "10s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", env = "TIDEGATE_HEADER_TIMEOUT", default_value = "10s", value_parser = bound)]
     header_timeout: Duration,
     /// Between two pieces of a body, and for a reader who takes nothing
-    #[arg(long, value_name = "TIME", env = "TIDEGATE_BODY_TIMEOUT", default_value = "30s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", env = "TIDEGATE_BODY_TIMEOUT", default_value = "30s", value_parser = bound)]
     body_timeout: Duration,
     /// For a connection without a request
-    #[arg(long, value_name = "TIME", env = "TIDEGATE_IDLE_TIMEOUT", default_value = "75s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", env = "TIDEGATE_IDLE_TIMEOUT", default_value = "75s", value_parser = bound)]
     idle_timeout: Duration,
     /// Until the upstream is connected
-    #[arg(long, value_name = "TIME", env = "TIDEGATE_CONNECT_TIMEOUT", default_value = "5s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", env = "TIDEGATE_CONNECT_TIMEOUT", default_value = "5s", value_parser = bound)]
     connect_timeout: Duration,
     /// Until the upstream begins its answer
-    #[arg(long, value_name = "TIME", env = "TIDEGATE_UPSTREAM_TIMEOUT", default_value = "60s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", env = "TIDEGATE_UPSTREAM_TIMEOUT", default_value = "60s", value_parser = bound)]
     upstream_timeout: Duration,
     /// For what is under way at SIGTERM
     #[arg(long, value_name = "TIME", env = "TIDEGATE_DRAIN_TIMEOUT", default_value = "30s", value_parser = duration)]
@@ -224,4 +224,12 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 
 fn duration(text: &str) -> Result<Duration, String> {
     parse_duration(text).map(Duration::from_micros).map_err(|error| error.to_string())
+}
+
+/// A bound of no time would end everything before it began.
+fn bound(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("expected more than no time, such as 500ms or 10s".to_owned()),
+        bound => Ok(bound),
+    }
 }

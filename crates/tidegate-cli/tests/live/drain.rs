@@ -214,3 +214,21 @@ fn counters_are_kept_to_the_last_request_that_was_answered() {
     let used = 1_000_000_000 - answer["limits"][0]["remaining"].as_u64().unwrap() - 1;
     assert_eq!(used, done.load(Ordering::Relaxed) as u64);
 }
+
+#[test]
+fn the_demo_serves_to_the_last_request() {
+    let mut daemon = Daemon::start(Daemon::command().args(["--gateway", "127.0.0.1:0"]));
+    let mut kept = daemon.gateway().connect();
+    kept.request("GET", "/health", &[], None);
+    assert_eq!(kept.answer().status, 200);
+    // Half a head keeps the gateway up beyond the time that idle connections are given.
+    kept.socket.write_all(b"GET /health HTTP/1.1\r\nHo").unwrap();
+    let mut idle = daemon.gateway().connect();
+    idle.request("GET", "/health", &[], None);
+    assert_eq!(idle.answer().status, 200);
+    daemon.signal("TERM");
+    assert!(idle.is_closed());
+    kept.socket.write_all(b"st: a\r\n\r\n").unwrap();
+    assert_eq!(kept.answer().status, 200);
+    assert!(daemon.wait().success(), "{}", daemon.log());
+}

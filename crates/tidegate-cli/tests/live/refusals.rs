@@ -239,3 +239,13 @@ fn after_the_mistake_is_mended_it_starts() {
     let daemon = Daemon::start(Daemon::command().arg(folder.path().join("policy.yaml")));
     assert_eq!(daemon.api().get("/ready").status, 200);
 }
+
+#[test]
+fn a_bound_of_no_time_is_refused_with_its_flag() {
+    let folder = Folder::new();
+    for bound in ["header", "body", "idle", "connect", "upstream"] {
+        let flag = format!("--{bound}-timeout");
+        let said = folder.refusal(2, &["policy.yaml", &flag, "0s"]);
+        assert!(said.contains(&flag) && said.contains("expected more than no time"), "{said}");
+    }
+}

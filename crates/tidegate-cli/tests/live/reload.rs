@@ -140,3 +140,42 @@ fn a_place_stays_held_through_a_reload() {
     let release = json!({ "lease": held["lease"] }).to_string();
     assert_eq!(daemon.api().post("/v1/release", &release).json()["released"], true);
 }
+
+#[test]
+fn a_broken_part_is_told_and_the_sound_ones_are_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = folder.path().join("tokens");
+    fs::write(&tokens, format!("client shop {}\n", "0".repeat(64))).unwrap();
+    let path = folder.path().join("policy.yaml");
+    fs::write(&path, policy(3)).unwrap();
+    let mut command = Daemon::command();
+    command.arg(&path).arg("--tokens").arg(&tokens);
+    let daemon = Daemon::start(&mut command);
+    fs::write(&tokens, "nonsense").unwrap();
+    fs::write(&path, policy(5)).unwrap();
+    daemon.signal("HUP");
+    daemon.wait_for_log("a reload was refused in part");
+    let log = daemon.log();
+    assert!(log.contains("taken: the policies; as before: the tokens ("), "{log}");
+    assert!(!log.contains("what was in force stays"), "{log}");
+}
+
+#[test]
+fn warnings_of_the_listeners_outlive_a_reload_and_new_ones_are_logged() {
+    let daemon = Daemon::with_policy(&policy(3).replace("user", "client"), None);
+    let warnings = |daemon: &Daemon| daemon.status()["warnings"].as_array().unwrap().len();
+    assert_eq!(warnings(&daemon), 1, "{}", daemon.status());
+    let escaped = "anonymous requests escape";
+    fs::write(daemon.policy_path(), policy(3)).unwrap();
+    daemon.wait_for_log("reloaded");
+    let status = daemon.status()["warnings"].to_string();
+    assert!(status.contains("every user of this machine") && status.contains(escaped), "{status}");
+    let told = || daemon.log().matches(escaped).count();
+    assert_eq!(told(), 1, "{}", daemon.log());
+    // What is known already is not told again.
+    let reloads = || daemon.log().matches("reloaded").count();
+    let before = reloads();
+    daemon.signal("HUP");
+    eventually("another reload", || reloads() > before);
+    assert_eq!(told(), 1, "{}", daemon.log());
+}

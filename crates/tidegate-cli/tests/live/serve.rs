@@ -1,5 +1,7 @@
 //! Starting and stopping.
 
+use std::io::Write as _;
+
 use serde_json::json;
 
 use crate::support::{Daemon, Upstream};
@@ -42,4 +44,13 @@ fn counters_outlive_a_clean_stop_in_a_state_directory() {
     daemon.stop();
     let daemon = Daemon::with_policy_and(POLICY, None, &arguments);
     assert_eq!(daemon.check(&check).json()["allowed"], false);
+}
+
+#[test]
+fn a_policy_can_come_from_a_pipe() {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    writer.write_all(POLICY.as_bytes()).unwrap();
+    drop(writer);
+    let daemon = Daemon::start(Daemon::command().arg("/dev/stdin").stdin(reader));
+    assert_eq!(daemon.check(&json!({ "user": "u" })).json()["allowed"], true);
 }

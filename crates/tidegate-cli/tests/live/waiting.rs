@@ -98,3 +98,25 @@ fn nobody_waits_for_longer_than_can_help_nor_beyond_the_bound() {
     drop(waiting);
     eventually("nobody who waits", || waiters(&daemon) == 0);
 }
+
+#[test]
+fn who_waits_when_the_daemon_is_told_to_stop_is_refused_and_told_when_to_come_back() {
+    let upstream = Upstream::start();
+    let slow = WAITING.replace("1/s", "1/min").replace("30s", "1h");
+    let mut daemon = Daemon::with_policy(&slow, Some(&upstream));
+    assert_eq!(daemon.gateway().get("/first").status, 200);
+    let mut held = daemon.gateway().connect();
+    held.request("GET", "/waiting", &[], None);
+    let call = json!({ "ip": "127.0.0.1", "max_wait_ms": 600_000 }).to_string();
+    let mut acquiring = daemon.api().connect();
+    acquiring.request("POST", "/v1/acquire", &[], Some(&call));
+    eventually("two who wait", || waiters(&daemon) == 2);
+    daemon.signal("TERM");
+    let refused = held.answer();
+    let seconds: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert_eq!((refused.status, (1..=120).contains(&seconds)), (429, true), "{refused:?}");
+    let acquired = acquiring.answer().json();
+    assert_eq!(acquired["allowed"], false, "{acquired}");
+    assert!(daemon.wait().success(), "{}", daemon.log());
+    assert_eq!(upstream.count(), 1);
+}

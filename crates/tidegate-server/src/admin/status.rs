@@ -8,6 +8,7 @@ use tidegate::clock::Now;
 
 use crate::app::App;
 use crate::policies::PolicySet;
+use crate::reload::Checked;
 use crate::telemetry::{Present, timestamp};
 
 /// What the daemon knows of itself.
@@ -15,12 +16,15 @@ pub(crate) struct Status {
     started: Now,
     listeners: Vec<Listening>,
     max_keys: usize,
+    /// Those of the listeners, which stay as they are.
+    warnings: Vec<String>,
     changing: Mutex<Changing>,
 }
 
 /// What a reload changes.
 struct Changing {
     policies: Vec<PolicyStatus>,
+    /// Those of the policies.
     warnings: Vec<String>,
     loaded_unix_us: u64,
     /// When a reload was last tried, and what was wrong with it.
@@ -86,16 +90,16 @@ impl Status {
         started: Now,
         listeners: Vec<Listening>,
         max_keys: usize,
-        policies: &PolicySet,
+        checked: &Checked,
         warnings: Vec<String>,
     ) -> Self {
         let changing = Changing {
-            policies: of(policies),
-            warnings,
+            policies: of(&checked.policies),
+            warnings: checked.warnings.clone(),
             loaded_unix_us: started.unix_us,
             tried: None,
         };
-        Self { started, listeners, max_keys, changing: Mutex::new(changing) }
+        Self { started, listeners, max_keys, warnings, changing: Mutex::new(changing) }
     }
 
     /// What serves, in the order in which it was bound.
@@ -115,19 +119,24 @@ impl Status {
         }
     }
 
-    /// Other policies are in force.
-    pub(crate) fn reloaded(&self, now: Now, policies: &PolicySet, warnings: Vec<String>) {
+    /// Other policies are in force; which of their warnings are new.
+    pub(crate) fn reloaded(
+        &self,
+        now: Now,
+        policies: &PolicySet,
+        warnings: Vec<String>,
+    ) -> Vec<String> {
         let mut changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         changing.policies = of(policies);
-        changing.warnings = warnings;
         changing.loaded_unix_us = now.unix_us;
-        changing.tried = Some((now.unix_us, None));
+        let known = std::mem::replace(&mut changing.warnings, warnings);
+        changing.warnings.iter().filter(|warning| !known.contains(warning)).cloned().collect()
     }
 
-    /// A reload was refused, and the old policies stay.
-    pub(crate) fn refused(&self, now: Now, error: String) {
+    /// A reload was tried, and what was wrong with it.
+    pub(crate) fn tried(&self, now: Now, error: Option<String>) {
         let mut changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        changing.tried = Some((now.unix_us, Some(error)));
+        changing.tried = Some((now.unix_us, error));
     }
 
     pub(crate) fn render(&self, app: &App) -> String {
@@ -158,7 +167,7 @@ impl Status {
             listeners: self.listeners.iter().map(listener).collect(),
             waiting: app.limiter.waiters(),
             leases: app.leases.len(),
-            warnings: changing.warnings.clone(),
+            warnings: changing.warnings.iter().chain(&self.warnings).cloned().collect(),
         };
         // Strings and numbers: nothing of it can fail.
         serde_json::to_string_pretty(&rendered).unwrap_or_default()

@@ -7,10 +7,6 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Answers are made of many small strings on many threads, which the system's allocator is slow at.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// Rate limiting for APIs, driven by one readable policy.
 #[derive(Parser)]
 #[command(

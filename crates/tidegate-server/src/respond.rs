@@ -1,26 +1,27 @@
 //! Turning decisions and errors into HTTP answers, the same on every listener.
 
-use std::borrow::Cow;
-
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
-use tidegate::{Decision, Jitter};
+use tidegate::{Decision, HeaderSpans, Jitter};
 
 use crate::body::Body;
 
 /// The refusal that a decision asks for.
 pub(crate) fn refusal(decision: &Decision) -> Response<Body> {
     let rendered = tidegate::Response::of(decision, jitter());
-    let mut response = Response::new(Body::whole(rendered.body.unwrap_or_default()));
+    let text = Bytes::from(rendered.text);
+    let body = rendered.body_span.map_or_else(Bytes::new, |span| text.slice(span));
+    let mut response = Response::new(Body::whole(body));
     *response.status_mut() =
         StatusCode::from_u16(rendered.status).unwrap_or(StatusCode::TOO_MANY_REQUESTS);
-    set(&mut response, rendered.headers);
+    set(&mut response, &text, rendered.header_spans);
     response
 }
 
 /// Puts the rate limit headers on an answer that passes.
 pub(crate) fn annotate<B>(response: &mut Response<B>, decision: &Decision) {
-    set(response, tidegate::Response::of(decision, Jitter::None).headers);
+    let rendered = tidegate::Response::of(decision, Jitter::None);
+    set(response, &Bytes::from(rendered.text), rendered.header_spans);
 }
 
 /// A request that cannot be understood.
@@ -71,9 +72,11 @@ pub(crate) fn jitter() -> Jitter {
 }
 
 /// Names and values come from a checked policy; one that HTTP cannot carry is left out.
-fn set<B>(response: &mut Response<B>, headers: Vec<(Cow<'static, str>, String)>) {
-    for (name, value) in headers {
-        if let (Some(name), Ok(value)) = (header_name(&name), HeaderValue::try_from(value)) {
+fn set<B>(response: &mut Response<B>, text: &Bytes, headers: HeaderSpans<'_>) {
+    response.headers_mut().reserve(headers.len());
+    for (name, span) in headers {
+        let value = HeaderValue::from_maybe_shared(text.slice(span));
+        if let (Some(name), Ok(value)) = (header_name(name), value) {
             response.headers_mut().insert(name, value);
         }
     }

@@ -6,8 +6,8 @@ use std::cell::RefCell;
 use std::net::IpAddr;
 
 use crate::identity::attribute::{self, Found};
-use crate::identity::{self, Identity};
-use crate::operation::{NormalPath, PathPattern};
+use crate::identity::{self, Identity, Subject};
+use crate::operation::{Captures, NormalPath, PathPattern};
 use crate::policy::model::{AttributeId, OperationId, Part, Policy, Source, TierId};
 use crate::request::{Request, RequestError};
 
@@ -24,7 +24,7 @@ pub(crate) struct Facts<'r> {
     pub(crate) operation: OperationId,
     path: Option<NormalPath>,
     headers_believed: bool,
-    captures: Vec<(AttributeId, String)>,
+    captures: Captures,
     /// What was read out of the body, which is worth reading once.
     from_body: RefCell<Vec<(AttributeId, Found<'static>)>>,
 }
@@ -101,7 +101,10 @@ impl<'r> Facts<'r> {
         let captured = self.captures.iter().find(|(captured, _)| *captured == id);
         let found = match (given, captured) {
             (Some((_, value)), _) => Found::Value(Cow::Borrowed(&**value)),
-            (None, Some((_, value))) => Found::Value(Cow::Borrowed(value.as_str())),
+            (None, Some((_, span))) => {
+                let path = self.path.as_ref();
+                Found::Value(Cow::Borrowed(path.map_or("", |path| path.text(*span))))
+            }
             (None, None) => self.sourced(id, &declared.source),
         };
         match found {
@@ -139,16 +142,28 @@ impl<'r> Facts<'r> {
         found
     }
 
+    /// Whom the client's address stands for.
+    pub(crate) fn subject(&self) -> Option<Subject> {
+        self.address.map(|ip| identity::subject(ip, self.policy.identity.ipv6_prefix))
+    }
+
+    /// Whether the request has this part of a key.
+    pub(crate) fn has(&self, part: &Part) -> bool {
+        match part {
+            Part::Ip => self.address.is_some(),
+            Part::Client => self.user.is_some() || self.address.is_some(),
+            _ => self.part(part).is_some(),
+        }
+    }
+
     /// The value of one part of a key; `None` where it is missing.
     pub(crate) fn part(&self, part: &Part) -> Option<Cow<'_, str>> {
-        let prefix = self.policy.identity.ipv6_prefix;
-        let subject = |ip: IpAddr| identity::subject(ip, prefix).to_string();
         match part {
-            Part::Ip => self.address.map(|ip| Cow::Owned(subject(ip))),
+            Part::Ip => self.subject().map(|subject| Cow::Owned(subject.to_string())),
             Part::User => self.user.map(Cow::Borrowed),
-            Part::Client => match (self.user, self.address) {
+            Part::Client => match (self.user, self.subject()) {
                 (Some(user), _) => Some(Cow::Owned(format!("user:{user}"))),
-                (None, Some(ip)) => Some(Cow::Owned(format!("ip:{}", subject(ip)))),
+                (None, Some(subject)) => Some(Cow::Owned(format!("ip:{subject}"))),
                 (None, None) => None,
             },
             Part::Tier => Some(Cow::Borrowed(self.policy.tiers.name(self.tier))),

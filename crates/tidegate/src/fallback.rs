@@ -1,10 +1,8 @@
 //! What each limit does while the shared store is lost. It stands above the stores, so that every
 //! store fails the same way and policy tests can try it.
 
-use arrayvec::ArrayVec;
-
 use crate::algorithm::{Reading, Verdict};
-use crate::plan::{Enforcement, LEVELS_MAX, Level, Mode, Plan};
+use crate::plan::{Enforcement, Level, Mode, PerLevel, Plan};
 use crate::policy::model::OnStoreFailure;
 use crate::store::{Answer, Memory, Reply};
 use crate::units::Amount;
@@ -31,7 +29,7 @@ pub(crate) fn decide(plan: &mut Plan, memory: &Memory, nodes: u32) -> Answer {
         OnStoreFailure::Deny => denied(),
         OnStoreFailure::Allow | OnStoreFailure::Local => passed(level),
     };
-    let replies: ArrayVec<Reply, LEVELS_MAX> = plan.levels.iter().map(reply).collect();
+    let replies: PerLevel<Reply> = plan.levels.iter().map(reply).collect();
     Answer { now: answer.now, replies }
 }
 

@@ -93,10 +93,7 @@ impl LimitKeys {
     pub(crate) fn key(&self, limit: &Limit, facts: &Facts<'_>) -> Key {
         let mut hasher = self.hasher;
         for part in &limit.by {
-            match facts.part(part) {
-                Some(value) => write_text(&mut hasher, &value),
-                None => hasher.write_u64(u64::MAX),
-            }
+            write_part(&mut hasher, part, facts);
         }
         if let Some(row) = row(limit, facts) {
             write_text(&mut hasher, &row);
@@ -114,6 +111,25 @@ fn row<'f>(limit: &Limit, facts: &'f Facts<'_>) -> Option<Cow<'f, str>> {
         _ => row == "default",
     };
     Some(row).filter(|_| !default)
+}
+
+/// A part's value, without making a text of an address. What kind it is goes before it, so that no
+/// user can be called as an address.
+fn write_part(hasher: &mut SipHasher24, part: &Part, facts: &Facts<'_>) {
+    match (part, facts.user) {
+        (Part::Client, Some(user)) => {
+            hasher.write_u8(b'u');
+            write_text(hasher, user);
+        }
+        (Part::Ip | Part::Client, _) => match facts.subject() {
+            Some(subject) => hasher.write(&subject.key_bytes()),
+            None => hasher.write_u64(u64::MAX),
+        },
+        _ => match facts.part(part) {
+            Some(value) => write_text(hasher, &value),
+            None => hasher.write_u64(u64::MAX),
+        },
+    }
 }
 
 fn write_limit(hasher: &mut SipHasher24, policy: &Policy, limit: &Limit) {

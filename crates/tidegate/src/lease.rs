@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 
 use crate::algorithm;
 use crate::plan::{LEVELS_MAX, Level, Plan};
-use crate::policy::model::{Cost, Counts, Policy};
+use crate::policy::model::{Cost, Counts, Limit, Policy};
 use crate::store::{Amendment, Answer, Change};
 use crate::units::Amount;
 
@@ -76,23 +76,26 @@ impl Lease {
         reserve: bool,
         local: bool,
     ) -> Option<Self> {
-        let mut receipts = Vec::new();
-        let mut wanted = reserve;
-        for (level, reply) in plan.levels.iter().zip(&answer.replies) {
-            let Some(limit) = policy.limits.get(usize::from(level.limit)).filter(|_| reply.charged)
-            else {
-                continue;
-            };
-            let place = matches!(level.spec, algorithm::Spec::Concurrency(_));
-            wanted |= place || limit.counts != Counts::All;
-            receipts.push(Receipt {
-                level: *level,
-                charged_at_us: reply.charged_at_us,
-                cost_open: limit.cost == Cost::Requested && !place,
-                counts: if place { Counts::All } else { limit.counts },
-            });
+        let charged = || {
+            let levels = plan.levels.iter().zip(&answer.replies);
+            levels.filter(|(_, reply)| reply.charged).filter_map(|(level, reply)| {
+                Some((level, policy.limits.get(usize::from(level.limit))?, reply.charged_at_us))
+            })
+        };
+        let may_change = |(level, limit, _): (&Level, &Limit, u64)| {
+            is_place(level) || limit.counts != Counts::All
+        };
+        if !reserve && !charged().any(may_change) {
+            return None;
         }
-        (wanted && !receipts.is_empty()).then_some(Self { receipts, local, holder: plan.holder })
+        let receipt = |(level, limit, charged_at_us): (&Level, &Limit, u64)| Receipt {
+            level: *level,
+            charged_at_us,
+            cost_open: limit.cost == Cost::Requested && !is_place(level),
+            counts: if is_place(level) { Counts::All } else { limit.counts },
+        };
+        let receipts: Vec<Receipt> = charged().map(receipt).collect();
+        (!receipts.is_empty()).then_some(Self { receipts, local, holder: plan.holder })
     }
 
     /// Whether it holds a place in a `concurrency` limit.
@@ -159,7 +162,7 @@ impl Lease {
 
 impl Receipt {
     fn is_place(&self) -> bool {
-        matches!(self.level.spec, algorithm::Spec::Concurrency(_))
+        is_place(&self.level)
     }
 
     fn may_change(&self) -> bool {
@@ -209,4 +212,8 @@ impl Receipt {
         self.cost_open = false;
         Some(Change::Refund(std::mem::take(&mut self.level.cost)))
     }
+}
+
+fn is_place(level: &Level) -> bool {
+    matches!(level.spec, algorithm::Spec::Concurrency(_))
 }

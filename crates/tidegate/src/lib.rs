@@ -66,6 +66,7 @@ pub mod simulate;
 mod standing;
 pub mod store;
 mod subject;
+pub mod text;
 pub mod units;
 
 pub use decision::{Decision, LimitReport, Outcome};
@@ -75,7 +76,7 @@ pub use lease::{Lease, Settlement};
 pub use limiter::{Acquired, BuildError, Limiter, LimiterBuilder, ResetError, Timer};
 pub use policy::{LimitBuilder, Options, Policy};
 pub use request::{Request, RequestError};
-pub use response::{HeaderStyle, Jitter, Response};
+pub use response::{HeaderSpans, HeaderStyle, Jitter, Response};
 pub use subject::{Identities, Subject};
 
 /// The example in the README, so that it compiles.

@@ -1,6 +1,6 @@
 //! A plan: all that a store needs to decide one request, as numbers that can travel.
 
-use arrayvec::ArrayVec;
+use smallvec::SmallVec;
 
 use crate::algorithm::{self, Verdict};
 use crate::clock::Now;
@@ -17,6 +17,13 @@ use crate::units::Amount;
 
 /// At most this many limits apply to one request; a policy that could have more does not compile.
 pub const LEVELS_MAX: usize = 16;
+
+/// How many of them need no heap. A plan is moved about, so that it has no room for the rare request
+/// that meets more.
+const LEVELS_INLINE: usize = 6;
+
+/// Something for each level of a request, at most [`LEVELS_MAX`] of them.
+pub type PerLevel<T> = SmallVec<[T; LEVELS_INLINE]>;
 
 /// What to do with a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +82,7 @@ pub struct Plan {
     /// Who would hold a place in the `concurrency` levels.
     pub holder: u64,
     /// The limits that apply, in the order of the policy.
-    pub levels: ArrayVec<Level, LEVELS_MAX>,
+    pub levels: PerLevel<Level>,
 }
 
 impl Plan {
@@ -121,15 +128,16 @@ pub(crate) struct Planner<'p> {
 
 impl Planner<'_> {
     /// The levels of all limits that apply.
-    pub(crate) fn levels(&self) -> Result<ArrayVec<Level, LEVELS_MAX>, RequestError> {
-        let mut levels = ArrayVec::new();
+    pub(crate) fn levels(&self) -> Result<PerLevel<Level>, RequestError> {
+        let mut levels = PerLevel::new();
         for (index, limit) in self.facts.policy.limits.iter().enumerate() {
             if let Applies::Yes(level) = self.applies(index, limit)? {
                 // Compiling proved that no request meets more; the bound holds whatever happens.
-                if levels.try_push(level).is_err() {
+                if levels.len() == LEVELS_MAX {
                     let detail = format!("meets more than {LEVELS_MAX} limits");
                     return Err(RequestError::new("operation", detail));
                 }
+                levels.push(level);
             }
         }
         Ok(levels)
@@ -179,7 +187,7 @@ impl Planner<'_> {
 
     /// The parts of a limit's key that the request does not have.
     fn missing_parts<'l>(&self, limit: &'l Limit) -> impl Iterator<Item = (usize, &'l Part)> {
-        limit.by.iter().enumerate().filter(|(_, part)| self.facts.part(part).is_none())
+        limit.by.iter().enumerate().filter(|(_, part)| !self.facts.has(part))
     }
 
     fn level(&self, index: usize, limit: &Limit, spec: Spec, cost: Amount) -> Level {

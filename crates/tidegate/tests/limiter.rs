@@ -149,7 +149,8 @@ fn the_standard_refusal_is_problem_details_with_all_headers() {
     let (limiter, clock) = limiter(policy("a: {by: user, sliding_window: 1/min}"));
     limiter.check(&user("u1")).unwrap();
     clock.advance(Duration::from_millis(500));
-    let response = Response::of(&limiter.check(&user("u1")).unwrap(), Jitter::None);
+    let refused = limiter.check(&user("u1")).unwrap();
+    let response = Response::of(&refused, Jitter::None);
     assert_eq!(response.status, 429);
     let expected = [
         ("X-RateLimit-Limit", "1"),
@@ -160,11 +161,9 @@ fn the_standard_refusal_is_problem_details_with_all_headers() {
         ("Retry-After", "60"),
         ("Content-Type", "application/problem+json"),
     ];
-    let found: Vec<(&str, &str)> =
-        response.headers.iter().map(|(name, value)| (&**name, value.as_str())).collect();
-    assert_eq!(found, expected);
+    assert_eq!(response.headers().collect::<Vec<_>>(), expected);
     assert_eq!(
-        response.body.unwrap(),
+        response.body().unwrap(),
         "{\"type\":\"about:blank\",\"title\":\"Too Many Requests\",\"status\":429,\
          \"detail\":\"Too many requests\",\"limit\":\"a\",\"retryAfter\":60}"
     );
@@ -207,7 +206,7 @@ fn a_warning_limit_lets_through_and_says_so() {
     assert_eq!(decision.warnings().collect::<Vec<_>>(), ["soft"]);
     let response = Response::of(&decision, Jitter::None);
     assert_eq!(response.header("X-RateLimit-Warning"), Some("soft"));
-    assert_eq!((response.status, response.body), (200, None));
+    assert_eq!((response.status, response.body()), (200, None));
 }
 
 #[test]

@@ -1,13 +1,12 @@
 //! One store, one clock, and the words that behaviours are written in.
 
-use arrayvec::ArrayVec;
 use tidegate::Key;
 use tidegate::algorithm::{
     Reading, Spec, Verdict, calendar, concurrency, fixed_window, quota, sliding_counter,
     sliding_window, token_bucket, total,
 };
 use tidegate::clock::Now;
-use tidegate::plan::{Enforcement, LEVELS_MAX, Level, Mode, Plan};
+use tidegate::plan::{Enforcement, Level, Mode, PerLevel, Plan};
 use tidegate::policy::OnStoreFailure;
 use tidegate::store::{Amendment, Answer, Change, Reply, Store};
 use tidegate::units::{Amount, SECOND_US};
@@ -124,7 +123,7 @@ impl<S: Subject> World<S> {
         levels: &[Level],
         holder: u64,
     ) -> Result<Answer, String> {
-        let levels: ArrayVec<Level, LEVELS_MAX> = levels.iter().copied().collect();
+        let levels: PerLevel<Level> = levels.iter().copied().collect();
         let plan = Plan { mode, now, holder, levels };
         let answer = self.subject.store().decide(&plan).await.map_err(|error| error.to_string())?;
         equal("replies", answer.replies.len(), plan.levels.len())?;

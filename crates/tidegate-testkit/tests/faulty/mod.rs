@@ -1,10 +1,9 @@
 //! Stores with one fault each.
 
-use arrayvec::ArrayVec;
 use tidegate::Key;
 use tidegate::algorithm::{Spec, Verdict};
 use tidegate::clock::Now;
-use tidegate::plan::{Enforcement, Level, Mode, Plan};
+use tidegate::plan::{Enforcement, Level, Mode, PerLevel, Plan};
 use tidegate::store::{Amended, Amendment, Answer, Change, ImmediateStore, Memory, StoreError};
 use tidegate::units::Amount;
 
@@ -87,7 +86,7 @@ impl Faulty {
     }
 
     fn charge(&self, plan: &Plan, level: Level) -> Result<Answer, StoreError> {
-        let levels = ArrayVec::from_iter([level]);
+        let levels = PerLevel::from_iter([level]);
         self.memory.decide_now(&Plan { mode: Mode::Charge, levels, ..plan.clone() })
     }
 
@@ -162,7 +161,7 @@ impl ImmediateStore for Faulty {
                 self.memory.amend_now(plan.now, &levels.map(reset).collect::<Vec<_>>())?;
             }
             Fault::ChargesLevelByLevel => {
-                let mut replies = ArrayVec::new();
+                let mut replies = PerLevel::new();
                 for level in &plan.levels {
                     replies.extend(self.charge(&plan, *level)?.replies);
                 }

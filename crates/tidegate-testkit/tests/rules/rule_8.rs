@@ -39,7 +39,7 @@ response: { body: { why: \"{message}\", limit: \"{name}\", wait: \"{retry_after}
     let response = Response::of(&refused, Jitter::None);
     assert_eq!(response.status, 420);
     assert_eq!(response.header("retry-after"), None);
-    let body = response.body.unwrap();
+    let body = response.body().unwrap();
     assert!(body.contains("Slow down") && body.contains("\"a\""), "{body}");
 }
 

@@ -7,11 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use arrayvec::ArrayVec;
-
 use super::queue::{NEWCOMER, Place, Queue, Stood, Ticket};
 use crate::algorithm::{Verdict, behind_us};
-use crate::plan::{Enforcement, LEVELS_MAX, Level, Plan};
+use crate::plan::{Enforcement, Level, PerLevel, Plan};
 use crate::store::{Amendment, Answer, Change};
 use crate::units::Amount;
 
@@ -27,7 +25,7 @@ pub(crate) struct Waiting {
 }
 
 /// For each level of a plan, what those before it want of its key, in millionths.
-pub(super) type Ahead = ArrayVec<u128, LEVELS_MAX>;
+pub(super) type Ahead = PerLevel<u128>;
 
 impl Waiting {
     pub(super) fn new(max: usize) -> Self {

@@ -7,11 +7,16 @@
 
 use std::collections::HashMap;
 
-use super::path::NormalPath;
+use smallvec::SmallVec;
+
+use super::path::{NormalPath, Span};
 use super::pattern::{Pattern, Segment};
 
 /// The node of `/`, where every path starts.
 const ROOT: usize = 0;
+
+/// The nodes that a path could have reached; more than a few need wildcards side by side.
+type Active = SmallVec<[usize; 8]>;
 
 /// Which operation a request is, and by which of its patterns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,12 +98,12 @@ impl Matcher {
         Some(Match { operation: self.rules[rule].operation, pattern: u32::try_from(rule).ok()? })
     }
 
-    /// The names that the matched pattern captures, with the segments of the path.
-    pub fn captures<'a>(
-        &'a self,
+    /// The names that the matched pattern captures, and where in the path.
+    pub(crate) fn captures(
+        &self,
         found: Match,
-        path: &'a NormalPath,
-    ) -> impl Iterator<Item = (&'a str, &'a str)> {
+        path: &NormalPath,
+    ) -> impl Iterator<Item = (&str, Span)> {
         let rule = usize::try_from(found.pattern).ok().and_then(|rule| self.rules.get(rule));
         rule.and_then(|rule| rule.pattern.path().captures(path)).into_iter().flatten()
     }
@@ -174,14 +179,14 @@ impl Matcher {
         child
     }
 
-    fn start(&self) -> Vec<usize> {
-        let mut active = Vec::with_capacity(16);
+    fn start(&self) -> Active {
+        let mut active = Active::new();
         self.enter(&mut active, Some(ROOT));
         active
     }
 
     /// Adds a node, and the `**` behind it, which may stand for nothing.
-    fn enter(&self, active: &mut Vec<usize>, mut entered: Option<usize>) {
+    fn enter(&self, active: &mut Active, mut entered: Option<usize>) {
         while let Some(at) = entered {
             active.push(at);
             entered = self.nodes[at].many;
@@ -189,12 +194,12 @@ impl Matcher {
     }
 
     /// Replaces the active nodes by those that one more segment leads to.
-    fn advance(&self, active: &mut Vec<usize>, segment: &str) {
+    fn advance(&self, active: &mut Active, segment: &str) {
         self.walk(active, |node| [node.one, node.literals.get(segment).copied()]);
     }
 
     /// Replaces the active nodes by those that `next` leads to, and by each `**` among them.
-    fn walk(&self, active: &mut Vec<usize>, next: impl Fn(&Node) -> [Option<usize>; 2]) {
+    fn walk(&self, active: &mut Active, next: impl Fn(&Node) -> [Option<usize>; 2]) {
         let before = active.len();
         for index in 0..before {
             let at = active[index];
@@ -206,8 +211,10 @@ impl Matcher {
         }
         active.drain(..before);
         // A `**` that stayed may also have been entered again from the node before it.
-        active.sort_unstable();
-        active.dedup();
+        if active.len() > 1 {
+            active.sort_unstable();
+            active.dedup();
+        }
     }
 
     /// The first rule that ends at a node and fits the method and the headers.
@@ -314,9 +321,8 @@ mod tests {
         let captures = |raw| {
             let path = path(raw);
             let found = matcher.find("GET", &path, |_| None).unwrap();
-            let pairs =
-                matcher.captures(found, &path).map(|(name, value)| format!("{name}={value}"));
-            pairs.collect::<Vec<_>>()
+            let pairs = matcher.captures(found, &path);
+            pairs.map(|(name, span)| format!("{name}={}", path.text(span))).collect::<Vec<_>>()
         };
         assert_eq!(captures("/rooms/7/bookings"), ["room=7"]);
         assert_eq!(captures("/rooms/7"), ["last=7"]);

@@ -14,6 +14,6 @@ mod pattern;
 pub use matcher::{Match, Matcher};
 pub(crate) use methods::is_method;
 pub use methods::{Methods, PatternError};
-pub(crate) use operations::Operations;
+pub(crate) use operations::{Captures, Operations};
 pub use path::{NormalPath, PathError, SEGMENTS_MAX, forwarded_path};
 pub use pattern::{PathPattern, Pattern};

@@ -1,5 +1,8 @@
 //! The operations of a policy: their names, and the one that a request is.
 
+use smallvec::SmallVec;
+
+use super::path::Span;
 use super::{Matcher, NormalPath, PathPattern, Pattern};
 use crate::policy::diagnostics::{nearest, shown};
 use crate::policy::model::{AttributeId, OperationId};
@@ -14,11 +17,14 @@ pub(crate) struct Operations {
     attributes: Names,
 }
 
+/// Which attributes a pattern captured, and where in the path.
+pub(crate) type Captures = SmallVec<[(AttributeId, Span); 2]>;
+
 /// An operation, with what its pattern captured.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) operation: OperationId,
-    pub(crate) captures: Vec<(AttributeId, String)>,
+    pub(crate) captures: Captures,
 }
 
 impl Operations {
@@ -67,9 +73,7 @@ impl Operations {
             matched.filter(|(_, found)| named.is_none_or(|named| named == found.operation));
         let captures = matched.map(|(path, found)| {
             let captures = self.matcher.captures(found, path);
-            captures
-                .filter_map(|(name, value)| Some((self.attributes.id(name)?, value.to_owned())))
-                .collect()
+            captures.filter_map(|(name, span)| Some((self.attributes.id(name)?, span))).collect()
         });
         let operation = named.or(matched.map(|(_, found)| found.operation)).unwrap_or_default();
         Ok(Found { operation, captures: captures.unwrap_or_default() })

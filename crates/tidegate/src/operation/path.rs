@@ -63,6 +63,27 @@ impl NormalPath {
     pub fn segments(&self) -> SplitTerminator<'_, char> {
         self.text.get(1..).unwrap_or_default().split_terminator('/')
     }
+
+    /// Where each segment stands in the text.
+    pub(super) fn spans(&self) -> impl Iterator<Item = Span> + Clone {
+        self.segments().scan(1, |start, segment| {
+            let span = Span { start: *start, end: *start + segment.len() };
+            *start = span.end + 1;
+            Some(span)
+        })
+    }
+
+    /// The text of a segment of this path.
+    pub(crate) fn text(&self, span: Span) -> &str {
+        self.text.get(span.start..span.end).unwrap_or_default()
+    }
+}
+
+/// Where a segment stands in its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    start: usize,
+    end: usize,
 }
 
 impl fmt::Display for NormalPath {

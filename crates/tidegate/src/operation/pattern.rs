@@ -8,7 +8,7 @@ use std::fmt;
 use arrayvec::ArrayVec;
 
 use super::methods::{Methods, PatternError};
-use super::path::{NormalPath, PathError, decode};
+use super::path::{NormalPath, PathError, Span, decode};
 
 /// The most segments a pattern may have.
 const PATTERN_SEGMENTS_MAX: usize = 32;
@@ -136,13 +136,10 @@ impl PathPattern {
 
     /// The names in the pattern with the segments they stand for, or `None` where the path does
     /// not match. Each `**` takes as few segments as it can, the first one first.
-    #[must_use]
-    pub fn captures<'a>(
-        &'a self,
-        path: &'a NormalPath,
-    ) -> Option<impl Iterator<Item = (&'a str, &'a str)>> {
-        let values = align(&self.segments, path.segments(), |segment, text| segment.accepts(text))?;
-        Some(self.names().zip(values))
+    pub(super) fn captures(&self, path: &NormalPath) -> Option<impl Iterator<Item = (&str, Span)>> {
+        let accepts = |segment: &Segment, span| segment.accepts(path.text(span));
+        let spans = align(&self.segments, path.spans(), accepts)?;
+        Some(self.names().zip(spans))
     }
 
     /// The names that the pattern captures, from left to right.
@@ -324,7 +321,8 @@ mod tests {
 
     fn captured(pattern: &str, text: &str) -> Option<String> {
         let (pattern, path) = (PathPattern::parse(pattern).unwrap(), path(text));
-        let pairs = pattern.captures(&path)?.map(|(name, value)| format!("{name}={value}"));
+        let pairs =
+            pattern.captures(&path)?.map(|(name, span)| format!("{name}={}", path.text(span)));
         Some(pairs.collect::<Vec<_>>().join(" "))
     }
 

@@ -71,35 +71,33 @@ impl When {
 
     /// The first condition that does not hold.
     pub(crate) fn unmet(&self, facts: &Facts<'_>) -> Option<Unmet> {
-        let checks = [
-            (
-                Unmet::Operation,
-                meets(self.operations.as_ref(), |ids| ids.binary_search(&facts.operation).is_ok()),
-            ),
-            (Unmet::Tier, meets(self.tiers.as_ref(), |ids| ids.contains(&facts.tier))),
-            (
-                Unmet::Method,
-                meets(self.methods.as_ref(), |methods| has_method(methods, facts.method())),
-            ),
-            (Unmet::Path, meets(self.paths.as_ref(), |paths| facts.path_matches(paths))),
-            (
-                Unmet::Ip,
-                meets(self.networks.as_ref(), |nets| {
-                    facts.address.is_some_and(|ip| nets.contains(ip))
-                }),
-            ),
-            (
-                Unmet::Country,
-                meets(self.countries.as_ref(), |codes| has(codes, facts.country().as_deref())),
-            ),
-            (
-                Unmet::Authenticated,
-                self.authenticated.is_none_or(|wanted| wanted == facts.user.is_some()),
-            ),
-            (Unmet::Internal, self.internal.is_none_or(|wanted| wanted == facts.internal)),
-        ];
-        let first = checks.iter().find(|(_, met)| !met).map(|(unmet, _)| *unmet);
-        first.or_else(|| self.unmet_attribute(facts)).or_else(|| {
+        let among = |ids: &Vec<OperationId>| ids.binary_search(&facts.operation).is_ok();
+        let within = |nets: &Networks| facts.address.is_some_and(|ip| nets.contains(ip));
+        if !meets(self.operations.as_ref(), among) {
+            return Some(Unmet::Operation);
+        }
+        if !meets(self.tiers.as_ref(), |ids| ids.contains(&facts.tier)) {
+            return Some(Unmet::Tier);
+        }
+        if !meets(self.methods.as_ref(), |methods| has_method(methods, facts.method())) {
+            return Some(Unmet::Method);
+        }
+        if !meets(self.paths.as_ref(), |paths| facts.path_matches(paths)) {
+            return Some(Unmet::Path);
+        }
+        if !meets(self.networks.as_ref(), within) {
+            return Some(Unmet::Ip);
+        }
+        if !meets(self.countries.as_ref(), |codes| has(codes, facts.country().as_deref())) {
+            return Some(Unmet::Country);
+        }
+        if self.authenticated.is_some_and(|wanted| wanted != facts.user.is_some()) {
+            return Some(Unmet::Authenticated);
+        }
+        if self.internal.is_some_and(|wanted| wanted != facts.internal) {
+            return Some(Unmet::Internal);
+        }
+        self.unmet_attribute(facts).or_else(|| {
             let negated = self.not.as_ref().is_some_and(|not| not.holds(facts));
             negated.then_some(Unmet::Not)
         })

@@ -1,11 +1,11 @@
 //! Bodies of refusals: any JSON value, with placeholders in its strings.
 
-use std::fmt::Write as _;
+use std::borrow::Cow;
 
 use super::reset_unix_seconds;
 use crate::decision::{Decision, LimitReport, Outcome};
-use crate::policy::model::Limit;
-use crate::units::{seconds_rounded_up, write_decimal};
+use crate::text::{push_decimal, push_escaped, push_json, push_number};
+use crate::units::seconds_rounded_up;
 
 /// A body as the policy writes it, its placeholders found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,14 +140,8 @@ pub(super) struct Values<'d> {
 }
 
 impl Body {
-    /// The body as JSON text, in the order in which it was written.
-    pub(super) fn render(&self, values: &Values<'_>) -> String {
-        let mut out = String::new();
-        self.write(values, &mut out);
-        out
-    }
-
-    fn write(&self, values: &Values<'_>, out: &mut String) {
+    /// Writes the body as JSON, in the order in which it was written.
+    pub(super) fn write(&self, values: &Values<'_>, out: &mut String) {
         match self {
             Self::Literal(text) => out.push_str(text),
             Self::Text(pieces) => write_text(pieces, values, out),
@@ -155,7 +149,7 @@ impl Body {
                 write_joined(out, ['[', ']'], items, |item, out| item.write(values, out));
             }
             Self::Map(entries) => write_joined(out, ['{', '}'], entries, |(key, value), out| {
-                write_json_string(out, key);
+                push_json(out, key);
                 out.push(':');
                 value.write(values, out);
             }),
@@ -183,45 +177,71 @@ fn write_joined<T>(
 fn write_text(pieces: &[Piece], values: &Values<'_>, out: &mut String) {
     if let [Piece::Placeholder(placeholder)] = pieces {
         match values.value(*placeholder) {
-            Some(Filled::Number(number)) => out.push_str(&number),
-            Some(Filled::Text(text)) => write_json_string(out, &text),
+            Some(value) if value.is_number() => value.write(values, out),
+            Some(value) => write_quoted(out, |out| value.write(values, out)),
             None => out.push_str("null"),
         }
         return;
     }
-    write_json_string(out, &values.fill(pieces));
+    write_quoted(out, |out| values.fill(pieces, out));
 }
 
-enum Filled {
-    Number(String),
-    Text(String),
+fn write_quoted(out: &mut String, write: impl FnOnce(&mut String)) {
+    out.push('"');
+    write(out);
+    out.push('"');
 }
 
-impl Values<'_> {
+/// What a placeholder stands for.
+enum Filled<'d> {
+    Number(u64),
+    /// A decimal, in millionths.
+    Decimal(u64),
+    Text(Cow<'d, str>),
+    /// What a client reads as `{message}`.
+    Message,
+}
+
+impl Filled<'_> {
+    const fn is_number(&self) -> bool {
+        matches!(self, Self::Number(_) | Self::Decimal(_))
+    }
+
+    /// Writes what stands between quotes.
+    fn write(&self, values: &Values<'_>, out: &mut String) {
+        match self {
+            Self::Number(number) => push_number(out, *number),
+            Self::Decimal(micros) => push_decimal(out, *micros),
+            Self::Text(text) => push_escaped(out, text),
+            Self::Message => values.write_message(out),
+        }
+    }
+}
+
+impl<'d> Values<'d> {
     /// The value of a placeholder; `None` where the decision has none.
-    fn value(&self, placeholder: Placeholder) -> Option<Filled> {
+    fn value(&self, placeholder: Placeholder) -> Option<Filled<'d>> {
         let decision = self.decision;
-        let number = |number: u64| Filled::Number(number.to_string());
-        let text = |text: &str| Filled::Text(text.to_owned());
+        let number = Filled::Number;
+        let text = |text: &'d str| Filled::Text(Cow::Borrowed(text));
         let window = || self.report().and_then(|report| report.spec.window());
         match placeholder {
             Placeholder::Limit => {
-                self.report().map(|report| Filled::Number(report.spec.number().to_string()))
+                self.report().map(|report| Filled::Decimal(report.spec.number().micros()))
             }
             Placeholder::Remaining => self.report().map(|report| number(report.remaining())),
             Placeholder::RetryAfter => {
                 self.retry_after_us.map(|us| number(seconds_rounded_up(us).max(1)))
             }
             Placeholder::RetryAfterMs => self.retry_after_us.map(|us| number(us.div_ceil(1_000))),
-            Placeholder::RetryAfterDecimal => {
-                self.retry_after_us.map(|us| Filled::Number(decimal(us)))
-            }
+            // Microseconds are millionths of a second.
+            Placeholder::RetryAfterDecimal => self.retry_after_us.map(Filled::Decimal),
             Placeholder::Reset => {
                 self.report().and_then(|report| reset_unix_seconds(decision, report)).map(number)
             }
-            Placeholder::Window => window().map(|window| Filled::Text(window.short())),
-            Placeholder::WindowWords => window().map(|window| Filled::Text(window.words())),
-            Placeholder::Per => window().map(|window| Filled::Text(window.per())),
+            Placeholder::Window => window().map(|window| Filled::Text(window.short().into())),
+            Placeholder::WindowWords => window().map(|window| Filled::Text(window.words().into())),
+            Placeholder::Per => window().map(|window| Filled::Text(window.per().into())),
             Placeholder::WindowSeconds => self
                 .report()
                 .and_then(|report| report.spec.window_us())
@@ -229,74 +249,65 @@ impl Values<'_> {
             Placeholder::Name => decision.limit_name().map(text),
             Placeholder::Operation => Some(text(decision.operation())),
             Placeholder::Tier => Some(text(decision.tier())),
-            Placeholder::Message => Some(Filled::Text(self.message())),
+            Placeholder::Message => Some(Filled::Message),
             Placeholder::Status => Some(number(u64::from(decision.status()))),
             Placeholder::Version => decision.policy().version().map(text),
         }
     }
 
-    /// What a client reads as `{message}`: the limit's own, or the policy's.
-    fn message(&self) -> String {
+    /// Writes what a client reads as `{message}`: the limit's own, or the policy's. No message holds
+    /// itself: compiling refuses that.
+    fn write_message(&self, out: &mut String) {
         let limit = self.report().and_then(|report| self.decision.limit_of(report));
         let own = limit.and_then(|limit| limit.refusal.message.as_ref());
-        self.fill(own.unwrap_or(&self.decision.policy.response.message))
+        self.fill(own.unwrap_or(&self.decision.policy.response.message), out);
     }
 
-    /// A text with its placeholders filled; those that have no value leave nothing.
-    fn fill(&self, pieces: &[Piece]) -> String {
-        let mut text = String::new();
+    /// Writes a text with its placeholders filled, for between quotes; those that have no value
+    /// leave nothing.
+    fn fill(&self, pieces: &[Piece], out: &mut String) {
         for piece in pieces {
             match piece {
-                Piece::Literal(literal) => text.push_str(literal),
+                Piece::Literal(literal) => push_escaped(out, literal),
                 Piece::Placeholder(placeholder) => {
-                    if let Some(Filled::Number(value) | Filled::Text(value)) =
-                        self.value(*placeholder)
-                    {
-                        text.push_str(&value);
+                    if let Some(value) = self.value(*placeholder) {
+                        value.write(self, out);
                     }
                 }
             }
         }
-        text
     }
 
-    fn report(&self) -> Option<&LimitReport> {
+    fn report(&self) -> Option<&'d LimitReport> {
         self.decision.limit()
     }
 }
 
-/// Seconds as an exact decimal.
-fn decimal(us: u64) -> String {
-    let mut out = String::new();
-    // Writing to a String cannot fail.
-    let _ = write_decimal(&mut out, us);
-    out
-}
-
 /// RFC 9457, for policies that write no body of their own.
-pub(super) fn problem_details(values: &Values<'_>) -> String {
+pub(super) fn write_problem_details(values: &Values<'_>, out: &mut String) {
     let decision = values.decision;
-    let blocked = decision.outcome == Outcome::Blocked;
-    let detail = if blocked { "This address is blocked".to_owned() } else { values.message() };
-    let mut out = String::from("{\"type\":\"about:blank\"");
+    out.push_str("{\"type\":\"about:blank\"");
     if let Some(title) = title(decision.status()) {
         out.push_str(",\"title\":");
-        write_json_string(&mut out, title);
+        push_json(out, title);
     }
-    // Writing to a String cannot fail.
-    let _ = write!(out, ",\"status\":{},\"detail\":", decision.status());
-    write_json_string(&mut out, &detail);
-    if let Some(name) =
-        decision.limit().and_then(|report| decision.limit_of(report)).map(Limit::name)
-    {
+    out.push_str(",\"status\":");
+    push_number(out, u64::from(decision.status()));
+    out.push_str(",\"detail\":\"");
+    match decision.outcome {
+        Outcome::Blocked => out.push_str("This address is blocked"),
+        _ => values.write_message(out),
+    }
+    out.push('"');
+    if let Some(name) = decision.limit_name() {
         out.push_str(",\"limit\":");
-        write_json_string(&mut out, name);
+        push_json(out, name);
     }
     if let Some(us) = values.retry_after_us {
-        let _ = write!(out, ",\"retryAfter\":{}", seconds_rounded_up(us).max(1));
+        out.push_str(",\"retryAfter\":");
+        push_number(out, seconds_rounded_up(us).max(1));
     }
     out.push('}');
-    out
 }
 
 /// What HTTP calls a status, for those that a policy is likely to refuse with.
@@ -312,10 +323,6 @@ fn title(status: u16) -> Option<&'static str> {
         503 => "Service Unavailable",
         _ => return None,
     })
-}
-
-fn write_json_string(out: &mut String, text: &str) {
-    out.push_str(&serde_json::Value::from(text).to_string());
 }
 
 #[cfg(test)]

@@ -13,7 +13,8 @@ use crate::policy::diagnostics::Diagnostics;
 use crate::policy::document::{Entry, Node, Value};
 use crate::request::RequestError;
 use crate::response::{Jitter, Response};
-use crate::units::{Amount, parse_exact_duration, write_decimal};
+use crate::text::push_decimal;
+use crate::units::{Amount, parse_exact_duration};
 
 const KEYS: Keys = Keys {
     known: &[
@@ -216,7 +217,7 @@ impl Expectation {
                 let came = response.header(name).map(str::to_owned);
                 compare(&format!("header {name}"), Some(or_none(expected.clone())), or_none(came));
             }
-            let body = response.body.as_deref().map(read_json);
+            let body = response.body().map(read_json);
             compare(
                 "body",
                 self.body.as_ref().map(Json::to_string),
@@ -285,8 +286,7 @@ fn or_none(text: Option<String>) -> String {
 pub(super) fn seconds(us: Option<u64>) -> String {
     let Some(us) = us else { return "none".to_owned() };
     let mut text = String::new();
-    // Writing to a String cannot fail.
-    let _ = write_decimal(&mut text, us);
+    push_decimal(&mut text, us);
     text.push('s');
     text
 }

@@ -12,15 +12,13 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use arrayvec::ArrayVec;
-
 pub use snapshot::{Export, Imported, SavedKey};
 
 use super::{Amended, Amendment, Answer, Change, ImmediateStore, Reply, StoreError};
 use crate::algorithm::{self, Ledger, Reading, Verdict, ceiling};
 use crate::clock::Now;
 use crate::key::Key;
-use crate::plan::{LEVELS_MAX, Level, Plan};
+use crate::plan::{LEVELS_MAX, Level, PerLevel, Plan};
 
 /// How many keys a store holds unless told otherwise.
 const MAX_KEYS_DEFAULT: usize = 1_000_000;
@@ -28,6 +26,8 @@ const MAX_KEYS_DEFAULT: usize = 1_000_000;
 const SHARDS: u64 = 64;
 /// How many states that are empty of meaning an insertion clears away in passing.
 const SWEPT_PER_INSERT: usize = 2;
+/// How many keys that were charged since they were ordered are put in their place at once.
+const REORDERED_AT_ONCE: usize = 64;
 
 /// States in this process's memory.
 #[derive(Debug)]
@@ -87,12 +87,12 @@ impl Memory {
     /// Locks the shards of all levels in the order of their index, so that no two plans wait for
     /// each other.
     fn lock_all(&self, levels: &[Level]) -> Locked<'_> {
-        let mut indices: ArrayVec<usize, LEVELS_MAX> =
-            levels.iter().map(|level| Self::shard_of(level.family)).take(LEVELS_MAX).collect();
+        let mut indices: PerLevel<usize> =
+            levels.iter().map(|level| Self::shard_of(level.family)).collect();
         indices.sort_unstable();
-        let mut guards: ArrayVec<(usize, MutexGuard<'_, Shard>), LEVELS_MAX> = ArrayVec::new();
+        let mut guards = PerLevel::new();
         for index in indices {
-            if guards.last().is_none_or(|(last, _)| *last != index) {
+            if guards.last().is_none_or(|(last, _): &(usize, _)| *last != index) {
                 guards.push((index, lock(&self.shards[index])));
             }
         }
@@ -110,19 +110,20 @@ impl Memory {
     /// Decides a plan. Memory always answers.
     pub(crate) fn answer(&self, plan: &Plan) -> Answer {
         let mut locked = self.lock_all(&plan.levels);
-        let verdicts: ArrayVec<Verdict, LEVELS_MAX> =
+        let verdicts: PerLevel<Verdict> =
             plan.levels.iter().map(|level| locked.evaluate(level, plan.now)).collect();
         let commits = plan.commits(&verdicts);
-        let mut replies = ArrayVec::new();
+        let mut replies = PerLevel::new();
         for (level, verdict) in plan.levels.iter().zip(verdicts) {
             let charged = commits && verdict == Verdict::Allowed && !level.cost.is_zero();
-            let mut charged_at_us = 0;
-            if charged {
-                charged_at_us = locked.charge(level, plan.now, plan.holder);
-            } else if verdict != Verdict::Allowed {
-                locked.open(level, plan.now);
-            }
-            let reading = locked.reading(level, plan.now);
+            let (charged_at_us, reading) = if charged {
+                locked.charge(level, plan.now, plan.holder)
+            } else {
+                if verdict != Verdict::Allowed {
+                    locked.open(level, plan.now);
+                }
+                (0, locked.reading(level, plan.now))
+            };
             replies.push(Reply { verdict, charged, charged_at_us, reading });
         }
         Answer { now: plan.now, replies }
@@ -160,7 +161,7 @@ impl ImmediateStore for Memory {
 /// The shards of one plan, held together.
 struct Locked<'s> {
     store: &'s Memory,
-    guards: ArrayVec<(usize, MutexGuard<'s, Shard>), LEVELS_MAX>,
+    guards: PerLevel<(usize, MutexGuard<'s, Shard>)>,
 }
 
 impl Locked<'_> {
@@ -182,23 +183,34 @@ impl Locked<'_> {
             .unwrap_or(Reading { available: level.spec.capacity(), reset_us: None })
     }
 
-    /// Charges a level; returns when, which is never before what was charged to the same state.
-    fn charge(&mut self, level: &Level, now: Now, holder: u64) -> u64 {
-        let (share, now_us) = (self.store.share(), level.time_us(now));
-        let Some(new) = Ledger::new(&level.spec) else { return now_us };
-        let Some(shard) = self.shard(level.family) else { return now_us };
-        let table = shard.tables.entry(level.family).or_default();
-        let evicted = table.make_room(level.key, now_us, share);
-        table.change(level, Some((new, now_us)), |ledger| {
-            ledger.charge(&level.spec, now_us, holder, level.cost);
-            true
-        });
-        let charged_at_us = table.slots.get_mut(&level.key).map_or(now_us, |slot| {
-            slot.charged_us = slot.charged_us.max(now_us);
-            slot.charged_us
-        });
-        self.store.evicted.fetch_add(evicted, Ordering::Relaxed);
-        charged_at_us
+    /// Charges a level; returns when, which is never before what was charged to the same state, and
+    /// what the level shows then.
+    fn charge(&mut self, level: &Level, now: Now, holder: u64) -> (u64, Reading) {
+        let (store, now_us) = (self.store, level.time_us(now));
+        let table = self.shard(level.family).map(|shard| shard.tables.entry(level.family));
+        let Some(table) = table.map(hash_map::Entry::or_default) else {
+            return (now_us, self.reading(level, now));
+        };
+        match table.slots.get_mut(&level.key) {
+            Some(slot) => {
+                let charged = slot.charge(level, now_us, holder);
+                if slot.ends_early() {
+                    table.order(level.key);
+                }
+                charged
+            }
+            None => {
+                let Some(ledger) = Ledger::new(&level.spec) else {
+                    return (now_us, self.reading(level, now));
+                };
+                let evicted = table.make_room(now_us, store.share());
+                store.evicted.fetch_add(evicted, Ordering::Relaxed);
+                let mut slot = Slot::new(ledger, now_us);
+                let charged = slot.charge(level, now_us, holder);
+                table.insert(level.key, slot);
+                charged
+            }
+        }
     }
 
     /// A key that is refused under other numbers than it was charged with must last as long as these
@@ -208,7 +220,7 @@ impl Locked<'_> {
         let Some(table) = table else { return };
         let slot = table.slots.get(&level.key);
         if slot.is_some_and(|slot| !slot.ledger.has_pace_of(&level.spec)) {
-            table.change(level, None, |ledger| {
+            table.change(level.key, |ledger| {
                 ledger.open(&level.spec, level.time_us(now));
                 true
             });
@@ -227,22 +239,20 @@ impl Locked<'_> {
         match change {
             Change::Reset => table.remove(level.key),
             Change::Refund(_) | Change::Surcharge(_) if *charged_at_us < born_us => false,
-            Change::Refund(amount) => table.change(level, None, |ledger| {
+            Change::Refund(amount) => table.change(level.key, |ledger| {
                 ledger.refund(spec, now_us, *charged_at_us, *amount);
                 true
             }),
-            Change::Surcharge(amount) => table.change(level, None, |ledger| {
+            Change::Surcharge(amount) => table.change(level.key, |ledger| {
                 ledger.surcharge(spec, now_us, *charged_at_us, *amount);
                 true
             }),
-            Change::Release => table.change(level, None, |ledger| {
+            Change::Release => table.change(level.key, |ledger| {
                 // A place whose lease has run out is no longer held, though still listed.
                 let held = ledger.renew(spec, now_us, *holder);
                 ledger.release(*holder) && held
             }),
-            Change::Renew => {
-                table.change(level, None, |ledger| ledger.renew(spec, now_us, *holder))
-            }
+            Change::Renew => table.change(level.key, |ledger| ledger.renew(spec, now_us, *holder)),
         }
     }
 
@@ -270,6 +280,7 @@ struct Shard {
 #[derive(Debug, Default)]
 struct Table {
     slots: HashMap<Key, Slot, Hashed>,
+    /// A charge only makes a key last longer, and leaves it where it is until it comes first.
     by_meaning: BTreeSet<(u64, Key)>,
     /// When a key was last put in.
     latest_us: u64,
@@ -279,21 +290,38 @@ struct Table {
 struct Slot {
     ledger: Ledger,
     meaningless_at_us: u64,
+    /// Where it stands in the order: no later than its end.
+    ordered_at_us: u64,
     /// When it was put in: a charge from before that was made to a state that is gone.
     born_us: u64,
     /// When it was last charged.
     charged_us: u64,
 }
 
+impl Slot {
+    fn new(ledger: Ledger, born_us: u64) -> Self {
+        Self { ledger, meaningless_at_us: 0, ordered_at_us: 0, born_us, charged_us: born_us }
+    }
+
+    fn charge(&mut self, level: &Level, now_us: u64, holder: u64) -> (u64, Reading) {
+        self.ledger.charge(&level.spec, now_us, holder, level.cost);
+        self.meaningless_at_us = self.ledger.meaningless_at_us().unwrap_or(u64::MAX);
+        self.charged_us = self.charged_us.max(now_us);
+        (self.charged_us, self.ledger.reading(&level.spec, now_us))
+    }
+
+    /// Whether it ends before its place in the order says.
+    fn ends_early(&self) -> bool {
+        self.meaningless_at_us < self.ordered_at_us
+    }
+}
+
 impl Table {
     /// Makes room for a key that is not there yet; returns how many live keys had to go.
-    fn make_room(&mut self, key: Key, now_us: u64, share: usize) -> u64 {
-        if self.slots.contains_key(&key) {
-            return 0;
-        }
+    fn make_room(&mut self, now_us: u64, share: usize) -> u64 {
         for _ in 0..SWEPT_PER_INSERT {
-            match self.by_meaning.first() {
-                Some(&(meaningless_at_us, oldest)) if meaningless_at_us <= now_us => {
+            match self.first() {
+                Some((meaningless_at_us, oldest)) if meaningless_at_us <= now_us => {
                     self.remove(oldest)
                 }
                 _ => break,
@@ -307,44 +335,62 @@ impl Table {
     fn shrink_to(&mut self, keys: usize) -> u64 {
         let mut evicted = 0;
         while self.slots.len() > keys {
-            let Some(&(meaningless_at_us, nearest)) = self.by_meaning.first() else { break };
+            let Some((meaningless_at_us, nearest)) = self.first() else { break };
             self.remove(nearest);
             evicted += u64::from(meaningless_at_us > self.latest_us);
         }
         evicted
     }
 
-    /// Changes the state of a key and keeps the order; `new` is what a key that is not there starts
-    /// from, and when. Returns whether there was a state, and it had what was to be changed.
-    fn change(
-        &mut self,
-        level: &Level,
-        new: Option<(Ledger, u64)>,
-        change: impl FnOnce(&mut Ledger) -> bool,
-    ) -> bool {
-        let key = level.key;
-        let slot = match (self.slots.entry(key), new) {
-            (hash_map::Entry::Occupied(slot), _) => slot.into_mut(),
-            (hash_map::Entry::Vacant(vacant), Some((ledger, born_us))) => {
-                vacant.insert(Slot { ledger, meaningless_at_us: 0, born_us, charged_us: born_us })
+    /// The key nearest to its end. Where very many keys have been charged since they were ordered,
+    /// it is the nearest by that order: nobody waits until all are in their place.
+    fn first(&mut self) -> Option<(u64, Key)> {
+        for _ in 0..REORDERED_AT_ONCE {
+            let (ordered_at_us, key) = *self.by_meaning.first()?;
+            if self.slots.get(&key)?.meaningless_at_us <= ordered_at_us {
+                break;
             }
-            (hash_map::Entry::Vacant(_), None) => return false,
-        };
-        self.by_meaning.remove(&(slot.meaningless_at_us, key));
+            self.order(key);
+        }
+        let (_, key) = *self.by_meaning.first()?;
+        Some((self.slots.get(&key)?.meaningless_at_us, key))
+    }
+
+    fn insert(&mut self, key: Key, mut slot: Slot) {
+        // A state that was charged into no meaning need not be kept.
+        if slot.meaningless_at_us > 0 {
+            slot.ordered_at_us = slot.meaningless_at_us;
+            self.by_meaning.insert((slot.ordered_at_us, key));
+            self.slots.insert(key, slot);
+        }
+    }
+
+    /// Changes the state of a key. Returns whether there was one, and it had what was to be changed.
+    fn change(&mut self, key: Key, change: impl FnOnce(&mut Ledger) -> bool) -> bool {
+        let Some(slot) = self.slots.get_mut(&key) else { return false };
         let changed = change(&mut slot.ledger);
-        let meaningless_at_us = slot.ledger.meaningless_at_us();
-        slot.meaningless_at_us = meaningless_at_us.unwrap_or(u64::MAX);
-        if meaningless_at_us == Some(0) {
-            self.slots.remove(&key);
-        } else {
-            self.by_meaning.insert((slot.meaningless_at_us, key));
+        slot.meaningless_at_us = slot.ledger.meaningless_at_us().unwrap_or(u64::MAX);
+        if slot.ends_early() {
+            self.order(key);
         }
         changed
     }
 
+    /// Puts a key in its place, or lets it go if it means nothing.
+    fn order(&mut self, key: Key) {
+        let Some(slot) = self.slots.get_mut(&key) else { return };
+        if slot.meaningless_at_us == 0 {
+            self.remove(key);
+        } else {
+            self.by_meaning.remove(&(slot.ordered_at_us, key));
+            slot.ordered_at_us = slot.meaningless_at_us;
+            self.by_meaning.insert((slot.ordered_at_us, key));
+        }
+    }
+
     fn remove(&mut self, key: Key) -> bool {
         let Some(slot) = self.slots.remove(&key) else { return false };
-        self.by_meaning.remove(&(slot.meaningless_at_us, key))
+        self.by_meaning.remove(&(slot.ordered_at_us, key))
     }
 }
 

@@ -12,7 +12,7 @@ pub use memory::{Export, Imported, Memory, SavedKey};
 
 use crate::algorithm::{Reading, Verdict};
 use crate::clock::Now;
-use crate::plan::{LEVELS_MAX, Level, Plan};
+use crate::plan::{LEVELS_MAX, Level, PerLevel, Plan};
 use crate::units::Amount;
 
 /// A store's answer to a plan.
@@ -21,7 +21,7 @@ pub struct Answer {
     /// The store's time, on which receipts and resets are based.
     pub now: Now,
     /// One reply per level, in the plan's order.
-    pub replies: ArrayVec<Reply, LEVELS_MAX>,
+    pub replies: PerLevel<Reply>,
 }
 
 /// What became of one level.

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::{MICROS, UnitError, all_digits};
+use crate::text::push_decimal;
 
 /// An exact, non-negative decimal with at most six places: a cost, a count, dollars.
 ///
@@ -123,24 +124,16 @@ impl Amount {
 impl fmt::Display for Amount {
     /// The shortest exact decimal: `1`, `0.25`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_decimal(f, self.0)
+        let mut text = String::new();
+        push_decimal(&mut text, self.0);
+        f.write_str(&text)
     }
 }
 
 impl fmt::Debug for Amount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_decimal(f, self.0)
+        fmt::Display::fmt(self, f)
     }
-}
-
-/// Millionths as the shortest exact decimal.
-pub(crate) fn write_decimal(out: &mut impl fmt::Write, micros: u64) -> fmt::Result {
-    let (whole, places) = (micros / MICROS, micros % MICROS);
-    if places == 0 {
-        return write!(out, "{whole}");
-    }
-    let places = format!("{places:06}");
-    write!(out, "{whole}.{}", places.trim_end_matches('0'))
 }
 
 #[cfg(test)]

@@ -10,7 +10,6 @@ mod number;
 use std::fmt;
 
 pub use amount::Amount;
-pub(crate) use amount::write_decimal;
 pub(crate) use duration::written_duration;
 pub use duration::{
     DAY_US, DURATION_US_MAX, SECOND_US, duration_in_words, parse_duration, parse_exact_duration,
@@ -19,7 +18,7 @@ pub use duration::{
 pub use number::canonical_number;
 
 /// Millionths in one unit.
-const MICROS: u64 = 1_000_000;
+pub(crate) const MICROS: u64 = 1_000_000;
 
 /// A number or duration that cannot be read: what was found and what was expected.
 #[derive(Clone, Debug, PartialEq, Eq)]

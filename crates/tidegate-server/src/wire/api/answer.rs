@@ -1,27 +1,123 @@
-//! A decision as the decision API tells it.
-
-use std::borrow::Cow;
+//! A decision as the decision API tells it. It is written by hand: no other JSON is made as often.
 
 use serde::Serialize;
-use serde::ser::{SerializeMap, SerializeSeq, Serializer};
+use serde::ser::Serializer;
 use serde_json::value::RawValue;
 use tidegate::plan::Enforcement;
+use tidegate::text::{push_decimal, push_json, push_number};
 use tidegate::units::Amount;
 use tidegate::{Decision, LimitReport, Response};
-use utoipa::ToSchema;
 
 use super::fields::FieldError;
 use crate::respond::jitter;
 
 const MILLISECOND_US: u64 = 1_000;
 
-/// The answer to a check, as JSON.
-pub(crate) fn decided(decision: &Decision, lease: Option<&str>, waited_us: Option<u64>) -> Vec<u8> {
-    to_json(&Answer::of(decision, lease, waited_us))
+/// Room for nearly every answer.
+const ANSWER_BYTES: usize = 1_536;
+
+/// Appends the answer to a check.
+pub(crate) fn write_decided(
+    json: &mut String,
+    decision: &Decision,
+    lease: Option<&str>,
+    waited_us: Option<u64>,
+) {
+    let response = Response::of(decision, jitter());
+    json.reserve(ANSWER_BYTES);
+    json.push_str("{\"allowed\":");
+    json.push_str(truth(decision.is_allowed()));
+    json.push_str(",\"outcome\":\"");
+    json.push_str(decision.outcome.name());
+    json.push_str("\",\"limit\":");
+    push_text(json, decision.limit_name());
+    json.push_str(",\"status\":");
+    push_number(json, response.status.into());
+    json.push_str(",\"retry_after_ms\":");
+    let wait = decision.retry_after();
+    push_ms(json, wait.map(|wait| u64::try_from(wait.as_micros()).unwrap_or(u64::MAX)));
+    json.push_str(",\"operation\":");
+    push_json(json, decision.operation());
+    json.push_str(",\"tier\":");
+    push_json(json, decision.tier());
+    json.push_str(",\"warnings\":[");
+    write_list(json, decision.warnings(), push_json);
+    json.push_str("],\"headers\":{");
+    write_list(json, response.headers(), |json, (name, value)| {
+        push_json(json, name);
+        json.push(':');
+        push_json(json, value);
+    });
+    json.push_str("},\"body\":");
+    json.push_str(response.body().unwrap_or("null"));
+    json.push_str(",\"limits\":[");
+    write_list(json, &decision.limits, |json, report| write_limit(json, decision, report));
+    json.push_str("],\"lease\":");
+    push_text(json, lease);
+    json.push_str(",\"degraded\":");
+    json.push_str(truth(decision.degraded));
+    if let Some(us) = waited_us {
+        json.push_str(",\"waited_ms\":");
+        push_number(json, us / MILLISECOND_US);
+    }
+    json.push('}');
+}
+
+fn write_limit(json: &mut String, decision: &Decision, report: &LimitReport) {
+    let limit = decision.limit_of(report);
+    json.push_str("{\"name\":");
+    push_json(json, limit.map_or("", |limit| limit.name()));
+    json.push_str(",\"algorithm\":\"");
+    json.push_str(limit.map_or("", |limit| limit.algorithm().name()));
+    json.push_str("\",\"limit\":");
+    push_decimal(json, report.spec.number().micros());
+    json.push_str(",\"window_ms\":");
+    push_ms(json, report.spec.window_us());
+    json.push_str(",\"remaining\":");
+    push_number(json, report.remaining());
+    json.push_str(",\"reset_ms\":");
+    push_ms(json, report.reset_us);
+    json.push_str(",\"allowed\":");
+    json.push_str(truth(report.is_allowed()));
+    json.push_str(",\"shadow\":");
+    json.push_str(truth(report.enforcement == Enforcement::Shadow));
+    json.push('}');
+}
+
+const fn truth(value: bool) -> &'static str {
+    if value { "true" } else { "false" }
+}
+
+fn push_text(json: &mut String, text: Option<&str>) {
+    match text {
+        Some(text) => push_json(json, text),
+        None => json.push_str("null"),
+    }
+}
+
+/// Milliseconds, rounded up.
+fn push_ms(json: &mut String, us: Option<u64>) {
+    match us {
+        Some(us) => push_number(json, us.div_ceil(MILLISECOND_US)),
+        None => json.push_str("null"),
+    }
+}
+
+fn write_list<T>(
+    json: &mut String,
+    items: impl IntoIterator<Item = T>,
+    write: impl Fn(&mut String, T),
+) {
+    for (index, item) in items.into_iter().enumerate() {
+        if index > 0 {
+            json.push(',');
+        }
+        write(json, item);
+    }
 }
 
 /// What is answered for a request of a batch that could not be decided.
-pub(crate) fn undecided(error: &FieldError) -> Vec<u8> {
+pub(crate) fn undecided(error: &FieldError) -> String {
     to_json(&Problem {
         r#type: "about:blank",
         title: "Bad Request",
@@ -31,11 +127,9 @@ pub(crate) fn undecided(error: &FieldError) -> Vec<u8> {
     })
 }
 
-pub(super) fn to_json(value: &impl Serialize) -> Vec<u8> {
-    let mut json = Vec::with_capacity(1_024);
+pub(super) fn to_json(value: &impl Serialize) -> String {
     // Strings and numbers into memory: neither can fail.
-    let _ = serde_json::to_writer(&mut json, value);
-    json
+    serde_json::to_string(value).unwrap_or_default()
 }
 
 #[derive(Serialize)]
@@ -45,140 +139,6 @@ struct Problem<'a> {
     status: u16,
     detail: &'a str,
     field: &'a str,
-}
-
-/// A decision.
-#[derive(Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = Decision)]
-pub(super) struct Answer<'a> {
-    /// Whether the request may pass.
-    allowed: bool,
-    /// `allowed`, `exempt`, `warned`, `limited`, `blocked`, `banned` or `challenged`.
-    #[schema(pattern = "^(allowed|exempt|warned|limited|blocked|banned|challenged)$")]
-    outcome: &'static str,
-    /// The limit that refuses, or the one that is closest.
-    #[schema(required)]
-    limit: Option<&'a str>,
-    /// The status for the client: 200, or that of the refusal.
-    #[schema(minimum = 100, maximum = 599)]
-    status: u16,
-    /// When the same request would pass if nobody else came; null where no waiting helps.
-    #[schema(required)]
-    retry_after_ms: Option<u64>,
-    /// The operation that the request was found to be.
-    operation: &'a str,
-    /// The tier that it was decided by.
-    tier: &'a str,
-    /// What the client should be told although it passes.
-    warnings: Vec<&'a str>,
-    /// Headers for the client.
-    #[schema(value_type = std::collections::BTreeMap<String, String>)]
-    headers: Headers,
-    /// The body of the refusal, for the client.
-    #[schema(required, value_type = Option<serde_json::Value>)]
-    body: Option<Box<RawValue>>,
-    /// Every limit that applied.
-    #[schema(value_type = Vec<Limit<'a>>)]
-    limits: Limits<'a>,
-    /// What to release, renew or settle by, where there is something to.
-    #[schema(required, pattern = "^[0-9a-f]{32}$")]
-    lease: Option<&'a str>,
-    /// Decided without the store.
-    degraded: bool,
-    /// How long it waited; only in acquire.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    waited_ms: Option<u64>,
-}
-
-impl<'a> Answer<'a> {
-    fn of(decision: &'a Decision, lease: Option<&'a str>, waited_us: Option<u64>) -> Self {
-        let response = Response::of(decision, jitter());
-        Self {
-            allowed: decision.is_allowed(),
-            outcome: decision.outcome.name(),
-            limit: decision.limit_name(),
-            status: response.status,
-            retry_after_ms: decision.retry_after().map(|wait| {
-                u64::try_from(wait.as_micros()).unwrap_or(u64::MAX).div_ceil(MILLISECOND_US)
-            }),
-            operation: decision.operation(),
-            tier: decision.tier(),
-            warnings: decision.warnings().collect(),
-            body: response.body.and_then(|body| RawValue::from_string(body).ok()),
-            headers: Headers(response.headers),
-            limits: Limits(decision),
-            lease,
-            degraded: decision.degraded,
-            waited_ms: waited_us.map(|us| us / MILLISECOND_US),
-        }
-    }
-}
-
-struct Headers(Vec<(Cow<'static, str>, String)>);
-
-impl Serialize for Headers {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.0.len()))?;
-        for (name, value) in &self.0 {
-            map.serialize_entry(name, value)?;
-        }
-        map.end()
-    }
-}
-
-struct Limits<'a>(&'a Decision);
-
-impl Serialize for Limits<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut list = serializer.serialize_seq(Some(self.0.limits.len()))?;
-        for report in &self.0.limits {
-            list.serialize_element(&Limit::of(self.0, report))?;
-        }
-        list.end()
-    }
-}
-
-/// A limit that applied to the request.
-#[derive(Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = LimitState)]
-pub(super) struct Limit<'a> {
-    /// The limit's name.
-    name: &'a str,
-    /// How it counts.
-    algorithm: &'static str,
-    /// The number in its spec.
-    #[schema(value_type = f64)]
-    limit: Number,
-    /// Its window; null where it has none.
-    #[schema(required)]
-    window_ms: Option<u64>,
-    /// How many more of this cost would pass now.
-    remaining: u64,
-    /// When nothing is owed any more, from now.
-    #[schema(required)]
-    reset_ms: Option<u64>,
-    /// Whether this limit lets it pass.
-    allowed: bool,
-    /// On trial: told, but without effect.
-    shadow: bool,
-}
-
-impl<'a> Limit<'a> {
-    fn of(decision: &'a Decision, report: &LimitReport) -> Self {
-        let limit = decision.limit_of(report);
-        Self {
-            name: limit.map_or("", |limit| limit.name()),
-            algorithm: limit.map_or("", |limit| limit.algorithm().name()),
-            limit: Number(report.spec.number()),
-            window_ms: report.spec.window_us().map(|us| us.div_ceil(MILLISECOND_US)),
-            remaining: report.remaining(),
-            reset_ms: report.reset_us.map(|us| us.div_ceil(MILLISECOND_US)),
-            allowed: report.is_allowed(),
-            shadow: report.enforcement == Enforcement::Shadow,
-        }
-    }
 }
 
 /// An exact decimal as a JSON number.
@@ -191,5 +151,42 @@ impl Serialize for Number {
         }
         let decimal = RawValue::from_string(self.0.to_string());
         decimal.map_err(serde::ser::Error::custom)?.serialize(serializer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use tidegate::{Limiter, Policy, Request};
+
+    use super::*;
+
+    fn told(decision: &Decision, lease: Option<&str>, waited_us: Option<u64>) -> Value {
+        let mut json = String::new();
+        write_decided(&mut json, decision, lease, waited_us);
+        serde_json::from_str(&json).unwrap_or_else(|error| panic!("{error}: {json}"))
+    }
+
+    #[test]
+    fn a_decision_is_told_in_full_whatever_its_words_hold() {
+        let text = "{tidegate: 1, name: api,
+            limits: {one: {by: user, total: 1, message: \"say \\\"no\\\"\"},
+                     soft: {by: user, sliding_window: 1/h, exceed: warn},
+                     trial: {by: user, total: 1, shadow: true}},
+            response: {headers: ietf, body: {why: '{message}', left: '{remaining}'}}}";
+        let policy = Policy::parse("api.yaml", text).unwrap_or_else(|errors| panic!("{errors}"));
+        let limiter = Limiter::new(policy);
+        let request = Request::new("GET", "/").user("u");
+        let allowed = told(&limiter.check(&request).unwrap(), Some("abc"), Some(2_999));
+        assert_eq!(allowed["lease"], "abc");
+        assert_eq!(allowed["waited_ms"], 2);
+        assert_eq!(allowed["body"], Value::Null);
+        let refused = told(&limiter.check(&request).unwrap(), None, None);
+        assert_eq!(refused["body"], json!({"why": "say \"no\"", "left": 0}));
+        assert_eq!(refused["headers"]["RateLimit-Policy"], "\"one\";q=1, \"soft\";q=1;w=3600");
+        assert_eq!(refused["retry_after_ms"], Value::Null);
+        assert_eq!(refused["limits"][2]["shadow"], true);
+        assert_eq!(refused["limits"][1]["window_ms"], 3_600_000);
+        assert!(refused.get("waited_ms").is_none());
     }
 }

@@ -7,7 +7,10 @@ mod leases;
 mod limits;
 mod openapi;
 
+use std::future::{Future as _, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -99,28 +102,30 @@ impl Api {
         let request_id = || RequestId::of(&parts.headers);
         let (decision, waited_us) = self.app.decide(&request, request_id, hold).await?;
         let waited_us = matches!(hold, Hold::UpTo(_)).then_some(waited_us);
-        Ok(respond::json(self.told(decision, waited_us)))
+        let mut json = String::new();
+        self.tell(&mut json, decision, waited_us);
+        Ok(respond::json(json))
     }
 
     async fn batch(&self, parts: &Parts, text: &[u8]) -> Result<Response<Body>, Failure> {
         let calls = Call::batch(text, BATCH_MAX)?;
-        let mut json = Vec::with_capacity(1_024 * calls.len());
-        json.push(b'[');
+        let mut json = String::with_capacity(1_024 * calls.len());
+        json.push('[');
         for (index, call) in calls.into_iter().enumerate() {
             if index > 0 {
-                json.push(b',');
+                json.push(',');
             }
             let request = self.identified(call);
             let request_id = || RequestId::of(&parts.headers);
             match self.app.decide(&request, request_id, Hold::Never).await {
-                Ok((decision, _)) => json.extend(self.told(decision, None)),
+                Ok((decision, _)) => self.tell(&mut json, decision, None),
                 Err(error) => {
                     let error = FieldError::from(error).within(&format!("[{index}]"));
-                    json.extend(answer::undecided(&error));
+                    json.push_str(&answer::undecided(&error));
                 }
             }
         }
-        json.push(b']');
+        json.push(']');
         Ok(respond::json(json))
     }
 
@@ -133,11 +138,11 @@ impl Api {
         }
     }
 
-    /// The decision as JSON; its lease is kept for the caller.
-    fn told(&self, mut decision: Decision, waited_us: Option<u64>) -> Vec<u8> {
+    /// Appends the decision as JSON; its lease is kept for the caller.
+    fn tell(&self, json: &mut String, mut decision: Decision, waited_us: Option<u64>) {
         let now_us = decision.now.steady_us;
         let lease = decision.lease.take().map(|lease| id_text(self.app.leases.keep(lease, now_us)));
-        answer::decided(&decision, lease.as_deref(), waited_us)
+        answer::write_decided(json, &decision, lease.as_deref(), waited_us);
     }
 
     fn ready(&self) -> Response<Body> {
@@ -152,7 +157,14 @@ impl Api {
         if usize::try_from(body.size_hint().lower()).map_or(true, |length| length > max) {
             return Err(too_large(max));
         }
-        match timeout(self.body_timeout, Limited::new(body, max).collect()).await {
+        let mut reading = pin!(Limited::new(body, max).collect());
+        // Nearly always it came with its head, and no timer is needed.
+        let read = poll_fn(|context| Poll::Ready(reading.as_mut().poll(context))).await;
+        let read = match read {
+            Poll::Ready(read) => Ok(read),
+            Poll::Pending => timeout(self.body_timeout, reading).await,
+        };
+        match read {
             Ok(Ok(collected)) => Ok(collected.to_bytes()),
             Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(max)),
             Ok(Err(_)) => {

@@ -98,9 +98,8 @@ impl SavedKey {
         ledger.shift(shift_us);
         Slot {
             meaningless_at_us: ledger.meaningless_at_us().unwrap_or(u64::MAX),
-            ledger,
-            born_us: born_us.saturating_add_signed(shift_us),
             charged_us: charged_us.saturating_add_signed(shift_us),
+            ..Slot::new(ledger, born_us.saturating_add_signed(shift_us))
         }
     }
 }
@@ -117,8 +116,7 @@ impl Table {
     fn restore(&mut self, key: Key, slot: Slot, now_us: u64, share: usize) -> u64 {
         self.latest_us = now_us;
         if !self.slots.contains_key(&key) {
-            self.by_meaning.insert((slot.meaningless_at_us, key));
-            self.slots.insert(key, slot);
+            self.insert(key, slot);
         }
         self.shrink_to(share)
     }

@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use super::super::answer::{Number, to_json};
 
 /// The published limits as JSON text.
-pub(super) fn render(published: &Published<'_>) -> Vec<u8> {
+pub(super) fn render(published: &Published<'_>) -> String {
     to_json(&Limits::of(published))
 }
 

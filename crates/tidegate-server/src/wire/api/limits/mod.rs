@@ -25,7 +25,7 @@ use crate::respond;
 pub(super) fn json(app: &App, parts: &Parts) -> Result<Response<Body>, Failure> {
     let policy = chosen(app, parts)?;
     let text = json::render(&policy.published(app.now()));
-    Ok(revalidated(&parts.headers, respond::json(text.clone()), &text))
+    Ok(revalidated(&parts.headers, respond::json(text.clone()), text.as_bytes()))
 }
 
 /// `GET /limits`: a page, or JSON for whoever takes that alone.

@@ -1,6 +1,6 @@
-//! The OpenAPI document of the decision API. Answers are described by the types that are sent;
-//! requests, which are read field by field, by types of their own. The live tests hold both against
-//! what the daemon does.
+//! The OpenAPI document of the decision API. What is read and written field by field is described by
+//! types of its own, other answers by the types that are sent. The live tests hold both against what
+//! the daemon does.
 
 mod calls;
 mod examples;
@@ -12,7 +12,6 @@ use bytes::Bytes;
 use utoipa::OpenApi;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 
-use super::answer::{Answer, Limit};
 use super::limits::Limits;
 
 /// `GET /openapi.json`.
@@ -54,8 +53,8 @@ pub(super) fn document() -> Bytes {
         schemas::Member,
         schemas::Lines,
         schemas::Decimal,
-        Answer<'static>,
-        Limit<'static>,
+        schemas::Decision,
+        schemas::LimitState,
         Limits<'static>,
     ))
 )]

@@ -1,6 +1,9 @@
-//! What callers send, and the small answers, as types for the document alone.
+//! What callers send and are answered, as types for the document alone.
 
-#![expect(dead_code, reason = "the types are never made: they describe what is read by hand")]
+#![expect(
+    dead_code,
+    reason = "the types are never made: they describe what is read and written by hand"
+)]
 
 use std::collections::BTreeMap;
 
@@ -51,6 +54,70 @@ pub(super) struct Check {
     cost: Option<Decimal>,
     /// Ask for a lease, to settle the true cost later.
     reserve: Option<bool>,
+}
+
+/// A decision.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Decision {
+    /// Whether the request may pass.
+    allowed: bool,
+    /// `allowed`, `exempt`, `warned`, `limited`, `blocked`, `banned` or `challenged`.
+    #[schema(pattern = "^(allowed|exempt|warned|limited|blocked|banned|challenged)$")]
+    outcome: String,
+    /// The limit that refuses, or the one that is closest.
+    #[schema(required)]
+    limit: Option<String>,
+    /// The status for the client: 200, or that of the refusal.
+    #[schema(minimum = 100, maximum = 599)]
+    status: u16,
+    /// When the same request would pass if nobody else came; null where no waiting helps.
+    #[schema(required)]
+    retry_after_ms: Option<u64>,
+    /// The operation that the request was found to be.
+    operation: String,
+    /// The tier that it was decided by.
+    tier: String,
+    /// What the client should be told although it passes.
+    warnings: Vec<String>,
+    /// Headers for the client.
+    headers: BTreeMap<String, String>,
+    /// The body of the refusal, for the client.
+    #[schema(required)]
+    body: Option<Value>,
+    /// Every limit that applied.
+    limits: Vec<LimitState>,
+    /// What to release, renew or settle by, where there is something to.
+    #[schema(required, pattern = "^[0-9a-f]{32}$")]
+    lease: Option<String>,
+    /// Decided without the store.
+    degraded: bool,
+    /// How long it waited; only in acquire.
+    waited_ms: Option<u64>,
+}
+
+/// A limit that applied to the request.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LimitState {
+    /// The limit's name.
+    name: String,
+    /// How it counts.
+    algorithm: String,
+    /// The number in its spec.
+    limit: f64,
+    /// Its window; null where it has none.
+    #[schema(required)]
+    window_ms: Option<u64>,
+    /// How many more of this cost would pass now.
+    remaining: u64,
+    /// When nothing is owed any more, from now.
+    #[schema(required)]
+    reset_ms: Option<u64>,
+    /// Whether this limit lets it pass.
+    allowed: bool,
+    /// On trial: told, but without effect.
+    shadow: bool,
 }
 
 /// A string, or a number or truth value as its text.

@@ -1,6 +1,5 @@
 //! A store that was stopped and started decides as one that never was.
 
-use arrayvec::ArrayVec;
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -9,7 +8,7 @@ use crate::algorithm::{
     Spec, calendar, concurrency, fixed_window, quota, sliding_counter, sliding_window,
     token_bucket, total,
 };
-use crate::plan::{Enforcement, Level, Mode, Plan};
+use crate::plan::{Enforcement, Level, Mode, PerLevel, Plan};
 use crate::policy::OnStoreFailure;
 use crate::store::{Amendment, Answer, Change, ImmediateStore as _};
 use crate::units::Amount;
@@ -203,7 +202,7 @@ fn plan(step: &Step, now: Now, holder: u64, cost: u64) -> Plan {
             on_store_failure: OnStoreFailure::Local,
         }
     };
-    let levels = (0..step.levels).map(level).collect::<ArrayVec<_, 16>>();
+    let levels = (0..step.levels).map(level).collect::<PerLevel<_>>();
     Plan { mode: Mode::Charge, now, holder, levels }
 }
 

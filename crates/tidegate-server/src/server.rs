@@ -1,6 +1,6 @@
 //! The daemon from start to end: read everything, bind everything, serve, drain, save.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::demo;
 use crate::drain::Drain;
 use crate::error::StartError;
-use crate::guard::{Guard, SharedTokens, Surface as Guarded};
+use crate::guard::{Guard, Guarded, SharedTokens, is_loopback};
 use crate::leases::Leases;
 use crate::listen::{self, Listener, Service};
 use crate::reload::{Checked, Reload, Sources, reads_tokens};
@@ -320,10 +320,6 @@ fn refuse_what_is_open(config: &Config) -> Result<(), StartError> {
         }
     }
     Ok(())
-}
-
-fn is_loopback(address: IpAddr) -> bool {
-    address.to_canonical().is_loopback()
 }
 
 /// The signals that end the daemon.

@@ -11,7 +11,7 @@ use tidegate::{Decision, LimitReport, Response};
 use utoipa::ToSchema;
 
 use super::fields::FieldError;
-use crate::respond::jitter;
+use crate::respond::{Problem, jitter};
 
 const MILLISECOND_US: u64 = 1_000;
 
@@ -22,13 +22,7 @@ pub(crate) fn decided(decision: &Decision, lease: Option<&str>, waited_us: Optio
 
 /// What is answered for a request of a batch that could not be decided.
 pub(crate) fn undecided(error: &FieldError) -> Vec<u8> {
-    to_json(&Problem {
-        r#type: "about:blank",
-        title: "Bad Request",
-        status: 400,
-        detail: &error.detail,
-        field: &error.field,
-    })
+    to_json(&Problem::of_field(&error.field, &error.detail))
 }
 
 pub(super) fn to_json(value: &impl Serialize) -> Vec<u8> {
@@ -36,15 +30,6 @@ pub(super) fn to_json(value: &impl Serialize) -> Vec<u8> {
     // Strings and numbers into memory: neither can fail.
     let _ = serde_json::to_writer(&mut json, value);
     json
-}
-
-#[derive(Serialize)]
-struct Problem<'a> {
-    r#type: &'static str,
-    title: &'static str,
-    status: u16,
-    detail: &'a str,
-    field: &'a str,
 }
 
 /// A decision.

@@ -14,6 +14,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement
 
 use super::answer::{Answer, Limit};
 use super::limits::Limits;
+use crate::respond::Problem;
 
 /// `GET /openapi.json`.
 pub(super) fn document() -> Bytes {
@@ -49,7 +50,6 @@ pub(super) fn document() -> Bytes {
         schemas::Renewed,
         schemas::Settled,
         schemas::Health,
-        schemas::Problem,
         schemas::Scalar,
         schemas::Member,
         schemas::Lines,
@@ -57,6 +57,7 @@ pub(super) fn document() -> Bytes {
         Answer<'static>,
         Limit<'static>,
         Limits<'static>,
+        Problem<'static>,
     ))
 )]
 struct Schemas;

@@ -46,9 +46,9 @@ impl LoadedPolicy {
         })
     }
 
-    fn read(path: &Path, options: &Options) -> Result<Self, Problem> {
-        let text = files::read(path).map_err(Problem::Unreadable)?;
-        Self::check(&path.display().to_string(), &text, options).map_err(Problem::Invalid)
+    fn read(path: &Path, options: &Options) -> Result<Self, Fault> {
+        let text = files::read(path).map_err(Fault::Unreadable)?;
+        Self::check(&path.display().to_string(), &text, options).map_err(Fault::Invalid)
     }
 }
 
@@ -57,7 +57,7 @@ impl PolicySet {
     ///
     /// # Errors
     /// Everything that is wrong with any of them.
-    pub(crate) fn load(paths: &[PathBuf], options: &Options) -> Result<Self, Problems> {
+    pub(crate) fn load(paths: &[PathBuf], options: &Options) -> Result<Self, Faults> {
         let mut problems = Vec::new();
         let mut policies = Vec::new();
         for path in paths {
@@ -67,7 +67,7 @@ impl PolicySet {
             }
         }
         problems.extend(same_names(&policies));
-        if problems.is_empty() { Ok(Self { policies }) } else { Err(Problems(problems)) }
+        if problems.is_empty() { Ok(Self { policies }) } else { Err(Faults(problems)) }
     }
 
     /// One policy by itself.
@@ -89,12 +89,12 @@ impl PolicySet {
     }
 }
 
-fn same_names(policies: &[LoadedPolicy]) -> Vec<Problem> {
+fn same_names(policies: &[LoadedPolicy]) -> Vec<Fault> {
     let mut files: HashMap<&str, &str> = HashMap::new();
     let mut problems = Vec::new();
     for LoadedPolicy { policy, file, .. } in policies {
         if let Some(first) = files.get(policy.name()) {
-            problems.push(Problem::SameName {
+            problems.push(Fault::SameName {
                 name: policy.name().to_owned(),
                 files: [(*first).to_owned(), file.clone()],
             });
@@ -107,9 +107,9 @@ fn same_names(policies: &[LoadedPolicy]) -> Vec<Problem> {
 
 /// Why policies cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Problems(Vec<Problem>);
+pub(crate) struct Faults(Vec<Fault>);
 
-impl fmt::Display for Problems {
+impl fmt::Display for Faults {
     /// One line each, `file:line:column: error: …` where there is a place.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, problem) in self.0.iter().enumerate() {
@@ -120,11 +120,11 @@ impl fmt::Display for Problems {
     }
 }
 
-impl std::error::Error for Problems {}
+impl std::error::Error for Faults {}
 
 /// One file that is no policy to be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Problem {
+pub(crate) enum Fault {
     /// It cannot be read.
     Unreadable(Unreadable),
     /// It is not valid; warnings are among it.
@@ -138,7 +138,7 @@ pub(crate) enum Problem {
     },
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreadable(error) => write!(f, "error: {error}"),

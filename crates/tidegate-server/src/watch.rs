@@ -175,7 +175,8 @@ impl Directories {
 }
 
 fn warn(why: &str) {
-    tracing::warn!("cannot watch files, looking at them once a second instead: {why}");
+    let message = "cannot watch files, looking at them once a second instead";
+    tracing::warn!(event = "watch_failed", "{message}: {why}");
 }
 
 /// Whether something may have changed; looking at a file changes nothing.

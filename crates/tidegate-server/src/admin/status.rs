@@ -112,6 +112,7 @@ impl Status {
         let open = |one: &Listening| (one.name, one.connections.load(Ordering::Relaxed));
         let memory = app.limiter.store();
         Present {
+            steady_us: app.now().steady_us,
             active_keys: memory.keys(),
             evicted_keys: memory.evicted_keys(),
             waiting: app.limiter.waiters(),

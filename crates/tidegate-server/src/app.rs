@@ -14,7 +14,7 @@ use tidegate::{BuildError, Decision, Limiter, Policy, Request, RequestError, Tim
 use crate::drain::Drain;
 use crate::jwt::Verifier;
 use crate::leases::Leases;
-use crate::reload::reads_tokens;
+use crate::sources::reads_tokens;
 use crate::telemetry::{Log, Metrics, RequestId, store_failed};
 
 /// The daemon's one engine, and all that stands around it.

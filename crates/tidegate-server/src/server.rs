@@ -10,7 +10,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tidegate::clock::{Clock as _, SystemClock};
 use tidegate::store::{Imported, Memory};
 use tidegate::{HashKey, Limiter};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
 use crate::admin::{Admin, Listening, Status};
@@ -22,9 +22,11 @@ use crate::error::StartError;
 use crate::guard::{Guard, Guarded, SharedTokens, is_loopback};
 use crate::leases::Leases;
 use crate::listen::{self, Listener, Service};
-use crate::reload::{Checked, Reload, Sources, reads_tokens};
+use crate::reload::Reload;
 use crate::secret::hash_key;
+use crate::sources::{Checked, Sources, reads_tokens};
 use crate::state::StateDir;
+use crate::stop::Stop;
 use crate::telemetry::{Flush, Log, Metrics};
 use crate::tls::Certificates;
 use crate::tokens::Tokens;
@@ -320,25 +322,4 @@ fn refuse_what_is_open(config: &Config) -> Result<(), StartError> {
         }
     }
     Ok(())
-}
-
-/// The signals that end the daemon.
-pub(crate) struct Stop {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Stop {
-    fn new() -> Result<Self, StartError> {
-        let (terminate, interrupt) = (SignalKind::terminate(), SignalKind::interrupt());
-        Ok(Self { terminate: signal(terminate)?, interrupt: signal(interrupt)? })
-    }
-
-    /// Waits for one of them.
-    pub(crate) async fn told(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
 }

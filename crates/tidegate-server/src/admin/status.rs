@@ -8,7 +8,7 @@ use tidegate::clock::Now;
 
 use crate::app::App;
 use crate::policies::PolicySet;
-use crate::reload::Checked;
+use crate::sources::Checked;
 use crate::telemetry::{Present, timestamp};
 
 /// What the daemon knows of itself.

@@ -91,7 +91,7 @@ async fn renew(kept: Arc<Kept>, every: Duration) {
                 tracing::warn!(event = "place_lost", "a place was lost while its request went on");
             }
             Err(error) => {
-                kept.app.store_failed(&error, "a place is not renewed; it is tried again")
+                kept.app.store_failed(&error, "a place is not renewed; it is tried again");
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
@@ -56,6 +56,11 @@ pub(crate) fn open(path: &Path) -> Result<File, Unreadable> {
         is_missing: error.kind() == io::ErrorKind::NotFound,
         ..Unreadable::new(path, error)
     })
+}
+
+/// Whether a path leads to a pipe or the like, which says what it says only once.
+pub(crate) fn is_pipe(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
 }
 
 /// All of a file that is open; its path is for errors. Never reads more than is allowed.

@@ -1,15 +1,18 @@
 //! Reloading: policies, certificate, keys and tokens, from the files that the daemon was given. What
 //! is broken is refused and told, and the old one stays.
 
+use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use tidegate::clock::Now;
 use tokio::signal::unix::Signal;
 
 use crate::admin::Status;
 use crate::app::App;
 use crate::error::StartError;
 use crate::guard::SharedTokens;
-use crate::sources::{Checked, Sources};
+use crate::sources::{Checked, Part, Sources};
 use crate::stop::Stop;
 use crate::tls::Certificates;
 use crate::tokens::Tokens;
@@ -43,52 +46,54 @@ impl Reload {
     }
 
     /// Reads everything again; each part stays as it is where its files are broken.
-    pub(crate) fn run(&self) {
-        let mut outcome = Outcome::default();
-        if self.sources.jwt.is_some() {
-            let verifier = self.sources.read_verifier();
-            let taken = verifier.map(|verifier| self.app.verifier.store(verifier.map(Arc::new)));
-            outcome.note("the JWT key", taken);
-        }
-        if let Some(certificates) = &self.certificates {
-            outcome.note("the certificate", certificates.reload().map_err(StartError::new));
-        }
-        if let Some((tokens, path)) = self.tokens.as_ref().zip(self.sources.tokens.as_ref()) {
-            let read = Tokens::read(path).map_err(StartError::new);
-            outcome.note("the tokens", read.map(|read| tokens.store(Arc::new(read))));
-        }
-        let now = self.app.now();
-        let checked = self.sources.read_policies();
-        let checked = checked.and_then(|checked| {
-            let in_force = self.app.put_in_force(&checked.policies.all());
-            in_force.map(|()| checked).map_err(StartError::new)
-        });
-        let taken = checked.map(|Checked { policies, warnings }| {
-            for warning in self.status.reloaded(now, &policies, warnings) {
-                tracing::warn!(event = "warning", "{warning}");
+    fn run(&self) {
+        let (now, mut outcome) = (self.app.now(), Outcome::default());
+        for part in self.sources.parts() {
+            match self.renew(part, now) {
+                Ok(()) => outcome.taken.push(part),
+                Err(error) => outcome.refused.push((part, error.to_string())),
             }
-        });
-        outcome.note("the policies", taken);
+        }
         self.status.tried(now, outcome.error());
-        outcome.log();
+        outcome.log(self.sources.pipes());
+    }
+
+    fn renew(&self, part: Part, now: Now) -> Result<(), StartError> {
+        match part {
+            Part::JwtKey => {
+                let verifier = self.sources.read_verifier()?;
+                self.app.verifier.store(verifier.map(Arc::new));
+            }
+            Part::Certificate => {
+                let reloaded = self.certificates.as_ref().map_or(Ok(()), |one| one.reload());
+                reloaded.map_err(StartError::new)?;
+            }
+            Part::Tokens => {
+                if let Some((tokens, path)) = self.tokens.as_ref().zip(self.sources.tokens.as_ref())
+                {
+                    tokens.store(Arc::new(Tokens::read(path).map_err(StartError::new)?));
+                }
+            }
+            Part::Policies => {
+                let Checked { policies, warnings } = self.sources.read_policies()?;
+                self.app.put_in_force(&policies.all()).map_err(StartError::new)?;
+                for warning in self.status.reloaded(now, &policies, warnings) {
+                    tracing::warn!(event = "warning", "{warning}");
+                }
+            }
+        }
+        Ok(())
     }
 }
 
 /// What a reload took, and what it refused and why.
 #[derive(Default)]
 struct Outcome {
-    taken: Vec<&'static str>,
-    refused: Vec<(&'static str, String)>,
+    taken: Vec<Part>,
+    refused: Vec<(Part, String)>,
 }
 
 impl Outcome {
-    fn note(&mut self, part: &'static str, result: Result<(), StartError>) {
-        match result {
-            Ok(()) => self.taken.push(part),
-            Err(error) => self.refused.push((part, error.to_string())),
-        }
-    }
-
     /// What was wrong; where only a part was, also what became of each.
     fn error(&self) -> Option<String> {
         let refused = self.refused.iter();
@@ -99,16 +104,27 @@ impl Outcome {
         } else {
             let refused: Vec<_> =
                 refused.map(|(part, error)| format!("{part} ({error})")).collect();
-            let taken = self.taken.join(", ");
+            let taken = listed(&self.taken);
             Some(format!("taken: {taken}; as before: {}", refused.join(", ")))
         }
     }
 
-    fn log(&self) {
+    fn log(&self, pipes: &[PathBuf]) {
+        let kept = match pipes {
+            [] => String::new(),
+            [pipe] => format!("; {} is a pipe and stays as it was read", pipe.display()),
+            pipes => {
+                let names: Vec<_> = pipes.iter().map(|pipe| pipe.display()).collect();
+                format!("; {} are pipes and stay as they were read", listed(&names))
+            }
+        };
         match self.error() {
+            None if self.taken.is_empty() => {
+                tracing::warn!(event = "reload_kept", "nothing can be read anew{kept}");
+            }
             None => {
-                let taken = self.taken.join(", ");
-                tracing::info!(event = "reloaded", "{taken} are read anew and in force");
+                let taken = listed(&self.taken);
+                tracing::info!(event = "reloaded", "{taken} are read anew and in force{kept}");
             }
             Some(error) => {
                 let extent =
@@ -117,4 +133,8 @@ impl Outcome {
             }
         }
     }
+}
+
+fn listed(names: &[impl fmt::Display]) -> String {
+    names.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }

@@ -1,5 +1,6 @@
 //! What the daemon reads, at its start and at every reload, and where from.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -8,22 +9,44 @@ use tidegate::{Options, Policy};
 use crate::config::{Config, JwtConfig};
 use crate::demo;
 use crate::error::StartError;
-use crate::files;
+use crate::files::{environment, is_pipe};
 use crate::jwt::Verifier;
-use crate::policies::{LoadedPolicy, PolicySet};
+use crate::policies::{LoadedPolicy, PolicyFile, PolicySet};
 use crate::surfaces::{Serviceability, Surface, serviceability};
 use crate::watch::{Changes, watch};
 
 /// Where things are read from.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Sources {
-    pub(crate) policies: Vec<PathBuf>,
-    pub(crate) profile: Option<String>,
+    policies: Vec<PolicyFile>,
+    profile: Option<String>,
     /// What listens, which the policies must suit.
     surfaces: Vec<Surface>,
-    pub(crate) jwt: Option<JwtConfig>,
+    jwt: Option<JwtConfig>,
     pub(crate) tokens: Option<PathBuf>,
     tls: Vec<PathBuf>,
+    /// Those of the files that can be read only once.
+    pipes: Vec<PathBuf>,
+}
+
+/// What is read and replaced by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    JwtKey,
+    Certificate,
+    Tokens,
+    Policies,
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::JwtKey => "the JWT key",
+            Self::Certificate => "the certificate",
+            Self::Tokens => "the tokens",
+            Self::Policies => "the policies",
+        })
+    }
 }
 
 /// Policies that can be put in force, and what to warn of.
@@ -35,8 +58,8 @@ pub(crate) struct Checked {
 impl Sources {
     pub(crate) fn of(config: &Config) -> Self {
         let tls = config.tls.iter().flat_map(|tls| [tls.certificate.clone(), tls.key.clone()]);
-        Self {
-            policies: config.policies.clone(),
+        let mut sources = Self {
+            policies: config.policies.iter().cloned().map(PolicyFile::new).collect(),
             profile: config.profile.clone(),
             surfaces: if config.has_gateway() {
                 vec![Surface::Gateway, Surface::Api]
@@ -46,21 +69,50 @@ impl Sources {
             jwt: config.jwt.clone(),
             tokens: config.tokens.clone(),
             tls: tls.collect(),
-        }
+            pipes: Vec::new(),
+        };
+        sources.pipes = sources.files().into_iter().filter(|file| is_pipe(file)).collect();
+        sources
     }
 
     /// Watches all files. What is read from now on and then changes is told.
     pub(crate) fn watch(&self) -> Result<Changes, StartError> {
-        let mut files = self.policies.clone();
-        files.extend(self.jwt.iter().map(|jwt| jwt.key.clone()));
-        files.extend(self.tokens.clone());
-        files.extend(self.tls.iter().cloned());
-        Ok(watch(files)?)
+        Ok(watch(self.files())?)
+    }
+
+    /// Every part that there is, and that can be read again.
+    pub(crate) fn parts(&self) -> Vec<Part> {
+        let again = |file: &PathBuf| !self.pipes.contains(file);
+        let mut parts = Vec::new();
+        if self.jwt.as_ref().is_some_and(|jwt| again(&jwt.key)) {
+            parts.push(Part::JwtKey);
+        }
+        if !self.tls.is_empty() && self.tls.iter().all(again) {
+            parts.push(Part::Certificate);
+        }
+        if self.tokens.as_ref().is_some_and(again) {
+            parts.push(Part::Tokens);
+        }
+        if self.policies.is_empty() || !self.policies.iter().all(PolicyFile::is_piped) {
+            parts.push(Part::Policies);
+        }
+        parts
+    }
+
+    /// The files that can be read only once: a reload keeps what they said.
+    pub(crate) fn pipes(&self) -> &[PathBuf] {
+        &self.pipes
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let policies = self.policies.iter().map(|policy| &policy.path);
+        let keys = self.jwt.iter().map(|jwt| &jwt.key);
+        policies.chain(keys).chain(&self.tokens).chain(&self.tls).cloned().collect()
     }
 
     /// Reads the policies, or the demo's, and checks that this daemon can serve them.
     pub(crate) fn read_policies(&self) -> Result<Checked, StartError> {
-        let options = Options { profile: self.profile.clone(), env: files::environment() };
+        let options = Options { profile: self.profile.clone(), env: environment() };
         let policies = if self.policies.is_empty() {
             let demo = LoadedPolicy::check(demo::POLICY_NAME, demo::POLICY, &options);
             PolicySet::of(demo.map_err(StartError::report)?)
@@ -76,7 +128,10 @@ impl Sources {
             return Err(StartError::new(detail));
         }
         let own = policies.policies().iter().flat_map(|policy| lines(&policy.warnings.to_string()));
-        let warnings = own.chain(warnings).collect();
+        let piped = self.pipes.iter().map(|pipe| {
+            format!("{} is a pipe: a reload keeps what it said at the start", pipe.display())
+        });
+        let warnings = own.chain(warnings).chain(piped).collect();
         Ok(Checked { policies, warnings })
     }
 

@@ -14,7 +14,7 @@ use crate::error::StartError;
 use crate::guard::SharedTokens;
 use crate::sources::{Checked, Part, Sources};
 use crate::stop::Stop;
-use crate::tls::Certificates;
+use crate::tls::{Certificates, Trust};
 use crate::tokens::Tokens;
 use crate::watch::Changes;
 
@@ -24,6 +24,7 @@ pub(crate) struct Reload {
     pub(crate) status: Arc<Status>,
     pub(crate) sources: Sources,
     pub(crate) certificates: Option<Arc<Certificates>>,
+    pub(crate) trust: Option<Arc<Trust>>,
     pub(crate) tokens: Option<SharedTokens>,
 }
 
@@ -66,6 +67,10 @@ impl Reload {
             }
             Part::Certificate => {
                 let reloaded = self.certificates.as_ref().map_or(Ok(()), |one| one.reload());
+                reloaded.map_err(StartError::new)?;
+            }
+            Part::UpstreamCa => {
+                let reloaded = self.trust.as_ref().map_or(Ok(()), |one| one.reload());
                 reloaded.map_err(StartError::new)?;
             }
             Part::Tokens => {

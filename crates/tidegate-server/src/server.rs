@@ -28,7 +28,7 @@ use crate::sources::{Checked, Sources, reads_tokens};
 use crate::state::StateDir;
 use crate::stop::Stop;
 use crate::telemetry::{Flush, Log, Metrics};
-use crate::tls::Certificates;
+use crate::tls::{Certificates, Trust};
 use crate::tokens::Tokens;
 use crate::watch::Changes;
 use crate::wire::api::Api;
@@ -57,6 +57,7 @@ struct Daemon {
     sources: Sources,
     changes: Changes,
     certificates: Option<Arc<Certificates>>,
+    trust: Option<Arc<Trust>>,
     tokens: Option<SharedTokens>,
     state: Option<(StateDir, HashKey)>,
     flush: Flush,
@@ -77,6 +78,8 @@ impl Daemon {
         let certificates =
             config.tls.as_ref().map(|tls| Certificates::load(&tls.certificate, &tls.key));
         let certificates = certificates.transpose().map_err(StartError::new)?;
+        let trust = config.upstream_ca.as_deref().map(|ca| Trust::load(Some(ca))).transpose();
+        let trust = trust.map_err(StartError::new)?;
         let tokens = config.tokens.as_deref().map(Tokens::read).transpose();
         let tokens =
             tokens.map_err(StartError::new)?.map(|tokens| Arc::new(ArcSwap::from_pointee(tokens)));
@@ -123,7 +126,7 @@ impl Daemon {
         };
         let state = state.map(|state| (state, secret));
         let app = Arc::new(app);
-        Ok(Self { app, checked, sources, changes, certificates, tokens, state, flush })
+        Ok(Self { app, checked, sources, changes, certificates, trust, tokens, state, flush })
     }
 
     async fn serve(self, config: &Config, announce: impl Fn(&str)) -> Result<(), StartError> {
@@ -137,8 +140,8 @@ impl Daemon {
         {
             announce(&demo::invitation(&gateway.url));
         }
-        let Self { app, sources, changes, certificates, tokens, state, flush, .. } = self;
-        let reload = Reload { app: Arc::clone(&app), status, sources, certificates, tokens };
+        let Self { app, sources, changes, certificates, trust, tokens, state, flush, .. } = self;
+        let reload = Reload { app: Arc::clone(&app), status, sources, certificates, trust, tokens };
         let stop = reload.until_stopped(changes, hang_up, stop).await;
         serving.drain(config.bounds.drain, stop).await;
         if let Some((state, secret)) = &state {
@@ -158,7 +161,10 @@ impl Daemon {
         };
         let mut serving = Serving::new(self.app.drain.clone());
         let upstream = match &config.upstream {
-            Some(url) => Some(Upstream::parse(&url.to_string()).map_err(StartError::new)?),
+            Some(url) => {
+                let upstream = Upstream::trusting(&url.to_string(), self.trust.clone());
+                Some(upstream.map_err(StartError::new)?)
+            }
             None if config.is_demo() => Some(demo_upstream(&mut serving, bounds)?),
             None => None,
         };

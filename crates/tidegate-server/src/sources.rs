@@ -25,6 +25,7 @@ pub(crate) struct Sources {
     jwt: Option<JwtConfig>,
     pub(crate) tokens: Option<PathBuf>,
     tls: Vec<PathBuf>,
+    upstream_ca: Option<PathBuf>,
     /// Those of the files that can be read only once.
     pipes: Vec<PathBuf>,
 }
@@ -34,6 +35,7 @@ pub(crate) struct Sources {
 pub(crate) enum Part {
     JwtKey,
     Certificate,
+    UpstreamCa,
     Tokens,
     Policies,
 }
@@ -43,6 +45,7 @@ impl fmt::Display for Part {
         f.write_str(match self {
             Self::JwtKey => "the JWT key",
             Self::Certificate => "the certificate",
+            Self::UpstreamCa => "the roots of the upstream",
             Self::Tokens => "the tokens",
             Self::Policies => "the policies",
         })
@@ -69,6 +72,7 @@ impl Sources {
             jwt: config.jwt.clone(),
             tokens: config.tokens.clone(),
             tls: tls.collect(),
+            upstream_ca: config.upstream_ca.clone(),
             pipes: Vec::new(),
         };
         sources.pipes = sources.files().into_iter().filter(|file| is_pipe(file)).collect();
@@ -90,6 +94,9 @@ impl Sources {
         if !self.tls.is_empty() && self.tls.iter().all(again) {
             parts.push(Part::Certificate);
         }
+        if self.upstream_ca.as_ref().is_some_and(again) {
+            parts.push(Part::UpstreamCa);
+        }
         if self.tokens.as_ref().is_some_and(again) {
             parts.push(Part::Tokens);
         }
@@ -107,7 +114,8 @@ impl Sources {
     fn files(&self) -> Vec<PathBuf> {
         let policies = self.policies.iter().map(|policy| &policy.path);
         let keys = self.jwt.iter().map(|jwt| &jwt.key);
-        policies.chain(keys).chain(&self.tokens).chain(&self.tls).cloned().collect()
+        let rest = self.tokens.iter().chain(&self.tls).chain(&self.upstream_ca);
+        policies.chain(keys).chain(rest).cloned().collect()
     }
 
     /// Reads the policies, or the demo's, and checks that this daemon can serve them.

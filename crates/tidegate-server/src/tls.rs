@@ -1,6 +1,8 @@
 //! TLS of the listeners: a certificate and its key from PEM files, which can be read again while
 //! connections are open.
 
+mod trust;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,6 +15,8 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 use rustls::{InconsistentKeys, ServerConfig};
+
+pub(crate) use trust::Trust;
 
 use crate::files::{Unreadable, read_bytes};
 
@@ -69,12 +73,7 @@ fn provider() -> CryptoProvider {
 
 fn read(cert: &Path, key: &Path) -> Result<CertifiedKey, TlsError> {
     let expected = "expected a certificate in PEM, with its chain behind it";
-    let chain: Result<Vec<CertificateDer<'static>>, _> =
-        CertificateDer::pem_slice_iter(&read_bytes(cert)?).collect();
-    let chain = chain.map_err(|error| refuse(cert, format!("is broken ({error}), {expected}")))?;
-    if chain.is_empty() {
-        return Err(refuse(cert, format!("holds no certificate, {expected}")));
-    }
+    let chain = certificates_in(cert, expected)?;
     let private = PrivateKeyDer::from_pem_slice(&read_bytes(key)?);
     let private = private.map_err(|error| {
         refuse(key, format!("has no usable key ({error}), expected a private key in PEM"))
@@ -92,6 +91,17 @@ fn read(cert: &Path, key: &Path) -> Result<CertifiedKey, TlsError> {
             refuse(key, format!("cannot be used ({error}), {expected}"))
         }
     })
+}
+
+/// All certificates of a file, one at least.
+fn certificates_in(file: &Path, expected: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let found: Result<Vec<CertificateDer<'static>>, _> =
+        CertificateDer::pem_slice_iter(&read_bytes(file)?).collect();
+    let found = found.map_err(|error| refuse(file, format!("is broken ({error}), {expected}")))?;
+    if found.is_empty() {
+        return Err(refuse(file, format!("holds no certificate, {expected}")));
+    }
+    Ok(found)
 }
 
 fn refuse(file: &Path, problem: impl fmt::Display) -> TlsError {

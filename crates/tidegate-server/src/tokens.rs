@@ -141,7 +141,7 @@ impl Tokens {
 
 /// A line of the file.
 const LINE: &str = "ROLE NAME SHA256HEX";
-/// Names end up in logs and audits.
+/// Names are for whoever keeps the file.
 const NAME_MAX: usize = 64;
 
 /// A file of tokens that cannot be used.

@@ -8,13 +8,14 @@ use arc_swap::ArcSwapOption;
 use http::{HeaderMap, header};
 use tidegate::clock::{Clock, Now, SystemClock};
 use tidegate::identity::Claims;
+use tidegate::store::StoreError;
 use tidegate::{BuildError, Decision, Limiter, Policy, Request, RequestError, Timer};
 
 use crate::drain::Drain;
 use crate::jwt::Verifier;
 use crate::leases::Leases;
-use crate::reload::reads_tokens;
-use crate::telemetry::{Log, Metrics, RequestId};
+use crate::sources::reads_tokens;
+use crate::telemetry::{Log, Metrics, RequestId, store_failed};
 
 /// The daemon's one engine, and all that stands around it.
 pub(crate) struct App {
@@ -117,6 +118,12 @@ impl App {
         self.verifier.load().as_deref()?.claims(authorization, self.now())
     }
 
+    /// Counts and logs a store that could not answer outside of a decision, and what follows.
+    pub(crate) fn store_failed(&self, error: &StoreError, consequence: &str) {
+        self.metrics.store_failed(error);
+        store_failed(error, consequence);
+    }
+
     pub(crate) fn now(&self) -> Now {
         self.clock.now()
     }
@@ -179,5 +186,18 @@ mod tests {
                 assert!(app.reads_tokens.load(Ordering::SeqCst), "in force without its claims");
             });
         }
+    }
+
+    #[test]
+    fn a_store_that_fails_outside_of_a_decision_is_counted() {
+        let app = App::new(policy("{ tidegate: 1, name: a }"));
+        let error = StoreError { transient: true, detail: "gone".to_owned() };
+        app.store_failed(&error, "a place frees itself");
+        let page = app.metrics.render(&crate::telemetry::Present::default());
+        assert!(page.contains("tidegate_store_errors_total{reason=\"unavailable\"} 1\n"), "{page}");
+        assert!(
+            page.contains("tidegate_store_fallback_total{reason=\"unavailable\"} 0\n"),
+            "{page}"
+        );
     }
 }

@@ -51,12 +51,6 @@ impl Body {
     }
 }
 
-impl From<Full<Bytes>> for Body {
-    fn from(body: Full<Bytes>) -> Self {
-        Self { content: Content::Whole(body), in_flight: None }
-    }
-}
-
 impl HttpBody for Body {
     type Data = Bytes;
     type Error = BodyError;

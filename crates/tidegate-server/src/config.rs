@@ -21,6 +21,8 @@ pub struct Config {
     pub gateway: SocketAddr,
     /// Where the gateway sends what it lets through.
     pub upstream: Option<Uri>,
+    /// Roots that the upstream is verified by, beside the well-known ones.
+    pub upstream_ca: Option<PathBuf>,
     /// Where the decision API listens.
     pub api: SocketAddr,
     /// Where status and metrics are.

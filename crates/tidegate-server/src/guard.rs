@@ -8,12 +8,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN, WWW_AUTHENTICATE};
+use http::header::{AUTHORIZATION, HOST, ORIGIN, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode, Version};
-use http_body_util::Full;
 
+use crate::body::Body;
+use crate::respond;
 use crate::tokens::{Role, Tokens};
 
 /// Tokens that can be replaced while they are in use.
@@ -21,7 +21,7 @@ pub(crate) type SharedTokens = Arc<ArcSwap<Tokens>>;
 
 /// What a listener serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Surface {
+pub(crate) enum Guarded {
     /// Decisions, for applications.
     Api,
     /// The admin API, the dashboard, metrics.
@@ -31,25 +31,14 @@ pub(crate) enum Surface {
 /// Stands before one listener.
 #[derive(Clone, Debug)]
 pub(crate) struct Guard {
-    surface: Surface,
+    guarded: Guarded,
     loopback: bool,
     tokens: Option<SharedTokens>,
-    /// Who calls without a token, where none is needed.
-    unnamed: Caller,
-}
-
-/// Who calls.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Caller {
-    /// The token's name; `loopback` or `anybody` where none is needed.
-    pub name: Arc<str>,
-    /// What the caller may do.
-    pub role: Role,
 }
 
 /// A caller that is not served.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refused {
+pub(crate) struct NotAdmitted {
     /// 400, 401 or 403.
     pub status: StatusCode,
     /// Why, for whoever called.
@@ -60,22 +49,16 @@ impl Guard {
     /// A guard for a listener on this address. That it needs tokens beyond loopback unless
     /// `--insecure` was said is checked before anything listens.
     #[must_use]
-    pub(crate) fn new(surface: Surface, address: IpAddr, tokens: Option<SharedTokens>) -> Self {
-        let loopback = address.to_canonical().is_loopback();
-        let role = match surface {
-            Surface::Admin if tokens.is_none() => Role::Operator,
-            Surface::Admin | Surface::Api => Role::Client,
-        };
-        let name = if loopback { "loopback" } else { "anybody" };
-        Self { surface, loopback, tokens, unnamed: Caller { name: name.into(), role } }
+    pub(crate) fn new(guarded: Guarded, address: IpAddr, tokens: Option<SharedTokens>) -> Self {
+        Self { guarded, loopback: is_loopback(address), tokens }
     }
 
     /// What the operator should know of a listener that asks for no token.
     #[must_use]
     pub(crate) fn warning(&self) -> Option<&'static str> {
-        match (self.surface, self.loopback, &self.tokens) {
-            (_, _, Some(_)) | (Surface::Api, true, None) => None,
-            (Surface::Admin, true, None) => {
+        match (self.guarded, self.loopback, &self.tokens) {
+            (_, _, Some(_)) | (Guarded::Api, true, None) => None,
+            (Guarded::Admin, true, None) => {
                 Some("without --tokens, every user of this machine is an operator on --admin")
             }
             (_, false, None) => {
@@ -88,21 +71,26 @@ impl Guard {
     ///
     /// # Errors
     /// What the caller is to be told.
-    pub(crate) fn admit(&self, parts: &Parts) -> Result<Caller, Refused> {
+    pub(crate) fn admit(&self, parts: &Parts) -> Result<(), NotAdmitted> {
         if is_health(parts) {
-            return Ok(self.unnamed.clone());
+            return Ok(());
         }
         if self.loopback {
             check_host(parts)?;
-            check_page(parts, self.surface)?;
+            check_page(parts, self.guarded)?;
         }
-        let Some(tokens) = &self.tokens else { return Ok(self.unnamed.clone()) };
-        let caller = bearer(parts, &tokens.load())?;
-        if self.surface.serves(caller.role) { Ok(caller) } else { Err(WRONG_ROLE) }
+        let Some(tokens) = &self.tokens else { return Ok(()) };
+        let role = bearer(parts, &tokens.load())?;
+        if self.guarded.serves(role) { Ok(()) } else { Err(WRONG_ROLE) }
     }
 }
 
-impl Surface {
+/// Whether only this machine reaches an address.
+pub(crate) fn is_loopback(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
+}
+
+impl Guarded {
     const fn serves(self, role: Role) -> bool {
         match (self, role) {
             (_, Role::Operator | Role::Superadmin) => true,
@@ -112,44 +100,35 @@ impl Surface {
     }
 }
 
-impl Refused {
+impl NotAdmitted {
     /// The answer, as problem details.
     #[must_use]
-    pub(crate) fn into_response(self) -> Response<Full<Bytes>> {
-        let problem = serde_json::json!({
-            "type": "about:blank",
-            "title": self.status.canonical_reason(),
-            "status": self.status.as_u16(),
-            "detail": self.detail,
-        });
-        let mut response = Response::new(Full::new(Bytes::from(problem.to_string())));
-        *response.status_mut() = self.status;
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    pub(crate) fn into_response(self) -> Response<Body> {
+        let mut response = respond::problem(self.status, self.detail);
         if self.status == StatusCode::UNAUTHORIZED {
-            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
     }
 }
 
-const NO_HOST: Refused =
-    Refused { status: StatusCode::BAD_REQUEST, detail: "expected exactly one Host" };
-const FOREIGN_HOST: Refused = Refused {
+const NO_HOST: NotAdmitted =
+    NotAdmitted { status: StatusCode::BAD_REQUEST, detail: "expected exactly one Host" };
+const FOREIGN_HOST: NotAdmitted = NotAdmitted {
     status: StatusCode::FORBIDDEN,
     detail: "this listener is on loopback and serves the Host localhost, 127.0.0.1 or [::1] only",
 };
-const FOREIGN_PAGE: Refused = Refused {
+const FOREIGN_PAGE: NotAdmitted = NotAdmitted {
     status: StatusCode::FORBIDDEN,
     detail: "this listener is on loopback and serves no page from elsewhere",
 };
-const NO_TOKEN: Refused = Refused {
+const NO_TOKEN: NotAdmitted = NotAdmitted {
     status: StatusCode::UNAUTHORIZED,
     detail: "expected a token: Authorization: Bearer TOKEN",
 };
-const UNKNOWN_TOKEN: Refused =
-    Refused { status: StatusCode::UNAUTHORIZED, detail: "this token is not known" };
-const WRONG_ROLE: Refused = Refused {
+const UNKNOWN_TOKEN: NotAdmitted =
+    NotAdmitted { status: StatusCode::UNAUTHORIZED, detail: "this token is not known" };
+const WRONG_ROLE: NotAdmitted = NotAdmitted {
     status: StatusCode::FORBIDDEN,
     detail: "the role of this token is not served here: the decision API serves client, the admin \
              API viewer, and both operator and superadmin",
@@ -161,7 +140,7 @@ fn is_health(parts: &Parts) -> bool {
 }
 
 /// A name that an attacker points at this machine is still the attacker's name.
-fn check_host(parts: &Parts) -> Result<(), Refused> {
+fn check_host(parts: &Parts) -> Result<(), NotAdmitted> {
     let mut headers = parts.headers.get_all(HOST).iter();
     let (header, second) = (headers.next(), headers.next());
     let target = parts.uri.authority().map(|authority| authority.as_str());
@@ -178,13 +157,13 @@ fn check_host(parts: &Parts) -> Result<(), Refused> {
 /// A page that says where it is from must be from this machine. Images and links say no `Origin`,
 /// but browsers tell that they come from another site; following a link to look at something is
 /// harmless where a GET changes nothing, which is so on the admin listener alone.
-fn check_page(parts: &Parts, surface: Surface) -> Result<(), Refused> {
+fn check_page(parts: &Parts, guarded: Guarded) -> Result<(), NotAdmitted> {
     let local = |origin: &HeaderValue| {
         let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
         origin.is_some_and(|(_, authority)| is_local(authority))
     };
     let is = |name: &str, value: &str| parts.headers.get(name).is_some_and(|found| found == value);
-    let looks = surface == Surface::Admin
+    let looks = guarded == Guarded::Admin
         && parts.method == Method::GET
         && is("sec-fetch-mode", "navigate");
     let foreign = is("sec-fetch-site", "cross-site") && !looks;
@@ -200,16 +179,16 @@ fn is_local(authority: &str) -> bool {
     let (host, rest) = bracketed
         .unwrap_or_else(|| authority.split_at(authority.find(':').unwrap_or(authority.len())));
     let port = rest.strip_prefix(':').unwrap_or(rest);
-    let loopback = host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback());
+    let loopback = host.parse::<IpAddr>().is_ok_and(is_loopback);
     port.bytes().all(|b| b.is_ascii_digit())
         && (loopback || (bracketed.is_none() && host.eq_ignore_ascii_case("localhost")))
 }
 
-fn bearer(parts: &Parts, tokens: &Tokens) -> Result<Caller, Refused> {
+fn bearer(parts: &Parts, tokens: &Tokens) -> Result<Role, NotAdmitted> {
     let mut headers = parts.headers.get_all(AUTHORIZATION).iter();
     let (Some(header), None) = (headers.next(), headers.next()) else { return Err(NO_TOKEN) };
-    let owner = header.to_str().ok().and_then(|header| tokens.owner_of(header));
-    owner.map(|(name, role)| Caller { name, role }).ok_or(UNKNOWN_TOKEN)
+    let role = header.to_str().ok().and_then(|header| tokens.role_of(header));
+    role.ok_or(UNKNOWN_TOKEN)
 }
 
 #[cfg(test)]

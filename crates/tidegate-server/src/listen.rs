@@ -142,7 +142,7 @@ impl Listener {
             match accepted {
                 Ok((stream, address)) => self.spawn(stream, address, place, &service, &drain),
                 Err(error) => {
-                    tracing::warn!(%error, "could not accept a connection");
+                    tracing::warn!(event = "accept_failed", %error, "could not accept a connection");
                     tokio::time::sleep(ACCEPT_REST).await;
                 }
             }

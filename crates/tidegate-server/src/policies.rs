@@ -1,9 +1,10 @@
 //! The policies of a daemon: all of them good, or all that is wrong with them.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 
 use sha2::{Digest as _, Sha256};
 use tidegate::policy::diagnostics::Diagnostics;
@@ -15,6 +16,35 @@ use crate::files::{self, Unreadable};
 #[derive(Clone, Debug)]
 pub(crate) struct PolicySet {
     policies: Vec<LoadedPolicy>,
+}
+
+/// Where a policy is read, and read again.
+#[derive(Debug)]
+pub(crate) struct PolicyFile {
+    pub(crate) path: PathBuf,
+    /// What a pipe said, which it says once; that of a file is not kept.
+    piped: Option<OnceLock<String>>,
+}
+
+impl PolicyFile {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        let piped = files::is_pipe(&path).then(OnceLock::new);
+        Self { path, piped }
+    }
+
+    /// Whether it can be read only once, so that a reload keeps what it was.
+    pub(crate) const fn is_piped(&self) -> bool {
+        self.piped.is_some()
+    }
+
+    fn text(&self) -> Result<Cow<'_, str>, Unreadable> {
+        let Some(piped) = &self.piped else { return files::read(&self.path).map(Cow::Owned) };
+        if let Some(text) = piped.get() {
+            return Ok(Cow::Borrowed(text));
+        }
+        let text = files::read(&self.path)?;
+        Ok(Cow::Borrowed(piped.get_or_init(|| text)))
+    }
 }
 
 /// A policy, and where it came from.
@@ -46,9 +76,9 @@ impl LoadedPolicy {
         })
     }
 
-    fn read(path: &Path, options: &Options) -> Result<Self, Problem> {
-        let text = files::read(path).map_err(Problem::Unreadable)?;
-        Self::check(&path.display().to_string(), &text, options).map_err(Problem::Invalid)
+    fn read(file: &PolicyFile, options: &Options) -> Result<Self, Fault> {
+        let text = file.text().map_err(Fault::Unreadable)?;
+        Self::check(&file.path.display().to_string(), &text, options).map_err(Fault::Invalid)
     }
 }
 
@@ -57,17 +87,17 @@ impl PolicySet {
     ///
     /// # Errors
     /// Everything that is wrong with any of them.
-    pub(crate) fn load(paths: &[PathBuf], options: &Options) -> Result<Self, Problems> {
+    pub(crate) fn load(files: &[PolicyFile], options: &Options) -> Result<Self, Faults> {
         let mut problems = Vec::new();
         let mut policies = Vec::new();
-        for path in paths {
-            match LoadedPolicy::read(path, options) {
+        for file in files {
+            match LoadedPolicy::read(file, options) {
                 Ok(policy) => policies.push(policy),
                 Err(problem) => problems.push(problem),
             }
         }
         problems.extend(same_names(&policies));
-        if problems.is_empty() { Ok(Self { policies }) } else { Err(Problems(problems)) }
+        if problems.is_empty() { Ok(Self { policies }) } else { Err(Faults(problems)) }
     }
 
     /// One policy by itself.
@@ -89,12 +119,12 @@ impl PolicySet {
     }
 }
 
-fn same_names(policies: &[LoadedPolicy]) -> Vec<Problem> {
+fn same_names(policies: &[LoadedPolicy]) -> Vec<Fault> {
     let mut files: HashMap<&str, &str> = HashMap::new();
     let mut problems = Vec::new();
     for LoadedPolicy { policy, file, .. } in policies {
         if let Some(first) = files.get(policy.name()) {
-            problems.push(Problem::SameName {
+            problems.push(Fault::SameName {
                 name: policy.name().to_owned(),
                 files: [(*first).to_owned(), file.clone()],
             });
@@ -107,9 +137,9 @@ fn same_names(policies: &[LoadedPolicy]) -> Vec<Problem> {
 
 /// Why policies cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Problems(Vec<Problem>);
+pub(crate) struct Faults(Vec<Fault>);
 
-impl fmt::Display for Problems {
+impl fmt::Display for Faults {
     /// One line each, `file:line:column: error: …` where there is a place.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, problem) in self.0.iter().enumerate() {
@@ -120,11 +150,11 @@ impl fmt::Display for Problems {
     }
 }
 
-impl std::error::Error for Problems {}
+impl std::error::Error for Faults {}
 
 /// One file that is no policy to be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Problem {
+pub(crate) enum Fault {
     /// It cannot be read.
     Unreadable(Unreadable),
     /// It is not valid; warnings are among it.
@@ -138,7 +168,7 @@ pub(crate) enum Problem {
     },
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreadable(error) => write!(f, "error: {error}"),
@@ -168,11 +198,11 @@ mod tests {
         let write = |(name, text): &(&str, &str)| {
             let path = dir.path().join(name);
             fs::write(&path, text).unwrap();
-            path
+            PolicyFile::new(path)
         };
-        let paths: Vec<PathBuf> = files.iter().map(write).collect();
+        let files: Vec<PolicyFile> = files.iter().map(write).collect();
         let here = format!("{}/", dir.path().display());
-        PolicySet::load(&paths, options).map_err(|problems| problems.to_string().replace(&here, ""))
+        PolicySet::load(&files, options).map_err(|problems| problems.to_string().replace(&here, ""))
     }
 
     #[test]
@@ -209,7 +239,8 @@ mod tests {
 
     #[test]
     fn a_file_that_is_missing_or_too_large_is_named() {
-        let missing = PolicySet::load(&[PathBuf::from("no/such.yaml")], &Options::default());
+        let missing = PolicyFile::new(PathBuf::from("no/such.yaml"));
+        let missing = PolicySet::load(&[missing], &Options::default());
         let message = missing.unwrap_err().to_string();
         assert!(message.starts_with("error: cannot read no/such.yaml: "), "{message}");
         let large = " ".repeat((1 << 20) + 1);

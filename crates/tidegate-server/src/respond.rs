@@ -1,8 +1,12 @@
 //! Turning decisions and errors into HTTP answers, the same on every listener.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
+use serde::Serialize;
 use tidegate::{Decision, HeaderSpans, Jitter};
+use utoipa::ToSchema;
 
 use crate::body::Body;
 
@@ -26,27 +30,64 @@ pub(crate) fn annotate<B>(response: &mut Response<B>, decision: &Decision) {
 
 /// A request that cannot be understood.
 pub(crate) fn bad_request(field: &str, detail: &str) -> Response<Body> {
-    // What is wrong with the whole has no field.
-    let place = if field.is_empty() { String::new() } else { format!("{field}: ") };
-    let body = serde_json::json!({
-        "type": "about:blank",
-        "title": "Bad Request",
-        "status": 400,
-        "detail": format!("{place}{detail}"),
-        "field": field,
-    });
-    with_type(StatusCode::BAD_REQUEST, "application/problem+json", body.to_string())
+    Problem::of_field(field, detail).answer(StatusCode::BAD_REQUEST)
 }
 
-/// Problem details (RFC 9457) for anything else.
+/// Problem details for anything else.
 pub(crate) fn problem(status: StatusCode, detail: &str) -> Response<Body> {
-    let body = serde_json::json!({
-        "type": "about:blank",
-        "title": status.canonical_reason().unwrap_or("Error"),
-        "status": status.as_u16(),
-        "detail": detail,
-    });
-    with_type(status, "application/problem+json", body.to_string())
+    Problem::new(status, detail).answer(status)
+}
+
+/// A call that is there, but not by this method; `allowed` is what `Allow` says.
+pub(crate) fn wrong_method(allowed: &'static str) -> Response<Body> {
+    let mut response =
+        problem(StatusCode::METHOD_NOT_ALLOWED, &format!("this call takes {allowed}"));
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
+    response
+}
+
+/// Problem details (RFC 9457).
+#[derive(Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Problem)]
+pub(crate) struct Problem<'a> {
+    r#type: &'static str,
+    title: &'static str,
+    status: u16,
+    #[schema(value_type = String)]
+    detail: Cow<'a, str>,
+    /// What is wrong with the call: `attributes.room`, `[3].cost`; empty for all of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field: Option<&'a str>,
+}
+
+impl<'a> Problem<'a> {
+    fn new(status: StatusCode, detail: &'a str) -> Self {
+        Self {
+            r#type: "about:blank",
+            title: status.canonical_reason().unwrap_or("Error"),
+            status: status.as_u16(),
+            detail: Cow::Borrowed(detail),
+            field: None,
+        }
+    }
+
+    /// A request that cannot be understood, and where.
+    pub(crate) fn of_field(field: &'a str, detail: &'a str) -> Self {
+        let mut problem = Self::new(StatusCode::BAD_REQUEST, detail);
+        problem.field = Some(field);
+        // What is wrong with the whole has no place.
+        if !field.is_empty() {
+            problem.detail = Cow::Owned(format!("{field}: {detail}"));
+        }
+        problem
+    }
+
+    fn answer(&self, status: StatusCode) -> Response<Body> {
+        // Strings and a number into memory: neither can fail.
+        let json = serde_json::to_vec(self).unwrap_or_default();
+        with_type(status, "application/problem+json", json)
+    }
 }
 
 /// A JSON answer.

@@ -3,17 +3,16 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use tidegate::HashKey;
 
+use crate::files::{self, Unreadable};
 use crate::state::StateDir;
 
 const KEPT: &str = "hash-key";
-/// More than any secret has: a file that is not one is not read whole.
-const BYTES_MAX: u64 = 256;
 const OTHERS_MAY_WRITE: u32 = 0o002;
 
 /// Why there is no secret: which file, what was found, and what to do.
@@ -28,6 +27,12 @@ impl fmt::Display for SecretError {
 
 impl std::error::Error for SecretError {}
 
+impl From<Unreadable> for SecretError {
+    fn from(error: Unreadable) -> Self {
+        Self(format!("the hash key: {error}"))
+    }
+}
+
 /// The secret in `file`; without one, that of the state directory, made if there is none yet;
 /// without either, one for this process alone.
 ///
@@ -38,10 +43,7 @@ pub(crate) fn hash_key(
     state_dir: Option<&StateDir>,
 ) -> Result<HashKey, SecretError> {
     match (file, state_dir) {
-        (Some(path), _) => {
-            let found = read(path).map_err(|error| cannot("read", path, &error))?;
-            parse(&found, path).map(HashKey::new)
-        }
+        (Some(path), _) => parse(&read(path)?, path).map(HashKey::new),
         (None, Some(state_dir)) => kept(state_dir).map(HashKey::new),
         (None, None) => Ok(HashKey::random()),
     }
@@ -51,13 +53,13 @@ fn kept(state_dir: &StateDir) -> Result<[u8; 16], SecretError> {
     let path = state_dir.path().join(KEPT);
     match read(&path) {
         Ok(found) => parse(&found, &path),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+        Err(error) if error.is_missing() => {
             let secret = random().map_err(|error| cannot("make", &path, &error))?;
             let write = |file: &mut File| writeln!(file, "{:032x}", u128::from_be_bytes(secret));
             state_dir.replace(KEPT, write).map_err(|error| cannot("write", &path, &error))?;
             Ok(secret)
         }
-        Err(error) => Err(cannot("read", &path, &error)),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -73,15 +75,14 @@ fn cannot(verb: &str, path: &Path, error: &io::Error) -> SecretError {
     SecretError(format!("cannot {verb} the hash key {}: {error}", path.display()))
 }
 
-fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let file = File::open(path)?;
-    if file.metadata()?.permissions().mode() & OTHERS_MAY_WRITE != 0 {
+fn read(path: &Path) -> Result<Vec<u8>, Unreadable> {
+    let file = files::open(path)?;
+    let metadata = file.metadata().map_err(|error| Unreadable::new(path, error))?;
+    if metadata.permissions().mode() & OTHERS_MAY_WRITE != 0 {
         let detail = "anybody may write to it; take that away with `chmod o-w`";
-        return Err(io::Error::other(detail));
+        return Err(Unreadable::new(path, detail));
     }
-    let mut found = Vec::new();
-    file.take(BYTES_MAX).read_to_end(&mut found)?;
-    Ok(found)
+    files::read_open(path, file)
 }
 
 fn parse(found: &[u8], path: &Path) -> Result<[u8; 16], SecretError> {
@@ -102,7 +103,6 @@ fn parse(found: &[u8], path: &Path) -> Result<[u8; 16], SecretError> {
         // Half a secret written in digits, not a whole one in bytes.
         (_, 16) if all_digits => Err(refused("16 hexadecimal digits")),
         (Ok(raw), _) => Ok(raw),
-        (Err(_), _) if found.len() >= 256 => Err(refused("256 bytes or more")),
         (Err(_), _) => Err(refused(&format!("{} bytes", found.len()))),
     }
 }
@@ -138,7 +138,7 @@ mod tests {
             (b"0011223344556677\n", "found 16 hexadecimal digits"),
             (b"0011223344556677", "found 16 hexadecimal digits"),
             (b"00112233445566778899aabbccddeefg", "found 32 bytes"),
-            (&[7; 300], "found 256 bytes or more"),
+            (&[7; 300], "found 300 bytes"),
         ] {
             let message = hash_key_of(content).unwrap_err();
             assert!(message.contains(found), "{message}");

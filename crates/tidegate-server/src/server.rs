@@ -1,6 +1,6 @@
 //! The daemon from start to end: read everything, bind everything, serve, drain, save.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tidegate::clock::{Clock as _, SystemClock};
 use tidegate::store::{Imported, Memory};
 use tidegate::{HashKey, Limiter};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
 use crate::admin::{Admin, Listening, Status};
@@ -19,14 +19,16 @@ use crate::config::Config;
 use crate::demo;
 use crate::drain::Drain;
 use crate::error::StartError;
-use crate::guard::{Guard, SharedTokens, Surface as Guarded};
+use crate::guard::{Guard, Guarded, SharedTokens, is_loopback};
 use crate::leases::Leases;
 use crate::listen::{self, Listener, Service};
-use crate::reload::{Checked, Reload, Sources, reads_tokens};
+use crate::reload::Reload;
 use crate::secret::hash_key;
+use crate::sources::{Checked, Sources, reads_tokens};
 use crate::state::StateDir;
+use crate::stop::Stop;
 use crate::telemetry::{Flush, Log, Metrics};
-use crate::tls::Certificates;
+use crate::tls::{Certificates, Trust};
 use crate::tokens::Tokens;
 use crate::watch::Changes;
 use crate::wire::api::Api;
@@ -55,6 +57,7 @@ struct Daemon {
     sources: Sources,
     changes: Changes,
     certificates: Option<Arc<Certificates>>,
+    trust: Option<Arc<Trust>>,
     tokens: Option<SharedTokens>,
     state: Option<(StateDir, HashKey)>,
     flush: Flush,
@@ -75,6 +78,8 @@ impl Daemon {
         let certificates =
             config.tls.as_ref().map(|tls| Certificates::load(&tls.certificate, &tls.key));
         let certificates = certificates.transpose().map_err(StartError::new)?;
+        let trust = config.upstream_ca.as_deref().map(|ca| Trust::load(Some(ca))).transpose();
+        let trust = trust.map_err(StartError::new)?;
         let tokens = config.tokens.as_deref().map(Tokens::read).transpose();
         let tokens =
             tokens.map_err(StartError::new)?.map(|tokens| Arc::new(ArcSwap::from_pointee(tokens)));
@@ -121,7 +126,7 @@ impl Daemon {
         };
         let state = state.map(|state| (state, secret));
         let app = Arc::new(app);
-        Ok(Self { app, checked, sources, changes, certificates, tokens, state, flush })
+        Ok(Self { app, checked, sources, changes, certificates, trust, tokens, state, flush })
     }
 
     async fn serve(self, config: &Config, announce: impl Fn(&str)) -> Result<(), StartError> {
@@ -135,8 +140,8 @@ impl Daemon {
         {
             announce(&demo::invitation(&gateway.url));
         }
-        let Self { app, sources, changes, certificates, tokens, state, flush, .. } = self;
-        let reload = Reload { app: Arc::clone(&app), status, sources, certificates, tokens };
+        let Self { app, sources, changes, certificates, trust, tokens, state, flush, .. } = self;
+        let reload = Reload { app: Arc::clone(&app), status, sources, certificates, trust, tokens };
         let stop = reload.until_stopped(changes, hang_up, stop).await;
         serving.drain(config.bounds.drain, stop).await;
         if let Some((state, secret)) = &state {
@@ -156,7 +161,10 @@ impl Daemon {
         };
         let mut serving = Serving::new(self.app.drain.clone());
         let upstream = match &config.upstream {
-            Some(url) => Some(Upstream::parse(&url.to_string()).map_err(StartError::new)?),
+            Some(url) => {
+                let upstream = Upstream::trusting(&url.to_string(), self.trust.clone());
+                Some(upstream.map_err(StartError::new)?)
+            }
             None if config.is_demo() => Some(demo_upstream(&mut serving, bounds)?),
             None => None,
         };
@@ -320,29 +328,4 @@ fn refuse_what_is_open(config: &Config) -> Result<(), StartError> {
         }
     }
     Ok(())
-}
-
-fn is_loopback(address: IpAddr) -> bool {
-    address.to_canonical().is_loopback()
-}
-
-/// The signals that end the daemon.
-pub(crate) struct Stop {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Stop {
-    fn new() -> Result<Self, StartError> {
-        let (terminate, interrupt) = (SignalKind::terminate(), SignalKind::interrupt());
-        Ok(Self { terminate: signal(terminate)?, interrupt: signal(interrupt)? })
-    }
-
-    /// Waits for one of them.
-    pub(crate) async fn told(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
 }

@@ -16,7 +16,7 @@ use tidegate::HashKey;
 use tidegate::clock::Now;
 use tidegate::store::{Imported, Memory};
 
-use format::{Header, Preamble, Reader, Refused, Writer};
+use format::{BadSnapshot, Header, Preamble, Reader, Writer};
 
 const SNAPSHOT: &str = "counters";
 const LOCK: &str = "lock";
@@ -152,17 +152,17 @@ fn load_from(
     store: &Memory,
     secret: &HashKey,
     now: Now,
-) -> Result<Imported, Refused> {
+) -> Result<Imported, BadSnapshot> {
     let header = Header::read(&mut file)?;
     header.check(BufReader::new(file), file.metadata()?.len())?;
-    let mut reader = || -> Result<_, Refused> {
+    let mut reader = || -> Result<_, BadSnapshot> {
         file.seek(SeekFrom::Start(Header::BYTES))?;
         Reader::begin(BufReader::new(file.take(header.body_bytes)))
     };
     // Once for nothing, so that whatever is wrong is found before the first key is used.
     let (preamble, keys) = reader()?;
     if preamble.fingerprint != secret.fingerprint() {
-        return Err(Refused::OtherSecret);
+        return Err(BadSnapshot::OtherSecret);
     }
     keys.into_iter().try_for_each(|key| key.map(drop))?;
     let (preamble, keys) = reader()?;

@@ -99,11 +99,11 @@ fn judge(loaded: &LoadedPolicy, limit: &Limit, serving: &[Surface], result: &mut
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::path::PathBuf;
 
     use tidegate::Options;
 
     use super::*;
+    use crate::policies::PolicyFile;
 
     const SHOP: &str = "
 tidegate: 1
@@ -130,10 +130,10 @@ limits: { users: { by: user, total: 5, exceed: warn } }
         let write = |(name, text): &(&str, &str)| {
             let path = dir.path().join(name);
             fs::write(&path, text).unwrap();
-            path
+            PolicyFile::new(path)
         };
-        let paths: Vec<PathBuf> = texts.iter().map(write).collect();
-        PolicySet::load(&paths, &Options::default()).unwrap()
+        let files: Vec<PolicyFile> = texts.iter().map(write).collect();
+        PolicySet::load(&files, &Options::default()).unwrap()
     }
 
     /// The limits that the sentences name.

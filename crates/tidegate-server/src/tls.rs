@@ -1,9 +1,9 @@
 //! TLS of the listeners: a certificate and its key from PEM files, which can be read again while
 //! connections are open.
 
+mod trust;
+
 use std::fmt;
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,7 +16,9 @@ use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 use rustls::{InconsistentKeys, ServerConfig};
 
-const FILE_BYTES_MAX: u64 = 1024 * 1024;
+pub(crate) use trust::Trust;
+
+use crate::files::{Unreadable, read_bytes};
 
 /// The certificate in force, and where it came from. Every handshake takes the one of its moment.
 #[derive(Debug)]
@@ -71,13 +73,8 @@ fn provider() -> CryptoProvider {
 
 fn read(cert: &Path, key: &Path) -> Result<CertifiedKey, TlsError> {
     let expected = "expected a certificate in PEM, with its chain behind it";
-    let chain: Result<Vec<CertificateDer<'static>>, _> =
-        CertificateDer::pem_slice_iter(&read_bounded(cert)?).collect();
-    let chain = chain.map_err(|error| refuse(cert, format!("is broken ({error}), {expected}")))?;
-    if chain.is_empty() {
-        return Err(refuse(cert, format!("holds no certificate, {expected}")));
-    }
-    let private = PrivateKeyDer::from_pem_slice(&read_bounded(key)?);
+    let chain = certificates_in(cert, expected)?;
+    let private = PrivateKeyDer::from_pem_slice(&read_bytes(key)?);
     let private = private.map_err(|error| {
         refuse(key, format!("has no usable key ({error}), expected a private key in PEM"))
     })?;
@@ -96,31 +93,34 @@ fn read(cert: &Path, key: &Path) -> Result<CertifiedKey, TlsError> {
     })
 }
 
-fn read_bounded(path: &Path) -> Result<Vec<u8>, TlsError> {
-    let unreadable = |error| refuse(path, format!("cannot be read: {error}"));
-    let mut bytes = Vec::new();
-    let file = File::open(path).map_err(unreadable)?;
-    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(refuse(path, "is larger than 1 MiB, expected PEM".to_owned()));
+/// All certificates of a file, one at least.
+fn certificates_in(file: &Path, expected: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let found: Result<Vec<CertificateDer<'static>>, _> =
+        CertificateDer::pem_slice_iter(&read_bytes(file)?).collect();
+    let found = found.map_err(|error| refuse(file, format!("is broken ({error}), {expected}")))?;
+    if found.is_empty() {
+        return Err(refuse(file, format!("holds no certificate, {expected}")));
     }
-    Ok(bytes)
+    Ok(found)
 }
 
-fn refuse(file: &Path, problem: String) -> TlsError {
-    TlsError { file: file.to_owned(), problem }
+fn refuse(file: &Path, problem: impl fmt::Display) -> TlsError {
+    TlsError(format!("the file {} {problem}", file.display()))
 }
 
 /// A certificate or key that cannot be used: which file, and what was expected.
 #[derive(Debug)]
-pub(crate) struct TlsError {
-    file: PathBuf,
-    problem: String,
+pub(crate) struct TlsError(String);
+
+impl From<Unreadable> for TlsError {
+    fn from(error: Unreadable) -> Self {
+        Self(error.to_string())
+    }
 }
 
 impl fmt::Display for TlsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the file {} {}", self.file.display(), self.problem)
+        f.write_str(&self.0)
     }
 }
 

@@ -16,9 +16,10 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
+
+use crate::files;
 
 /// What a token is good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,7 +59,6 @@ pub(crate) struct Tokens {
 
 #[derive(Debug)]
 struct Token {
-    name: Arc<str>,
     role: Role,
     line: usize,
 }
@@ -70,8 +70,8 @@ impl Tokens {
     /// It cannot be read, or everything that is wrong with it.
     pub(crate) fn read(path: &Path) -> Result<Self, TokenError> {
         let file = path.display().to_string();
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| TokenError { problems: vec![format!("{file}: {error}")] })?;
+        let text =
+            files::read(path).map_err(|error| TokenError { problems: vec![error.to_string()] })?;
         Self::parse(&file, &text)
     }
 
@@ -96,19 +96,15 @@ impl Tokens {
         if problems.is_empty() { Ok(tokens) } else { Err(TokenError { problems }) }
     }
 
-    /// Whose token an `Authorization` header holds.
+    /// What the token in an `Authorization` header is good for.
     ///
     /// What was sent is hashed and the hash looked up. How long that takes may tell how alike two
     /// hashes are, but nobody can choose a token for its hash, so it leads no guess any closer.
-    pub(crate) fn owner_of(&self, authorization: &str) -> Option<(Arc<str>, Role)> {
-        self.find(authorization).map(|token| (Arc::clone(&token.name), token.role))
-    }
-
-    fn find(&self, authorization: &str) -> Option<&Token> {
+    pub(crate) fn role_of(&self, authorization: &str) -> Option<Role> {
         let (scheme, token) = authorization.split_once(' ')?;
         let token = token.trim_matches(' ');
         let usable = scheme.eq_ignore_ascii_case("bearer") && !token.is_empty();
-        self.by_hash.get(&hash(token)).filter(|_| usable)
+        self.by_hash.get(&hash(token)).filter(|_| usable).map(|token| token.role)
     }
 
     fn add(&mut self, line: usize, text: &str) -> Result<(), String> {
@@ -136,7 +132,7 @@ impl Tokens {
                 same.get().line
             )),
             Entry::Vacant(free) => {
-                free.insert(Token { name: name.into(), role, line });
+                free.insert(Token { role, line });
                 Ok(())
             }
         }
@@ -145,7 +141,7 @@ impl Tokens {
 
 /// A line of the file.
 const LINE: &str = "ROLE NAME SHA256HEX";
-/// Names end up in logs and audits.
+/// Names are for whoever keeps the file.
 const NAME_MAX: usize = 64;
 
 /// A file of tokens that cannot be used.
@@ -201,12 +197,12 @@ mod tests {
         let text =
             format!("# ours\n\n client shop {TEST}\noperator alice {}\n", TEST2.to_uppercase());
         let tokens = Tokens::parse("t", &text).unwrap();
-        assert_eq!(tokens.owner_of("Bearer test"), Some(("shop".into(), Role::Client)));
-        assert_eq!(tokens.owner_of("bearer  test2"), Some(("alice".into(), Role::Operator)));
+        assert_eq!(tokens.role_of("Bearer test"), Some(Role::Client));
+        assert_eq!(tokens.role_of("bearer  test2"), Some(Role::Operator));
         for other in ["", "Bearer", "Bearer ", "Bearer tes", "Basic test", "test"] {
-            assert_eq!(tokens.owner_of(other), None, "{other}");
+            assert_eq!(tokens.role_of(other), None, "{other}");
         }
-        assert_eq!(tokens.owner_of(&format!("Bearer {TEST}")), None);
+        assert_eq!(tokens.role_of(&format!("Bearer {TEST}")), None);
     }
 
     #[test]
@@ -230,7 +226,7 @@ mod tests {
     #[test]
     fn one_name_may_have_two_tokens() {
         let tokens = Tokens::parse("t", &format!("client a {TEST}\nclient a {TEST2}")).unwrap();
-        assert_eq!(tokens.owner_of("Bearer test"), tokens.owner_of("Bearer test2"));
+        assert_eq!(tokens.role_of("Bearer test"), tokens.role_of("Bearer test2"));
     }
 
     #[test]
@@ -245,6 +241,12 @@ mod tests {
     #[test]
     fn a_file_that_is_not_there_is_named() {
         let error = Tokens::read(Path::new("no/such/file")).unwrap_err().to_string();
-        assert!(error.starts_with("no/such/file: "), "{error}");
+        assert!(error.starts_with("cannot read no/such/file: "), "{error}");
+    }
+
+    #[test]
+    fn a_file_without_end_is_refused() {
+        let error = Tokens::read(Path::new("/dev/zero")).unwrap_err().to_string();
+        assert_eq!(error, "cannot read /dev/zero: it is larger than 1 MiB");
     }
 }

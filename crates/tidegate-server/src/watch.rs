@@ -26,8 +26,8 @@ const QUIET: Duration = Duration::from_millis(50);
 const LOOKS_MAX: usize = 10;
 const POLL: Duration = Duration::from_secs(1);
 
-/// What has changed, as long as the watcher lives.
-pub(crate) type Changes = (Watcher, mpsc::Receiver<Vec<PathBuf>>);
+/// Tells that something has changed, as long as the watcher lives.
+pub(crate) type Changes = (Watcher, mpsc::Receiver<()>);
 
 /// Watches until it is dropped.
 #[derive(Debug)]
@@ -50,8 +50,8 @@ enum Signal {
     Stop,
 }
 
-/// Watches these files. Each message names those that have changed since the last one; a file that
-/// is gone is told of once it is back and says something else. Whoever reads the files afterwards
+/// Watches these files. Each message says that some have changed since the last one; a file that is
+/// gone is told of once it is back and says something else. Whoever reads the files afterwards
 /// misses nothing; what changes between an earlier reading and this call is not told.
 ///
 /// # Errors
@@ -71,7 +71,7 @@ struct Watching {
     seen: Seen,
     directories: Directories,
     stirs: Receiver<Signal>,
-    changes: mpsc::Sender<Vec<PathBuf>>,
+    changes: mpsc::Sender<()>,
 }
 
 impl Watching {
@@ -79,8 +79,7 @@ impl Watching {
         while self.wait_for_a_stir() && self.wait_for_quiet() {
             // Before the look: what changes after it stirs again.
             self.directories.follow(self.seen.paths());
-            let changed = self.settled_changes();
-            if !changed.is_empty() && self.changes.blocking_send(changed).is_err() {
+            if self.has_changed() && self.changes.blocking_send(()).is_err() {
                 return;
             }
         }
@@ -107,12 +106,12 @@ impl Watching {
         true
     }
 
-    /// What has changed, once two looks in a row have found the same.
-    fn settled_changes(&mut self) -> Vec<PathBuf> {
+    /// Whether anything has changed, once two looks in a row have found the same.
+    fn has_changed(&mut self) -> bool {
         let mut look = self.seen.look();
         for _ in 0..LOOKS_MAX {
             if !self.seen.differs(&look) {
-                return Vec::new();
+                return false;
             }
             thread::sleep(QUIET);
             let again = self.seen.look();
@@ -175,7 +174,8 @@ impl Directories {
 }
 
 fn warn(why: &str) {
-    tracing::warn!("cannot watch files, looking at them once a second instead: {why}");
+    let message = "cannot watch files, looking at them once a second instead";
+    tracing::warn!(event = "watch_failed", "{message}: {why}");
 }
 
 /// Whether something may have changed; looking at a file changes nothing.

@@ -55,6 +55,7 @@ impl<'r> Facts<'r> {
             captures,
             from_body: RefCell::default(),
         };
+        facts.check_query()?;
         Ok(facts)
     }
 
@@ -116,11 +117,15 @@ impl<'r> Facts<'r> {
     /// Whether an attribute would be read out of the body, if there were one.
     pub(crate) fn comes_from_body(&self, id: AttributeId) -> bool {
         let declared = usize::try_from(id).ok().and_then(|id| self.policy.attributes.get(id));
+        let from_body = declared.is_some_and(|one| matches!(one.source, Source::Body(_)));
+        from_body && !self.goes_before_its_source(id)
+    }
+
+    /// Whether an attribute is given or captured, so that its declared source is not asked.
+    fn goes_before_its_source(&self, id: AttributeId) -> bool {
         let name = self.policy.attribute_names.name(id);
         let given = self.request.attributes.iter().any(|(key, _)| key == name);
-        let captured = self.captures.iter().any(|(captured, _)| *captured == id);
-        let from_body = declared.is_some_and(|one| matches!(one.source, Source::Body(_)));
-        from_body && !given && !captured
+        given || self.captures.iter().any(|(captured, _)| *captured == id)
     }
 
     /// What the declared source has of an attribute.
@@ -154,6 +159,21 @@ impl<'r> Facts<'r> {
             Part::Client => self.user.is_some() || self.address.is_some(),
             _ => self.part(part).is_some(),
         }
+    }
+
+    /// Refuses a query that says an attribute twice: a service could believe the other one.
+    fn check_query(&self) -> Result<(), RequestError> {
+        let query = self.request.path.as_deref().and_then(attribute::query);
+        let Some(query) = query.filter(|query| !query.is_empty()) else { return Ok(()) };
+        for (id, declared) in (0..).zip(&self.policy.attributes) {
+            let times = attribute::times_said(&declared.source, query);
+            if times > 1 && !self.goes_before_its_source(id) {
+                let name = self.policy.attribute_names.name(id);
+                let detail = format!("found {times} times in the query, expected it once");
+                return Err(RequestError::new(format!("attributes.{name}"), detail));
+            }
+        }
+        Ok(())
     }
 
     /// The value of one part of a key; `None` where it is missing.

@@ -157,6 +157,20 @@ fn what_cannot_be_understood_is_refused_by_field() {
 }
 
 #[test]
+fn an_attribute_that_the_query_says_twice_is_refused_for_a_service_could_believe_the_other() {
+    for path in ["/?page=1&page=2", "/?page=1&page=1", "/?page&x=1&p%61ge=2", "/?page=&page="] {
+        let error = limiter().check(&Request::new("GET", path)).unwrap_err();
+        assert_eq!(error.field, "attributes.page", "{path}");
+        assert_eq!(error.detail, "found 2 times in the query, expected it once", "{path}");
+    }
+    for path in ["/?page=1&pages=2", "/?x=1&x=2&page=1", "/?page=1#&page=2", "/?page=1%26page=2"] {
+        assert!(limiter().check(&Request::new("GET", path)).is_ok(), "{path}");
+    }
+    let given = Request::new("GET", "/?page=1&page=2").attribute("page", "1");
+    assert!(limiter().check(&given).is_ok(), "the query is not asked");
+}
+
+#[test]
 fn what_only_proxies_may_say_is_known() {
     let limiter = limiter();
     let policy = limiter.first_policy().unwrap();

@@ -35,6 +35,9 @@ pub(crate) struct Arguments {
     /// The service behind the gateway; without it there is no gateway
     #[arg(long, value_name = "URL", env = "TIDEGATE_UPSTREAM")]
     upstream: Option<Uri>,
+    /// Certificates of authorities (PEM) to verify the upstream by, beside the well-known ones
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_UPSTREAM_CA", requires = "upstream")]
+    upstream_ca: Option<PathBuf>,
     /// Where the decision API listens
     #[arg(long, value_name = "ADDR", env = "TIDEGATE_API", default_value = "127.0.0.1:7070", value_parser = address)]
     api: SocketAddr,
@@ -166,6 +169,7 @@ fn config(arguments: Arguments) -> Config {
         profile: arguments.profile,
         gateway: arguments.gateway,
         upstream: arguments.upstream,
+        upstream_ca: arguments.upstream_ca,
         api: arguments.api,
         admin: arguments.admin,
         tokens: arguments.tokens,

@@ -26,6 +26,7 @@ mod sockets;
 mod storm;
 mod support;
 mod tls;
+mod upstream_ca;
 mod upstreams;
 mod waiting;
 mod websockets;

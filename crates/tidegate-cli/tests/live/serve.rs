@@ -1,6 +1,7 @@
 //! Starting and stopping.
 
 use std::io::Write as _;
+use std::process::Command;
 
 use serde_json::json;
 
@@ -46,11 +47,43 @@ fn counters_outlive_a_clean_stop_in_a_state_directory() {
     assert_eq!(daemon.check(&check).json()["allowed"], false);
 }
 
-#[test]
-fn a_policy_can_come_from_a_pipe() {
+/// The command with this policy on its standard input.
+fn piped(policy: &str) -> Command {
     let (reader, mut writer) = std::io::pipe().unwrap();
-    writer.write_all(POLICY.as_bytes()).unwrap();
-    drop(writer);
-    let daemon = Daemon::start(Daemon::command().arg("/dev/stdin").stdin(reader));
+    writer.write_all(policy.as_bytes()).unwrap();
+    let mut command = Daemon::command();
+    command.arg("/dev/stdin").stdin(reader);
+    command
+}
+
+#[test]
+fn a_policy_from_a_pipe_stays_at_a_reload_and_that_is_told() {
+    let daemon = Daemon::start(&mut piped(POLICY));
+    let check = || daemon.check(&json!({ "user": "u" })).json()["allowed"] == true;
+    assert!(check());
+    let status = daemon.status();
+    assert!(status["warnings"].to_string().contains("/dev/stdin is a pipe"), "{status}");
+    daemon.signal("HUP");
+    daemon.wait_for_log("nothing can be read anew; /dev/stdin is a pipe and stays as it was read");
+    assert!(check());
+    assert!(!check(), "counted on");
+    assert_eq!(daemon.status()["reload"]["error"], serde_json::Value::Null);
+}
+
+#[test]
+fn files_beside_a_pipe_are_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("other.yaml");
+    let other = |version: u32| {
+        let text = format!("{{ tidegate: 1, name: other, version: {version} }}");
+        std::fs::write(&path, text).unwrap();
+    };
+    other(1);
+    let daemon = Daemon::start(piped(POLICY).arg(&path));
+    other(2);
+    daemon.wait_for_log("in force; /dev/stdin is a pipe and stays as it was read");
+    let policies = daemon.status()["policies"].clone();
+    assert_eq!(policies[1]["version"], "2");
+    assert_eq!(policies[0]["file"], "/dev/stdin");
     assert_eq!(daemon.check(&json!({ "user": "u" })).json()["allowed"], true);
 }

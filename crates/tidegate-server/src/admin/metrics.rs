@@ -1,24 +1,24 @@
 //! `GET /metrics`.
 
-use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use http::{HeaderValue, Response};
-use http_body_util::Full;
+use http::header::CACHE_CONTROL;
+use http::{HeaderValue, Response, StatusCode};
 
+use crate::body::Body;
+use crate::respond::with_type;
 use crate::telemetry::{CONTENT_TYPE as EXPOSITION, Metrics, Present};
 
 /// The metrics page.
 #[must_use]
-pub(crate) fn respond(metrics: &Metrics, present: &Present) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(metrics.render(present))));
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(EXPOSITION));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+pub(crate) fn respond(metrics: &Metrics, present: &Present) -> Response<Body> {
+    let mut response = with_type(StatusCode::OK, EXPOSITION, metrics.render(present));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
 
 #[cfg(test)]
 mod tests {
+    use http::header::CONTENT_TYPE;
+
     use super::*;
 
     #[test]

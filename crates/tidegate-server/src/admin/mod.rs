@@ -5,7 +5,7 @@ mod status;
 
 use std::sync::Arc;
 
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
 pub(crate) use status::{Listening, Status};
@@ -34,7 +34,7 @@ impl Service for Admin {
     async fn call(&self, _peer: Peer, request: Request<Incoming>) -> Response<Body> {
         let (parts, _) = request.into_parts();
         if let Err(refused) = self.guard.admit(&parts) {
-            return refused.into_response().map(Body::from);
+            return refused.into_response();
         }
         let path = parts.uri.path();
         let known = matches!(path, "/admin/v1/status" | "/metrics");
@@ -44,14 +44,9 @@ impl Service for Admin {
             }
             (&Method::GET | &Method::HEAD, "/metrics") => {
                 let present = self.status.present(&self.app);
-                metrics::respond(&self.app.metrics, &present).map(Body::from)
+                metrics::respond(&self.app.metrics, &present)
             }
-            _ if known => {
-                let mut response =
-                    respond::problem(StatusCode::METHOD_NOT_ALLOWED, "this call takes GET");
-                response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
-                response
-            }
+            _ if known => respond::wrong_method("GET, HEAD"),
             _ => {
                 let detail = "there is nothing here; try /admin/v1/status or /metrics";
                 respond::problem(StatusCode::NOT_FOUND, detail)

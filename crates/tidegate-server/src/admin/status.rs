@@ -8,7 +8,7 @@ use tidegate::clock::Now;
 
 use crate::app::App;
 use crate::policies::PolicySet;
-use crate::reload::Checked;
+use crate::sources::Checked;
 use crate::telemetry::{Present, timestamp};
 
 /// What the daemon knows of itself.
@@ -112,6 +112,7 @@ impl Status {
         let open = |one: &Listening| (one.name, one.connections.load(Ordering::Relaxed));
         let memory = app.limiter.store();
         Present {
+            steady_us: app.now().steady_us,
             active_keys: memory.keys(),
             evicted_keys: memory.evicted_keys(),
             waiting: app.limiter.waiters(),

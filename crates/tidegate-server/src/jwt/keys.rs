@@ -1,9 +1,7 @@
 //! Key files: a PEM public key, a JWKS, or an HMAC secret. Each key is fixed to one algorithm.
 
 use std::fmt;
-use std::fs::File;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER;
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, PublicKeyUse};
@@ -12,7 +10,8 @@ use rustls::pki_types::SubjectPublicKeyInfoDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::Value;
 
-const FILE_BYTES_MAX: u64 = 1024 * 1024;
+use crate::files::read_bytes;
+
 const KEYS_MAX: usize = 100;
 const SECRET_BYTES_MIN: usize = 32;
 const RSA_MODULUS_BYTES_MIN: usize = 256;
@@ -60,9 +59,9 @@ impl KeyFile {
     pub(super) fn read(path: &Path) -> Result<Self, KeyFileError> {
         // The first to choose wins, and nothing else in this program chooses.
         let _ = DEFAULT_PROVIDER.install_default();
-        let refuse = |problem| KeyFileError { file: path.to_owned(), problem };
-        let bytes = read_bounded(path).map_err(refuse)?;
-        Self::parse(&bytes).map_err(refuse)
+        let bytes = read_bytes(path).map_err(|error| KeyFileError(error.to_string()))?;
+        Self::parse(&bytes)
+            .map_err(|problem| KeyFileError(format!("the key file {} {problem}", path.display())))
     }
 
     fn parse(bytes: &[u8]) -> Result<Self, String> {
@@ -75,17 +74,6 @@ impl KeyFile {
         }
         from_secret(bytes).map(alone)
     }
-}
-
-fn read_bounded(path: &Path) -> Result<Vec<u8>, String> {
-    let file = File::open(path).map_err(|error| format!("cannot be read: {error}"))?;
-    let mut bytes = Vec::new();
-    let read = file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes);
-    read.map_err(|error| format!("cannot be read: {error}"))?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err("is larger than 1 MiB, expected a key or a JWKS".to_owned());
-    }
-    Ok(bytes)
 }
 
 fn from_pem(pem: &[u8]) -> Result<Key, String> {
@@ -247,14 +235,11 @@ fn count(bytes: &[u8], part: &[u8]) -> usize {
 
 /// A key file that cannot be used: which, what was found, and what was expected.
 #[derive(Debug)]
-pub(crate) struct KeyFileError {
-    file: PathBuf,
-    problem: String,
-}
+pub(crate) struct KeyFileError(String);
 
 impl fmt::Display for KeyFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the key file {} {}", self.file.display(), self.problem)
+        f.write_str(&self.0)
     }
 }
 

@@ -350,7 +350,6 @@ fn key_files_that_cannot_be_used_say_what_was_expected() {
     for (bytes, expected) in [
         (b"short".to_vec(), "at least 32 bytes"),
         (vec![], "at least 32 bytes"),
-        (vec![b'x'; 1024 * 1024 + 1], "larger than 1 MiB"),
         (EC.serialize_pem().into_bytes(), "a private key"),
         (p384.public_key_pem().into_bytes(), "EC P-256"),
         (EC.public_key_pem().repeat(2).into_bytes(), "several PEM sections"),
@@ -375,7 +374,9 @@ fn key_files_that_cannot_be_used_say_what_was_expected() {
         assert!(said.contains(expected) && said.contains("key file"), "{expected}: {said}");
     }
     let missing = Verifier::load(Path::new("/nonexistent/key"), None, None).unwrap_err();
-    assert!(missing.to_string().contains("/nonexistent/key cannot be read"), "{missing}");
+    assert!(missing.to_string().starts_with("cannot read /nonexistent/key: "), "{missing}");
+    let endless = Verifier::load(Path::new("/dev/zero"), None, None).unwrap_err();
+    assert!(endless.to_string().contains("larger than 1 MiB"), "{endless}");
 }
 
 #[test]

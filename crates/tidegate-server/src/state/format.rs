@@ -23,7 +23,7 @@ const FRAME_BYTES_MAX: usize = 64 << 20;
 
 /// Why a snapshot is refused.
 #[derive(Debug)]
-pub(super) enum Refused {
+pub(super) enum BadSnapshot {
     Io(io::Error),
     Foreign,
     OtherVersion(u32),
@@ -33,7 +33,7 @@ pub(super) enum Refused {
     OtherSecret,
 }
 
-impl Refused {
+impl BadSnapshot {
     /// What to do about it.
     pub(super) const fn advice(&self) -> &'static str {
         match self {
@@ -51,7 +51,7 @@ impl Refused {
     }
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for BadSnapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(error) => write!(f, "it cannot be read: {error}"),
@@ -71,7 +71,7 @@ impl fmt::Display for Refused {
     }
 }
 
-impl From<io::Error> for Refused {
+impl From<io::Error> for BadSnapshot {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
@@ -93,19 +93,19 @@ impl Header {
     }
 
     /// Reads the header, and refuses what another program or release wrote.
-    pub(super) fn read(from: &mut impl Read) -> Result<Self, Refused> {
+    pub(super) fn read(from: &mut impl Read) -> Result<Self, BadSnapshot> {
         let mut bytes = Vec::new();
         from.take(Self::BYTES).read_to_end(&mut bytes)?;
         let (magic, rest) = bytes.split_at(bytes.len().min(MAGIC.len()));
         if magic != &MAGIC[..magic.len()] {
-            return Err(Refused::Foreign);
+            return Err(BadSnapshot::Foreign);
         }
         let found_bytes = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        let torn = Refused::Torn { expected_bytes: Self::BYTES, found_bytes };
+        let torn = BadSnapshot::Torn { expected_bytes: Self::BYTES, found_bytes };
         let Some((version, rest)) = rest.split_first_chunk() else { return Err(torn) };
         match u32::from_le_bytes(*version) {
             VERSION => {}
-            other => return Err(Refused::OtherVersion(other)),
+            other => return Err(BadSnapshot::OtherVersion(other)),
         }
         let Some((length, rest)) = rest.split_first_chunk() else { return Err(torn) };
         let Some((crc, _)) = rest.split_first_chunk() else { return Err(torn) };
@@ -113,17 +113,17 @@ impl Header {
     }
 
     /// Reads the whole body and compares it with what the header says.
-    pub(super) fn check(&self, body: impl Read, file_bytes: u64) -> Result<(), Refused> {
+    pub(super) fn check(&self, body: impl Read, file_bytes: u64) -> Result<(), BadSnapshot> {
         let expected_bytes = self.body_bytes.saturating_add(Self::BYTES);
         if file_bytes != expected_bytes {
-            return Err(Refused::Torn { expected_bytes, found_bytes: file_bytes });
+            return Err(BadSnapshot::Torn { expected_bytes, found_bytes: file_bytes });
         }
         let mut sum = Checksum::default();
         io::copy(&mut body.take(self.body_bytes), &mut sum)?;
         if sum.bytes == self.body_bytes && sum.hasher.finalize() == self.crc {
             Ok(())
         } else {
-            Err(Refused::Damaged)
+            Err(BadSnapshot::Damaged)
         }
     }
 }
@@ -204,16 +204,16 @@ pub(super) struct Reader<R> {
 
 impl<R: Read> Reader<R> {
     /// The preamble, and the keys behind it.
-    pub(super) fn begin(from: R) -> Result<(Preamble, Self), Refused> {
+    pub(super) fn begin(from: R) -> Result<(Preamble, Self), BadSnapshot> {
         let mut reader = Self { from, content: Vec::new() };
         match reader.frame()? {
             Some(PREAMBLE) => Ok((decode(&reader.content)?, reader)),
-            _ => Err(Refused::Malformed("found no preamble".to_owned())),
+            _ => Err(BadSnapshot::Malformed("found no preamble".to_owned())),
         }
     }
 
     /// Reads the next frame and returns its kind; `None` at the end.
-    fn frame(&mut self) -> Result<Option<u8>, Refused> {
+    fn frame(&mut self) -> Result<Option<u8>, BadSnapshot> {
         let mut kind = [0];
         if self.from.read(&mut kind)? == 0 {
             return Ok(None);
@@ -222,7 +222,7 @@ impl<R: Read> Reader<R> {
         self.from.read_exact(&mut length)?;
         let length = usize::try_from(u32::from_le_bytes(length)).unwrap_or(usize::MAX);
         if length > FRAME_BYTES_MAX {
-            return Err(Refused::Malformed(format!("found a frame of {length} bytes")));
+            return Err(BadSnapshot::Malformed(format!("found a frame of {length} bytes")));
         }
         self.content.resize(length, 0);
         self.from.read_exact(&mut self.content)?;
@@ -231,22 +231,22 @@ impl<R: Read> Reader<R> {
 }
 
 impl<R: Read> Iterator for Reader<R> {
-    type Item = Result<SavedKey, Refused>;
+    type Item = Result<SavedKey, BadSnapshot>;
 
     fn next(&mut self) -> Option<Self::Item> {
         match self.frame() {
             Ok(None) => None,
             Ok(Some(KEY)) => Some(decode(&self.content)),
             Ok(Some(kind)) => {
-                Some(Err(Refused::Malformed(format!("found a frame of the kind {kind}"))))
+                Some(Err(BadSnapshot::Malformed(format!("found a frame of the kind {kind}"))))
             }
             Err(error) => Some(Err(error)),
         }
     }
 }
 
-fn decode<'b, T: Deserialize<'b>>(content: &'b [u8]) -> Result<T, Refused> {
-    let malformed = |what: &dyn fmt::Display| Refused::Malformed(what.to_string());
+fn decode<'b, T: Deserialize<'b>>(content: &'b [u8]) -> Result<T, BadSnapshot> {
+    let malformed = |what: &dyn fmt::Display| BadSnapshot::Malformed(what.to_string());
     match postcard::take_from_bytes(content) {
         Ok((value, [])) => Ok(value),
         Ok(_) => Err(malformed(&"found more in a frame than belongs there")),

@@ -108,7 +108,7 @@ impl Log {
         request_id: &RequestId,
     ) {
         if let Some(error) = &decision.store_error {
-            store_failed(error);
+            store_failed(error, "decided without it");
         }
         let level = if decision.is_allowed() { LevelFilter::DEBUG } else { LevelFilter::INFO };
         if level > self.settings.level {
@@ -123,9 +123,10 @@ impl Log {
     }
 }
 
-/// Logs a store that could not answer.
-pub(crate) fn store_failed(error: &StoreError) {
-    tracing::error!(event = "store_failed", transient = error.transient, "{error}");
+/// Logs a store that could not answer, and what follows.
+pub(crate) fn store_failed(error: &StoreError, consequence: &str) {
+    let transient = error.transient;
+    tracing::error!(event = "store_failed", transient, consequence, "{error}");
 }
 
 /// How many lines were dropped, as a line.
@@ -137,7 +138,8 @@ fn dropped_line(format: Format, unix_us: u64, dropped: u64) -> String {
              \"dropped\":{dropped}}}\n"
         ),
         Format::Text => {
-            format!("{timestamp}  WARN log lines dropped, nobody took them: {dropped}\n")
+            let message = "log lines dropped, nobody took them";
+            format!("{timestamp}  WARN {message} event=\"log_dropped\" dropped={dropped}\n")
         }
     }
 }

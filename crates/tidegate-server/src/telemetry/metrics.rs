@@ -4,6 +4,7 @@
 //! atomics, one set for each policy in force, found by the policy's address. No label ever holds a
 //! user or an address.
 
+mod headroom;
 mod histogram;
 mod lanes;
 mod process;
@@ -53,6 +54,8 @@ const REASONS: [&str; 2] = ["unavailable", "refused"];
 /// What is there at the moment when a page is made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Present {
+    /// That moment, on the clock that decisions are dated by.
+    pub(crate) steady_us: u64,
     /// How many keys the store holds.
     pub(crate) active_keys: usize,
     /// How many live keys had to go for others.
@@ -116,7 +119,7 @@ impl Metrics {
     #[must_use]
     pub(crate) fn render(&self, present: &Present) -> String {
         let mut page = Page::default();
-        self.policies.load().write(&mut page);
+        self.policies.load().write(&mut page, present.steady_us);
         self.seconds.write(
             &mut page,
             "tidegate_decision_seconds",
@@ -161,7 +164,7 @@ impl Policies {
         Arc::new(Series::new(policy, &earlier))
     }
 
-    fn write(&self, page: &mut Page) {
+    fn write(&self, page: &mut Page, now_us: u64) {
         let in_force = &self.series[..self.in_force];
         let several = in_force.len() > 1;
         let name = "tidegate_decisions_total";
@@ -176,10 +179,10 @@ impl Policies {
         page.family(name, Kind::Counter, help);
         in_force.iter().for_each(|series| series.write_hits(page, name, several));
         let name = "tidegate_headroom_ratio";
-        let help = "The smallest share of a limit that any key seen since the last scrape had \
-                    left, 0 to 1; 1 where none was seen.";
+        let help = "The smallest share of a limit that any key had left in this minute and the \
+                    one before, 0 to 1; 1 where none was seen.";
         page.family(name, Kind::Gauge, help);
-        in_force.iter().for_each(|series| series.write_headroom(page, name, several));
+        in_force.iter().for_each(|series| series.write_headroom(page, name, several, now_us));
         let name = "tidegate_policy_info";
         page.family(name, Kind::Gauge, "The policies in force; always 1.");
         for series in in_force {

@@ -4,7 +4,10 @@ mod log;
 mod metrics;
 mod request_id;
 
-pub(crate) use log::{Flush, Log, timestamp};
+pub(crate) use log::{Flush, Log, store_failed, timestamp};
 pub use log::{Format, Settings};
 pub(crate) use metrics::{CONTENT_TYPE, Metrics, Present};
 pub(crate) use request_id::RequestId;
+
+#[cfg(test)]
+mod tests;

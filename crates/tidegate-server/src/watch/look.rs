@@ -44,16 +44,15 @@ impl Seen {
         self.told.iter().zip(look).any(|(told, found)| differ(told, found))
     }
 
-    /// Takes what was found as told, and returns which files it is news of.
-    pub(super) fn remember(&mut self, look: Look) -> Vec<PathBuf> {
-        let mut changed = Vec::new();
-        for ((path, told), found) in self.paths.iter().zip(&mut self.told).zip(look) {
+    /// Takes what was found as told, and says whether it is news.
+    pub(super) fn remember(&mut self, look: Look) -> bool {
+        let is_news = self.differs(&look);
+        for (told, found) in self.told.iter_mut().zip(look) {
             if differ(told, &found) {
-                changed.push(path.clone());
                 *told = found;
             }
         }
-        changed
+        is_news
     }
 }
 

@@ -1,7 +1,6 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::slice;
 
 use tokio::time::timeout;
 
@@ -10,8 +9,9 @@ use super::*;
 /// Far longer than it takes; only a change that is never told runs into it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-async fn told(changes: &mut mpsc::Receiver<Vec<PathBuf>>) -> Vec<PathBuf> {
-    timeout(PATIENCE, changes.recv()).await.unwrap().unwrap()
+/// Waits until a change is told.
+async fn told(changes: &mut mpsc::Receiver<()>) {
+    timeout(PATIENCE, changes.recv()).await.unwrap().unwrap();
 }
 
 fn policy_in(dir: &Path) -> PathBuf {
@@ -27,7 +27,7 @@ async fn a_file_that_is_rewritten_is_told_each_time() {
     let (_watcher, mut changes) = watch(vec![path.clone()]).unwrap();
     for text in ["two", "three", "one"] {
         fs::write(&path, text).unwrap();
-        assert_eq!(told(&mut changes).await, slice::from_ref(&path));
+        told(&mut changes).await;
     }
 }
 
@@ -39,7 +39,7 @@ async fn a_file_that_is_renamed_over_it_is_told() {
     for text in ["two", "three"] {
         fs::write(dir.path().join(".policy.swp"), text).unwrap();
         fs::rename(dir.path().join(".policy.swp"), &path).unwrap();
-        assert_eq!(told(&mut changes).await, slice::from_ref(&path));
+        told(&mut changes).await;
     }
 }
 
@@ -58,7 +58,7 @@ async fn a_swap_of_links_as_kubernetes_does_it_is_told_each_time() {
     let (_watcher, mut changes) = watch(vec![at("policy.yaml")]).unwrap();
     for (version, text) in [("..2", "two"), ("..3", "three")] {
         publish(version, text);
-        assert_eq!(told(&mut changes).await, [at("policy.yaml")]);
+        told(&mut changes).await;
     }
 }
 
@@ -70,7 +70,7 @@ async fn a_file_behind_a_link_to_elsewhere_is_told() {
     symlink(&target, &link).unwrap();
     let (_watcher, mut changes) = watch(vec![link.clone()]).unwrap();
     fs::write(&target, "two").unwrap();
-    assert_eq!(told(&mut changes).await, [link]);
+    told(&mut changes).await;
 }
 
 #[tokio::test]
@@ -80,7 +80,7 @@ async fn a_file_that_is_deleted_is_told_once_it_is_back() {
     let (_watcher, mut changes) = watch(vec![path.clone()]).unwrap();
     fs::remove_file(&path).unwrap();
     fs::write(&path, "two").unwrap();
-    assert_eq!(told(&mut changes).await, [path]);
+    told(&mut changes).await;
 }
 
 #[tokio::test]
@@ -93,20 +93,26 @@ async fn a_directory_that_is_replaced_is_watched_again() {
     fs::remove_dir_all(&conf).unwrap();
     fs::create_dir(&conf).unwrap();
     fs::write(&path, "two").unwrap();
-    assert_eq!(told(&mut changes).await, [path]);
+    told(&mut changes).await;
 }
 
 #[tokio::test]
-async fn only_the_files_that_changed_are_named() {
+async fn each_of_several_files_is_watched() {
     let dir = tempfile::tempdir().unwrap();
     let path = policy_in(dir.path());
     let other = dir.path().join("other.pem");
     fs::write(&other, "key").unwrap();
-    let (_watcher, mut changes) = watch(vec![path.clone(), other.clone()]).unwrap();
-    fs::write(dir.path().join("neighbour"), "noise").unwrap();
-    fs::write(&path, "one").unwrap();
+    let (_watcher, mut changes) = watch(vec![path, other.clone()]).unwrap();
     fs::write(&other, "another key").unwrap();
-    assert_eq!(told(&mut changes).await, [other]);
+    told(&mut changes).await;
+}
+
+#[test]
+fn a_neighbour_is_no_news() {
+    let dir = tempfile::tempdir().unwrap();
+    let seen = Seen::new(vec![policy_in(dir.path())]);
+    fs::write(dir.path().join("neighbour"), "noise").unwrap();
+    assert!(!seen.differs(&seen.look()));
 }
 
 #[tokio::test]
@@ -123,7 +129,7 @@ async fn files_that_cannot_be_watched_are_looked_at() {
     };
     let thread = thread::spawn(move || watching.run());
     fs::write(&path, "two").unwrap();
-    assert_eq!(told(&mut changes).await, [path]);
+    told(&mut changes).await;
     drop(Watcher { signals });
     thread.join().unwrap();
 }
@@ -148,7 +154,7 @@ fn neither_a_touch_nor_a_deletion_is_news() {
     fs::write(&path, "two").unwrap();
     let look = seen.look();
     assert!(seen.differs(&look));
-    assert_eq!(seen.remember(look), [path]);
+    assert!(seen.remember(look));
     assert!(!seen.differs(&seen.look()));
 }
 

@@ -54,6 +54,20 @@ pub(crate) fn from_source<'r>(
     }
 }
 
+/// The query of a path, if it has one.
+pub(crate) fn query(path: &str) -> Option<&str> {
+    let (path, _) = path.split_once('#').unwrap_or((path, ""));
+    path.split_once('?').map(|(_, query)| query)
+}
+
+/// How often a query says what an attribute is read from.
+pub(crate) fn times_said(source: &Source, query: &str) -> usize {
+    match source {
+        Source::Query(name) => query_parameters(query, name).count(),
+        Source::Given | Source::Header { .. } | Source::Jwt(_) | Source::Body(_) => 0,
+    }
+}
+
 /// Trimmed and lower-cased.
 pub(crate) fn fold(value: &str) -> Cow<'static, str> {
     Cow::Owned(value.trim().to_lowercase())
@@ -86,11 +100,14 @@ pub(super) fn json_scalar(text: &str) -> Found<'static> {
     }
 }
 
-/// The first parameter of this name, decoded.
+/// The parameter of this name, decoded; the first, where nobody has refused a second one.
 fn query_parameter<'p>(path: &'p str, name: &str) -> Option<Cow<'p, str>> {
-    let (path, _) = path.split_once('#').unwrap_or((path, ""));
-    let (_, query) = path.split_once('?')?;
-    form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == name).map(|(_, value)| value)
+    query_parameters(query(path)?, name).next()
+}
+
+fn query_parameters<'p>(query: &'p str, name: &str) -> impl Iterator<Item = Cow<'p, str>> {
+    let named = form_urlencoded::parse(query.as_bytes()).filter(move |(key, _)| key == name);
+    named.map(|(_, value)| value)
 }
 
 /// What a JSON pointer finds. A body that is no JSON holds nothing usable.

@@ -18,6 +18,7 @@ identity:
   attributes:
     kyc: { header: X-Kyc-Level, trusted: true }
     api_key: { header: X-Api-Key }
+    page: { query: page }
 exempt: [{ internal: true }]
 limits:
   each: { by: client, total: { gold: 3000, free: 2000, default: 1000 } }
@@ -98,6 +99,19 @@ fn a_fact_that_is_said_twice_is_malformed_for_the_upstream_could_believe_the_oth
     }
     assert_eq!(upstream.count(), 0);
     assert_eq!(get(&daemon, &[("Accept", "a"), ("Accept", "b")]).status, 200);
+}
+
+#[test]
+fn an_attribute_that_a_query_says_twice_is_malformed_too() {
+    let upstream = Upstream::start();
+    let daemon = start("127.0.0.0/8", &upstream);
+    let answer = daemon.gateway().get("/a?page=1&other=1&p%61ge=2");
+    assert_eq!((answer.status, &answer.json()["field"]), (400, &"attributes.page".into()));
+    assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+    assert_eq!(upstream.count(), 0);
+    assert_eq!(daemon.gateway().get("/a?other=1&other=2&page=1").status, 200);
+    let asked = serde_json::json!({ "method": "GET", "path": "/a?page=1&page=2" });
+    assert_eq!(daemon.check(&asked).json()["field"], "attributes.page");
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub(super) struct Histogram(Lanes<{ SUM + 1 }>);
 
 impl Histogram {
     pub(super) fn new() -> Self {
-        Self(Lanes::starting_at([0; SUM + 1]))
+        Self(Lanes::new())
     }
 
     pub(super) fn observe(&self, us: u64) {

@@ -19,9 +19,9 @@ pub(super) struct Lanes<const N: usize>([Lane<N>; LANES]);
 struct Lane<const N: usize>([AtomicU64; N]);
 
 impl<const N: usize> Lanes<N> {
-    /// Every number at a start, in every lane.
-    pub(super) fn starting_at(start: [u64; N]) -> Self {
-        Self(from_fn(|_| Lane(from_fn(|number| AtomicU64::new(start[number])))))
+    /// Every number at zero, in every lane.
+    pub(super) fn new() -> Self {
+        Self(from_fn(|_| Lane(from_fn(|_| AtomicU64::new(0)))))
     }
 
     /// Adds to one number.
@@ -31,12 +31,12 @@ impl<const N: usize> Lanes<N> {
         }
     }
 
-    /// Lowers one number to `amount` if it is higher. Mostly it is not, and nothing is written.
-    pub(super) fn lower(&self, number: usize, amount: u64) {
+    /// Raises one number to `amount` if it is lower. Mostly it is not, and nothing is written.
+    pub(super) fn raise(&self, number: usize, amount: u64) {
         if let Some(number) = self.own().0.get(number)
-            && amount < number.load(Ordering::Relaxed)
+            && amount > number.load(Ordering::Relaxed)
         {
-            number.fetch_min(amount, Ordering::Relaxed);
+            number.fetch_max(amount, Ordering::Relaxed);
         }
     }
 
@@ -46,10 +46,10 @@ impl<const N: usize> Lanes<N> {
         lanes.fold(0, |sum, value| sum.wrapping_add(value.load(Ordering::Relaxed)))
     }
 
-    /// The lowest that one number was lowered to, which then starts anew.
-    pub(super) fn take_lowest(&self, number: usize, start: u64) -> u64 {
-        let lanes = self.0.iter().filter_map(|lane| lane.0.get(number));
-        lanes.fold(start, |lowest, value| lowest.min(value.swap(start, Ordering::Relaxed)))
+    /// What one number was raised to, in each lane.
+    pub(super) fn each(&self, number: usize) -> impl Iterator<Item = u64> {
+        let lanes = self.0.iter().filter_map(move |lane| lane.0.get(number));
+        lanes.map(|value| value.load(Ordering::Relaxed))
     }
 
     fn own(&self) -> &Lane<N> {
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn what_all_threads_add_is_summed_exactly() {
-        let lanes = Lanes::<2>::starting_at([0, 0]);
+        let lanes = Lanes::<2>::new();
         std::thread::scope(|scope| {
             for _ in 0..LANES + 2 {
                 scope.spawn(|| (0..10_000).for_each(|_| lanes.add(1, 3)));
@@ -83,15 +83,16 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_of_all_threads_is_taken_once() {
-        let lanes = Lanes::<1>::starting_at([100]);
+    fn the_highest_of_all_threads_stays() {
+        let lanes = Lanes::<1>::new();
         std::thread::scope(|scope| {
-            for lowest in [40, 7, 90] {
+            for highest in [40, 7, 90, 60, 1, 80] {
                 let lanes = &lanes;
-                scope.spawn(move || (lowest..100).rev().for_each(|value| lanes.lower(0, value)));
+                scope.spawn(move || (0..=highest).for_each(|value| lanes.raise(0, value)));
             }
         });
-        assert_eq!(lanes.take_lowest(0, 100), 7);
-        assert_eq!(lanes.take_lowest(0, 100), 100);
+        assert_eq!(lanes.each(0).max(), Some(90));
+        lanes.raise(0, 3);
+        assert_eq!(lanes.each(0).max(), Some(90));
     }
 }

@@ -9,8 +9,9 @@ use std::sync::{Arc, Weak};
 use tidegate::plan::Enforcement;
 use tidegate::{Decision, LimitReport, Outcome, Policy};
 
+use super::headroom::{self, MOMENTS};
 use super::lanes::Lanes;
-use super::text::{Millionths, Page};
+use super::text::{Millionths, Page, WHOLE};
 
 /// How many outcomes there are.
 const OUTCOMES: usize = Outcome::ALL.len();
@@ -18,11 +19,9 @@ const OUTCOMES: usize = Outcome::ALL.len();
 const RESULTS: [&str; 4] = ["allowed", "denied", "shadow_denied", "warned"];
 /// Where a limit's headroom stands behind its results.
 const HEADROOM: usize = RESULTS.len();
-/// A whole, in millionths.
-const WHOLE: u64 = 1_000_000;
 
 type DecisionCell = Arc<Lanes<OUTCOMES>>;
-type LimitCell = Arc<Lanes<{ HEADROOM + 1 }>>;
+type LimitCell = Arc<Lanes<{ HEADROOM + MOMENTS }>>;
 
 /// The counters of one policy.
 #[derive(Debug)]
@@ -53,14 +52,14 @@ impl Series {
         let decisions = pairs
             .map(|(operation, tier)| {
                 let kept = earlier.iter().find_map(|earlier| earlier.decision(operation, tier));
-                kept.unwrap_or_else(|| Arc::new(Lanes::starting_at([0; OUTCOMES])))
+                kept.unwrap_or_else(|| Arc::new(Lanes::new()))
             })
             .collect();
         let hits = limits
             .iter()
             .map(|limit| {
                 let kept = earlier.iter().find_map(|earlier| earlier.limit(limit));
-                kept.unwrap_or_else(new_limit)
+                kept.unwrap_or_else(|| Arc::new(Lanes::new()))
             })
             .collect();
         Self {
@@ -94,7 +93,8 @@ impl Series {
         for report in &decision.limits {
             if let Some(cell) = self.hits.get(usize::from(report.limit)) {
                 cell.add(result(report), 1);
-                cell.lower(HEADROOM, share_left(report));
+                let (number, packed) = headroom::note(decision.now.steady_us, share_left(report));
+                cell.raise(HEADROOM + number, packed);
             }
         }
     }
@@ -132,11 +132,12 @@ impl Series {
         }
     }
 
-    /// Writes the smallest share that each limit had left, in millionths; it then starts anew.
-    pub(super) fn write_headroom(&self, page: &mut Page, name: &str, several: bool) {
+    /// Writes the smallest share that each limit had left of late.
+    pub(super) fn write_headroom(&self, page: &mut Page, name: &str, several: bool, now_us: u64) {
         for (limit, cell) in self.limits.iter().zip(&self.hits) {
             let labels = [("limit", limit.as_str()), ("policy", &self.name)];
-            let share = Millionths(cell.take_lowest(HEADROOM, WHOLE));
+            let noted = (0..MOMENTS).flat_map(|number| cell.each(HEADROOM + number));
+            let share = Millionths(headroom::smallest(now_us, noted));
             page.sample(name, first(&labels, several), share);
         }
     }
@@ -151,12 +152,6 @@ impl Series {
         let limit = self.limits.iter().position(|known| known == limit)?;
         self.hits.get(limit).cloned()
     }
-}
-
-fn new_limit() -> LimitCell {
-    let mut start = [0; HEADROOM + 1];
-    start[HEADROOM] = WHOLE;
-    Arc::new(Lanes::starting_at(start))
 }
 
 /// The labels without the last, which names the policy, where there is only one.

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use tidegate::clock::Now;
+use tidegate::clock::{Clock as _, FakeClock, Now};
 use tidegate::plan::Plan;
 use tidegate::store::{Amended, Amendment, Answer, ImmediateStore};
 use tidegate::{Limiter, Request};
@@ -134,18 +135,44 @@ fn decisions_are_counted_by_operation_tier_outcome_and_limit() {
     assert!(!page.keys().any(|series| series.contains("u1")));
 }
 
+/// The headroom of the limit `a`, as a scraper reads it at this time.
+fn headroom(metrics: &Metrics, clock: &FakeClock) -> String {
+    let present = Present { steady_us: clock.now().steady_us, ..Present::default() };
+    samples(&metrics.render(&present)).remove("tidegate_headroom_ratio{limit=\"a\"}").unwrap()
+}
+
 #[test]
-fn headroom_is_the_smallest_share_seen_since_the_last_page() {
+fn headroom_is_the_smallest_share_of_this_minute_and_the_one_before() {
     let policy = policy("api", "a: {by: user, total: 4}");
-    let (limiter, metrics) = (limiter(&policy), Metrics::new(1, &[Arc::clone(&policy)]));
-    for user in ["u1", "u1", "u1", "u2"] {
-        metrics.decided(&limiter.check(&request(user)).unwrap(), 1);
-    }
-    let headroom = "tidegate_headroom_ratio{limit=\"a\"}";
-    assert_sample(&page(&metrics), headroom, "0.25");
-    metrics.decided(&limiter.check(&request("u2")).unwrap(), 1);
-    assert_sample(&page(&metrics), headroom, "0.5");
-    assert_sample(&page(&metrics), headroom, "1");
+    let clock = FakeClock::at_unix_seconds(1_767_603_600);
+    let limiter = Limiter::builder().policy(Arc::clone(&policy)).clock(clock.clone());
+    let (limiter, metrics) = (limiter.build().unwrap(), Metrics::new(1, &[policy]));
+    let decide = |user| metrics.decided(&limiter.check(&request(user)).unwrap(), 1);
+    assert_eq!(headroom(&metrics, &clock), "1");
+    ["u1", "u1", "u1", "u2"].into_iter().for_each(decide);
+    assert_eq!(headroom(&metrics, &clock), "0.25");
+    clock.advance(Duration::from_secs(60));
+    decide("u2");
+    assert_eq!(headroom(&metrics, &clock), "0.25");
+    clock.advance(Duration::from_secs(60));
+    assert_eq!(headroom(&metrics, &clock), "0.5");
+    decide("u3");
+    assert_eq!(headroom(&metrics, &clock), "0.5");
+    clock.advance(Duration::from_secs(60));
+    assert_eq!(headroom(&metrics, &clock), "0.75");
+    clock.advance(Duration::from_secs(60));
+    assert_eq!(headroom(&metrics, &clock), "1");
+}
+
+#[test]
+fn scrapers_do_not_disturb_each_other() {
+    let policy = policy("api", "a: {by: user, total: 4}");
+    let clock = FakeClock::at_unix_seconds(1_767_603_600);
+    let limiter = Limiter::builder().policy(Arc::clone(&policy)).clock(clock.clone());
+    let (limiter, metrics) = (limiter.build().unwrap(), Metrics::new(1, &[policy]));
+    metrics.decided(&limiter.check(&request("u1")).unwrap(), 1);
+    assert_eq!(headroom(&metrics, &clock), "0.75");
+    assert_eq!(headroom(&metrics, &clock), "0.75");
 }
 
 #[test]
@@ -277,6 +304,7 @@ fn limiter_now() -> Now {
 #[test]
 fn what_is_there_right_now_is_shown() {
     let present = Present {
+        steady_us: 0,
         active_keys: 2,
         evicted_keys: 1,
         waiting: 3,

@@ -60,12 +60,15 @@ impl Page {
     }
 }
 
+/// A whole, in millionths.
+pub(super) const WHOLE: u64 = 1_000_000;
+
 /// Millionths as a decimal: microseconds as seconds, or a share.
 pub(super) struct Millionths(pub(super) u64);
 
 impl Display for Millionths {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (whole, places) = (self.0 / 1_000_000, self.0 % 1_000_000);
+        let (whole, places) = (self.0 / WHOLE, self.0 % WHOLE);
         if places == 0 {
             return write!(f, "{whole}");
         }

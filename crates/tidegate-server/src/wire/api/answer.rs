@@ -9,7 +9,7 @@ use tidegate::units::Amount;
 use tidegate::{Decision, LimitReport, Response};
 
 use super::fields::FieldError;
-use crate::respond::jitter;
+use crate::respond::{Problem, jitter};
 
 const MILLISECOND_US: u64 = 1_000;
 
@@ -118,27 +118,12 @@ fn write_list<T>(
 
 /// What is answered for a request of a batch that could not be decided.
 pub(crate) fn undecided(error: &FieldError) -> String {
-    to_json(&Problem {
-        r#type: "about:blank",
-        title: "Bad Request",
-        status: 400,
-        detail: &error.detail,
-        field: &error.field,
-    })
+    to_json(&Problem::of_field(&error.field, &error.detail))
 }
 
 pub(super) fn to_json(value: &impl Serialize) -> String {
     // Strings and numbers into memory: neither can fail.
     serde_json::to_string(value).unwrap_or_default()
-}
-
-#[derive(Serialize)]
-struct Problem<'a> {
-    r#type: &'static str,
-    title: &'static str,
-    status: u16,
-    detail: &'a str,
-    field: &'a str,
 }
 
 /// An exact decimal as a JSON number.

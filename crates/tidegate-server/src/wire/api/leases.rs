@@ -20,7 +20,7 @@ pub(super) async fn release(app: &App, body: &[u8]) -> Result<Response<Body>, Fa
     let released = app.limiter.release_async(&mut lease).await;
     // What is counted by status or reserved may still be settled.
     app.leases.close(id, &lease, app.now().steady_us);
-    told("released", released)
+    told(app, "released", released)
 }
 
 /// Keeps the lease's places for another while.
@@ -29,7 +29,7 @@ pub(super) async fn renew(app: &App, body: &[u8]) -> Result<Response<Body>, Fail
     let lease = open(app, id).await?;
     let renewed = app.limiter.renew_async(&lease).await;
     app.leases.close(id, &lease, app.now().steady_us);
-    told("renewed", renewed)
+    told(app, "renewed", renewed)
 }
 
 /// Tells the true cost, or the answer's status, of what a lease was given for.
@@ -45,7 +45,7 @@ pub(super) async fn settle(app: &App, body: &[u8]) -> Result<Response<Body>, Fai
         settled = settled.and(app.limiter.settle_async(&mut lease, settlement).await);
     }
     app.leases.close(said.lease, &lease, app.now().steady_us);
-    told("settled", settled.map(|()| true))
+    told(app, "settled", settled.map(|()| true))
 }
 
 async fn open(app: &App, id: LeaseId) -> Result<OwnedMutexGuard<Lease>, Failure> {
@@ -55,10 +55,15 @@ async fn open(app: &App, id: LeaseId) -> Result<OwnedMutexGuard<Lease>, Failure>
     lease.ok_or_else(|| respond::problem(StatusCode::NOT_FOUND, unknown).into())
 }
 
-fn told(what: &str, result: Result<bool, StoreError>) -> Result<Response<Body>, Failure> {
+fn told(
+    app: &App,
+    what: &str,
+    result: Result<bool, StoreError>,
+) -> Result<Response<Body>, Failure> {
     match result {
         Ok(done) => Ok(respond::json(format!("{{\"{what}\":{done}}}"))),
         Err(error) => {
+            app.store_failed(&error, &format!("a lease is not {what}; its holder is told"));
             Err(respond::problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()).into())
         }
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Method, Request, Response, StatusCode, header};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body as _, Incoming};
 use tidegate::{Decision, RequestError};
@@ -25,7 +25,7 @@ use self::call::Call;
 use self::fields::FieldError;
 use crate::app::{App, Hold};
 use crate::body::Body;
-use crate::guard::Guard;
+use crate::guard::{Guard, NotAdmitted};
 use crate::leases::id_text;
 use crate::listen::{Peer, Service};
 use crate::respond;
@@ -53,7 +53,7 @@ impl Api {
 
     async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, Failure> {
         let (parts, body) = request.into_parts();
-        self.guard.admit(&parts).map_err(|refused| refused.into_response().map(Body::from))?;
+        self.guard.admit(&parts).map_err(NotAdmitted::into_response)?;
         let path = parts.uri.path();
         match (&parts.method, path) {
             (&Method::POST, "/v1/check") => {
@@ -229,8 +229,5 @@ fn no_such_call(path: &str) -> Failure {
             return respond::problem(StatusCode::NOT_FOUND, detail).into();
         }
     };
-    let detail = format!("this call takes {allowed}");
-    let mut response = respond::problem(StatusCode::METHOD_NOT_ALLOWED, &detail);
-    response.headers_mut().insert(header::ALLOW, http::HeaderValue::from_static(allowed));
-    response.into()
+    respond::wrong_method(allowed).into()
 }

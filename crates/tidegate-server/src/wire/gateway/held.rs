@@ -9,10 +9,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tidegate::{Lease, Limiter, Settlement};
+use tidegate::{Lease, Settlement};
 use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+use crate::app::App;
 
 /// Holds a lease until it is dropped. Dropped before its answer is known, the request was cut off.
 pub(super) struct Held {
@@ -23,14 +25,14 @@ pub(super) struct Held {
 }
 
 struct Kept {
-    limiter: Limiter,
+    app: Arc<App>,
     lease: Mutex<Lease>,
 }
 
 impl Held {
-    pub(super) fn new(limiter: Limiter, lease: Lease) -> Self {
+    pub(super) fn new(app: Arc<App>, lease: Lease) -> Self {
         let every = lease.holds_place().then(|| lease.renew_within()).flatten();
-        let kept = Arc::new(Kept { limiter, lease: Mutex::new(lease) });
+        let kept = Arc::new(Kept { app, lease: Mutex::new(lease) });
         let renewing = every.map(|within| {
             let every = (within / 3).max(Duration::from_millis(1));
             tokio::spawn(renew(Arc::clone(&kept), every)).abort_handle()
@@ -61,15 +63,15 @@ impl Drop for Held {
 impl Kept {
     async fn settle(&self, outcome: Settlement) {
         let mut lease = self.lease.lock().await;
-        if let Err(error) = self.limiter.settle_async(&mut lease, outcome).await {
-            tracing::warn!(%error, "an answer could not be settled; its request stays charged");
+        if let Err(error) = self.app.limiter.settle_async(&mut lease, outcome).await {
+            self.app.store_failed(&error, "an answer is not settled; its request stays charged");
         }
     }
 
     async fn release(&self) {
         let mut lease = self.lease.lock().await;
-        if let Err(error) = self.limiter.release_async(&mut lease).await {
-            tracing::warn!(%error, "a place could not be given back; it frees itself");
+        if let Err(error) = self.app.limiter.release_async(&mut lease).await {
+            self.app.store_failed(&error, "a place is not given back; it frees itself");
         }
     }
 }
@@ -83,10 +85,14 @@ async fn renew(kept: Arc<Kept>, every: Duration) {
         if !lease.holds_place() {
             return;
         }
-        match kept.limiter.renew_async(&lease).await {
+        match kept.app.limiter.renew_async(&lease).await {
             Ok(true) => {}
-            Ok(false) => tracing::warn!("a place was lost while its request went on"),
-            Err(error) => tracing::warn!(%error, "a place could not be renewed"),
+            Ok(false) => {
+                tracing::warn!(event = "place_lost", "a place was lost while its request went on");
+            }
+            Err(error) => {
+                kept.app.store_failed(&error, "a place is not renewed; it is tried again");
+            }
         }
     }
 }

@@ -158,7 +158,7 @@ impl Shared {
         if !decision.is_allowed() {
             return Ok(respond::refusal(&decision));
         }
-        let held = decision.lease.take().map(|lease| Held::new(self.app.limiter.clone(), lease));
+        let held = decision.lease.take().map(|lease| Held::new(Arc::clone(&self.app), lease));
         let decided_by = decision.shared_policy();
         if !policy.is_some_and(|policy| Arc::ptr_eq(&policy, decided_by)) {
             // It has come into force meanwhile, and what it guards is still there.
@@ -276,11 +276,11 @@ fn rewritten(uri: &Uri) -> Result<Option<Uri>, Refused> {
 fn unanswered(failure: &Failure) -> Response<Body> {
     let (status, detail) = match failure {
         Failure::Unreachable(error) => {
-            tracing::warn!(%error, "the upstream cannot be reached");
+            tracing::warn!(event = "upstream_unreachable", %error, "the upstream cannot be reached");
             (StatusCode::BAD_GATEWAY, "the upstream cannot be reached")
         }
         Failure::Broken(error) => {
-            tracing::warn!(%error, "the upstream did not answer");
+            tracing::warn!(event = "upstream_broken", %error, "the upstream did not answer");
             (StatusCode::BAD_GATEWAY, "the upstream did not answer")
         }
         Failure::Late => (StatusCode::GATEWAY_TIMEOUT, "the upstream did not answer in time"),

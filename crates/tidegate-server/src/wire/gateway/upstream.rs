@@ -6,18 +6,17 @@ use std::sync::Arc;
 
 use http::{HeaderValue, Uri};
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 
 use super::pool::{self, Sender};
+use crate::tls::Trust;
 
 /// The server behind the gateway.
 pub(crate) struct Upstream {
     host: String,
     port: u16,
     host_header: HeaderValue,
-    tls: Option<(TlsConnector, ServerName<'static>)>,
+    tls: Option<(Arc<Trust>, ServerName<'static>)>,
 }
 
 /// Why a URL cannot be an upstream.
@@ -36,21 +35,11 @@ impl Upstream {
     /// The server of a URL, `http://host:port` or `https://host`. It has no path of its own: what
     /// was matched is what is forwarded.
     pub(crate) fn parse(url: &str) -> Result<Self, UpstreamError> {
-        let roots = || -> Result<ClientConfig, rustls::Error> {
-            let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-            let config = ClientConfig::builder_with_provider(provider)
-                .with_safe_default_protocol_versions()?;
-            let roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
-            Ok(config.with_root_certificates(roots).with_no_client_auth())
-        };
-        Self::with_tls(url, || roots().map_err(|error| UpstreamError(error.to_string())))
+        Self::trusting(url, None)
     }
 
-    /// As [`parse`](Self::parse), with TLS as the caller wants it.
-    pub(super) fn with_tls(
-        url: &str,
-        tls: impl FnOnce() -> Result<ClientConfig, UpstreamError>,
-    ) -> Result<Self, UpstreamError> {
+    /// As [`parse`](Self::parse), with roots of one's own beside the well-known ones.
+    pub(crate) fn trusting(url: &str, own: Option<Arc<Trust>>) -> Result<Self, UpstreamError> {
         let wrong = |expected: &str| {
             UpstreamError(format!("found the upstream `{url}`, expected {expected}"))
         };
@@ -73,7 +62,10 @@ impl Upstream {
         let host_header = host_header.map_err(|_| wrong("one with a host"))?;
         let tls = if is_tls {
             let name = ServerName::try_from(host.clone()).map_err(|_| wrong("one with a host"))?;
-            Some((TlsConnector::from(Arc::new(tls()?)), name))
+            let well_known = || Trust::load(None).map_err(|error| UpstreamError(error.to_string()));
+            Some((own.map_or_else(well_known, Ok)?, name))
+        } else if own.is_some() {
+            return Err(wrong("one that starts with `https://`, since --upstream-ca is given"));
         } else {
             None
         };
@@ -91,8 +83,8 @@ impl Upstream {
         stream.set_nodelay(true)?;
         match &self.tls {
             None => pool::handshake(stream).await,
-            Some((connector, name)) => {
-                pool::handshake(connector.connect(name.clone(), stream).await?).await
+            Some((trust, name)) => {
+                pool::handshake(trust.connect(name.clone(), stream).await?).await
             }
         }
     }

@@ -13,6 +13,7 @@ use utoipa::OpenApi;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 
 use super::limits::Limits;
+use crate::respond::Problem;
 
 /// `GET /openapi.json`.
 pub(super) fn document() -> Bytes {
@@ -48,7 +49,6 @@ pub(super) fn document() -> Bytes {
         schemas::Renewed,
         schemas::Settled,
         schemas::Health,
-        schemas::Problem,
         schemas::Scalar,
         schemas::Member,
         schemas::Lines,
@@ -56,6 +56,7 @@ pub(super) fn document() -> Bytes {
         schemas::Decision,
         schemas::LimitState,
         Limits<'static>,
+        Problem<'static>,
     ))
 )]
 struct Schemas;

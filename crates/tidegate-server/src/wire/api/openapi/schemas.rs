@@ -225,15 +225,3 @@ pub(super) struct Health {
     /// `ok` or `ready`.
     status: String,
 }
-
-/// Problem details (RFC 9457).
-#[derive(ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Problem {
-    r#type: String,
-    title: String,
-    status: u16,
-    detail: String,
-    /// What is wrong with the call: `attributes.room`, `[3].cost`; empty for all of it.
-    field: Option<String>,
-}

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::world::{OPEN, World, echo, hyper_upstream, raw_upstream};
+use crate::tls::Trust;
 use crate::wire::gateway::{GatewayBounds, Upstream};
 use bytes::Bytes;
 use http::{Request, Response, Version};
@@ -90,14 +91,9 @@ async fn an_upstream_may_speak_tls_and_must_prove_its_name() {
     let world = World::in_front_of(OPEN, stranger, GatewayBounds::default()).await;
     assert!(world.get("/", "").await.starts_with("HTTP/1.1 502"));
 
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(made.cert.der().clone()).unwrap();
-    let client = rustls::ClientConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let known = Upstream::with_tls(&url, || Ok(client)).unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), made.cert.pem()).unwrap();
+    let known = Upstream::trusting(&url, Some(Trust::load(Some(file.path())).unwrap())).unwrap();
     let world = World::in_front_of(OPEN, known, GatewayBounds::default()).await;
     assert!(world.get("/", "").await.ends_with("secret"));
 }

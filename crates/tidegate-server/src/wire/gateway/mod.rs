@@ -5,12 +5,16 @@
 //! upstream, follows no redirects and passes on no trailers.
 
 mod answer;
+mod connection;
+mod failure;
 mod headers;
 mod held;
 mod inspect;
+mod places;
 mod pool;
 mod relay;
 mod silence;
+mod socket;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -40,7 +44,7 @@ use crate::telemetry::RequestId;
 use answer::Answer;
 use held::Held;
 use inspect::Inspected;
-use pool::{Failure, Pool, Pooled};
+use pool::{Pool, Pooled};
 use relay::Relay;
 use tunnel::Upgrade;
 use upload::Upload;
@@ -54,6 +58,8 @@ pub(crate) struct GatewayBounds {
     pub(crate) upstream: Duration,
     /// Between two pieces of a body, in either direction.
     pub(crate) body: Duration,
+    /// At most so many connections to the upstream, tunnels included.
+    pub(crate) connections_max: usize,
     /// For how long a connection to the upstream is kept without use.
     pub(crate) idle: Duration,
     /// How many such connections are kept.
@@ -72,6 +78,7 @@ impl Default for GatewayBounds {
             connect: Duration::from_secs(5),
             upstream: Duration::from_secs(60),
             body: Duration::from_secs(60),
+            connections_max: 1024,
             idle: Duration::from_secs(30),
             idle_max: 1024,
             tunnel_idle: Duration::from_secs(3600),
@@ -89,7 +96,7 @@ pub(crate) struct Gateway {
 
 struct Shared {
     app: Arc<App>,
-    pool: Arc<Pool>,
+    pool: Pool,
     bounds: GatewayBounds,
 }
 
@@ -108,7 +115,7 @@ impl Refused {
 
 impl Gateway {
     pub(crate) fn new(app: Arc<App>, upstream: Upstream, bounds: GatewayBounds) -> Self {
-        let pool = Arc::new(Pool::new(upstream, bounds));
+        let pool = Pool::new(upstream, bounds);
         Self { shared: Arc::new(Shared { app, pool, bounds }) }
     }
 }
@@ -204,7 +211,7 @@ impl Shared {
             Ok((response, connection)) => {
                 Ok(self.pass_on(response, connection, upgrade, held, spoken))
             }
-            Err(failure) => Ok(unanswered(&failure)),
+            Err(failure) => Ok(failure.told()),
         }
     }
 
@@ -271,21 +278,4 @@ fn rewritten(uri: &Uri) -> Result<Option<Uri>, Refused> {
             Uri::from_maybe_shared(path).map(Some).map_err(unsafe_path)
         }
     }
-}
-
-fn unanswered(failure: &Failure) -> Response<Body> {
-    let (status, detail) = match failure {
-        Failure::Unreachable(error) => {
-            tracing::warn!(%error, "the upstream cannot be reached");
-            (StatusCode::BAD_GATEWAY, "the upstream cannot be reached")
-        }
-        Failure::Broken(error) => {
-            tracing::warn!(%error, "the upstream did not answer");
-            (StatusCode::BAD_GATEWAY, "the upstream did not answer")
-        }
-        Failure::Late => (StatusCode::GATEWAY_TIMEOUT, "the upstream did not answer in time"),
-        Failure::ClientLate => (StatusCode::REQUEST_TIMEOUT, "the body did not come in time"),
-        Failure::ClientBroken => (StatusCode::BAD_REQUEST, "the body could not be read"),
-    };
-    respond::problem(status, detail)
 }

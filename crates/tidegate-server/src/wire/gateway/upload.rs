@@ -11,8 +11,8 @@ use http::header::{self, HeaderMap, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
+use super::failure::Failure;
 use super::inspect::Inspected;
-use super::pool::Failure;
 use super::silence::Silence;
 use crate::body::BodyError;
 

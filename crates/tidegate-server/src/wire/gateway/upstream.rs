@@ -10,7 +10,9 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::pool::{self, Sender};
+use super::connection::{self, Sender};
+use super::places::Place;
+use super::socket::Socket;
 
 /// The server behind the gateway.
 pub(crate) struct Upstream {
@@ -85,14 +87,15 @@ impl Upstream {
         self.host_header.clone()
     }
 
-    /// Opens a connection. It is served by a task of its own and ends with its sender.
-    pub(super) async fn connect(&self) -> io::Result<Sender> {
+    /// Opens a connection, which keeps its place until it has ended.
+    pub(super) async fn connect(&self, place: Place) -> io::Result<Sender> {
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
         stream.set_nodelay(true)?;
+        let socket = Socket::new(stream, place);
         match &self.tls {
-            None => pool::handshake(stream).await,
+            None => connection::start(socket).await,
             Some((connector, name)) => {
-                pool::handshake(connector.connect(name.clone(), stream).await?).await
+                connection::start(connector.connect(name.clone(), socket).await?).await
             }
         }
     }

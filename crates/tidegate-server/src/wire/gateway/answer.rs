@@ -40,8 +40,12 @@ impl Answer {
     }
 
     fn fail<T>(&mut self, error: BodyError) -> Poll<Option<Result<T, BodyError>>> {
-        self.held = None;
-        self.connection = None;
+        let connection = self.connection.take();
+        if let Some(mut held) = self.held.take()
+            && !connection.is_some_and(|connection| connection.is_broken_by_client())
+        {
+            held.broken_off();
+        }
         Poll::Ready(Some(Err(error)))
     }
 }

@@ -30,7 +30,6 @@ use http::request::Parts;
 use http::{Request, Response, StatusCode, Uri, Version, header};
 use http_body::Body as _;
 use hyper::body::Incoming;
-use tidegate::Settlement;
 use tidegate::identity::Claims;
 use tidegate::operation::forwarded_path;
 
@@ -229,7 +228,7 @@ impl Shared {
             return respond::problem(StatusCode::BAD_GATEWAY, detail);
         }
         if let Some(held) = &mut held {
-            held.settle(Settlement::Status(response.status().as_u16()));
+            held.answered(response.status());
         }
         if let Some(upgrade) = upgrade.filter(|_| switches) {
             return upgrade.accept(response, held, &self.app.drain, &self.bounds);

@@ -125,6 +125,11 @@ pub(super) struct Pooled {
 }
 
 impl Pooled {
+    /// Whether it ended because the client did not bring its request to an end.
+    pub(super) fn is_broken_by_client(&self) -> bool {
+        self.progress.as_ref().is_some_and(|progress| progress.is_broken())
+    }
+
     /// The answer is over: the connection is kept, unless its request is still being sent.
     pub(super) fn give_back(self) {
         let is_sent = self.progress.is_none_or(|progress| progress.is_finished());

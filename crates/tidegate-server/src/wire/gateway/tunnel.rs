@@ -61,10 +61,14 @@ impl Upgrade {
     pub(super) fn accept(
         self,
         mut response: Response<Incoming>,
-        held: Option<Held>,
+        mut held: Option<Held>,
         drain: &Drain,
         bounds: &GatewayBounds,
     ) -> Response<Body> {
+        if let Some(held) = &mut held {
+            // The answer is over with its head; how the tunnel ends is no part of it.
+            held.settle();
+        }
         let upstream = hyper::upgrade::on(&mut response);
         let protocol = response.headers().get(header::UPGRADE).unwrap_or(&self.protocol).clone();
         let (mut parts, _) = response.into_parts();

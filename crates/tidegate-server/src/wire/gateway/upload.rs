@@ -52,12 +52,17 @@ impl Progress {
         self.waiting.load(Ordering::Relaxed)
     }
 
+    /// Whether the client broke it off, or was too slow.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Relaxed)
+    }
+
     /// A failure to send, or whatever the client did to cause it.
     pub(super) fn blame(&self, failure: Failure) -> Failure {
         let is_late = self.late.load(Ordering::Relaxed);
         match failure {
             Failure::Broken(_) if is_late => Failure::ClientLate,
-            Failure::Broken(_) if self.broken.load(Ordering::Relaxed) => Failure::ClientBroken,
+            Failure::Broken(_) if self.is_broken() => Failure::ClientBroken,
             failure => failure,
         }
     }

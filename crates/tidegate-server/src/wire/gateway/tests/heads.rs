@@ -227,6 +227,32 @@ async fn a_header_that_the_policy_reads_comes_once_and_under_one_name() {
     }
 }
 
+#[tokio::test]
+async fn of_names_that_differ_in_dashes_and_underscores_only_the_one_that_is_read_is_passed_on() {
+    let policy = "
+tidegate: 1
+name: underscored
+identity:
+  user: { header: x_user }
+  attributes: { org: { header: X_Org-Id }, one: { header: x_one }, other: { header: x-one } }
+limits:
+  per-ip: { by: ip, sliding_window: 1000/h }
+";
+    let trusting = policy.replace("identity:", "identity:\n  trusted_proxies: [127.0.0.0/8]");
+    let lines = "X-User: root\r\nx_user: u1\r\nX-Org_Id: 2\r\nX-Org-Id: 3\r\nX_ORG_ID: 4\r\n\
+        X_Org-Id: 1\r\nx_one: 1\r\nx-one: 2\r\nX_Forwarded-For: 9.9.9.9\r\nx_own: 1\r\nx-own: 2\r\n";
+    for (policy, passes_user) in [(policy, false), (trusting.as_str(), true)] {
+        let answer = World::start(policy, echo().await.0).await.get("/", lines).await;
+        for gone in ["x-user:", "x-org_id:", "x-org-id:", "x_org_id:", "9.9.9.9"] {
+            assert!(!answer.contains(gone), "{gone} {answer}");
+        }
+        for kept in ["x_org-id: 1\n", "x_one: 1\n", "x-one: 2\n", "x_own: 1\n", "x-own: 2\n"] {
+            assert!(answer.contains(kept), "{kept} {answer}");
+        }
+        assert_eq!(answer.contains("x_user: u1\n"), passes_user, "{answer}");
+    }
+}
+
 const READS_BODIES: &str = "
 tidegate: 1
 name: claims

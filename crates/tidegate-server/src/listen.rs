@@ -237,6 +237,9 @@ impl<S: Service> Connection<S> {
                     let close = HeaderValue::from_static("close");
                     response.headers_mut().insert(header::CONNECTION, close);
                 }
+                if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+                    in_flight.switches();
+                }
                 Ok::<_, Infallible>(response.map(|body| body.in_flight(in_flight)))
             }
         });

@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -22,7 +21,7 @@ use crate::guard::{Guard, SharedTokens, Surface as Guarded};
 use crate::leases::Leases;
 use crate::listen::{self, Listener, Service};
 use crate::open_files::{self, Shares, Wanted};
-use crate::reload::{Checked, Reload, Sources, reads_tokens};
+use crate::reload::{Checked, Reload, Sources};
 use crate::secret::hash_key;
 use crate::state::StateDir;
 use crate::telemetry::{Flush, Log, Metrics};
@@ -116,7 +115,6 @@ impl Daemon {
             metrics: Arc::new(Metrics::new(clock.now().unix_us / 1_000_000, &policies)),
             log,
             verifier: ArcSwapOption::from_pointee(verifier),
-            reads_tokens: AtomicBool::new(reads_tokens(&policies)),
             clock,
         };
         let state = state.map(|state| (state, secret));

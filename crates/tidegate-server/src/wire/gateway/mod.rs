@@ -22,7 +22,6 @@ mod tunnel;
 mod upload;
 mod upstream;
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -30,6 +29,7 @@ use http::request::Parts;
 use http::{Request, Response, StatusCode, Uri, Version, header};
 use http_body::Body as _;
 use hyper::body::Incoming;
+use tidegate::Policy;
 use tidegate::identity::Claims;
 use tidegate::operation::forwarded_path;
 
@@ -138,12 +138,14 @@ impl Shared {
         let upgrade = Upgrade::asked(&mut request);
         let (mut parts, body) = request.into_parts();
         target::check(&mut parts, self.pool.upstream())?;
-        let policy = self.app.limiter.first_policy();
-        let claims = self.claims(&parts)?;
-        headers::prepare(&mut parts.headers, policy.as_deref(), peer);
-        headers::check_facts(&parts.headers, policy.as_deref())?;
+        // A reload must not let another policy decide what this one has prepared.
+        let in_force = self.app.limiter.in_force();
+        let policy = in_force.first();
+        let claims = self.claims(&parts, policy)?;
+        headers::prepare(&mut parts.headers, policy, peer);
+        headers::check_facts(&parts.headers, policy)?;
         let wants_body = !body.is_end_stream()
-            && self.app.limiter.wants_body(&asked(&parts, peer, claims.as_ref()));
+            && self.app.limiter.wants_body(&asked(&parts, peer, claims.as_ref()).under(&in_force));
         let inspected = match wants_body {
             true => inspect::read_ahead(body, self.bounds.body).await?,
             false => Inspected { seen: None, rest: body },
@@ -151,7 +153,7 @@ impl Shared {
         // Made only for a request that is logged or forwarded, and the same for both.
         let request_id = OnceLock::new();
         let identified = || request_id.get_or_init(|| RequestId::of(&parts.headers)).clone();
-        let mut asked = asked(&parts, peer, claims.as_ref());
+        let mut asked = asked(&parts, peer, claims.as_ref()).under(&in_force);
         if let Some(body) = &inspected.seen {
             asked = asked.body(&**body);
         }
@@ -165,12 +167,6 @@ impl Shared {
             return Ok(respond::refusal(&decision));
         }
         let held = decision.lease.take().map(|lease| Held::new(self.app.limiter.clone(), lease));
-        let decided_by = decision.shared_policy();
-        if !policy.is_some_and(|policy| Arc::ptr_eq(&policy, decided_by)) {
-            // It has come into force meanwhile, and what it guards is still there.
-            headers::prepare(&mut parts.headers, Some(decided_by), peer);
-            headers::check_facts(&parts.headers, Some(decided_by))?;
-        }
         let request_id = request_id.into_inner().unwrap_or_else(|| RequestId::of(&parts.headers));
         headers::add_hop(&mut parts.headers, peer, &request_id);
         let forwarded = Box::pin(self.forward(parts, inspected, upgrade, held));
@@ -179,13 +175,19 @@ impl Shared {
         Ok(response)
     }
 
-    /// The claims of the one token that there may be: of two, the upstream could believe the other.
-    fn claims(&self, parts: &Parts) -> Result<Option<Claims>, Refused> {
+    /// The claims of the one token that there may be, if the policy reads them: of two, the upstream
+    /// could believe the other.
+    fn claims(&self, parts: &Parts, policy: Option<&Policy>) -> Result<Option<Claims>, Refused> {
+        if !policy.is_some_and(Policy::uses_jwt) {
+            return Ok(None);
+        }
         let mut lines = parts.headers.get_all(header::AUTHORIZATION).iter();
-        if self.app.reads_tokens.load(Ordering::Relaxed) && lines.nth(1).is_some() {
+        let (line, further) = (lines.next(), lines.next());
+        if further.is_some() {
             return Err(Refused::bad("there is more than one Authorization"));
         }
-        Ok(self.app.claims(&parts.headers))
+        let line = line.and_then(|line| line.to_str().ok());
+        Ok(line.and_then(|line| self.app.claims_of(line)))
     }
 
     /// The upstream's answer, or ours if it has none. Whatever the way, what is held is let go.

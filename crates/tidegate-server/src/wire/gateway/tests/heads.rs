@@ -263,17 +263,19 @@ limits:
 ";
 
 #[tokio::test]
-async fn a_policy_that_comes_into_force_meanwhile_cleans_what_is_forwarded() {
+async fn a_request_is_decided_by_the_policy_that_it_was_read_for() {
     let world = World::start(READS_BODIES, echo().await.0).await;
     let mut stream = world.connect().await;
     let head = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: application/json\r\n\
-                Content-Length: 2\r\nExpect: 100-continue\r\nX-User-Id: root\r\nX-Own: mine\r\n\r\n";
+                Content-Length: 2\r\nExpect: 100-continue\r\nAuthorization: Bearer x\r\n\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();
     // Said once the body is read ahead, which the first policy has asked for.
     until_said(&mut stream, "HTTP/1.1 100 Continue\r\n\r\n").await;
-    let policy = tidegate::Policy::parse("test.yaml", CLAIMS).unwrap();
-    world.app.limiter.replace_policies(vec![policy.into()]).unwrap();
+    let needs_claims = "{ tidegate: 1, name: later, identity: { user: { jwt: sub } }, limits: { one: { by: user, total: 1, missing: refuse } } }";
+    let policy = tidegate::Policy::parse("test.yaml", needs_claims).unwrap();
+    world.app.put_in_force(&[policy.into()]).unwrap();
     stream.write_all(b"{}").await.unwrap();
     let answer = rest(&mut stream).await;
-    assert!(answer.contains("x-own: mine\n") && !answer.contains("root"), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("body: {}"), "{answer}");
+    assert_eq!(status(&world.get("/", "").await), "400");
 }

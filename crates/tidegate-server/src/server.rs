@@ -19,7 +19,7 @@ use crate::drain::Drain;
 use crate::error::StartError;
 use crate::guard::{Guard, SharedTokens, Surface as Guarded};
 use crate::leases::Leases;
-use crate::listen::{self, Listener, Service};
+use crate::listen::{Listener, ListenerBounds, Service};
 use crate::open_files::{self, Shares, Wanted};
 use crate::reload::{Checked, Reload, Sources};
 use crate::secret::hash_key;
@@ -150,7 +150,7 @@ impl Daemon {
     fn listen(&self, config: &Config) -> Result<(Serving, Arc<Status>), StartError> {
         let shares = shares(config);
         let pace = config.bounds.pace;
-        let bounds = |connections_max| listen::Bounds { connections_max, pace };
+        let bounds = |connections_max| ListenerBounds { connections_max, pace };
         let mut serving = Serving::new(self.app.drain.clone());
         let upstream = match &config.upstream {
             Some(url) => Some(Upstream::parse(&url.to_string()).map_err(StartError::new)?),
@@ -265,7 +265,7 @@ fn bind(
     name: &str,
     address: SocketAddr,
     certificates: Option<Arc<Certificates>>,
-    bounds: listen::Bounds,
+    bounds: ListenerBounds,
 ) -> Result<Listener, StartError> {
     let listener = Listener::bind(address, certificates, bounds);
     listener.map_err(|error| {
@@ -274,7 +274,7 @@ fn bind(
     })
 }
 
-fn demo_upstream(serving: &mut Serving, bounds: listen::Bounds) -> Result<Upstream, StartError> {
+fn demo_upstream(serving: &mut Serving, bounds: ListenerBounds) -> Result<Upstream, StartError> {
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
     let listener = bind("upstream", address, None, bounds)?;
     let url = listener.url().map_err(StartError::new)?;

@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use super::{Pace, Paced, Pulse};
 use crate::body::{Body, BodyError};
 use crate::drain::Drain;
-use crate::listen::{Bounds, Listener, Peer, Service};
+use crate::listen::{Listener, ListenerBounds, Peer, Service};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -36,7 +36,7 @@ impl Service for Greets {
 async fn a_client_that_grants_no_window_is_let_go() {
     let stalled = Duration::from_millis(100);
     let pace = Pace { head: PATIENCE * 10, idle: PATIENCE * 10, stalled };
-    let bounds = Bounds { connections_max: 10, pace };
+    let bounds = ListenerBounds { connections_max: 10, pace };
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let listener = Listener::bind(any, None, bounds).unwrap();
     let address = listener.address().unwrap();

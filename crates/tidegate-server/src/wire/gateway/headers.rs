@@ -4,7 +4,7 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use tidegate::Policy;
 use tidegate::identity::canonical;
 
-use super::Refused;
+use super::Rejection;
 use crate::listen::Peer;
 use crate::telemetry::RequestId;
 
@@ -77,13 +77,13 @@ pub(super) fn add_hop(headers: &mut HeaderMap, peer: Peer, request_id: &RequestI
 }
 
 /// Refuses a request that says a fact twice: the upstream could believe the other one.
-pub(super) fn check_facts(headers: &HeaderMap, policy: Option<&Policy>) -> Result<(), Refused> {
+pub(super) fn check_facts(headers: &HeaderMap, policy: Option<&Policy>) -> Result<(), Rejection> {
     let Some(policy) = policy.filter(|_| headers.len() > headers.keys_len()) else {
         return Ok(());
     };
     let is_twice = |name: &&HeaderName| headers.get_all(*name).iter().nth(1).is_some();
     match headers.keys().filter(is_twice).any(|name| is_fact(policy, name.as_str())) {
-        true => Err(Refused::bad("a header that the policy reads comes twice")),
+        true => Err(Rejection::bad("a header that the policy reads comes twice")),
         false => Ok(()),
     }
 }

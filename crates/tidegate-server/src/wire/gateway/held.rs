@@ -17,7 +17,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 /// Holds a lease until it is dropped, and settles it then at the latest. Dropped before its answer
 /// is known, the request was cut off.
-pub(super) struct Held {
+pub(super) struct LeaseGuard {
     kept: Arc<Kept>,
     /// What has become of the request so far; `None` once that is settled.
     outcome: Option<Settlement>,
@@ -30,7 +30,7 @@ struct Kept {
     lease: Mutex<Lease>,
 }
 
-impl Held {
+impl LeaseGuard {
     pub(super) fn new(limiter: Limiter, lease: Lease) -> Self {
         let every = lease.holds_place().then(|| lease.renew_within()).flatten();
         let kept = Arc::new(Kept { limiter, lease: Mutex::new(lease) });
@@ -67,7 +67,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for LeaseGuard {
     fn drop(&mut self) {
         self.settle();
         if let Some(renewing) = self.renewing.take() {

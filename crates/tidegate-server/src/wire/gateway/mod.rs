@@ -6,7 +6,6 @@
 
 mod answer;
 mod connection;
-mod failure;
 mod headers;
 mod held;
 mod inspect;
@@ -19,6 +18,7 @@ mod target;
 #[cfg(test)]
 mod tests;
 mod tunnel;
+mod unanswered;
 mod upload;
 mod upstream;
 
@@ -40,8 +40,8 @@ use crate::body::Body;
 use crate::listen::{Peer, Service};
 use crate::respond;
 use crate::telemetry::RequestId;
-use answer::Answer;
-use held::Held;
+use answer::AnswerBody;
+use held::LeaseGuard;
 use inspect::Inspected;
 use pool::{Pool, Pooled};
 use relay::Relay;
@@ -101,12 +101,12 @@ struct Shared {
 
 /// Why a request is answered without the upstream, other than by the policy.
 #[derive(Debug)]
-pub(super) struct Refused {
+pub(super) struct Rejection {
     pub(super) status: StatusCode,
     pub(super) detail: &'static str,
 }
 
-impl Refused {
+impl Rejection {
     pub(super) const fn bad(detail: &'static str) -> Self {
         Self { status: StatusCode::BAD_REQUEST, detail }
     }
@@ -124,7 +124,7 @@ impl Service for Gateway {
         // On the heap only while it lasts: hyper keeps room for it in every idle connection.
         match Box::pin(self.shared.answer(peer, request)).await {
             Ok(response) => response,
-            Err(Refused { status, detail }) => respond::problem(status, detail),
+            Err(Rejection { status, detail }) => respond::problem(status, detail),
         }
     }
 }
@@ -134,7 +134,7 @@ impl Shared {
         &self,
         peer: Peer,
         mut request: Request<Incoming>,
-    ) -> Result<Response<Body>, Refused> {
+    ) -> Result<Response<Body>, Rejection> {
         let upgrade = Upgrade::asked(&mut request);
         let (mut parts, body) = request.into_parts();
         target::check(&mut parts, self.pool.upstream())?;
@@ -166,7 +166,8 @@ impl Shared {
         if !decision.is_allowed() {
             return Ok(respond::refusal(&decision));
         }
-        let held = decision.lease.take().map(|lease| Held::new(self.app.limiter.clone(), lease));
+        let held =
+            decision.lease.take().map(|lease| LeaseGuard::new(self.app.limiter.clone(), lease));
         let request_id = request_id.into_inner().unwrap_or_else(|| RequestId::of(&parts.headers));
         headers::add_hop(&mut parts.headers, peer, &request_id);
         let forwarded = Box::pin(self.forward(parts, inspected, upgrade, held));
@@ -177,14 +178,14 @@ impl Shared {
 
     /// The claims of the one token that there may be, if the policy reads them: of two, the upstream
     /// could believe the other.
-    fn claims(&self, parts: &Parts, policy: Option<&Policy>) -> Result<Option<Claims>, Refused> {
+    fn claims(&self, parts: &Parts, policy: Option<&Policy>) -> Result<Option<Claims>, Rejection> {
         if !policy.is_some_and(Policy::uses_jwt) {
             return Ok(None);
         }
         let mut lines = parts.headers.get_all(header::AUTHORIZATION).iter();
         let (line, further) = (lines.next(), lines.next());
         if further.is_some() {
-            return Err(Refused::bad("there is more than one Authorization"));
+            return Err(Rejection::bad("there is more than one Authorization"));
         }
         let line = line.and_then(|line| line.to_str().ok());
         Ok(line.and_then(|line| self.app.claims_of(line)))
@@ -196,8 +197,8 @@ impl Shared {
         mut parts: Parts,
         inspected: Inspected,
         upgrade: Option<Upgrade>,
-        held: Option<Held>,
-    ) -> Result<Response<Body>, Refused> {
+        held: Option<LeaseGuard>,
+    ) -> Result<Response<Body>, Rejection> {
         let spoken = std::mem::replace(&mut parts.version, Version::HTTP_11);
         if let Some(uri) = rewritten(&parts.uri)? {
             parts.uri = uri;
@@ -221,7 +222,7 @@ impl Shared {
         mut response: Response<Incoming>,
         connection: Pooled,
         upgrade: Option<Upgrade>,
-        mut held: Option<Held>,
+        mut held: Option<LeaseGuard>,
         spoken: Version,
     ) -> Response<Body> {
         let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
@@ -244,7 +245,7 @@ impl Shared {
             connection.give_back();
             Body::empty()
         } else {
-            let answer = Answer::new(body, connection, held, self.bounds.body);
+            let answer = AnswerBody::new(body, connection, held, self.bounds.body);
             match spoken {
                 Version::HTTP_2 => Body::streamed(Relay::new(answer, self.bounds.body)),
                 _ => Body::streamed(answer),
@@ -270,10 +271,10 @@ fn asked<'p>(parts: &'p Parts, peer: Peer, claims: Option<&Claims>) -> tidegate:
 }
 
 /// The target without its dot segments, where it has any.
-fn rewritten(uri: &Uri) -> Result<Option<Uri>, Refused> {
-    let unsafe_path = |_| Refused::bad("the path cannot be forwarded safely");
+fn rewritten(uri: &Uri) -> Result<Option<Uri>, Rejection> {
+    let unsafe_path = |_| Rejection::bad("the path cannot be forwarded safely");
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
-    match forwarded_path(path).map_err(|_| Refused::bad("the path cannot be normalised"))? {
+    match forwarded_path(path).map_err(|_| Rejection::bad("the path cannot be normalised"))? {
         std::borrow::Cow::Borrowed(_) => Ok(None),
         std::borrow::Cow::Owned(path) => {
             Uri::from_maybe_shared(path).map(Some).map_err(unsafe_path)

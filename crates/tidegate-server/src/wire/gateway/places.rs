@@ -15,10 +15,10 @@ use super::connection::Sender;
 
 pub(super) struct Places {
     bounds: GatewayBounds,
-    state: Mutex<State>,
+    stock: Mutex<Stock>,
 }
 
-struct State {
+struct Stock {
     /// Connections that wait for the next request, the last used at the back.
     idle: VecDeque<Idle>,
     /// How many more may be opened.
@@ -36,7 +36,7 @@ pub(super) enum Turn {
     /// A kept connection, which may have ended meanwhile.
     Kept(Sender),
     /// A new one may be opened.
-    Open(Place),
+    Open(UpstreamPlace),
 }
 
 /// How long a request may stand in line, from the first time that it has to.
@@ -58,7 +58,7 @@ impl Patience {
 impl Places {
     pub(super) fn new(bounds: GatewayBounds) -> Arc<Self> {
         let (idle, line, free) = (VecDeque::new(), VecDeque::new(), bounds.connections_max);
-        Arc::new(Self { bounds, state: Mutex::new(State { idle, free, line }) })
+        Arc::new(Self { bounds, stock: Mutex::new(Stock { idle, free, line }) })
     }
 
     /// A kept connection, or a place for a new one; `None` if neither comes in time.
@@ -70,7 +70,7 @@ impl Places {
     }
 
     /// A place for a new connection. Kept ones that are offered instead are closed to make room.
-    pub(super) async fn place(self: &Arc<Self>, patience: &mut Patience) -> Option<Place> {
+    pub(super) async fn place(self: &Arc<Self>, patience: &mut Patience) -> Option<UpstreamPlace> {
         loop {
             if let Turn::Open(place) = self.turn(patience).await? {
                 return Some(place);
@@ -81,14 +81,14 @@ impl Places {
     /// Keeps a connection for the next request.
     pub(super) fn keep(&self, mut sender: Sender) {
         let since = Instant::now();
-        let mut state = self.lock();
-        while let Some(first) = state.first_in_line() {
+        let mut stock = self.lock();
+        while let Some(first) = stock.first_in_line() {
             match first.send(Turn::Kept(sender)) {
                 Err(Turn::Kept(refused)) => sender = refused,
                 _ => return,
             }
         }
-        let idle = &mut state.idle;
+        let idle = &mut stock.idle;
         idle.push_back(Idle { sender, since });
         let is_old = |oldest: &Idle| since.duration_since(oldest.since) >= self.bounds.idle;
         while idle.len() > self.bounds.idle_max || idle.front().is_some_and(is_old) {
@@ -97,32 +97,32 @@ impl Places {
     }
 
     fn ask(self: &Arc<Self>) -> Result<Turn, Receiver<Turn>> {
-        let mut state = self.lock();
-        while let Some(Idle { sender, since }) = state.idle.pop_back() {
+        let mut stock = self.lock();
+        while let Some(Idle { sender, since }) = stock.idle.pop_back() {
             if since.elapsed() < self.bounds.idle {
                 return Ok(Turn::Kept(sender));
             }
         }
-        if let Some(left) = state.free.checked_sub(1) {
-            state.free = left;
-            return Ok(Turn::Open(Place(Arc::downgrade(self))));
+        if let Some(left) = stock.free.checked_sub(1) {
+            stock.free = left;
+            return Ok(Turn::Open(UpstreamPlace(Arc::downgrade(self))));
         }
         // Where nothing comes free for long, those who gave up must not pile up: the first who came
         // are the first to do so.
-        while state.line.front().is_some_and(oneshot::Sender::is_closed) {
-            state.line.pop_front();
+        while stock.line.front().is_some_and(oneshot::Sender::is_closed) {
+            stock.line.pop_front();
         }
         let (give, given) = oneshot::channel();
-        state.line.push_back(give);
+        stock.line.push_back(give);
         Err(given)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Stock> {
+        self.stock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl Stock {
     /// The first who has not given up.
     fn first_in_line(&mut self) -> Option<oneshot::Sender<Turn>> {
         while let Some(first) = self.line.pop_front() {
@@ -135,15 +135,15 @@ impl State {
 }
 
 /// The right to one open connection, for as long as it is held.
-pub(super) struct Place(Weak<Places>);
+pub(super) struct UpstreamPlace(Weak<Places>);
 
-impl Drop for Place {
+impl Drop for UpstreamPlace {
     fn drop(&mut self) {
         let Some(places) = self.0.upgrade() else { return };
         let first = {
-            let mut state = places.lock();
-            let first = state.first_in_line();
-            state.free += usize::from(first.is_none());
+            let mut stock = places.lock();
+            let first = stock.first_in_line();
+            stock.free += usize::from(first.is_none());
             first
         };
         // Whoever gives up at this very moment drops it once more, for the next in line.

@@ -9,8 +9,8 @@ use hyper::body::Incoming;
 use tokio::time::{Instant, interval, timeout};
 
 use super::connection::Sender;
-use super::failure::Failure;
-use super::places::{Patience, Place, Places, Turn};
+use super::places::{Patience, Places, Turn, UpstreamPlace};
+use super::unanswered::Unanswered;
 use super::upload::{Progress, Upload};
 use super::{GatewayBounds, Upstream};
 
@@ -34,11 +34,11 @@ impl Pool {
     pub(super) async fn send(
         &self,
         request: Request<Upload>,
-    ) -> Result<(Response<Incoming>, Pooled), Failure> {
+    ) -> Result<(Response<Incoming>, Pooled), Unanswered> {
         let progress = request.body().progress();
         let sending = self.try_each(request);
         let sent = match &progress {
-            None => timeout(self.bounds.upstream, sending).await.unwrap_or(Err(Failure::Late)),
+            None => timeout(self.bounds.upstream, sending).await.unwrap_or(Err(Unanswered::Late)),
             Some(progress) => self.watch(sending, progress).await,
         };
         let (response, sender) = sent?;
@@ -49,9 +49,9 @@ impl Pool {
     /// answer's own time begins with the last.
     async fn watch<T>(
         &self,
-        sending: impl Future<Output = Result<T, Failure>>,
+        sending: impl Future<Output = Result<T, Unanswered>>,
         progress: &Progress,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, Unanswered> {
         let mut sending = pin!(sending);
         let mut check = interval(self.bounds.body.min(self.bounds.upstream) / 4);
         let (mut pieces, mut since) = (0, Instant::now());
@@ -69,7 +69,7 @@ impl Pool {
             let bound = if is_finished { self.bounds.upstream } else { self.bounds.body };
             if since.elapsed() >= bound {
                 let awaits_client = !is_finished && progress.awaits_client();
-                return Err(if awaits_client { Failure::ClientLate } else { Failure::Late });
+                return Err(if awaits_client { Unanswered::ClientLate } else { Unanswered::Late });
             }
         }
     }
@@ -79,10 +79,10 @@ impl Pool {
     async fn try_each(
         &self,
         mut request: Request<Upload>,
-    ) -> Result<(Response<Incoming>, Sender), Failure> {
+    ) -> Result<(Response<Incoming>, Sender), Unanswered> {
         let mut patience = Patience::of(self.bounds.connect);
         let place = loop {
-            let turn = self.places.turn(&mut patience).await.ok_or(Failure::Crowded)?;
+            let turn = self.places.turn(&mut patience).await.ok_or(Unanswered::Crowded)?;
             let mut sender = match turn {
                 Turn::Open(place) => break place,
                 Turn::Kept(sender) => sender,
@@ -100,20 +100,20 @@ impl Pool {
                 (Some(unsent), _) => request = unsent,
                 (None, Some(spare)) if is_closed(failed.error()) => {
                     request = spare;
-                    break self.places.place(&mut patience).await.ok_or(Failure::Crowded)?;
+                    break self.places.place(&mut patience).await.ok_or(Unanswered::Crowded)?;
                 }
-                (None, _) => return Err(Failure::Broken(failed.into_error())),
+                (None, _) => return Err(Unanswered::Broken(failed.into_error())),
             }
         };
         let mut sender = self.connect(place).await?;
-        let response = sender.send_request(request).await.map_err(Failure::Broken)?;
+        let response = sender.send_request(request).await.map_err(Unanswered::Broken)?;
         Ok((response, sender))
     }
 
-    async fn connect(&self, place: Place) -> Result<Sender, Failure> {
+    async fn connect(&self, place: UpstreamPlace) -> Result<Sender, Unanswered> {
         let connecting = timeout(self.bounds.connect, self.upstream.connect(place)).await;
         let connected = connecting.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-        connected.map_err(Failure::Unreachable)
+        connected.map_err(Unanswered::Unreachable)
     }
 }
 

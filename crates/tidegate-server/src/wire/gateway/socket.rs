@@ -7,17 +7,17 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::places::Place;
+use super::places::UpstreamPlace;
 
 /// Keeps it for as long as it is open, whoever has it: the connection's own task, or a tunnel.
 pub(super) struct Socket {
     stream: TcpStream,
     #[expect(dead_code, reason = "held, not read; given back after the socket is closed")]
-    place: Place,
+    place: UpstreamPlace,
 }
 
 impl Socket {
-    pub(super) fn new(stream: TcpStream, place: Place) -> Self {
+    pub(super) fn new(stream: TcpStream, place: UpstreamPlace) -> Self {
         Self { stream, place }
     }
 }

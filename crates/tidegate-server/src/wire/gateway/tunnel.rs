@@ -17,11 +17,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::held::Held;
+use super::held::LeaseGuard;
 use super::{GatewayBounds, headers};
 use crate::body::Body;
 use crate::drain::Drain;
-use crate::listen::Place;
+use crate::listen::ClientPlace;
 
 /// Ten thousand idle connections must be cheap, so each direction gets little.
 const BUFFER_BYTES: usize = 4 * 1024;
@@ -32,7 +32,7 @@ const SWITCH: Duration = Duration::from_secs(10);
 pub(super) struct Upgrade {
     client: OnUpgrade,
     protocol: HeaderValue,
-    place: Option<Place>,
+    place: Option<ClientPlace>,
 }
 
 impl Upgrade {
@@ -47,7 +47,7 @@ impl Upgrade {
         if !is_asked || !is_plain || has_token(&protocol, b"h2c") {
             return None;
         }
-        let place = request.extensions_mut().remove::<Place>();
+        let place = request.extensions_mut().remove::<ClientPlace>();
         Some(Self { client: hyper::upgrade::on(request), protocol, place })
     }
 
@@ -61,7 +61,7 @@ impl Upgrade {
     pub(super) fn accept(
         self,
         mut response: Response<Incoming>,
-        mut held: Option<Held>,
+        mut held: Option<LeaseGuard>,
         drain: &Drain,
         bounds: &GatewayBounds,
     ) -> Response<Body> {
@@ -97,7 +97,7 @@ fn has_token(line: &HeaderValue, token: &[u8]) -> bool {
 async fn carry(
     client: Upgraded,
     upstream: Upgraded,
-    held: Option<Held>,
+    held: Option<LeaseGuard>,
     drain: &Drain,
     bounds: &GatewayBounds,
 ) {

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::connection::{self, Sender};
-use super::places::Place;
+use super::places::UpstreamPlace;
 use super::socket::Socket;
 
 /// The server behind the gateway.
@@ -88,7 +88,7 @@ impl Upstream {
     }
 
     /// Opens a connection, which keeps its place until it has ended.
-    pub(super) async fn connect(&self, place: Place) -> io::Result<Sender> {
+    pub(super) async fn connect(&self, place: UpstreamPlace) -> io::Result<Sender> {
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
         stream.set_nodelay(true)?;
         let socket = Socket::new(stream, place);

@@ -9,7 +9,7 @@ use crate::respond;
 
 /// Why there is no answer.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum Unanswered {
     /// There is no connection.
     Unreachable(io::Error),
     /// There may be no more connections, and none came free in time.
@@ -24,7 +24,7 @@ pub(super) enum Failure {
     ClientBroken,
 }
 
-impl Failure {
+impl Unanswered {
     /// What the client is told instead of an answer.
     pub(super) fn told(&self) -> Response<Body> {
         let (status, detail) = match self {

@@ -5,6 +5,7 @@
 //! upstream, follows no redirects and passes on no trailers.
 
 mod answer;
+mod carry;
 mod connection;
 mod headers;
 mod held;

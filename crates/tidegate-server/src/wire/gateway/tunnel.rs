@@ -13,18 +13,17 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
+use super::carry::carry_both;
 use super::held::LeaseGuard;
 use super::{GatewayBounds, headers};
 use crate::body::Body;
 use crate::drain::Drain;
 use crate::listen::ClientPlace;
 
-/// Ten thousand idle connections must be cheap, so each direction gets little.
-const BUFFER_BYTES: usize = 4 * 1024;
 /// For how long the two sides of an upgrade may take to switch.
 const SWITCH: Duration = Duration::from_secs(10);
 
@@ -104,8 +103,6 @@ async fn carry(
     let life = Arc::new(Life::default());
     let mut client = Watched { socket: TokioIo::new(client), life: Arc::clone(&life) };
     let mut upstream = Watched { socket: TokioIo::new(upstream), life: Arc::clone(&life) };
-    let copying =
-        copy_bidirectional_with_sizes(&mut client, &mut upstream, BUFFER_BYTES, BUFFER_BYTES);
     let half_closed = async {
         life.closed.notified().await;
         sleep(bounds.tunnel_linger).await;
@@ -116,7 +113,7 @@ async fn carry(
     };
     tokio::select! {
         // How it ended concerns the two sides alone.
-        _ = copying => {}
+        _ = carry_both(&mut client, &mut upstream) => {}
         () = half_closed => {}
         () = life.silent_for(bounds.tunnel_idle) => {}
         () = draining => {}

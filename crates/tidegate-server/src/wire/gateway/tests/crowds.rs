@@ -7,8 +7,14 @@ use std::time::Duration;
 
 use super::world::{OPEN, World, raw_upstream, rest, until, until_said};
 use crate::wire::gateway::GatewayBounds;
-use tokio::io::AsyncWriteExt;
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt, Empty};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
 const UPGRADE: &[u8] =
@@ -42,8 +48,7 @@ impl Slow {
                 slow.most.fetch_max(open, Ordering::SeqCst);
                 loop {
                     let mut head = [0; 1024];
-                    let Ok(1..) = tokio::io::AsyncReadExt::read(&mut stream, &mut head).await
-                    else {
+                    let Ok(1..) = stream.read(&mut head).await else {
                         break;
                     };
                     slow.asked.fetch_add(1, Ordering::SeqCst);
@@ -82,6 +87,28 @@ async fn requests_beyond_the_bound_take_over_the_connections_of_others() {
         assert!(rest(client).await.ends_with("ok"));
     }
     assert_eq!((slow.asked(), slow.most.load(Ordering::SeqCst)), (6, 2));
+}
+
+#[tokio::test]
+async fn the_streams_of_one_connection_are_bounded_as_well() {
+    let (slow, upstream) = Slow::start().await;
+    let world = World::bounded(OPEN, upstream, bounds(3, LATE)).await;
+    let socket = TokioIo::new(world.connect().await);
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), socket).await.unwrap();
+    tokio::spawn(connection);
+    let mut streams = JoinSet::new();
+    for _ in 0..200 {
+        let mut sender = sender.clone();
+        streams.spawn(async move {
+            let request = Request::get("http://a.test/").body(Empty::<Bytes>::new()).unwrap();
+            let body = sender.send_request(request).await.unwrap().into_body();
+            body.collect().await.unwrap().to_bytes()
+        });
+    }
+    until("three are asked", || slow.asked() == 3).await;
+    slow.answers.add_permits(200);
+    assert!(streams.join_all().await.iter().all(|body| body == "ok"));
+    assert_eq!((slow.asked(), slow.most.load(Ordering::SeqCst)), (200, 3));
 }
 
 #[tokio::test]
@@ -148,5 +175,20 @@ async fn an_upstream_that_cannot_be_reached_leaves_its_places_free() {
     let world = World::bounded(OPEN, nobody, bounds(1, LATE)).await;
     for _ in 0..3 {
         assert!(world.get("/", "").await.starts_with("HTTP/1.1 502"));
+    }
+}
+
+#[tokio::test]
+async fn what_is_repeated_on_a_new_connection_finds_the_place_of_the_old_one() {
+    let upstream = raw_upstream(|mut stream| async move {
+        until_said(&mut stream, "\r\n\r\n").await;
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
+        // It closes once the next request has arrived.
+        let _ = stream.read_u8().await;
+    })
+    .await;
+    let world = World::bounded(OPEN, upstream, bounds(1, LATE)).await;
+    for _ in 0..5 {
+        assert!(world.get("/", "").await.ends_with("ok"));
     }
 }

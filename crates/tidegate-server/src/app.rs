@@ -1,11 +1,9 @@
 //! What all surfaces share: one engine, and what stands around it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use http::{HeaderMap, header};
 use tidegate::clock::{Clock, Now, SystemClock};
 use tidegate::identity::Claims;
 use tidegate::store::StoreError;
@@ -14,7 +12,6 @@ use tidegate::{BuildError, Decision, Limiter, Policy, Request, RequestError, Tim
 use crate::drain::Drain;
 use crate::jwt::Verifier;
 use crate::leases::Leases;
-use crate::sources::reads_tokens;
 use crate::telemetry::{Log, Metrics, RequestId, store_failed};
 
 /// The daemon's one engine, and all that stands around it.
@@ -25,9 +22,8 @@ pub(crate) struct App {
     pub(crate) clock: SystemClock,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) log: Log,
-    /// What verifies bearer tokens, and whether a policy in force reads them.
+    /// What verifies bearer tokens. It is there whenever a policy reads them.
     pub(crate) verifier: ArcSwapOption<Verifier>,
-    pub(crate) reads_tokens: AtomicBool,
 }
 
 /// What becomes of a request that a limit would let through a little later.
@@ -91,30 +87,16 @@ impl App {
         }
     }
 
-    /// Replaces the policies. While either the old or the new ones read bearer tokens, requests come
-    /// with their claims.
+    /// Replaces the policies.
     pub(crate) fn put_in_force(&self, policies: &[Arc<Policy>]) -> Result<(), BuildError> {
-        let reads_tokens = reads_tokens(policies);
-        let did = self.reads_tokens.fetch_or(reads_tokens, Ordering::SeqCst);
-        if let Err(error) = self.limiter.replace_policies(policies.to_vec()) {
-            self.reads_tokens.store(did, Ordering::SeqCst);
-            return Err(error);
-        }
+        self.limiter.replace_policies(policies.to_vec())?;
         self.metrics.load(policies);
-        self.reads_tokens.store(reads_tokens, Ordering::SeqCst);
         Ok(())
     }
 
-    /// The claims of a request's bearer token, if a policy reads them and the token verifies.
-    pub(crate) fn claims(&self, headers: &HeaderMap) -> Option<Claims> {
-        self.claims_of(headers.get(header::AUTHORIZATION)?.to_str().ok()?)
-    }
-
-    /// The claims of an `Authorization` header, likewise.
+    /// The claims of the bearer token in an `Authorization` header, if it verifies. Whether the
+    /// policies read them is not asked: others may be in force by the time of the decision.
     pub(crate) fn claims_of(&self, authorization: &str) -> Option<Claims> {
-        if !self.reads_tokens.load(Ordering::Relaxed) {
-            return None;
-        }
         self.verifier.load().as_deref()?.claims(authorization, self.now())
     }
 
@@ -144,7 +126,6 @@ impl App {
             clock,
             log,
             verifier: ArcSwapOption::empty(),
-            reads_tokens: AtomicBool::new(false),
         }
     }
 }
@@ -159,33 +140,10 @@ impl Timer for TokioTimer {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Barrier;
-    use std::thread;
-
     use super::*;
 
     fn policy(text: &str) -> Policy {
         Policy::parse("policy.yaml", text).unwrap()
-    }
-
-    #[test]
-    fn tokens_are_read_before_the_policy_that_needs_them_is_in_force() {
-        let plain = "{ tidegate: 1, name: a, limits: { one: { by: client, total: 1 } } }";
-        let reading = "{ tidegate: 1, name: b, identity: { user: { jwt: sub } }, limits: { one: { by: client, total: 1 } } }";
-        let reading = Arc::new(policy(reading));
-        assert!(reading.uses_jwt());
-        for _ in 0..200 {
-            let (app, start) = (App::new(policy(plain)), Barrier::new(2));
-            thread::scope(|scope| {
-                scope.spawn(|| {
-                    start.wait();
-                    app.put_in_force(&[Arc::clone(&reading)]).unwrap();
-                });
-                start.wait();
-                while !app.limiter.policies()[0].uses_jwt() {}
-                assert!(app.reads_tokens.load(Ordering::SeqCst), "in force without its claims");
-            });
-        }
     }
 
     #[test]

@@ -12,6 +12,9 @@ use crate::pace::InFlight;
 /// What goes wrong while a body is passed on.
 pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
+/// What comes next of a body.
+pub(crate) type NextFrame = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
+
 /// A body that a listener answers with. While it lasts, its request is in flight.
 pub(crate) struct Body {
     content: Content,
@@ -55,10 +58,7 @@ impl HttpBody for Body {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> NextFrame {
         let this = self.get_mut();
         let frame = match &mut this.content {
             Content::Whole(body) => Pin::new(body)

@@ -86,6 +86,8 @@ pub struct TlsConfig {
 pub struct Bounds {
     /// At most so many connections on each listener.
     pub connections_max: usize,
+    /// At most so many connections to the upstream; left out: as many as open files are left for.
+    pub upstream_connections_max: Option<usize>,
     /// At most so many requests that wait their turn.
     pub waiters_max: usize,
     /// For heads, idle connections and stalled readers.

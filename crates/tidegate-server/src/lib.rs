@@ -13,6 +13,7 @@ mod guard;
 mod jwt;
 mod leases;
 mod listen;
+mod open_files;
 mod pace;
 mod policies;
 mod reload;

@@ -68,9 +68,9 @@ pub(crate) trait Service: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Response<Body>> + Send;
 }
 
-/// Bounds on the connections of one listener.
+/// ListenerBounds on the connections of one listener.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
+pub(crate) struct ListenerBounds {
     pub(crate) connections_max: usize,
     pub(crate) pace: Pace,
 }
@@ -79,7 +79,7 @@ pub(crate) struct Bounds {
 pub(crate) struct Listener {
     socket: TcpListener,
     tls: Option<TlsAcceptor>,
-    bounds: Bounds,
+    bounds: ListenerBounds,
     /// How many connections are open, for the metrics.
     open: Arc<AtomicUsize>,
 }
@@ -88,7 +88,7 @@ impl Listener {
     pub(crate) fn bind(
         address: SocketAddr,
         certificates: Option<Arc<Certificates>>,
-        bounds: Bounds,
+        bounds: ListenerBounds,
     ) -> io::Result<Self> {
         let tls = certificates.map(|certificates| certificates.server_config()).transpose();
         let tls = tls.map_err(io::Error::other)?.map(TlsAcceptor::from);
@@ -166,7 +166,7 @@ impl Listener {
             pace: self.bounds.pace,
             service: service.clone(),
             drain: drain.clone(),
-            place: Place(Arc::new((Open(Arc::clone(&self.open)), place))),
+            place: ClientPlace(Arc::new((Open(Arc::clone(&self.open)), place))),
         };
         let tls = self.tls.clone();
         // Small answers must not wait for an acknowledgement; a socket that cannot is as good.
@@ -195,7 +195,7 @@ impl Drop for Open {
 /// A connection's place among those that are open. A request that asks for an upgrade has it in its
 /// extensions, so that the upgraded connection can keep it.
 #[derive(Clone)]
-pub(crate) struct Place(
+pub(crate) struct ClientPlace(
     #[expect(dead_code, reason = "held, not read")] Arc<(Open, OwnedSemaphorePermit)>,
 );
 
@@ -204,7 +204,7 @@ struct Connection<S> {
     pace: Pace,
     service: S,
     drain: Drain,
-    place: Place,
+    place: ClientPlace,
 }
 
 impl<S: Service> Connection<S> {
@@ -236,6 +236,9 @@ impl<S: Service> Connection<S> {
                 if is_http1 && (ambiguous || drain.has_started()) {
                     let close = HeaderValue::from_static("close");
                     response.headers_mut().insert(header::CONNECTION, close);
+                }
+                if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+                    in_flight.switches();
                 }
                 Ok::<_, Infallible>(response.map(|body| body.in_flight(in_flight)))
             }

@@ -61,6 +61,8 @@ pub(crate) struct Pulse {
     begun: AtomicU64,
     /// The first of them that does not say clearly where it ends.
     ambiguous_from: AtomicU64,
+    /// It is no longer HTTP that is spoken.
+    switched: AtomicBool,
 }
 
 impl Pulse {
@@ -75,6 +77,7 @@ impl Pulse {
             waiting: Mutex::default(),
             begun: AtomicU64::new(0),
             ambiguous_from: AtomicU64::new(u64::MAX),
+            switched: AtomicBool::new(false),
         })
     }
 
@@ -146,7 +149,7 @@ impl Pulse {
 
     /// Something came.
     fn read(&self, framing: &mut Framing, bytes: &[u8]) {
-        if self.is_multiplexed() {
+        if self.is_multiplexed() || self.switched.load(Ordering::Relaxed) {
             return;
         }
         framing.scan(bytes);
@@ -202,6 +205,11 @@ impl InFlight {
         if let Some(index) = self.waits_as {
             self.pulse.waiting().remove(&index);
         }
+    }
+
+    /// Its answer switches protocols: what comes behind it is none of ours.
+    pub(crate) fn switches(&self) {
+        self.pulse.switched.store(true, Ordering::Relaxed);
     }
 
     /// Whether it has a head that others could read differently.

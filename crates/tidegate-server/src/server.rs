@@ -2,11 +2,9 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tidegate::clock::{Clock as _, SystemClock};
 use tidegate::store::{Imported, Memory};
 use tidegate::{HashKey, Limiter};
@@ -21,10 +19,11 @@ use crate::drain::Drain;
 use crate::error::StartError;
 use crate::guard::{Guard, Guarded, SharedTokens, is_loopback};
 use crate::leases::Leases;
-use crate::listen::{self, Listener, Service};
+use crate::listen::{Listener, ListenerBounds, Service};
+use crate::open_files::{self, Shares, Wanted};
 use crate::reload::Reload;
 use crate::secret::hash_key;
-use crate::sources::{Checked, Sources, reads_tokens};
+use crate::sources::{Checked, Sources};
 use crate::state::StateDir;
 use crate::stop::Stop;
 use crate::telemetry::{Flush, Log, Metrics};
@@ -39,7 +38,7 @@ use crate::wire::gateway::{Gateway, GatewayBounds, Upstream};
 /// # Errors
 /// Something that it was given cannot be used, or a listener cannot be had.
 pub fn run(config: &Config, announce: impl Fn(&str)) -> Result<(), StartError> {
-    raise_open_files();
+    open_files::raise();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     if let Some(threads) = config.threads {
         runtime.worker_threads(threads.get());
@@ -121,7 +120,6 @@ impl Daemon {
             metrics: Arc::new(Metrics::new(clock.now().unix_us / 1_000_000, &policies)),
             log,
             verifier: ArcSwapOption::from_pointee(verifier),
-            reads_tokens: AtomicBool::new(reads_tokens(&policies)),
             clock,
         };
         let state = state.map(|state| (state, secret));
@@ -155,32 +153,34 @@ impl Daemon {
 
     /// Binds every listener before the first of them serves.
     fn listen(&self, config: &Config) -> Result<(Serving, Arc<Status>), StartError> {
-        let bounds = listen::Bounds {
-            connections_max: config.bounds.connections_max.min(connections_that_fit()),
-            pace: config.bounds.pace,
-        };
+        let shares = shares(config);
+        let pace = config.bounds.pace;
+        let bounds = |connections_max| ListenerBounds { connections_max, pace };
         let mut serving = Serving::new(self.app.drain.clone());
         let upstream = match &config.upstream {
             Some(url) => {
                 let upstream = Upstream::trusting(&url.to_string(), self.trust.clone());
                 Some(upstream.map_err(StartError::new)?)
             }
-            None if config.is_demo() => Some(demo_upstream(&mut serving, bounds)?),
+            None if config.is_demo() => Some(demo_upstream(&mut serving, bounds(shares.upstream))?),
             None => None,
         };
         let gateway = match upstream {
             Some(upstream) => {
                 let certificates = self.certificates.clone();
+                let bounds = bounds(shares.gateway);
                 Some((bind("gateway", config.gateway, certificates, bounds)?, upstream))
             }
             None => None,
         };
         let beyond_loopback =
             |address: SocketAddr| self.certificates.clone().filter(|_| !is_loopback(address.ip()));
-        let api = bind("api", config.api, beyond_loopback(config.api), bounds)?;
-        let admin = bind("admin", config.admin, beyond_loopback(config.admin), bounds)?;
+        let api = bind("api", config.api, beyond_loopback(config.api), bounds(shares.api))?;
+        let admin =
+            bind("admin", config.admin, beyond_loopback(config.admin), bounds(shares.admin))?;
         if let Some((listener, upstream)) = gateway {
-            let gateway = Gateway::new(Arc::clone(&self.app), upstream, gateway_bounds(config));
+            let gateway =
+                Gateway::new(Arc::clone(&self.app), upstream, gateway_bounds(config, &shares));
             serving.start("gateway", listener, gateway)?;
         }
         let api_guard = Guard::new(Guarded::Api, config.api.ip(), self.tokens.clone());
@@ -273,7 +273,7 @@ fn bind(
     name: &str,
     address: SocketAddr,
     certificates: Option<Arc<Certificates>>,
-    bounds: listen::Bounds,
+    bounds: ListenerBounds,
 ) -> Result<Listener, StartError> {
     let listener = Listener::bind(address, certificates, bounds);
     listener.map_err(|error| {
@@ -282,7 +282,7 @@ fn bind(
     })
 }
 
-fn demo_upstream(serving: &mut Serving, bounds: listen::Bounds) -> Result<Upstream, StartError> {
+fn demo_upstream(serving: &mut Serving, bounds: ListenerBounds) -> Result<Upstream, StartError> {
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
     let listener = bind("upstream", address, None, bounds)?;
     let url = listener.url().map_err(StartError::new)?;
@@ -290,29 +290,30 @@ fn demo_upstream(serving: &mut Serving, bounds: listen::Bounds) -> Result<Upstre
     Upstream::parse(&url).map_err(StartError::new)
 }
 
-fn gateway_bounds(config: &Config) -> GatewayBounds {
+/// How many connections there may be of each kind.
+fn shares(config: &Config) -> Shares {
+    let (each, upstream) = (config.bounds.connections_max, config.bounds.upstream_connections_max);
+    let upstream_ends = usize::from(config.has_gateway()) + usize::from(config.is_demo());
+    let shares = Shares::of(open_files::allowed(), Wanted { each, upstream, upstream_ends });
+    if upstream_ends > 0 && upstream.is_some_and(|wanted| wanted > shares.upstream) {
+        let fitting = shares.upstream;
+        tracing::warn!(
+            event = "open_files",
+            fitting,
+            "the system allows too few open files for --max-upstream-connections"
+        );
+    }
+    shares
+}
+
+fn gateway_bounds(config: &Config, shares: &Shares) -> GatewayBounds {
     GatewayBounds {
+        connections_max: shares.upstream,
         connect: config.bounds.connect,
         upstream: config.bounds.upstream,
         body: config.bounds.body,
         ..GatewayBounds::default()
     }
-}
-
-/// Takes as many open files as the system gives: each connection is one or two, and the usual soft
-/// bound of 1024 is there for programs that cannot count further.
-fn raise_open_files() {
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // Where it cannot be raised, connections beyond it wait, which is told when it happens.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
-}
-
-/// How many connections a listener may have so that open files are left for the upstream and for the
-/// other listeners: a crowd at the gateway must not keep anybody else out.
-fn connections_that_fit() -> usize {
-    let open_files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let left = open_files.saturating_sub(open_files / 8).saturating_sub(64);
-    usize::try_from(left).unwrap_or(usize::MAX).max(1)
 }
 
 /// The API and the admin listener go beyond loopback only with tokens, or when somebody insists.

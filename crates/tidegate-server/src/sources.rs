@@ -159,6 +159,6 @@ fn lines(text: &str) -> Vec<String> {
 }
 
 /// Whether any policy reads bearer tokens.
-pub(crate) fn reads_tokens(policies: &[Arc<Policy>]) -> bool {
+fn reads_tokens(policies: &[Arc<Policy>]) -> bool {
     policies.iter().any(|policy| policy.uses_jwt())
 }

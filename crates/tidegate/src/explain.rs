@@ -4,8 +4,9 @@
 use crate::clock::Now;
 use crate::facts::Facts;
 use crate::identity;
+use crate::in_force::Loaded;
 use crate::key::{self, HashKey, Raw};
-use crate::limiter::{Limiter, Loaded};
+use crate::limiter::Limiter;
 use crate::plan::{Applies, Enforcement, Level, Planner, WhyNot};
 use crate::policy::model::{Exceed, Limit};
 use crate::request::{Request, RequestError};

@@ -54,6 +54,7 @@ mod explain;
 mod facts;
 mod fallback;
 pub mod identity;
+mod in_force;
 mod key;
 mod lease;
 mod limiter;
@@ -71,6 +72,7 @@ pub mod units;
 
 pub use decision::{Decision, LimitReport, Outcome};
 pub use explain::{Application, Explanation, LimitExplanation};
+pub use in_force::InForce;
 pub use key::{HashKey, Key};
 pub use lease::{Lease, Settlement};
 pub use limiter::{Acquired, BuildError, Limiter, LimiterBuilder, ResetError, Timer};

@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use crate::identity::Claims;
+use crate::in_force::InForce;
 use crate::units::Amount;
 
 /// What is known of a request.
@@ -20,6 +21,7 @@ use crate::units::Amount;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Request<'a> {
+    pub(crate) in_force: Option<&'a InForce>,
     pub(crate) policy: Option<Cow<'a, str>>,
     pub(crate) method: Option<Cow<'a, str>>,
     pub(crate) path: Option<Cow<'a, str>>,
@@ -62,6 +64,14 @@ impl<'a> Request<'a> {
     #[must_use]
     pub fn policy(mut self, name: impl Into<Cow<'a, str>>) -> Self {
         self.policy = Some(name.into());
+        self
+    }
+
+    /// Has the request decided by these policies, even if others come into force meanwhile. They are
+    /// those of the limiter that decides it.
+    #[must_use]
+    pub fn under(mut self, policies: &'a InForce) -> Self {
+        self.in_force = Some(policies);
         self
     }
 

@@ -280,3 +280,15 @@ fn a_lease_says_how_soon_its_places_must_be_renewed() {
     assert_eq!(lease_on(places).unwrap().renew_within(), Some(Duration::from_secs(9)));
     assert_eq!(lease_on("a: {by: user, total: 3}").unwrap().renew_within(), None);
 }
+
+#[test]
+fn a_request_is_decided_by_the_policies_it_is_put_under_even_if_others_come_into_force() {
+    let (limiter, _) = limiter(policy("a: {by: user, total: 2}"));
+    let before = limiter.in_force();
+    limiter.replace_policies(vec![Arc::new(policy("a: {by: user, total: 1}"))]).unwrap();
+    assert_eq!(before.first().map(|policy| policy.name()), Some("api"));
+    for (is_under, is_allowed) in [(false, true), (false, false), (true, true), (true, false)] {
+        let request = if is_under { user("u1").under(&before) } else { user("u1") };
+        assert_eq!(limiter.check(&request).unwrap().is_allowed(), is_allowed, "{is_under}");
+    }
+}

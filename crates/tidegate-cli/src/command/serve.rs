@@ -102,6 +102,9 @@ struct BoundsArguments {
     /// At most so many connections on each listener
     #[arg(long, value_name = "N", env = "TIDEGATE_MAX_CONNECTIONS", default_value = "25000")]
     max_connections: NonZeroUsize,
+    /// At most so many connections to the upstream; as many as open files are left for if left out
+    #[arg(long, value_name = "N", env = "TIDEGATE_MAX_UPSTREAM_CONNECTIONS")]
+    max_upstream_connections: Option<NonZeroUsize>,
     /// At most so many requests that wait their turn
     #[arg(long, value_name = "N", env = "TIDEGATE_MAX_WAITERS", default_value_t = 10_000)]
     max_waiters: usize,
@@ -205,6 +208,7 @@ impl BoundsArguments {
     fn checked(&self) -> Bounds {
         Bounds {
             connections_max: self.max_connections.get(),
+            upstream_connections_max: self.max_upstream_connections.map(NonZeroUsize::get),
             waiters_max: self.max_waiters,
             pace: Pace {
                 head: self.header_timeout,

@@ -9,6 +9,7 @@
 
 mod api;
 mod bodies;
+mod crowds;
 mod drain;
 mod examples;
 mod identity;

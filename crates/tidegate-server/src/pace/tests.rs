@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -12,12 +13,13 @@ use http_body_util::Empty;
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::{Pace, Pulse};
+use super::{Pace, Paced, Pulse};
 use crate::body::{Body, BodyError};
 use crate::drain::Drain;
-use crate::listen::{Bounds, Listener, Peer, Service};
+use crate::listen::{Listener, ListenerBounds, Peer, Service};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -34,7 +36,7 @@ impl Service for Greets {
 async fn a_client_that_grants_no_window_is_let_go() {
     let stalled = Duration::from_millis(100);
     let pace = Pace { head: PATIENCE * 10, idle: PATIENCE * 10, stalled };
-    let bounds = Bounds { connections_max: 10, pace };
+    let bounds = ListenerBounds { connections_max: 10, pace };
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let listener = Listener::bind(any, None, bounds).unwrap();
     let address = listener.address().unwrap();
@@ -50,6 +52,21 @@ async fn a_client_that_grants_no_window_is_let_go() {
     let ended = tokio::time::timeout(PATIENCE, connection).await;
     assert!(ended.is_ok(), "the connection is still there");
     drop(response);
+}
+
+#[tokio::test]
+async fn behind_a_switch_of_protocols_nobody_looks_for_heads() {
+    let (mut client, socket) = tokio::io::duplex(64);
+    let pulse = Pulse::new();
+    let mut paced = Paced::new(socket, Arc::clone(&pulse));
+    for is_inside_head in [true, false] {
+        client.write_all(b"GET").await.unwrap();
+        paced.read_exact(&mut [0; 3]).await.unwrap();
+        assert_eq!(pulse.is_inside_head(), is_inside_head);
+        client.write_all(b" / HTTP/1.1\r\n\r\n").await.unwrap();
+        paced.read_exact(&mut [0; 15]).await.unwrap();
+        pulse.begin(Version::HTTP_11).switches();
+    }
 }
 
 /// An answer of which nothing comes.

@@ -50,8 +50,15 @@ impl<S: Store> Shared<S> {
         mode: Mode,
         ticket: Ticket,
     ) -> Result<Prepared, RequestError> {
-        let policies = self.policies.load();
-        let loaded = select(&policies, request)?;
+        let now_in_force;
+        let policies = match request.in_force {
+            Some(in_force) => in_force.policies(),
+            None => {
+                now_in_force = self.policies.load();
+                &now_in_force
+            }
+        };
+        let loaded = select(policies, request)?;
         let policy = Arc::clone(&loaded.policy);
         let now = self.clock.now();
         let facts = Facts::gather(&loaded.policy, request)?;

@@ -1,19 +1,13 @@
-//! Policies in force.
+//! Putting policies in force, and finding the one that a request is for.
 
 use std::sync::Arc;
 
 use super::error::BuildError;
+use crate::in_force::Loaded;
 use crate::key::{HashKey, LimitKeys};
 use crate::policy::Policy;
 use crate::request::{Request, RequestError};
 use crate::store::{ImmediateStore, Memory, Store};
-
-/// A policy in force.
-pub(crate) struct Loaded {
-    pub(crate) policy: Arc<Policy>,
-    /// What the keys of each limit begin with.
-    pub(crate) keys: Vec<LimitKeys>,
-}
 
 /// The policy that a request names, or the first.
 pub(super) fn select<'p>(

@@ -23,7 +23,6 @@ use arc_swap::ArcSwap;
 
 pub use builder::LimiterBuilder;
 pub use error::{BuildError, ResetError};
-pub(crate) use loaded::Loaded;
 pub use turn::{Acquired, Timer};
 pub(crate) use turn::{HeldUp, Turn};
 
@@ -35,6 +34,7 @@ use waiting::Waiting;
 use crate::clock::{Clock, Now};
 use crate::decision::Decision;
 use crate::facts::Facts;
+use crate::in_force::{InForce, Loaded};
 use crate::key::HashKey;
 use crate::lease::{Lease, Settlement};
 use crate::plan::{Level, Mode, Planner};
@@ -206,6 +206,12 @@ impl<S: Store> Limiter<S> {
         self.shared.policies.load().first().map(|loaded| Arc::clone(&loaded.policy))
     }
 
+    /// The policies in force, to read and decide a request by the same ones.
+    #[must_use]
+    pub fn in_force(&self) -> InForce {
+        InForce::new(self.shared.policies.load_full())
+    }
+
     /// How many nodes share the store's limits while it is lost.
     pub fn set_nodes(&self, nodes: u32) {
         self.shared.nodes.store(nodes.max(1), Ordering::Relaxed);
@@ -237,7 +243,10 @@ impl<S: Store> Limiter<S> {
         request: &Request<'_>,
         act: impl FnOnce(&Loaded) -> Result<T, RequestError>,
     ) -> Result<T, RequestError> {
-        act(select(&self.shared.policies.load(), request)?)
+        match request.in_force {
+            Some(in_force) => act(select(in_force.policies(), request)?),
+            None => act(select(&self.shared.policies.load(), request)?),
+        }
     }
 
     fn level_of(&self, limit: &str, request: &Request<'_>) -> Result<Level, ResetError> {

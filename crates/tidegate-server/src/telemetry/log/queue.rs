@@ -181,8 +181,13 @@ mod tests {
         let (queue, flush, receiver) = start();
         let line = [b'x'; 1 << 10];
         let pushed = 3 * WAITING_MAX / line.len();
-        // Nobody reads yet, and still every push returns.
-        (0..pushed).for_each(|_| queue.push(&line));
+        // Nobody reads yet, and still every push returns. The first line is in the writer's hands
+        // before the others come, so that it takes none of them.
+        queue.push(&line);
+        while !queue.state().waiting.is_empty() {
+            thread::yield_now();
+        }
+        (1..pushed).for_each(|_| queue.push(&line));
         assert!(!queue.has_room());
         let reader = thread::spawn(move || receiver.iter().flatten().collect::<Vec<u8>>());
         drop(flush);

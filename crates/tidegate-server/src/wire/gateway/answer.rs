@@ -5,28 +5,28 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body::{Body, Frame, SizeHint};
+use http_body::{Body, SizeHint};
 use hyper::body::Incoming;
 
-use super::held::Held;
+use super::held::LeaseGuard;
 use super::pool::Pooled;
 use super::silence::Silence;
-use crate::body::BodyError;
+use crate::body::{BodyError, NextFrame};
 
 /// Passed on as it comes, without trailers. When it is over, the connection goes back to the pool
 /// and the places are given back; when it is dropped before, the connection ends.
-pub(super) struct Answer {
+pub(super) struct AnswerBody {
     body: Incoming,
     connection: Option<Pooled>,
-    held: Option<Held>,
+    held: Option<LeaseGuard>,
     silence: Silence,
 }
 
-impl Answer {
+impl AnswerBody {
     pub(super) fn new(
         body: Incoming,
         connection: Pooled,
-        held: Option<Held>,
+        held: Option<LeaseGuard>,
         bound: Duration,
     ) -> Self {
         Self { body, connection: Some(connection), held, silence: Silence::of(bound) }
@@ -39,21 +39,22 @@ impl Answer {
         }
     }
 
-    fn fail<T>(&mut self, error: BodyError) -> Poll<Option<Result<T, BodyError>>> {
-        self.held = None;
-        self.connection = None;
+    fn fail(&mut self, error: BodyError) -> NextFrame {
+        let connection = self.connection.take();
+        if let Some(mut held) = self.held.take()
+            && !connection.is_some_and(|connection| connection.is_broken_by_client())
+        {
+            held.broken_off();
+        }
         Poll::Ready(Some(Err(error)))
     }
 }
 
-impl Body for Answer {
+impl Body for AnswerBody {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> NextFrame {
         let this = self.get_mut();
         loop {
             match Pin::new(&mut this.body).poll_frame(context) {

@@ -4,7 +4,7 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use tidegate::Policy;
 use tidegate::identity::canonical;
 
-use super::Refused;
+use super::Rejection;
 use crate::listen::Peer;
 use crate::telemetry::RequestId;
 
@@ -50,7 +50,7 @@ pub(super) fn prepare(headers: &mut HeaderMap, policy: Option<&Policy>, peer: Pe
     let trusted = policy.is_some_and(|policy| policy.trusts(address));
     end_hop(headers, |name| claims().any(|claim| name.as_str().eq_ignore_ascii_case(claim)));
     headers.remove(header::EXPECT);
-    drop_lookalikes(headers, |name| policy.is_some_and(|policy| is_fact(policy, name)));
+    drop_lookalikes(headers, policy);
     join_cookies(headers);
     if !trusted {
         claims().for_each(|claim| drop(headers.remove(claim)));
@@ -77,13 +77,13 @@ pub(super) fn add_hop(headers: &mut HeaderMap, peer: Peer, request_id: &RequestI
 }
 
 /// Refuses a request that says a fact twice: the upstream could believe the other one.
-pub(super) fn check_facts(headers: &HeaderMap, policy: Option<&Policy>) -> Result<(), Refused> {
+pub(super) fn check_facts(headers: &HeaderMap, policy: Option<&Policy>) -> Result<(), Rejection> {
     let Some(policy) = policy.filter(|_| headers.len() > headers.keys_len()) else {
         return Ok(());
     };
     let is_twice = |name: &&HeaderName| headers.get_all(*name).iter().nth(1).is_some();
     match headers.keys().filter(is_twice).any(|name| is_fact(policy, name.as_str())) {
-        true => Err(Refused::bad("a header that the policy reads comes twice")),
+        true => Err(Rejection::bad("a header that the policy reads comes twice")),
         false => Ok(()),
     }
 }
@@ -122,18 +122,46 @@ fn end_hop(headers: &mut HeaderMap, is_kept: impl Fn(&HeaderName) -> bool) {
     headers.remove(header::UPGRADE);
 }
 
-/// Removes `X_User_Id` and the like: a service that makes variables of headers takes them for the
-/// headers that only proxies may write, or that the policy has read.
-fn drop_lookalikes(headers: &mut HeaderMap, is_fact: impl Fn(&str) -> bool) {
-    let is_guarded = |name: &str| {
-        let name = name.replace('_', "-");
-        name.starts_with("x-forwarded-") || name == "x-real-ip" || is_fact(&name)
+/// Removes `X_User_Id` where `X-User-Id` is meant, and the other way round: a service that makes
+/// variables of headers takes the one for the other, which only proxies may write, or which the
+/// policy has read.
+fn drop_lookalikes(headers: &mut HeaderMap, policy: Option<&Policy>) {
+    let facts = || policy.into_iter().flat_map(Policy::fact_headers);
+    let underscored = facts().any(|fact| fact.contains('_'));
+    let is_lookalike = |name: &&HeaderName| {
+        let name = name.as_str();
+        let has_twins = underscored || name.contains('_');
+        has_twins && (looks_forwarded(name) || is_like_another(name, facts()))
     };
-    let is_lookalike =
-        |name: &&HeaderName| name.as_str().contains('_') && is_guarded(name.as_str());
     while let Some(name) = headers.keys().find(is_lookalike).cloned() {
         headers.remove(name);
     }
+}
+
+/// Whether a name is one that proxies write, but for its underscores.
+fn looks_forwarded(name: &str) -> bool {
+    let folded = || name.bytes().map(folded);
+    let starts_so =
+        folded().take(12).eq("x-forwarded-".bytes()) || folded().eq("x-real-ip".bytes());
+    starts_so && name.contains('_')
+}
+
+/// Whether a name is that of a fact but for dashes and underscores, and of none as it is.
+fn is_like_another<'f>(name: &str, facts: impl Iterator<Item = &'f str>) -> bool {
+    let mut is_like = false;
+    for fact in facts {
+        if name.eq_ignore_ascii_case(fact) {
+            return false;
+        }
+        is_like |=
+            name.len() == fact.len() && name.bytes().map(folded).eq(fact.bytes().map(folded));
+    }
+    is_like
+}
+
+/// A letter of a name as it becomes one of a variable.
+fn folded(byte: u8) -> u8 {
+    if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() }
 }
 
 /// HTTP/2 splits cookies into lines; HTTP/1.1 knows one.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use http::StatusCode;
 use tidegate::{Lease, Settlement};
 use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
@@ -16,10 +17,12 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::app::App;
 
-/// Holds a lease until it is dropped. Dropped before its answer is known, the request was cut off.
-pub(super) struct Held {
+/// Holds a lease until it is dropped, and settles it then at the latest. Dropped before its answer
+/// is known, the request was cut off.
+pub(super) struct LeaseGuard {
     kept: Arc<Kept>,
-    settled: bool,
+    /// What has become of the request so far; `None` once that is settled.
+    outcome: Option<Settlement>,
     /// Keeps a place beyond its lease.
     renewing: Option<AbortHandle>,
 }
@@ -29,7 +32,7 @@ struct Kept {
     lease: Mutex<Lease>,
 }
 
-impl Held {
+impl LeaseGuard {
     pub(super) fn new(app: Arc<App>, lease: Lease) -> Self {
         let every = lease.holds_place().then(|| lease.renew_within()).flatten();
         let kept = Arc::new(Kept { app, lease: Mutex::new(lease) });
@@ -37,21 +40,38 @@ impl Held {
             let every = (within / 3).max(Duration::from_millis(1));
             tokio::spawn(renew(Arc::clone(&kept), every)).abort_handle()
         });
-        Self { kept, settled: false, renewing }
+        Self { kept, outcome: Some(Settlement::Aborted), renewing }
     }
 
-    /// Tells what became of the request; the first word counts.
-    pub(super) fn settle(&mut self, settlement: Settlement) {
-        if !std::mem::replace(&mut self.settled, true) {
+    /// The answer has begun with this status, which counts unless the upstream breaks it off. A client
+    /// that goes away in the middle changes nothing, or it could choose what is counted.
+    pub(super) fn answered(&mut self, status: StatusCode) {
+        self.set(Settlement::Status(status.as_u16()));
+    }
+
+    /// The upstream did not bring its answer to an end.
+    pub(super) fn broken_off(&mut self) {
+        self.set(Settlement::Aborted);
+    }
+
+    /// Nothing that happens from now on counts.
+    pub(super) fn settle(&mut self) {
+        if let Some(outcome) = self.outcome.take() {
             let kept = Arc::clone(&self.kept);
-            now_or_soon(async move { kept.settle(settlement).await });
+            now_or_soon(async move { kept.settle(outcome).await });
+        }
+    }
+
+    fn set(&mut self, outcome: Settlement) {
+        if let Some(known) = &mut self.outcome {
+            *known = outcome;
         }
     }
 }
 
-impl Drop for Held {
+impl Drop for LeaseGuard {
     fn drop(&mut self) {
-        self.settle(Settlement::Aborted);
+        self.settle();
         if let Some(renewing) = self.renewing.take() {
             renewing.abort();
             let kept = Arc::clone(&self.kept);

@@ -5,20 +5,24 @@
 //! upstream, follows no redirects and passes on no trailers.
 
 mod answer;
+mod carry;
+mod connection;
 mod headers;
 mod held;
 mod inspect;
+mod places;
 mod pool;
 mod relay;
 mod silence;
+mod socket;
 mod target;
 #[cfg(test)]
 mod tests;
 mod tunnel;
+mod unanswered;
 mod upload;
 mod upstream;
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -26,7 +30,7 @@ use http::request::Parts;
 use http::{Request, Response, StatusCode, Uri, Version, header};
 use http_body::Body as _;
 use hyper::body::Incoming;
-use tidegate::Settlement;
+use tidegate::Policy;
 use tidegate::identity::Claims;
 use tidegate::operation::forwarded_path;
 
@@ -37,10 +41,10 @@ use crate::body::Body;
 use crate::listen::{Peer, Service};
 use crate::respond;
 use crate::telemetry::RequestId;
-use answer::Answer;
-use held::Held;
+use answer::AnswerBody;
+use held::LeaseGuard;
 use inspect::Inspected;
-use pool::{Failure, Pool, Pooled};
+use pool::{Pool, Pooled};
 use relay::Relay;
 use tunnel::Upgrade;
 use upload::Upload;
@@ -54,6 +58,8 @@ pub(crate) struct GatewayBounds {
     pub(crate) upstream: Duration,
     /// Between two pieces of a body, in either direction.
     pub(crate) body: Duration,
+    /// At most so many connections to the upstream, tunnels included.
+    pub(crate) connections_max: usize,
     /// For how long a connection to the upstream is kept without use.
     pub(crate) idle: Duration,
     /// How many such connections are kept.
@@ -72,6 +78,7 @@ impl Default for GatewayBounds {
             connect: Duration::from_secs(5),
             upstream: Duration::from_secs(60),
             body: Duration::from_secs(60),
+            connections_max: 1024,
             idle: Duration::from_secs(30),
             idle_max: 1024,
             tunnel_idle: Duration::from_secs(3600),
@@ -89,18 +96,18 @@ pub(crate) struct Gateway {
 
 struct Shared {
     app: Arc<App>,
-    pool: Arc<Pool>,
+    pool: Pool,
     bounds: GatewayBounds,
 }
 
 /// Why a request is answered without the upstream, other than by the policy.
 #[derive(Debug)]
-pub(super) struct Refused {
+pub(super) struct Rejection {
     pub(super) status: StatusCode,
     pub(super) detail: &'static str,
 }
 
-impl Refused {
+impl Rejection {
     pub(super) const fn bad(detail: &'static str) -> Self {
         Self { status: StatusCode::BAD_REQUEST, detail }
     }
@@ -108,7 +115,7 @@ impl Refused {
 
 impl Gateway {
     pub(crate) fn new(app: Arc<App>, upstream: Upstream, bounds: GatewayBounds) -> Self {
-        let pool = Arc::new(Pool::new(upstream, bounds));
+        let pool = Pool::new(upstream, bounds);
         Self { shared: Arc::new(Shared { app, pool, bounds }) }
     }
 }
@@ -118,7 +125,7 @@ impl Service for Gateway {
         // On the heap only while it lasts: hyper keeps room for it in every idle connection.
         match Box::pin(self.shared.answer(peer, request)).await {
             Ok(response) => response,
-            Err(Refused { status, detail }) => respond::problem(status, detail),
+            Err(Rejection { status, detail }) => respond::problem(status, detail),
         }
     }
 }
@@ -128,16 +135,18 @@ impl Shared {
         &self,
         peer: Peer,
         mut request: Request<Incoming>,
-    ) -> Result<Response<Body>, Refused> {
+    ) -> Result<Response<Body>, Rejection> {
         let upgrade = Upgrade::asked(&mut request);
         let (mut parts, body) = request.into_parts();
         target::check(&mut parts, self.pool.upstream())?;
-        let policy = self.app.limiter.first_policy();
-        let claims = self.claims(&parts)?;
-        headers::prepare(&mut parts.headers, policy.as_deref(), peer);
-        headers::check_facts(&parts.headers, policy.as_deref())?;
+        // A reload must not let another policy decide what this one has prepared.
+        let in_force = self.app.limiter.in_force();
+        let policy = in_force.first();
+        let claims = self.claims(&parts, policy)?;
+        headers::prepare(&mut parts.headers, policy, peer);
+        headers::check_facts(&parts.headers, policy)?;
         let wants_body = !body.is_end_stream()
-            && self.app.limiter.wants_body(&asked(&parts, peer, claims.as_ref()));
+            && self.app.limiter.wants_body(&asked(&parts, peer, claims.as_ref()).under(&in_force));
         let inspected = match wants_body {
             true => inspect::read_ahead(body, self.bounds.body).await?,
             false => Inspected { seen: None, rest: body },
@@ -145,7 +154,7 @@ impl Shared {
         // Made only for a request that is logged or forwarded, and the same for both.
         let request_id = OnceLock::new();
         let identified = || request_id.get_or_init(|| RequestId::of(&parts.headers)).clone();
-        let mut asked = asked(&parts, peer, claims.as_ref());
+        let mut asked = asked(&parts, peer, claims.as_ref()).under(&in_force);
         if let Some(body) = &inspected.seen {
             asked = asked.body(&**body);
         }
@@ -158,13 +167,7 @@ impl Shared {
         if !decision.is_allowed() {
             return Ok(respond::refusal(&decision));
         }
-        let held = decision.lease.take().map(|lease| Held::new(Arc::clone(&self.app), lease));
-        let decided_by = decision.shared_policy();
-        if !policy.is_some_and(|policy| Arc::ptr_eq(&policy, decided_by)) {
-            // It has come into force meanwhile, and what it guards is still there.
-            headers::prepare(&mut parts.headers, Some(decided_by), peer);
-            headers::check_facts(&parts.headers, Some(decided_by))?;
-        }
+        let held = decision.lease.take().map(|lease| LeaseGuard::new(Arc::clone(&self.app), lease));
         let request_id = request_id.into_inner().unwrap_or_else(|| RequestId::of(&parts.headers));
         headers::add_hop(&mut parts.headers, peer, &request_id);
         let forwarded = Box::pin(self.forward(parts, inspected, upgrade, held));
@@ -173,13 +176,19 @@ impl Shared {
         Ok(response)
     }
 
-    /// The claims of the one token that there may be: of two, the upstream could believe the other.
-    fn claims(&self, parts: &Parts) -> Result<Option<Claims>, Refused> {
-        let mut lines = parts.headers.get_all(header::AUTHORIZATION).iter();
-        if self.app.reads_tokens.load(Ordering::Relaxed) && lines.nth(1).is_some() {
-            return Err(Refused::bad("there is more than one Authorization"));
+    /// The claims of the one token that there may be, if the policy reads them: of two, the upstream
+    /// could believe the other.
+    fn claims(&self, parts: &Parts, policy: Option<&Policy>) -> Result<Option<Claims>, Rejection> {
+        if !policy.is_some_and(Policy::uses_jwt) {
+            return Ok(None);
         }
-        Ok(self.app.claims(&parts.headers))
+        let mut lines = parts.headers.get_all(header::AUTHORIZATION).iter();
+        let (line, further) = (lines.next(), lines.next());
+        if further.is_some() {
+            return Err(Rejection::bad("there is more than one Authorization"));
+        }
+        let line = line.and_then(|line| line.to_str().ok());
+        Ok(line.and_then(|line| self.app.claims_of(line)))
     }
 
     /// The upstream's answer, or ours if it has none. Whatever the way, what is held is let go.
@@ -188,8 +197,8 @@ impl Shared {
         mut parts: Parts,
         inspected: Inspected,
         upgrade: Option<Upgrade>,
-        held: Option<Held>,
-    ) -> Result<Response<Body>, Refused> {
+        held: Option<LeaseGuard>,
+    ) -> Result<Response<Body>, Rejection> {
         let spoken = std::mem::replace(&mut parts.version, Version::HTTP_11);
         if let Some(uri) = rewritten(&parts.uri)? {
             parts.uri = uri;
@@ -204,7 +213,7 @@ impl Shared {
             Ok((response, connection)) => {
                 Ok(self.pass_on(response, connection, upgrade, held, spoken))
             }
-            Err(failure) => Ok(unanswered(&failure)),
+            Err(failure) => Ok(failure.told()),
         }
     }
 
@@ -213,7 +222,7 @@ impl Shared {
         mut response: Response<Incoming>,
         connection: Pooled,
         upgrade: Option<Upgrade>,
-        mut held: Option<Held>,
+        mut held: Option<LeaseGuard>,
         spoken: Version,
     ) -> Response<Body> {
         let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
@@ -222,7 +231,7 @@ impl Shared {
             return respond::problem(StatusCode::BAD_GATEWAY, detail);
         }
         if let Some(held) = &mut held {
-            held.settle(Settlement::Status(response.status().as_u16()));
+            held.answered(response.status());
         }
         if let Some(upgrade) = upgrade.filter(|_| switches) {
             return upgrade.accept(response, held, &self.app.drain, &self.bounds);
@@ -236,7 +245,7 @@ impl Shared {
             connection.give_back();
             Body::empty()
         } else {
-            let answer = Answer::new(body, connection, held, self.bounds.body);
+            let answer = AnswerBody::new(body, connection, held, self.bounds.body);
             match spoken {
                 Version::HTTP_2 => Body::streamed(Relay::new(answer, self.bounds.body)),
                 _ => Body::streamed(answer),
@@ -262,30 +271,13 @@ fn asked<'p>(parts: &'p Parts, peer: Peer, claims: Option<&Claims>) -> tidegate:
 }
 
 /// The target without its dot segments, where it has any.
-fn rewritten(uri: &Uri) -> Result<Option<Uri>, Refused> {
-    let unsafe_path = |_| Refused::bad("the path cannot be forwarded safely");
+fn rewritten(uri: &Uri) -> Result<Option<Uri>, Rejection> {
+    let unsafe_path = |_| Rejection::bad("the path cannot be forwarded safely");
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
-    match forwarded_path(path).map_err(|_| Refused::bad("the path cannot be normalised"))? {
+    match forwarded_path(path).map_err(|_| Rejection::bad("the path cannot be normalised"))? {
         std::borrow::Cow::Borrowed(_) => Ok(None),
         std::borrow::Cow::Owned(path) => {
             Uri::from_maybe_shared(path).map(Some).map_err(unsafe_path)
         }
     }
-}
-
-fn unanswered(failure: &Failure) -> Response<Body> {
-    let (status, detail) = match failure {
-        Failure::Unreachable(error) => {
-            tracing::warn!(event = "upstream_unreachable", %error, "the upstream cannot be reached");
-            (StatusCode::BAD_GATEWAY, "the upstream cannot be reached")
-        }
-        Failure::Broken(error) => {
-            tracing::warn!(event = "upstream_broken", %error, "the upstream did not answer");
-            (StatusCode::BAD_GATEWAY, "the upstream did not answer")
-        }
-        Failure::Late => (StatusCode::GATEWAY_TIMEOUT, "the upstream did not answer in time"),
-        Failure::ClientLate => (StatusCode::REQUEST_TIMEOUT, "the body did not come in time"),
-        Failure::ClientBroken => (StatusCode::BAD_REQUEST, "the body could not be read"),
-    };
-    respond::problem(status, detail)
 }

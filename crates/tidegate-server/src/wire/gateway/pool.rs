@@ -1,54 +1,29 @@
-//! Connections to the upstream: kept for the next request, last used first.
+//! Sending a request to the upstream: on a kept connection, or else on a new one.
 
-use std::collections::VecDeque;
 use std::io;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, interval, timeout};
 
+use super::connection::Sender;
+use super::places::{Patience, Places, Turn, UpstreamPlace};
+use super::unanswered::Unanswered;
 use super::upload::{Progress, Upload};
 use super::{GatewayBounds, Upstream};
 
-/// One connection to the upstream, for one request at a time.
-pub(super) type Sender = SendRequest<Upload>;
-
-/// Connections that wait for the next request.
+/// Connections that are kept for the next request.
 pub(super) struct Pool {
     upstream: Upstream,
     bounds: GatewayBounds,
-    /// The last used at the back.
-    idle: Mutex<VecDeque<Idle>>,
-}
-
-struct Idle {
-    sender: Sender,
-    since: Instant,
-}
-
-/// Why there is no answer.
-#[derive(Debug)]
-pub(super) enum Failure {
-    /// There is no connection.
-    Unreachable(io::Error),
-    /// The connection ended, or spoke no HTTP.
-    Broken(hyper::Error),
-    /// The answer takes too long.
-    Late,
-    /// The client takes too long to send its body.
-    ClientLate,
-    /// The client broke off.
-    ClientBroken,
+    places: Arc<Places>,
 }
 
 impl Pool {
     pub(super) fn new(upstream: Upstream, bounds: GatewayBounds) -> Self {
-        Self { upstream, bounds, idle: Mutex::default() }
+        Self { upstream, bounds, places: Places::new(bounds) }
     }
 
     pub(super) fn upstream(&self) -> &Upstream {
@@ -57,26 +32,26 @@ impl Pool {
 
     /// Sends a request and waits for the head of its answer.
     pub(super) async fn send(
-        self: &Arc<Self>,
+        &self,
         request: Request<Upload>,
-    ) -> Result<(Response<Incoming>, Pooled), Failure> {
+    ) -> Result<(Response<Incoming>, Pooled), Unanswered> {
         let progress = request.body().progress();
         let sending = self.try_each(request);
         let sent = match &progress {
-            None => timeout(self.bounds.upstream, sending).await.unwrap_or(Err(Failure::Late)),
+            None => timeout(self.bounds.upstream, sending).await.unwrap_or(Err(Unanswered::Late)),
             Some(progress) => self.watch(sending, progress).await,
         };
         let (response, sender) = sent?;
-        Ok((response, Pooled { sender, pool: Arc::clone(self), progress }))
+        Ok((response, Pooled { sender, places: Arc::clone(&self.places), progress }))
     }
 
     /// Waits for an answer while a body is sent: its pieces may take their time, one by one, and the
     /// answer's own time begins with the last.
     async fn watch<T>(
         &self,
-        sending: impl Future<Output = Result<T, Failure>>,
+        sending: impl Future<Output = Result<T, Unanswered>>,
         progress: &Progress,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, Unanswered> {
         let mut sending = pin!(sending);
         let mut check = interval(self.bounds.body.min(self.bounds.upstream) / 4);
         let (mut pieces, mut since) = (0, Instant::now());
@@ -94,7 +69,7 @@ impl Pool {
             let bound = if is_finished { self.bounds.upstream } else { self.bounds.body };
             if since.elapsed() >= bound {
                 let awaits_client = !is_finished && progress.awaits_client();
-                return Err(if awaits_client { Failure::ClientLate } else { Failure::Late });
+                return Err(if awaits_client { Unanswered::ClientLate } else { Unanswered::Late });
             }
         }
     }
@@ -104,8 +79,18 @@ impl Pool {
     async fn try_each(
         &self,
         mut request: Request<Upload>,
-    ) -> Result<(Response<Incoming>, Sender), Failure> {
-        while let Some(mut sender) = self.kept().await {
+    ) -> Result<(Response<Incoming>, Sender), Unanswered> {
+        let mut patience = Patience::of(self.bounds.connect);
+        let place = loop {
+            let turn = self.places.turn(&mut patience).await.ok_or(Unanswered::Crowded)?;
+            let mut sender = match turn {
+                Turn::Open(place) => break place,
+                Turn::Kept(sender) => sender,
+            };
+            // Its last answer is over, so that it is ready, or closed, as soon as its task has run.
+            if sender.ready().await.is_err() {
+                continue;
+            }
             let spare = repeated(&request);
             let mut failed = match sender.try_send_request(request).await {
                 Ok(response) => return Ok((response, sender)),
@@ -115,71 +100,43 @@ impl Pool {
                 (Some(unsent), _) => request = unsent,
                 (None, Some(spare)) if is_closed(failed.error()) => {
                     request = spare;
-                    break;
+                    break self.places.place(&mut patience).await.ok_or(Unanswered::Crowded)?;
                 }
-                (None, _) => return Err(Failure::Broken(failed.into_error())),
+                (None, _) => return Err(Unanswered::Broken(failed.into_error())),
             }
-        }
-        let connecting = timeout(self.bounds.connect, self.upstream.connect()).await;
-        let connected = connecting.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-        let mut sender = connected.map_err(Failure::Unreachable)?;
-        let response = sender.send_request(request).await.map_err(Failure::Broken)?;
+        };
+        let mut sender = self.connect(place).await?;
+        let response = sender.send_request(request).await.map_err(Unanswered::Broken)?;
         Ok((response, sender))
     }
 
-    /// A kept connection that is still open.
-    async fn kept(&self) -> Option<Sender> {
-        loop {
-            let Idle { mut sender, since } = self.lock().pop_back()?;
-            // Its last answer is over, so that it is ready, or closed, as soon as its task has run.
-            if since.elapsed() < self.bounds.idle && sender.ready().await.is_ok() {
-                return Some(sender);
-            }
-        }
-    }
-
-    fn keep(&self, sender: Sender) {
-        let since = Instant::now();
-        let mut idle = self.lock();
-        idle.push_back(Idle { sender, since });
-        let is_old = |oldest: &Idle| since.duration_since(oldest.since) >= self.bounds.idle;
-        while idle.len() > self.bounds.idle_max || idle.front().is_some_and(is_old) {
-            idle.pop_front();
-        }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Idle>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    async fn connect(&self, place: UpstreamPlace) -> Result<Sender, Unanswered> {
+        let connecting = timeout(self.bounds.connect, self.upstream.connect(place)).await;
+        let connected = connecting.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        connected.map_err(Unanswered::Unreachable)
     }
 }
 
 /// A connection whose answer is being read. Dropped, it ends, and the upstream notices.
 pub(super) struct Pooled {
     sender: Sender,
-    pool: Arc<Pool>,
+    places: Arc<Places>,
     progress: Option<Arc<Progress>>,
 }
 
 impl Pooled {
+    /// Whether it ended because the client did not bring its request to an end.
+    pub(super) fn is_broken_by_client(&self) -> bool {
+        self.progress.as_ref().is_some_and(|progress| progress.is_broken())
+    }
+
     /// The answer is over: the connection is kept, unless its request is still being sent.
     pub(super) fn give_back(self) {
         let is_sent = self.progress.is_none_or(|progress| progress.is_finished());
         if is_sent && !self.sender.is_closed() {
-            self.pool.keep(self.sender);
+            self.places.keep(self.sender);
         }
     }
-}
-
-/// Starts HTTP/1.1 on a connection.
-pub(super) async fn handshake<T>(stream: T) -> io::Result<Sender>
-where
-    T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-{
-    let (sender, connection) =
-        http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
-    // How it ends is told to whoever waits for an answer.
-    tokio::spawn(async move { drop(connection.with_upgrades().await) });
-    Ok(sender)
 }
 
 /// The same request once more, if it may be repeated.

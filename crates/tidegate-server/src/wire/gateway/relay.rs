@@ -12,8 +12,8 @@ use http_body_util::BodyExt;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::timeout;
 
-use super::answer::Answer;
-use crate::body::BodyError;
+use super::answer::AnswerBody;
+use crate::body::{BodyError, NextFrame};
 
 /// An answer that is dropped, with all that it holds, once the client takes too long.
 pub(super) struct Relay {
@@ -28,7 +28,7 @@ enum Piece {
 }
 
 impl Relay {
-    pub(super) fn new(answer: Answer, bound: Duration) -> Self {
+    pub(super) fn new(answer: AnswerBody, bound: Duration) -> Self {
         let (sender, pieces) = channel(1);
         let hint = answer.size_hint();
         tokio::spawn(async move {
@@ -41,7 +41,7 @@ impl Relay {
     }
 }
 
-async fn pass_on(mut answer: Answer, sender: &Sender<Piece>, bound: Duration) {
+async fn pass_on(mut answer: AnswerBody, sender: &Sender<Piece>, bound: Duration) {
     loop {
         let piece = answer.frame().await.map_or(Piece::End, Piece::Frame);
         let is_end = matches!(piece, Piece::End | Piece::Frame(Err(_)));
@@ -56,10 +56,7 @@ impl Body for Relay {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> NextFrame {
         if self.over {
             return Poll::Ready(None);
         }

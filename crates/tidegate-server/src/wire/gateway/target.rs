@@ -4,15 +4,15 @@ use http::request::Parts;
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderValue, Method, StatusCode, Uri, Version, header};
 
-use super::{Refused, Upstream};
+use super::{Rejection, Upstream};
 
 /// Checks target and host against each other, and leaves the target in origin form.
 ///
 /// The host is forwarded as the client sent it, which is what a service behind a limiter expects.
-pub(super) fn check(parts: &mut Parts, upstream: &Upstream) -> Result<(), Refused> {
+pub(super) fn check(parts: &mut Parts, upstream: &Upstream) -> Result<(), Rejection> {
     if parts.method == Method::CONNECT {
         let detail = "this is no forward proxy";
-        return Err(Refused { status: StatusCode::METHOD_NOT_ALLOWED, detail });
+        return Err(Rejection { status: StatusCode::METHOD_NOT_ALLOWED, detail });
     }
     check_host(parts, upstream)?;
     if parts.uri.authority().is_some() {
@@ -22,39 +22,39 @@ pub(super) fn check(parts: &mut Parts, upstream: &Upstream) -> Result<(), Refuse
     match parts.uri.path() {
         "*" if parts.method == Method::OPTIONS => Ok(()),
         path if path.starts_with('/') => Ok(()),
-        _ => Err(Refused::bad("the target must be a path")),
+        _ => Err(Rejection::bad("the target must be a path")),
     }
 }
 
-fn check_host(parts: &mut Parts, upstream: &Upstream) -> Result<(), Refused> {
+fn check_host(parts: &mut Parts, upstream: &Upstream) -> Result<(), Rejection> {
     let mut lines = parts.headers.get_all(header::HOST).iter();
     let (host, further) = (lines.next(), lines.next());
     if further.is_some() {
-        return Err(Refused::bad("there is more than one Host"));
+        return Err(Rejection::bad("there is more than one Host"));
     }
     let is_ambiguous = |byte: &u8| b"@/\\?#, \t".contains(byte);
     if host.is_some_and(|host| host.as_bytes().iter().any(is_ambiguous)) {
-        return Err(Refused::bad("the Host is not a host"));
+        return Err(Rejection::bad("the Host is not a host"));
     }
     let Some(authority) = parts.uri.authority() else {
         if host.is_some() {
             return Ok(());
         }
         if parts.version > Version::HTTP_10 {
-            return Err(Refused::bad("there is no Host"));
+            return Err(Rejection::bad("there is no Host"));
         }
         parts.headers.insert(header::HOST, upstream.host_header());
         return Ok(());
     };
     if parts.uri.scheme().is_none() || authority.as_str().contains('@') {
-        return Err(Refused::bad("the target must be a path"));
+        return Err(Rejection::bad("the target must be a path"));
     }
     match host {
         Some(host) if is_same(host, authority) => Ok(()),
-        Some(_) => Err(Refused::bad("the target and the Host disagree")),
+        Some(_) => Err(Rejection::bad("the target and the Host disagree")),
         None => {
             let host = HeaderValue::from_str(authority.as_str());
-            let host = host.map_err(|_| Refused::bad("the authority is not a host"))?;
+            let host = host.map_err(|_| Rejection::bad("the authority is not a host"))?;
             parts.headers.insert(header::HOST, host);
             Ok(())
         }

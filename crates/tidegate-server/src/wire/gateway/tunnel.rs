@@ -13,18 +13,17 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::held::Held;
+use super::carry::carry_both;
+use super::held::LeaseGuard;
 use super::{GatewayBounds, headers};
 use crate::body::Body;
 use crate::drain::Drain;
-use crate::listen::Place;
+use crate::listen::ClientPlace;
 
-/// Ten thousand idle connections must be cheap, so each direction gets little.
-const BUFFER_BYTES: usize = 4 * 1024;
 /// For how long the two sides of an upgrade may take to switch.
 const SWITCH: Duration = Duration::from_secs(10);
 
@@ -32,7 +31,7 @@ const SWITCH: Duration = Duration::from_secs(10);
 pub(super) struct Upgrade {
     client: OnUpgrade,
     protocol: HeaderValue,
-    place: Option<Place>,
+    place: Option<ClientPlace>,
 }
 
 impl Upgrade {
@@ -47,7 +46,7 @@ impl Upgrade {
         if !is_asked || !is_plain || has_token(&protocol, b"h2c") {
             return None;
         }
-        let place = request.extensions_mut().remove::<Place>();
+        let place = request.extensions_mut().remove::<ClientPlace>();
         Some(Self { client: hyper::upgrade::on(request), protocol, place })
     }
 
@@ -61,10 +60,14 @@ impl Upgrade {
     pub(super) fn accept(
         self,
         mut response: Response<Incoming>,
-        held: Option<Held>,
+        mut held: Option<LeaseGuard>,
         drain: &Drain,
         bounds: &GatewayBounds,
     ) -> Response<Body> {
+        if let Some(held) = &mut held {
+            // The answer is over with its head; how the tunnel ends is no part of it.
+            held.settle();
+        }
         let upstream = hyper::upgrade::on(&mut response);
         let protocol = response.headers().get(header::UPGRADE).unwrap_or(&self.protocol).clone();
         let (mut parts, _) = response.into_parts();
@@ -93,15 +96,13 @@ fn has_token(line: &HeaderValue, token: &[u8]) -> bool {
 async fn carry(
     client: Upgraded,
     upstream: Upgraded,
-    held: Option<Held>,
+    held: Option<LeaseGuard>,
     drain: &Drain,
     bounds: &GatewayBounds,
 ) {
     let life = Arc::new(Life::default());
     let mut client = Watched { socket: TokioIo::new(client), life: Arc::clone(&life) };
     let mut upstream = Watched { socket: TokioIo::new(upstream), life: Arc::clone(&life) };
-    let copying =
-        copy_bidirectional_with_sizes(&mut client, &mut upstream, BUFFER_BYTES, BUFFER_BYTES);
     let half_closed = async {
         life.closed.notified().await;
         sleep(bounds.tunnel_linger).await;
@@ -112,7 +113,7 @@ async fn carry(
     };
     tokio::select! {
         // How it ended concerns the two sides alone.
-        _ = copying => {}
+        _ = carry_both(&mut client, &mut upstream) => {}
         () = half_closed => {}
         () = life.silent_for(bounds.tunnel_idle) => {}
         () = draining => {}

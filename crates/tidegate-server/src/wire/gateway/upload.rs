@@ -12,9 +12,9 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::inspect::Inspected;
-use super::pool::Failure;
 use super::silence::Silence;
-use crate::body::BodyError;
+use super::unanswered::Unanswered;
+use crate::body::{BodyError, NextFrame};
 
 /// What was read ahead, then the rest as it comes. Trailers are left out.
 pub(super) struct Upload(Option<Box<Stream>>);
@@ -52,12 +52,17 @@ impl Progress {
         self.waiting.load(Ordering::Relaxed)
     }
 
+    /// Whether the client broke it off, or was too slow.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Relaxed)
+    }
+
     /// A failure to send, or whatever the client did to cause it.
-    pub(super) fn blame(&self, failure: Failure) -> Failure {
+    pub(super) fn blame(&self, failure: Unanswered) -> Unanswered {
         let is_late = self.late.load(Ordering::Relaxed);
         match failure {
-            Failure::Broken(_) if is_late => Failure::ClientLate,
-            Failure::Broken(_) if self.broken.load(Ordering::Relaxed) => Failure::ClientBroken,
+            Unanswered::Broken(_) if is_late => Unanswered::ClientLate,
+            Unanswered::Broken(_) if self.is_broken() => Unanswered::ClientBroken,
             failure => failure,
         }
     }
@@ -134,10 +139,7 @@ impl Body for Upload {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> NextFrame {
         let Some(stream) = &mut self.get_mut().0 else { return Poll::Ready(None) };
         let piece = stream.poll_piece(context);
         let progress = &stream.progress;

@@ -8,7 +8,9 @@ use http::{HeaderValue, Uri};
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 
-use super::pool::{self, Sender};
+use super::connection::{self, Sender};
+use super::places::UpstreamPlace;
+use super::socket::Socket;
 use crate::tls::Trust;
 
 /// The server behind the gateway.
@@ -77,14 +79,15 @@ impl Upstream {
         self.host_header.clone()
     }
 
-    /// Opens a connection. It is served by a task of its own and ends with its sender.
-    pub(super) async fn connect(&self) -> io::Result<Sender> {
+    /// Opens a connection, which keeps its place until it has ended.
+    pub(super) async fn connect(&self, place: UpstreamPlace) -> io::Result<Sender> {
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
         stream.set_nodelay(true)?;
+        let socket = Socket::new(stream, place);
         match &self.tls {
-            None => pool::handshake(stream).await,
+            None => connection::start(socket).await,
             Some((trust, name)) => {
-                pool::handshake(trust.connect(name.clone(), stream).await?).await
+                connection::start(trust.connect(name.clone(), socket).await?).await
             }
         }
     }

@@ -227,6 +227,32 @@ async fn a_header_that_the_policy_reads_comes_once_and_under_one_name() {
     }
 }
 
+#[tokio::test]
+async fn of_names_that_differ_in_dashes_and_underscores_only_the_one_that_is_read_is_passed_on() {
+    let policy = "
+tidegate: 1
+name: underscored
+identity:
+  user: { header: x_user }
+  attributes: { org: { header: X_Org-Id }, one: { header: x_one }, other: { header: x-one } }
+limits:
+  per-ip: { by: ip, sliding_window: 1000/h }
+";
+    let trusting = policy.replace("identity:", "identity:\n  trusted_proxies: [127.0.0.0/8]");
+    let lines = "X-User: root\r\nx_user: u1\r\nX-Org_Id: 2\r\nX-Org-Id: 3\r\nX_ORG_ID: 4\r\n\
+        X_Org-Id: 1\r\nx_one: 1\r\nx-one: 2\r\nX_Forwarded-For: 9.9.9.9\r\nx_own: 1\r\nx-own: 2\r\n";
+    for (policy, passes_user) in [(policy, false), (trusting.as_str(), true)] {
+        let answer = World::start(policy, echo().await.0).await.get("/", lines).await;
+        for gone in ["x-user:", "x-org_id:", "x-org-id:", "x_org_id:", "9.9.9.9"] {
+            assert!(!answer.contains(gone), "{gone} {answer}");
+        }
+        for kept in ["x_org-id: 1\n", "x_one: 1\n", "x-one: 2\n", "x_own: 1\n", "x-own: 2\n"] {
+            assert!(answer.contains(kept), "{kept} {answer}");
+        }
+        assert_eq!(answer.contains("x_user: u1\n"), passes_user, "{answer}");
+    }
+}
+
 const READS_BODIES: &str = "
 tidegate: 1
 name: claims
@@ -237,17 +263,19 @@ limits:
 ";
 
 #[tokio::test]
-async fn a_policy_that_comes_into_force_meanwhile_cleans_what_is_forwarded() {
+async fn a_request_is_decided_by_the_policy_that_it_was_read_for() {
     let world = World::start(READS_BODIES, echo().await.0).await;
     let mut stream = world.connect().await;
     let head = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: application/json\r\n\
-                Content-Length: 2\r\nExpect: 100-continue\r\nX-User-Id: root\r\nX-Own: mine\r\n\r\n";
+                Content-Length: 2\r\nExpect: 100-continue\r\nAuthorization: Bearer x\r\n\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();
     // Said once the body is read ahead, which the first policy has asked for.
     until_said(&mut stream, "HTTP/1.1 100 Continue\r\n\r\n").await;
-    let policy = tidegate::Policy::parse("test.yaml", CLAIMS).unwrap();
-    world.app.limiter.replace_policies(vec![policy.into()]).unwrap();
+    let needs_claims = "{ tidegate: 1, name: later, identity: { user: { jwt: sub } }, limits: { one: { by: user, total: 1, missing: refuse } } }";
+    let policy = tidegate::Policy::parse("test.yaml", needs_claims).unwrap();
+    world.app.put_in_force(&[policy.into()]).unwrap();
     stream.write_all(b"{}").await.unwrap();
     let answer = rest(&mut stream).await;
-    assert!(answer.contains("x-own: mine\n") && !answer.contains("root"), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("body: {}"), "{answer}");
+    assert_eq!(status(&world.get("/", "").await), "400");
 }

@@ -42,6 +42,56 @@ async fn a_request_that_the_upstream_fails_counts_as_a_failure() {
 }
 
 #[tokio::test]
+async fn an_answer_that_the_upstream_breaks_off_counts_as_a_failure() {
+    let half = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhal";
+    let world = World::start(SUCCESSES, saying(half).await).await;
+    for _ in 0..2 {
+        assert!(world.get("/", "").await.ends_with("hal"));
+        until("it is given back", || is_free(&world)).await;
+    }
+    let world = World::start(FAILURES, saying(half).await).await;
+    assert!(world.get("/", "").await.ends_with("hal"));
+    assert!(world.get("/", "").await.starts_with("HTTP/1.1 429"));
+}
+
+/// Answers at once and without an end, whatever else comes.
+async fn endless() -> std::net::SocketAddr {
+    raw_upstream(|mut stream| async move {
+        until_said(&mut stream, "\r\n\r\n").await;
+        let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n";
+        stream.write_all(head).await.unwrap();
+        rest(&mut stream).await;
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_client_that_breaks_off_in_the_middle_does_not_choose_what_is_counted() {
+    let get = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    let post = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for (head, then) in [(get, ""), (post, "no chunk\r\n\r\n"), (post, "")] {
+        for (counts, is_given_back) in [("successes", false), ("failures", true)] {
+            let policy = format!(
+                "{{ tidegate: 1, name: p, limits: {{ place: {{ by: ip, concurrency: 1 }}, one: {{ by: ip, sliding_window: 1/h, counts: {counts} }} }} }}"
+            );
+            let world = World::start(&policy, endless().await).await;
+            let mut stream = world.connect().await;
+            stream.write_all(head.as_bytes()).await.unwrap();
+            until_said(&mut stream, "x\r\n").await;
+            stream.write_all(then.as_bytes()).await.unwrap();
+            drop(stream);
+            let fits = |index: usize| {
+                let request = Request::new("GET", "/").peer([127, 0, 0, 1].into());
+                world.app.limiter.peek(&request).unwrap().limits[index].is_allowed()
+            };
+            // It is settled before its place is given back.
+            until("the place is free", || fits(0)).await;
+            assert_eq!(fits(1), is_given_back, "{head:?} {then:?} {counts}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_place_is_held_and_renewed_until_the_answer_is_over() {
     let upstream = raw_upstream(|mut stream| async move {
         until_said(&mut stream, "\r\n\r\n").await;

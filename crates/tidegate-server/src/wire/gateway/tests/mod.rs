@@ -2,6 +2,7 @@
 
 mod answers;
 mod bodies;
+mod crowds;
 mod heads;
 mod http2;
 mod leases;

@@ -18,7 +18,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::app::App;
-use crate::listen::{Bounds, Listener};
+use crate::listen::{Listener, ListenerBounds};
 use crate::pace::Pace;
 use crate::wire::gateway::{Gateway, GatewayBounds, Upstream};
 
@@ -51,7 +51,7 @@ impl World {
         let app = Arc::new(App::new(policy));
         let gateway = Gateway::new(Arc::clone(&app), upstream, bounds);
         let pace = Pace { head: PATIENCE, idle: PATIENCE, stalled: PATIENCE };
-        let listening = Bounds { connections_max: 1000, pace };
+        let listening = ListenerBounds { connections_max: 1000, pace };
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let listener = Listener::bind(any, None, listening).unwrap();
         let address = listener.address().unwrap();

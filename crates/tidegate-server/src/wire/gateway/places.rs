@@ -1,0 +1,154 @@
+//! Connections to the upstream are bounded, be they in use, kept for the next request or a tunnel.
+//!
+//! Whoever needs one takes a kept connection, last used first, or a place for a new one. Where there
+//! is neither, requests stand in line, and what comes free goes to the first of them.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::sync::oneshot::{self, Receiver};
+use tokio::time::{Instant, timeout_at};
+
+use super::GatewayBounds;
+use super::connection::Sender;
+
+pub(super) struct Places {
+    bounds: GatewayBounds,
+    stock: Mutex<Stock>,
+}
+
+struct Stock {
+    /// Connections that wait for the next request, the last used at the back.
+    idle: VecDeque<Idle>,
+    /// How many more may be opened.
+    free: usize,
+    line: VecDeque<oneshot::Sender<Turn>>,
+}
+
+struct Idle {
+    sender: Sender,
+    since: Instant,
+}
+
+/// What a request goes on with.
+pub(super) enum Turn {
+    /// A kept connection, which may have ended meanwhile.
+    Kept(Sender),
+    /// A new one may be opened.
+    Open(UpstreamPlace),
+}
+
+/// How long a request may stand in line, from the first time that it has to.
+pub(super) struct Patience {
+    bound: Duration,
+    until: Option<Instant>,
+}
+
+impl Patience {
+    pub(super) fn of(bound: Duration) -> Self {
+        Self { bound, until: None }
+    }
+
+    fn until(&mut self) -> Instant {
+        *self.until.get_or_insert_with(|| Instant::now() + self.bound)
+    }
+}
+
+impl Places {
+    pub(super) fn new(bounds: GatewayBounds) -> Arc<Self> {
+        let (idle, line, free) = (VecDeque::new(), VecDeque::new(), bounds.connections_max);
+        Arc::new(Self { bounds, stock: Mutex::new(Stock { idle, free, line }) })
+    }
+
+    /// A kept connection, or a place for a new one; `None` if neither comes in time.
+    pub(super) async fn turn(self: &Arc<Self>, patience: &mut Patience) -> Option<Turn> {
+        match self.ask() {
+            Ok(turn) => Some(turn),
+            Err(given) => timeout_at(patience.until(), given).await.ok()?.ok(),
+        }
+    }
+
+    /// A place for a new connection. Kept ones that are offered instead are closed to make room.
+    pub(super) async fn place(self: &Arc<Self>, patience: &mut Patience) -> Option<UpstreamPlace> {
+        loop {
+            if let Turn::Open(place) = self.turn(patience).await? {
+                return Some(place);
+            }
+        }
+    }
+
+    /// Keeps a connection for the next request.
+    pub(super) fn keep(&self, mut sender: Sender) {
+        let since = Instant::now();
+        let mut stock = self.lock();
+        while let Some(first) = stock.first_in_line() {
+            match first.send(Turn::Kept(sender)) {
+                Err(Turn::Kept(refused)) => sender = refused,
+                _ => return,
+            }
+        }
+        let idle = &mut stock.idle;
+        idle.push_back(Idle { sender, since });
+        let is_old = |oldest: &Idle| since.duration_since(oldest.since) >= self.bounds.idle;
+        while idle.len() > self.bounds.idle_max || idle.front().is_some_and(is_old) {
+            idle.pop_front();
+        }
+    }
+
+    fn ask(self: &Arc<Self>) -> Result<Turn, Receiver<Turn>> {
+        let mut stock = self.lock();
+        while let Some(Idle { sender, since }) = stock.idle.pop_back() {
+            if since.elapsed() < self.bounds.idle {
+                return Ok(Turn::Kept(sender));
+            }
+        }
+        if let Some(left) = stock.free.checked_sub(1) {
+            stock.free = left;
+            return Ok(Turn::Open(UpstreamPlace(Arc::downgrade(self))));
+        }
+        // Where nothing comes free for long, those who gave up must not pile up: the first who came
+        // are the first to do so.
+        while stock.line.front().is_some_and(oneshot::Sender::is_closed) {
+            stock.line.pop_front();
+        }
+        let (give, given) = oneshot::channel();
+        stock.line.push_back(give);
+        Err(given)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Stock> {
+        self.stock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Stock {
+    /// The first who has not given up.
+    fn first_in_line(&mut self) -> Option<oneshot::Sender<Turn>> {
+        while let Some(first) = self.line.pop_front() {
+            if !first.is_closed() {
+                return Some(first);
+            }
+        }
+        None
+    }
+}
+
+/// The right to one open connection, for as long as it is held.
+pub(super) struct UpstreamPlace(Weak<Places>);
+
+impl Drop for UpstreamPlace {
+    fn drop(&mut self) {
+        let Some(places) = self.0.upgrade() else { return };
+        let first = {
+            let mut stock = places.lock();
+            let first = stock.first_in_line();
+            stock.free += usize::from(first.is_none());
+            first
+        };
+        // Whoever gives up at this very moment drops it once more, for the next in line.
+        if let Some(first) = first {
+            drop(first.send(Turn::Open(Self(Weak::clone(&self.0)))));
+        }
+    }
+}

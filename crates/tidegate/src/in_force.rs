@@ -1,0 +1,44 @@
+//! The policies that are in force at one moment.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::key::LimitKeys;
+use crate::policy::Policy;
+
+/// The policies that a [`Limiter`](crate::Limiter) had in force when it was asked.
+///
+/// A surface that reads a request by what the policy needs (headers, claims, a body) takes one for
+/// each request and has the request decided [under](crate::Request::under) it: else a reload in
+/// between would let a policy decide that needs what was not read.
+#[derive(Clone)]
+pub struct InForce(Arc<Vec<Loaded>>);
+
+/// A policy in force.
+pub(crate) struct Loaded {
+    pub(crate) policy: Arc<Policy>,
+    /// What the keys of each limit begin with.
+    pub(crate) keys: Vec<LimitKeys>,
+}
+
+impl InForce {
+    /// The policy that decides requests which name none.
+    #[must_use]
+    pub fn first(&self) -> Option<&Policy> {
+        self.0.first().map(|loaded| &*loaded.policy)
+    }
+
+    pub(crate) fn new(policies: Arc<Vec<Loaded>>) -> Self {
+        Self(policies)
+    }
+
+    pub(crate) fn policies(&self) -> &[Loaded] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for InForce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|loaded| &loaded.policy.name)).finish()
+    }
+}

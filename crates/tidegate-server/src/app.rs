@@ -58,7 +58,7 @@ impl App {
             }
             Hold::UpTo(max_wait) => Box::pin(self.acquire(request, Some(max_wait))).await?,
         };
-        let took_us = self.now().steady_us.saturating_sub(decision.now.steady_us);
+        let took_us = self.clock.steady_us().saturating_sub(decision.now.steady_us);
         self.metrics.decided(&decision, took_us);
         if self.log.wants(&decision) {
             self.log.decision(&self.limiter, &decision, request, &request_id());

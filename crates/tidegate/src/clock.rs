@@ -33,6 +33,12 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
+    /// The steady clock alone, for how long something took.
+    #[must_use]
+    pub fn steady_us(&self) -> u64 {
+        self.started_unix_us.saturating_add(micros(self.started.elapsed()))
+    }
+
     /// Starts counting steady time from now.
     #[must_use]
     #[allow(clippy::disallowed_methods, reason = "this file is where time is read")]
@@ -49,8 +55,7 @@ impl Default for SystemClock {
 
 impl Clock for SystemClock {
     fn now(&self) -> Now {
-        let steady_us = self.started_unix_us.saturating_add(micros(self.started.elapsed()));
-        Now { steady_us, unix_us: unix_us() }
+        Now { steady_us: self.steady_us(), unix_us: unix_us() }
     }
 }
 

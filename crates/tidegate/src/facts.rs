@@ -22,6 +22,7 @@ pub(crate) struct Facts<'r> {
     pub(crate) said_tier: Option<&'r str>,
     pub(crate) internal: bool,
     pub(crate) operation: OperationId,
+    method: Option<Cow<'r, str>>,
     path: Option<NormalPath>,
     headers_believed: bool,
     captures: Captures,
@@ -37,9 +38,10 @@ impl<'r> Facts<'r> {
     ) -> Result<Self, RequestError> {
         let Identity { address, user, tier, said_tier, internal, headers_believed } =
             identity::identify(policy, request);
+        let method = request.method.as_deref().map(in_upper_case);
         let path = request.path.as_deref().map(NormalPath::parse).transpose();
         let path = path.map_err(|error| RequestError::new("path", error.to_string()))?;
-        let found = policy.operations.find(request, path.as_ref())?;
+        let found = policy.operations.find(request, method.as_deref(), path.as_ref())?;
         let (operation, captures) = (found.operation, found.captures);
         let facts = Self {
             policy,
@@ -50,6 +52,7 @@ impl<'r> Facts<'r> {
             said_tier,
             internal,
             operation,
+            method,
             path,
             headers_believed,
             captures,
@@ -59,13 +62,13 @@ impl<'r> Facts<'r> {
         Ok(facts)
     }
 
-    /// The method as sent.
-    pub(crate) fn method(&self) -> Option<&'r str> {
-        self.request.method.as_deref()
+    /// The method, in upper case.
+    pub(crate) fn method(&self) -> Option<&str> {
+        self.method.as_deref()
     }
 
     /// The method as keys count it: HEAD is a GET without its body, not a second allowance.
-    fn counted_method(&self) -> Option<&'r str> {
+    fn counted_method(&self) -> Option<&str> {
         self.method().map(|method| if method == "HEAD" { "GET" } else { method })
     }
 
@@ -199,6 +202,23 @@ impl<'r> Facts<'r> {
                 Some(value.unwrap_or(Cow::Borrowed("default")))
             }
             Part::Global => Some(Cow::Borrowed("")),
+        }
+    }
+}
+
+fn in_upper_case(method: &str) -> Cow<'_, str> {
+    let is_odd = method.bytes().any(|byte| byte.is_ascii_lowercase());
+    if is_odd { Cow::Owned(method.to_ascii_uppercase()) } else { Cow::Borrowed(method) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_method_is_read_in_upper_case() {
+        for (sent, read) in [("post", "POST"), ("Post", "POST"), ("POST", "POST"), ("x-1", "X-1")] {
+            assert_eq!(in_upper_case(sent), read);
         }
     }
 }

@@ -86,6 +86,12 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// A plan without levels, to be filled.
+    pub(crate) fn new(mode: Mode) -> Self {
+        let now = Now { steady_us: 0, unix_us: 0 };
+        Self { mode, now, holder: 0, levels: PerLevel::new() }
+    }
+
     /// Whether the levels are charged: none that is enforced denies (rule 1).
     #[must_use]
     pub fn commits(&self, verdicts: &[Verdict]) -> bool {
@@ -127,9 +133,8 @@ pub(crate) struct Planner<'p> {
 }
 
 impl Planner<'_> {
-    /// The levels of all limits that apply.
-    pub(crate) fn levels(&self) -> Result<PerLevel<Level>, RequestError> {
-        let mut levels = PerLevel::new();
+    /// Appends the levels of all limits that apply.
+    pub(crate) fn levels(&self, levels: &mut PerLevel<Level>) -> Result<(), RequestError> {
         for (index, limit) in self.facts.policy.limits.iter().enumerate() {
             if let Applies::Yes(level) = self.applies(index, limit)? {
                 // Compiling proved that no request meets more; the bound holds whatever happens.
@@ -140,7 +145,7 @@ impl Planner<'_> {
                 levels.push(level);
             }
         }
-        Ok(levels)
+        Ok(())
     }
 
     /// Whether one limit applies, and with which numbers.

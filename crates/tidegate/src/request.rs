@@ -20,24 +20,43 @@ use crate::units::Amount;
 /// let request = Request::new("POST", "/rooms/r9/bookings").user("u1").tier("free").attribute("room", "r9");
 /// ```
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Request<'a> {
+    /// The policy that decides; the first without it.
+    pub policy: Option<Cow<'a, str>>,
+    /// The method. It is read in upper case: services that take `post` for a POST are many, and no
+    /// policy can name it.
+    pub method: Option<Cow<'a, str>>,
+    /// The path, which may carry a query.
+    pub path: Option<Cow<'a, str>>,
+    /// The socket's peer. With it, headers are believed only if the policy trusts it.
+    pub peer: Option<IpAddr>,
+    /// The client's address, as the caller knows it.
+    pub ip: Option<IpAddr>,
+    /// The user, as the caller knows it.
+    pub user: Option<Cow<'a, str>>,
+    /// The tier, as the caller knows it.
+    pub tier: Option<Cow<'a, str>>,
+    /// Another service of the same owner calls.
+    pub internal: bool,
+    /// The client's country, as an ISO 3166 code.
+    pub country: Option<Cow<'a, str>>,
+    /// The operation's name, instead of finding it from method and path.
+    pub operation: Option<Cow<'a, str>>,
+    /// Attributes that the caller gives. They go before those captured from the path, and before
+    /// their declared sources.
+    pub attributes: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    /// The lines of the head.
+    pub headers: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    /// The claims of the client's token, which the caller has verified.
+    pub claims: Option<Claims>,
+    /// The body, of which attributes read JSON.
+    pub body: Option<Cow<'a, [u8]>>,
+    /// The cost, on limits that name none. Zero peeks.
+    pub cost: Option<Amount>,
+    /// Asks for a lease, to settle the true cost later.
+    pub reserve: bool,
     pub(crate) in_force: Option<&'a InForce>,
-    pub(crate) policy: Option<Cow<'a, str>>,
-    pub(crate) method: Option<Cow<'a, str>>,
-    pub(crate) path: Option<Cow<'a, str>>,
-    pub(crate) peer: Option<IpAddr>,
-    pub(crate) ip: Option<IpAddr>,
-    pub(crate) user: Option<Cow<'a, str>>,
-    pub(crate) tier: Option<Cow<'a, str>>,
-    pub(crate) internal: bool,
-    pub(crate) country: Option<Cow<'a, str>>,
-    pub(crate) operation: Option<Cow<'a, str>>,
-    pub(crate) attributes: Vec<(Cow<'a, str>, Cow<'a, str>)>,
-    pub(crate) headers: Vec<(Cow<'a, str>, Cow<'a, str>)>,
-    pub(crate) claims: Option<Claims>,
-    pub(crate) body: Option<Cow<'a, [u8]>>,
-    pub(crate) cost: Option<Amount>,
-    pub(crate) reserve: bool,
 }
 
 impl<'a> Request<'a> {
@@ -75,13 +94,10 @@ impl<'a> Request<'a> {
         self
     }
 
-    /// The method alone. It is read in upper case: services that take `post` for a POST are many,
-    /// and no policy can name it.
+    /// The method alone.
     #[must_use]
     pub fn method(mut self, method: impl Into<Cow<'a, str>>) -> Self {
-        let method = method.into();
-        let is_odd = method.bytes().any(|byte| byte.is_ascii_lowercase());
-        self.method = Some(if is_odd { method.to_ascii_uppercase().into() } else { method });
+        self.method = Some(method.into());
         self
     }
 
@@ -215,15 +231,3 @@ impl fmt::Display for RequestError {
 }
 
 impl std::error::Error for RequestError {}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_method_is_read_in_upper_case() {
-        for (sent, read) in [("post", "POST"), ("Post", "POST"), ("POST", "POST"), ("x-1", "X-1")] {
-            assert_eq!(Request::new(sent, "/").method.as_deref(), Some(read));
-        }
-    }
-}

@@ -30,10 +30,14 @@ pub fn push_json(text: &mut String, value: &str) {
 
 /// Appends what stands between the quotes of a JSON string.
 pub fn push_escaped(text: &mut String, value: &str) {
+    let is_special = |byte: u8| (byte < b' ') | (byte == b'"') | (byte == b'\\');
+    // Without a way out of the loop it is done many bytes at a time.
+    if !value.bytes().fold(false, |found, byte| found | is_special(byte)) {
+        return text.push_str(value);
+    }
     let mut written = 0;
     for (index, byte) in value.bytes().enumerate() {
-        let is_plain = byte >= b' ' && byte != b'"' && byte != b'\\';
-        if is_plain {
+        if !is_special(byte) {
             continue;
         }
         // What needs an escape is one byte, so that characters are never cut.

@@ -33,7 +33,6 @@ pub(super) enum Prepared {
 
 /// A request whose limits must be asked.
 pub(super) struct Open {
-    pub(super) plan: Plan,
     policy: Arc<Policy>,
     operation: OperationId,
     tier: TierId,
@@ -43,12 +42,13 @@ pub(super) struct Open {
 }
 
 impl<S: Store> Shared<S> {
-    /// Everything before the store.
+    /// Everything before the store. The plan is filled where it stands: it is too large to be moved.
     pub(super) fn prepare(
         &self,
         request: &Request<'_>,
         mode: Mode,
         ticket: Ticket,
+        plan: &mut Plan,
     ) -> Result<Prepared, RequestError> {
         let now_in_force;
         let policies = match request.in_force {
@@ -75,45 +75,51 @@ impl<S: Store> Shared<S> {
             }
             Standing::Ordinary => {}
         }
-        let levels = Planner { facts: &facts, now, keys: &loaded.keys }.levels()?;
-        if levels.is_empty() {
+        Planner { facts: &facts, now, keys: &loaded.keys }.levels(&mut plan.levels)?;
+        if plan.levels.is_empty() {
             return without_limits(policy, Outcome::Allowed);
         }
-        let ahead = self.waiting.ahead(&levels, ticket);
-        let mode = if ahead.is_some() { Mode::Peek } else { mode };
-        let plan = Plan { mode, now, holder: self.holders.next(), levels };
+        let ahead = self.waiting.ahead(&plan.levels, ticket);
+        (plan.now, plan.holder) = (now, self.holders.next());
+        plan.mode = if ahead.is_some() { Mode::Peek } else { mode };
         let reserve = request.reserve;
-        Ok(Prepared::Open(Open { plan, policy, operation, tier, ahead, reserve }))
+        Ok(Prepared::Open(Open { policy, operation, tier, ahead, reserve }))
     }
 
-    /// The store's answer, or what is decided without it. The plan is then as it was decided.
-    pub(super) fn or_fallback(
+    /// Everything after the store. Where it could not answer, each limit does without it.
+    pub(super) fn conclude(
         &self,
-        answered: Result<Answer, StoreError>,
+        open: Open,
         plan: &mut Plan,
-    ) -> (Answer, Option<StoreError>) {
+        answered: Result<Answer, StoreError>,
+    ) -> Decision {
         match answered {
-            Ok(answer) => (answer, None),
+            Ok(mut answer) => open.conclude(plan, &mut answer, None),
             Err(error) => {
                 let nodes = self.nodes.load(Ordering::Relaxed);
-                (fallback::decide(plan, &self.fallback, nodes), Some(error))
+                let mut answer = fallback::decide(plan, &self.fallback, nodes);
+                open.conclude(plan, &mut answer, Some(error))
             }
         }
     }
 }
 
 impl Open {
-    /// Everything after the store.
-    pub(super) fn conclude(self, mut answer: Answer, store_error: Option<StoreError>) -> Decision {
-        let Self { plan, policy, operation, tier, ahead, reserve } = self;
+    fn conclude(
+        self,
+        plan: &Plan,
+        answer: &mut Answer,
+        store_error: Option<StoreError>,
+    ) -> Decision {
+        let Self { policy, operation, tier, ahead, reserve } = self;
         if let Some(ahead) = &ahead {
-            let_past(ahead, &plan, &mut answer);
+            let_past(ahead, plan, answer);
         }
-        let reports = reports(&plan, &answer);
+        let reports = reports(plan, answer);
         let mut decision = Decision::from_limits(policy, reports, operation, tier, answer.now);
         decision.degraded = store_error.is_some();
         decision.store_error = store_error;
-        decision.lease = Lease::of(&decision.policy, &plan, &answer, reserve, decision.degraded);
+        decision.lease = Lease::of(&decision.policy, plan, answer, reserve, decision.degraded);
         decision.held_up = HeldUp::of(&decision, &plan.levels);
         decision
     }

@@ -37,7 +37,7 @@ use crate::facts::Facts;
 use crate::in_force::{InForce, Loaded};
 use crate::key::HashKey;
 use crate::lease::{Lease, Settlement};
-use crate::plan::{Level, Mode, Planner};
+use crate::plan::{Level, Mode, Plan, Planner};
 use crate::policy::Policy;
 use crate::request::{Request, RequestError};
 use crate::store::{Amended, Amendment, Change, ImmediateStore, Memory, Store, StoreError};
@@ -117,12 +117,12 @@ impl<S: Store> Limiter<S> {
         mode: Mode,
         ticket: Ticket,
     ) -> Result<Decision, RequestError> {
-        match self.shared.prepare(request, mode, ticket)? {
+        let (shared, mut plan) = (&self.shared, Plan::new(mode));
+        match shared.prepare(request, mode, ticket, &mut plan)? {
             Prepared::Decided(decision) => Ok(decision),
-            Prepared::Open(mut open) => {
-                let answered = self.shared.store.decide(&open.plan).await;
-                let (answer, store_error) = self.shared.or_fallback(answered, &mut open.plan);
-                Ok(open.conclude(answer, store_error))
+            Prepared::Open(open) => {
+                let answered = shared.store.decide(&plan).await;
+                Ok(shared.conclude(open, &mut plan, answered))
             }
         }
     }
@@ -292,12 +292,12 @@ impl<S: ImmediateStore> Limiter<S> {
     }
 
     fn decide_now(&self, request: &Request<'_>, mode: Mode) -> Result<Decision, RequestError> {
-        match self.shared.prepare(request, mode, NEWCOMER)? {
+        let (shared, mut plan) = (&self.shared, Plan::new(mode));
+        match shared.prepare(request, mode, NEWCOMER, &mut plan)? {
             Prepared::Decided(decision) => Ok(decision),
-            Prepared::Open(mut open) => {
-                let answered = self.shared.store.decide_now(&open.plan);
-                let (answer, store_error) = self.shared.or_fallback(answered, &mut open.plan);
-                Ok(open.conclude(answer, store_error))
+            Prepared::Open(open) => {
+                let answered = shared.store.decide_now(&plan);
+                Ok(shared.conclude(open, &mut plan, answered))
             }
         }
     }

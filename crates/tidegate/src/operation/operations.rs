@@ -63,10 +63,11 @@ impl Operations {
     pub(crate) fn find(
         &self,
         request: &Request<'_>,
+        method: Option<&str>,
         path: Option<&NormalPath>,
     ) -> Result<Found, RequestError> {
         let named = request.operation.as_deref().map(|name| self.named(name)).transpose()?;
-        let method = request.method.as_deref().unwrap_or_default();
+        let method = method.unwrap_or_default();
         let header = |name: &str| request.header_value(name);
         let matched = path.and_then(|path| Some((path, self.matcher.find(method, path, header)?)));
         let matched =

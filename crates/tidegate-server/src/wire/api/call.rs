@@ -78,42 +78,31 @@ impl<'a> Call<'a> {
     }
 
     fn set(&mut self, name: &str, value: &'a RawValue, can_wait: bool) -> Result<(), FieldError> {
-        let request = std::mem::take(&mut self.request);
-        self.request = match name {
-            "policy" => request.policy(text(name, value)?),
-            "method" => request.method(text(name, value)?),
-            "path" => request.path(text(name, value)?),
-            "ip" => request.ip(address(name, value)?),
-            "user" => request.user(scalar(name, value)?),
-            "tier" => request.tier(scalar(name, value)?),
-            "internal" => request.internal(truth(name, value)?),
-            "country" => request.country(text(name, value)?),
-            "operation" => request.named(text(name, value)?),
-            "attributes" => pairs(name, value, request, Request::attribute)?,
-            "headers" => self.headers(value, request)?,
-            "body" => request.body(body(name, value)?),
-            "cost" => request.cost(amount(name, value)?),
-            "reserve" if truth(name, value)? => request.reserve(),
-            "reserve" => request,
-            "max_wait_ms" if can_wait => {
-                self.max_wait_ms = Some(whole(name, value, WAIT_MS_MAX)?);
-                request
-            }
+        let request = &mut self.request;
+        match name {
+            "policy" => request.policy = Some(text(name, value)?),
+            "method" => request.method = Some(text(name, value)?),
+            "path" => request.path = Some(text(name, value)?),
+            "ip" => request.ip = Some(address(name, value)?),
+            "user" => request.user = Some(scalar(name, value)?),
+            "tier" => request.tier = Some(scalar(name, value)?),
+            "internal" => request.internal = truth(name, value)?,
+            "country" => request.country = Some(text(name, value)?),
+            "operation" => request.operation = Some(text(name, value)?),
+            "attributes" => request.attributes = pairs(name, value)?,
+            "headers" => self.headers(value)?,
+            "body" => request.body = Some(body(name, value)?),
+            "cost" => request.cost = Some(amount(name, value)?),
+            "reserve" => request.reserve = truth(name, value)?,
+            "max_wait_ms" if can_wait => self.max_wait_ms = Some(whole(name, value, WAIT_MS_MAX)?),
             _ => return Err(unknown(name)),
-        };
+        }
         Ok(())
     }
-}
 
-impl<'a> Call<'a> {
     /// Headers: a string each, or a list of strings where a header has several lines.
-    fn headers(
-        &mut self,
-        value: &'a RawValue,
-        request: Request<'a>,
-    ) -> Result<Request<'a>, FieldError> {
+    fn headers(&mut self, value: &'a RawValue) -> Result<(), FieldError> {
         let within = |error: FieldError| error.within("headers");
-        let mut request = request;
         for (name, value) in Object::parse(value.get().as_bytes()).map_err(within)?.0 {
             let lines = match value.get().as_bytes().first() {
                 Some(b'[') => serde_json::from_str::<Vec<&RawValue>>(value.get())
@@ -129,30 +118,25 @@ impl<'a> Call<'a> {
                     let twice = "is there twice, expected one token at most";
                     return Err(within(FieldError::new("authorization", twice)));
                 }
-                request = request.header(name.clone(), line);
+                self.request.headers.push((name.clone(), line));
             }
         }
-        Ok(request)
+        Ok(())
     }
 }
 
 /// An object of names and scalars; a null is left out.
-fn pairs<'a>(
-    field: &str,
-    value: &'a RawValue,
-    request: Request<'a>,
-    add: impl Fn(Request<'a>, Cow<'a, str>, Cow<'a, str>) -> Request<'a>,
-) -> Result<Request<'a>, FieldError> {
+fn pairs<'a>(field: &str, value: &'a RawValue) -> Result<Vec<Pair<'a>>, FieldError> {
     let object = Object::parse(value.get().as_bytes()).map_err(|error| error.within(field))?;
-    let mut request = request;
-    for (name, value) in object.0 {
-        if !is_null(value) {
-            let said = scalar(&name, value).map_err(|error| error.within(field))?;
-            request = add(request, name, said);
-        }
-    }
-    Ok(request)
+    let said = object.0.into_iter().filter(|(_, value)| !is_null(value));
+    said.map(|(name, value)| {
+        let value = scalar(&name, value).map_err(|error| error.within(field))?;
+        Ok((name, value))
+    })
+    .collect()
 }
+
+type Pair<'a> = (Cow<'a, str>, Cow<'a, str>);
 
 /// A string is the body's text; any other value is a JSON body.
 fn body<'a>(field: &str, value: &'a RawValue) -> Result<Cow<'a, [u8]>, FieldError> {

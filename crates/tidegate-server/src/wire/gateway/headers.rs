@@ -12,11 +12,12 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
 /// What a client could say about its origin, and must not.
-const ORIGIN: [HeaderName; 6] = [
+static ORIGIN: [HeaderName; 9] = [
+    FORWARDED_FOR,
+    FORWARDED_PROTO,
+    FORWARDED_HOST,
     header::FORWARDED,
     HeaderName::from_static("x-real-ip"),
     HeaderName::from_static("x-forwarded-port"),
@@ -25,9 +26,22 @@ const ORIGIN: [HeaderName; 6] = [
     HeaderName::from_static("x-forwarded-ssl"),
 ];
 
+/// What concerns only one connection. `Expect` is answered here.
+static HOP: [HeaderName; 9] = [
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    header::EXPECT,
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
 /// What a `Connection` line cannot take away: a hop before this one, or this one, speaks through it,
 /// or it decides what the request is.
-const PROTECTED: [HeaderName; 13] = [
+static PROTECTED: [HeaderName; 13] = [
     header::HOST,
     header::CONTENT_LENGTH,
     header::CONTENT_TYPE,
@@ -49,15 +63,11 @@ pub(super) fn prepare(headers: &mut HeaderMap, policy: Option<&Policy>, peer: Pe
     let address = canonical(peer.address.ip());
     let trusted = policy.is_some_and(|policy| policy.trusts(address));
     end_hop(headers, |name| claims().any(|claim| name.as_str().eq_ignore_ascii_case(claim)));
-    headers.remove(header::EXPECT);
     drop_lookalikes(headers, policy);
     join_cookies(headers);
     if !trusted {
         claims().for_each(|claim| drop(headers.remove(claim)));
-        ORIGIN.iter().for_each(|name| drop(headers.remove(name)));
-        headers.remove(FORWARDED_FOR);
-        headers.remove(FORWARDED_PROTO);
-        headers.remove(FORWARDED_HOST);
+        remove_where(headers, |name| ORIGIN.contains(name));
     }
 }
 
@@ -112,14 +122,15 @@ fn end_hop(headers: &mut HeaderMap, is_kept: impl Fn(&HeaderName) -> bool) {
         }
         headers.remove(header::CONNECTION);
     }
-    headers.remove(KEEP_ALIVE);
-    headers.remove(PROXY_CONNECTION);
-    headers.remove(header::PROXY_AUTHENTICATE);
-    headers.remove(header::PROXY_AUTHORIZATION);
-    headers.remove(header::TE);
-    headers.remove(header::TRAILER);
-    headers.remove(header::TRANSFER_ENCODING);
-    headers.remove(header::UPGRADE);
+    remove_where(headers, |name| HOP.contains(name));
+}
+
+/// Removes the headers that a condition names. Most requests have none of them, and to see that takes
+/// one look at each of a few headers, instead of a search for each of many names.
+fn remove_where(headers: &mut HeaderMap, is_meant: impl Fn(&HeaderName) -> bool) {
+    while let Some(name) = headers.keys().find(|name| is_meant(name)).cloned() {
+        headers.remove(name);
+    }
 }
 
 /// Removes `X_User_Id` where `X-User-Id` is meant, and the other way round: a service that makes
@@ -128,14 +139,12 @@ fn end_hop(headers: &mut HeaderMap, is_kept: impl Fn(&HeaderName) -> bool) {
 fn drop_lookalikes(headers: &mut HeaderMap, policy: Option<&Policy>) {
     let facts = || policy.into_iter().flat_map(Policy::fact_headers);
     let underscored = facts().any(|fact| fact.contains('_'));
-    let is_lookalike = |name: &&HeaderName| {
+    let is_lookalike = |name: &HeaderName| {
         let name = name.as_str();
         let has_twins = underscored || name.contains('_');
         has_twins && (looks_forwarded(name) || is_like_another(name, facts()))
     };
-    while let Some(name) = headers.keys().find(is_lookalike).cloned() {
-        headers.remove(name);
-    }
+    remove_where(headers, is_lookalike);
 }
 
 /// Whether a name is one that proxies write, but for its underscores.

@@ -23,11 +23,12 @@ mod unanswered;
 mod upload;
 mod upstream;
 
+use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::request::Parts;
-use http::{Request, Response, StatusCode, Uri, Version, header};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Uri, Version, header};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use tidegate::Policy;
@@ -259,15 +260,13 @@ impl Shared {
 fn asked<'p>(parts: &'p Parts, peer: Peer, claims: Option<&Claims>) -> tidegate::Request<'p> {
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
     let mut request = tidegate::Request::new(parts.method.as_str(), path).peer(peer.address.ip());
-    for (name, value) in &parts.headers {
-        // A client's bytes that are not text must not take away what a proxy wrote beside them.
-        let value = String::from_utf8_lossy(value.as_bytes());
-        request = request.header(name.as_str(), value);
-    }
-    match claims {
-        Some(claims) => request.claims(claims.clone()),
-        None => request,
-    }
+    // A client's bytes that are not text must not take away what a proxy wrote beside them.
+    let line = |(name, value): (&'p HeaderName, &'p HeaderValue)| {
+        (Cow::Borrowed(name.as_str()), String::from_utf8_lossy(value.as_bytes()))
+    };
+    request.headers = parts.headers.iter().map(line).collect();
+    request.claims = claims.cloned();
+    request
 }
 
 /// The target without its dot segments, where it has any.
@@ -275,9 +274,7 @@ fn rewritten(uri: &Uri) -> Result<Option<Uri>, Rejection> {
     let unsafe_path = |_| Rejection::bad("the path cannot be forwarded safely");
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     match forwarded_path(path).map_err(|_| Rejection::bad("the path cannot be normalised"))? {
-        std::borrow::Cow::Borrowed(_) => Ok(None),
-        std::borrow::Cow::Owned(path) => {
-            Uri::from_maybe_shared(path).map(Some).map_err(unsafe_path)
-        }
+        Cow::Borrowed(_) => Ok(None),
+        Cow::Owned(path) => Uri::from_maybe_shared(path).map(Some).map_err(unsafe_path),
     }
 }

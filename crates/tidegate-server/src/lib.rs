@@ -11,6 +11,7 @@ pub mod files;
 mod framing;
 mod guard;
 mod jwt;
+mod keeper;
 mod leases;
 mod listen;
 mod open_files;

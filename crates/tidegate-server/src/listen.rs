@@ -5,12 +5,13 @@
 //! those that come, so that nobody is refused for arriving in a crowd.
 
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version, header};
@@ -21,12 +22,13 @@ use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, interval, timeout};
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use crate::body::Body;
 use crate::drain::Drain;
-use crate::pace::{Late, Pace, Paced, Pulse};
+use crate::keeper::{End, Keeper};
+use crate::pace::{Pace, Paced, Pulse};
 use crate::respond;
 use crate::tls::Certificates;
 
@@ -36,13 +38,6 @@ const HEADERS_MAX: usize = 100;
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// At most so many requests at once on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 256;
-/// How long a drained connection may stay idle before it is closed: its next request may be on the
-/// way already.
-const DRAIN_IDLE: Duration = Duration::from_millis(500);
-/// How often a drained connection is looked at.
-const DRAIN_CHECK: Duration = Duration::from_millis(50);
-/// How long a connection without a request may take to end.
-const LAST_WORD: Duration = Duration::from_secs(1);
 /// Why a request with an ambiguous head is refused.
 const AMBIGUOUS: &str =
     "the head has both Content-Length and Transfer-Encoding, or lines that end without CR LF";
@@ -60,7 +55,7 @@ pub(crate) struct Peer {
 }
 
 /// What a listener does with a request.
-pub(crate) trait Service: Clone + Send + Sync + 'static {
+pub(crate) trait Service: Send + Sync + 'static {
     fn call(
         &self,
         peer: Peer,
@@ -122,6 +117,17 @@ impl Listener {
 
     /// Serves until draining is over: all connections have ended.
     pub(crate) async fn serve<S: Service>(self, service: S, drain: Drain) {
+        let keeper = Keeper::new(self.bounds.pace);
+        let shared = Arc::new(Shared { service, drain: drain.clone() });
+        tokio::select! {
+            biased;
+            () = self.accept_all(&shared, &keeper) => {}
+            () = keeper.keep(&drain) => {}
+        }
+    }
+
+    async fn accept_all<S: Service>(self, shared: &Arc<Shared<S>>, keeper: &Arc<Keeper>) {
+        let drain = &shared.drain;
         let places = Arc::new(Semaphore::new(self.bounds.connections_max));
         let mut started = pin!(drain.started());
         let mut late_accepts = 0;
@@ -140,7 +146,7 @@ impl Listener {
             };
             late_accepts += u32::from(drain.has_started());
             match accepted {
-                Ok((stream, address)) => self.spawn(stream, address, place, &service, &drain),
+                Ok((stream, address)) => self.spawn(stream, address, place, shared, keeper),
                 Err(error) => {
                     tracing::warn!(event = "accept_failed", %error, "could not accept a connection");
                     tokio::time::sleep(ACCEPT_REST).await;
@@ -157,18 +163,17 @@ impl Listener {
         stream: TcpStream,
         address: SocketAddr,
         place: OwnedSemaphorePermit,
-        service: &S,
-        drain: &Drain,
+        shared: &Arc<Shared<S>>,
+        keeper: &Arc<Keeper>,
     ) {
         self.open.fetch_add(1, Ordering::Relaxed);
         let connection = Connection {
             peer: Peer { address, is_tls: self.is_tls() },
-            pace: self.bounds.pace,
-            service: service.clone(),
-            drain: drain.clone(),
+            shared: Arc::clone(shared),
+            keeper: Arc::clone(keeper),
             place: ClientPlace(Arc::new((Open(Arc::clone(&self.open)), place))),
         };
-        let tls = self.tls.clone();
+        let (tls, head) = (self.tls.clone(), self.bounds.pace.head);
         // Small answers must not wait for an acknowledgement; a socket that cannot is as good.
         let _ = stream.set_nodelay(true);
         let Some(tls) = tls else {
@@ -176,7 +181,7 @@ impl Listener {
             return;
         };
         tokio::spawn(async move {
-            if let Ok(Ok(stream)) = timeout(connection.pace.head, tls.accept(stream)).await {
+            if let Ok(Ok(stream)) = timeout(head, tls.accept(stream)).await {
                 connection.serve(stream).await;
             }
         });
@@ -201,10 +206,15 @@ pub(crate) struct ClientPlace(
 
 struct Connection<S> {
     peer: Peer,
-    pace: Pace,
+    shared: Arc<Shared<S>>,
+    keeper: Arc<Keeper>,
+    place: ClientPlace,
+}
+
+/// What all connections of a listener share.
+struct Shared<S> {
     service: S,
     drain: Drain,
-    place: ClientPlace,
 }
 
 impl<S: Service> Connection<S> {
@@ -213,8 +223,9 @@ impl<S: Service> Connection<S> {
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let pulse = Pulse::new();
-        let (service, drain, peer) = (self.service.clone(), self.drain.clone(), self.peer);
-        let (requests, place) = (Arc::clone(&pulse), self.place.clone());
+        let watched = self.keeper.watch(Arc::clone(&pulse));
+        let (shared, place, requests) = (self.shared, self.place, Arc::clone(&pulse));
+        let peer = self.peer;
         let answer = service_fn(move |mut request: Request<Incoming>| {
             let is_http1 = request.version() < Version::HTTP_2;
             let in_flight = requests.begin(request.version());
@@ -223,7 +234,7 @@ impl<S: Service> Connection<S> {
             if is_http1 && request.headers().contains_key(header::UPGRADE) {
                 request.extensions_mut().insert(place.clone());
             }
-            let (service, drain) = (service.clone(), drain.clone());
+            let shared = Arc::clone(&shared);
             async move {
                 let mut response = if ambiguous {
                     respond::problem(StatusCode::BAD_REQUEST, AMBIGUOUS)
@@ -231,9 +242,9 @@ impl<S: Service> Connection<S> {
                     let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
                     respond::problem(status, "the head has too many lines")
                 } else {
-                    service.call(peer, request).await
+                    shared.service.call(peer, request).await
                 };
-                if is_http1 && (ambiguous || drain.has_started()) {
+                if is_http1 && (ambiguous || shared.drain.has_started()) {
                     let close = HeaderValue::from_static("close");
                     response.headers_mut().insert(header::CONNECTION, close);
                 }
@@ -244,47 +255,21 @@ impl<S: Service> Connection<S> {
             }
         });
         let builder = builder();
-        let socket = TokioIo::new(Paced::new(socket, Arc::clone(&pulse)));
+        let socket = TokioIo::new(Paced::new(socket, pulse));
         let mut connection = pin!(builder.serve_connection_with_upgrades(socket, answer));
-        let mut check = interval(self.pace.check_every());
-        let mut draining = pin!(self.drain.started());
-        let (mut drained, mut finishing): (Option<Instant>, Option<Instant>) = (None, None);
-        loop {
-            tokio::select! {
-                // How it ended concerns the peer alone.
-                _ = connection.as_mut() => return,
-                _ = check.tick() => match self.verdict(&pulse, drained) {
-                    Verdict::Stay => {}
-                    Verdict::Finish if is_over(&pulse, finishing) => return,
-                    Verdict::Finish => {
-                        finishing.get_or_insert_with(Instant::now);
-                        connection.as_mut().graceful_shutdown();
-                    }
-                    Verdict::Drop => return,
-                },
-                () = &mut draining, if drained.is_none() => {
-                    drained = Some(Instant::now());
-                    check = interval(DRAIN_CHECK);
+        let mut finishing = false;
+        poll_fn(|context| {
+            match watched.end(context.waker()) {
+                Some(End::Drop) => return Poll::Ready(()),
+                Some(End::Finish) if !std::mem::replace(&mut finishing, true) => {
+                    connection.as_mut().graceful_shutdown();
                 }
+                Some(End::Finish) | None => {}
             }
-        }
-    }
-
-    fn verdict(&self, pulse: &Pulse, drained: Option<Instant>) -> Verdict {
-        match pulse.late(&self.pace) {
-            // Whoever stalls gets no further attention.
-            Some(Late::Head | Late::Stalled) => return Verdict::Drop,
-            Some(Late::Idle) => return Verdict::Finish,
-            None => {}
-        }
-        let Some(drained) = drained else { return Verdict::Stay };
-        // HTTP/2 has a word for it; in HTTP/1.1 the next request may be on the way already.
-        let idle_for = pulse.idle_for().unwrap_or_default().min(drained.elapsed());
-        if pulse.is_multiplexed() || (idle_for >= DRAIN_IDLE && !pulse.is_inside_head()) {
-            Verdict::Finish
-        } else {
-            Verdict::Stay
-        }
+            // How it ended concerns the peer alone.
+            connection.as_mut().poll(context).map(drop)
+        })
+        .await;
     }
 }
 
@@ -292,21 +277,6 @@ impl<S: Service> Connection<S> {
 fn header_lines(headers: &HeaderMap) -> usize {
     let cookies = headers.get_all(header::COOKIE).iter().count();
     headers.len() - cookies.saturating_sub(1)
-}
-
-/// Whether a connection has had its time to end by itself. HTTP/2 asks the peer for a last word, which
-/// may never come.
-fn is_over(pulse: &Pulse, finishing: Option<Instant>) -> bool {
-    let asked_for = finishing.map(|since| since.elapsed()).unwrap_or_default();
-    pulse.idle_for().is_some_and(|idle_for| idle_for.min(asked_for) >= LAST_WORD)
-}
-
-/// What becomes of a connection.
-enum Verdict {
-    Stay,
-    /// It ends once its requests are answered.
-    Finish,
-    Drop,
 }
 
 fn builder() -> auto::Builder<TokioExecutor> {

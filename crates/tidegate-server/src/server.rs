@@ -1,6 +1,7 @@
 //! The daemon from start to end: read everything, bind everything, serve, drain, save.
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,7 +40,11 @@ use crate::wire::gateway::{Gateway, GatewayBounds, Upstream};
 /// Something that it was given cannot be used, or a listener cannot be had.
 pub fn run(config: &Config, announce: impl Fn(&str)) -> Result<(), StartError> {
     open_files::raise();
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let mut runtime = match config.threads.map(NonZeroUsize::get) {
+        // One thread needs nobody to hand its work to.
+        Some(1) => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
     if let Some(threads) = config.threads {
         runtime.worker_threads(threads.get());
     }

@@ -42,6 +42,7 @@ pub struct Policy {
     pub(crate) blocked: Networks,
     pub(crate) limits: Vec<Limit>,
     pub(crate) response: ResponseRules,
+    pub(crate) headers_read: Vec<String>,
 }
 
 impl Policy {
@@ -121,6 +122,12 @@ impl Policy {
             _ => None,
         });
         self.claim_headers().chain(attributes).chain(self.operations.header_names()).chain(keys)
+    }
+
+    /// The headers that a decision can depend on, in lower case. A surface may leave out all others.
+    #[must_use]
+    pub fn headers_read(&self) -> &[String] {
+        &self.headers_read
     }
 
     /// The names of the tiers.

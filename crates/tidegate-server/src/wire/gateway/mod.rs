@@ -31,9 +31,9 @@ use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Uri, Version, header};
 use http_body::Body as _;
 use hyper::body::Incoming;
-use tidegate::Policy;
 use tidegate::identity::Claims;
 use tidegate::operation::forwarded_path;
+use tidegate::{InForce, Policy};
 
 pub(crate) use upstream::Upstream;
 
@@ -123,8 +123,7 @@ impl Gateway {
 
 impl Service for Gateway {
     async fn call(&self, peer: Peer, request: Request<Incoming>) -> Response<Body> {
-        // On the heap only while it lasts: hyper keeps room for it in every idle connection.
-        match Box::pin(self.shared.answer(peer, request)).await {
+        match self.shared.answer(peer, request).await {
             Ok(response) => response,
             Err(Rejection { status, detail }) => respond::problem(status, detail),
         }
@@ -132,6 +131,8 @@ impl Service for Gateway {
 }
 
 impl Shared {
+    /// What takes long is on the heap while it lasts: hyper keeps room for the rest in every idle
+    /// connection.
     async fn answer(
         &self,
         peer: Peer,
@@ -147,17 +148,17 @@ impl Shared {
         headers::prepare(&mut parts.headers, policy, peer);
         headers::check_facts(&parts.headers, policy)?;
         let wants_body = !body.is_end_stream()
-            && self.app.limiter.wants_body(&asked(&parts, peer, claims.as_ref()).under(&in_force));
+            && self.app.limiter.wants_body(&asked(&parts, peer, claims.as_ref(), &in_force));
         let inspected = match wants_body {
-            true => inspect::read_ahead(body, self.bounds.body).await?,
+            true => Box::pin(inspect::read_ahead(body, self.bounds.body)).await?,
             false => Inspected { seen: None, rest: body },
         };
         // Made only for a request that is logged or forwarded, and the same for both.
         let request_id = OnceLock::new();
         let identified = || request_id.get_or_init(|| RequestId::of(&parts.headers)).clone();
-        let mut asked = asked(&parts, peer, claims.as_ref()).under(&in_force);
+        let mut asked = asked(&parts, peer, claims.as_ref(), &in_force);
         if let Some(body) = &inspected.seen {
-            asked = asked.body(&**body);
+            asked.body = Some(Cow::Borrowed(&**body));
         }
         let hold = Hold::AsThePolicySays;
         let mut decision = match self.app.decide(&asked, identified, hold).await {
@@ -257,14 +258,22 @@ impl Shared {
 }
 
 /// The request as the engine sees it, without its body.
-fn asked<'p>(parts: &'p Parts, peer: Peer, claims: Option<&Claims>) -> tidegate::Request<'p> {
+fn asked<'p>(
+    parts: &'p Parts,
+    peer: Peer,
+    claims: Option<&Claims>,
+    in_force: &'p InForce,
+) -> tidegate::Request<'p> {
+    let read = in_force.first().map_or(&[][..], Policy::headers_read);
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-    let mut request = tidegate::Request::new(parts.method.as_str(), path).peer(peer.address.ip());
+    let mut request = tidegate::Request::new(parts.method.as_str(), path).under(in_force);
+    request.peer = Some(peer.address.ip());
     // A client's bytes that are not text must not take away what a proxy wrote beside them.
     let line = |(name, value): (&'p HeaderName, &'p HeaderValue)| {
         (Cow::Borrowed(name.as_str()), String::from_utf8_lossy(value.as_bytes()))
     };
-    request.headers = parts.headers.iter().map(line).collect();
+    let is_read = |name: &HeaderName| read.iter().any(|read| name == read.as_str());
+    request.headers = parts.headers.iter().filter(|(name, _)| is_read(name)).map(line).collect();
     request.claims = claims.cloned();
     request
 }

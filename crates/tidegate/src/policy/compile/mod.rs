@@ -139,7 +139,7 @@ impl Compiler<'_> {
         if sound_operations {
             self.warn_about_operations(&declared);
         }
-        let policy = Policy {
+        let mut policy = Policy {
             name: name?.to_owned(),
             version: version.map(str::to_owned),
             zone,
@@ -153,7 +153,9 @@ impl Compiler<'_> {
             tiers: std::mem::take(&mut self.tiers),
             attribute_names: std::mem::take(&mut self.attribute_names),
             attributes: std::mem::take(&mut self.attributes),
+            headers_read: Vec::new(),
         };
+        policy.headers_read = headers_read(&policy);
         if sound_operations && sound_limits {
             warnings::warn(&policy, root, self.diagnostics);
         }
@@ -332,6 +334,16 @@ fn named_tiers(root: &Node) -> impl Iterator<Item = (&str, Position)> {
 }
 
 /// The keys of each kind of map, for the JSON Schema's own test.
+/// In lower case, each once.
+fn headers_read(policy: &Policy) -> Vec<String> {
+    let forwarded = policy.identity.forwarded.header_name();
+    let mut names: Vec<String> =
+        policy.fact_headers().chain([forwarded]).map(str::to_ascii_lowercase).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
 #[cfg(test)]
 pub(crate) fn known_keys() -> Vec<(&'static str, &'static Keys)> {
     vec![

@@ -1,5 +1,6 @@
-//! A load on one server: connections that each send the same bytes and read the answer, over and
-//! over; what is measured is the server's own processor time, which the load beside it hardly moves.
+//! A load on one server: connections that each send a request and read the answer, over and over,
+//! all from one thread; what is measured is the server's own processor time, which the load beside
+//! it hardly moves.
 
 #![allow(
     clippy::unwrap_used,
@@ -10,8 +11,12 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Child;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::task::JoinSet;
 
 /// What a load cost and brought.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +33,7 @@ pub struct Figures {
     pub status: u16,
 }
 
-/// Loads a server from `connections` connections with `requests` requests in all.
+/// Loads a server from `connections` connections with `requests` requests in all, from one thread.
 ///
 /// # Panics
 /// The server does not answer as HTTP/1.1 with a length.
@@ -38,17 +43,15 @@ pub fn load(
     address: SocketAddr,
     connections: usize,
     requests: usize,
-    request: impl Fn(usize) -> Vec<u8> + Sync,
+    request: impl Fn(usize) -> Vec<u8> + Send + Sync + 'static,
 ) -> Figures {
     let each = requests / connections;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
     let (before, started) = (cpu_seconds(server), now());
-    let mut runs: Vec<(Vec<u64>, u16)> = Vec::new();
-    thread::scope(|scope| {
-        let request = &request;
-        let handles: Vec<_> = (0..connections)
-            .map(|connection| scope.spawn(move || run(address, each, connection, request)))
-            .collect();
-        runs.extend(handles.into_iter().map(|handle| handle.join().unwrap()));
+    let request = Arc::new(request);
+    let runs = runtime.block_on(async {
+        let run = |connection| run(address, each, connection, Arc::clone(&request));
+        (0..connections).map(run).collect::<JoinSet<_>>().join_all().await
     });
     let (elapsed, cpu) = (started.elapsed(), cpu_seconds(server) - before);
     let mut latencies: Vec<u64> =
@@ -64,13 +67,13 @@ pub fn load(
     }
 }
 
-fn run(
+async fn run(
     address: SocketAddr,
     requests: usize,
     connection: usize,
-    request: &impl Fn(usize) -> Vec<u8>,
+    request: Arc<impl Fn(usize) -> Vec<u8>>,
 ) -> (Vec<u64>, u16) {
-    let mut socket = TcpStream::connect(address).unwrap();
+    let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
     socket.set_nodelay(true).unwrap();
     let mut buffer = vec![0; 16 * 1024];
     let mut latencies = Vec::with_capacity(requests);
@@ -78,11 +81,29 @@ fn run(
     for turn in 0..requests {
         let bytes = request(connection * requests + turn);
         let started = now();
-        socket.write_all(&bytes).unwrap();
-        status = read_answer(&mut socket, &mut buffer).0;
+        socket.write_all(&bytes).await.unwrap();
+        let mut filled = 0;
+        status = loop {
+            let read = socket.read(&mut buffer[filled..]).await.unwrap();
+            assert!(read > 0, "the server hung up");
+            filled += read;
+            if let Some((status, _)) = whole_answer(&buffer[..filled]) {
+                break status;
+            }
+        };
         latencies.push(u64::try_from(started.elapsed().as_micros()).unwrap());
     }
     (latencies, status)
+}
+
+/// The middle of several figures, by processor time.
+///
+/// # Panics
+/// There are none.
+#[must_use]
+pub fn median(mut figures: Vec<Figures>) -> Figures {
+    figures.sort_by(|a, b| a.cpu_seconds_per_million.total_cmp(&b.cpu_seconds_per_million));
+    figures[figures.len() / 2]
 }
 
 /// How many bytes the body of one answer has.
@@ -93,28 +114,27 @@ fn run(
 pub fn body_bytes(address: SocketAddr, request: &[u8]) -> usize {
     let mut socket = TcpStream::connect(address).unwrap();
     socket.write_all(request).unwrap();
-    read_answer(&mut socket, &mut vec![0; 64 * 1024]).1
-}
-
-/// Reads one answer with a Content-Length: its status and that length.
-fn read_answer(socket: &mut TcpStream, buffer: &mut [u8]) -> (u16, usize) {
-    let mut filled = 0;
+    let (mut buffer, mut filled) = (vec![0; 64 * 1024], 0);
     loop {
         let read = socket.read(&mut buffer[filled..]).unwrap();
         assert!(read > 0, "the server hung up");
         filled += read;
-        let Some(head) = find(&buffer[..filled], b"\r\n\r\n") else { continue };
-        let text = std::str::from_utf8(&buffer[..head]).unwrap();
-        let length = text.lines().find_map(|line| {
-            let (name, value) = line.split_once(':')?;
-            name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().unwrap())
-        });
-        let status = text[9..12].parse().unwrap();
-        let length = length.unwrap_or(0);
-        if filled >= head + 4 + length {
-            return (status, length);
+        if let Some((_, length)) = whole_answer(&buffer[..filled]) {
+            return length;
         }
     }
+}
+
+/// The status and the Content-Length of an answer, once all of it has come.
+fn whole_answer(text: &[u8]) -> Option<(u16, usize)> {
+    let head = find(text, b"\r\n\r\n")?;
+    let lines = std::str::from_utf8(&text[..head]).unwrap();
+    let length = lines.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().unwrap())
+    });
+    let length = length.unwrap_or(0);
+    (text.len() >= head + 4 + length).then(|| (lines[9..12].parse().unwrap(), length))
 }
 
 fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {

@@ -16,11 +16,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use arrayvec::ArrayVec;
 use http::Version;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 use crate::framing::Framing;
+
+/// As many bytes in several pieces are written as one.
+const TOGETHER_MAX: usize = 4 * 1024;
 
 /// How long a connection may take.
 #[derive(Clone, Copy, Debug)]
@@ -284,7 +288,19 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Paced<T> {
         context: &mut Context<'_>,
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.socket).poll_write_vectored(context, buffers);
+        // A head and a small body: to copy them takes less than to tell the system of both.
+        let are_small = buffers.iter().map(|buffer| buffer.len()).sum::<usize>() <= TOGETHER_MAX;
+        let socket = Pin::new(&mut self.socket);
+        let result = if are_small {
+            let mut together = ArrayVec::<u8, TOGETHER_MAX>::new();
+            // They fit, as was just seen.
+            for buffer in buffers {
+                let _ = together.try_extend_from_slice(buffer);
+            }
+            socket.poll_write(context, &together)
+        } else {
+            socket.poll_write_vectored(context, buffers)
+        };
         self.pulse.wrote(&result);
         result
     }

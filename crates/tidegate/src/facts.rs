@@ -23,7 +23,7 @@ pub(crate) struct Facts<'r> {
     pub(crate) internal: bool,
     pub(crate) operation: OperationId,
     method: Option<Cow<'r, str>>,
-    path: Option<NormalPath>,
+    path: Option<NormalPath<'r>>,
     headers_believed: bool,
     captures: Captures,
     /// What was read out of the body, which is worth reading once.
@@ -73,7 +73,7 @@ impl<'r> Facts<'r> {
     }
 
     /// The normalised path.
-    pub(crate) fn path(&self) -> Option<&NormalPath> {
+    pub(crate) fn path(&self) -> Option<&NormalPath<'r>> {
         self.path.as_ref()
     }
 

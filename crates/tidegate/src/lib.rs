@@ -78,7 +78,7 @@ pub use lease::{Lease, Settlement};
 pub use limiter::{Acquired, BuildError, Limiter, LimiterBuilder, ResetError, Timer};
 pub use policy::{LimitBuilder, Options, Policy};
 pub use request::{Request, RequestError};
-pub use response::{HeaderSpans, HeaderStyle, Jitter, Response};
+pub use response::{HeaderSpans, HeaderStyle, Jitter, Response, Sink, render};
 pub use subject::{Identities, Subject};
 
 /// The example in the README, so that it compiles.

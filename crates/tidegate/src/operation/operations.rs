@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::path::Span;
-use super::{Matcher, NormalPath, PathPattern, Pattern};
+use super::{Match, Matcher, NormalPath, PathPattern, Pattern};
 use crate::policy::diagnostics::{nearest, shown};
 use crate::policy::model::{AttributeId, OperationId};
 use crate::policy::names::Names;
@@ -14,7 +14,8 @@ use crate::request::{Request, RequestError};
 pub(crate) struct Operations {
     names: Names,
     matcher: Matcher,
-    attributes: Names,
+    /// The attributes that each pattern captures, in the order of its segments.
+    captured: Vec<Vec<Option<AttributeId>>>,
 }
 
 /// Which attributes a pattern captured, and where in the path.
@@ -33,7 +34,11 @@ impl Operations {
         patterns: impl IntoIterator<Item = (OperationId, Pattern, Vec<(String, String)>)>,
         attributes: &Names,
     ) -> Self {
-        Self { names, matcher: Matcher::new(patterns), attributes: attributes.clone() }
+        let mut captured = Vec::new();
+        let matcher = Matcher::new(patterns.into_iter().inspect(|(_, pattern, _)| {
+            captured.push(pattern.path().names().map(|name| attributes.id(name)).collect());
+        }));
+        Self { names, matcher, captured }
     }
 
     pub(crate) fn names(&self) -> &Names {
@@ -64,7 +69,7 @@ impl Operations {
         &self,
         request: &Request<'_>,
         method: Option<&str>,
-        path: Option<&NormalPath>,
+        path: Option<&NormalPath<'_>>,
     ) -> Result<Found, RequestError> {
         let named = request.operation.as_deref().map(|name| self.named(name)).transpose()?;
         let method = method.unwrap_or_default();
@@ -72,12 +77,18 @@ impl Operations {
         let matched = path.and_then(|path| Some((path, self.matcher.find(method, path, header)?)));
         let matched =
             matched.filter(|(_, found)| named.is_none_or(|named| named == found.operation));
-        let captures = matched.map(|(path, found)| {
-            let captures = self.matcher.captures(found, path);
-            captures.filter_map(|(name, span)| Some((self.attributes.id(name)?, span))).collect()
-        });
+        let captures = matched.map(|(path, found)| self.captures(found, path));
         let operation = named.or(matched.map(|(_, found)| found.operation)).unwrap_or_default();
         Ok(Found { operation, captures: captures.unwrap_or_default() })
+    }
+
+    fn captures(&self, found: Match, path: &NormalPath<'_>) -> Captures {
+        let captured = usize::try_from(found.pattern).ok().and_then(|at| self.captured.get(at));
+        let Some(captured) = captured.filter(|captured| !captured.is_empty()) else {
+            return Captures::new();
+        };
+        let spans = self.matcher.captures(found, path);
+        captured.iter().zip(spans).filter_map(|(id, span)| Some(((*id)?, span))).collect()
     }
 
     fn named(&self, name: &str) -> Result<OperationId, RequestError> {

@@ -5,7 +5,6 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::str::SplitTerminator;
 
 /// The longest path that is read, in bytes; the query does not count.
 const PATH_BYTES_MAX: usize = 8 * 1024;
@@ -17,34 +16,28 @@ pub const SEGMENTS_MAX: usize = 256;
 ///
 /// A decoded segment never holds a slash, so the text alone says where its segments are.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct NormalPath {
-    text: String,
+pub struct NormalPath<'p> {
+    text: Cow<'p, str>,
 }
 
-impl NormalPath {
+impl<'p> NormalPath<'p> {
     /// Normalises a request target in origin form (`/a/b?c`), or the `*` of `OPTIONS *`, which
     /// becomes the one segment `*`.
     ///
     /// # Errors
     /// A path that does not start with a slash, that cannot be decoded safely, or that is too long.
-    pub fn parse(raw: &str) -> Result<Self, PathError> {
+    pub fn parse(raw: &'p str) -> Result<Self, PathError> {
         let path = raw.split(['?', '#']).next().unwrap_or_default();
         if path.len() > PATH_BYTES_MAX {
             return Err(PathError::TooLong { bytes: path.len() });
         }
         if path == "*" {
-            return Ok(Self { text: "/*".to_owned() });
+            return Ok(Self { text: Cow::Borrowed("/*") });
         }
         let Some(rest) = path.strip_prefix('/') else {
             return Err(PathError::NotAbsolute { found: excerpt(path) });
         };
-        let mut text = String::with_capacity(path.len());
-        for segment in rest.split('/') {
-            append(&mut text, segment)?;
-        }
-        if text.is_empty() {
-            text.push('/');
-        }
+        let text = if is_normal(path) { Cow::Borrowed(path) } else { Cow::Owned(rebuilt(rest)?) };
         let normal = Self { text };
         match normal.segments().count() {
             segments if segments > SEGMENTS_MAX => Err(PathError::TooManySegments { segments }),
@@ -59,16 +52,18 @@ impl NormalPath {
     }
 
     /// The segments from left to right; the root has none.
-    #[must_use]
-    pub fn segments(&self) -> SplitTerminator<'_, char> {
-        self.text.get(1..).unwrap_or_default().split_terminator('/')
+    pub fn segments(&self) -> impl Iterator<Item = &str> + Clone {
+        self.spans().map(|span| self.text(span))
     }
 
     /// Where each segment stands in the text.
     pub(super) fn spans(&self) -> impl Iterator<Item = Span> + Clone {
-        self.segments().scan(1, |start, segment| {
-            let span = Span { start: *start, end: *start + segment.len() };
-            *start = span.end + 1;
+        let (bytes, mut start) = (self.text.as_bytes(), 1);
+        std::iter::from_fn(move || {
+            let rest = bytes.get(start..).filter(|rest| !rest.is_empty())?;
+            let length = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
+            let span = Span { start, end: start + length };
+            start = span.end + 1;
             Some(span)
         })
     }
@@ -86,7 +81,7 @@ pub(crate) struct Span {
     end: usize,
 }
 
-impl fmt::Display for NormalPath {
+impl fmt::Display for NormalPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
@@ -131,6 +126,32 @@ pub fn forwarded_path(raw: &str) -> Result<Cow<'_, str>, PathError> {
     }
     forwarded.push_str(rest);
     Ok(Cow::Owned(forwarded))
+}
+
+/// Whether a path is in normal form as it stands. Nearly all are, and need no copy. A `false` only
+/// means that it takes a closer look.
+fn is_normal(path: &str) -> bool {
+    let mut before = 0;
+    for byte in path.bytes() {
+        let begins = before == b'/' && matches!(byte, b'/' | b'.');
+        if begins || matches!(byte, b'%' | b';' | b'\\' | b'\0') {
+            return false;
+        }
+        before = byte;
+    }
+    before != b'/' || path.len() == 1
+}
+
+/// The normal form of what follows a path's first slash.
+fn rebuilt(rest: &str) -> Result<String, PathError> {
+    let mut text = String::with_capacity(rest.len() + 1);
+    for segment in rest.split('/') {
+        append(&mut text, segment)?;
+    }
+    if text.is_empty() {
+        text.push('/');
+    }
+    Ok(text)
 }
 
 /// Adds one raw segment to a path without trailing slash, whose root is the empty text.
@@ -370,6 +391,14 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_path_that_is_left_as_it_is_would_be_rebuilt_the_same(raw in "(/|\\.|a|b|%41|;x|é|\\\\){0,12}") {
+            let path = format!("/{raw}");
+            if is_normal(&path) {
+                prop_assert_eq!(rebuilt(&raw), Ok(path));
+            }
+        }
+
         #[test]
         fn a_normal_path_stays_as_it_is(raw in "/[a-c./;%25]{0,40}|/(\\PC|[./])*|\\PC*") {
             let Ok(path) = NormalPath::parse(&raw) else { return Ok(()) };

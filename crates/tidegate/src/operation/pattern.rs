@@ -36,7 +36,7 @@ impl Pattern {
 
     /// Whether a request is of this kind.
     #[must_use]
-    pub fn matches(&self, method: &str, path: &NormalPath) -> bool {
+    pub fn matches(&self, method: &str, path: &NormalPath<'_>) -> bool {
         self.methods.contains(method) && self.path.matches(path)
     }
 
@@ -130,16 +130,18 @@ impl PathPattern {
 
     /// Whether a path is one of these.
     #[must_use]
-    pub fn matches(&self, path: &NormalPath) -> bool {
+    pub fn matches(&self, path: &NormalPath<'_>) -> bool {
         align(&self.segments, path.segments(), |segment, text| segment.accepts(text)).is_some()
     }
 
-    /// The names in the pattern with the segments they stand for, or `None` where the path does
+    /// Where the segments are that the names in the pattern stand for, or `None` where the path does
     /// not match. Each `**` takes as few segments as it can, the first one first.
-    pub(super) fn captures(&self, path: &NormalPath) -> Option<impl Iterator<Item = (&str, Span)>> {
+    pub(super) fn captures(
+        &self,
+        path: &NormalPath<'_>,
+    ) -> Option<ArrayVec<Span, PATTERN_SEGMENTS_MAX>> {
         let accepts = |segment: &Segment, span| segment.accepts(path.text(span));
-        let spans = align(&self.segments, path.spans(), accepts)?;
-        Some(self.names().zip(spans))
+        align(&self.segments, path.spans(), accepts)
     }
 
     /// The names that the pattern captures, from left to right.
@@ -315,14 +317,14 @@ mod tests {
         Pattern::parse(text).unwrap()
     }
 
-    fn path(text: &str) -> NormalPath {
+    fn path(text: &str) -> NormalPath<'_> {
         NormalPath::parse(text).unwrap()
     }
 
     fn captured(pattern: &str, text: &str) -> Option<String> {
         let (pattern, path) = (PathPattern::parse(pattern).unwrap(), path(text));
-        let pairs =
-            pattern.captures(&path)?.map(|(name, span)| format!("{name}={}", path.text(span)));
+        let captured = pattern.names().zip(pattern.captures(&path)?);
+        let pairs = captured.map(|(name, span)| format!("{name}={}", path.text(span)));
         Some(pairs.collect::<Vec<_>>().join(" "))
     }
 

@@ -11,7 +11,7 @@ pub(crate) use body::{Body, Piece, Placeholder, as_written, parse_text};
 use crate::decision::{Decision, LimitReport, Outcome};
 use crate::plan::Enforcement;
 use crate::policy::model::Limit;
-use crate::text::{push_decimal, push_number};
+use crate::text::{push_decimal, push_escaped, push_number};
 use crate::units::{SECOND_US, seconds_rounded_up};
 
 /// Room for the headers and body of nearly every answer.
@@ -74,24 +74,46 @@ pub struct Response<'d> {
 /// Names of headers, and where their values stand.
 pub type HeaderSpans<'d> = SmallVec<[(&'d str, Range<usize>); 8]>;
 
+/// Where an answer is rendered to: first the headers, then the body of a refusal.
+pub trait Sink<'d> {
+    /// Whether the values of headers stand in JSON strings, and are escaped for that.
+    const IN_JSON: bool;
+
+    /// Takes a header; `write` appends its value.
+    fn header(&mut self, name: &'d str, write: impl FnOnce(&mut String));
+
+    /// Takes the body, which is JSON; `write` appends it.
+    fn body(&mut self, write: impl FnOnce(&mut String));
+}
+
+/// Renders the headers and body that a decision asks for.
+pub fn render<'d>(decision: &'d Decision, jitter: Jitter, sink: &mut impl Sink<'d>) {
+    render_rate_limits(decision, sink);
+    if decision.outcome == Outcome::Warned {
+        sink.header("X-RateLimit-Warning", |text| {
+            for (index, name) in decision.warnings().enumerate() {
+                text.push_str(if index > 0 { ", " } else { "" });
+                text.push_str(name);
+            }
+        });
+    }
+    if !decision.is_allowed() {
+        let retry_after_us = decision.retry_after_us().map(|us| jittered(us, jitter, decision));
+        render_refusal(decision, retry_after_us, sink);
+    }
+}
+
 impl<'d> Response<'d> {
     /// Renders a decision.
     #[must_use]
     pub fn of(decision: &'d Decision, jitter: Jitter) -> Self {
-        let retry_after_us = decision.retry_after_us().map(|us| jittered(us, jitter, decision));
         let mut response = Self {
             status: decision.status(),
             text: String::with_capacity(TEXT_BYTES),
             header_spans: SmallVec::new(),
             body_span: None,
         };
-        response.add_rate_limits(decision);
-        if decision.outcome == Outcome::Warned {
-            response.add_warnings(decision);
-        }
-        if !decision.is_allowed() {
-            response.refuse(decision, retry_after_us);
-        }
+        render(decision, jitter, &mut response);
         response
     }
 
@@ -116,58 +138,67 @@ impl<'d> Response<'d> {
         self.text.get(span.clone()).unwrap_or_default()
     }
 
-    fn add(&mut self, name: &'d str, write: impl FnOnce(&mut String)) {
+    fn written(&mut self, write: impl FnOnce(&mut String)) -> Range<usize> {
         let start = self.text.len();
         write(&mut self.text);
-        self.header_spans.push((name, start..self.text.len()));
+        start..self.text.len()
+    }
+}
+
+impl<'d> Sink<'d> for Response<'d> {
+    const IN_JSON: bool = false;
+
+    fn header(&mut self, name: &'d str, write: impl FnOnce(&mut String)) {
+        let span = self.written(write);
+        self.header_spans.push((name, span));
     }
 
-    fn add_rate_limits(&mut self, decision: &Decision) {
-        let style = decision.policy.response.headers;
-        if let Some(named) = decision.limit().filter(|_| style != HeaderStyle::Ietf) {
-            let limit = named.spec.number().micros();
-            self.add("X-RateLimit-Limit", |text| push_decimal(text, limit));
-            self.add("X-RateLimit-Remaining", |text| push_number(text, named.remaining()));
-            if let Some(reset) = reset_unix_seconds(decision, named) {
-                self.add("X-RateLimit-Reset", |text| push_number(text, reset));
-            }
-        }
-        if style != HeaderStyle::X && published(decision).next().is_some() {
-            self.add("RateLimit-Policy", |text| write_policies(decision, text));
-            self.add("RateLimit", |text| write_states(decision, text));
-        }
+    fn body(&mut self, write: impl FnOnce(&mut String)) {
+        self.body_span = Some(self.written(write));
     }
+}
 
-    fn add_warnings(&mut self, decision: &Decision) {
-        self.add("X-RateLimit-Warning", |text| {
-            for (index, name) in decision.warnings().enumerate() {
-                text.push_str(if index > 0 { ", " } else { "" });
-                text.push_str(name);
-            }
-        });
+fn render_rate_limits<'d, S: Sink<'d>>(decision: &Decision, sink: &mut S) {
+    let style = decision.policy.response.headers;
+    if let Some(named) = decision.limit().filter(|_| style != HeaderStyle::Ietf) {
+        let limit = named.spec.number().micros();
+        sink.header("X-RateLimit-Limit", |text| push_decimal(text, limit));
+        sink.header("X-RateLimit-Remaining", |text| push_number(text, named.remaining()));
+        if let Some(reset) = reset_unix_seconds(decision, named) {
+            sink.header("X-RateLimit-Reset", |text| push_number(text, reset));
+        }
     }
+    if style != HeaderStyle::X && published(decision).next().is_some() {
+        let quote = if S::IN_JSON { "\\\"" } else { "\"" };
+        sink.header("RateLimit-Policy", |text| write_policies(decision, quote, text));
+        sink.header("RateLimit", |text| write_states(decision, quote, text));
+    }
+}
 
-    /// Everything that only a refusal has.
-    fn refuse(&mut self, decision: &'d Decision, retry_after_us: Option<u64>) {
-        let rules = &decision.policy.response;
-        if let Some(us) = retry_after_us {
-            self.add("Retry-After", |text| push_number(text, seconds_rounded_up(us).max(1)));
-        }
-        let body = policy_body(decision);
-        let standard = body.map_or("application/problem+json", |_| "application/json");
-        let content_type = rules.content_type.as_deref().unwrap_or(standard);
-        self.add("Content-Type", |text| text.push_str(content_type));
-        for (name, value) in &rules.add {
-            self.add(name, |text| text.push_str(value));
-        }
-        let start = self.text.len();
-        let values = body::Values { decision, retry_after_us };
-        match body {
-            Some(body) => body.write(&values, &mut self.text),
-            None => body::write_problem_details(&values, &mut self.text),
-        }
-        self.body_span = Some(start..self.text.len());
+/// Everything that only a refusal has.
+fn render_refusal<'d, S: Sink<'d>>(
+    decision: &'d Decision,
+    retry_after_us: Option<u64>,
+    sink: &mut S,
+) {
+    let rules = &decision.policy.response;
+    if let Some(us) = retry_after_us {
+        sink.header("Retry-After", |text| push_number(text, seconds_rounded_up(us).max(1)));
     }
+    let push = if S::IN_JSON { push_escaped } else { String::push_str };
+    let body = policy_body(decision);
+    let standard = body.map_or("application/problem+json", |_| "application/json");
+    sink.header("Content-Type", |text| {
+        push(text, rules.content_type.as_deref().unwrap_or(standard));
+    });
+    for (name, value) in &rules.add {
+        sink.header(name, |text| push(text, value));
+    }
+    let values = body::Values { decision, retry_after_us };
+    sink.body(|text| match body {
+        Some(body) => body.write(&values, text),
+        None => body::write_problem_details(&values, text),
+    });
 }
 
 /// Adds, never subtracts.
@@ -197,9 +228,9 @@ fn published(decision: &Decision) -> impl Iterator<Item = (&Limit, &LimitReport)
 }
 
 /// `"per-user";q=100;w=60, …`
-fn write_policies(decision: &Decision, text: &mut String) {
+fn write_policies(decision: &Decision, quote: &str, text: &mut String) {
     for (index, (limit, report)) in published(decision).enumerate() {
-        push_item(text, index, limit, ";q=", report.spec.number().whole());
+        push_item(text, index, (quote, limit), ";q=", report.spec.number().whole());
         if let Some(us) = report.spec.window_us() {
             text.push_str(";w=");
             push_number(text, seconds_rounded_up(us));
@@ -208,9 +239,9 @@ fn write_policies(decision: &Decision, text: &mut String) {
 }
 
 /// `"per-user";r=99;t=1, …`
-fn write_states(decision: &Decision, text: &mut String) {
+fn write_states(decision: &Decision, quote: &str, text: &mut String) {
     for (index, (limit, report)) in published(decision).enumerate() {
-        push_item(text, index, limit, ";r=", report.remaining());
+        push_item(text, index, (quote, limit), ";r=", report.remaining());
         if let Some(us) = report.retry_after_us().or(report.reset_us) {
             text.push_str(";t=");
             push_number(text, seconds_rounded_up(us));
@@ -218,10 +249,18 @@ fn write_states(decision: &Decision, text: &mut String) {
     }
 }
 
-fn push_item(text: &mut String, index: usize, limit: &Limit, parameter: &str, value: u64) {
-    text.push_str(if index > 0 { ", \"" } else { "\"" });
+/// A limit's name in quotes and its first parameter.
+fn push_item(
+    text: &mut String,
+    index: usize,
+    (quote, limit): (&str, &Limit),
+    parameter: &str,
+    value: u64,
+) {
+    text.push_str(if index > 0 { ", " } else { "" });
+    text.push_str(quote);
     text.push_str(limit.name());
-    text.push('"');
+    text.push_str(quote);
     text.push_str(parameter);
     push_number(text, value);
 }

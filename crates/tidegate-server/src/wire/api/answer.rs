@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use tidegate::plan::Enforcement;
 use tidegate::text::{push_decimal, push_json, push_number};
 use tidegate::units::Amount;
-use tidegate::{Decision, LimitReport, Response};
+use tidegate::{Decision, LimitReport, Sink, render};
 
 use super::fields::FieldError;
 use crate::respond::{Problem, jitter};
@@ -23,7 +23,6 @@ pub(crate) fn write_decided(
     lease: Option<&str>,
     waited_us: Option<u64>,
 ) {
-    let response = Response::of(decision, jitter());
     json.reserve(ANSWER_BYTES);
     json.push_str("{\"allowed\":");
     json.push_str(truth(decision.is_allowed()));
@@ -32,7 +31,7 @@ pub(crate) fn write_decided(
     json.push_str("\",\"limit\":");
     push_text(json, decision.limit_name());
     json.push_str(",\"status\":");
-    push_number(json, response.status.into());
+    push_number(json, decision.status().into());
     json.push_str(",\"retry_after_ms\":");
     let wait = decision.retry_after();
     push_ms(json, wait.map(|wait| u64::try_from(wait.as_micros()).unwrap_or(u64::MAX)));
@@ -43,13 +42,11 @@ pub(crate) fn write_decided(
     json.push_str(",\"warnings\":[");
     write_list(json, decision.warnings(), push_json);
     json.push_str("],\"headers\":{");
-    write_list(json, response.headers(), |json, (name, value)| {
-        push_json(json, name);
-        json.push(':');
-        push_json(json, value);
-    });
-    json.push_str("},\"body\":");
-    json.push_str(response.body().unwrap_or("null"));
+    let mut members = Members { json, headers: 0, is_body_there: false };
+    render(decision, jitter(), &mut members);
+    if !members.is_body_there {
+        json.push_str("},\"body\":null");
+    }
     json.push_str(",\"limits\":[");
     write_list(json, &decision.limits, |json, report| write_limit(json, decision, report));
     json.push_str("],\"lease\":");
@@ -61,6 +58,34 @@ pub(crate) fn write_decided(
         push_number(json, us / MILLISECOND_US);
     }
     json.push('}');
+}
+
+/// The headers of an answer as members of an object, and behind it the body.
+struct Members<'j> {
+    json: &'j mut String,
+    headers: usize,
+    is_body_there: bool,
+}
+
+impl<'d> Sink<'d> for Members<'_> {
+    const IN_JSON: bool = true;
+
+    fn header(&mut self, name: &'d str, write: impl FnOnce(&mut String)) {
+        if self.headers > 0 {
+            self.json.push(',');
+        }
+        self.headers += 1;
+        push_json(self.json, name);
+        self.json.push_str(":\"");
+        write(self.json);
+        self.json.push('"');
+    }
+
+    fn body(&mut self, write: impl FnOnce(&mut String)) {
+        self.json.push_str("},\"body\":");
+        write(self.json);
+        self.is_body_there = true;
+    }
 }
 
 fn write_limit(json: &mut String, decision: &Decision, report: &LimitReport) {

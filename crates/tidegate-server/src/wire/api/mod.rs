@@ -16,7 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 use tidegate::{Decision, RequestError};
 use tokio::time::timeout;
@@ -157,7 +157,7 @@ impl Api {
         if usize::try_from(body.size_hint().lower()).map_or(true, |length| length > max) {
             return Err(too_large(max));
         }
-        let mut reading = pin!(Limited::new(body, max).collect());
+        let mut reading = pin!(whole(body, max));
         // Nearly always it came with its head, and no timer is needed.
         let read = poll_fn(|context| Poll::Ready(reading.as_mut().poll(context))).await;
         let read = match read {
@@ -165,17 +165,34 @@ impl Api {
             Poll::Pending => timeout(self.body_timeout, reading).await,
         };
         match read {
-            Ok(Ok(collected)) => Ok(collected.to_bytes()),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(max)),
-            Ok(Err(_)) => {
-                Err(respond::problem(StatusCode::BAD_REQUEST, "the body was cut off").into())
-            }
+            Ok(read) => read,
             Err(_) => {
                 let detail = "the body did not arrive in time";
                 Err(respond::problem(StatusCode::REQUEST_TIMEOUT, detail).into())
             }
         }
     }
+}
+
+/// A body of at most so many bytes. Nearly all come in one piece, which is not copied.
+async fn whole(mut body: Incoming, max: usize) -> Result<Bytes, Failure> {
+    let (mut first, mut all) = (Bytes::new(), Vec::new());
+    while let Some(frame) = body.frame().await {
+        let cut_off = |_| respond::problem(StatusCode::BAD_REQUEST, "the body was cut off");
+        let Ok(data) = frame.map_err(cut_off)?.into_data() else { continue };
+        if first.len().max(all.len()) + data.len() > max {
+            return Err(too_large(max));
+        }
+        if first.is_empty() {
+            first = data;
+            continue;
+        }
+        if all.is_empty() {
+            all.extend_from_slice(&first);
+        }
+        all.extend_from_slice(&data);
+    }
+    Ok(if all.is_empty() { first } else { Bytes::from(all) })
 }
 
 impl Service for Api {

@@ -45,25 +45,60 @@ impl App {
         request_id: impl FnOnce() -> RequestId,
         hold: Hold,
     ) -> Result<(Decision, u64), RequestError> {
-        // Memory answers at once. Waiting goes to the heap: every request would be moved about with
-        // the room for it.
-        let (decision, waited_us) = match hold {
-            Hold::Never => (self.limiter.check(request)?, 0),
+        let max_wait = match hold {
+            Hold::UpTo(max_wait) => Some(max_wait),
+            Hold::Never | Hold::AsThePolicySays => None,
+        };
+        if let Some(decision) = self.without_waiting(request, hold)? {
+            self.tell(&decision, request, request_id);
+            return Ok((decision, 0));
+        }
+        let (decision, waited_us) = Box::pin(self.acquire(request, max_wait)).await?;
+        self.tell(&decision, request, request_id);
+        Ok((decision, waited_us))
+    }
+
+    /// The same where nothing is to be waited for; `None` where something is.
+    pub(crate) fn decide_now(
+        &self,
+        request: &Request<'_>,
+        request_id: impl FnOnce() -> RequestId,
+        hold: Hold,
+    ) -> Result<Option<Decision>, RequestError> {
+        let decision = self.without_waiting(request, hold)?;
+        if let Some(decision) = &decision {
+            self.tell(decision, request, request_id);
+        }
+        Ok(decision)
+    }
+
+    fn without_waiting(
+        &self,
+        request: &Request<'_>,
+        hold: Hold,
+    ) -> Result<Option<Decision>, RequestError> {
+        match hold {
+            Hold::Never => self.limiter.check(request).map(Some),
             Hold::AsThePolicySays => {
                 let decision = self.limiter.check(request)?;
-                match decision.wait() {
-                    None => (decision, 0),
-                    Some(_) => Box::pin(self.acquire(request, None)).await?,
-                }
+                Ok(Some(decision).filter(|decision| decision.wait().is_none()))
             }
-            Hold::UpTo(max_wait) => Box::pin(self.acquire(request, Some(max_wait))).await?,
-        };
-        let took_us = self.clock.steady_us().saturating_sub(decision.now.steady_us);
-        self.metrics.decided(&decision, took_us);
-        if self.log.wants(&decision) {
-            self.log.decision(&self.limiter, &decision, request, &request_id());
+            Hold::UpTo(_) => Ok(None),
         }
-        Ok((decision, waited_us))
+    }
+
+    /// Counts and logs a decision.
+    fn tell(
+        &self,
+        decision: &Decision,
+        request: &Request<'_>,
+        request_id: impl FnOnce() -> RequestId,
+    ) {
+        let took_us = self.clock.steady_us().saturating_sub(decision.now.steady_us);
+        self.metrics.decided(decision, took_us);
+        if self.log.wants(decision) {
+            self.log.decision(&self.limiter, decision, request, &request_id());
+        }
     }
 
     async fn acquire(

@@ -1,6 +1,7 @@
 //! The daemon: everything that listens.
 
 mod admin;
+mod answering;
 mod app;
 mod body;
 mod config;

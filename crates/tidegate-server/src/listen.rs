@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version, header};
+use http::{HeaderMap, HeaderValue, Request, StatusCode, Version, header};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -25,7 +25,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use crate::body::Body;
+use crate::answering::Answering;
 use crate::drain::Drain;
 use crate::keeper::{End, Keeper};
 use crate::pace::{Pace, Paced, Pulse};
@@ -56,11 +56,7 @@ pub(crate) struct Peer {
 
 /// What a listener does with a request.
 pub(crate) trait Service: Send + Sync + 'static {
-    fn call(
-        &self,
-        peer: Peer,
-        request: Request<Incoming>,
-    ) -> impl Future<Output = Response<Body>> + Send;
+    fn call(&self, peer: Peer, request: Request<Incoming>) -> Answering;
 }
 
 /// ListenerBounds on the connections of one listener.
@@ -234,16 +230,17 @@ impl<S: Service> Connection<S> {
             if is_http1 && request.headers().contains_key(header::UPGRADE) {
                 request.extensions_mut().insert(place.clone());
             }
+            let answering = if ambiguous {
+                respond::problem(StatusCode::BAD_REQUEST, AMBIGUOUS).into()
+            } else if too_many {
+                let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+                respond::problem(status, "the head has too many lines").into()
+            } else {
+                shared.service.call(peer, request)
+            };
             let shared = Arc::clone(&shared);
             async move {
-                let mut response = if ambiguous {
-                    respond::problem(StatusCode::BAD_REQUEST, AMBIGUOUS)
-                } else if too_many {
-                    let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-                    respond::problem(status, "the head has too many lines")
-                } else {
-                    shared.service.call(peer, request).await
-                };
+                let mut response = answering.answer().await;
                 if is_http1 && (ambiguous || shared.drain.has_started()) {
                     let close = HeaderValue::from_static("close");
                     response.headers_mut().insert(header::CONNECTION, close);

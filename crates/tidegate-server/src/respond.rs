@@ -125,12 +125,17 @@ fn set<B>(response: &mut Response<B>, text: &Bytes, headers: HeaderSpans<'_>) {
 
 /// The names that nearly every answer has need no reading.
 fn header_name(name: &str) -> Option<HeaderName> {
+    const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+    const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+    const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+    const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+    const STATE: HeaderName = HeaderName::from_static("ratelimit");
     Some(match name {
-        "X-RateLimit-Limit" => HeaderName::from_static("x-ratelimit-limit"),
-        "X-RateLimit-Remaining" => HeaderName::from_static("x-ratelimit-remaining"),
-        "X-RateLimit-Reset" => HeaderName::from_static("x-ratelimit-reset"),
-        "RateLimit-Policy" => HeaderName::from_static("ratelimit-policy"),
-        "RateLimit" => HeaderName::from_static("ratelimit"),
+        "X-RateLimit-Limit" => LIMIT,
+        "X-RateLimit-Remaining" => REMAINING,
+        "X-RateLimit-Reset" => RESET,
+        "RateLimit-Policy" => POLICY,
+        "RateLimit" => STATE,
         "Retry-After" => header::RETRY_AFTER,
         "Content-Type" => header::CONTENT_TYPE,
         other => HeaderName::try_from(other).ok()?,

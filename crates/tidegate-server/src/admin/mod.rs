@@ -5,11 +5,13 @@ mod status;
 
 use std::sync::Arc;
 
+use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
 pub(crate) use status::{Listening, Status};
 
+use crate::answering::Answering;
 use crate::app::App;
 use crate::body::Body;
 use crate::guard::Guard;
@@ -31,11 +33,17 @@ impl Admin {
 }
 
 impl Service for Admin {
-    async fn call(&self, _peer: Peer, request: Request<Incoming>) -> Response<Body> {
+    fn call(&self, _peer: Peer, request: Request<Incoming>) -> Answering {
         let (parts, _) = request.into_parts();
-        if let Err(refused) = self.guard.admit(&parts) {
-            return refused.into_response();
+        match self.guard.admit(&parts) {
+            Ok(()) => self.answer(&parts).into(),
+            Err(refused) => refused.into_response().into(),
         }
+    }
+}
+
+impl Admin {
+    fn answer(&self, parts: &Parts) -> Response<Body> {
         let path = parts.uri.path();
         let known = matches!(path, "/admin/v1/status" | "/metrics");
         match (&parts.method, path) {

@@ -17,6 +17,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::{Pace, Paced, Pulse};
+use crate::answering::Answering;
 use crate::body::{Body, BodyError};
 use crate::drain::Drain;
 use crate::listen::{Listener, ListenerBounds, Peer, Service};
@@ -27,8 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 struct Greets;
 
 impl Service for Greets {
-    async fn call(&self, _: Peer, _: Request<Incoming>) -> Response<Body> {
-        Response::new(Body::whole("hello"))
+    fn call(&self, _: Peer, _: Request<Incoming>) -> Answering {
+        Response::new(Body::whole("hello")).into()
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 use tidegate::{Decision, RequestError};
@@ -23,9 +23,10 @@ use tokio::time::timeout;
 
 use self::call::Call;
 use self::fields::FieldError;
+use crate::answering::Answering;
 use crate::app::{App, Hold};
 use crate::body::Body;
-use crate::guard::{Guard, NotAdmitted};
+use crate::guard::Guard;
 use crate::leases::id_text;
 use crate::listen::{Peer, Service};
 use crate::respond;
@@ -37,6 +38,16 @@ const CALL_BYTES_MAX: usize = 256 * 1024;
 const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// At most so many checks in a batch.
 const BATCH_MAX: usize = 1_000;
+
+/// Where the calls that have a body are.
+const POSTED: [(&str, Posted); 6] = [
+    ("/v1/check", Posted::Check),
+    ("/v1/check/batch", Posted::Batch),
+    ("/v1/acquire", Posted::Acquire),
+    ("/v1/release", Posted::Release),
+    ("/v1/renew", Posted::Renew),
+    ("/v1/settle", Posted::Settle),
+];
 
 /// Serves the decision API.
 #[derive(Clone)]
@@ -51,98 +62,20 @@ impl Api {
         Self { app, guard, body_timeout }
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, Failure> {
-        let (parts, body) = request.into_parts();
-        self.guard.admit(&parts).map_err(NotAdmitted::into_response)?;
+    /// What can be answered without a body.
+    fn answer(&self, parts: &Parts) -> Result<Response<Body>, Failure> {
         let path = parts.uri.path();
-        match (&parts.method, path) {
-            (&Method::POST, "/v1/check") => {
-                let text = self.read(body, CALL_BYTES_MAX).await?;
-                self.decide(&parts, Call::check(&text)?, Hold::Never).await
-            }
-            (&Method::POST, "/v1/check/batch") => {
-                self.batch(&parts, &self.read(body, BATCH_BYTES_MAX).await?).await
-            }
-            (&Method::POST, "/v1/acquire") => {
-                let text = self.read(body, CALL_BYTES_MAX).await?;
-                let call = Call::acquire(&text)?;
-                let max_wait = Duration::from_millis(call.max_wait_ms.unwrap_or_default());
-                self.decide(&parts, call, Hold::UpTo(max_wait)).await
-            }
-            (&Method::POST, "/v1/release") => {
-                let text = self.read(body, CALL_BYTES_MAX).await?;
-                Box::pin(leases::release(&self.app, &text)).await
-            }
-            (&Method::POST, "/v1/renew") => {
-                let text = self.read(body, CALL_BYTES_MAX).await?;
-                Box::pin(leases::renew(&self.app, &text)).await
-            }
-            (&Method::POST, "/v1/settle") => {
-                let text = self.read(body, CALL_BYTES_MAX).await?;
-                Box::pin(leases::settle(&self.app, &text)).await
-            }
-            (&Method::GET | &Method::HEAD, "/v1/limits") => limits::json(&self.app, &parts),
-            (&Method::GET | &Method::HEAD, "/limits") => limits::page(&self.app, &parts),
-            (&Method::GET | &Method::HEAD, "/openapi.json") => {
-                Ok(respond::json(openapi::document()))
-            }
-            (&Method::GET | &Method::HEAD, "/health") => Ok(respond::json("{\"status\":\"ok\"}")),
-            (&Method::GET | &Method::HEAD, "/ready") => Ok(self.ready()),
+        if !matches!(parts.method, Method::GET | Method::HEAD) {
+            return Err(no_such_call(path));
+        }
+        match path {
+            "/v1/limits" => limits::json(&self.app, parts),
+            "/limits" => limits::page(&self.app, parts),
+            "/openapi.json" => Ok(respond::json(openapi::document())),
+            "/health" => Ok(respond::json("{\"status\":\"ok\"}")),
+            "/ready" => Ok(self.ready()),
             _ => Err(no_such_call(path)),
         }
-    }
-
-    async fn decide(
-        &self,
-        parts: &Parts,
-        call: Call<'_>,
-        hold: Hold,
-    ) -> Result<Response<Body>, Failure> {
-        let request = self.identified(call);
-        let request_id = || RequestId::of(&parts.headers);
-        let (decision, waited_us) = self.app.decide(&request, request_id, hold).await?;
-        let waited_us = matches!(hold, Hold::UpTo(_)).then_some(waited_us);
-        let mut json = String::new();
-        self.tell(&mut json, decision, waited_us);
-        Ok(respond::json(json))
-    }
-
-    async fn batch(&self, parts: &Parts, text: &[u8]) -> Result<Response<Body>, Failure> {
-        let calls = Call::batch(text, BATCH_MAX)?;
-        let mut json = String::with_capacity(1_024 * calls.len());
-        json.push('[');
-        for (index, call) in calls.into_iter().enumerate() {
-            if index > 0 {
-                json.push(',');
-            }
-            let request = self.identified(call);
-            let request_id = || RequestId::of(&parts.headers);
-            match self.app.decide(&request, request_id, Hold::Never).await {
-                Ok((decision, _)) => self.tell(&mut json, decision, None),
-                Err(error) => {
-                    let error = FieldError::from(error).within(&format!("[{index}]"));
-                    json.push_str(&answer::undecided(&error));
-                }
-            }
-        }
-        json.push(']');
-        Ok(respond::json(json))
-    }
-
-    /// The request, with the claims of the token that the caller passes on.
-    fn identified<'a>(&self, call: Call<'a>) -> tidegate::Request<'a> {
-        let claims = call.authorization().and_then(|token| self.app.claims_of(token));
-        match claims {
-            Some(claims) => call.request.claims(claims),
-            None => call.request,
-        }
-    }
-
-    /// Appends the decision as JSON; its lease is kept for the caller.
-    fn tell(&self, json: &mut String, mut decision: Decision, waited_us: Option<u64>) {
-        let now_us = decision.now.steady_us;
-        let lease = decision.lease.take().map(|lease| id_text(self.app.leases.keep(lease, now_us)));
-        answer::write_decided(json, &decision, lease.as_deref(), waited_us);
     }
 
     fn ready(&self) -> Response<Body> {
@@ -151,26 +84,133 @@ impl Api {
         }
         respond::json("{\"status\":\"ready\"}")
     }
+}
 
-    async fn read(&self, body: Incoming, max: usize) -> Result<Bytes, Failure> {
-        // One that says so itself need not be read.
-        if usize::try_from(body.size_hint().lower()).map_or(true, |length| length > max) {
-            return Err(too_large(max));
+impl Service for Api {
+    fn call(&self, _peer: Peer, request: Request<Incoming>) -> Answering {
+        let (parts, body) = request.into_parts();
+        if let Err(refused) = self.guard.admit(&parts) {
+            return refused.into_response().into();
         }
-        let mut reading = pin!(whole(body, max));
-        // Nearly always it came with its head, and no timer is needed.
-        let read = poll_fn(|context| Poll::Ready(reading.as_mut().poll(context))).await;
-        let read = match read {
-            Poll::Ready(read) => Ok(read),
-            Poll::Pending => timeout(self.body_timeout, reading).await,
+        let told = |Failure(response)| *response;
+        let Some(posted) = Posted::find(&parts) else {
+            return self.answer(&parts).unwrap_or_else(told).into();
         };
-        match read {
-            Ok(read) => read,
-            Err(_) => {
-                let detail = "the body did not arrive in time";
-                Err(respond::problem(StatusCode::REQUEST_TIMEOUT, detail).into())
+        let (app, bound, headers) = (Arc::clone(&self.app), self.body_timeout, parts.headers);
+        Answering::later(async move {
+            match read(body, posted.bytes_max(), bound).await {
+                Ok(text) => posted.answer(&app, &headers, &text).await.unwrap_or_else(told),
+                Err(failure) => told(failure),
+            }
+        })
+    }
+}
+
+/// The calls that have a body.
+#[derive(Clone, Copy)]
+enum Posted {
+    Check,
+    Batch,
+    Acquire,
+    Release,
+    Renew,
+    Settle,
+}
+
+impl Posted {
+    fn find(parts: &Parts) -> Option<Self> {
+        let all = POSTED.iter().filter(|_| parts.method == Method::POST);
+        let path = parts.uri.path();
+        all.into_iter().find(|(known, _)| *known == path).map(|(_, posted)| *posted)
+    }
+
+    const fn bytes_max(self) -> usize {
+        if matches!(self, Self::Batch) { BATCH_BYTES_MAX } else { CALL_BYTES_MAX }
+    }
+
+    async fn answer(
+        self,
+        app: &App,
+        headers: &HeaderMap,
+        text: &[u8],
+    ) -> Result<Response<Body>, Failure> {
+        match self {
+            Self::Check => decide(app, headers, Call::check(text)?, Hold::Never).await,
+            Self::Batch => Box::pin(batch(app, headers, text)).await,
+            Self::Acquire => {
+                let call = Call::acquire(text)?;
+                let max_wait = Duration::from_millis(call.max_wait_ms.unwrap_or_default());
+                decide(app, headers, call, Hold::UpTo(max_wait)).await
+            }
+            Self::Release => Box::pin(leases::release(app, text)).await,
+            Self::Renew => Box::pin(leases::renew(app, text)).await,
+            Self::Settle => Box::pin(leases::settle(app, text)).await,
+        }
+    }
+}
+
+async fn decide(
+    app: &App,
+    headers: &HeaderMap,
+    call: Call<'_>,
+    hold: Hold,
+) -> Result<Response<Body>, Failure> {
+    let request = identified(app, call);
+    let (decision, waited_us) = app.decide(&request, || RequestId::of(headers), hold).await?;
+    let waited_us = matches!(hold, Hold::UpTo(_)).then_some(waited_us);
+    let mut json = String::new();
+    tell(app, &mut json, decision, waited_us);
+    Ok(respond::json(json))
+}
+
+async fn batch(app: &App, headers: &HeaderMap, text: &[u8]) -> Result<Response<Body>, Failure> {
+    let calls = Call::batch(text, BATCH_MAX)?;
+    let mut json = String::with_capacity(1_024 * calls.len());
+    json.push('[');
+    for (index, call) in calls.into_iter().enumerate() {
+        if index > 0 {
+            json.push(',');
+        }
+        let request = identified(app, call);
+        match app.decide(&request, || RequestId::of(headers), Hold::Never).await {
+            Ok((decision, _)) => tell(app, &mut json, decision, None),
+            Err(error) => {
+                let error = FieldError::from(error).within(&format!("[{index}]"));
+                json.push_str(&answer::undecided(&error));
             }
         }
+    }
+    json.push(']');
+    Ok(respond::json(json))
+}
+
+/// The request, with the claims of the token that the caller passes on.
+fn identified<'a>(app: &App, mut call: Call<'a>) -> tidegate::Request<'a> {
+    call.request.claims = call.authorization().and_then(|token| app.claims_of(token));
+    call.request
+}
+
+/// Appends the decision as JSON; its lease is kept for the caller.
+fn tell(app: &App, json: &mut String, mut decision: Decision, waited_us: Option<u64>) {
+    let now_us = decision.now.steady_us;
+    let lease = decision.lease.take().map(|lease| id_text(app.leases.keep(lease, now_us)));
+    answer::write_decided(json, &decision, lease.as_deref(), waited_us);
+}
+
+async fn read(body: Incoming, max: usize, bound: Duration) -> Result<Bytes, Failure> {
+    // One that says so itself need not be read.
+    if usize::try_from(body.size_hint().lower()).map_or(true, |length| length > max) {
+        return Err(too_large(max));
+    }
+    let mut reading = pin!(whole(body, max));
+    // Nearly always it came with its head, and no timer is needed.
+    let read = poll_fn(|context| Poll::Ready(reading.as_mut().poll(context))).await;
+    match read {
+        Poll::Ready(read) => read,
+        Poll::Pending => Box::pin(timeout(bound, reading)).await.unwrap_or_else(|_| {
+            let detail = "the body did not arrive in time";
+            Err(respond::problem(StatusCode::REQUEST_TIMEOUT, detail).into())
+        }),
     }
 }
 
@@ -193,12 +233,6 @@ async fn whole(mut body: Incoming, max: usize) -> Result<Bytes, Failure> {
         all.extend_from_slice(&data);
     }
     Ok(if all.is_empty() { first } else { Bytes::from(all) })
-}
-
-impl Service for Api {
-    async fn call(&self, _peer: Peer, request: Request<Incoming>) -> Response<Body> {
-        self.answer(request).await.unwrap_or_else(|Failure(response)| *response)
-    }
 }
 
 /// An answer that is none of a call's own.
@@ -235,11 +269,9 @@ fn too_large(max: usize) -> Failure {
 
 /// Nothing is here: the path is wrong, or the method.
 fn no_such_call(path: &str) -> Failure {
-    const POST: [&str; 6] =
-        ["/v1/check", "/v1/check/batch", "/v1/acquire", "/v1/release", "/v1/renew", "/v1/settle"];
     const GET: [&str; 5] = ["/v1/limits", "/limits", "/openapi.json", "/health", "/ready"];
     let allowed = match path {
-        _ if POST.contains(&path) => "POST",
+        _ if POSTED.iter().any(|(known, _)| *known == path) => "POST",
         _ if GET.contains(&path) => "GET, HEAD",
         _ => {
             let detail = "there is nothing here; the calls are listed in /openapi.json";

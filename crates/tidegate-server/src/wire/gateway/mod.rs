@@ -5,6 +5,7 @@
 //! upstream, follows no redirects and passes on no trailers.
 
 mod answer;
+mod arrived;
 mod carry;
 mod connection;
 mod headers;
@@ -24,31 +25,34 @@ mod upload;
 mod upstream;
 
 use std::borrow::Cow;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Uri, Version, header};
+use http::{Request, Response, StatusCode, Uri, Version, header};
 use http_body::Body as _;
 use hyper::body::Incoming;
-use tidegate::identity::Claims;
+use tidegate::Decision;
 use tidegate::operation::forwarded_path;
-use tidegate::{InForce, Policy};
 
 pub(crate) use upstream::Upstream;
 
+use crate::answering::Answering;
 use crate::app::{App, Hold};
 use crate::body::Body;
 use crate::listen::{Peer, Service};
 use crate::respond;
-use crate::telemetry::RequestId;
 use answer::AnswerBody;
+use arrived::Arrived;
 use held::LeaseGuard;
 use inspect::Inspected;
 use pool::{Pool, Pooled};
 use relay::Relay;
 use tunnel::Upgrade;
 use upload::Upload;
+
+/// A request waits here as long as its policy lets it.
+const HOLD: Hold = Hold::AsThePolicySays;
 
 /// How long, and how much, the gateway waits for others.
 #[derive(Clone, Copy, Debug)]
@@ -112,6 +116,10 @@ impl Rejection {
     pub(super) const fn bad(detail: &'static str) -> Self {
         Self { status: StatusCode::BAD_REQUEST, detail }
     }
+
+    fn into_response(self) -> Response<Body> {
+        respond::problem(self.status, self.detail)
+    }
 }
 
 impl Gateway {
@@ -122,75 +130,69 @@ impl Gateway {
 }
 
 impl Service for Gateway {
-    async fn call(&self, peer: Peer, request: Request<Incoming>) -> Response<Body> {
-        match self.shared.answer(peer, request).await {
-            Ok(response) => response,
-            Err(Rejection { status, detail }) => respond::problem(status, detail),
+    fn call(&self, peer: Peer, request: Request<Incoming>) -> Answering {
+        let (app, upstream) = (&self.shared.app, self.shared.pool.upstream());
+        let (arrived, body) = match Arrived::new(app, upstream, peer, request) {
+            Ok(arrived) => arrived,
+            Err(rejection) => return rejection.into_response().into(),
+        };
+        let shared = Arc::clone(&self.shared);
+        if !body.is_end_stream() && app.limiter.wants_body(&arrived.asked(None)) {
+            return Answering::later(shared.inspect(arrived, body));
+        }
+        let inspected = Inspected { seen: None, rest: body };
+        match app.decide_now(&arrived.asked(None), || arrived.id(), HOLD) {
+            Ok(Some(decision)) if decision.is_allowed() => {
+                Answering::later(shared.pass(arrived, inspected, decision))
+            }
+            Ok(Some(decision)) => respond::refusal(&decision).into(),
+            Ok(None) => Answering::later(shared.decide(arrived, inspected)),
+            Err(error) => respond::bad_request(&error.field, &error.detail).into(),
         }
     }
 }
 
 impl Shared {
-    /// What takes long is on the heap while it lasts: hyper keeps room for the rest in every idle
-    /// connection.
-    async fn answer(
-        &self,
-        peer: Peer,
-        mut request: Request<Incoming>,
-    ) -> Result<Response<Body>, Rejection> {
-        let upgrade = Upgrade::asked(&mut request);
-        let (mut parts, body) = request.into_parts();
-        target::check(&mut parts, self.pool.upstream())?;
-        // A reload must not let another policy decide what this one has prepared.
-        let in_force = self.app.limiter.in_force();
-        let policy = in_force.first();
-        let claims = self.claims(&parts, policy)?;
-        headers::prepare(&mut parts.headers, policy, peer);
-        headers::check_facts(&parts.headers, policy)?;
-        let wants_body = !body.is_end_stream()
-            && self.app.limiter.wants_body(&asked(&parts, peer, claims.as_ref(), &in_force));
-        let inspected = match wants_body {
-            true => Box::pin(inspect::read_ahead(body, self.bounds.body)).await?,
-            false => Inspected { seen: None, rest: body },
-        };
-        // Made only for a request that is logged or forwarded, and the same for both.
-        let request_id = OnceLock::new();
-        let identified = || request_id.get_or_init(|| RequestId::of(&parts.headers)).clone();
-        let mut asked = asked(&parts, peer, claims.as_ref(), &in_force);
-        if let Some(body) = &inspected.seen {
-            asked.body = Some(Cow::Borrowed(&**body));
+    /// Answers a request whose body must be read before it is decided.
+    async fn inspect(self: Arc<Self>, arrived: Arrived, body: Incoming) -> Response<Body> {
+        match inspect::read_ahead(body, self.bounds.body).await {
+            Ok(inspected) => self.decide(arrived, inspected).await,
+            Err(rejection) => rejection.into_response(),
         }
-        let hold = Hold::AsThePolicySays;
-        let mut decision = match self.app.decide(&asked, identified, hold).await {
-            Ok((decision, _)) => decision,
-            Err(error) => return Ok(respond::bad_request(&error.field, &error.detail)),
-        };
-        drop(asked);
-        if !decision.is_allowed() {
-            return Ok(respond::refusal(&decision));
-        }
-        let held = decision.lease.take().map(|lease| LeaseGuard::new(Arc::clone(&self.app), lease));
-        let request_id = request_id.into_inner().unwrap_or_else(|| RequestId::of(&parts.headers));
-        headers::add_hop(&mut parts.headers, peer, &request_id);
-        let forwarded = Box::pin(self.forward(parts, inspected, upgrade, held));
-        let mut response = forwarded.await?;
-        respond::annotate(&mut response, &decision);
-        Ok(response)
     }
 
-    /// The claims of the one token that there may be, if the policy reads them: of two, the upstream
-    /// could believe the other.
-    fn claims(&self, parts: &Parts, policy: Option<&Policy>) -> Result<Option<Claims>, Rejection> {
-        if !policy.is_some_and(Policy::uses_jwt) {
-            return Ok(None);
+    /// Answers a request that is not decided yet, and may have to wait its turn.
+    async fn decide(self: Arc<Self>, arrived: Arrived, inspected: Inspected) -> Response<Body> {
+        let asked = arrived.asked(inspected.seen.as_ref());
+        let decided = self.app.decide(&asked, || arrived.id(), HOLD).await;
+        drop(asked);
+        match decided {
+            Ok((decision, _)) if decision.is_allowed() => {
+                self.pass(arrived, inspected, decision).await
+            }
+            Ok((decision, _)) => respond::refusal(&decision),
+            Err(error) => respond::bad_request(&error.field, &error.detail),
         }
-        let mut lines = parts.headers.get_all(header::AUTHORIZATION).iter();
-        let (line, further) = (lines.next(), lines.next());
-        if further.is_some() {
-            return Err(Rejection::bad("there is more than one Authorization"));
+    }
+
+    /// Passes a request on that was let through.
+    async fn pass(
+        self: Arc<Self>,
+        arrived: Arrived,
+        inspected: Inspected,
+        mut decision: Decision,
+    ) -> Response<Body> {
+        let id = arrived.id();
+        let Arrived { mut parts, upgrade, peer, .. } = arrived;
+        let held = decision.lease.take().map(|lease| LeaseGuard::new(Arc::clone(&self.app), lease));
+        headers::add_hop(&mut parts.headers, peer, &id);
+        match self.forward(parts, inspected, upgrade, held).await {
+            Ok(mut response) => {
+                respond::annotate(&mut response, &decision);
+                response
+            }
+            Err(rejection) => rejection.into_response(),
         }
-        let line = line.and_then(|line| line.to_str().ok());
-        Ok(line.and_then(|line| self.app.claims_of(line)))
     }
 
     /// The upstream's answer, or ours if it has none. Whatever the way, what is held is let go.
@@ -255,27 +257,6 @@ impl Shared {
         };
         Response::from_parts(parts, body)
     }
-}
-
-/// The request as the engine sees it, without its body.
-fn asked<'p>(
-    parts: &'p Parts,
-    peer: Peer,
-    claims: Option<&Claims>,
-    in_force: &'p InForce,
-) -> tidegate::Request<'p> {
-    let read = in_force.first().map_or(&[][..], Policy::headers_read);
-    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-    let mut request = tidegate::Request::new(parts.method.as_str(), path).under(in_force);
-    request.peer = Some(peer.address.ip());
-    // A client's bytes that are not text must not take away what a proxy wrote beside them.
-    let line = |(name, value): (&'p HeaderName, &'p HeaderValue)| {
-        (Cow::Borrowed(name.as_str()), String::from_utf8_lossy(value.as_bytes()))
-    };
-    let is_read = |name: &HeaderName| read.iter().any(|read| name == read.as_str());
-    request.headers = parts.headers.iter().filter(|(name, _)| is_read(name)).map(line).collect();
-    request.claims = claims.cloned();
-    request
 }
 
 /// The target without its dot segments, where it has any.

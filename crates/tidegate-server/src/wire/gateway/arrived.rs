@@ -1,0 +1,88 @@
+//! A request made safe: what is decided on is what is passed on.
+
+use std::borrow::Cow;
+use std::sync::OnceLock;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Request, header};
+use hyper::body::Incoming;
+use tidegate::identity::Claims;
+use tidegate::{InForce, Policy};
+
+use super::tunnel::Upgrade;
+use super::{Rejection, Upstream, headers, target};
+use crate::app::App;
+use crate::listen::Peer;
+use crate::telemetry::RequestId;
+
+/// A request as it arrived, but for what only this hop may say.
+pub(super) struct Arrived {
+    pub(super) peer: Peer,
+    pub(super) parts: Parts,
+    pub(super) upgrade: Option<Upgrade>,
+    /// A reload must not let another policy decide what this one has prepared.
+    in_force: InForce,
+    claims: Option<Claims>,
+    /// Made only for a request that is logged or forwarded, and the same for both.
+    id: OnceLock<RequestId>,
+}
+
+impl Arrived {
+    /// Reads a request by what the policy needs.
+    pub(super) fn new(
+        app: &App,
+        upstream: &Upstream,
+        peer: Peer,
+        mut request: Request<Incoming>,
+    ) -> Result<(Self, Incoming), Rejection> {
+        let upgrade = Upgrade::asked(&mut request);
+        let (mut parts, body) = request.into_parts();
+        target::check(&mut parts, upstream)?;
+        let in_force = app.limiter.in_force();
+        let policy = in_force.first();
+        let claims = claims(app, &parts, policy)?;
+        headers::prepare(&mut parts.headers, policy, peer);
+        headers::check_facts(&parts.headers, policy)?;
+        Ok((Self { peer, parts, upgrade, in_force, claims, id: OnceLock::new() }, body))
+    }
+
+    /// The request as the engine sees it, with what was read of its body.
+    pub(super) fn asked<'a>(&'a self, body: Option<&'a Bytes>) -> tidegate::Request<'a> {
+        let path = self.parts.uri.path_and_query().map_or("/", |path| path.as_str());
+        let mut request =
+            tidegate::Request::new(self.parts.method.as_str(), path).under(&self.in_force);
+        let read = self.in_force.first().map_or(&[][..], Policy::headers_read);
+        let is_read = |name: &HeaderName| read.iter().any(|read| name == read.as_str());
+        // A client's bytes that are not text must not take away what a proxy wrote beside them.
+        let line = |(name, value): (&'a HeaderName, &'a HeaderValue)| {
+            (Cow::Borrowed(name.as_str()), String::from_utf8_lossy(value.as_bytes()))
+        };
+        let lines = self.parts.headers.iter().filter(|(name, _)| is_read(name));
+        request.headers = lines.map(line).collect();
+        request.peer = Some(self.peer.address.ip());
+        request.claims = self.claims.clone();
+        request.body = body.map(|body| Cow::Borrowed(&**body));
+        request
+    }
+
+    /// The id by which it is known.
+    pub(super) fn id(&self) -> RequestId {
+        self.id.get_or_init(|| RequestId::of(&self.parts.headers)).clone()
+    }
+}
+
+/// The claims of the one token that there may be, if the policy reads them: of two, the upstream
+/// could believe the other.
+fn claims(app: &App, parts: &Parts, policy: Option<&Policy>) -> Result<Option<Claims>, Rejection> {
+    if !policy.is_some_and(Policy::uses_jwt) {
+        return Ok(None);
+    }
+    let mut lines = parts.headers.get_all(header::AUTHORIZATION).iter();
+    let (line, further) = (lines.next(), lines.next());
+    if further.is_some() {
+        return Err(Rejection::bad("there is more than one Authorization"));
+    }
+    let line = line.and_then(|line| line.to_str().ok());
+    Ok(line.and_then(|line| app.claims_of(line)))
+}

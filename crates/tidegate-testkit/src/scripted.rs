@@ -149,6 +149,8 @@ impl Scripted {
 }
 
 impl Store for Scripted {
+    const NAMES_KEYS: bool = true;
+
     async fn decide(&self, plan: &Plan) -> Result<Answer, StoreError> {
         self.call(|memory| memory.decide_now(plan)).await
     }

@@ -18,6 +18,7 @@ pub(crate) fn decide(plan: &mut Plan, memory: &Memory, nodes: u32) -> Answer {
     let refused =
         plan.levels.iter().any(|level| refuses(level) && level.enforcement == Enforcement::Reject);
     let local = Plan {
+        names: Vec::new(),
         mode: if refused { Mode::Peek } else { plan.mode },
         levels: plan.levels.iter().filter(|level| is_local(level)).copied().collect(),
         ..*plan

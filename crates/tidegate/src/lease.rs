@@ -1,12 +1,13 @@
 //! Leases: what an admitted request may still settle, release or renew.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
 
 use crate::algorithm;
 use crate::plan::{LEVELS_MAX, Level, Plan};
-use crate::policy::model::{Cost, Counts, Limit, Policy};
+use crate::policy::model::{Cost, Counts, Policy};
 use crate::store::{Amendment, Answer, Change};
 use crate::units::Amount;
 
@@ -42,9 +43,11 @@ pub struct Lease {
 }
 
 /// A charge, as far as it may still change.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Receipt {
     level: Level,
+    /// What its key is called, for a store that names them.
+    name: Option<Arc<str>>,
     charged_at_us: u64,
     /// The true cost may still be told.
     cost_open: bool,
@@ -77,24 +80,25 @@ impl Lease {
         local: bool,
     ) -> Option<Self> {
         let charged = || {
-            let levels = plan.levels.iter().zip(&answer.replies);
-            levels.filter(|(_, reply)| reply.charged).filter_map(|(level, reply)| {
-                Some((level, policy.limits.get(usize::from(level.limit))?, reply.charged_at_us))
+            let levels = plan.levels.iter().zip(&answer.replies).enumerate();
+            levels.filter(|(_, (_, reply))| reply.charged).filter_map(|(at, (level, reply))| {
+                let limit = policy.limits.get(usize::from(level.limit))?;
+                Some((level, limit, plan.names.get(at), reply.charged_at_us))
             })
         };
-        let may_change = |(level, limit, _): (&Level, &Limit, u64)| {
-            is_place(level) || limit.counts != Counts::All
-        };
-        if !reserve && !charged().any(may_change) {
+        let may_change =
+            charged().any(|(level, limit, ..)| is_place(level) || limit.counts != Counts::All);
+        if !reserve && !may_change {
             return None;
         }
-        let receipt = |(level, limit, charged_at_us): (&Level, &Limit, u64)| Receipt {
+        let receipts = charged().map(|(level, limit, name, charged_at_us)| Receipt {
             level: *level,
+            name: name.cloned(),
             charged_at_us,
             cost_open: limit.cost == Cost::Requested && !is_place(level),
             counts: if is_place(level) { Counts::All } else { limit.counts },
-        };
-        let receipts: Vec<Receipt> = charged().map(receipt).collect();
+        });
+        let receipts: Vec<Receipt> = receipts.collect();
         (!receipts.is_empty()).then_some(Self { receipts, local, holder: plan.holder })
     }
 
@@ -170,7 +174,8 @@ impl Receipt {
     }
 
     fn amendment(&self, holder: u64, change: Change) -> Amendment {
-        Amendment { level: self.level, charged_at_us: self.charged_at_us, holder, change }
+        let (level, name, charged_at_us) = (self.level, self.name.clone(), self.charged_at_us);
+        Amendment { level, name, charged_at_us, holder, change }
     }
 
     fn settle(&mut self, settlement: Settlement) -> Option<Change> {

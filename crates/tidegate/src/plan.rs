@@ -1,12 +1,14 @@
 //! A plan: all that a store needs to decide one request, as numbers that can travel.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use crate::algorithm::{self, Verdict};
 use crate::clock::Now;
 use crate::facts::Facts;
 use crate::identity::attribute::Found;
-use crate::key::{Key, LimitKeys};
+use crate::key::{self, HashKey, Key, LimitKeys, Raw};
 use crate::policy::model::{
     Algorithm, AttributeId, Cost, Exceed, Limit, Missing, OnStoreFailure, Part, Policy, Setting,
     Settings, Source, Spec,
@@ -83,13 +85,16 @@ pub struct Plan {
     pub holder: u64,
     /// The limits that apply, in the order of the policy.
     pub levels: PerLevel<Level>,
+    /// What their keys are called, for a store that [names its
+    /// keys](crate::store::Store::NAMES_KEYS); empty for others.
+    pub names: Vec<Arc<str>>,
 }
 
 impl Plan {
     /// A plan without levels, to be filled.
     pub(crate) fn new(mode: Mode) -> Self {
         let now = Now { steady_us: 0, unix_us: 0 };
-        Self { mode, now, holder: 0, levels: PerLevel::new() }
+        Self { mode, now, holder: 0, levels: PerLevel::new(), names: Vec::new() }
     }
 
     /// Whether the levels are charged: none that is enforced denies (rule 1).
@@ -146,6 +151,17 @@ impl Planner<'_> {
             }
         }
         Ok(())
+    }
+
+    /// What the keys of levels are called.
+    pub(crate) fn names(&self, secret: &HashKey, levels: &[Level]) -> Vec<Arc<str>> {
+        let (facts, limits) = (self.facts, &self.facts.policy.limits);
+        let name = |level: &Level| {
+            // The index of a level is that of a limit.
+            let limit = &limits[usize::from(level.limit)];
+            key::name(secret, facts.policy, limit, facts, Raw::Shown).into()
+        };
+        levels.iter().map(name).collect()
     }
 
     /// Whether one limit applies, and with which numbers.

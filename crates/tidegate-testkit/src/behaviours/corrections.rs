@@ -5,7 +5,7 @@ use tidegate::plan::Level;
 use tidegate::store::{Amendment, Change};
 use tidegate::units::{Amount, SECOND_US};
 
-use super::world::{CAPACITY, FORGOTTEN_US, World, bucket, equal, units};
+use super::world::{CAPACITY, FORGOTTEN_US, World, bucket, equal, name, units};
 use super::{Shown, Subject};
 
 pub(super) async fn a_refund_gives_back_what_was_charged<S: Subject>(world: &World<S>) -> Shown {
@@ -132,8 +132,9 @@ pub(super) async fn each_correction_stands_by_itself<S: Subject>(world: &World<S
     let [unknown, first, second] = [0, 1, 2].map(|limit| world.level(limit, bucket(3, SECOND_US)));
     world.fill(&first).await?;
     world.fill(&second).await?;
-    let amendment = |level, units_back| Amendment {
+    let amendment = |level: Level, units_back| Amendment {
         level,
+        name: Some(name(&level)),
         charged_at_us: level.time_us(world.now()),
         holder: 1,
         change: Change::Refund(units(units_back)),

@@ -1,5 +1,7 @@
 //! One store, one clock, and the words that behaviours are written in.
 
+use std::sync::Arc;
+
 use tidegate::Key;
 use tidegate::algorithm::{
     Reading, Spec, Verdict, calendar, concurrency, fixed_window, quota, sliding_counter,
@@ -124,7 +126,8 @@ impl<S: Subject> World<S> {
         holder: u64,
     ) -> Result<Answer, String> {
         let levels: PerLevel<Level> = levels.iter().copied().collect();
-        let plan = Plan { mode, now, holder, levels };
+        let names = levels.iter().map(name).collect();
+        let plan = Plan { mode, now, holder, levels, names };
         let answer = self.subject.store().decide(&plan).await.map_err(|error| error.to_string())?;
         equal("replies", answer.replies.len(), plan.levels.len())?;
         Ok(answer)
@@ -195,7 +198,8 @@ impl<S: Subject> World<S> {
         change: Change,
     ) -> Result<bool, String> {
         let charged_at_us = level.time_us(charged_at);
-        let amendment = Amendment { level: *level, charged_at_us, holder: 1, change };
+        let amendment =
+            Amendment { level: *level, name: Some(name(level)), charged_at_us, holder: 1, change };
         Ok(self.amend(&[amendment]).await?[0])
     }
 
@@ -205,9 +209,15 @@ impl<S: Subject> World<S> {
         holder: u64,
         change: Change,
     ) -> Result<bool, String> {
-        let amendment = Amendment { level: *level, charged_at_us: 0, holder, change };
+        let amendment =
+            Amendment { level: *level, name: Some(name(level)), charged_at_us: 0, holder, change };
         Ok(self.amend(&[amendment]).await?[0])
     }
+}
+
+/// What a level's key is called.
+pub(super) fn name(level: &Level) -> Arc<str> {
+    format!("behaviours:{}:{}", level.limit, level.key).into()
 }
 
 pub(super) const fn units(units: u64) -> Amount {

@@ -154,6 +154,7 @@ impl ImmediateStore for Faulty {
                 let levels = plan.levels.iter();
                 let reset = |level: &Level| Amendment {
                     level: *level,
+                    name: None,
                     charged_at_us: 0,
                     holder: 0,
                     change: Change::Reset,
@@ -175,7 +176,7 @@ impl ImmediateStore for Faulty {
     fn amend_now(&self, now: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {
         let mut amended = Amended::new();
         for amendment in amendments {
-            let mut amendment = *amendment;
+            let mut amendment = amendment.clone();
             amendment.level = self.seen(&amendment.level);
             let dropped = match (self.fault, amendment.change) {
                 (Fault::RefundsNothing, Change::Refund(_))

@@ -75,9 +75,13 @@ impl<S: Store> Shared<S> {
             }
             Standing::Ordinary => {}
         }
-        Planner { facts: &facts, now, keys: &loaded.keys }.levels(&mut plan.levels)?;
+        let planner = Planner { facts: &facts, now, keys: &loaded.keys };
+        planner.levels(&mut plan.levels)?;
         if plan.levels.is_empty() {
             return without_limits(policy, Outcome::Allowed);
+        }
+        if S::NAMES_KEYS {
+            plan.names = planner.names(&self.secret, &plan.levels);
         }
         let ahead = self.waiting.ahead(&plan.levels, ticket);
         (plan.now, plan.holder) = (now, self.holders.next());

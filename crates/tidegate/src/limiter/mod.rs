@@ -170,11 +170,12 @@ impl<S: Store> Limiter<S> {
         limit: &str,
         request: &Request<'_>,
     ) -> Result<bool, ResetError> {
-        let level = self.level_of(limit, request)?;
-        let amendment = Amendment { level, charged_at_us: 0, holder: 0, change: Change::Reset };
+        let (level, name) = self.level_of(limit, request)?;
+        let (charged_at_us, holder, change) = (0, 0, Change::Reset);
+        let amendments = [Amendment { level, name, charged_at_us, holder, change }];
         // This node's own count first: it decides while the shared store cannot be asked.
-        let local = self.amend(true, &[amendment]).await.map_err(ResetError::Store)?;
-        let shared = self.amend(false, &[amendment]).await.map_err(ResetError::Store)?;
+        let local = self.amend(true, &amendments).await.map_err(ResetError::Store)?;
+        let shared = self.amend(false, &amendments).await.map_err(ResetError::Store)?;
         Ok(shared.iter().chain(&local).any(|found| *found))
     }
 
@@ -249,14 +250,23 @@ impl<S: Store> Limiter<S> {
         }
     }
 
-    fn level_of(&self, limit: &str, request: &Request<'_>) -> Result<Level, ResetError> {
+    fn level_of(
+        &self,
+        limit: &str,
+        request: &Request<'_>,
+    ) -> Result<(Level, Option<Arc<str>>), ResetError> {
         let now = self.now();
         let found = self.with_policy(request, |loaded| {
             let facts = Facts::gather(&loaded.policy, request)?;
             let mut limits = loaded.policy.limits.iter().enumerate();
             let found = limits.find(|(_, candidate)| candidate.name == limit);
             let planner = Planner { facts: &facts, now, keys: &loaded.keys };
-            Ok(found.map(|(index, limit)| planner.subject(index, limit)))
+            let level = found.map(|(index, limit)| planner.subject(index, limit));
+            Ok(level.map(|level| {
+                let level = level?;
+                let names = S::NAMES_KEYS.then(|| planner.names(self.secret(), &[level]));
+                Some((level, names.and_then(|names| names.into_iter().next())))
+            }))
         });
         match found.map_err(ResetError::Request)? {
             Some(Some(level)) => Ok(level),

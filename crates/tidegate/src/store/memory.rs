@@ -228,7 +228,7 @@ impl Locked<'_> {
     }
 
     fn amend(&mut self, amendment: &Amendment, now: Now) -> bool {
-        let Amendment { level, charged_at_us, holder, change } = amendment;
+        let Amendment { level, charged_at_us, holder, change, .. } = amendment;
         let (spec, now_us) = (&level.spec, level.time_us(now));
         let Some(table) =
             self.shard(level.family).and_then(|shard| shard.tables.get_mut(&level.family))

@@ -39,10 +39,12 @@ pub struct Reply {
 }
 
 /// A correction of something that was charged before.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Amendment {
     /// The level as it was charged.
     pub level: Level,
+    /// What its key is called, for a store that [names its keys](Store::NAMES_KEYS).
+    pub name: Option<Arc<str>>,
     /// When it was charged, by the store's clock that the level runs on.
     pub charged_at_us: u64,
     /// Who holds the place.
@@ -74,6 +76,9 @@ pub type Amended = ArrayVec<bool, LEVELS_MAX>;
 ///
 /// A denial is an answer; only a store that cannot answer returns an error.
 pub trait Store: Send + Sync + 'static {
+    /// Whether operators look into it, so that its keys have names instead of numbers.
+    const NAMES_KEYS: bool;
+
     /// Decides a plan: every level is charged, or none.
     fn decide(&self, plan: &Plan) -> impl Future<Output = Result<Answer, StoreError>> + Send;
 
@@ -107,6 +112,8 @@ pub trait ImmediateStore: Send + Sync + 'static {
 }
 
 impl<S: ImmediateStore> Store for S {
+    const NAMES_KEYS: bool = false;
+
     fn decide(&self, plan: &Plan) -> impl Future<Output = Result<Answer, StoreError>> + Send {
         ready(self.decide_now(plan))
     }

@@ -34,7 +34,13 @@ impl ImmediateStore for Freeing {
         let mut held = self.held.lock().unwrap();
         if answer.replies[0].charged {
             let (charged_at_us, holder) = (answer.replies[0].charged_at_us, plan.holder);
-            *held = Some(Amendment { level, charged_at_us, holder, change: Change::Release });
+            *held = Some(Amendment {
+                level,
+                name: None,
+                charged_at_us,
+                holder,
+                change: Change::Release,
+            });
         } else if let Some(release) = held.take() {
             self.memory.amend_now(plan.now, &[release])?;
         }

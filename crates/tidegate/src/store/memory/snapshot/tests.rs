@@ -132,7 +132,7 @@ impl World {
     fn correct(&self, now: Now, charge: Charge, change: Change) -> bool {
         let Charge { level, holder, at_us } = charge;
         let charged_at_us = at_us + self.ahead_us_for(&level);
-        let amendment = Amendment { level, charged_at_us, holder, change };
+        let amendment = Amendment { level, name: None, charged_at_us, holder, change };
         self.store.amend_now(self.now(now), &[amendment]).unwrap()[0]
     }
 
@@ -203,7 +203,7 @@ fn plan(step: &Step, now: Now, holder: u64, cost: u64) -> Plan {
         }
     };
     let levels = (0..step.levels).map(level).collect::<PerLevel<_>>();
-    Plan { mode: Mode::Charge, now, holder, levels }
+    Plan { mode: Mode::Charge, now, holder, levels, names: Vec::new() }
 }
 
 /// Takes the steps in every world, which must agree on each of them.

@@ -2,7 +2,7 @@
 //!
 //! hyper keeps room for the future of a request in every connection, and moves it there. Most requests
 //! are answered without waiting for anything, so that their future is the answer itself; what waits
-//! is on the heap while it lasts.
+//! is on the heap while it lasts. What is decided so is decided by the task of the connection.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -147,10 +147,10 @@ impl Drop for Watched {
 }
 
 impl Told {
+    /// Told again at every look, should a first poll at that moment have missed it.
     fn tell(&self, end: End) {
-        if self.end.swap(end as u8, Ordering::AcqRel) != end as u8
-            && let Some(waker) = self.waker.get()
-        {
+        self.end.store(end as u8, Ordering::Release);
+        if let Some(waker) = self.waker.get() {
             waker.wake_by_ref();
         }
     }

@@ -22,6 +22,7 @@ use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
@@ -59,7 +60,7 @@ pub(crate) trait Service: Send + Sync + 'static {
     fn call(&self, peer: Peer, request: Request<Incoming>) -> Answering;
 }
 
-/// ListenerBounds on the connections of one listener.
+/// Bounds on the connections of one listener.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListenerBounds {
     pub(crate) connections_max: usize,
@@ -115,16 +116,16 @@ impl Listener {
     pub(crate) async fn serve<S: Service>(self, service: S, drain: Drain) {
         let keeper = Keeper::new(self.bounds.pace);
         let shared = Arc::new(Shared { service, drain: drain.clone() });
-        tokio::select! {
-            biased;
-            () = self.accept_all(&shared, &keeper) => {}
-            () = keeper.keep(&drain) => {}
-        }
+        // In a task of its own, which a crowd of new connections does not hold up.
+        let (keeping, mut tasks) = (Arc::clone(&keeper), JoinSet::new());
+        tasks.spawn(async move { keeping.keep(&drain).await });
+        self.accept_all(&shared, &keeper).await;
     }
 
     async fn accept_all<S: Service>(self, shared: &Arc<Shared<S>>, keeper: &Arc<Keeper>) {
         let drain = &shared.drain;
-        let places = Arc::new(Semaphore::new(self.bounds.connections_max));
+        let places =
+            Arc::new(Semaphore::new(self.bounds.connections_max.min(Semaphore::MAX_PERMITS)));
         let mut started = pin!(drain.started());
         let mut late_accepts = 0;
         while late_accepts < BACKLOG {

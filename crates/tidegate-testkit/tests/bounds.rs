@@ -119,6 +119,21 @@ fn a_place_whose_lease_is_over_makes_room_for_free() {
 }
 
 #[test]
+fn a_key_empty_of_meaning_goes_before_those_that_were_charged_since_they_were_put_in() {
+    let gate = Gate::new("  a: { by: user, token_bucket: 1/s burst 100 }", 101);
+    let users: Vec<String> = (0..100).map(|user| user.to_string()).collect();
+    assert!(users.iter().all(|user| gate.passes("/", user)));
+    assert!(gate.passes("/", "gone in a second"));
+    for user in users.iter().cycle().take(300) {
+        assert!(gate.passes("/", user));
+    }
+    gate.clock.advance(Duration::from_secs(2));
+    assert!(gate.passes("/", "new"));
+    assert_eq!(gate.memory.evicted_keys(), 0);
+    assert_eq!(gate.memory.keys(), 101);
+}
+
+#[test]
 fn a_reload_that_adds_limits_leaves_room_for_them() {
     let limit = |name: &str| format!("  {name}: {{ by: user, sliding_window: 9/h }}\n");
     let gate = Gate::new(&limit("a"), 1_000);

@@ -1,7 +1,7 @@
 //! Keys: which state a limit and a subject share.
 //!
-//! A key is a keyed hash of policy, limit, algorithm and every part, each with its length before
-//! it, so that no two subjects collide by concatenation and nobody without the deployment's secret
+//! A key is a keyed hash of policy, limit, algorithm and every part, each with its length or kind
+//! before it, so that no two subjects collide by concatenation and nobody without the deployment's secret
 //! can tell or guess whose key it is.
 
 use std::borrow::Cow;
@@ -13,6 +13,9 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 
 use crate::facts::Facts;
 use crate::policy::model::{Limit, Part, Policy};
+
+/// The longest value that stands in a key's name as it is.
+const RAW_BYTES_MAX: usize = 64;
 
 /// The deployment's secret. Nodes that share a store, and restarts, must use the same.
 #[derive(Clone)]
@@ -187,6 +190,13 @@ pub(crate) struct Template {
     pub(crate) pieces: Vec<Piece>,
 }
 
+/// Whether a value can stand in a name as it is: nobody can make two keys of one, or one of two, by
+/// what a client is called. Others are hashed.
+fn is_plain(value: &str) -> bool {
+    let fits = |b: u8| b.is_ascii_alphanumeric() || b"._@+-".contains(&b);
+    !value.is_empty() && value != "-" && value.len() <= RAW_BYTES_MAX && value.bytes().all(fits)
+}
+
 /// A piece of a key template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
@@ -206,7 +216,9 @@ impl Template {
                 Piece::Literal(text) => name.push_str(text),
                 Piece::Part { part, raw } => match facts.part(part) {
                     None => name.push('-'),
-                    Some(value) if *raw && shown == Raw::Shown => name.push_str(&value),
+                    Some(value) if *raw && shown == Raw::Shown && is_plain(&value) => {
+                        name.push_str(&value);
+                    }
                     Some(value) => {
                         let hash = hashed(secret, &part.name(facts.policy), &value);
                         // Writing to a String cannot fail.

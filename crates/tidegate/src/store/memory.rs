@@ -3,7 +3,8 @@
 //! Each limit owns an equal share of `max_keys`, so that a flood of made-up keys on one limit
 //! cannot push another's out. A state that is empty of meaning (bucket full, window gone) makes
 //! room for free; only when every key of the limit is live, the one nearest to that goes, and is
-//! counted. All keys of a limit are in one shard, so that this holds for the limit as a whole.
+//! counted. (Where more than a hundred have been charged since anybody looked, it is the nearest of
+//! those that were looked at.) All keys of a limit are in one shard, so that this holds for the limit as a whole.
 
 mod snapshot;
 
@@ -109,6 +110,7 @@ impl Default for Memory {
 impl Memory {
     /// Decides a plan. Memory always answers.
     pub(crate) fn answer(&self, plan: &Plan) -> Answer {
+        debug_assert!(plan.levels.len() <= LEVELS_MAX, "a plan has a bound");
         let mut locked = self.lock_all(&plan.levels);
         let verdicts: PerLevel<Verdict> =
             plan.levels.iter().map(|level| locked.evaluate(level, plan.now)).collect();
@@ -343,17 +345,18 @@ impl Table {
     }
 
     /// The key nearest to its end. Where very many keys have been charged since they were ordered,
-    /// it is the nearest by that order: nobody waits until all are in their place.
+    /// it is the nearest of some: nobody waits until all are in their place.
     fn first(&mut self) -> Option<(u64, Key)> {
         for _ in 0..REORDERED_AT_ONCE {
             let (ordered_at_us, key) = *self.by_meaning.first()?;
-            if self.slots.get(&key)?.meaningless_at_us <= ordered_at_us {
-                break;
+            let meaningless_at_us = self.slots.get(&key)?.meaningless_at_us;
+            if meaningless_at_us <= ordered_at_us {
+                return Some((meaningless_at_us, key));
             }
             self.order(key);
         }
-        let (_, key) = *self.by_meaning.first()?;
-        Some((self.slots.get(&key)?.meaningless_at_us, key))
+        let end = |(_, key): &(u64, Key)| Some((self.slots.get(key)?.meaningless_at_us, *key));
+        self.by_meaning.iter().take(REORDERED_AT_ONCE).filter_map(end).min()
     }
 
     fn insert(&mut self, key: Key, mut slot: Slot) {

@@ -126,7 +126,7 @@ impl fmt::Display for Amount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = String::new();
         push_decimal(&mut text, self.0);
-        f.write_str(&text)
+        f.pad(&text)
     }
 }
 

@@ -18,9 +18,9 @@ use crate::telemetry::RequestId;
 
 /// A request as it arrived, but for what only this hop may say.
 pub(super) struct Arrived {
-    pub(super) peer: Peer,
-    pub(super) parts: Parts,
-    pub(super) upgrade: Option<Upgrade>,
+    peer: Peer,
+    parts: Parts,
+    upgrade: Option<Upgrade>,
     /// A reload must not let another policy decide what this one has prepared.
     in_force: InForce,
     claims: Option<Claims>,
@@ -64,6 +64,13 @@ impl Arrived {
         request.claims = self.claims.clone();
         request.body = body.map(|body| Cow::Borrowed(&**body));
         request
+    }
+
+    /// What is passed on, with what this hop says of it.
+    pub(super) fn into_parts(self) -> (Parts, Option<Upgrade>) {
+        let (id, mut parts) = (self.id(), self.parts);
+        headers::add_hop(&mut parts.headers, self.peer, &id);
+        (parts, self.upgrade)
     }
 
     /// The id by which it is known.

@@ -13,19 +13,6 @@ const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto")
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// What a client could say about its origin, and must not.
-static ORIGIN: [HeaderName; 9] = [
-    FORWARDED_FOR,
-    FORWARDED_PROTO,
-    FORWARDED_HOST,
-    header::FORWARDED,
-    HeaderName::from_static("x-real-ip"),
-    HeaderName::from_static("x-forwarded-port"),
-    HeaderName::from_static("x-forwarded-server"),
-    HeaderName::from_static("x-forwarded-prefix"),
-    HeaderName::from_static("x-forwarded-ssl"),
-];
-
 /// What concerns only one connection. `Expect` is answered here.
 static HOP: [HeaderName; 9] = [
     HeaderName::from_static("keep-alive"),
@@ -67,8 +54,14 @@ pub(super) fn prepare(headers: &mut HeaderMap, policy: Option<&Policy>, peer: Pe
     join_cookies(headers);
     if !trusted {
         claims().for_each(|claim| drop(headers.remove(claim)));
-        remove_where(headers, |name| ORIGIN.contains(name));
+        remove_where(headers, says_origin);
     }
+}
+
+/// Whether a header is one by which proxies tell where a request came from.
+fn says_origin(name: &HeaderName) -> bool {
+    let by_name = || *name == header::FORWARDED || *name == "x-real-ip";
+    name.as_str().starts_with("x-forwarded-") || by_name()
 }
 
 /// Says where a request that is passed on came from, and by which id it is known.
@@ -115,8 +108,7 @@ fn end_hop(headers: &mut HeaderMap, is_kept: impl Fn(&HeaderName) -> bool) {
         let tokens = lines.iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
         for token in tokens {
             let Ok(name) = HeaderName::from_bytes(token.trim_ascii()) else { continue };
-            let by_prefix = name.as_str().starts_with("x-forwarded-") || name == "x-real-ip";
-            if !by_prefix && !PROTECTED.contains(&name) && !is_kept(&name) {
+            if !says_origin(&name) && !PROTECTED.contains(&name) && !is_kept(&name) {
                 headers.remove(name);
             }
         }

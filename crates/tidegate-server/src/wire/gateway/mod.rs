@@ -122,6 +122,20 @@ impl Rejection {
     }
 }
 
+/// A request that was let through. What it holds is guarded from the start: hyper may drop its future
+/// before it was ever asked to go on.
+struct Admitted {
+    decision: Decision,
+    held: Option<LeaseGuard>,
+}
+
+impl Admitted {
+    fn new(app: &Arc<App>, mut decision: Decision) -> Self {
+        let lease = decision.lease.take();
+        Self { decision, held: lease.map(|lease| LeaseGuard::new(Arc::clone(app), lease)) }
+    }
+}
+
 impl Gateway {
     pub(crate) fn new(app: Arc<App>, upstream: Upstream, bounds: GatewayBounds) -> Self {
         let pool = Pool::new(upstream, bounds);
@@ -143,7 +157,8 @@ impl Service for Gateway {
         let inspected = Inspected { seen: None, rest: body };
         match app.decide_now(&arrived.asked(None), || arrived.id(), HOLD) {
             Ok(Some(decision)) if decision.is_allowed() => {
-                Answering::later(shared.pass(arrived, inspected, decision))
+                let admitted = Admitted::new(app, decision);
+                Answering::later(shared.pass(arrived, inspected, admitted))
             }
             Ok(Some(decision)) => respond::refusal(&decision).into(),
             Ok(None) => Answering::later(shared.decide(arrived, inspected)),
@@ -168,7 +183,8 @@ impl Shared {
         drop(asked);
         match decided {
             Ok((decision, _)) if decision.is_allowed() => {
-                self.pass(arrived, inspected, decision).await
+                let admitted = Admitted::new(&self.app, decision);
+                self.pass(arrived, inspected, admitted).await
             }
             Ok((decision, _)) => respond::refusal(&decision),
             Err(error) => respond::bad_request(&error.field, &error.detail),
@@ -180,12 +196,10 @@ impl Shared {
         self: Arc<Self>,
         arrived: Arrived,
         inspected: Inspected,
-        mut decision: Decision,
+        admitted: Admitted,
     ) -> Response<Body> {
-        let id = arrived.id();
-        let Arrived { mut parts, upgrade, peer, .. } = arrived;
-        let held = decision.lease.take().map(|lease| LeaseGuard::new(Arc::clone(&self.app), lease));
-        headers::add_hop(&mut parts.headers, peer, &id);
+        let Admitted { decision, held } = admitted;
+        let (parts, upgrade) = arrived.into_parts();
         match self.forward(parts, inspected, upgrade, held).await {
             Ok(mut response) => {
                 respond::annotate(&mut response, &decision);

@@ -69,10 +69,15 @@ impl Places {
         }
     }
 
-    /// A place for a new connection. Kept ones that are offered instead are closed to make room.
+    /// A place for a new connection. Where there is none, the kept one that was used longest ago is
+    /// closed to make room, and so is one that is offered instead.
     pub(super) async fn place(self: &Arc<Self>, patience: &mut Patience) -> Option<UpstreamPlace> {
         loop {
-            if let Turn::Open(place) = self.turn(patience).await? {
+            let given = match self.ask_for_place() {
+                Ok(place) => return Some(place),
+                Err(given) => given,
+            };
+            if let Turn::Open(place) = timeout_at(patience.until(), given).await.ok()?.ok()? {
                 return Some(place);
             }
         }
@@ -103,17 +108,21 @@ impl Places {
                 return Ok(Turn::Kept(sender));
             }
         }
-        if let Some(left) = stock.free.checked_sub(1) {
-            stock.free = left;
-            return Ok(Turn::Open(UpstreamPlace(Arc::downgrade(self))));
+        match stock.take_free() {
+            true => Ok(Turn::Open(UpstreamPlace(Arc::downgrade(self)))),
+            false => Err(stock.stand_in_line()),
         }
-        // Where nothing comes free for long, those who gave up must not pile up: the first who came
-        // are the first to do so.
-        while stock.line.front().is_some_and(oneshot::Sender::is_closed) {
-            stock.line.pop_front();
+    }
+
+    fn ask_for_place(self: &Arc<Self>) -> Result<UpstreamPlace, Receiver<Turn>> {
+        let mut stock = self.lock();
+        if stock.take_free() {
+            return Ok(UpstreamPlace(Arc::downgrade(self)));
         }
-        let (give, given) = oneshot::channel();
-        stock.line.push_back(give);
+        let (oldest, given) = (stock.idle.pop_front(), stock.stand_in_line());
+        // Its place goes to the first in line once its socket is closed.
+        drop(stock);
+        drop(oldest);
         Err(given)
     }
 
@@ -123,6 +132,23 @@ impl Places {
 }
 
 impl Stock {
+    fn take_free(&mut self) -> bool {
+        let left = self.free.checked_sub(1);
+        self.free = left.unwrap_or(0);
+        left.is_some()
+    }
+
+    fn stand_in_line(&mut self) -> Receiver<Turn> {
+        // Where nothing comes free for long, those who gave up must not pile up: the first who came
+        // are the first to do so.
+        while self.line.front().is_some_and(oneshot::Sender::is_closed) {
+            self.line.pop_front();
+        }
+        let (give, given) = oneshot::channel();
+        self.line.push_back(give);
+        given
+    }
+
     /// The first who has not given up.
     fn first_in_line(&mut self) -> Option<oneshot::Sender<Turn>> {
         while let Some(first) = self.line.pop_front() {

@@ -333,8 +333,7 @@ fn named_tiers(root: &Node) -> impl Iterator<Item = (&str, Position)> {
     maps.chain(conditions)
 }
 
-/// The keys of each kind of map, for the JSON Schema's own test.
-/// In lower case, each once.
+/// The headers that a decision can depend on, in lower case, each once.
 fn headers_read(policy: &Policy) -> Vec<String> {
     let forwarded = policy.identity.forwarded.header_name();
     let mut names: Vec<String> =
@@ -344,6 +343,7 @@ fn headers_read(policy: &Policy) -> Vec<String> {
     names
 }
 
+/// The keys of each kind of map, for the JSON Schema's own test.
 #[cfg(test)]
 pub(crate) fn known_keys() -> Vec<(&'static str, &'static Keys)> {
     vec![

@@ -133,3 +133,18 @@ async fn a_place_is_freed_when_the_answer_breaks_off() {
     assert!(world.get("/", "").await.ends_with("hal"));
     until("the place is free", || is_free(&world)).await;
 }
+
+#[tokio::test]
+async fn a_place_is_not_taken_for_good_by_a_client_that_closes_behind_its_request() {
+    const LONG: &str =
+        "{ tidegate: 1, name: p, limits: { one: { by: ip, concurrency: 1, lease: 1h } } }";
+    let world =
+        World::start(LONG, saying("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await).await;
+    for _ in 0..50 {
+        let mut stream = world.connect().await;
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+        stream.shutdown().await.unwrap();
+        rest(&mut stream).await;
+        until("the place is free", || is_free(&world)).await;
+    }
+}

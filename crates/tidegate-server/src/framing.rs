@@ -66,7 +66,7 @@ impl Framing {
     /// Whether a head has begun and not ended.
     pub(crate) fn is_inside_head(&self) -> bool {
         matches!(self.state, State::Head)
-            || matches!(self.state, State::Idle) && self.line.bytes > 0
+            || matches!(self.state, State::Idle) && !self.line.is_blank()
     }
 
     /// The first request that is ambiguous, counted from 0, if one is.
@@ -188,6 +188,11 @@ impl Line {
         self.start.get(..self.bytes.min(LINE)).unwrap_or_default()
     }
 
+    /// Nothing, or the beginning of an empty line, which may stand before a head.
+    fn is_blank(&self) -> bool {
+        self.bytes == 0 || self.bytes == 1 && self.last == b'\r'
+    }
+
     fn is_whole(&self) -> bool {
         self.bytes <= LINE
     }
@@ -268,6 +273,13 @@ mod tests {
         assert!(scanned(&format!("{GET}G")).is_inside_head());
         assert!(scanned("GET / HTTP/1.1\r\nHost").is_inside_head());
         assert!(!scanned(POST.trim_end_matches('b')).is_inside_head());
+    }
+
+    #[test]
+    fn what_may_stand_before_a_head_is_none() {
+        assert!(!scanned(&format!("{GET}\r")).is_inside_head());
+        assert!(!scanned("\r\n\r").is_inside_head());
+        assert!(scanned("\r\nG").is_inside_head());
     }
 
     #[test]

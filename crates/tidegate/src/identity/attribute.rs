@@ -1,8 +1,9 @@
 //! Attributes from their declared sources: headers, query parameters, JSON bodies, claims.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::fmt;
 
+use serde::de::{Deserializer as _, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::policy::model::Source;
@@ -123,12 +124,35 @@ fn json_value(body: &[u8], pointer: &str) -> Found<'static> {
     json_scalar(value.get())
 }
 
+/// Finds one member of an object. One that is there twice is an error: of two, the service could
+/// read the other.
+struct Member<'t> {
+    name: &'t str,
+}
+
+impl<'de> Visitor<'de> for Member<'_> {
+    type Value = Option<&'de RawValue>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
+        let mut found = None;
+        while let Some((name, value)) = map.next_entry::<Cow<'_, str>, &RawValue>()? {
+            if name == self.name && found.replace(value).is_some() {
+                return Err(M::Error::custom("it is there twice"));
+            }
+        }
+        Ok(found)
+    }
+}
+
 /// The member or element of this name.
 fn child<'v>(value: &'v RawValue, token: &str) -> Result<Option<&'v RawValue>, serde_json::Error> {
     match value.get().as_bytes().first() {
         Some(b'{') => {
-            let map: HashMap<Cow<'_, str>, &RawValue> = serde_json::from_str(value.get())?;
-            Ok(map.get(token).copied())
+            serde_json::Deserializer::from_str(value.get()).deserialize_map(Member { name: token })
         }
         Some(b'[') => {
             let list: Vec<&RawValue> = serde_json::from_str(value.get())?;
@@ -168,6 +192,14 @@ mod tests {
             json_value(b"{\"a\":1e99999999999999999999}", "/a"),
             value("1e99999999999999999999")
         );
+    }
+
+    #[test]
+    fn a_member_that_is_there_twice_is_no_value() {
+        let body = br#"{"b":0,"b":1,"a":{"x":2,"x":null},"c":3}"#;
+        assert_eq!(json_value(body, "/b"), Found::Unusable);
+        assert_eq!(json_value(body, "/a/x"), Found::Unusable);
+        assert_eq!(json_value(body, "/c"), Found::Value(Cow::Borrowed("3")));
     }
 
     #[test]

@@ -14,12 +14,10 @@ const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// What concerns only one connection. `Expect` is answered here.
-static HOP: [HeaderName; 9] = [
+static HOP: [HeaderName; 7] = [
     HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
+    HeaderName::from_static("http2-settings"),
     header::EXPECT,
-    header::PROXY_AUTHENTICATE,
-    header::PROXY_AUTHORIZATION,
     header::TE,
     header::TRAILER,
     header::TRANSFER_ENCODING,
@@ -61,7 +59,8 @@ pub(super) fn prepare(headers: &mut HeaderMap, policy: Option<&Policy>, peer: Pe
 /// Whether a header is one by which proxies tell where a request came from.
 fn says_origin(name: &HeaderName) -> bool {
     let by_name = || *name == header::FORWARDED || *name == "x-real-ip";
-    name.as_str().starts_with("x-forwarded-") || by_name()
+    let is_forwarded = |rest: &str| rest.is_empty() || rest.starts_with('-');
+    name.as_str().strip_prefix("x-forwarded").is_some_and(is_forwarded) || by_name()
 }
 
 /// Says where a request that is passed on came from, and by which id it is known.
@@ -114,7 +113,8 @@ fn end_hop(headers: &mut HeaderMap, is_kept: impl Fn(&HeaderName) -> bool) {
         }
         headers.remove(header::CONNECTION);
     }
-    remove_where(headers, |name| HOP.contains(name));
+    let is_proxys = |name: &str| name == "proxy" || name.starts_with("proxy-");
+    remove_where(headers, |name| HOP.contains(name) || is_proxys(name.as_str()));
 }
 
 /// Removes the headers that a condition names. Most requests have none of them, and to see that takes

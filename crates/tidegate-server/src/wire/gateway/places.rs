@@ -13,6 +13,9 @@ use tokio::time::{Instant, timeout_at};
 use super::GatewayBounds;
 use super::connection::Sender;
 
+/// How often kept connections are looked at, at most.
+const SWEEP_MIN: Duration = Duration::from_millis(100);
+
 pub(super) struct Places {
     bounds: GatewayBounds,
     stock: Mutex<Stock>,
@@ -21,6 +24,8 @@ pub(super) struct Places {
 struct Stock {
     /// Connections that wait for the next request, the last used at the back.
     idle: VecDeque<Idle>,
+    /// Whether somebody will close those that wait for too long.
+    sweeping: bool,
     /// How many more may be opened.
     free: usize,
     line: VecDeque<oneshot::Sender<Turn>>,
@@ -58,7 +63,7 @@ impl Patience {
 impl Places {
     pub(super) fn new(bounds: GatewayBounds) -> Arc<Self> {
         let (idle, line, free) = (VecDeque::new(), VecDeque::new(), bounds.connections_max);
-        Arc::new(Self { bounds, stock: Mutex::new(Stock { idle, free, line }) })
+        Arc::new(Self { bounds, stock: Mutex::new(Stock { idle, sweeping: false, free, line }) })
     }
 
     /// A kept connection, or a place for a new one; `None` if neither comes in time.
@@ -84,7 +89,7 @@ impl Places {
     }
 
     /// Keeps a connection for the next request.
-    pub(super) fn keep(&self, mut sender: Sender) {
+    pub(super) fn keep(self: &Arc<Self>, mut sender: Sender) {
         let since = Instant::now();
         let mut stock = self.lock();
         while let Some(first) = stock.first_in_line() {
@@ -93,12 +98,24 @@ impl Places {
                 _ => return,
             }
         }
-        let idle = &mut stock.idle;
-        idle.push_back(Idle { sender, since });
-        let is_old = |oldest: &Idle| since.duration_since(oldest.since) >= self.bounds.idle;
-        while idle.len() > self.bounds.idle_max || idle.front().is_some_and(is_old) {
-            idle.pop_front();
+        stock.idle.push_back(Idle { sender, since });
+        if stock.idle.len() > self.bounds.idle_max {
+            stock.idle.pop_front();
         }
+        if !std::mem::replace(&mut stock.sweeping, true) {
+            tokio::spawn(sweep(Arc::downgrade(self), self.bounds.idle));
+        }
+    }
+
+    /// Closes what was kept for too long; returns whether anything is left.
+    fn close_old(&self) -> bool {
+        let mut stock = self.lock();
+        let is_old = |oldest: &Idle| oldest.since.elapsed() >= self.bounds.idle;
+        while stock.idle.front().is_some_and(is_old) {
+            stock.idle.pop_front();
+        }
+        stock.sweeping = !stock.idle.is_empty();
+        stock.sweeping
     }
 
     fn ask(self: &Arc<Self>) -> Result<Turn, Receiver<Turn>> {
@@ -157,6 +174,16 @@ impl Stock {
             }
         }
         None
+    }
+}
+
+/// Closes kept connections when their time is over, for as long as there are any.
+async fn sweep(places: Weak<Places>, every: Duration) {
+    loop {
+        tokio::time::sleep((every / 4).max(SWEEP_MIN)).await;
+        if !places.upgrade().is_some_and(|places| places.close_old()) {
+            return;
+        }
     }
 }
 

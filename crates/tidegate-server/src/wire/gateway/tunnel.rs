@@ -43,7 +43,7 @@ impl Upgrade {
         let mut lines = headers.get_all(header::CONNECTION).iter();
         let is_asked = lines.any(|line| has_token(line, b"upgrade"));
         let is_plain = request.version() == Version::HTTP_11 && request.body().is_end_stream();
-        if !is_asked || !is_plain || has_token(&protocol, b"h2c") {
+        if !is_asked || !is_plain || carries_requests(&protocol) {
             return None;
         }
         let place = request.extensions_mut().remove::<ClientPlace>();
@@ -84,6 +84,15 @@ impl Upgrade {
         });
         Response::from_parts(parts, Body::empty())
     }
+}
+
+/// Whether a protocol would carry further requests past the policy.
+fn carries_requests(protocol: &HeaderValue) -> bool {
+    let names = protocol.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+    let name = |protocol: &[u8]| {
+        protocol.split(|byte| *byte == b'/').next().map(<[u8]>::to_ascii_lowercase)
+    };
+    names.filter_map(name).any(|name| matches!(&*name, b"h2c" | b"h2" | b"http" | b"tls"))
 }
 
 fn has_token(line: &HeaderValue, token: &[u8]) -> bool {

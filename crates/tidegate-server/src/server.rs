@@ -1,38 +1,44 @@
 //! The daemon from start to end: read everything, bind everything, serve, drain, save.
 
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use tidegate::clock::{Clock as _, SystemClock};
-use tidegate::store::{Imported, Memory};
-use tidegate::{HashKey, Limiter};
+use tidegate::clock::{Clock as _, Now, SystemClock};
+use tidegate::store::{Imported, Memory, Store};
+use tidegate::{HashKey, Limiter, LimiterBuilder, Policy};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
 use crate::admin::{Admin, Listening, Status};
 use crate::app::App;
-use crate::config::Config;
+use crate::config::{Config, StoreConfig};
 use crate::demo;
 use crate::drain::Drain;
+use crate::engine::Engine;
 use crate::error::StartError;
 use crate::guard::{Guard, Guarded, SharedTokens, is_loopback};
 use crate::leases::Leases;
 use crate::listen::{Listener, ListenerBounds, Service};
 use crate::open_files::{self, Shares, Wanted};
 use crate::reload::Reload;
+use crate::remote::connect;
 use crate::secret::hash_key;
+use crate::shared::{SharedStore, follow, settled};
 use crate::sources::{Checked, Sources};
 use crate::state::StateDir;
 use crate::stop::Stop;
-use crate::telemetry::{Flush, Log, Metrics};
+use crate::telemetry::{Flush, Log, Metrics, store_failed};
 use crate::tls::{Certificates, Trust};
 use crate::tokens::Tokens;
 use crate::watch::Changes;
 use crate::wire::api::Api;
 use crate::wire::gateway::{Gateway, GatewayBounds, Upstream};
+
+/// How long the start waits for a shared store. It goes on without one.
+const CONNECT_WAIT: Duration = Duration::from_secs(1);
 
 /// Runs the daemon until it is told to stop; `announce` prints a line on standard output.
 ///
@@ -49,7 +55,7 @@ pub fn run(config: &Config, announce: impl Fn(&str)) -> Result<(), StartError> {
         runtime.worker_threads(threads.get());
     }
     runtime.enable_all().build()?.block_on(async {
-        let daemon = Daemon::prepare(config)?;
+        let daemon = Daemon::prepare(config).await?;
         daemon.serve(config, announce).await
     })
 }
@@ -68,7 +74,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    fn prepare(config: &Config) -> Result<Self, StartError> {
+    async fn prepare(config: &Config) -> Result<Self, StartError> {
         refuse_what_is_open(config)?;
         let clock = SystemClock::new();
         let (log, flush) = Log::start(config.logging, std::io::stderr(), clock.clone())
@@ -91,38 +97,28 @@ impl Daemon {
         let state = state.map_err(StartError::new)?;
         let secret =
             hash_key(config.hash_key.as_deref(), state.as_ref()).map_err(StartError::new)?;
-
         let policies = checked.policies.all();
-        let mut builder = Limiter::builder()
-            .store(Memory::with_max_keys(config.max_keys))
-            .clock(clock.clone())
-            .hash_key(secret.clone())
-            .max_waiters(config.bounds.waiters_max);
-        for policy in &policies {
-            builder = builder.policy(Arc::clone(policy));
-        }
-        let limiter = builder.build().map_err(StartError::new)?;
-        if let Some(state) = &state {
-            let loaded = state.load(limiter.store(), &secret, clock.now());
-            match loaded.map_err(StartError::new)? {
-                Some(Imported { restored, meaningless, strangers }) => tracing::info!(
-                    event = "state_loaded",
-                    restored,
-                    meaningless,
-                    strangers,
-                    "counters are back from the state directory"
-                ),
-                None => tracing::info!(
-                    event = "state_empty",
-                    "the state directory holds no counters yet"
-                ),
+        let metrics = Arc::new(Metrics::new(clock.now().unix_us / 1_000_000, &policies));
+        let engine = match &config.store {
+            StoreConfig::Memory => {
+                let store = Memory::with_max_keys(config.max_keys);
+                let limiter = limiter(config, &policies, store, &secret, &clock)?;
+                if let Some(state) = &state {
+                    load(state, limiter.store(), &secret, clock.now())?;
+                }
+                Engine::Memory(limiter)
             }
-        }
+            StoreConfig::Shared(shared) => {
+                let store = SharedStore::new(connect(shared)?, Arc::clone(&metrics), clock.clone());
+                let secret = agreed(config, &store, secret.clone()).await;
+                Engine::Shared(limiter(config, &policies, store, &secret, &clock)?)
+            }
+        };
         let app = App {
-            limiter,
+            engine,
             leases: Leases::new(),
             drain: Drain::new(),
-            metrics: Arc::new(Metrics::new(clock.now().unix_us / 1_000_000, &policies)),
+            metrics,
             log,
             verifier: ArcSwapOption::from_pointee(verifier),
             clock,
@@ -134,6 +130,7 @@ impl Daemon {
 
     async fn serve(self, config: &Config, announce: impl Fn(&str)) -> Result<(), StartError> {
         let (hang_up, stop) = (signal(SignalKind::hangup())?, Stop::new()?);
+        let following = tokio::spawn(follow(Arc::clone(&self.app)));
         let (mut serving, status) = self.listen(config)?;
         for listening in status.listeners() {
             announce(&format!("listening {} {}", listening.name, listening.url));
@@ -147,8 +144,11 @@ impl Daemon {
         let reload = Reload { app: Arc::clone(&app), status, sources, certificates, trust, tokens };
         let stop = reload.until_stopped(changes, hang_up, stop).await;
         serving.drain(config.bounds.drain, stop).await;
-        if let Some((state, secret)) = &state {
-            let keys = state.save(app.limiter.store(), secret, app.now());
+        following.abort();
+        if let Some((state, secret)) = &state
+            && let Some(memory) = app.engine.memory()
+        {
+            let keys = state.save(memory, secret, app.now());
             let keys = keys.map_err(StartError::new)?;
             tracing::info!(event = "state_saved", keys, "counters are in the state directory");
         }
@@ -212,6 +212,64 @@ impl Daemon {
             tracing::warn!(event = "warning", "{warning}");
         }
     }
+}
+
+fn limiter<S: Store>(
+    config: &Config,
+    policies: &[Arc<Policy>],
+    store: S,
+    secret: &HashKey,
+    clock: &SystemClock,
+) -> Result<Limiter<S>, StartError> {
+    let nodes = match &config.store {
+        StoreConfig::Memory => None,
+        StoreConfig::Shared(shared) => shared.nodes,
+    };
+    let builder = Limiter::builder()
+        .store(store)
+        .clock(clock.clone())
+        .hash_key(secret.clone())
+        .nodes(nodes.map_or(1, NonZeroU32::get))
+        .max_waiters(config.bounds.waiters_max);
+    let with_policy = |builder: LimiterBuilder<S>, policy| builder.policy(Arc::clone(policy));
+    policies.iter().fold(builder, with_policy).build().map_err(StartError::new)
+}
+
+/// The secret that all nodes hash keys with. A store that is lost is not waited for: this node's own
+/// does until it can be asked.
+async fn agreed(config: &Config, store: &SharedStore, own: HashKey) -> HashKey {
+    settled(store, CONNECT_WAIT).await;
+    if config.hash_key.is_some() {
+        store.secret_is_known();
+        return own;
+    }
+    match store.secret().await {
+        Ok(secret) => {
+            store.secret_is_known();
+            secret
+        }
+        Err(error) => {
+            store_failed(&error, "keys are hashed with this node's own secret until it answers");
+            own
+        }
+    }
+}
+
+/// Brings counters back from the state directory.
+fn load(state: &StateDir, memory: &Memory, secret: &HashKey, now: Now) -> Result<(), StartError> {
+    match state.load(memory, secret, now).map_err(StartError::new)? {
+        Some(Imported { restored, meaningless, strangers }) => tracing::info!(
+            event = "state_loaded",
+            restored,
+            meaningless,
+            strangers,
+            "counters are back from the state directory"
+        ),
+        None => {
+            tracing::info!(event = "state_empty", "the state directory holds no counters yet");
+        }
+    }
+    Ok(())
 }
 
 /// The listeners that serve.

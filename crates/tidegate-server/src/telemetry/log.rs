@@ -10,8 +10,8 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use tidegate::clock::Clock;
-use tidegate::store::{Store, StoreError};
-use tidegate::{Decision, Identities, Limiter, Request};
+use tidegate::store::StoreError;
+use tidegate::{Decision, Identities, Request};
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
@@ -22,6 +22,7 @@ use tracing_subscriber::{Layer as _, Registry};
 pub(crate) use queue::Flush;
 
 use super::request_id::RequestId;
+use crate::engine::Engine;
 use queue::Queue;
 use record::Record;
 pub(crate) use record::timestamp;
@@ -100,9 +101,9 @@ impl Log {
 
     /// Logs a decision: a refusal at `info`, what passes at `debug`, a store that could not answer
     /// at `error`. Who it was about is worked out only for a line that is written.
-    pub(crate) fn decision<S: Store>(
+    pub(crate) fn decision(
         &self,
-        limiter: &Limiter<S>,
+        engine: &Engine,
         decision: &Decision,
         request: &Request<'_>,
         request_id: &RequestId,
@@ -117,7 +118,7 @@ impl Log {
         if !self.queue.has_room() {
             return self.queue.drop_line();
         }
-        let subject = limiter.subject(decision, request, self.settings.identities);
+        let subject = engine.subject(decision, request, self.settings.identities);
         let record = Record { decision, subject: &subject, request_id };
         self.queue.push(record.line(self.settings.format).as_bytes());
     }

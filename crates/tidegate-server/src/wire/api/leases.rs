@@ -17,7 +17,7 @@ use crate::respond;
 pub(super) async fn release(app: &App, body: &[u8]) -> Result<Response<Body>, Failure> {
     let id = Said::parse(body, &["lease"])?.lease;
     let mut lease = open(app, id).await?;
-    let released = app.limiter.release_async(&mut lease).await;
+    let released = app.engine.release(&mut lease).await;
     // What is counted by status or reserved may still be settled.
     app.leases.close(id, &lease, app.now().steady_us);
     told(app, "released", released)
@@ -27,7 +27,7 @@ pub(super) async fn release(app: &App, body: &[u8]) -> Result<Response<Body>, Fa
 pub(super) async fn renew(app: &App, body: &[u8]) -> Result<Response<Body>, Failure> {
     let id = Said::parse(body, &["lease"])?.lease;
     let lease = open(app, id).await?;
-    let renewed = app.limiter.renew_async(&lease).await;
+    let renewed = app.engine.renew(&lease).await;
     app.leases.close(id, &lease, app.now().steady_us);
     told(app, "renewed", renewed)
 }
@@ -42,7 +42,7 @@ pub(super) async fn settle(app: &App, body: &[u8]) -> Result<Response<Body>, Fai
     let mut settled = Ok(());
     let settlements = [said.cost.map(Settlement::Cost), said.status.map(Settlement::Status)];
     for settlement in settlements.into_iter().flatten() {
-        settled = settled.and(app.limiter.settle_async(&mut lease, settlement).await);
+        settled = settled.and(app.engine.settle(&mut lease, settlement).await);
     }
     app.leases.close(said.lease, &lease, app.now().steady_us);
     told(app, "settled", settled.map(|()| true))

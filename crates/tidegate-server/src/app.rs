@@ -7,12 +7,13 @@ use arc_swap::ArcSwapOption;
 use tidegate::clock::{Clock, Now, SystemClock};
 use tidegate::identity::Claims;
 use tidegate::store::StoreError;
-use tidegate::{BuildError, Decision, Policy, Request, RequestError, Timer};
+use tidegate::{BuildError, Decision, HashKey, Policy, Request, RequestError, Timer};
 
 use crate::drain::Drain;
 use crate::engine::Engine;
 use crate::jwt::Verifier;
 use crate::leases::Leases;
+use crate::seal::Seal;
 use crate::telemetry::{Log, Metrics, RequestId, store_failed};
 
 /// The daemon's one engine, and all that stands around it.
@@ -147,6 +148,15 @@ impl App {
     /// policies read them is not asked: others may be in force by the time of the decision.
     pub(crate) fn claims_of(&self, authorization: &str) -> Option<Claims> {
         self.verifier.load().as_deref()?.claims(authorization, self.now())
+    }
+
+    /// Lets leases be settled on any node that has this secret.
+    pub(crate) fn share_leases(&self, secret: &HashKey) {
+        match Seal::new(secret) {
+            Ok(seal) => self.leases.travel(seal),
+            // They stay on this node, which is all that is lost.
+            Err(error) => tracing::warn!(event = "warning", "leases cannot travel: {error}"),
+        }
     }
 
     /// Counts and logs a store that could not answer outside of a decision, and what follows.

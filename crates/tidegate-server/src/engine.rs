@@ -74,6 +74,11 @@ impl Engine {
         }
     }
 
+    /// Whether a lease that travelled may be settled, which it may once.
+    pub(crate) async fn claim(&self, lease: &Lease) -> Result<bool, StoreError> {
+        on_either!(self, limiter => Box::pin(limiter.claim(lease)).await)
+    }
+
     pub(crate) async fn release(&self, lease: &mut Lease) -> Result<bool, StoreError> {
         match self {
             Self::Memory(limiter) => limiter.release(lease),

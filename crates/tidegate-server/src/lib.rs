@@ -22,6 +22,7 @@ mod policies;
 mod reload;
 mod remote;
 mod respond;
+mod seal;
 mod secret;
 mod server;
 mod shared;

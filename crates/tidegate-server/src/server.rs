@@ -99,6 +99,7 @@ impl Daemon {
             hash_key(config.hash_key.as_deref(), state.as_ref()).map_err(StartError::new)?;
         let policies = checked.policies.all();
         let metrics = Arc::new(Metrics::new(clock.now().unix_us / 1_000_000, &policies));
+        let mut hashed_with = secret.clone();
         let engine = match &config.store {
             StoreConfig::Memory => {
                 let store = Memory::with_max_keys(config.max_keys);
@@ -110,8 +111,8 @@ impl Daemon {
             }
             StoreConfig::Shared(shared) => {
                 let store = SharedStore::new(connect(shared)?, Arc::clone(&metrics), clock.clone());
-                let secret = agreed(config, &store, secret.clone()).await;
-                Engine::Shared(limiter(config, &policies, store, &secret, &clock)?)
+                hashed_with = agreed(config, &store, hashed_with).await;
+                Engine::Shared(limiter(config, &policies, store, &hashed_with, &clock)?)
             }
         };
         let app = App {
@@ -123,6 +124,9 @@ impl Daemon {
             verifier: ArcSwapOption::from_pointee(verifier),
             clock,
         };
+        if app.engine.shared().is_some_and(|store| !store.lacks_secret()) {
+            app.share_leases(&hashed_with);
+        }
         let state = state.map(|state| (state, secret));
         let app = Arc::new(app);
         Ok(Self { app, checked, sources, changes, certificates, trust, tokens, state, flush })

@@ -221,4 +221,4 @@ fn taken(plan: &Plan, answer: &Answer) -> Vec<Amendment> {
 
 #[cfg(test)]
 #[path = "shared/tests.rs"]
-mod tests;
+pub(crate) mod tests;

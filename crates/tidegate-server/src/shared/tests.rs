@@ -26,29 +26,35 @@ limits:
 /// A store that several nodes of a test share. It does at once what it is asked for, and answers while
 /// its gate is open.
 #[derive(Clone)]
-struct Late {
+pub(crate) struct Late {
     memory: Arc<Memory>,
     gate: watch::Sender<bool>,
     health: Arc<Mutex<Health>>,
 }
 
 impl Late {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let state = StoreState::Healthy;
         let health = Health { kind: "late", state, nodes: Some(2), last_error: None };
         let health = Arc::new(Mutex::new(health));
         Self { memory: Arc::default(), gate: watch::Sender::new(true), health }
     }
 
-    fn set(&self, state: StoreState, last_error: Option<&str>) {
+    pub(crate) fn set(&self, state: StoreState, last_error: Option<&str>) {
         let mut health = self.health.lock().unwrap();
         (health.state, health.last_error) = (state, last_error.map(str::to_owned));
     }
 
     /// A node that knows the secret of all.
-    fn node(&self) -> App {
-        let app = self.stranger(LIMITS);
-        app.engine.set_hash_key(HashKey::new([7; 16]));
+    pub(crate) fn node(&self) -> App {
+        self.node_with(LIMITS)
+    }
+
+    /// The same with other limits.
+    pub(crate) fn node_with(&self, limits: &str) -> App {
+        let (app, secret) = (self.stranger(limits), HashKey::new([7; 16]));
+        app.share_leases(&secret);
+        app.engine.set_hash_key(secret);
         app.engine.shared().unwrap().secret_is_known();
         app
     }

@@ -74,6 +74,7 @@ pub(crate) async fn follow(app: Arc<App>) {
 async fn learn_secret(app: &App, store: &SharedStore) {
     match store.secret().await {
         Ok(secret) => {
+            app.share_leases(&secret);
             app.engine.set_hash_key(secret);
             store.secret_is_known();
         }

@@ -4,6 +4,7 @@
 //! fallback) → decision.
 
 mod builder;
+mod claim;
 mod decide;
 mod error;
 mod loaded;

@@ -4,8 +4,12 @@
 //! levels or none. What goes wrong opens a breaker, above which the engine does what each limit's
 //! `on_store_failure` says.
 
+mod batch;
 mod breaker;
 mod config;
+mod connection;
+#[cfg(test)]
+mod server;
 
 pub use breaker::State;
 pub use config::{Config, ConfigError};

@@ -37,7 +37,7 @@ pub enum State {
 }
 
 impl State {
-    /// All of them, for metrics that show each.
+    /// All of them.
     pub const ALL: [Self; 5] =
         [Self::Healthy, Self::Suspect, Self::Open, Self::HalfOpen, Self::Merging];
 
@@ -51,6 +51,11 @@ impl State {
             Self::HalfOpen => "half-open",
             Self::Merging => "merging",
         }
+    }
+
+    /// Its place in [`ALL`](Self::ALL).
+    pub(crate) const fn index(self) -> usize {
+        self as usize
     }
 
     /// Whether calls are sent to the store.

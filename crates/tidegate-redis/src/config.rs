@@ -10,11 +10,6 @@ use rustls::ClientConfig;
 
 use url::{Parts, Scheme};
 
-/// What the names of all keys begin with, unless told otherwise.
-pub const PREFIX: &str = "tg:";
-/// How long a request waits for the store, unless told otherwise.
-pub const TIMEOUT: Duration = Duration::from_millis(20);
-
 const PREFIX_BYTES_MAX: usize = 64;
 const TIMEOUT_MAX: Duration = Duration::from_secs(10);
 
@@ -55,6 +50,11 @@ pub(crate) enum Tls {
 }
 
 impl Config {
+    /// What the names of all keys begin with, unless told otherwise.
+    pub const PREFIX: &str = "tg:";
+    /// How long a request waits for the store, unless told otherwise.
+    pub const TIMEOUT: Duration = Duration::from_millis(20);
+
     /// Reads `redis://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]`, or `rediss://` for TLS.
     ///
     /// # Errors
@@ -81,8 +81,8 @@ impl Config {
             password: parts.password,
             database,
             tls,
-            prefix: PREFIX.into(),
-            timeout: TIMEOUT,
+            prefix: Self::PREFIX.into(),
+            timeout: Self::TIMEOUT,
             nodes: 1,
         })
     }

@@ -13,7 +13,8 @@ use redis::{AsyncConnectionConfig, Cmd, RedisConnectionInfo, ServerErrorKind, Va
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-pub(crate) use failure::{Failure, Reason};
+pub(crate) use failure::Failure;
+pub use failure::Reason;
 
 use crate::config::Config;
 use stream::Connector;

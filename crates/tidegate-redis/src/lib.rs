@@ -6,10 +6,20 @@
 
 mod batch;
 mod breaker;
+mod codec;
 mod config;
 mod connection;
+mod health;
+mod heartbeat;
+mod keys;
+mod script;
 #[cfg(test)]
 mod server;
+mod store;
 
 pub use breaker::State;
 pub use config::{Config, ConfigError};
+pub use connection::Reason;
+pub use health::{Health, ShardHealth};
+pub use script::Time;
+pub use store::{RedisStore, Status};

@@ -36,7 +36,10 @@ fn only_rediss_means_tls() {
 #[test]
 fn the_defaults_are_those_of_the_documentation() {
     let config = Config::parse("redis://h").unwrap();
-    assert_eq!((&*config.prefix, config.timeout, config.nodes), ("tg:", TIMEOUT, 1));
+    assert_eq!(
+        (&*config.prefix, config.timeout, config.nodes),
+        ("tg:", Duration::from_millis(20), 1)
+    );
 }
 
 #[test]

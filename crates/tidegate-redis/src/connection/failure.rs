@@ -25,7 +25,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// All of them, in the order of [`index`](Self::index).
+    /// All of them.
     pub const ALL: [Self; 6] = [
         Self::Timeout,
         Self::Connection,

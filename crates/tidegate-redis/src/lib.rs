@@ -9,6 +9,8 @@ mod breaker;
 mod codec;
 mod config;
 mod connection;
+#[doc(hidden)]
+pub mod direct;
 mod health;
 mod heartbeat;
 mod keys;

@@ -104,9 +104,7 @@ impl Connection {
     /// Gives up a connection that does not answer, so that another is made. What is under way on it
     /// fails.
     pub(crate) fn give_up(&self) {
-        if self.current.borrow().is_some() {
-            self.signals.give_up.notify_one();
-        }
+        self.signals.give_up.notify_waiters();
     }
 
     async fn within<F>(

@@ -48,6 +48,13 @@ impl Server {
         }
     }
 
+    /// Makes it hang, as a machine without memory does, until it may go on.
+    pub(crate) fn hang(&self, hangs: bool) {
+        let id = self.child.as_ref().unwrap().id().to_string();
+        let signal = if hangs { "-STOP" } else { "-CONT" };
+        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+    }
+
     pub(crate) fn config(&self) -> Config {
         Config::parse(&format!("redis://127.0.0.1:{}", self.port)).unwrap()
     }

@@ -51,8 +51,8 @@ impl RedisStore {
     /// Starts to connect, on the runtime that this is called on. It never fails: without a server it
     /// starts open, and recovers when there is one.
     #[must_use]
-    pub fn connect(config: Config) -> Self {
-        let shard = Arc::new(Shard::new(&config));
+    pub fn connect(config: &Config) -> Self {
+        let shard = Arc::new(Shard::new(config));
         let batch = Batch::start(Arc::clone(&shard));
         let (publish, nodes) = watch::channel(config.nodes);
         let mut tasks = JoinSet::new();

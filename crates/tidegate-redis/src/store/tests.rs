@@ -38,7 +38,7 @@ fn plan(key: u128) -> Plan {
 }
 
 async fn connected(config: Config) -> RedisStore {
-    let store = RedisStore::connect(config);
+    let store = RedisStore::connect(&config);
     assert!(store.ready(PATIENCE).await);
     store
 }
@@ -183,7 +183,7 @@ async fn a_server_that_is_killed_in_mid_load_fails_every_call_and_is_found_again
 async fn a_server_that_hangs_costs_each_call_its_deadline_until_it_is_not_asked() {
     let server = Server::start();
     let store = connected(server.config()).await;
-    server.tell("CLIENT PAUSE 60000 ALL");
+    server.hang(true);
     let hung = async {
         while store.status().borrow().state.asks() {
             assert!(store.decide(&plan(1)).await.is_err());
@@ -191,7 +191,7 @@ async fn a_server_that_hangs_costs_each_call_its_deadline_until_it_is_not_asked(
     };
     tokio::time::timeout(PATIENCE, hung).await.unwrap();
     assert!(errors(&store, Reason::Timeout) >= 1);
-    server.tell("CLIENT UNPAUSE");
+    server.hang(false);
     reaches(&store, State::Healthy).await;
 }
 
@@ -199,7 +199,7 @@ async fn a_server_that_hangs_costs_each_call_its_deadline_until_it_is_not_asked(
 async fn without_a_server_it_starts_open_and_finds_one_later() {
     let mut server = Server::start();
     server.kill();
-    let store = RedisStore::connect(server.config().nodes(4));
+    let store = RedisStore::connect(&server.config().nodes(4));
     assert_eq!(store.health().state(), State::Open);
     assert_eq!((store.health().nodes, *store.nodes().borrow()), (None, 4));
     assert!(store.decide(&plan(1)).await.unwrap_err().transient);
@@ -229,10 +229,11 @@ async fn nodes_are_counted_while_they_live() {
 #[tokio::test]
 async fn all_nodes_have_the_secret_of_the_first() {
     let server = Server::start();
-    let (one, other) = (RedisStore::connect(server.config()), RedisStore::connect(server.config()));
+    let (one, other) =
+        (RedisStore::connect(&server.config()), RedisStore::connect(&server.config()));
     let (first, second) = tokio::join!(one.secret(PATIENCE), other.secret(PATIENCE));
     assert_eq!(first.as_ref().unwrap(), &second.unwrap());
-    let elsewhere = RedisStore::connect(server.config().prefix("other:").unwrap());
+    let elsewhere = RedisStore::connect(&server.config().prefix("other:").unwrap());
     assert_ne!(first, elsewhere.secret(PATIENCE).await);
 }
 
@@ -240,7 +241,7 @@ async fn all_nodes_have_the_secret_of_the_first() {
 async fn something_else_in_the_secrets_place_is_told() {
     let server = Server::start();
     server.tell("SET tg:@secret hello");
-    let error = RedisStore::connect(server.config()).secret(PATIENCE).await.unwrap_err();
+    let error = RedisStore::connect(&server.config()).secret(PATIENCE).await.unwrap_err();
     assert!(
         !error.transient && error.detail.contains("`tg:@secret` holds something else"),
         "{error}"
@@ -251,6 +252,6 @@ async fn something_else_in_the_secrets_place_is_told() {
 async fn a_secret_that_cannot_be_had_in_time_is_an_error() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let config = Config::parse(&format!("redis://127.0.0.1:{port}")).unwrap();
-    let error = RedisStore::connect(config).secret(Duration::from_millis(200)).await.unwrap_err();
+    let error = RedisStore::connect(&config).secret(Duration::from_millis(200)).await.unwrap_err();
     assert!(error.transient, "{error}");
 }

@@ -1,0 +1,50 @@
+//! The one script that decides everything, and what it is called with.
+//!
+//! KEYS are the keys of all asks, one behind the other. ARGV begins with the [`header`]; behind it
+//! come the asks in the same order. The reply is one string per ask.
+
+use std::sync::OnceLock;
+
+/// The script.
+pub(crate) const TEXT: &str = include_str!("scripts/tidegate.lua");
+
+/// Whose clock a batch goes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Time {
+    /// The server's own, so that no two nodes can disagree about it.
+    Server,
+    /// This instant, in microseconds since the Unix epoch; for tests.
+    Fixed(u64),
+}
+
+/// What the script is called in the server's cache.
+pub(crate) fn sha1() -> &'static str {
+    static SHA1: OnceLock<String> = OnceLock::new();
+    SHA1.get_or_init(|| redis::Script::new(TEXT).get_hash().to_owned())
+}
+
+/// The first argument.
+pub(crate) fn header(time: Time) -> Vec<u8> {
+    match time {
+        Time::Server => Vec::new(),
+        Time::Fixed(unix_us) => unix_us.to_le_bytes().to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_name_is_the_hash_of_its_text() {
+        assert_eq!(sha1().len(), 40);
+        assert!(sha1().bytes().all(|byte| byte.is_ascii_hexdigit()));
+        assert_eq!(sha1(), sha1());
+    }
+
+    #[test]
+    fn only_a_fixed_time_travels() {
+        assert_eq!(header(Time::Server), b"");
+        assert_eq!(header(Time::Fixed(258)), [2, 1, 0, 0, 0, 0, 0, 0]);
+    }
+}

@@ -26,7 +26,7 @@ use crate::open_files::{self, Shares, Wanted};
 use crate::reload::Reload;
 use crate::remote::connect;
 use crate::secret::hash_key;
-use crate::shared::{SharedStore, follow, settled};
+use crate::shared::{SharedStore, StoreState, follow, settled};
 use crate::sources::{Checked, Sources};
 use crate::state::StateDir;
 use crate::stop::Stop;
@@ -242,9 +242,17 @@ fn limiter<S: Store>(
 /// The secret that all nodes hash keys with. A store that is lost is not waited for: this node's own
 /// does until it can be asked.
 async fn agreed(config: &Config, store: &SharedStore, own: HashKey) -> HashKey {
-    settled(store, CONNECT_WAIT).await;
+    let answers = settled(store, CONNECT_WAIT).await;
+    if !answers {
+        let error = store.health().last_error.unwrap_or_default();
+        let state = StoreState::Lost.name();
+        let message = "the store does not answer: each limit does what its on_store_failure says";
+        tracing::error!(event = "store_state", state, error, "{message}");
+    }
     if config.hash_key.is_some() {
         store.secret_is_known();
+    }
+    if !store.lacks_secret() || !answers {
         return own;
     }
     match store.secret().await {

@@ -5,21 +5,20 @@ mod watch;
 
 use std::future::{Future, ready};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready as answer_of};
 
 use tidegate::HashKey;
 use tidegate::algorithm::Spec;
-use tidegate::clock::{Clock as _, Now, SystemClock};
+use tidegate::clock::{Now, SystemClock};
 use tidegate::plan::{LEVELS_MAX, Mode, Plan};
 use tidegate::store::{Amended, Amendment, Answer, Change, Store, StoreError};
 use tokio::runtime::Handle;
 
-use self::watch::Seen;
 use crate::telemetry::{Metrics, StoreCall, store_failed};
 
-pub(crate) use watch::{Standing, follow, settled};
+pub(crate) use watch::{follow, settled};
 
 /// What a call to the store becomes.
 pub(crate) type Calling<T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>;
@@ -44,6 +43,8 @@ pub(crate) struct Health {
     /// What it is, such as `redis`.
     pub(crate) kind: &'static str,
     pub(crate) state: StoreState,
+    /// Since when.
+    pub(crate) since_unix_us: u64,
     /// How many nodes were last seen to share it, this one included; `None` before any was.
     pub(crate) nodes: Option<u32>,
     /// What went wrong last.
@@ -85,7 +86,6 @@ pub(crate) struct SharedStore {
     remote: Arc<dyn Remote>,
     metrics: Arc<Metrics>,
     clock: SystemClock,
-    seen: Arc<Mutex<Seen>>,
     /// Whether keys are hashed with the secret of all nodes: the store must not be asked before, as
     /// everybody would have further keys there.
     knows_secret: Arc<AtomicBool>,
@@ -94,8 +94,12 @@ pub(crate) struct SharedStore {
 impl SharedStore {
     /// What stands before this store.
     pub(crate) fn new(remote: Arc<dyn Remote>, metrics: Arc<Metrics>, clock: SystemClock) -> Self {
-        let seen = Arc::new(Mutex::new(Seen::healthy_since(clock.now())));
-        Self { remote, metrics, clock, seen, knows_secret: Arc::default() }
+        Self { remote, metrics, clock, knows_secret: Arc::default() }
+    }
+
+    /// How the store is.
+    pub(crate) fn health(&self) -> Health {
+        self.remote.health()
     }
 
     /// Whether the secret is still to be [asked](Remote::secret) for.

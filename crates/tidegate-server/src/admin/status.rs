@@ -10,7 +10,7 @@ use tidegate::store::Memory;
 use crate::app::App;
 use crate::engine::Engine;
 use crate::policies::PolicySet;
-use crate::shared::{Standing, StoreState};
+use crate::shared::StoreState;
 use crate::sources::Checked;
 use crate::telemetry::{Present, timestamp};
 
@@ -125,7 +125,7 @@ impl Status {
     pub(crate) fn present(&self, app: &App) -> Present {
         let open = |one: &Listening| (one.name, one.connections.load(Ordering::Relaxed));
         let memory = app.engine.memory();
-        let store_state = app.engine.shared().map(|store| store.look().health.state.number());
+        let store_state = app.engine.shared().map(|store| store.health().state.number());
         Present {
             steady_us: app.now().steady_us,
             store_state: store_state.unwrap_or_default(),
@@ -210,12 +210,12 @@ impl Store {
                 evicted_keys: limiter.store().evicted_keys(),
             },
             Engine::Shared(limiter) => {
-                let Standing { health, since_unix_us } = limiter.store().look();
+                let health = limiter.store().health();
                 Self::Shared {
                     kind: health.kind,
                     state: health.state.name(),
                     degraded: health.state != StoreState::Healthy,
-                    since: timestamp(since_unix_us),
+                    since: timestamp(health.since_unix_us),
                     nodes: health.nodes,
                     last_error: health.last_error,
                 }

@@ -5,9 +5,11 @@
 
 mod queue;
 mod record;
+mod sparingly;
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use tidegate::clock::Clock;
 use tidegate::store::StoreError;
@@ -26,6 +28,7 @@ use crate::engine::Engine;
 use queue::Queue;
 use record::Record;
 pub(crate) use record::timestamp;
+use sparingly::Sparingly;
 
 /// How lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,6 +63,8 @@ impl Default for Settings {
 pub(crate) struct Log {
     queue: Queue,
     settings: Settings,
+    /// A lost store fails every decision, which is one thing to be told.
+    failures: Arc<Sparingly>,
 }
 
 impl Log {
@@ -75,7 +80,7 @@ impl Log {
         let dated = clock.clone();
         let report = move |dropped| dropped_line(settings.format, dated.now().unix_us, dropped);
         let (queue, flush) = Queue::start(out, clock, report)?;
-        Ok((Self { queue, settings }, flush))
+        Ok((Self { queue, settings, failures: Arc::default() }, flush))
     }
 
     /// What takes the events of `tracing`; other crates' are logged from `warn` on at most.
@@ -109,7 +114,7 @@ impl Log {
         request_id: &RequestId,
     ) {
         if let Some(error) = &decision.store_error {
-            store_failed(error, "decided without it");
+            self.store_failed(error, decision.now.steady_us);
         }
         let level = if decision.is_allowed() { LevelFilter::DEBUG } else { LevelFilter::INFO };
         if level > self.settings.level {
@@ -121,6 +126,14 @@ impl Log {
         let subject = engine.subject(decision, request, self.settings.identities);
         let record = Record { decision, subject: &subject, request_id };
         self.queue.push(record.line(self.settings.format).as_bytes());
+    }
+
+    /// Tells of a decision that was made without the store, and of those before that were not told of.
+    fn store_failed(&self, error: &StoreError, now_us: u64) {
+        if let Some(more) = self.failures.take(now_us) {
+            let (transient, consequence) = (error.transient, "decided without it");
+            tracing::error!(event = "store_failed", transient, consequence, more, "{error}");
+        }
     }
 }
 

@@ -34,6 +34,17 @@ const KINDS: usize = 8;
 /// Two of each kind.
 const KEYS: usize = 2 * KINDS;
 
+/// Most of a case is about one key.
+const FOCUS: usize = usize::MAX;
+
+#[derive(Clone, Debug)]
+struct Case {
+    focus: usize,
+    /// Whether time goes in small steps only, so that debts, logs and accounts pile up.
+    slow: bool,
+    steps: Vec<Step>,
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Wait(i64),
@@ -104,12 +115,8 @@ fn numbers() -> impl Strategy<Value = Numbers> {
         1 => 1..1_000 * DAY_US,
     ];
     let skew_us = prop_oneof![3 => Just(0), 1 => -20_000..20_000_i64];
-    (micros(), micros(), window_us, skew_us).prop_map(|(limit, count, window_us, skew_us)| Numbers {
-        limit,
-        count,
-        window_us,
-        skew_us,
-    })
+    (micros(), micros(), window_us, skew_us)
+        .prop_map(|(limit, count, window_us, skew_us)| Numbers { limit, count, window_us, skew_us })
 }
 
 /// Few different ones, so that they come again.
@@ -117,8 +124,9 @@ fn few_numbers() -> impl Strategy<Value = Numbers> {
     let few = |index: u64| Numbers {
         limit: (1 + index % 4) * 1_500_000,
         count: (1 + index % 3) * 1_000_000,
-        window_us: [700, 1_000, 1_000, 3_333, 20_000, 21_000, 22_000, 23_000, 24_000, 25_000, 9, 60]
-            [usize::try_from(index % 12).unwrap()],
+        window_us: [
+            700, 1_000, 1_000, 3_333, 20_000, 21_000, 22_000, 23_000, 24_000, 25_000, 9, 60,
+        ][usize::try_from(index % 12).unwrap()],
         skew_us: 0,
     };
     prop_oneof![3 => (0..12_u64).prop_map(few), 1 => numbers()]
@@ -131,9 +139,8 @@ fn wish() -> impl Strategy<Value = Wish> {
         1 => Just(Enforcement::Shadow),
     ];
     let cost = prop_oneof![4 => Just(1_000_000), 2 => micros(), 1 => Just(0)];
-    let part = (0..KEYS, few_numbers(), cost, enforcement).prop_map(
-        |(key, numbers, cost, enforcement)| Part { key, numbers, cost, enforcement },
-    );
+    let part = (key(), few_numbers(), cost, enforcement)
+        .prop_map(|(key, numbers, cost, enforcement)| Part { key, numbers, cost, enforcement });
     let mode = prop_oneof![5 => Just(Mode::Charge), 1 => Just(Mode::Peek)];
     (mode, prop_oneof![0..4_u64, Just(u64::MAX)], prop::collection::vec(part, 0..5))
         .prop_map(|(mode, holder, parts)| Wish { mode, holder, parts })
@@ -150,18 +157,29 @@ fn correction() -> impl Strategy<Value = Correction> {
     ];
     let charge =
         prop_oneof![4 => any::<prop::sample::Index>().prop_map(Ok), 1 => step_us().prop_map(Err)];
-    (0..KEYS, few_numbers(), change, charge, prop_oneof![0..4_u64, Just(u64::MAX)]).prop_map(
-        |(key, numbers, change, charge, holder)| Correction { key, numbers, change, charge, holder },
+    (key(), few_numbers(), change, charge, prop_oneof![0..4_u64, Just(u64::MAX)]).prop_map(
+        |(key, numbers, change, charge, holder)| Correction {
+            key,
+            numbers,
+            change,
+            charge,
+            holder,
+        },
     )
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn key() -> impl Strategy<Value = usize> {
+    prop_oneof![2 => Just(FOCUS), 1 => 0..KEYS]
+}
+
+fn case() -> impl Strategy<Value = Case> {
     let step = prop_oneof![
         3 => step_us().prop_map(Step::Wait),
         6 => prop::collection::vec(wish(), 1..4).prop_map(Step::Decide),
         3 => prop::collection::vec(correction(), 1..4).prop_map(Step::Amend),
     ];
-    prop::collection::vec(step, 1..120)
+    (0..KEYS, any::<bool>(), prop::collection::vec(step, 1..120))
+        .prop_map(|(focus, slow, steps)| Case { focus, slow, steps })
 }
 
 impl Numbers {
@@ -174,7 +192,9 @@ impl Numbers {
                 let burst = Amount::MAX;
                 Spec::TokenBucket(token_bucket::Spec { count, period_us: window_us, burst })
             }
-            0 => Spec::TokenBucket(token_bucket::Spec { count, period_us: window_us, burst: limit }),
+            0 => {
+                Spec::TokenBucket(token_bucket::Spec { count, period_us: window_us, burst: limit })
+            }
             1 => Spec::SlidingWindow(sliding_window::Spec { limit, window_us }),
             2 => Spec::SlidingCounter(sliding_counter::Spec { limit, window_us }),
             3 => Spec::FixedWindow(fixed_window::Spec { limit, window_us }),
@@ -219,6 +239,7 @@ fn level(key: usize, spec: Spec, cost: u64, enforcement: Enforcement) -> Level {
 struct Pair<'s> {
     memory: Memory,
     redis: &'s Direct,
+    case: &'s Case,
     now_us: u64,
     charges: Vec<Vec<u64>>,
 }
@@ -228,12 +249,19 @@ impl Pair<'_> {
         Now { steady_us: self.now_us, unix_us: self.now_us }
     }
 
-    fn take(&mut self, step: Step) {
+    fn take(&mut self, step: &Step) {
         match step {
-            Step::Wait(us) => self.now_us = self.now_us.saturating_add_signed(us),
-            Step::Decide(wishes) => self.decide(&wishes),
-            Step::Amend(corrections) => self.amend(&corrections),
+            Step::Wait(us) => {
+                let us = if self.case.slow { us % 300 } else { *us };
+                self.now_us = self.now_us.saturating_add_signed(us);
+            }
+            Step::Decide(wishes) => self.decide(wishes),
+            Step::Amend(corrections) => self.amend(corrections),
         }
+    }
+
+    const fn key(&self, key: usize) -> usize {
+        if key == FOCUS { self.case.focus } else { key }
     }
 
     /// All in one call to the script, one by one in memory.
@@ -254,17 +282,18 @@ impl Pair<'_> {
 
     fn plan(&self, wish: &Wish) -> Plan {
         let level = |part: &Part| {
-            let spec = part.numbers.spec(part.key % KINDS, self.now_us);
-            level(part.key, spec, part.cost, part.enforcement)
+            let key = self.key(part.key);
+            let spec = part.numbers.spec(key % KINDS, self.now_us);
+            level(key, spec, part.cost, part.enforcement)
         };
         let levels = wish.parts.iter().map(level).collect();
-        let names = wish.parts.iter().map(|part| name(part.key)).collect();
+        let names = wish.parts.iter().map(|part| name(self.key(part.key))).collect();
         Plan { mode: wish.mode, now: self.now(), holder: wish.holder, levels, names }
     }
 
     fn amend(&self, corrections: &[Correction]) {
         let amendment = |correction: &Correction| {
-            let key = correction.key;
+            let key = self.key(correction.key);
             let charged = &self.charges[key];
             let charged_at_us = match &correction.charge {
                 Ok(index) if !charged.is_empty() => *index.get(charged),
@@ -305,14 +334,14 @@ fn the_script_answers_as_the_memory_store_does() {
     let redis = Direct::new(server.connect(), "tg:").unwrap();
     let admin = RefCell::new(server.connect());
     let config = Config { cases: 256, failure_persistence: None, ..Config::default() };
-    let result = TestRunner::new(config).run(&steps(), |steps| {
+    let result = TestRunner::new(config).run(&case(), |case| {
         let () = redis::cmd("FLUSHALL").query(&mut *admin.borrow_mut()).unwrap();
         let memory = Memory::new();
         let families: Vec<u64> = (0..KEYS).map(|key| u64::try_from(key).unwrap()).collect();
         memory.announce(&families);
         let charges = vec![Vec::new(); KEYS];
-        let mut pair = Pair { memory, redis: &redis, now_us: START_US, charges };
-        steps.into_iter().for_each(|step| pair.take(step));
+        let mut pair = Pair { memory, redis: &redis, case: &case, now_us: START_US, charges };
+        case.steps.iter().for_each(|step| pair.take(step));
         Ok(())
     });
     if let Err(failure) = result {

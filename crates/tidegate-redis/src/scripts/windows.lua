@@ -31,7 +31,6 @@ local function counted(window)
       return max(spec.limit - used(s, start), 0), max(finish - now, 0)
     end,
     ends = function(s, spec)
-      if spec.start and s.at < spec.start then return s.at end
       local start, finish = window(spec, s.at)
       return used(s, start) == 0 and s.at or finish
     end,

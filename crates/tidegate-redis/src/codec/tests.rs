@@ -116,7 +116,8 @@ fn a_reply_that_is_too_short_or_too_long_is_an_error() {
         assert!(decode(&ask, &whole[..length]).is_err(), "{length}");
     }
     assert!(decode(&ask, &[&whole[..], &[0]].concat()).is_err());
-    for wrong in [packed(3, [0, 7, 6, -1]), packed(1, [0, -7, 6, 0]), packed(1, [0, 7, i64::MAX, 0])]
+    for wrong in
+        [packed(3, [0, 7, 6, -1]), packed(1, [0, -7, 6, 0]), packed(1, [0, 7, i64::MAX, 0])]
     {
         assert!(decode(&ask, &replied(3, &[wrong])).is_err());
     }

@@ -1,4 +1,3 @@
-use std::net::TcpListener;
 use std::sync::atomic::AtomicU32;
 
 use tidegate::Key;
@@ -11,7 +10,7 @@ use tidegate_testkit::behaviours::{Subject, every_behaviour};
 
 use super::*;
 use crate::breaker::State;
-use crate::server::Server;
+use crate::server::{Server, free_port};
 
 /// Generous: what is tested is not how fast this machine is.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -250,8 +249,7 @@ async fn something_else_in_the_secrets_place_is_told() {
 
 #[tokio::test]
 async fn a_secret_that_cannot_be_had_in_time_is_an_error() {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let config = Config::parse(&format!("redis://127.0.0.1:{port}")).unwrap();
+    let config = Config::parse(&format!("redis://127.0.0.1:{}", free_port())).unwrap();
     let error = RedisStore::connect(&config).secret(Duration::from_millis(200)).await.unwrap_err();
     assert!(error.transient, "{error}");
 }

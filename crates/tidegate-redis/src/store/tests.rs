@@ -232,6 +232,7 @@ async fn all_nodes_have_the_secret_of_the_first() {
         (RedisStore::connect(&server.config()), RedisStore::connect(&server.config()));
     let (first, second) = tokio::join!(one.secret(PATIENCE), other.secret(PATIENCE));
     assert_eq!(first.as_ref().unwrap(), &second.unwrap());
+    assert_eq!(first, RedisStore::connect(&server.config()).secret(PATIENCE).await);
     let elsewhere = RedisStore::connect(&server.config().prefix("other:").unwrap());
     assert_ne!(first, elsewhere.secret(PATIENCE).await);
 }
@@ -252,4 +253,15 @@ async fn a_secret_that_cannot_be_had_in_time_is_an_error() {
     let config = Config::parse(&format!("redis://127.0.0.1:{}", free_port())).unwrap();
     let error = RedisStore::connect(&config).secret(Duration::from_millis(200)).await.unwrap_err();
     assert!(error.transient, "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_will_not_let_us_in_gives_no_secret_and_says_why() {
+    let server = Server::start();
+    server.tell("CONFIG SET requirepass right");
+    let error = RedisStore::connect(&server.config()).secret(PATIENCE).await.unwrap_err();
+    assert!(!error.transient && error.detail.contains("NOAUTH"), "{error}");
+    let url = server.config().to_string().replace("//", "//:right@");
+    let store = RedisStore::connect(&Config::parse(&url).unwrap());
+    assert!(store.secret(PATIENCE).await.is_ok());
 }

@@ -5,6 +5,9 @@
 -- has owed something ever since it was born, and whose burst is its count, is by far the most
 -- common: it leaves out the burst and the two times that follow from others.
 
+-- Nothing that is infinite, or no number at all, may come in from a value that somebody else wrote:
+-- there would be no end to it.
+
 local SHORT = 64
 
 -- Keys of this batch, so that asks see what those before them did, and each is written once.
@@ -28,7 +31,8 @@ end
 
 local function load_short(slot, value)
   local over, age, count, period, common, owed, remainder, low = msgunpack(value, 7, 8)
-  if over ~= -1 then error('a value of another format') end
+  local sum = age + count + period + common + owed + remainder + (low or 0)
+  if over ~= -1 or low == nil or sum - sum ~= 0 then error('a value of another format') end
   count, period, common = get(count), get(period), get(common)
   slot.born = slot.charged - age
   slot.accounts[1] = {
@@ -46,8 +50,12 @@ local function load(slot, value)
   if kind ~= slot.kind or head >= 128 then error('a value of another algorithm or format') end
   slot.charged, slot.accounts = charged, {}
   if head == BUCKET + SHORT then return load_short(slot, value) end
-  local values = { msgunpack(value, 100, 8) }
+  local values, sum = { msgunpack(value, 100, 8) }, 0
   if values[1] ~= -1 then error('a value of another format') end
+  for _, found in ipairs(values) do
+    if type(found) == 'number' then sum = sum + found end
+  end
+  if sum - sum ~= 0 then error('a value of another format') end
   slot.born = charged - values[2]
   local n = 2
   for place = 1, floor(head / 8) + 1 do

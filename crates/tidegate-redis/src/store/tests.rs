@@ -1,3 +1,4 @@
+use std::future::pending;
 use std::sync::atomic::AtomicU32;
 
 use tidegate::Key;
@@ -7,6 +8,8 @@ use tidegate::plan::{Enforcement, Level, Mode};
 use tidegate::policy::OnStoreFailure;
 use tidegate::units::Amount;
 use tidegate_testkit::behaviours::{Subject, every_behaviour};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 use crate::breaker::State;
@@ -192,6 +195,45 @@ async fn a_server_that_hangs_costs_each_call_its_deadline_until_it_is_not_asked(
     assert!(errors(&store, Reason::Timeout) >= 1);
     server.hang(false);
     reaches(&store, State::Healthy).await;
+}
+
+/// A way to the server on which connections can vanish without a word, as behind a lost firewall. Each
+/// message makes those vanish that there are.
+async fn vanishing(server: &Server) -> (Config, watch::Sender<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let (vanish, vanished) = watch::channel(());
+    let behind = server.config().address();
+    tokio::spawn(async move {
+        while let Ok((mut near, _)) = listener.accept().await {
+            let (mut vanished, behind) = (vanished.clone(), behind.clone());
+            vanished.mark_unchanged();
+            tokio::spawn(async move {
+                let mut far = TcpStream::connect(behind).await.unwrap();
+                tokio::select! {
+                    _ = copy_bidirectional(&mut near, &mut far) => {}
+                    Ok(()) = vanished.changed() => pending().await,
+                }
+            });
+        }
+    });
+    (Config::parse(&url).unwrap(), vanish)
+}
+
+#[tokio::test]
+async fn a_connection_that_vanished_without_a_word_is_replaced() {
+    let server = Server::start();
+    let (config, vanish) = vanishing(&server).await;
+    let store = connected(config).await;
+    vanish.send(()).unwrap();
+    let lost = async {
+        while store.status().borrow().state.asks() {
+            assert!(store.decide(&plan(1)).await.is_err());
+        }
+    };
+    tokio::time::timeout(PATIENCE, lost).await.unwrap();
+    reaches(&store, State::Healthy).await;
+    assert!(store.decide(&plan(1)).await.is_ok());
 }
 
 #[tokio::test]

@@ -13,9 +13,11 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 /// What may be in one call, so that nobody waits long for others.
 const ASKS_MAX: usize = 64;
 const KEYS_MAX: usize = 256;
-/// How many calls may be under way at once.
+/// How many calls may be under way at once, for servers that are far away. A near one is as fast with
+/// one at a time.
 const CALLS_MAX: usize = 4;
-/// How long an ask waits for the reply to the call before it, at most.
+/// How long an ask waits for the reply to the call before it, at most; the runtime's timers add up to a
+/// millisecond.
 const PATIENCE: Duration = Duration::from_micros(500);
 /// How many asks may wait: more than this many could not be answered within a deadline.
 const QUEUE_MAX: usize = 4096;

@@ -6,7 +6,21 @@
 use std::sync::OnceLock;
 
 /// The script.
-pub(crate) const TEXT: &str = include_str!("scripts/tidegate.lua");
+pub(crate) const TEXT: &str = concat!(
+    include_str!("scripts/head.lua"),
+    include_str!("scripts/arithmetic.lua"),
+    include_str!("scripts/token_bucket.lua"),
+    include_str!("scripts/sliding_window.lua"),
+    include_str!("scripts/sliding_counter.lua"),
+    include_str!("scripts/windows.lua"),
+    include_str!("scripts/concurrency.lua"),
+    include_str!("scripts/total.lua"),
+    include_str!("scripts/algorithms.lua"),
+    include_str!("scripts/ledger.lua"),
+    include_str!("scripts/keys.lua"),
+    include_str!("scripts/asks.lua"),
+    include_str!("scripts/batch.lua"),
+);
 
 /// Whose clock a batch goes by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use rcgen::{CertifiedKey, KeyPair};
 use tempfile::TempDir;
 
 use crate::config::Config;
@@ -14,13 +15,32 @@ use crate::config::Config;
 pub(crate) struct Server {
     dir: TempDir,
     port: u16,
+    arguments: Vec<String>,
     child: Option<Child>,
 }
 
 impl Server {
     pub(crate) fn start() -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let mut server = Self { dir: TempDir::new().unwrap(), port, child: None };
+        Self::start_with(&[])
+    }
+
+    /// One that speaks TLS too, on a second port, which is given as well.
+    pub(crate) fn start_with_tls(made: &CertifiedKey<KeyPair>) -> (Self, u16) {
+        let files = TempDir::new().unwrap();
+        let (cert, key) = (files.path().join("cert.pem"), files.path().join("key.pem"));
+        std::fs::write(&cert, made.cert.pem()).unwrap();
+        std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        let port = free_port();
+        let (cert, key) = (cert.to_str().unwrap(), key.to_str().unwrap());
+        let arguments = ["--tls-port", &port.to_string(), "--tls-auth-clients", "no"];
+        let files = ["--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert];
+        (Self::start_with(&[&arguments[..], &files].concat()), port)
+    }
+
+    fn start_with(arguments: &[&str]) -> Self {
+        let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        let dir = TempDir::new().unwrap();
+        let mut server = Self { dir, port: free_port(), arguments, child: None };
         server.restart();
         server
     }
@@ -33,6 +53,7 @@ impl Server {
             .arg(self.port.to_string())
             .arg("--dir")
             .arg(self.dir.path())
+            .args(&self.arguments)
             .stdout(Stdio::null())
             .spawn();
         self.child = Some(child.unwrap());
@@ -75,6 +96,10 @@ impl Server {
         let length = stream.read(&mut reply)?;
         Ok(String::from_utf8_lossy(&reply[..length]).into_owned())
     }
+}
+
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 impl Drop for Server {

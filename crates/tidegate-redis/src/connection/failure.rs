@@ -89,9 +89,7 @@ impl Failure {
 
     /// A server that is there and did not let us in.
     pub(super) fn unwelcome(error: &RedisError) -> Self {
-        let transient = error.is_io_error()
-            || error.code().is_some_and(is_passing)
-            || error.kind() == ErrorKind::Client;
+        let transient = error.is_io_error() || error.code().is_some_and(is_passing);
         Self::new(Reason::Connection, transient, format!("cannot log in: {error}"))
     }
 

@@ -1,7 +1,8 @@
-use std::net::TcpListener;
+use rcgen::{CertifiedKey, KeyPair, generate_simple_self_signed};
+use rustls::{ClientConfig, RootCertStore};
 
 use super::*;
-use crate::server::Server;
+use crate::server::{Server, free_port};
 
 /// Counts in its key, and gives back what it was given.
 const COUNT: Script = Script {
@@ -51,8 +52,7 @@ async fn the_hash_is_that_of_the_text() {
 
 #[tokio::test]
 async fn without_a_server_calls_fail_at_once_and_say_why() {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let config = Config::parse(&format!("redis://127.0.0.1:{port}")).unwrap();
+    let config = Config::parse(&format!("redis://127.0.0.1:{}", free_port())).unwrap();
     let connection = Connection::start(&config);
     let failure = count(&connection, "lost").await.unwrap_err();
     assert_eq!((failure.reason, failure.error.transient), (Reason::Connection, true));
@@ -128,4 +128,31 @@ async fn a_wrong_password_is_told() {
     let failure = count(&connection, "refused").await.unwrap_err();
     assert!(failure.error.detail.starts_with("cannot log in"), "{}", failure.error);
     assert!(!failure.error.transient, "{}", failure.error);
+}
+
+/// Trusts this certificate and no other.
+fn trusting(made: &CertifiedKey<KeyPair>) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    roots.add(made.cert.der().clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider);
+    let builder = builder.with_safe_default_protocol_versions().unwrap();
+    Arc::new(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+#[tokio::test]
+async fn a_server_is_asked_over_tls_if_its_certificate_is_trusted() {
+    let made = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (server, port) = Server::start_with_tls(&made);
+    let config = Config::parse(&format!("rediss://localhost:{port}")).unwrap();
+    let connection = Connection::start(&config.clone().trust(trusting(&made)));
+    assert!(connection.connected(soon()).await);
+    assert!(count(&connection, "told").await.is_ok());
+    assert_eq!(counted(&server), "$1\r\n1\r\n");
+    let stranger = Connection::start(&config);
+    while count(&stranger, "refused").await.unwrap_err() == Failure::connecting() {
+        tokio::task::yield_now().await;
+    }
+    let failure = count(&stranger, "refused").await.unwrap_err();
+    assert!(failure.error.detail.contains("certificate"), "{}", failure.error);
 }

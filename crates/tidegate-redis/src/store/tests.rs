@@ -1,4 +1,4 @@
-use std::net::TcpListener;
+use std::future::pending;
 use std::sync::atomic::AtomicU32;
 
 use tidegate::Key;
@@ -8,10 +8,12 @@ use tidegate::plan::{Enforcement, Level, Mode};
 use tidegate::policy::OnStoreFailure;
 use tidegate::units::Amount;
 use tidegate_testkit::behaviours::{Subject, every_behaviour};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 use crate::breaker::State;
-use crate::server::Server;
+use crate::server::{Server, free_port};
 
 /// Generous: what is tested is not how fast this machine is.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -195,6 +197,45 @@ async fn a_server_that_hangs_costs_each_call_its_deadline_until_it_is_not_asked(
     reaches(&store, State::Healthy).await;
 }
 
+/// A way to the server on which connections can vanish without a word, as behind a lost firewall. Each
+/// message makes those vanish that there are.
+async fn vanishing(server: &Server) -> (Config, watch::Sender<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let (vanish, vanished) = watch::channel(());
+    let behind = server.config().address();
+    tokio::spawn(async move {
+        while let Ok((mut near, _)) = listener.accept().await {
+            let (mut vanished, behind) = (vanished.clone(), behind.clone());
+            vanished.mark_unchanged();
+            tokio::spawn(async move {
+                let mut far = TcpStream::connect(behind).await.unwrap();
+                tokio::select! {
+                    _ = copy_bidirectional(&mut near, &mut far) => {}
+                    Ok(()) = vanished.changed() => pending().await,
+                }
+            });
+        }
+    });
+    (Config::parse(&url).unwrap(), vanish)
+}
+
+#[tokio::test]
+async fn a_connection_that_vanished_without_a_word_is_replaced() {
+    let server = Server::start();
+    let (config, vanish) = vanishing(&server).await;
+    let store = connected(config).await;
+    vanish.send(()).unwrap();
+    let lost = async {
+        while store.status().borrow().state.asks() {
+            assert!(store.decide(&plan(1)).await.is_err());
+        }
+    };
+    tokio::time::timeout(PATIENCE, lost).await.unwrap();
+    reaches(&store, State::Healthy).await;
+    assert!(store.decide(&plan(1)).await.is_ok());
+}
+
 #[tokio::test]
 async fn without_a_server_it_starts_open_and_finds_one_later() {
     let mut server = Server::start();
@@ -233,6 +274,7 @@ async fn all_nodes_have_the_secret_of_the_first() {
         (RedisStore::connect(&server.config()), RedisStore::connect(&server.config()));
     let (first, second) = tokio::join!(one.secret(PATIENCE), other.secret(PATIENCE));
     assert_eq!(first.as_ref().unwrap(), &second.unwrap());
+    assert_eq!(first, RedisStore::connect(&server.config()).secret(PATIENCE).await);
     let elsewhere = RedisStore::connect(&server.config().prefix("other:").unwrap());
     assert_ne!(first, elsewhere.secret(PATIENCE).await);
 }
@@ -250,8 +292,18 @@ async fn something_else_in_the_secrets_place_is_told() {
 
 #[tokio::test]
 async fn a_secret_that_cannot_be_had_in_time_is_an_error() {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let config = Config::parse(&format!("redis://127.0.0.1:{port}")).unwrap();
+    let config = Config::parse(&format!("redis://127.0.0.1:{}", free_port())).unwrap();
     let error = RedisStore::connect(&config).secret(Duration::from_millis(200)).await.unwrap_err();
     assert!(error.transient, "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_will_not_let_us_in_gives_no_secret_and_says_why() {
+    let server = Server::start();
+    server.tell("CONFIG SET requirepass right");
+    let error = RedisStore::connect(&server.config()).secret(PATIENCE).await.unwrap_err();
+    assert!(!error.transient && error.detail.contains("NOAUTH"), "{error}");
+    let url = server.config().to_string().replace("//", "//:right@");
+    let store = RedisStore::connect(&Config::parse(&url).unwrap());
+    assert!(store.secret(PATIENCE).await.is_ok());
 }

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use redis::Connection;
 
 /// A running server; it ends with its owner.
-pub struct Server {
+pub(crate) struct Server {
     process: Child,
     directory: PathBuf,
 }
 
 impl Server {
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let name = format!("tidegate-redis-{}-{number}", std::process::id());
@@ -31,7 +31,7 @@ impl Server {
     }
 
     /// A connection, as soon as the server takes one.
-    pub fn connect(&mut self) -> Connection {
+    pub(crate) fn connect(&mut self) -> Connection {
         let socket = self.directory.join("redis.sock");
         let client = redis::Client::open(format!("redis+unix://{}", socket.display())).unwrap();
         loop {

@@ -1,0 +1,139 @@
+-- Asks
+
+-- The keys that the ask at work uses, and whether it has begun to change them.
+local used, changing
+
+local function evaluate(level, now)
+  local slot, spec = level.slot, level.spec
+  if not slot then
+    if level.cost > spec.limit then return NEVER end
+    return nil
+  end
+  local state = slot.accounts and state_for(slot, spec, now) or slot.algorithm.fresh()
+  return slot.algorithm.evaluate(state, spec, now, level.cost)
+end
+
+local function reading(level, now)
+  local slot, spec = level.slot, level.spec
+  if not slot then return max(spec.limit - level.cost, 0), NEVER end
+  local state = slot.accounts and state_for(slot, spec, now) or slot.algorithm.fresh()
+  return slot.algorithm.reading(state, spec, now)
+end
+
+-- Charges a level; returns when, never before what was charged to the same key, and its reading.
+local function charge(level, now, holder)
+  local slot, spec = level.slot, level.spec
+  if not slot then return now, reading(level, now) end
+  changing = true
+  if slot.accounts then
+    open(slot, spec, now)
+    close_what_is_over(slot, spec, now)
+    slot.charged = max(slot.charged, now)
+  else
+    slot.accounts = { { spec = spec, state = slot.algorithm.fresh() } }
+    slot.born, slot.charged = now, now
+  end
+  for _, account in ipairs(slot.accounts) do
+    slot.algorithm.charge(account.state, account.spec, now, level.cost, holder)
+  end
+  local available, reset = reading(level, now)
+  settle_slot(slot)
+  return slot.charged, available, reset
+end
+
+-- A refusal at a new pace is remembered, or the old pace would pay off what it waits for.
+local function remember(level, now)
+  local slot = level.slot
+  if slot and slot.accounts and not own_account(slot, level.spec) then
+    changing = true
+    open(slot, level.spec, now)
+    settle_slot(slot)
+  end
+end
+
+local function use(key, kind)
+  local slot = slot_of(key, kind)
+  used[#used + 1] = slot
+  return slot
+end
+
+local function decide(ask, cursor, now)
+  local charges, count, holder, at = unpack_from('<BBc8', ask, 3)
+  local levels = {}
+  for index = 1, count do
+    local kind, enforced, cost, next = unpack_from('<BBI8', ask, at)
+    local level = { enforced = enforced == 1, cost = cost }
+    level.spec, at = read_spec(kind, ask, next)
+    if kind ~= CEILING then
+      level.slot = use(KEYS[cursor], kind)
+      cursor = cursor + 1
+    end
+    levels[index] = level
+  end
+  local commits = charges == 1
+  for _, level in ipairs(levels) do
+    level.wait = evaluate(level, now)
+    if level.wait and level.enforced then commits = false end
+  end
+  local reply = { pack('<BI8', 0, now) }
+  for index, level in ipairs(levels) do
+    local wait = level.wait
+    if commits and not wait and level.cost > 0 then
+      reply[index + 1] = pack('<Bi8I8I8i8', 1, 0, charge(level, now, holder))
+    else
+      if wait then remember(level, now) end
+      reply[index + 1] = pack('<Bi8I8I8i8', wait and 2 or 0, wait or 0, 0, reading(level, now))
+    end
+  end
+  return table.concat(reply)
+end
+
+local REFUND, SURCHARGE, RELEASE, RENEW, RESET = 1, 2, 3, 4, 5
+
+-- Whether it found what it was to change.
+local function amend(one, now)
+  local slot, spec, change = one.slot, one.spec, one.change
+  if not slot or not slot.accounts then return false end
+  changing = true
+  local found = true
+  if change == RESET then
+    slot.accounts, slot.changed = nil, true
+    return true
+  elseif change == REFUND or change == SURCHARGE then
+    if one.charged_at < slot.born then return false end
+    local act = change == REFUND and slot.algorithm.refund or slot.algorithm.surcharge
+    for _, account in ipairs(slot.accounts) do
+      local same = slot.algorithm.same_pace(account.spec, spec)
+      act(account.state, same and spec or account.spec, now, one.charged_at, one.amount)
+    end
+  elseif slot.kind ~= PLACES or (change ~= RELEASE and change ~= RENEW) then
+    return false
+  else
+    local state = slot.accounts[1].state
+    found = slot.algorithm.renew(state, spec, now, one.holder)
+    -- A place whose lease has run out is no longer held, though still listed.
+    if change == RELEASE then found = slot.algorithm.release(state, one.holder) and found end
+  end
+  settle_slot(slot)
+  return found
+end
+
+local function amend_all(ask, cursor, now)
+  local count, at = unpack_from('<B', ask, 3)
+  local amendments = {}
+  for index = 1, count do
+    local kind, change, amount, charged_at, holder, next = unpack_from('<BBI8I8c8', ask, at)
+    local one = { change = change, amount = amount, charged_at = charged_at, holder = holder }
+    one.spec, at = read_spec(kind, ask, next)
+    if kind ~= CEILING then
+      one.slot = use(KEYS[cursor], kind)
+      cursor = cursor + 1
+    end
+    amendments[index] = one
+  end
+  local reply = { pack('<BI8', 0, now) }
+  for index, one in ipairs(amendments) do
+    reply[index + 1] = amend(one, now) and '\1' or '\0'
+  end
+  return table.concat(reply)
+end

@@ -11,5 +11,6 @@ pub mod behaviours;
 pub mod checkers;
 mod executor;
 pub mod scripted;
+pub mod servers;
 
 pub use executor::block_on;

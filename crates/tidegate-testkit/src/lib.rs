@@ -10,6 +10,7 @@
 pub mod behaviours;
 pub mod checkers;
 mod executor;
+pub mod log;
 pub mod proxy;
 pub mod scripted;
 pub mod servers;

@@ -65,6 +65,12 @@ impl Log {
         self.lock().push(recorded);
     }
 
+    /// All of it, in the order of recording.
+    #[must_use]
+    pub fn recorded(&self) -> Vec<Recorded> {
+        self.lock().clone()
+    }
+
     /// All of it, in the order of its time; what is of one instant in the order of recording.
     #[must_use]
     pub fn sorted(&self) -> Vec<Recorded> {

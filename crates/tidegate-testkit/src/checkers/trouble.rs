@@ -20,8 +20,8 @@ pub struct Trouble {
     pub lag_us: u64,
     /// How far the store's clock was set back, in all.
     pub set_back_us: u64,
-    /// By how much the log may be late: zero where it carries the store's own time.
-    pub late_us: u64,
+    /// By how much the log may be late, or early: zero where it carries the store's own time.
+    pub off_by_us: u64,
 }
 
 /// Whether the admissions of one limit keep what is promised for such trouble. Concurrency is not
@@ -40,20 +40,22 @@ pub fn promise_is_kept(log: &[Entry], spec: &Spec, trouble: &Trouble) -> Result<
             bucket_with(log, &spec, [shares, shares], trouble)
         }
         Spec::SlidingWindow(spec) => {
-            let window_us = spec.window_us.saturating_sub(trouble.late_us).max(1);
+            let window_us = spec.window_us.saturating_sub(trouble.off_by_us).max(1);
             let limit = window_limit(spec.limit, spec.window_us, trouble);
             bounds::sliding_window(log, &sliding_window::Spec { limit, window_us })
         }
         Spec::FixedWindow(spec) => {
             let limit = window_limit(spec.limit, spec.window_us, trouble);
-            let sure = sure(log, trouble, |time_us| time_us / spec.window_us.max(1));
-            bounds::fixed_window(&sure, limit, spec.window_us)
+            let window = |time_us| time_us / spec.window_us.max(1);
+            over_all_windows(log, limit, trouble, window)?;
+            bounds::fixed_window(&sure(log, trouble, window), limit, spec.window_us)
         }
         Spec::Quota(spec) => {
             let turns_us = [spec.start_us, spec.end_us, spec.next_end_us];
             let window_us = spec.end_us.saturating_sub(spec.start_us);
             let limit = window_limit(spec.limit, window_us, trouble);
-            let window = |time_us| turns_us.iter().filter(|turn_us| **turn_us <= time_us).count();
+            let window = |time_us| turns_us.iter().map(|us| u64::from(*us <= time_us)).sum();
+            over_all_windows(log, limit, trouble, window)?;
             bounds::quota(&sure(log, trouble, window), limit, &turns_us)
         }
         Spec::Total(spec) => bounds::total(log, window_limit(spec.limit, u64::MAX, trouble)),
@@ -81,7 +83,7 @@ fn bucket_with(
     let slack = u128::from(trouble.turned) * one_burst
         + u128::from(trouble.failovers) * (one_burst + refilled(own_count, trouble.lag_us))
         + refilled(own_count, trouble.set_back_us)
-        + refilled(own_count + count, trouble.late_us);
+        + refilled(own_count + count, trouble.off_by_us);
     let larger = token_bucket::Spec {
         count: amount(own_count + count),
         burst: amount(one_burst + burst),
@@ -105,10 +107,32 @@ fn whole_shares(limit: Amount, trouble: &Trouble) -> u128 {
 }
 
 /// The entries that are sure to be in the window that they seem to be in.
-fn sure<T: PartialEq>(log: &[Entry], trouble: &Trouble, window: impl Fn(u64) -> T) -> Vec<Entry> {
-    let earliest_us = |entry: &Entry| entry.time_us.saturating_sub(trouble.late_us);
-    let is_sure = |entry: &&Entry| window(earliest_us(entry)) == window(entry.time_us);
+fn sure(log: &[Entry], trouble: &Trouble, window: impl Fn(u64) -> u64) -> Vec<Entry> {
+    let is_sure = |entry: &&Entry| {
+        let [first, last] = span_us(entry, trouble).map(&window);
+        first == last
+    };
     log.iter().filter(is_sure).cloned().collect()
+}
+
+/// No more than the limit for each window that there was, wherever the edges were.
+fn over_all_windows(
+    log: &[Entry],
+    limit: Amount,
+    trouble: &Trouble,
+    window: impl Fn(u64) -> u64,
+) -> Result<(), Violation> {
+    let spans_us = || log.iter().map(|entry| span_us(entry, trouble));
+    let first_us = spans_us().map(|[first_us, _]| first_us).min().unwrap_or(0);
+    let last_us = spans_us().map(|[_, last_us]| last_us).max().unwrap_or(0);
+    let windows = u128::from(window(last_us) - window(first_us)) + 1;
+    bounds::total(log, amount(micros(limit) * windows))
+}
+
+/// When an entry may have been.
+fn span_us(entry: &Entry, trouble: &Trouble) -> [u64; 2] {
+    let off_by_us = trouble.off_by_us;
+    [entry.time_us.saturating_sub(off_by_us), entry.time_us.saturating_add(off_by_us)]
 }
 
 fn amount(micros: u128) -> Amount {
@@ -212,11 +236,15 @@ mod tests {
     }
 
     #[test]
-    fn a_late_log_judges_only_what_is_sure() {
-        let trouble = Trouble { late_us: 1_000, ..Trouble::default() };
-        let just_after_the_edge = vec![Entry::admitted("k", 2 * WINDOW_US + 999, Amount::ONE); 9];
+    fn a_log_that_is_late_or_early_judges_only_what_is_sure() {
+        let trouble = Trouble { off_by_us: 1_000, ..Trouble::default() };
+        let at = |time_us, count| vec![Entry::admitted("k", time_us, Amount::ONE); count];
         for spec in &specs(8)[3..5] {
-            assert_eq!(promise_is_kept(&just_after_the_edge, spec, &trouble), Ok(()), "{spec}");
+            for near_the_edge_us in [2 * WINDOW_US - 1_000, 2 * WINDOW_US + 999] {
+                let judge = |count| promise_is_kept(&at(near_the_edge_us, count), spec, &trouble);
+                assert_eq!(judge(2 * 8), Ok(()), "{spec}");
+                assert!(judge(2 * 8 + 1).is_err(), "{spec}");
+            }
             assert!(promise_is_kept(&burst(9), spec, &trouble).is_err(), "{spec}");
         }
     }

@@ -17,10 +17,11 @@ mod weather;
 mod world;
 
 use std::env;
+use std::error::Error;
 use std::sync::Arc;
 
+use tidegate::Policy;
 use tidegate::algorithm::Spec;
-use tidegate::{BuildError, Policy};
 
 pub use judge::Broken;
 pub use random::Random;
@@ -35,6 +36,9 @@ const VARIABLE: &str = "TIDEGATE_SEED";
 
 /// How long a node waits for the store before it decides by itself.
 pub const DEADLINE_US: u64 = 20_000;
+
+/// What stands in the way of a simulation.
+pub type SetupError = Box<dyn Error + Send + Sync>;
 
 /// What is simulated.
 #[derive(Clone, Debug)]
@@ -105,8 +109,8 @@ pub struct Stretch {
 /// Simulates a deployment.
 ///
 /// # Errors
-/// The policy cannot be put in force.
-pub fn simulate(setting: &Setting, seed: u64) -> Result<Run, BuildError> {
+/// The policy cannot be put in force, or limits nobody.
+pub fn simulate(setting: &Setting, seed: u64) -> Result<Run, SetupError> {
     world::World::new(setting, seed).map(world::World::run)
 }
 

@@ -6,14 +6,15 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use tidegate::algorithm::Spec;
+use tidegate::clock::FakeClock;
 use tidegate::plan::Mode;
 use tidegate::units::Amount;
-use tidegate::{BuildError, Decision, HashKey, Limiter, Request, RequestError};
+use tidegate::{Decision, HashKey, Limiter, Request, RequestError};
 
 use super::clock::{NodeClock, TrueTime};
 use super::network::{Event, Network, Next, Way, lock};
 use super::random::Random;
-use super::{DEADLINE_US, Run, Setting, Stretch};
+use super::{DEADLINE_US, Run, Setting, SetupError, Stretch};
 use crate::checkers::Entry;
 use crate::checkers::trouble::Trouble;
 use crate::log::{Log, Recorded};
@@ -43,7 +44,7 @@ struct Task {
 }
 
 impl World {
-    pub(super) fn new(setting: &Setting, seed: u64) -> Result<Self, BuildError> {
+    pub(super) fn new(setting: &Setting, seed: u64) -> Result<Self, SetupError> {
         let mut random = Random::new(seed);
         let time = TrueTime::default();
         time.set(START_US);
@@ -63,7 +64,7 @@ impl World {
         let trouble = Trouble { nodes: setting.nodes, ..Trouble::default() };
         let run = Run {
             log: Log::new(),
-            spec: Spec::Total(tidegate::algorithm::total::Spec { limit: Amount::ZERO }),
+            spec: spec_of(setting)?,
             trouble,
             stretches: Vec::new(),
             charged: Vec::new(),
@@ -168,25 +169,11 @@ impl World {
                 recorded.degraded = decision.degraded;
                 let report = decision.limit();
                 recorded.retry_after_us = report.and_then(|report| report.retry_after_us());
-                if let (false, Some(report)) = (decision.degraded, report) {
-                    self.note_spec(report.spec);
-                }
             }
             Err(error) => recorded.error = Some(error.to_string()),
         }
         self.run.completed_us.push(now_us);
         self.run.log.record(recorded);
-    }
-
-    /// The numbers of the limit; for a quota, with the day in which the run begins.
-    fn note_spec(&mut self, spec: Spec) {
-        let earlier = match (&self.run.spec, &spec) {
-            (Spec::Quota(noted), Spec::Quota(spec)) => spec.start_us < noted.start_us,
-            (noted, _) => noted.capacity().is_zero(),
-        };
-        if earlier {
-            self.run.spec = spec;
-        }
     }
 
     /// Notes what loosens the promises.
@@ -218,6 +205,15 @@ impl World {
         }
         self.run.stretches.push(Stretch { from_us: now_us, until_us: u64::MAX, cut_off });
     }
+}
+
+/// The numbers of the limit; for a quota, with the day in which the run begins.
+fn spec_of(setting: &Setting) -> Result<Spec, SetupError> {
+    let clock = FakeClock::at_unix_us(START_US);
+    let alone = Limiter::builder().policy(Arc::clone(&setting.policy)).clock(clock).build()?;
+    let decision = alone.peek(&Request::new("GET", "/").user("u0"))?;
+    let report = decision.limits.first().ok_or("the policy limits nobody")?;
+    Ok(report.spec)
 }
 
 const TWO: Amount = match Amount::from_units(2) {

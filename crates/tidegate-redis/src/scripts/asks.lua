@@ -1,6 +1,6 @@
 -- Asks
 
--- The keys that the ask at work uses, and whether it has begun to change them.
+-- The levels or amendments of the ask at work, and whether it has begun to change their keys.
 local used, changing
 
 local function evaluate(level, now)
@@ -28,17 +28,17 @@ local function charge(level, now, holder)
   if slot.accounts then
     open(slot, spec, now)
     close_what_is_over(slot, spec, now)
-    slot.charged = max(slot.charged, now)
+    if now > slot.charged then slot.charged = now end
   else
     slot.accounts = { { spec = spec, state = slot.algorithm.fresh() } }
     slot.born, slot.charged = now, now
   end
-  for _, account in ipairs(slot.accounts) do
-    slot.algorithm.charge(account.state, account.spec, now, level.cost, holder)
+  local accounts, take = slot.accounts, slot.algorithm.charge
+  for place = 1, #accounts do
+    take(accounts[place].state, accounts[place].spec, now, level.cost, holder)
   end
-  local available, reset = reading(level, now)
-  settle_slot(slot)
-  return slot.charged, available, reset
+  slot.changed = true
+  return slot.charged, reading(level, now)
 end
 
 -- A refusal at a new pace is remembered, or the old pace would pay off what it waits for.
@@ -51,41 +51,37 @@ local function remember(level, now)
   end
 end
 
-local function use(key, kind)
-  local slot = slot_of(key, kind)
-  used[#used + 1] = slot
-  return slot
-end
-
 local function decide(ask, cursor, now)
   local charges, count, holder, at = unpack_from('<BBc8', ask, 3)
-  local levels = {}
+  local levels = used
   for index = 1, count do
     local kind, enforced, cost, next = unpack_from('<BBI8', ask, at)
-    local level = { enforced = enforced == 1, cost = cost }
+    local level = { enforced = enforced == 1, cost = cost, spec = nil, slot = nil, wait = nil }
     level.spec, at = read_spec(kind, ask, next)
     if kind ~= CEILING then
-      level.slot = use(KEYS[cursor], kind)
+      level.slot = slot_of(KEYS[cursor], kind)
       cursor = cursor + 1
     end
     levels[index] = level
   end
   local commits = charges == 1
-  for _, level in ipairs(levels) do
+  for index = 1, count do
+    local level = levels[index]
     level.wait = evaluate(level, now)
     if level.wait and level.enforced then commits = false end
   end
-  local reply = { pack('<BI8', 0, now) }
-  for index, level in ipairs(levels) do
+  local reply = pack('<BI8', 0, now)
+  for index = 1, count do
+    local level = levels[index]
     local wait = level.wait
     if commits and not wait and level.cost > 0 then
-      reply[index + 1] = pack('<Bi8I8I8i8', 1, 0, charge(level, now, holder))
+      reply = reply .. pack('<Bi8I8I8i8', 1, 0, charge(level, now, holder))
     else
       if wait then remember(level, now) end
-      reply[index + 1] = pack('<Bi8I8I8i8', wait and 2 or 0, wait or 0, 0, reading(level, now))
+      reply = reply .. pack('<Bi8I8I8i8', wait and 2 or 0, wait or 0, 0, reading(level, now))
     end
   end
-  return table.concat(reply)
+  return reply
 end
 
 local REFUND, SURCHARGE, RELEASE, RENEW, RESET = 1, 2, 3, 4, 5
@@ -120,13 +116,13 @@ end
 
 local function amend_all(ask, cursor, now)
   local count, at = unpack_from('<B', ask, 3)
-  local amendments = {}
+  local amendments = used
   for index = 1, count do
     local kind, change, amount, charged_at, holder, next = unpack_from('<BBI8I8c8', ask, at)
     local one = { change = change, amount = amount, charged_at = charged_at, holder = holder }
     one.spec, at = read_spec(kind, ask, next)
     if kind ~= CEILING then
-      one.slot = use(KEYS[cursor], kind)
+      one.slot = slot_of(KEYS[cursor], kind)
       cursor = cursor + 1
     end
     amendments[index] = one

@@ -19,6 +19,8 @@ use crate::script::{self, Time};
 
 /// How long a probe waits for a connection. No request waits for a probe.
 const PROBE_CONNECTS: Duration = Duration::from_secs(1);
+/// How long it is until the next one, once a probe was answered.
+const PROBE_AGAIN: Duration = Duration::from_millis(100);
 /// The time of the server's own clock.
 const SERVER_TIME: u64 = 0;
 
@@ -121,11 +123,18 @@ impl Shard {
         replied
     }
 
-    /// Probes the server whenever that is due.
+    /// Probes the server whenever that is due, and until it is trusted again: a node without requests
+    /// recovers too.
     pub(super) async fn keep_probing(self: Arc<Self>) {
         let mut status = self.status.subscribe();
+        let doubted = |status: &Status| matches!(status.state, State::Open | State::Merging);
         // The sender lives as long as this does.
-        while status.wait_for(|status| status.state == State::Open).await.is_ok() {
+        while let Ok(state) = status.wait_for(doubted).await.map(|status| status.state) {
+            if state == State::Merging {
+                sleep(PROBE_AGAIN).await;
+                _ = self.run(decide(), &[], &[self.header()], Instant::now() + self.timeout).await;
+                continue;
+            }
             let at_us = locked(&self.breaker).probe_at_us().unwrap_or_default();
             sleep(Duration::from_micros(at_us.saturating_sub(self.clock.steady_us()))).await;
             if self.tell(|breaker, now_us| breaker.probe(now_us)) {
@@ -135,7 +144,7 @@ impl Shard {
         }
     }
 
-    /// A call without asks.
+    /// A call without asks, which the breaker knows of.
     async fn probe(&self) -> bool {
         self.connection.connected(Instant::now() + PROBE_CONNECTS).await;
         let (arguments, deadline) = ([self.header()], Instant::now() + self.timeout);

@@ -1,7 +1,7 @@
 //! One server: its connection, what is thought of it, and what has been counted.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use redis::Value;
@@ -40,6 +40,8 @@ pub(crate) struct Shard {
     pub(crate) prefix: Arc<str>,
     pub(crate) counters: Counters,
     pub(crate) connection: Connection,
+    /// The deployment's secret, once it was asked for.
+    pub(crate) secret: OnceLock<[u8; 16]>,
     clock: SystemClock,
     timeout: Duration,
     breaker: Mutex<Breaker>,
@@ -61,6 +63,7 @@ impl Shard {
             prefix: Arc::clone(&config.prefix),
             counters: Counters::default(),
             connection: Connection::start(config),
+            secret: OnceLock::new(),
             clock,
             timeout: config.timeout,
             breaker: Mutex::new(breaker),

@@ -25,20 +25,30 @@ local function charge(level, now, holder)
   local slot, spec = level.slot, level.spec
   if not slot then return now, reading(level, now) end
   changing = true
-  if slot.accounts then
-    open(slot, spec, now)
-    close_what_is_over(slot, spec, now)
-    if now > slot.charged then slot.charged = now end
+  local one, accounts = slot.algorithm, slot.accounts
+  if not accounts then
+    accounts = { { spec = spec, state = one.fresh() } }
+    slot.accounts, slot.born, slot.charged = accounts, now, now
   else
-    slot.accounts = { { spec = spec, state = slot.algorithm.fresh() } }
-    slot.born, slot.charged = now, now
+    if now > slot.charged then slot.charged = now end
+    local held = accounts[1].spec
+    if #accounts == 1 and (held == spec or one.same_pace(held, spec)) then
+      accounts[1].spec = spec
+    else
+      open(slot, spec, now)
+      close_what_is_over(slot, spec, now)
+      accounts = slot.accounts
+    end
   end
-  local accounts, take = slot.accounts, slot.algorithm.charge
   for place = 1, #accounts do
-    take(accounts[place].state, accounts[place].spec, now, level.cost, holder)
+    one.charge(accounts[place].state, accounts[place].spec, now, level.cost, holder)
   end
-  slot.changed = true
-  return slot.charged, reading(level, now)
+  slot.changed, slot.ends = true, nil
+  if #accounts > 1 then return slot.charged, reading(level, now) end
+  -- What was just charged owes something: when it no longer does, its only account ends.
+  local available, reset = one.reading(accounts[1].state, spec, now)
+  if reset ~= NEVER then slot.ends = now + reset end
+  return slot.charged, available, reset
 end
 
 -- A refusal at a new pace is remembered, or the old pace would pay off what it waits for.
@@ -59,7 +69,7 @@ local function decide(ask, cursor, now)
     local level = { enforced = enforced == 1, cost = cost, spec = nil, slot = nil, wait = nil }
     level.spec, at = read_spec(kind, ask, next)
     if kind ~= CEILING then
-      level.slot = slot_of(KEYS[cursor], kind)
+      level.slot = slot_of(KEYS[cursor], kind, level.spec)
       cursor = cursor + 1
     end
     levels[index] = level
@@ -93,7 +103,7 @@ local function amend(one, now)
   changing = true
   local found = true
   if change == RESET then
-    slot.accounts, slot.changed = nil, true
+    slot.accounts, slot.changed, slot.ends = nil, true, nil
     return true
   elseif change == REFUND or change == SURCHARGE then
     if one.charged_at < slot.born then return false end
@@ -122,7 +132,7 @@ local function amend_all(ask, cursor, now)
     local one = { change = change, amount = amount, charged_at = charged_at, holder = holder }
     one.spec, at = read_spec(kind, ask, next)
     if kind ~= CEILING then
-      one.slot = slot_of(KEYS[cursor], kind)
+      one.slot = slot_of(KEYS[cursor], kind, one.spec)
       cursor = cursor + 1
     end
     amendments[index] = one

@@ -22,22 +22,28 @@ local function save_short(slot, spec, s)
   if s.at ~= charged or s.since ~= born or charged - born >= 1099511627776
     or spec.burst ~= spec.count * common or spec.count > 65535 or spec.period > 65535
     or common % 1000000 ~= 0 or common > 255000000 or s.remainder % common ~= 0
-    or s.owed > NO_LOW or low > NO_LOW or (s.low == NO_LOW) then
+    or s.remainder >= spec.period * common or s.owed > NO_LOW or low > NO_LOW
+    or s.low == NO_LOW then
     return nil
   end
   return pack(SHORT_FORM, BUCKET + SHORT, charged, charged - born, spec.count, spec.period,
     common / 1000000, s.remainder / common, s.owed, low)
 end
 
-local function load_short(slot, value)
+-- `asked` is what the ask says of the key: nearly always what is stored, and then not made again.
+local function load_short(slot, value, asked)
   local _, charged, age, count, period, common, remainder, owed, low =
     unpack_from(SHORT_FORM, value)
   if #value ~= 28 or period == 0 or common == 0 then error('a value of another format') end
   common = common * 1000000
-  local born = charged - age
+  local born, spec = charged - age, asked
+  if asked.count ~= count or asked.period ~= period or asked.common ~= common
+    or asked.burst ~= count * common then
+    spec = { count = count, period = period, common = common, burst = count * common }
+  end
   slot.born, slot.charged = born, charged
   slot.accounts = { {
-    spec = { count = count, period = period, common = common, burst = count * common },
+    spec = spec,
     state = {
       owed = owed, remainder = remainder * common, low = low ~= NO_LOW and low,
       at = charged, since = born,
@@ -58,9 +64,9 @@ local function save(slot)
   return pack('<BI7', kind + 8 * (#accounts - 1), slot.charged) .. msgpack(unpack(out, 1, n))
 end
 
-local function load(slot, value)
+local function load(slot, value, asked)
   local head = byte(value)
-  if head == BUCKET + SHORT and slot.kind == BUCKET then return load_short(slot, value) end
+  if head == BUCKET + SHORT and slot.kind == BUCKET then return load_short(slot, value, asked) end
   local _, charged = unpack_from('<BI7', value)
   if head % 8 ~= slot.kind or head >= SHORT then error('a value of another algorithm or format') end
   slot.charged, slot.accounts = charged, {}
@@ -80,22 +86,28 @@ local function load(slot, value)
   if n ~= #values then error('a value of another format') end
 end
 
-local function slot_of(key, kind)
+local function slot_of(key, kind, asked)
   local slot = slots[key]
   if slot then
     if slot.broken then error(slot.broken, 0) end
     if slot.kind ~= kind then error('two algorithms on one key', 0) end
     return slot
   end
-  slot = { key = key, kind = kind, algorithm = algorithm(kind) }
+  -- All fields at once: a table that grows is made again and again.
+  slot = {
+    key = key, kind = kind, algorithm = algorithm(kind), accounts = nil, born = nil, charged = nil,
+    stored = nil, changed = nil, broken = nil, ends = nil,
+  }
   slots[key] = slot
   local value = redis.pcall('GET', key)
   if value then
     if type(value) ~= 'string' then
       slot.broken = value.err or 'no string'
     else
-      local read, why = pcall(load, slot, value)
-      if not read then slot.broken = 'cannot read its value: ' .. tostring(why) end
+      -- Until it has been read: whatever goes wrong, the ask that wanted it ends here.
+      slot.broken = 'cannot read its value'
+      load(slot, value, asked)
+      slot.broken = nil
     end
     if slot.broken then error(slot.broken, 0) end
     slot.stored = true
@@ -105,13 +117,13 @@ end
 
 -- A state that means nothing is let go, as its key would be. None does that was just charged.
 local function settle_slot(slot)
-  slot.changed = true
+  slot.changed, slot.ends = true, nil
   if ledger_ends(slot) == 0 then slot.accounts = nil end
 end
 
 local function write(slot, now, spare_ms)
   local reply
-  local ends = slot.accounts and ledger_ends(slot)
+  local ends = slot.ends or (slot.accounts and ledger_ends(slot))
   if not slot.accounts or ends == 0 then
     reply = slot.stored and redis.pcall('DEL', slot.key)
   elseif ends then

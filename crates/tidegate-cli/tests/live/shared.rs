@@ -6,7 +6,7 @@ use std::thread;
 use serde_json::{Value, json};
 use tidegate_testkit::servers::Server;
 
-use crate::support::{Daemon, Reply, Upstream, eventually};
+use crate::support::{Daemon, Upstream, eventually};
 
 const POLICY: &str = "
 tidegate: 1
@@ -139,7 +139,7 @@ fn a_daemon_starts_without_its_store_says_so_and_finds_it() {
 
 #[test]
 fn gateways_on_one_redis_share_places_and_give_them_back() {
-    let upstream = Upstream::start(|_| Reply::text("hello"));
+    let upstream = Upstream::start();
     let redis = Server::start().unwrap();
     let policy = "{tidegate: 1, name: g, limits: {one: {by: global, concurrency: 1, lease: 5min}}}";
     let arguments = ["--store", &redis.url(), "--store-timeout", "2s"];

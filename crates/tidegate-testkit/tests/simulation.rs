@@ -20,7 +20,7 @@ fn policy(spec: &str) -> Arc<Policy> {
 /// Runs many seeds, each with a weather of its own.
 fn judge_all(spec: &str) {
     let policy = policy(spec);
-    for seed in seeds(RUNS) {
+    for seed in seeds(RUNS).unwrap() {
         let setting = Setting::drawn(&policy, seed);
         let run = simulate(&setting, seed).unwrap();
         if let Err(broken) = run.judge() {

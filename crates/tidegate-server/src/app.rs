@@ -7,16 +7,18 @@ use arc_swap::ArcSwapOption;
 use tidegate::clock::{Clock, Now, SystemClock};
 use tidegate::identity::Claims;
 use tidegate::store::StoreError;
-use tidegate::{BuildError, Decision, Limiter, Policy, Request, RequestError, Timer};
+use tidegate::{BuildError, Decision, HashKey, Policy, Request, RequestError, Timer};
 
 use crate::drain::Drain;
+use crate::engine::Engine;
 use crate::jwt::Verifier;
 use crate::leases::Leases;
+use crate::seal::Seal;
 use crate::telemetry::{Log, Metrics, RequestId, store_failed};
 
 /// The daemon's one engine, and all that stands around it.
 pub(crate) struct App {
-    pub(crate) limiter: Limiter,
+    pub(crate) engine: Engine,
     pub(crate) leases: Leases,
     pub(crate) drain: Drain,
     pub(crate) clock: SystemClock,
@@ -45,15 +47,11 @@ impl App {
         request_id: impl FnOnce() -> RequestId,
         hold: Hold,
     ) -> Result<(Decision, u64), RequestError> {
-        let max_wait = match hold {
-            Hold::UpTo(max_wait) => Some(max_wait),
-            Hold::Never | Hold::AsThePolicySays => None,
-        };
         if let Some(decision) = self.without_waiting(request, hold)? {
             self.tell(&decision, request, request_id);
             return Ok((decision, 0));
         }
-        let (decision, waited_us) = Box::pin(self.acquire(request, max_wait)).await?;
+        let (decision, waited_us) = Box::pin(self.later(request, hold)).await?;
         self.tell(&decision, request, request_id);
         Ok((decision, waited_us))
     }
@@ -78,10 +76,10 @@ impl App {
         hold: Hold,
     ) -> Result<Option<Decision>, RequestError> {
         match hold {
-            Hold::Never => self.limiter.check(request).map(Some),
+            Hold::Never => self.engine.decide_now(request),
             Hold::AsThePolicySays => {
-                let decision = self.limiter.check(request)?;
-                Ok(Some(decision).filter(|decision| decision.wait().is_none()))
+                let decision = self.engine.decide_now(request)?;
+                Ok(decision.filter(|decision| decision.wait().is_none()))
             }
             Hold::UpTo(_) => Ok(None),
         }
@@ -97,8 +95,25 @@ impl App {
         let took_us = self.clock.steady_us().saturating_sub(decision.now.steady_us);
         self.metrics.decided(decision, took_us);
         if self.log.wants(decision) {
-            self.log.decision(&self.limiter, decision, request, &request_id());
+            self.log.decision(&self.engine, decision, request, &request_id());
         }
+    }
+
+    /// What has to wait: for the store, or for its turn.
+    async fn later(
+        &self,
+        request: &Request<'_>,
+        hold: Hold,
+    ) -> Result<(Decision, u64), RequestError> {
+        let max_wait = match hold {
+            Hold::UpTo(max_wait) => Some(max_wait),
+            Hold::AsThePolicySays => None,
+            Hold::Never => return Ok((self.engine.decide(request).await?, 0)),
+        };
+        if self.drain.has_started() {
+            return Ok((self.engine.decide(request).await?, 0));
+        }
+        self.acquire(request, max_wait).await
     }
 
     async fn acquire(
@@ -109,7 +124,7 @@ impl App {
         let began_us = self.now().steady_us;
         tokio::select! {
             biased;
-            acquired = self.limiter.acquire(request, max_wait, &TokioTimer) => {
+            acquired = self.engine.acquire(request, max_wait, &TokioTimer) => {
                 let acquired = acquired?;
                 let waited_us = u64::try_from(acquired.waited.as_micros()).unwrap_or(u64::MAX);
                 Ok((acquired.decision, waited_us))
@@ -117,14 +132,14 @@ impl App {
             // Nobody waits for an end that may come first: it is told when to come back.
             () = self.drain.started() => {
                 let waited_us = self.now().steady_us.saturating_sub(began_us);
-                Ok((self.limiter.check(request)?, waited_us))
+                Ok((self.engine.decide(request).await?, waited_us))
             }
         }
     }
 
     /// Replaces the policies.
     pub(crate) fn put_in_force(&self, policies: &[Arc<Policy>]) -> Result<(), BuildError> {
-        self.limiter.replace_policies(policies.to_vec())?;
+        self.engine.replace_policies(policies.to_vec())?;
         self.metrics.load(policies);
         Ok(())
     }
@@ -133,6 +148,15 @@ impl App {
     /// policies read them is not asked: others may be in force by the time of the decision.
     pub(crate) fn claims_of(&self, authorization: &str) -> Option<Claims> {
         self.verifier.load().as_deref()?.claims(authorization, self.now())
+    }
+
+    /// Lets leases be settled on any node that has this secret.
+    pub(crate) fn share_leases(&self, secret: &HashKey) {
+        match Seal::new(secret) {
+            Ok(seal) => self.leases.travel(seal),
+            // They stay on this node, which is all that is lost.
+            Err(error) => tracing::warn!(event = "warning", "leases cannot travel: {error}"),
+        }
     }
 
     /// Counts and logs a store that could not answer outside of a decision, and what follows.
@@ -155,7 +179,9 @@ impl App {
         let (log, _) = Log::start(crate::LogSettings::default(), out, clock.clone()).unwrap();
         Self {
             metrics: Arc::new(Metrics::new(0, &[Arc::clone(&policy)])),
-            limiter: Limiter::builder().policy(policy).clock(clock.clone()).build().unwrap(),
+            engine: Engine::Memory(
+                tidegate::Limiter::builder().policy(policy).clock(clock.clone()).build().unwrap(),
+            ),
             leases: Leases::new(),
             drain: Drain::new(),
             clock,

@@ -1,7 +1,8 @@
 //! What the daemon is told at its start, as values that are known to make sense together.
 
+use std::fmt;
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -31,6 +32,8 @@ pub struct Config {
     pub tokens: Option<PathBuf>,
     /// Lets the API and the admin listener go beyond loopback without tokens.
     pub insecure: bool,
+    /// Where counters live.
+    pub store: StoreConfig,
     /// At most so many keys in memory.
     pub max_keys: usize,
     /// Where counters outlive a restart.
@@ -58,6 +61,38 @@ impl Config {
     /// Whether it was given nothing to enforce.
     pub(crate) fn is_demo(&self) -> bool {
         self.policies.is_empty()
+    }
+}
+
+/// Where counters live.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreConfig {
+    /// In this process.
+    Memory,
+    /// In a store that several nodes share.
+    Shared(SharedStoreConfig),
+}
+
+/// The store that nodes share.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SharedStoreConfig {
+    /// Where it is, as `redis://…`, `rediss://…`, `redis+cluster://…` or `redis+sentinel://…`. It may
+    /// hold a password.
+    pub url: String,
+    /// What all keys begin with.
+    pub prefix: String,
+    /// How long a call may take.
+    pub timeout: Duration,
+    /// How many nodes there are, for one that starts while the store is lost.
+    pub nodes: Option<NonZeroU32>,
+    /// Keeps all keys in one slot of a cluster.
+    pub cluster_tag: bool,
+}
+
+impl fmt::Debug for SharedStoreConfig {
+    /// The password stays out of logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedStoreConfig").field("prefix", &self.prefix).finish_non_exhaustive()
     }
 }
 

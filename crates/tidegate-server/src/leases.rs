@@ -1,14 +1,21 @@
 //! Leases that callers of the API hold: by an id that nobody can guess, until nothing of them may
 //! change any more. Their number is bounded; where it is reached, one of the older ones goes, and
 //! what it held stays charged or frees itself when its lease runs out.
+//!
+//! With a store that nodes share, an id is the lease itself, [sealed](crate::seal), so that every node
+//! can do what is asked of it. What was charged while that store was lost is this node's alone.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write as _;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
+use arc_swap::ArcSwapOption;
 use tidegate::Lease;
+use tidegate::clock::Now;
 use tokio::sync::{Mutex, OwnedMutexGuard};
+
+use crate::seal::{Seal, Travelled};
 
 /// At most so many leases.
 const LEASES_MAX: usize = 250_000;
@@ -16,10 +23,20 @@ const LEASES_MAX: usize = 250_000;
 /// A lease's id: 128 bits from the operating system's randomness, as 32 hex digits.
 pub(crate) type LeaseId = u128;
 
+/// What a name of a lease stands for.
+pub(crate) enum Named {
+    /// One in the table, or none any more.
+    Kept(LeaseId),
+    /// One that travelled; `None` if no node of ours has sealed it.
+    Sealed(Option<Box<Travelled>>),
+}
+
 /// The leases that are out.
 pub(crate) struct Leases {
     table: std::sync::Mutex<Table>,
     max: usize,
+    /// Where leases can be settled on any node.
+    seal: ArcSwapOption<Seal>,
 }
 
 #[derive(Default)]
@@ -37,11 +54,34 @@ struct Held {
 
 impl Leases {
     pub(crate) fn new() -> Self {
-        Self { table: std::sync::Mutex::default(), max: LEASES_MAX }
+        let seal = ArcSwapOption::empty();
+        Self { table: std::sync::Mutex::default(), max: LEASES_MAX, seal }
+    }
+
+    /// Lets leases travel to other nodes from now on.
+    pub(crate) fn travel(&self, seal: Seal) {
+        self.seal.store(Some(Arc::new(seal)));
+    }
+
+    /// What its holder calls a lease by.
+    pub(crate) fn give(&self, lease: Lease, now: Now) -> String {
+        let seal = self.seal.load();
+        let sealed = seal.as_deref().filter(|_| !lease.is_local());
+        let sealed = sealed.and_then(|seal| seal.seal(&lease, now.unix_us));
+        sealed.unwrap_or_else(|| id_text(self.keep(lease, now.steady_us)))
+    }
+
+    /// The lease that somebody calls by this; `None` if that is no name of a lease.
+    pub(crate) fn named(&self, text: &str) -> Option<Named> {
+        if let Some(id) = parse_id(text) {
+            return Some(Named::Kept(id));
+        }
+        let seal = self.seal.load_full()?;
+        Some(Named::Sealed(seal.open(text).map(Box::new)))
     }
 
     /// Keeps a lease, and says by which id.
-    pub(crate) fn keep(&self, lease: Lease, now_us: u64) -> LeaseId {
+    fn keep(&self, lease: Lease, now_us: u64) -> LeaseId {
         let id = random_id();
         let void_at_us = now_us.saturating_add(lease.void_after_us());
         let mut table = self.lock();
@@ -104,7 +144,7 @@ fn random_id() -> LeaseId {
 }
 
 /// The id as it travels.
-pub(crate) fn id_text(id: LeaseId) -> String {
+fn id_text(id: LeaseId) -> String {
     let mut text = String::with_capacity(32);
     // Writing to a String cannot fail.
     let _ = write!(text, "{id:032x}");
@@ -112,7 +152,7 @@ pub(crate) fn id_text(id: LeaseId) -> String {
 }
 
 /// The id that a text stands for.
-pub(crate) fn parse_id(text: &str) -> Option<LeaseId> {
+fn parse_id(text: &str) -> Option<LeaseId> {
     let hex = text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit());
     if hex { u128::from_str_radix(text, 16).ok() } else { None }
 }

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use tidegate::HashKey;
 use tidegate::clock::{Clock as _, SystemClock};
-use tidegate::store::{Imported, Memory};
-use tidegate::{HashKey, Limiter};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
@@ -17,6 +16,7 @@ use crate::app::App;
 use crate::config::Config;
 use crate::demo;
 use crate::drain::Drain;
+use crate::engine::Building;
 use crate::error::StartError;
 use crate::guard::{Guard, Guarded, SharedTokens, is_loopback};
 use crate::leases::Leases;
@@ -24,6 +24,7 @@ use crate::listen::{Listener, ListenerBounds, Service};
 use crate::open_files::{self, Shares, Wanted};
 use crate::reload::Reload;
 use crate::secret::hash_key;
+use crate::shared::follow;
 use crate::sources::{Checked, Sources};
 use crate::state::StateDir;
 use crate::stop::Stop;
@@ -49,7 +50,7 @@ pub fn run(config: &Config, announce: impl Fn(&str)) -> Result<(), StartError> {
         runtime.worker_threads(threads.get());
     }
     runtime.enable_all().build()?.block_on(async {
-        let daemon = Daemon::prepare(config)?;
+        let daemon = Daemon::prepare(config).await?;
         daemon.serve(config, announce).await
     })
 }
@@ -68,7 +69,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    fn prepare(config: &Config) -> Result<Self, StartError> {
+    async fn prepare(config: &Config) -> Result<Self, StartError> {
         refuse_what_is_open(config)?;
         let clock = SystemClock::new();
         let (log, flush) = Log::start(config.logging, std::io::stderr(), clock.clone())
@@ -91,42 +92,22 @@ impl Daemon {
         let state = state.map_err(StartError::new)?;
         let secret =
             hash_key(config.hash_key.as_deref(), state.as_ref()).map_err(StartError::new)?;
-
         let policies = checked.policies.all();
-        let mut builder = Limiter::builder()
-            .store(Memory::with_max_keys(config.max_keys))
-            .clock(clock.clone())
-            .hash_key(secret.clone())
-            .max_waiters(config.bounds.waiters_max);
-        for policy in &policies {
-            builder = builder.policy(Arc::clone(policy));
-        }
-        let limiter = builder.build().map_err(StartError::new)?;
-        if let Some(state) = &state {
-            let loaded = state.load(limiter.store(), &secret, clock.now());
-            match loaded.map_err(StartError::new)? {
-                Some(Imported { restored, meaningless, strangers }) => tracing::info!(
-                    event = "state_loaded",
-                    restored,
-                    meaningless,
-                    strangers,
-                    "counters are back from the state directory"
-                ),
-                None => tracing::info!(
-                    event = "state_empty",
-                    "the state directory holds no counters yet"
-                ),
-            }
-        }
+        let metrics = Arc::new(Metrics::new(clock.now().unix_us / 1_000_000, &policies));
+        let building = Building { config, policies: &policies, metrics: &metrics, clock: &clock };
+        let (engine, hashed_with) = building.engine(state.as_ref(), &secret).await?;
         let app = App {
-            limiter,
+            engine,
             leases: Leases::new(),
             drain: Drain::new(),
-            metrics: Arc::new(Metrics::new(clock.now().unix_us / 1_000_000, &policies)),
+            metrics,
             log,
             verifier: ArcSwapOption::from_pointee(verifier),
             clock,
         };
+        if app.engine.shared().is_some_and(|store| !store.lacks_secret()) {
+            app.share_leases(&hashed_with);
+        }
         let state = state.map(|state| (state, secret));
         let app = Arc::new(app);
         Ok(Self { app, checked, sources, changes, certificates, trust, tokens, state, flush })
@@ -134,6 +115,7 @@ impl Daemon {
 
     async fn serve(self, config: &Config, announce: impl Fn(&str)) -> Result<(), StartError> {
         let (hang_up, stop) = (signal(SignalKind::hangup())?, Stop::new()?);
+        let following = tokio::spawn(follow(Arc::clone(&self.app)));
         let (mut serving, status) = self.listen(config)?;
         for listening in status.listeners() {
             announce(&format!("listening {} {}", listening.name, listening.url));
@@ -147,8 +129,11 @@ impl Daemon {
         let reload = Reload { app: Arc::clone(&app), status, sources, certificates, trust, tokens };
         let stop = reload.until_stopped(changes, hang_up, stop).await;
         serving.drain(config.bounds.drain, stop).await;
-        if let Some((state, secret)) = &state {
-            let keys = state.save(app.limiter.store(), secret, app.now());
+        following.abort();
+        if let Some((state, secret)) = &state
+            && let Some(memory) = app.engine.memory()
+        {
+            let keys = state.save(memory, secret, app.now());
             let keys = keys.map_err(StartError::new)?;
             tracing::info!(event = "state_saved", keys, "counters are in the state directory");
         }

@@ -1,15 +1,23 @@
 //! What Tidegate's tests share: one list of behaviours that every store must pass, checkers of the
-//! promises over a log of decisions, and a store that is slow and fails by script.
+//! promises over a log of decisions, and whatever can go wrong with a store that nodes share.
 //!
 //! - [`behaviours`]: run [`every_behaviour`](behaviours::every_behaviour) on a new store.
 //! - [`checkers`]: log what a run decided, then ask whether it kept its promises.
+//! - [`log`]: what callers were answered, collected from many threads.
 //! - [`scripted`]: a store whose answers are late, lost or errors when the script says so.
+//! - [`simulation`]: many nodes on a modelled store and network, in virtual time, by seed.
+//! - [`servers`]: real servers, to be killed, paused, restarted and failed over.
+//! - [`proxy`]: a bad network in front of one.
 //!
 //! Nothing here needs an async runtime: [`block_on`] waits for one future on this thread.
 
 pub mod behaviours;
 pub mod checkers;
 mod executor;
+pub mod log;
+pub mod proxy;
 pub mod scripted;
+pub mod servers;
+pub mod simulation;
 
 pub use executor::block_on;

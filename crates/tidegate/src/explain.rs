@@ -77,7 +77,7 @@ impl<S: Store> Limiter<S> {
     /// The request cannot be understood, or lacks what a limit needs.
     pub fn explain(&self, request: &Request<'_>) -> Result<Explanation, RequestError> {
         let (now, secret) = (self.now(), self.secret());
-        self.with_policy(request, |loaded| explain(loaded, request, now, secret))
+        self.with_policy(request, |loaded| explain(loaded, request, now, &secret))
     }
 }
 

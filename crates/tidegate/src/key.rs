@@ -47,6 +47,31 @@ impl HashKey {
         hasher.finish128().as_u64().0
     }
 
+    /// A secret for another purpose, from which this one cannot be told.
+    #[must_use]
+    pub fn derive(&self, purpose: &str) -> [u8; 32] {
+        let half = |number: u8| {
+            let mut hasher = self.hasher();
+            write_text(&mut hasher, "tidegate: a secret for a purpose");
+            write_text(&mut hasher, purpose);
+            hasher.write_u8(number);
+            hasher.finish128().as_u128().to_le_bytes()
+        };
+        let mut derived = [0; 32];
+        derived[..16].copy_from_slice(&half(0));
+        derived[16..].copy_from_slice(&half(1));
+        derived
+    }
+
+    /// What says that the lease of a holder is settled: the limit and the key of it.
+    pub(crate) fn claim(&self, holder: u64) -> (u64, Key) {
+        let mut hasher = self.hasher();
+        write_text(&mut hasher, "tidegate: a lease that is settled");
+        let family = hasher.finish128().as_u64().0;
+        hasher.write_u64(holder);
+        (family, Key(hasher.finish128().as_u128()))
+    }
+
     fn hasher(&self) -> SipHasher24 {
         SipHasher24::new_with_key(&self.0)
     }

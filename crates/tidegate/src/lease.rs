@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
+use serde::{Deserialize, Serialize};
 
 use crate::algorithm;
 use crate::plan::{LEVELS_MAX, Level, Plan};
@@ -13,6 +14,10 @@ use crate::units::Amount;
 
 /// One lease covers all limits of its decision. It cannot be copied: what is given back is given
 /// back once. Dropping it leaves everything charged.
+///
+/// It can be written down, for another node on the same store. Whoever reads it then
+/// [claims](crate::Limiter::claim) it before settling it, as others may have read it too; places
+/// are given back once in any case.
 ///
 /// ```
 /// use tidegate::units::Amount;
@@ -33,17 +38,17 @@ use crate::units::Amount;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, PartialEq)]
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub struct Lease {
     /// On the heap: most decisions have no lease, and an empty one would still be large.
     pub(crate) receipts: Vec<Receipt>,
     /// Charged by this node's fallback, so corrected there too.
     pub(crate) local: bool,
-    holder: u64,
+    pub(crate) holder: u64,
 }
 
 /// A charge, as far as it may still change.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Receipt {
     level: Level,
     /// What its key is called, for a store that names them.
@@ -100,6 +105,13 @@ impl Lease {
         });
         let receipts: Vec<Receipt> = receipts.collect();
         (!receipts.is_empty()).then_some(Self { receipts, local, holder: plan.holder })
+    }
+
+    /// Whether it was charged by this node alone, while the shared store was lost: no other node knows
+    /// of it.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        self.local
     }
 
     /// Whether it holds a place in a `concurrency` limit.

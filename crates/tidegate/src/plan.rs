@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use crate::algorithm::{self, Verdict};
@@ -37,7 +38,7 @@ pub enum Mode {
 }
 
 /// Whether a level that is over refuses the request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Enforcement {
     /// It does.
     Reject,
@@ -48,7 +49,7 @@ pub enum Enforcement {
 }
 
 /// One limit's part in a plan.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Level {
     /// The limit's place in its policy.
     pub limit: u16,
@@ -59,6 +60,7 @@ pub struct Level {
     /// The numbers in force.
     pub spec: algorithm::Spec,
     /// What the request costs here; for a ceiling, the value compared.
+    #[serde(with = "algorithm::as_micros")]
     pub cost: Amount,
     /// What being over means.
     pub enforcement: Enforcement,

@@ -43,7 +43,7 @@ impl<S: Store> Limiter<S> {
     ) -> Subject {
         let policy = decision.policy();
         let Ok(facts) = Facts::gather(policy, request) else { return Subject::default() };
-        let secret = self.secret();
+        let secret = &*self.secret();
         let tell = |part: Part| {
             let value = facts.part(&part)?;
             Some(match identities {

@@ -1,7 +1,7 @@
 //! `tidegate serve`
 
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use clap::{Args, ValueEnum};
 use http::Uri;
 use tidegate::units::parse_duration;
 use tidegate_server::{
-    Bounds, Config, Identities, JwtConfig, LevelFilter, LogFormat, LogSettings, Pace, TlsConfig,
+    Bounds, Config, Identities, JwtConfig, LevelFilter, LogFormat, LogSettings, Pace,
+    SharedStoreConfig, StoreConfig, TlsConfig,
 };
 
 use super::Error;
@@ -50,9 +51,17 @@ pub(crate) struct Arguments {
     /// Let the API and the admin listener go beyond loopback without tokens
     #[arg(long, env = "TIDEGATE_INSECURE")]
     insecure: bool,
-    /// Where counters live
-    #[arg(long, value_name = "STORE", env = "TIDEGATE_STORE", default_value = "memory")]
+    /// Where counters live: memory, or a store that nodes share, such as redis://127.0.0.1:6379
+    #[arg(
+        long,
+        value_name = "STORE",
+        env = "TIDEGATE_STORE",
+        default_value = "memory",
+        hide_env_values = true
+    )]
     store: String,
+    #[command(flatten)]
+    shared: SharedArguments,
     /// At most so many keys in memory
     #[arg(long, value_name = "N", env = "TIDEGATE_MAX_KEYS", default_value_t = 1_000_000)]
     max_keys: usize,
@@ -94,6 +103,23 @@ pub(crate) struct Arguments {
     threads: Option<NonZeroUsize>,
     #[command(flatten)]
     bounds: BoundsArguments,
+}
+
+#[derive(Args)]
+#[command(next_help_heading = "Shared store")]
+struct SharedArguments {
+    /// What all keys in the shared store begin with
+    #[arg(long, value_name = "PREFIX", env = "TIDEGATE_STORE_PREFIX", default_value = "tg:")]
+    store_prefix: String,
+    /// How long a call to the shared store may take; then limits do without it
+    #[arg(long, value_name = "TIME", env = "TIDEGATE_STORE_TIMEOUT", default_value = "20ms", value_parser = bound)]
+    store_timeout: Duration,
+    /// How many nodes share the store, for one that starts while it is lost
+    #[arg(long, value_name = "N", env = "TIDEGATE_NODES")]
+    nodes: Option<NonZeroU32>,
+    /// Keep all keys in one slot of a cluster, so that all limits of a request are charged or none
+    #[arg(long, env = "TIDEGATE_CLUSTER_TAG")]
+    cluster_tag: bool,
 }
 
 #[derive(Args)]
@@ -144,13 +170,6 @@ enum Level {
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<bool, Error> {
-    if arguments.store != "memory" {
-        let found = &arguments.store;
-        return Err(format!(
-            "--store: found `{found}`, expected `memory`; shared stores are not supported yet"
-        )
-        .into());
-    }
     match tidegate_server::run(&config(arguments), |line| say!("{line}")) {
         Err(error) if error.is_report() => {
             anstream::eprintln!("{error}");
@@ -177,6 +196,7 @@ fn config(arguments: Arguments) -> Config {
         admin: arguments.admin,
         tokens: arguments.tokens,
         insecure: arguments.insecure,
+        store: arguments.shared.of(arguments.store),
         max_keys: arguments.max_keys,
         state_dir: arguments.state_dir,
         hash_key: arguments.hash_key,
@@ -201,6 +221,22 @@ fn config(arguments: Arguments) -> Config {
         },
         threads: arguments.threads,
         bounds: arguments.bounds.checked(),
+    }
+}
+
+impl SharedArguments {
+    fn of(self, store: String) -> StoreConfig {
+        if store == "memory" {
+            return StoreConfig::Memory;
+        }
+        // What it is, is told by whoever connects, without its password.
+        StoreConfig::Shared(SharedStoreConfig {
+            url: store,
+            prefix: self.store_prefix,
+            timeout: self.store_timeout,
+            nodes: self.nodes,
+            cluster_tag: self.cluster_tag,
+        })
     }
 }
 

@@ -22,6 +22,7 @@ mod paths;
 mod refusals;
 mod reload;
 mod serve;
+mod shared;
 mod slow;
 mod sockets;
 mod storm;

@@ -5,9 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 use tidegate::clock::Now;
+use tidegate::store::Memory;
 
 use crate::app::App;
+use crate::engine::Engine;
 use crate::policies::PolicySet;
+use crate::shared::StoreState;
 use crate::sources::Checked;
 use crate::telemetry::{Present, timestamp};
 
@@ -70,12 +73,23 @@ struct Reload {
 }
 
 #[derive(Serialize)]
-struct Store {
-    kind: &'static str,
-    state: &'static str,
-    keys: usize,
-    max_keys: usize,
-    evicted_keys: u64,
+#[serde(untagged)]
+enum Store {
+    Memory {
+        kind: &'static str,
+        state: &'static str,
+        keys: usize,
+        max_keys: usize,
+        evicted_keys: u64,
+    },
+    Shared {
+        kind: &'static str,
+        state: &'static str,
+        degraded: bool,
+        since: String,
+        nodes: Option<u32>,
+        last_error: Option<String>,
+    },
 }
 
 #[derive(Serialize)]
@@ -110,12 +124,14 @@ impl Status {
     /// What is there right now, for the metrics.
     pub(crate) fn present(&self, app: &App) -> Present {
         let open = |one: &Listening| (one.name, one.connections.load(Ordering::Relaxed));
-        let memory = app.limiter.store();
+        let memory = app.engine.memory();
+        let store_state = app.engine.shared().map(|store| store.health().state.number());
         Present {
             steady_us: app.now().steady_us,
-            active_keys: memory.keys(),
-            evicted_keys: memory.evicted_keys(),
-            waiting: app.limiter.waiters(),
+            store_state: store_state.unwrap_or_default(),
+            active_keys: memory.map(Memory::keys).unwrap_or_default(),
+            evicted_keys: memory.map(Memory::evicted_keys).unwrap_or_default(),
+            waiting: app.engine.waiters(),
             connections: self.listeners.iter().map(open).collect(),
         }
     }
@@ -151,27 +167,60 @@ impl Status {
             url: listening.url.clone(),
             connections: listening.connections.load(Ordering::Relaxed),
         };
-        let memory = app.limiter.store();
         let rendered = Rendered {
             version: env!("CARGO_PKG_VERSION"),
             uptime_seconds: app.now().steady_us.saturating_sub(self.started.steady_us) / 1_000_000,
             draining: app.drain.has_started(),
             policies: changing.policies.clone(),
             reload: Reload { loaded_at: timestamp(changing.loaded_unix_us), tried_at, error },
-            store: Store {
-                kind: "memory",
-                state: "healthy",
-                keys: memory.keys(),
-                max_keys: self.max_keys,
-                evicted_keys: memory.evicted_keys(),
-            },
+            store: Store::of(&app.engine, self.max_keys),
             listeners: self.listeners.iter().map(listener).collect(),
-            waiting: app.limiter.waiters(),
+            waiting: app.engine.waiters(),
             leases: app.leases.len(),
             warnings: changing.warnings.iter().chain(&self.warnings).cloned().collect(),
         };
         // Strings and numbers: nothing of it can fail.
         serde_json::to_string_pretty(&rendered).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+impl Status {
+    /// That of a daemon that serves nothing.
+    pub(crate) fn for_tests(started: Now) -> Self {
+        let changing = Changing {
+            policies: Vec::new(),
+            warnings: Vec::new(),
+            loaded_unix_us: started.unix_us,
+            tried: None,
+        };
+        let (listeners, warnings, changing) = (Vec::new(), Vec::new(), Mutex::new(changing));
+        Self { started, listeners, max_keys: 1, warnings, changing }
+    }
+}
+
+impl Store {
+    fn of(engine: &Engine, max_keys: usize) -> Self {
+        match engine {
+            Engine::Memory(limiter) => Self::Memory {
+                kind: "memory",
+                state: StoreState::Healthy.name(),
+                keys: limiter.store().keys(),
+                max_keys,
+                evicted_keys: limiter.store().evicted_keys(),
+            },
+            Engine::Shared(limiter) => {
+                let health = limiter.store().health();
+                Self::Shared {
+                    kind: health.kind,
+                    state: health.state.name(),
+                    degraded: health.state != StoreState::Healthy,
+                    since: timestamp(health.since_unix_us),
+                    nodes: health.nodes,
+                    last_error: health.last_error,
+                }
+            }
+        }
     }
 }
 

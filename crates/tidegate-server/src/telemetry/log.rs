@@ -5,13 +5,15 @@
 
 mod queue;
 mod record;
+mod sparingly;
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use tidegate::clock::Clock;
-use tidegate::store::{Store, StoreError};
-use tidegate::{Decision, Identities, Limiter, Request};
+use tidegate::store::StoreError;
+use tidegate::{Decision, Identities, Request};
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
@@ -22,9 +24,11 @@ use tracing_subscriber::{Layer as _, Registry};
 pub(crate) use queue::Flush;
 
 use super::request_id::RequestId;
+use crate::engine::Engine;
 use queue::Queue;
 use record::Record;
 pub(crate) use record::timestamp;
+use sparingly::Sparingly;
 
 /// How lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,6 +63,8 @@ impl Default for Settings {
 pub(crate) struct Log {
     queue: Queue,
     settings: Settings,
+    /// A lost store fails every decision, which is one thing to be told.
+    failures: Arc<Sparingly>,
 }
 
 impl Log {
@@ -74,7 +80,7 @@ impl Log {
         let dated = clock.clone();
         let report = move |dropped| dropped_line(settings.format, dated.now().unix_us, dropped);
         let (queue, flush) = Queue::start(out, clock, report)?;
-        Ok((Self { queue, settings }, flush))
+        Ok((Self { queue, settings, failures: Arc::default() }, flush))
     }
 
     /// What takes the events of `tracing`; other crates' are logged from `warn` on at most.
@@ -100,15 +106,15 @@ impl Log {
 
     /// Logs a decision: a refusal at `info`, what passes at `debug`, a store that could not answer
     /// at `error`. Who it was about is worked out only for a line that is written.
-    pub(crate) fn decision<S: Store>(
+    pub(crate) fn decision(
         &self,
-        limiter: &Limiter<S>,
+        engine: &Engine,
         decision: &Decision,
         request: &Request<'_>,
         request_id: &RequestId,
     ) {
         if let Some(error) = &decision.store_error {
-            store_failed(error, "decided without it");
+            self.store_failed(error, decision.now.steady_us);
         }
         let level = if decision.is_allowed() { LevelFilter::DEBUG } else { LevelFilter::INFO };
         if level > self.settings.level {
@@ -117,9 +123,17 @@ impl Log {
         if !self.queue.has_room() {
             return self.queue.drop_line();
         }
-        let subject = limiter.subject(decision, request, self.settings.identities);
+        let subject = engine.subject(decision, request, self.settings.identities);
         let record = Record { decision, subject: &subject, request_id };
         self.queue.push(record.line(self.settings.format).as_bytes());
+    }
+
+    /// Tells of a decision that was made without the store, and of those before that were not told of.
+    fn store_failed(&self, error: &StoreError, now_us: u64) {
+        if let Some(more) = self.failures.take(now_us) {
+            let (transient, consequence) = (error.transient, "decided without it");
+            tracing::error!(event = "store_failed", transient, consequence, more, "{error}");
+        }
     }
 }
 

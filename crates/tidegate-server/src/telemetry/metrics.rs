@@ -31,6 +31,7 @@ pub(crate) struct Metrics {
     loading: Mutex<()>,
     seconds: Histogram,
     store: StoreCounters,
+    store_seconds: [Histogram; STORE_CALLS.len()],
     started_unix_s: u64,
 }
 
@@ -51,11 +52,23 @@ struct StoreCounters {
 /// Why a store could not answer: the values of the label `reason`.
 const REASONS: [&str; 2] = ["unavailable", "refused"];
 
+/// What a store is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum StoreCall {
+    Decide,
+    Amend,
+}
+
+/// The values of the label `op`, in the order of [`StoreCall`].
+const STORE_CALLS: [&str; 2] = ["decide", "amend"];
+
 /// What is there at the moment when a page is made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Present {
     /// That moment, on the clock that decisions are dated by.
     pub(crate) steady_us: u64,
+    /// How the store is, as a number.
+    pub(crate) store_state: u64,
     /// How many keys the store holds.
     pub(crate) active_keys: usize,
     /// How many live keys had to go for others.
@@ -75,6 +88,7 @@ impl Metrics {
             loading: Mutex::default(),
             seconds: Histogram::new(),
             store: StoreCounters::default(),
+            store_seconds: [Histogram::new(), Histogram::new()],
             started_unix_s,
         };
         metrics.load(policies);
@@ -115,18 +129,26 @@ impl Metrics {
         self.store.errors[reason(error)].fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts a call to a shared store, and how many microseconds it took.
+    pub(crate) fn store_answered(&self, call: StoreCall, micros: u64) {
+        self.store_seconds[call as usize].observe(micros);
+    }
+
     /// The page, in the Prometheus text format.
     #[must_use]
     pub(crate) fn render(&self, present: &Present) -> String {
         let mut page = Page::default();
         self.policies.load().write(&mut page, present.steady_us);
-        self.seconds.write(
-            &mut page,
-            "tidegate_decision_seconds",
-            "How long decisions took, in seconds.",
-        );
+        let name = "tidegate_decision_seconds";
+        page.family(name, Kind::Histogram, "How long decisions took, in seconds.");
+        self.seconds.write(&mut page, name, None);
         present.write(&mut page);
         self.store.write(&mut page);
+        let name = "tidegate_store_seconds";
+        page.family(name, Kind::Histogram, "How long calls to a shared store took, in seconds.");
+        for (op, seconds) in STORE_CALLS.iter().zip(&self.store_seconds) {
+            seconds.write(&mut page, name, Some(("op", op)));
+        }
         let help = "When the process started, in seconds since the Unix epoch.";
         page.single("process_start_time_seconds", Kind::Gauge, help, self.started_unix_s);
         process::write(&mut page);
@@ -193,9 +215,6 @@ impl Policies {
 
 impl StoreCounters {
     fn write(&self, page: &mut Page) {
-        let help = "How the store is: 0 healthy, 1 recovering (lost, and tried again), 2 lost \
-                    (limits do what their on_store_failure says). Memory is always 0.";
-        page.single("tidegate_store_state", Kind::Gauge, help, 0);
         let errors = "Times that the store could not answer: unavailable (trying again may help) \
                       or refused (it will not).";
         let fallbacks = "Decisions that were made without the store, by why it could not answer.";
@@ -219,7 +238,10 @@ fn reason(error: &StoreError) -> usize {
 impl Present {
     fn write(&self, page: &mut Page) {
         let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
-        let help = "Keys that the store holds, those that are empty of meaning included.";
+        let help = "How the store is: 0 healthy, 1 recovering (lost, and tried again), 2 lost \
+                    (limits do what their on_store_failure says). Memory is always 0.";
+        page.single("tidegate_store_state", Kind::Gauge, help, self.store_state);
+        let help = "Keys in this process's memory, those that are empty of meaning included.";
         page.single("tidegate_active_keys", Kind::Gauge, help, count(self.active_keys));
         let help = "Live keys that had to go because their limit's share of the memory was full.";
         page.single("tidegate_evicted_keys_total", Kind::Counter, help, self.evicted_keys);

@@ -5,9 +5,12 @@
 //!
 //! - [`bounds`]: never more than promised.
 //! - [`liveness`]: never less either, and a promised instant is kept.
+//! - [`trouble`]: never more than promised for nodes that are cut off, failovers and clocks that
+//!   are set back.
 
 pub mod bounds;
 pub mod liveness;
+pub mod trouble;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -14,7 +14,7 @@
 //! what is owed, not what is left, so that a changed spec keeps it (rule 5); where its pace changes
 //! too, a [`Ledger`] has a state for each.
 
-mod as_micros;
+pub(crate) mod as_micros;
 mod behind;
 pub mod calendar;
 pub mod ceiling;

@@ -109,7 +109,7 @@ impl<S: Store> LimiterBuilder<S> {
                 fallback,
                 nodes,
                 clock,
-                secret,
+                secret: ArcSwap::from_pointee(secret),
                 holders,
                 waiting: Arc::new(Waiting::new(max_waiters)),
             }),

@@ -11,6 +11,7 @@ use super::loaded::select;
 use super::turn::HeldUp;
 use super::waiting::{Ahead, let_past};
 use super::{Shared, Ticket};
+use crate::clock::Now;
 use crate::decision::{Decision, LimitReport, Outcome};
 use crate::facts::Facts;
 use crate::fallback;
@@ -81,7 +82,7 @@ impl<S: Store> Shared<S> {
             return without_limits(policy, Outcome::Allowed);
         }
         if S::NAMES_KEYS {
-            plan.names = planner.names(&self.secret, &plan.levels);
+            plan.names = planner.names(&self.secret.load(), &plan.levels);
         }
         let ahead = self.waiting.ahead(&plan.levels, ticket);
         (plan.now, plan.holder) = (now, self.holders.next());
@@ -120,7 +121,9 @@ impl Open {
             let_past(ahead, plan, answer);
         }
         let reports = reports(plan, answer);
-        let mut decision = Decision::from_limits(policy, reports, operation, tier, answer.now);
+        // A shared store has a wall clock to go by, but its steady time means nothing here.
+        let now = Now { steady_us: plan.now.steady_us, ..answer.now };
+        let mut decision = Decision::from_limits(policy, reports, operation, tier, now);
         decision.degraded = store_error.is_some();
         decision.store_error = store_error;
         decision.lease = Lease::of(&decision.policy, plan, answer, reserve, decision.degraded);

@@ -4,6 +4,7 @@
 //! fallback) → decision.
 
 mod builder;
+mod claim;
 mod decide;
 mod error;
 mod loaded;
@@ -75,7 +76,7 @@ struct Shared<S> {
     fallback: Memory,
     nodes: AtomicU32,
     clock: Arc<dyn Clock>,
-    secret: HashKey,
+    secret: ArcSwap<HashKey>,
     holders: Holders,
     waiting: Arc<Waiting>,
 }
@@ -186,13 +187,18 @@ impl<S: Store> Limiter<S> {
     /// There is no policy, or two have one name.
     pub fn replace_policies(&self, policies: Vec<Arc<Policy>>) -> Result<(), BuildError> {
         check_policies(&policies)?;
-        let loaded = Arc::new(load(policies, &self.shared.secret));
         // Two at once would announce one set of limits and put the other in force.
         let _replacing = self.shared.replacing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.shared.policies.store(Arc::clone(&loaded));
-        announce(&loaded, &self.shared.store, &self.shared.fallback);
-        self.shared.waiting.wake_all();
+        self.shared.put_in_force(policies);
         Ok(())
+    }
+
+    /// Hashes keys with another secret from now on, such as one that a shared store keeps and that
+    /// could not be had before. All keys are others then, so that everything starts afresh.
+    pub fn set_hash_key(&self, secret: HashKey) {
+        let _replacing = self.shared.replacing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.shared.secret.store(Arc::new(secret));
+        self.shared.put_in_force(self.policies());
     }
 
     /// The policies in force.
@@ -234,8 +240,8 @@ impl<S: Store> Limiter<S> {
         self.shared.clock.now()
     }
 
-    pub(crate) fn secret(&self) -> &HashKey {
-        &self.shared.secret
+    pub(crate) fn secret(&self) -> Arc<HashKey> {
+        self.shared.secret.load_full()
     }
 
     /// Does something with the policy that a request selects.
@@ -264,7 +270,7 @@ impl<S: Store> Limiter<S> {
             let level = found.map(|(index, limit)| planner.subject(index, limit));
             Ok(level.map(|level| {
                 let level = level?;
-                let names = S::NAMES_KEYS.then(|| planner.names(self.secret(), &[level]));
+                let names = S::NAMES_KEYS.then(|| planner.names(&self.secret(), &[level]));
                 Some((level, names.and_then(|names| names.into_iter().next())))
             }))
         });
@@ -288,6 +294,16 @@ impl<S: Store> Limiter<S> {
         };
         shared.waiting.wake(amendments);
         amended
+    }
+}
+
+impl<S: Store> Shared<S> {
+    /// Whoever calls it holds the lock on replacing.
+    fn put_in_force(&self, policies: Vec<Arc<Policy>>) {
+        let loaded = Arc::new(load(policies, &self.secret.load()));
+        self.policies.store(Arc::clone(&loaded));
+        announce(&loaded, &self.store, &self.fallback);
+        self.waiting.wake_all();
     }
 }
 

@@ -20,6 +20,9 @@ use crate::request::{Request, RequestError};
 use crate::store::Store;
 use crate::units::Amount;
 
+/// All who look again by themselves do so about this far apart, at most.
+const LOOKS_APART_US: u64 = 250;
+
 /// Lets time pass; whoever has a runtime brings one.
 ///
 /// It may sleep somewhat longer than asked, as timers do.
@@ -145,11 +148,19 @@ impl<S: Store> Turn<S> {
                 // What was given back there in the meantime has woken nobody: look again.
                 Some((Stood::Moved, ..)) => {}
                 Some((Stood::Stays { first }, fits_in_us, left_us)) => {
-                    let sleep_us = if first { fits_in_us.max(1).min(left_us) } else { left_us };
+                    let looks_us = self.looks_again_us().unwrap_or(u64::MAX).min(fits_in_us.max(1));
+                    let sleep_us = if first { looks_us.min(left_us) } else { left_us };
                     return Ok(ControlFlow::Continue(now_us.saturating_add(sleep_us)));
                 }
             }
         }
+    }
+
+    /// How soon the first in a line looks again by itself. Where many wait they do so more rarely, so
+    /// that those who wait never keep a shared store busy.
+    fn looks_again_us(&self) -> Option<u64> {
+        let waiters = u64::try_from(self.limiter.waiters()).unwrap_or(u64::MAX);
+        S::LOOK_AGAIN_US.map(|us| us.max(waiters.saturating_mul(LOOKS_APART_US)))
     }
 
     /// Whether it has been woken since its last try.

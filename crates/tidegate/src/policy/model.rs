@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use jiff::tz::TimeZone;
+use serde::{Deserialize, Serialize};
 
 use super::names::Names;
 use super::when::When;
@@ -430,7 +431,7 @@ pub(crate) enum Exceed {
 }
 
 /// Which answers a limit counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Counts {
     All,
     Failures,
@@ -438,7 +439,7 @@ pub(crate) enum Counts {
 }
 
 /// What a limit does while the shared store is lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnStoreFailure {
     /// This node's own memory decides, with this node's share of the limit.
     Local,

@@ -79,6 +79,10 @@ pub trait Store: Send + Sync + 'static {
     /// Whether operators look into it, so that its keys have names instead of numbers.
     const NAMES_KEYS: bool;
 
+    /// How long a request that [waits](crate::Limiter::acquire) may sleep before it looks again,
+    /// where others give back what this process does not hear of; `None` where it hears of all.
+    const LOOK_AGAIN_US: Option<u64> = None;
+
     /// Decides a plan: every level is charged, or none.
     fn decide(&self, plan: &Plan) -> impl Future<Output = Result<Answer, StoreError>> + Send;
 

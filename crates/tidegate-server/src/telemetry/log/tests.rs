@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 use tidegate::clock::{FakeClock, SystemClock};
-use tidegate::{HashKey, Policy};
+use tidegate::{HashKey, Limiter, Policy};
 
 use super::*;
 
@@ -53,13 +53,14 @@ fn json(level: LevelFilter, identities: Identities) -> Settings {
     Settings { format: Format::Json, level, identities }
 }
 
-fn limiter() -> Limiter {
+fn engine() -> Engine {
     let text = "{tidegate: 1, name: api, block: {ips: [198.51.100.0/24]},
         limits: {a: {by: user, sliding_window: 2/min}}}";
     let policy = Policy::parse("p.yaml", text).unwrap_or_else(|errors| panic!("{errors}"));
     let clock = FakeClock::at_unix_seconds(1_767_603_600);
     let secret = HashKey::new([7; 16]);
-    Limiter::builder().policy(policy).clock(clock).hash_key(secret).build().unwrap()
+    let limiter = Limiter::builder().policy(policy).clock(clock).hash_key(secret);
+    Engine::Memory(limiter.build().unwrap())
 }
 
 fn request(user: &str) -> Request<'_> {
@@ -68,10 +69,10 @@ fn request(user: &str) -> Request<'_> {
 
 /// Decides three requests of a user, of which the last is refused.
 fn three(log: &Log, user: &str) {
-    let (limiter, request) = (limiter(), request(user));
+    let (engine, request) = (engine(), request(user));
     for _ in 0..3 {
-        let decision = limiter.check(&request).unwrap();
-        log.decision(&limiter, &decision, &request, &RequestId::random());
+        let decision = engine.decide_now(&request).unwrap().unwrap();
+        log.decision(&engine, &decision, &request, &RequestId::random());
     }
 }
 
@@ -121,9 +122,9 @@ fn identities_are_hashed_unless_asked_for() {
 #[test]
 fn a_blocked_address_has_no_limit_to_name() {
     let lines = logged(json(LevelFilter::INFO, Identities::Plain), |log| {
-        let (limiter, request) = (limiter(), request("u1").ip([198, 51, 100, 9].into()));
-        let decision = limiter.check(&request).unwrap();
-        log.decision(&limiter, &decision, &request, &RequestId::random());
+        let (engine, request) = (engine(), request("u1").ip([198, 51, 100, 9].into()));
+        let decision = engine.decide_now(&request).unwrap().unwrap();
+        log.decision(&engine, &decision, &request, &RequestId::random());
     });
     let object = object(&lines[0]);
     assert_eq!(object["event"], "blocked");

@@ -1,7 +1,9 @@
 //! How long things took, in integers.
 
+use arrayvec::ArrayVec;
+
 use super::lanes::Lanes;
-use super::text::{Kind, Millionths, Page};
+use super::text::{Millionths, Page};
 
 /// The upper bounds in microseconds: 10 µs to 1 s.
 const BOUNDS_US: [u64; 16] = [
@@ -25,18 +27,24 @@ impl Histogram {
         self.0.add(SUM, us);
     }
 
-    pub(super) fn write(&self, page: &mut Page, name: &str, help: &str) {
-        page.family(name, Kind::Histogram, help);
+    /// Its samples, all with this label if there is one.
+    pub(super) fn write(&self, page: &mut Page, name: &str, label: Option<(&str, &str)>) {
+        let labels: ArrayVec<(&str, &str), 1> = label.into_iter().collect();
+        let bounded = |page: &mut Page, bucket: &str, bound: &str, count: u64| {
+            let labels: ArrayVec<(&str, &str), 2> =
+                label.into_iter().chain([("le", bound)]).collect();
+            page.sample(bucket, &labels, count);
+        };
         let bucket = format!("{name}_bucket");
         let mut count = 0;
         for (number, bound_us) in BOUNDS_US.iter().enumerate() {
             count += self.0.sum(number);
-            page.sample(&bucket, &[("le", &Millionths(*bound_us).to_string())], count);
+            bounded(page, &bucket, &Millionths(*bound_us).to_string(), count);
         }
         count += self.0.sum(BOUNDS_US.len());
-        page.sample(&bucket, &[("le", "+Inf")], count);
-        page.sample(&format!("{name}_sum"), &[], Millionths(self.0.sum(SUM)));
-        page.sample(&format!("{name}_count"), &[], count);
+        bounded(page, &bucket, "+Inf", count);
+        page.sample(&format!("{name}_sum"), &labels, Millionths(self.0.sum(SUM)));
+        page.sample(&format!("{name}_count"), &labels, count);
     }
 }
 
@@ -49,7 +57,7 @@ mod tests {
         let histogram = Histogram::new();
         [0, 10, 11, 1_000_000, 1_000_001].into_iter().for_each(|us| histogram.observe(us));
         let mut page = Page::default();
-        histogram.write(&mut page, "t", "T.");
+        histogram.write(&mut page, "t", None);
         let text = page.into_text();
         for line in [
             "t_bucket{le=\"0.00001\"} 2",

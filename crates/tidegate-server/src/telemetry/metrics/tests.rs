@@ -297,6 +297,18 @@ fn a_lost_store_is_counted_by_reason() {
     assert_sample(&shown, "tidegate_store_state", "0");
 }
 
+#[test]
+fn calls_to_a_shared_store_are_timed_by_what_was_asked() {
+    let metrics = Metrics::new(1, &[]);
+    metrics.store_answered(StoreCall::Decide, 1_000);
+    metrics.store_answered(StoreCall::Decide, 2_000);
+    let shown = page(&metrics);
+    assert_sample(&shown, "tidegate_store_seconds_count{op=\"decide\"}", "2");
+    assert_sample(&shown, "tidegate_store_seconds_sum{op=\"decide\"}", "0.003");
+    assert_sample(&shown, "tidegate_store_seconds_bucket{op=\"decide\",le=\"0.001\"}", "1");
+    assert_sample(&shown, "tidegate_store_seconds_count{op=\"amend\"}", "0");
+}
+
 fn limiter_now() -> Now {
     Now { steady_us: 1, unix_us: 1 }
 }
@@ -305,12 +317,14 @@ fn limiter_now() -> Now {
 fn what_is_there_right_now_is_shown() {
     let present = Present {
         steady_us: 0,
+        store_state: 2,
         active_keys: 2,
         evicted_keys: 1,
         waiting: 3,
         connections: vec![("gateway", 4), ("admin", 5)],
     };
     let shown = samples(&Metrics::new(1, &[]).render(&present));
+    assert_sample(&shown, "tidegate_store_state", "2");
     assert_sample(&shown, "tidegate_active_keys", "2");
     assert_sample(&shown, "tidegate_evicted_keys_total", "1");
     assert_sample(&shown, "tidegate_waiting_requests", "3");

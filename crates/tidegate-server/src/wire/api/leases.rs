@@ -10,49 +10,87 @@ use super::Failure;
 use super::fields::{FieldError, Object, amount, is_null, text, whole};
 use crate::app::App;
 use crate::body::Body;
-use crate::leases::{LeaseId, parse_id};
+use crate::leases::{LeaseId, Named};
 use crate::respond;
+use crate::seal::Travelled;
 
 /// Gives the lease's places back.
 pub(super) async fn release(app: &App, body: &[u8]) -> Result<Response<Body>, Failure> {
-    let id = Said::parse(body, &["lease"])?.lease;
-    let mut lease = open(app, id).await?;
-    let released = app.limiter.release_async(&mut lease).await;
+    let mut held = Said::parse(app, body, &["lease"])?.open(app).await?;
+    let released = app.engine.release(held.lease()).await;
     // What is counted by status or reserved may still be settled.
-    app.leases.close(id, &lease, app.now().steady_us);
+    held.close(app);
     told(app, "released", released)
 }
 
 /// Keeps the lease's places for another while.
 pub(super) async fn renew(app: &App, body: &[u8]) -> Result<Response<Body>, Failure> {
-    let id = Said::parse(body, &["lease"])?.lease;
-    let lease = open(app, id).await?;
-    let renewed = app.limiter.renew_async(&lease).await;
-    app.leases.close(id, &lease, app.now().steady_us);
+    let mut held = Said::parse(app, body, &["lease"])?.open(app).await?;
+    let renewed = app.engine.renew(held.lease()).await;
+    held.close(app);
     told(app, "renewed", renewed)
 }
 
 /// Tells the true cost, or the answer's status, of what a lease was given for.
 pub(super) async fn settle(app: &App, body: &[u8]) -> Result<Response<Body>, Failure> {
-    let said = Said::parse(body, &["lease", "cost", "status"])?;
+    let said = Said::parse(app, body, &["lease", "cost", "status"])?;
     if said.cost.is_none() && said.status.is_none() {
         return Err(FieldError::new("cost", "is missing: expected `cost` or `status`").into());
     }
-    let mut lease = open(app, said.lease).await?;
-    let mut settled = Ok(());
     let settlements = [said.cost.map(Settlement::Cost), said.status.map(Settlement::Status)];
-    for settlement in settlements.into_iter().flatten() {
-        settled = settled.and(app.limiter.settle_async(&mut lease, settlement).await);
+    let mut held = said.open(app).await?;
+    match held.may_settle(app).await {
+        Ok(true) => {}
+        Ok(false) => return Err(unknown()),
+        Err(error) => return told(app, "settled", Err(error)),
     }
-    app.leases.close(said.lease, &lease, app.now().steady_us);
+    let mut settled = Ok(());
+    for settlement in settlements.into_iter().flatten() {
+        settled = settled.and(app.engine.settle(held.lease(), settlement).await);
+    }
+    held.close(app);
     told(app, "settled", settled.map(|()| true))
 }
 
-async fn open(app: &App, id: LeaseId) -> Result<OwnedMutexGuard<Lease>, Failure> {
-    let unknown =
+/// A lease that something is done about.
+enum Held {
+    /// Nobody else does anything about it meanwhile.
+    Kept(LeaseId, OwnedMutexGuard<Lease>),
+    /// Others may have it too.
+    Travelled(Box<Travelled>),
+}
+
+impl Held {
+    fn lease(&mut self) -> &mut Lease {
+        match self {
+            Self::Kept(_, lease) => lease,
+            Self::Travelled(travelled) => &mut travelled.lease,
+        }
+    }
+
+    /// Whether it may be settled: one that travels only once in all, and only in its time.
+    async fn may_settle(&self, app: &App) -> Result<bool, StoreError> {
+        match self {
+            Self::Kept(..) => Ok(true),
+            Self::Travelled(travelled) => {
+                let Travelled { lease, given_unix_us } = &**travelled;
+                let void_at_us = given_unix_us.saturating_add(lease.void_after_us());
+                Ok(app.now().unix_us < void_at_us && app.engine.claim(lease).await?)
+            }
+        }
+    }
+
+    fn close(self, app: &App) {
+        if let Self::Kept(id, lease) = self {
+            app.leases.close(id, &lease, app.now().steady_us);
+        }
+    }
+}
+
+fn unknown() -> Failure {
+    let detail =
         "this lease is not known: it was never given, or nothing of it may change any more";
-    let lease = app.leases.open(id, app.now().steady_us).await;
-    lease.ok_or_else(|| respond::problem(StatusCode::NOT_FOUND, unknown).into())
+    respond::problem(StatusCode::NOT_FOUND, detail).into()
 }
 
 fn told(
@@ -71,20 +109,21 @@ fn told(
 
 /// What a call says of a lease.
 struct Said {
-    lease: LeaseId,
+    lease: Named,
     cost: Option<Amount>,
     status: Option<u16>,
 }
 
 impl Said {
-    fn parse(body: &[u8], fields: &[&str]) -> Result<Self, FieldError> {
+    fn parse(app: &App, body: &[u8], fields: &[&str]) -> Result<Self, FieldError> {
         let (mut lease, mut cost, mut status) = (None, None, None);
         for (name, value) in Object::parse(body)?.0 {
             match &*name {
                 known if fields.contains(&known) && is_null(value) => {}
                 "lease" => {
                     let unreadable = || FieldError::new("lease", "is not the id of a lease");
-                    lease = Some(parse_id(&text(&name, value)?).ok_or_else(unreadable)?);
+                    let named = app.leases.named(&text(&name, value)?);
+                    lease = Some(named.ok_or_else(unreadable)?);
                 }
                 "cost" if fields.contains(&"cost") => cost = Some(amount(&name, value)?),
                 "status" if fields.contains(&"status") => status = Some(http_status(&name, value)?),
@@ -98,6 +137,16 @@ impl Said {
         let lease = lease.ok_or_else(|| FieldError::new("lease", "is missing"))?;
         Ok(Self { lease, cost, status })
     }
+
+    async fn open(self, app: &App) -> Result<Held, Failure> {
+        match self.lease {
+            Named::Kept(id) => {
+                let lease = app.leases.open(id, app.now().steady_us).await.ok_or_else(unknown)?;
+                Ok(Held::Kept(id, lease))
+            }
+            Named::Sealed(travelled) => travelled.map(Held::Travelled).ok_or_else(unknown),
+        }
+    }
 }
 
 fn http_status(field: &str, value: &serde_json::value::RawValue) -> Result<u16, FieldError> {
@@ -105,3 +154,7 @@ fn http_status(field: &str, value: &serde_json::value::RawValue) -> Result<u16, 
     let status = u16::try_from(status).ok().filter(|status| *status >= 100);
     status.ok_or_else(|| FieldError::new(field, "expected an HTTP status from 100 to 599"))
 }
+
+#[cfg(test)]
+#[path = "leases/tests.rs"]
+mod tests;

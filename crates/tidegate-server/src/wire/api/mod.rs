@@ -27,7 +27,6 @@ use crate::answering::Answering;
 use crate::app::{App, Hold};
 use crate::body::Body;
 use crate::guard::Guard;
-use crate::leases::id_text;
 use crate::listen::{Peer, Service};
 use crate::respond;
 use crate::telemetry::RequestId;
@@ -192,8 +191,8 @@ fn identified<'a>(app: &App, mut call: Call<'a>) -> tidegate::Request<'a> {
 
 /// Appends the decision as JSON; its lease is kept for the caller.
 fn tell(app: &App, json: &mut String, mut decision: Decision, waited_us: Option<u64>) {
-    let now_us = decision.now.steady_us;
-    let lease = decision.lease.take().map(|lease| id_text(app.leases.keep(lease, now_us)));
+    let now = decision.now;
+    let lease = decision.lease.take().map(|lease| app.leases.give(lease, now));
     answer::write_decided(json, &decision, lease.as_deref(), waited_us);
 }
 

@@ -39,7 +39,7 @@ impl Arrived {
         let upgrade = Upgrade::asked(&mut request);
         let (mut parts, body) = request.into_parts();
         target::check(&mut parts, upstream)?;
-        let in_force = app.limiter.in_force();
+        let in_force = app.engine.in_force();
         let policy = in_force.first();
         let claims = claims(app, &parts, policy)?;
         headers::prepare(&mut parts.headers, policy, peer);

@@ -83,14 +83,14 @@ impl Drop for LeaseGuard {
 impl Kept {
     async fn settle(&self, outcome: Settlement) {
         let mut lease = self.lease.lock().await;
-        if let Err(error) = self.app.limiter.settle_async(&mut lease, outcome).await {
+        if let Err(error) = self.app.engine.settle(&mut lease, outcome).await {
             self.app.store_failed(&error, "an answer is not settled; its request stays charged");
         }
     }
 
     async fn release(&self) {
         let mut lease = self.lease.lock().await;
-        if let Err(error) = self.app.limiter.release_async(&mut lease).await {
+        if let Err(error) = self.app.engine.release(&mut lease).await {
             self.app.store_failed(&error, "a place is not given back; it frees itself");
         }
     }
@@ -105,7 +105,7 @@ async fn renew(kept: Arc<Kept>, every: Duration) {
         if !lease.holds_place() {
             return;
         }
-        match kept.app.limiter.renew_async(&lease).await {
+        match kept.app.engine.renew(&lease).await {
             Ok(true) => {}
             Ok(false) => {
                 tracing::warn!(event = "place_lost", "a place was lost while its request went on");

@@ -151,7 +151,7 @@ impl Service for Gateway {
             Err(rejection) => return rejection.into_response().into(),
         };
         let shared = Arc::clone(&self.shared);
-        if !body.is_end_stream() && app.limiter.wants_body(&arrived.asked(None)) {
+        if !body.is_end_stream() && app.engine.wants_body(&arrived.asked(None)) {
             return Answering::later(shared.inspect(arrived, body));
         }
         let inspected = Inspected { seen: None, rest: body };

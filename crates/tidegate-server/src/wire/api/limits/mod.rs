@@ -59,8 +59,8 @@ fn chosen(app: &App, parts: &Parts) -> Result<Arc<Policy>, Failure> {
         name = Some(value);
     }
     let found = match &name {
-        None => app.limiter.first_policy(),
-        Some(name) => app.limiter.policies().into_iter().find(|policy| policy.name() == *name),
+        None => app.engine.first_policy(),
+        Some(name) => app.engine.policies().into_iter().find(|policy| policy.name() == *name),
     };
     let unknown = "there is no policy of this name in force";
     found.ok_or_else(|| respond::problem(StatusCode::NOT_FOUND, unknown).into())

@@ -1,0 +1,165 @@
+//! Several daemons on one Redis, and one whose Redis is not there.
+
+use std::path::PathBuf;
+use std::thread;
+
+use serde_json::{Value, json};
+use tidegate_testkit::servers::Server;
+
+use crate::support::{Daemon, Upstream, eventually};
+
+const POLICY: &str = "
+tidegate: 1
+name: api
+limits:
+  total:  { by: user, total: 200 }
+  places: { by: user, concurrency: 20, lease: 5min }
+";
+
+/// Nodes on one server.
+struct Nodes {
+    redis: Server,
+    daemons: Vec<Daemon>,
+    /// Where the policy is.
+    _folder: tempfile::TempDir,
+}
+
+impl Nodes {
+    fn start(count: usize, policy: &str) -> Self {
+        let (redis, folder) = (Server::start().unwrap(), tempfile::tempdir().unwrap());
+        let path = folder.path().join("policy.yaml");
+        std::fs::write(&path, policy).unwrap();
+        let daemons = (0..count).map(|_| node(&path, &redis.url())).collect();
+        Self { redis, daemons, _folder: folder }
+    }
+}
+
+fn node(policy: &PathBuf, store: &str) -> Daemon {
+    // A machine that is busy with other tests is no reason to do without the store.
+    let patient = ["--store-timeout", "2s", "--threads", "2"];
+    Daemon::start(Daemon::command().arg(policy).args(["--store", store]).args(patient))
+}
+
+fn check(daemon: &Daemon, user: &str) -> Value {
+    daemon.check(&json!({ "user": user })).json()
+}
+
+fn call(daemon: &Daemon, call: &str, body: &Value) -> Value {
+    daemon.api().post(call, &body.to_string()).json()
+}
+
+#[test]
+fn daemons_on_one_redis_share_one_limit_exactly() {
+    let policy = POLICY.replace("  places: { by: user, concurrency: 20, lease: 5min }\n", "");
+    let nodes = Nodes::start(2, &policy);
+    let admitted: usize = thread::scope(|scope| {
+        let clients = (0..8).map(|client| {
+            let daemon = &nodes.daemons[client % 2];
+            scope.spawn(move || {
+                let answers = (0..50).map(|_| check(daemon, "u1"));
+                let told = answers.inspect(|answer| assert_eq!(answer["degraded"], false));
+                told.filter(|answer| answer["allowed"] == true).count()
+            })
+        });
+        let clients: Vec<_> = clients.collect();
+        clients.into_iter().map(|client| client.join().unwrap()).sum()
+    });
+    assert_eq!(admitted, 200);
+    assert_eq!(check(&nodes.daemons[0], "u2")["allowed"], true);
+    let store = &nodes.daemons[0].status()["store"];
+    assert_eq!((&store["kind"], &store["degraded"]), (&json!("redis"), &json!(false)), "{store}");
+    eventually("both nodes to be seen", || nodes.daemons[0].status()["store"]["nodes"] == 2);
+}
+
+#[test]
+fn a_lease_is_renewed_settled_and_given_back_on_any_node_and_once() {
+    let nodes = Nodes::start(2, &POLICY.replace("concurrency: 20", "concurrency: 1"));
+    let [one, other] = &nodes.daemons[..] else { panic!("two nodes") };
+    let held = call(one, "/v1/check", &json!({ "user": "u1", "cost": 50, "reserve": true }));
+    let lease = json!({ "lease": held["lease"] });
+    assert_eq!(check(other, "u1")["limit"], "places");
+    assert_eq!(call(other, "/v1/renew", &lease), json!({ "renewed": true }));
+    assert_eq!(call(other, "/v1/release", &lease), json!({ "released": true }));
+    assert_eq!(call(one, "/v1/release", &lease), json!({ "released": false }));
+    let settled = json!({ "lease": held["lease"], "cost": 10 });
+    assert_eq!(call(other, "/v1/settle", &settled), json!({ "settled": true }));
+    for node in [one, other] {
+        assert_eq!(call(node, "/v1/settle", &settled)["status"], 404);
+    }
+    let seen = check(one, "u1");
+    assert_eq!(seen["limits"][0]["remaining"], 200 - 10 - 1, "{seen}");
+}
+
+#[test]
+fn a_place_that_another_node_gives_back_is_found_by_who_waits() {
+    let nodes = Nodes::start(2, &POLICY.replace("concurrency: 20", "concurrency: 1"));
+    let [one, other] = &nodes.daemons[..] else { panic!("two nodes") };
+    let lease = json!({ "lease": check(one, "u1")["lease"] });
+    thread::scope(|scope| {
+        let asked = json!({ "user": "u1", "max_wait_ms": 60_000 });
+        let waits = scope.spawn(move || call(other, "/v1/acquire", &asked));
+        eventually("somebody to wait", || other.status()["waiting"] == 1);
+        assert_eq!(call(one, "/v1/release", &lease), json!({ "released": true }));
+        assert_eq!(waits.join().unwrap()["allowed"], true);
+    });
+}
+
+#[test]
+fn a_daemon_starts_without_its_store_says_so_and_finds_it() {
+    let nodes = Nodes::start(0, POLICY);
+    let path = nodes._folder.path().join("policy.yaml");
+    nodes.redis.kill().unwrap();
+    let daemon = Daemon::start(Daemon::command().arg(&path).args([
+        "--store",
+        &nodes.redis.url(),
+        "--nodes",
+        "4",
+        "--store-timeout",
+        "2s",
+    ]));
+    assert_eq!(daemon.api().get("/ready").status, 200);
+    let degraded = check(&daemon, "u1");
+    assert_eq!((&degraded["allowed"], &degraded["degraded"]), (&json!(true), &json!(true)));
+    assert_eq!(degraded["limits"][0]["remaining"], 49, "a quarter of the limit: {degraded}");
+    let store = &daemon.status()["store"];
+    assert_eq!((&store["state"], &store["degraded"]), (&json!("lost"), &json!(true)), "{store}");
+    assert!(store["last_error"].is_string(), "{store}");
+    let metrics = daemon.admin().get("/metrics").text();
+    assert!(metrics.contains("\ntidegate_store_state 2\n"), "{metrics}");
+    assert!(metrics.contains("tidegate_store_fallback_total{reason=\"unavailable\"} 1\n"));
+    daemon.wait_for_log("event=\"store_state\"");
+
+    nodes.redis.restart().unwrap();
+    eventually("the store to be found", || check(&daemon, "u2")["degraded"] == false);
+    eventually("a healthy store", || daemon.status()["store"]["state"] == "healthy");
+    nodes.redis.kill().unwrap();
+    eventually("the store to be lost", || check(&daemon, "u3")["degraded"] == true);
+    assert_eq!(daemon.api().get("/ready").status, 200);
+}
+
+#[test]
+fn gateways_on_one_redis_share_places_and_give_them_back() {
+    let upstream = Upstream::start();
+    let redis = Server::start().unwrap();
+    let policy = "{tidegate: 1, name: g, limits: {one: {by: global, concurrency: 1, lease: 5min}}}";
+    let arguments = ["--store", &redis.url(), "--store-timeout", "2s"];
+    let start = || Daemon::with_policy_and(policy, Some(&upstream), &arguments);
+    let gateways = [start(), start()];
+    for turn in 0..10 {
+        let gateway = gateways[turn % 2].gateway();
+        eventually("the place to be free again", || gateway.get("/").status == 200);
+    }
+    let refused = gateways.iter().any(|one| one.log().contains("store_failed"));
+    assert!(!refused, "{}", gateways[0].log());
+}
+
+#[test]
+fn nodes_that_start_apart_agree_on_the_secret() {
+    let nodes = Nodes::start(1, POLICY);
+    for _ in 0..2 {
+        assert_eq!(check(&nodes.daemons[0], "u1")["allowed"], true);
+    }
+    let path = nodes._folder.path().join("policy.yaml");
+    let late = node(&path, &nodes.redis.url());
+    assert_eq!(check(&late, "u1")["limits"][0]["remaining"], 197);
+}

@@ -1,0 +1,204 @@
+//! Many asks in one call: what arrives while calls are under way travels together in the next.
+//!
+//! It refuses what it cannot hold, forgets what nobody waits for any more, and knows nothing of Redis.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+/// What may be in one call, so that nobody waits long for others.
+const ASKS_MAX: usize = 64;
+const KEYS_MAX: usize = 256;
+/// How many calls may be under way at once, for servers that are far away. A near one is as fast with
+/// one at a time.
+const CALLS_MAX: usize = 4;
+/// How long an ask waits for the reply to the call before it, at most; the runtime's timers add up to a
+/// millisecond.
+const PATIENCE: Duration = Duration::from_micros(500);
+/// How many asks may wait: more than this many could not be answered within a deadline.
+const QUEUE_MAX: usize = 4096;
+
+/// Something to ask.
+pub(crate) trait Weighed: Send + 'static {
+    /// How many keys it touches.
+    fn keys(&self) -> usize;
+}
+
+/// What carries out a call.
+pub(crate) trait Caller: Send + Sync + 'static {
+    /// What can be asked.
+    type Ask: Weighed;
+    /// One answer, or why there is none.
+    type Told: Send + 'static;
+
+    /// Carries out all asks in one call, which ends by `deadline`. One answer for each, in order.
+    fn call(
+        &self,
+        asks: Vec<Self::Ask>,
+        deadline: Instant,
+    ) -> impl Future<Output = Vec<Self::Told>> + Send;
+}
+
+/// Why an ask was not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unanswered {
+    /// Too many wait already; it was not sent.
+    Full,
+    /// Its deadline passed; whether it was carried out is unknown.
+    Late,
+    /// Its call ended without an answer to it; whether it was carried out is unknown.
+    Lost,
+}
+
+/// The way to a caller. Clones share it; the last one to go ends it.
+pub(crate) struct Batch<C: Caller> {
+    queue: mpsc::Sender<Waiting<C>>,
+}
+
+struct Waiting<C: Caller> {
+    ask: C::Ask,
+    deadline: Instant,
+    answer: oneshot::Sender<C::Told>,
+}
+
+impl<C: Caller> Waiting<C> {
+    /// Whether there is anybody to answer.
+    fn is_wanted(&self, now: Instant) -> bool {
+        now < self.deadline && !self.answer.is_closed()
+    }
+}
+
+impl<C: Caller> Clone for Batch<C> {
+    fn clone(&self) -> Self {
+        Self { queue: self.queue.clone() }
+    }
+}
+
+impl<C: Caller> Batch<C> {
+    /// Starts it, on the runtime that this is called on.
+    pub(crate) fn start(caller: Arc<C>) -> Self {
+        let (queue, asks) = mpsc::channel(QUEUE_MAX);
+        tokio::spawn(Dispatcher::new(caller, asks).run());
+        Self { queue }
+    }
+
+    /// Asks, and waits for the answer until `deadline`. An ask that is given up before it is sent is
+    /// never sent.
+    pub(crate) async fn ask(&self, ask: C::Ask, deadline: Instant) -> Result<C::Told, Unanswered> {
+        let (answer, answered) = oneshot::channel();
+        self.queue.try_send(Waiting { ask, deadline, answer }).map_err(|_| Unanswered::Full)?;
+        match timeout_at(deadline, answered).await {
+            Ok(Ok(told)) => Ok(told),
+            Ok(Err(_)) if deadline <= Instant::now() => Err(Unanswered::Late),
+            Ok(Err(_)) => Err(Unanswered::Lost),
+            Err(_) => Err(Unanswered::Late),
+        }
+    }
+
+    /// How many asks wait behind those of the next call.
+    pub(crate) fn queued(&self) -> usize {
+        self.queue.max_capacity() - self.queue.capacity()
+    }
+}
+
+/// Takes asks from the queue and makes calls of them.
+struct Dispatcher<C: Caller> {
+    caller: Arc<C>,
+    asks: mpsc::Receiver<Waiting<C>>,
+    next: Next<C>,
+    calls: JoinSet<()>,
+}
+
+/// The next call, as far as it is known.
+struct Next<C: Caller> {
+    asks: Vec<Waiting<C>>,
+    keys: usize,
+    /// When its first ask was taken.
+    since: Instant,
+}
+
+impl<C: Caller> Next<C> {
+    fn new() -> Self {
+        Self { asks: Vec::new(), keys: 0, since: Instant::now() }
+    }
+
+    fn is_full(&self) -> bool {
+        self.asks.len() >= ASKS_MAX || self.keys >= KEYS_MAX
+    }
+
+    fn take(&mut self, waiting: Waiting<C>) {
+        if self.asks.is_empty() {
+            self.since = Instant::now();
+        }
+        self.keys += waiting.ask.keys();
+        self.asks.push(waiting);
+    }
+}
+
+impl<C: Caller> Dispatcher<C> {
+    fn new(caller: Arc<C>, asks: mpsc::Receiver<Waiting<C>>) -> Self {
+        Self { caller, asks, next: Next::new(), calls: JoinSet::new() }
+    }
+
+    /// Runs until nobody is left who could ask.
+    async fn run(mut self) {
+        loop {
+            let (waits, full) = (!self.next.asks.is_empty(), self.next.is_full());
+            let may_call = self.calls.len() < CALLS_MAX;
+            tokio::select! {
+                biased;
+                Some(_) = self.calls.join_next() => self.flush(),
+                taken = self.asks.recv(), if !full => match taken {
+                    Some(waiting) => self.take(waiting),
+                    None => return,
+                },
+                () = sleep_until(self.next.since + PATIENCE), if waits && may_call => self.flush(),
+            }
+        }
+    }
+
+    /// Nothing is gained by waiting while no call is under way, or for a call that is full.
+    fn take(&mut self, waiting: Waiting<C>) {
+        self.next.take(waiting);
+        let may_call = self.calls.len() < CALLS_MAX;
+        if self.calls.is_empty() || (self.next.is_full() && may_call) {
+            self.flush();
+        }
+    }
+
+    /// Sends all that wait, as far as one call can hold them.
+    fn flush(&mut self) {
+        while !self.next.is_full()
+            && let Ok(waiting) = self.asks.try_recv()
+        {
+            self.next.take(waiting);
+        }
+        let now = Instant::now();
+        let next = std::mem::replace(&mut self.next, Next::new());
+        let wanted = next.asks.into_iter().filter(|waiting| waiting.is_wanted(now));
+        let (mut asks, mut answers, mut deadline) = (Vec::new(), Vec::new(), now);
+        for Waiting { ask, deadline: until, answer } in wanted {
+            asks.push(ask);
+            answers.push(answer);
+            deadline = deadline.max(until);
+        }
+        if asks.is_empty() {
+            return;
+        }
+        let caller = Arc::clone(&self.caller);
+        self.calls.spawn(async move {
+            let told = caller.call(asks, deadline).await;
+            for (answer, told) in answers.into_iter().zip(told) {
+                // Whoever gave up in the meantime needs no answer.
+                _ = answer.send(told);
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

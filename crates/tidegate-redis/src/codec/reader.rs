@@ -1,0 +1,53 @@
+//! Reads numbers off a reply; whatever it is, it never reads beyond its end.
+
+/// What is left of a reply.
+pub(super) struct Reader<'r> {
+    left: &'r [u8],
+}
+
+impl<'r> Reader<'r> {
+    pub(super) const fn new(reply: &'r [u8]) -> Self {
+        Self { left: reply }
+    }
+
+    pub(super) fn byte(&mut self) -> Option<u8> {
+        let (byte, left) = self.left.split_first()?;
+        self.left = left;
+        Some(*byte)
+    }
+
+    pub(super) fn flag(&mut self) -> Option<bool> {
+        match self.byte()? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
+    }
+
+    pub(super) fn number(&mut self) -> Option<u64> {
+        u64::try_from(self.signed()?).ok()
+    }
+
+    /// A number, or −1 for none.
+    pub(super) fn optional(&mut self) -> Option<Option<u64>> {
+        match self.signed()? {
+            -1 => Some(None),
+            number => Some(Some(u64::try_from(number).ok()?)),
+        }
+    }
+
+    /// The rest as text.
+    pub(super) fn text(&self) -> String {
+        String::from_utf8_lossy(self.left).into_owned()
+    }
+
+    pub(super) const fn is_over(&self) -> bool {
+        self.left.is_empty()
+    }
+
+    fn signed(&mut self) -> Option<i64> {
+        let (number, left) = self.left.split_first_chunk()?;
+        self.left = left;
+        Some(i64::from_le_bytes(*number))
+    }
+}

@@ -1,0 +1,158 @@
+use rcgen::{CertifiedKey, KeyPair, generate_simple_self_signed};
+use rustls::{ClientConfig, RootCertStore};
+
+use super::*;
+use crate::server::{Server, free_port};
+
+/// Counts in its key, and gives back what it was given.
+const COUNT: Script = Script {
+    text: "redis.call('INCR', KEYS[1]); return ARGV[1]",
+    sha1: "b5bb3db0d70201808ef6fbfef31ec9b741964d46",
+};
+/// Generous: what is tested is not how fast this machine is.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn soon() -> Instant {
+    Instant::now() + PATIENCE
+}
+
+async fn connected(server: &Server) -> Connection {
+    let connection = Connection::start(&server.config());
+    assert!(connection.connected(soon()).await);
+    connection
+}
+
+async fn count(connection: &Connection, given: &str) -> Result<Value, Failure> {
+    let (keys, arguments) = ([b"counted".to_vec()], [given.as_bytes().to_vec()]);
+    connection.run(COUNT, &keys, &arguments, soon()).await
+}
+
+fn counted(server: &Server) -> String {
+    server.tell("GET counted")
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_know_the_script_is_given_it_and_runs_it_once() {
+    let server = Server::start();
+    let connection = connected(&server).await;
+    for times in 1..=3 {
+        server.tell("SCRIPT FLUSH");
+        let reply = count(&connection, "told").await;
+        assert_eq!(reply, Ok(Value::BulkString(b"told".to_vec())));
+        assert_eq!(counted(&server), format!("$1\r\n{times}\r\n"));
+    }
+}
+
+#[tokio::test]
+async fn the_hash_is_that_of_the_text() {
+    let server = Server::start();
+    let found = server.tell(&format!("SCRIPT LOAD \"{}\"", COUNT.text));
+    assert_eq!(found, format!("$40\r\n{}\r\n", COUNT.sha1));
+}
+
+#[tokio::test]
+async fn without_a_server_calls_fail_at_once_and_say_why() {
+    let config = Config::parse(&format!("redis://127.0.0.1:{}", free_port())).unwrap();
+    let connection = Connection::start(&config);
+    let failure = count(&connection, "lost").await.unwrap_err();
+    assert_eq!((failure.reason, failure.error.transient), (Reason::Connection, true));
+    while count(&connection, "lost").await.unwrap_err() == Failure::connecting() {
+        tokio::task::yield_now().await;
+    }
+    let failure = count(&connection, "lost").await.unwrap_err();
+    assert!(failure.error.detail.starts_with("cannot connect"), "{}", failure.error);
+}
+
+#[tokio::test]
+async fn a_server_that_comes_back_is_found_again() {
+    let mut server = Server::start();
+    let connection = connected(&server).await;
+    server.kill();
+    let mut current = connection.current.clone();
+    current.wait_for(Option::is_none).await.unwrap();
+    assert_eq!(count(&connection, "lost").await.unwrap_err().reason, Reason::Connection);
+    server.restart();
+    assert!(connection.connected(soon()).await);
+    assert!(count(&connection, "told").await.is_ok());
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_costs_the_deadline_and_no_more() {
+    let server = Server::start();
+    let connection = connected(&server).await;
+    server.hang(true);
+    let deadline = Instant::now() + Duration::from_millis(20);
+    let failure = connection.send(&redis::cmd("PING"), deadline).await.unwrap_err();
+    assert_eq!(failure, Failure::timeout());
+}
+
+#[tokio::test]
+async fn a_connection_that_was_given_up_is_replaced() {
+    let server = Server::start();
+    let connection = connected(&server).await;
+    let id = |reply: Value| match reply {
+        Value::Int(id) => id,
+        other => panic!("{other:?}"),
+    };
+    let identify = || async {
+        let mut command = redis::cmd("CLIENT");
+        id(connection.send(command.arg("ID"), soon()).await.unwrap())
+    };
+    let before = identify().await;
+    let mut current = connection.current.clone();
+    current.mark_unchanged();
+    connection.give_up();
+    current.wait_for(Option::is_none).await.unwrap();
+    assert!(connection.connected(soon()).await);
+    assert_ne!(identify().await, before);
+}
+
+#[tokio::test]
+async fn an_error_of_the_server_is_told_as_it_is() {
+    let server = Server::start();
+    let connection = connected(&server).await;
+    server.tell("SET counted text");
+    let failure = count(&connection, "refused").await.unwrap_err();
+    assert_eq!((failure.reason, failure.error.transient), (Reason::Refused, false));
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_told() {
+    let server = Server::start();
+    server.tell("CONFIG SET requirepass right");
+    let config = Config::parse(&server.config().to_string().replace("//", "//:wrong@")).unwrap();
+    let connection = Connection::start(&config);
+    while count(&connection, "refused").await.unwrap_err() == Failure::connecting() {
+        tokio::task::yield_now().await;
+    }
+    let failure = count(&connection, "refused").await.unwrap_err();
+    assert!(failure.error.detail.starts_with("cannot log in"), "{}", failure.error);
+    assert!(!failure.error.transient, "{}", failure.error);
+}
+
+/// Trusts this certificate and no other.
+fn trusting(made: &CertifiedKey<KeyPair>) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    roots.add(made.cert.der().clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider);
+    let builder = builder.with_safe_default_protocol_versions().unwrap();
+    Arc::new(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+#[tokio::test]
+async fn a_server_is_asked_over_tls_if_its_certificate_is_trusted() {
+    let made = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (server, port) = Server::start_with_tls(&made);
+    let config = Config::parse(&format!("rediss://localhost:{port}")).unwrap();
+    let connection = Connection::start(&config.clone().trust(trusting(&made)));
+    assert!(connection.connected(soon()).await);
+    assert!(count(&connection, "told").await.is_ok());
+    assert_eq!(counted(&server), "$1\r\n1\r\n");
+    let stranger = Connection::start(&config);
+    while count(&stranger, "refused").await.unwrap_err() == Failure::connecting() {
+        tokio::task::yield_now().await;
+    }
+    let failure = count(&stranger, "refused").await.unwrap_err();
+    assert!(failure.error.detail.contains("certificate"), "{}", failure.error);
+}

@@ -1,0 +1,104 @@
+//! The script without anything around it: one call for each ask, at the time that the ask says.
+//!
+//! For tests, which must set the store's clock, and for measurements of the script alone.
+
+use std::fmt;
+use std::future::{Future, ready};
+use std::sync::{Mutex, PoisonError};
+
+use redis::Connection;
+use tidegate::clock::Now;
+use tidegate::plan::Plan;
+use tidegate::store::{Amended, Amendment, Answer, Store, StoreError};
+
+use crate::codec::{self, Ask, Told};
+use crate::script::{self, Time};
+
+/// A connection that waits.
+pub struct Direct {
+    connection: Mutex<Connection>,
+    prefix: String,
+}
+
+impl fmt::Debug for Direct {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Direct").field("prefix", &self.prefix).finish_non_exhaustive()
+    }
+}
+
+impl Direct {
+    /// Loads the script.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub fn new(mut connection: Connection, prefix: &str) -> redis::RedisResult<Self> {
+        redis::Script::new(script::TEXT).prepare_invoke().load(&mut connection)?;
+        Ok(Self { connection: Mutex::new(connection), prefix: prefix.to_owned() })
+    }
+
+    /// Decides plans in one call.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub fn decide_all(
+        &self,
+        time: Time,
+        plans: Vec<Plan>,
+    ) -> Result<Vec<Result<Answer, StoreError>>, StoreError> {
+        let asks: Vec<Ask> = plans.into_iter().map(Ask::Decide).collect();
+        let told = self.call(time, &asks)?;
+        Ok(told.into_iter().map(|told| told.and_then(answer)).collect())
+    }
+
+    fn call(&self, time: Time, asks: &[Ask]) -> Result<Vec<Result<Told, StoreError>>, StoreError> {
+        let mut keys = Vec::new();
+        let arguments: Vec<Vec<u8>> =
+            asks.iter().map(|ask| codec::encode(ask, &self.prefix, &mut keys)).collect();
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(script::sha1()).arg(keys.len()).arg(keys);
+        command.arg(script::header(time)).arg(arguments);
+        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let replies: Vec<Vec<u8>> = command
+            .query(&mut *connection)
+            .map_err(|error| StoreError { transient: true, detail: error.to_string() })?;
+        Ok(asks.iter().zip(replies).map(|(ask, reply)| codec::decode(ask, &reply)).collect())
+    }
+
+    fn one(&self, now: Now, ask: Ask) -> Result<Told, StoreError> {
+        let mut told = self.call(Time::Fixed(now.unix_us), &[ask])?;
+        told.pop().unwrap_or_else(|| Err(unexpected()))
+    }
+}
+
+impl Store for Direct {
+    const NAMES_KEYS: bool = true;
+
+    fn decide(&self, plan: &Plan) -> impl Future<Output = Result<Answer, StoreError>> + Send {
+        ready(self.one(plan.now, Ask::Decide(plan.clone())).and_then(answer))
+    }
+
+    fn amend(
+        &self,
+        now: Now,
+        amendments: &[Amendment],
+    ) -> impl Future<Output = Result<Amended, StoreError>> + Send {
+        ready(self.one(now, Ask::Amend(amendments.to_vec())).and_then(|told| match told {
+            Told::Amended(amended) => Ok(amended),
+            Told::Decided(_) => Err(unexpected()),
+        }))
+    }
+
+    /// The server has no shares.
+    fn announce(&self, _families: &[u64]) {}
+}
+
+fn answer(told: Told) -> Result<Answer, StoreError> {
+    match told {
+        Told::Decided(answer) => Ok(answer),
+        Told::Amended(_) => Err(unexpected()),
+    }
+}
+
+fn unexpected() -> StoreError {
+    StoreError { transient: false, detail: "an answer to something else".to_owned() }
+}

@@ -1,0 +1,85 @@
+//! How a store is, for status, metrics and logs.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::breaker::State;
+use crate::connection::Reason;
+
+/// How a store is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Health {
+    /// One for each server that is asked.
+    pub shards: Vec<ShardHealth>,
+    /// How many nodes were last seen alive, this one included; `None` before any was.
+    pub nodes: Option<u32>,
+}
+
+impl Health {
+    /// The worst of the shards' states: what a user of some key may meet.
+    #[must_use]
+    pub fn state(&self) -> State {
+        let badness = |state: &State| match state {
+            State::Healthy => 0,
+            State::Suspect => 1,
+            State::Merging => 2,
+            State::HalfOpen => 3,
+            State::Open => 4,
+        };
+        self.shards.iter().map(|shard| shard.state).max_by_key(badness).unwrap_or(State::Healthy)
+    }
+}
+
+/// How one server is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ShardHealth {
+    /// Its host and port.
+    pub address: String,
+    /// What it is thought to be.
+    pub state: State,
+    /// Since when, in microseconds since the Unix epoch.
+    pub since_us: u64,
+    /// Why the last call failed, if any did.
+    pub last_error: Option<String>,
+    /// How many decisions and corrections were asked for, answered or not.
+    pub asks: u64,
+    /// In how many calls they travelled.
+    pub calls: u64,
+    /// How many were not answered, by reason.
+    pub errors: [(Reason, u64); Reason::ALL.len()],
+    /// How often each state was entered.
+    pub changes: [(State, u64); State::ALL.len()],
+    /// How many wait to be sent.
+    pub queued: usize,
+    /// How long the last call took that was answered.
+    pub latency_us: u64,
+}
+
+/// What is counted.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) asks: AtomicU64,
+    pub(crate) calls: AtomicU64,
+    pub(crate) latency_us: AtomicU64,
+    errors: [AtomicU64; Reason::ALL.len()],
+    changes: [AtomicU64; State::ALL.len()],
+}
+
+impl Counters {
+    pub(crate) fn failed(&self, reason: Reason) {
+        self.errors[reason.index()].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn changed(&self, state: State) {
+        self.changes[state.index()].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn errors(&self) -> [(Reason, u64); Reason::ALL.len()] {
+        Reason::ALL.map(|reason| (reason, self.errors[reason.index()].load(Ordering::Relaxed)))
+    }
+
+    pub(crate) fn changes(&self) -> [(State, u64); State::ALL.len()] {
+        State::ALL.map(|state| (state, self.changes[state.index()].load(Ordering::Relaxed)))
+    }
+}

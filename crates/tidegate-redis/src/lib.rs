@@ -1,0 +1,27 @@
+//! The shared store: Redis or Valkey, one truth for many nodes.
+//!
+//! A plan is encoded, travels with all others that are under way and is decided by one script, all
+//! levels or none. What goes wrong opens a breaker, above which the engine does what each limit's
+//! `on_store_failure` says.
+
+mod batch;
+mod breaker;
+mod codec;
+mod config;
+mod connection;
+#[doc(hidden)]
+pub mod direct;
+mod health;
+mod heartbeat;
+mod keys;
+mod script;
+#[cfg(test)]
+mod server;
+mod store;
+
+pub use breaker::State;
+pub use config::{Config, ConfigError};
+pub use connection::Reason;
+pub use health::{Health, ShardHealth};
+pub use script::Time;
+pub use store::{RedisStore, Status};

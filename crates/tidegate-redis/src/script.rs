@@ -1,0 +1,72 @@
+//! The one script that decides everything, and what it is called with.
+//!
+//! KEYS are the keys of all asks, one behind the other. ARGV begins with the [`header`]; behind it
+//! come the asks in the same order. The reply is one string per ask.
+
+use std::sync::OnceLock;
+
+/// The script.
+///
+/// Its layers are functions, each within the last: Lua searches all locals of a function for every
+/// one that a function in it uses, but knows at once where to find those from further out. In one
+/// layer, making the functions took longer than deciding with them.
+pub(crate) const TEXT: &str = concat!(
+    include_str!("scripts/head.lua"),
+    include_str!("scripts/arithmetic.lua"),
+    "return (function()\n",
+    include_str!("scripts/token_bucket.lua"),
+    include_str!("scripts/sliding_window.lua"),
+    include_str!("scripts/sliding_counter.lua"),
+    include_str!("scripts/windows.lua"),
+    include_str!("scripts/concurrency.lua"),
+    include_str!("scripts/total.lua"),
+    include_str!("scripts/algorithms.lua"),
+    "return (function()\n",
+    include_str!("scripts/ledger.lua"),
+    include_str!("scripts/keys.lua"),
+    "return (function()\n",
+    include_str!("scripts/asks.lua"),
+    include_str!("scripts/batch.lua"),
+    "end)() end)() end)()\n",
+);
+
+/// Whose clock a batch goes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Time {
+    /// The server's own, so that no two nodes can disagree about it.
+    Server,
+    /// This instant, in microseconds since the Unix epoch; for tests.
+    Fixed(u64),
+}
+
+/// What the script is called in the server's cache.
+pub(crate) fn sha1() -> &'static str {
+    static SHA1: OnceLock<String> = OnceLock::new();
+    SHA1.get_or_init(|| redis::Script::new(TEXT).get_hash().to_owned())
+}
+
+/// The first argument.
+pub(crate) fn header(time: Time) -> Vec<u8> {
+    match time {
+        Time::Server => Vec::new(),
+        Time::Fixed(unix_us) => unix_us.to_le_bytes().to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_name_is_the_hash_of_its_text() {
+        assert_eq!(sha1().len(), 40);
+        assert!(sha1().bytes().all(|byte| byte.is_ascii_hexdigit()));
+        assert_eq!(sha1(), sha1());
+    }
+
+    #[test]
+    fn only_a_fixed_time_travels() {
+        assert_eq!(header(Time::Server), b"");
+        assert_eq!(header(Time::Fixed(258)), [2, 1, 0, 0, 0, 0, 0, 0]);
+    }
+}

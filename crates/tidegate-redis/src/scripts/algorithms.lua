@@ -1,0 +1,29 @@
+-- The algorithms. Each has:
+--   fresh()                      the state of a key that nobody has used
+--   evaluate(s, spec, now, cost) nil if the cost fits, else how long to wait, or NEVER
+--   charge(s, spec, now, cost, holder), refund and surcharge(s, spec, now, charged_at, amount)
+--   reading(s, spec, now)        what could be spent, and when nothing is owed any more, or NEVER
+--   ends(s, spec)                from when the state equals a fresh one, or nil
+--   same_pace(one, other)        whether one state serves both specs
+--   read_spec(ask, at)           the spec in an ask, and where it ends
+--   save(out, n, spec, s, slot), load(values, n, slot): an account in a value, as numbers
+
+local makers =
+  { token_bucket, sliding_window, sliding_counter, fixed_window, quota, concurrency, total, total }
+local made = {}
+
+local function algorithm(kind)
+  local one = made[kind]
+  if not one then
+    one = makers[kind]()
+    made[kind] = one
+  end
+  return one
+end
+
+local function read_spec(kind, ask, at)
+  local read = algorithm(kind).read_spec
+  if read then return read(ask, at) end
+  local limit, window, next = unpack_from('<I8I8', ask, at)
+  return { limit = limit, window = window }, next
+end

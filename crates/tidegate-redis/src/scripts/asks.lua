@@ -1,0 +1,145 @@
+-- Asks
+
+-- The levels or amendments of the ask at work, and whether it has begun to change their keys.
+local used, changing
+
+local function evaluate(level, now)
+  local slot, spec = level.slot, level.spec
+  if not slot then
+    if level.cost > spec.limit then return NEVER end
+    return nil
+  end
+  local state = slot.accounts and state_for(slot, spec, now) or slot.algorithm.fresh()
+  return slot.algorithm.evaluate(state, spec, now, level.cost)
+end
+
+local function reading(level, now)
+  local slot, spec = level.slot, level.spec
+  if not slot then return max(spec.limit - level.cost, 0), NEVER end
+  local state = slot.accounts and state_for(slot, spec, now) or slot.algorithm.fresh()
+  return slot.algorithm.reading(state, spec, now)
+end
+
+-- Charges a level; returns when, never before what was charged to the same key, and its reading.
+local function charge(level, now, holder)
+  local slot, spec = level.slot, level.spec
+  if not slot then return now, reading(level, now) end
+  changing = true
+  local one, accounts = slot.algorithm, slot.accounts
+  if not accounts then
+    accounts = { { spec = spec, state = one.fresh() } }
+    slot.accounts, slot.born, slot.charged = accounts, now, now
+  else
+    if now > slot.charged then slot.charged = now end
+    local held = accounts[1].spec
+    if #accounts == 1 and (held == spec or one.same_pace(held, spec)) then
+      accounts[1].spec = spec
+    else
+      open(slot, spec, now)
+      close_what_is_over(slot, spec, now)
+      accounts = slot.accounts
+    end
+  end
+  for place = 1, #accounts do
+    one.charge(accounts[place].state, accounts[place].spec, now, level.cost, holder)
+  end
+  slot.changed, slot.ends = true, nil
+  if #accounts > 1 then return slot.charged, reading(level, now) end
+  -- What was just charged owes something: when it no longer does, its only account ends.
+  local available, reset = one.reading(accounts[1].state, spec, now)
+  if reset ~= NEVER then slot.ends = now + reset end
+  return slot.charged, available, reset
+end
+
+-- A refusal at a new pace is remembered, or the old pace would pay off what it waits for.
+local function remember(level, now)
+  local slot = level.slot
+  if slot and slot.accounts and not own_account(slot, level.spec) then
+    changing = true
+    open(slot, level.spec, now)
+    settle_slot(slot)
+  end
+end
+
+local function decide(ask, cursor, now)
+  local charges, count, holder, at = unpack_from('<BBc8', ask, 3)
+  local levels = used
+  for index = 1, count do
+    local kind, enforced, cost, next = unpack_from('<BBI8', ask, at)
+    local level = { enforced = enforced == 1, cost = cost, spec = nil, slot = nil, wait = nil }
+    level.spec, at = read_spec(kind, ask, next)
+    if kind ~= CEILING then
+      level.slot = slot_of(KEYS[cursor], kind, level.spec)
+      cursor = cursor + 1
+    end
+    levels[index] = level
+  end
+  local commits = charges == 1
+  for index = 1, count do
+    local level = levels[index]
+    level.wait = evaluate(level, now)
+    if level.wait and level.enforced then commits = false end
+  end
+  local reply = pack('<BI8', 0, now)
+  for index = 1, count do
+    local level = levels[index]
+    local wait = level.wait
+    if commits and not wait and level.cost > 0 then
+      reply = reply .. pack('<Bi8I8I8i8', 1, 0, charge(level, now, holder))
+    else
+      if wait then remember(level, now) end
+      reply = reply .. pack('<Bi8I8I8i8', wait and 2 or 0, wait or 0, 0, reading(level, now))
+    end
+  end
+  return reply
+end
+
+local REFUND, SURCHARGE, RELEASE, RENEW, RESET = 1, 2, 3, 4, 5
+
+-- Whether it found what it was to change.
+local function amend(one, now)
+  local slot, spec, change = one.slot, one.spec, one.change
+  if not slot or not slot.accounts then return false end
+  changing = true
+  local found = true
+  if change == RESET then
+    slot.accounts, slot.changed, slot.ends = nil, true, nil
+    return true
+  elseif change == REFUND or change == SURCHARGE then
+    if one.charged_at < slot.born then return false end
+    local act = change == REFUND and slot.algorithm.refund or slot.algorithm.surcharge
+    for _, account in ipairs(slot.accounts) do
+      local same = slot.algorithm.same_pace(account.spec, spec)
+      act(account.state, same and spec or account.spec, now, one.charged_at, one.amount)
+    end
+  elseif slot.kind ~= PLACES or (change ~= RELEASE and change ~= RENEW) then
+    return false
+  else
+    local state = slot.accounts[1].state
+    found = slot.algorithm.renew(state, spec, now, one.holder)
+    -- A place whose lease has run out is no longer held, though still listed.
+    if change == RELEASE then found = slot.algorithm.release(state, one.holder) and found end
+  end
+  settle_slot(slot)
+  return found
+end
+
+local function amend_all(ask, cursor, now)
+  local count, at = unpack_from('<B', ask, 3)
+  local amendments = used
+  for index = 1, count do
+    local kind, change, amount, charged_at, holder, next = unpack_from('<BBI8I8c8', ask, at)
+    local one = { change = change, amount = amount, charged_at = charged_at, holder = holder }
+    one.spec, at = read_spec(kind, ask, next)
+    if kind ~= CEILING then
+      one.slot = slot_of(KEYS[cursor], kind, one.spec)
+      cursor = cursor + 1
+    end
+    amendments[index] = one
+  end
+  local reply = { pack('<BI8', 0, now) }
+  for index, one in ipairs(amendments) do
+    reply[index + 1] = amend(one, now) and '\1' or '\0'
+  end
+  return table.concat(reply)
+end

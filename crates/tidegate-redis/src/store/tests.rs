@@ -1,0 +1,325 @@
+use std::future::pending;
+use std::sync::atomic::AtomicU32;
+
+use tidegate::Key;
+use tidegate::algorithm::{Spec, Verdict, total};
+use tidegate::clock::{Clock as _, FakeClock};
+use tidegate::plan::{Enforcement, Level, Mode};
+use tidegate::policy::OnStoreFailure;
+use tidegate::units::Amount;
+use tidegate_testkit::behaviours::{Subject, every_behaviour};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+
+use super::*;
+use crate::breaker::State;
+use crate::server::{Server, free_port};
+
+/// Generous: what is tested is not how fast this machine is.
+const PATIENCE: Duration = Duration::from_secs(10);
+const LIMIT: u32 = 100;
+
+fn plan(key: u128) -> Plan {
+    let limit = Amount::from_units(u64::from(LIMIT)).unwrap();
+    let level = Level {
+        limit: 0,
+        family: 1,
+        key: Key(key),
+        spec: Spec::Total(total::Spec { limit }),
+        cost: Amount::ONE,
+        enforcement: Enforcement::Reject,
+        on_store_failure: OnStoreFailure::Local,
+    };
+    Plan {
+        mode: Mode::Charge,
+        now: FakeClock::at_unix_seconds(1).now(),
+        holder: 0,
+        levels: [level].into_iter().collect(),
+        names: vec![format!("total:{key}").into()],
+    }
+}
+
+async fn connected(config: Config) -> RedisStore {
+    let store = RedisStore::connect(&config);
+    assert!(store.ready(PATIENCE).await);
+    store
+}
+
+fn patient(server: &Server) -> Config {
+    server.config().timeout(PATIENCE).unwrap()
+}
+
+async fn reaches(store: &RedisStore, state: State) {
+    let mut status = store.status();
+    let reached = status.wait_for(|status| status.state == state);
+    tokio::time::timeout(PATIENCE, reached).await.unwrap().unwrap();
+}
+
+/// What became of concurrent charges.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Tally {
+    admitted: u32,
+    denied: u32,
+    failed: u32,
+}
+
+async fn charge(stores: &[&RedisStore], times: u32, key: u128) -> Tally {
+    let mut charges = JoinSet::new();
+    for store in stores {
+        for _ in 0..times {
+            let store = RedisStore::clone(store);
+            charges.spawn(async move { store.decide(&plan(key)).await });
+        }
+    }
+    let mut tally = Tally::default();
+    for charged in charges.join_all().await {
+        match charged.map(|answer| answer.replies[0].verdict) {
+            Ok(Verdict::Allowed) => tally.admitted += 1,
+            Ok(_) => tally.denied += 1,
+            Err(_) => tally.failed += 1,
+        }
+    }
+    tally
+}
+
+fn errors(store: &RedisStore, reason: Reason) -> u64 {
+    store.health().shards[0].errors[reason.index()].1
+}
+
+/// A store on a clock that the behaviours set.
+struct OnSetTime {
+    store: RedisStore,
+    clock: FakeClock,
+}
+
+impl Subject for OnSetTime {
+    type Store = RedisStore;
+
+    fn store(&self) -> &RedisStore {
+        &self.store
+    }
+
+    fn now(&self) -> Now {
+        self.clock.now()
+    }
+
+    async fn advance(&self, us: u64) {
+        self.clock.advance_us(us);
+        self.store.go_by(Time::Fixed(self.clock.now().unix_us));
+    }
+}
+
+#[tokio::test]
+async fn it_shows_every_behaviour() {
+    let (server, made) = (Server::start(), AtomicU32::new(0));
+    let shown = every_behaviour(async || {
+        let number = made.fetch_add(1, Ordering::Relaxed);
+        let config = patient(&server).prefix(&format!("tg{number}:")).unwrap();
+        let clock = FakeClock::at_unix_us(1_767_603_612_345_678);
+        let subject = OnSetTime { store: connected(config).await, clock };
+        subject.advance(0).await;
+        subject
+    });
+    shown.await.unwrap_or_else(|failures| panic!("{failures}"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_nodes_admit_exactly_the_limit_between_them() {
+    let server = Server::start();
+    let (one, other) = (connected(patient(&server)).await, connected(patient(&server)).await);
+    let tally = charge(&[&one, &other], 200, 1).await;
+    assert_eq!(tally, Tally { admitted: LIMIT, denied: 400 - LIMIT, failed: 0 });
+    let health = one.health();
+    let shard = &health.shards[0];
+    assert_eq!(shard.asks, 200);
+    assert!(shard.calls < 200, "{} calls", shard.calls);
+    assert!(shard.latency_us > 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_forgets_the_script_in_mid_load_charges_everything_once() {
+    let server = Server::start();
+    let store = connected(patient(&server)).await;
+    for round in 0..10 {
+        let stores = [&store];
+        let loading = charge(&stores, 3 * LIMIT, round);
+        let forgetting = async {
+            for _ in 0..5 {
+                server.tell("SCRIPT FLUSH");
+                tokio::task::yield_now().await;
+            }
+        };
+        let (tally, ()) = tokio::join!(loading, forgetting);
+        assert_eq!(tally, Tally { admitted: LIMIT, denied: 2 * LIMIT, failed: 0 });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_killed_in_mid_load_fails_every_call_and_is_found_again() {
+    let mut server = Server::start();
+    let store = connected(server.config()).await;
+    reaches(&store, State::Healthy).await;
+    let loading = {
+        let store = store.clone();
+        tokio::spawn(async move {
+            let mut tally = Tally::default();
+            while store.status().borrow().state != State::Open {
+                let more = charge(&[&store], 20, 1).await;
+                tally.failed += more.failed;
+            }
+            tally
+        })
+    };
+    server.kill();
+    let tally = tokio::time::timeout(PATIENCE, loading).await.unwrap().unwrap();
+    assert!(tally.failed >= 5, "{tally:?}");
+    let error = store.decide(&plan(2)).await.unwrap_err();
+    assert!(error.transient, "{error}");
+    assert!(errors(&store, Reason::Open) > 0);
+    server.restart();
+    reaches(&store, State::Healthy).await;
+    assert!(store.decide(&plan(2)).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_costs_each_call_its_deadline_until_it_is_not_asked() {
+    let server = Server::start();
+    let store = connected(server.config()).await;
+    server.hang(true);
+    let hung = async {
+        while store.status().borrow().state.asks() {
+            assert!(store.decide(&plan(1)).await.is_err());
+        }
+    };
+    tokio::time::timeout(PATIENCE, hung).await.unwrap();
+    assert!(errors(&store, Reason::Timeout) >= 1);
+    server.hang(false);
+    reaches(&store, State::Healthy).await;
+}
+
+/// A way to the server on which connections can vanish without a word, as behind a lost firewall. Each
+/// message makes those vanish that there are.
+async fn vanishing(server: &Server) -> (Config, watch::Sender<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let (vanish, vanished) = watch::channel(());
+    let behind = server.config().address();
+    tokio::spawn(async move {
+        while let Ok((mut near, _)) = listener.accept().await {
+            let (mut vanished, behind) = (vanished.clone(), behind.clone());
+            vanished.mark_unchanged();
+            tokio::spawn(async move {
+                let mut far = TcpStream::connect(behind).await.unwrap();
+                tokio::select! {
+                    _ = copy_bidirectional(&mut near, &mut far) => {}
+                    Ok(()) = vanished.changed() => pending().await,
+                }
+            });
+        }
+    });
+    (Config::parse(&url).unwrap(), vanish)
+}
+
+#[tokio::test]
+async fn a_connection_that_vanished_without_a_word_is_replaced() {
+    let server = Server::start();
+    let (config, vanish) = vanishing(&server).await;
+    let store = connected(config).await;
+    vanish.send(()).unwrap();
+    let lost = async {
+        while store.status().borrow().state.asks() {
+            assert!(store.decide(&plan(1)).await.is_err());
+        }
+    };
+    tokio::time::timeout(PATIENCE, lost).await.unwrap();
+    reaches(&store, State::Healthy).await;
+    assert!(store.decide(&plan(1)).await.is_ok());
+}
+
+#[tokio::test]
+async fn without_a_server_it_starts_open_and_finds_one_later() {
+    let mut server = Server::start();
+    server.kill();
+    let store = RedisStore::connect(&server.config().nodes(4));
+    assert_eq!(store.health().state(), State::Open);
+    assert_eq!((store.health().nodes, *store.nodes().borrow()), (None, 4));
+    assert!(store.decide(&plan(1)).await.unwrap_err().transient);
+    server.restart();
+    assert!(store.ready(PATIENCE).await);
+    assert!(store.decide(&plan(1)).await.is_ok());
+}
+
+#[tokio::test]
+async fn nodes_are_counted_while_they_live() {
+    let server = Server::start();
+    let one = connected(server.config()).await;
+    let other = connected(server.config()).await;
+    for (count, store) in [(2, &one), (2, &other)] {
+        let mut nodes = store.nodes();
+        let seen = nodes.wait_for(|nodes| *nodes == count);
+        tokio::time::timeout(PATIENCE, seen).await.unwrap().unwrap();
+        assert_eq!(store.health().nodes, Some(count));
+    }
+    drop(other);
+    let mut nodes = one.nodes();
+    let alone = nodes.wait_for(|nodes| *nodes == 1);
+    tokio::time::timeout(PATIENCE, alone).await.unwrap().unwrap();
+    assert!(server.tell("PTTL tg:@nodes").starts_with(":1"), "it expires");
+}
+
+#[tokio::test]
+async fn all_nodes_have_the_secret_of_the_first() {
+    let server = Server::start();
+    let (one, other) =
+        (RedisStore::connect(&server.config()), RedisStore::connect(&server.config()));
+    let (first, second) = tokio::join!(one.secret(PATIENCE), other.secret(PATIENCE));
+    assert_eq!(first.as_ref().unwrap(), &second.unwrap());
+    assert_eq!(first, RedisStore::connect(&server.config()).secret(PATIENCE).await);
+    let elsewhere = RedisStore::connect(&server.config().prefix("other:").unwrap());
+    assert_ne!(first, elsewhere.secret(PATIENCE).await);
+}
+
+#[tokio::test]
+async fn a_server_that_lost_the_secret_is_given_it_again() {
+    let server = Server::start();
+    let store = RedisStore::connect(&server.config());
+    let secret = store.secret(PATIENCE).await.unwrap();
+    server.tell("FLUSHALL");
+    let put_back = async {
+        while server.tell("EXISTS tg:@secret") != ":1\r\n" {
+            sleep(RETRY).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, put_back).await.unwrap();
+    let later = RedisStore::connect(&server.config());
+    assert_eq!(later.secret(PATIENCE).await, Ok(secret));
+}
+
+#[tokio::test]
+async fn something_else_in_the_secrets_place_is_told() {
+    let server = Server::start();
+    server.tell("SET tg:@secret hello");
+    let error = RedisStore::connect(&server.config()).secret(PATIENCE).await.unwrap_err();
+    assert!(
+        !error.transient && error.detail.contains("`tg:@secret` holds something else"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_secret_that_cannot_be_had_in_time_is_an_error() {
+    let config = Config::parse(&format!("redis://127.0.0.1:{}", free_port())).unwrap();
+    let error = RedisStore::connect(&config).secret(Duration::from_millis(200)).await.unwrap_err();
+    assert!(error.transient, "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_will_not_let_us_in_gives_no_secret_and_says_why() {
+    let server = Server::start();
+    server.tell("CONFIG SET requirepass right");
+    let error = RedisStore::connect(&server.config()).secret(PATIENCE).await.unwrap_err();
+    assert!(!error.transient && error.detail.contains("NOAUTH"), "{error}");
+    let url = server.config().to_string().replace("//", "//:right@");
+    let store = RedisStore::connect(&Config::parse(&url).unwrap());
+    assert!(store.secret(PATIENCE).await.is_ok());
+}

@@ -1,0 +1,169 @@
+//! The engine on the store that the daemon was given. Memory answers in a plain call, as fast as it
+//! can; a store that nodes share must be waited for, in a future of its own.
+
+mod building;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::plan::Mode;
+use tidegate::policy::Policy;
+use tidegate::store::{Memory, StoreError};
+use tidegate::{
+    Acquired, BuildError, Decision, HashKey, Identities, InForce, Lease, Limiter, Request,
+    RequestError, Settlement, Subject, Timer,
+};
+
+pub(crate) use building::Building;
+
+use crate::shared::SharedStore;
+
+/// A limiter on the memory of this process, or on a store that it shares with others.
+pub(crate) enum Engine {
+    Memory(Limiter),
+    Shared(Limiter<SharedStore>),
+}
+
+/// The same call on either.
+macro_rules! on_either {
+    ($engine:expr, $limiter:ident => $call:expr) => {
+        match $engine {
+            Engine::Memory($limiter) => $call,
+            Engine::Shared($limiter) => $call,
+        }
+    };
+}
+
+impl Engine {
+    /// Decides a request where that needs no waiting; `None` where the store must be waited for.
+    pub(crate) fn decide_now(
+        &self,
+        request: &Request<'_>,
+    ) -> Result<Option<Decision>, RequestError> {
+        match self {
+            Self::Memory(limiter) => limiter.check(request).map(Some),
+            Self::Shared(_) => Ok(None),
+        }
+    }
+
+    /// Decides a request. None waits for its turn.
+    pub(crate) async fn decide(&self, request: &Request<'_>) -> Result<Decision, RequestError> {
+        match self {
+            Self::Memory(limiter) => limiter.check(request),
+            Self::Shared(limiter) => Box::pin(limiter.decide(request, Mode::Charge)).await,
+        }
+    }
+
+    /// Decides a request in its turn.
+    pub(crate) async fn acquire<T: Timer>(
+        &self,
+        request: &Request<'_>,
+        max_wait: Option<Duration>,
+        timer: &T,
+    ) -> Result<Acquired, RequestError> {
+        match self {
+            Self::Memory(limiter) => limiter.acquire(request, max_wait, timer).await,
+            Self::Shared(limiter) => Box::pin(limiter.acquire(request, max_wait, timer)).await,
+        }
+    }
+
+    pub(crate) async fn settle(
+        &self,
+        lease: &mut Lease,
+        settlement: Settlement,
+    ) -> Result<(), StoreError> {
+        match self {
+            Self::Memory(limiter) => limiter.settle(lease, settlement),
+            Self::Shared(limiter) => Box::pin(limiter.settle_async(lease, settlement)).await,
+        }
+    }
+
+    /// Whether a lease that travelled may be settled, which it may once.
+    pub(crate) async fn claim(&self, lease: &Lease) -> Result<bool, StoreError> {
+        on_either!(self, limiter => Box::pin(limiter.claim(lease)).await)
+    }
+
+    pub(crate) async fn release(&self, lease: &mut Lease) -> Result<bool, StoreError> {
+        match self {
+            Self::Memory(limiter) => limiter.release(lease),
+            Self::Shared(limiter) => Box::pin(limiter.release_async(lease)).await,
+        }
+    }
+
+    pub(crate) async fn renew(&self, lease: &Lease) -> Result<bool, StoreError> {
+        match self {
+            Self::Memory(limiter) => limiter.renew(lease),
+            Self::Shared(limiter) => Box::pin(limiter.renew_async(lease)).await,
+        }
+    }
+
+    pub(crate) fn replace_policies(&self, policies: Vec<Arc<Policy>>) -> Result<(), BuildError> {
+        on_either!(self, limiter => limiter.replace_policies(policies))
+    }
+
+    pub(crate) fn policies(&self) -> Vec<Arc<Policy>> {
+        on_either!(self, limiter => limiter.policies())
+    }
+
+    pub(crate) fn first_policy(&self) -> Option<Arc<Policy>> {
+        on_either!(self, limiter => limiter.first_policy())
+    }
+
+    pub(crate) fn in_force(&self) -> InForce {
+        on_either!(self, limiter => limiter.in_force())
+    }
+
+    pub(crate) fn wants_body(&self, request: &Request<'_>) -> bool {
+        on_either!(self, limiter => limiter.wants_body(request))
+    }
+
+    pub(crate) fn waiters(&self) -> usize {
+        on_either!(self, limiter => limiter.waiters())
+    }
+
+    pub(crate) fn subject(
+        &self,
+        decision: &Decision,
+        request: &Request<'_>,
+        identities: Identities,
+    ) -> Subject {
+        on_either!(self, limiter => limiter.subject(decision, request, identities))
+    }
+
+    /// This process's own store, if there is no other.
+    pub(crate) fn memory(&self) -> Option<&Memory> {
+        match self {
+            Self::Memory(limiter) => Some(limiter.store()),
+            Self::Shared(_) => None,
+        }
+    }
+
+    /// The store that nodes share, if there is one.
+    pub(crate) fn shared(&self) -> Option<&SharedStore> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Shared(limiter) => Some(limiter.store()),
+        }
+    }
+
+    /// Hashes keys with another secret from now on.
+    pub(crate) fn set_hash_key(&self, secret: HashKey) {
+        on_either!(self, limiter => limiter.set_hash_key(secret));
+    }
+
+    /// How many nodes share the limits while the shared store is lost.
+    pub(crate) fn set_nodes(&self, nodes: u32) {
+        on_either!(self, limiter => limiter.set_nodes(nodes));
+    }
+}
+
+#[cfg(test)]
+impl Engine {
+    /// What a request would be told by the memory.
+    pub(crate) fn peek(&self, request: &Request<'_>) -> Result<Decision, RequestError> {
+        match self {
+            Self::Memory(limiter) => limiter.peek(request),
+            Self::Shared(_) => panic!("only memory can be looked at in a plain call"),
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The shared stores that there are: Redis, and what speaks its language.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::clock::Now;
+use tidegate::plan::Plan;
+use tidegate::store::{Amended, Amendment, Answer, Store as _};
+use tidegate_redis::{Config, ConfigError, RedisStore, State};
+
+use crate::config::SharedStoreConfig;
+use crate::error::StartError;
+use crate::shared::{Calling, Health, Remote, StoreState};
+
+/// How long the secret of all nodes is asked for, once the store answers.
+const SECRET_WAIT: Duration = Duration::from_secs(1);
+
+/// Begins to connect to the store that the flags name. A store that is lost is no error: it is found
+/// when it is back.
+pub(crate) fn connect(config: &SharedStoreConfig) -> Result<Arc<dyn Remote>, StartError> {
+    if config.cluster_tag && !config.url.starts_with("redis+cluster://") {
+        let detail = "--cluster-tag: only a store `redis+cluster://…` has slots to keep keys in";
+        return Err(StartError::new(detail));
+    }
+    let store = parse(config).map_err(|error| match error {
+        ConfigError::Scheme => StartError::new(
+            "--store: expected `memory`, or a shared store such as `redis://127.0.0.1:6379`",
+        ),
+        error => StartError::new(format!("--store: {error}")),
+    })?;
+    Ok(Arc::new(Redis(RedisStore::connect(&store))))
+}
+
+fn parse(config: &SharedStoreConfig) -> Result<Config, ConfigError> {
+    let store = Config::parse(&config.url)?.prefix(&config.prefix)?.timeout(config.timeout)?;
+    Ok(match config.nodes {
+        Some(nodes) => store.nodes(nodes.get()),
+        None => store,
+    })
+}
+
+struct Redis(RedisStore);
+
+impl Remote for Redis {
+    fn decide(&self, plan: Arc<Plan>) -> Calling<Answer> {
+        let store = self.0.clone();
+        Box::pin(async move { store.decide(&plan).await })
+    }
+
+    fn amend(&self, now: Now, amendments: Vec<Amendment>) -> Calling<Amended> {
+        let store = self.0.clone();
+        Box::pin(async move { store.amend(now, &amendments).await })
+    }
+
+    fn announce(&self, families: &[u64]) {
+        self.0.announce(families);
+    }
+
+    fn health(&self) -> Health {
+        let health = self.0.health();
+        let state = match health.state() {
+            State::Merging => StoreState::Recovering,
+            state if state.asks() => StoreState::Healthy,
+            _ => StoreState::Lost,
+        };
+        let mut errors = health.shards.iter().filter_map(|shard| {
+            let error = shard.last_error.as_ref()?;
+            Some(format!("{}: {error}", shard.address))
+        });
+        let since_unix_us = health.shards.iter().map(|shard| shard.since_us).max();
+        Health {
+            kind: "redis",
+            state,
+            since_unix_us: since_unix_us.unwrap_or_default(),
+            nodes: health.nodes,
+            last_error: errors.next(),
+        }
+    }
+
+    fn secret(&self) -> Calling<[u8; 16]> {
+        let store = self.0.clone();
+        Box::pin(async move { store.secret(SECRET_WAIT).await })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(url: &str, change: impl FnOnce(&mut SharedStoreConfig)) -> String {
+        let mut config = SharedStoreConfig {
+            url: url.to_owned(),
+            prefix: "tg:".to_owned(),
+            timeout: Duration::from_millis(20),
+            nodes: None,
+            cluster_tag: false,
+        };
+        change(&mut config);
+        connect(&config).err().map(|error| error.to_string()).unwrap_or_default()
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_used_is_refused_without_telling_the_password() {
+        for url in [
+            "disk",
+            "reddis://:hunter2@host",
+            "redis://:hunter2@host:99999",
+            "redis+cluster://:hunter2@a,b",
+            "redis://",
+        ] {
+            let told = refused(url, |_| {});
+            assert!(told.starts_with("--store: ") && !told.contains("hunter2"), "{told}");
+        }
+        let told = refused("redis://127.0.0.1:1", |config| config.prefix = "{a}".to_owned());
+        assert!(told.contains("prefix"), "{told}");
+        let told = refused("redis://127.0.0.1:1", |config| config.cluster_tag = true);
+        assert!(told.starts_with("--cluster-tag"), "{told}");
+        assert_eq!(refused("redis://127.0.0.1:1", |_| {}), "", "nobody need be there");
+    }
+}

@@ -1,0 +1,228 @@
+//! The store that nodes share, as the daemon sees it: every call is timed, and one that nobody waits for
+//! any more is finished all the same, and what it took is given back.
+
+mod watch;
+
+use std::future::{Future, ready};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready as answer_of};
+
+use tidegate::HashKey;
+use tidegate::algorithm::Spec;
+use tidegate::clock::{Now, SystemClock};
+use tidegate::plan::{LEVELS_MAX, Mode, Plan};
+use tidegate::store::{Amended, Amendment, Answer, Change, Store, StoreError};
+use tokio::runtime::Handle;
+
+use crate::telemetry::{Metrics, StoreCall, store_failed};
+
+pub(crate) use watch::{follow, settled};
+
+/// What a call to the store becomes.
+pub(crate) type Calling<T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>;
+
+/// A store that several nodes share. It bounds the time of its calls itself, and gets well by itself.
+pub(crate) trait Remote: Send + Sync + 'static {
+    fn decide(&self, plan: Arc<Plan>) -> Calling<Answer>;
+
+    fn amend(&self, now: Now, amendments: Vec<Amendment>) -> Calling<Amended>;
+
+    fn announce(&self, families: &[u64]);
+
+    fn health(&self) -> Health;
+
+    /// The secret that hashes keys on all nodes; made by the first who asks.
+    fn secret(&self) -> Calling<[u8; 16]>;
+}
+
+/// How a shared store is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Health {
+    /// What it is, such as `redis`.
+    pub(crate) kind: &'static str,
+    pub(crate) state: StoreState,
+    /// Since when.
+    pub(crate) since_unix_us: u64,
+    /// How many nodes were last seen to share it, this one included; `None` before any was.
+    pub(crate) nodes: Option<u32>,
+    /// What went wrong last.
+    pub(crate) last_error: Option<String>,
+}
+
+/// Whether a store can be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StoreState {
+    Healthy,
+    /// It was lost, and is tried again.
+    Recovering,
+    /// Limits do what their `on_store_failure` says.
+    Lost,
+}
+
+impl StoreState {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Healthy => "healthy",
+            Self::Recovering => "recovering",
+            Self::Lost => "lost",
+        }
+    }
+
+    /// As the metric has it.
+    pub(crate) const fn number(self) -> u64 {
+        match self {
+            Self::Healthy => 0,
+            Self::Recovering => 1,
+            Self::Lost => 2,
+        }
+    }
+}
+
+/// A shared store. Clones share it.
+#[derive(Clone)]
+pub(crate) struct SharedStore {
+    remote: Arc<dyn Remote>,
+    metrics: Arc<Metrics>,
+    clock: SystemClock,
+    /// Whether keys are hashed with the secret of all nodes: the store must not be asked before, as
+    /// everybody would have further keys there.
+    knows_secret: Arc<AtomicBool>,
+}
+
+impl SharedStore {
+    /// What stands before this store.
+    pub(crate) fn new(remote: Arc<dyn Remote>, metrics: Arc<Metrics>, clock: SystemClock) -> Self {
+        Self { remote, metrics, clock, knows_secret: Arc::default() }
+    }
+
+    /// How the store is.
+    pub(crate) fn health(&self) -> Health {
+        self.remote.health()
+    }
+
+    /// Whether the secret is still to be [asked](Remote::secret) for.
+    pub(crate) fn lacks_secret(&self) -> bool {
+        !self.knows_secret.load(Ordering::Acquire)
+    }
+
+    /// Keys are hashed with the secret of all nodes from now on.
+    pub(crate) fn secret_is_known(&self) {
+        self.knows_secret.store(true, Ordering::Release);
+    }
+
+    /// The secret of all nodes, if the store can be asked for it.
+    pub(crate) async fn secret(&self) -> Result<HashKey, StoreError> {
+        self.remote.secret().await.map(HashKey::new)
+    }
+
+    /// Gives back what a plan was charged with.
+    async fn give_back(&self, plan: &Plan, answer: &Answer) {
+        let amendments = taken(plan, answer);
+        if amendments.is_empty() {
+            return;
+        }
+        if let Err(error) = self.remote.amend(answer.now, amendments).await {
+            self.metrics.store_failed(&error);
+            store_failed(&error, "what a request took that nobody waits for stays charged");
+        }
+    }
+}
+
+impl Store for SharedStore {
+    const NAMES_KEYS: bool = true;
+    const LOOK_AGAIN_US: Option<u64> = Some(50_000);
+
+    fn decide(&self, plan: &Plan) -> impl Future<Output = Result<Answer, StoreError>> + Send {
+        let plan = Arc::new(plan.clone());
+        let call: Calling<Answer> = if self.lacks_secret() {
+            Box::pin(ready(Err(secret_unknown())))
+        } else {
+            self.remote.decide(Arc::clone(&plan))
+        };
+        Asked { store: self.clone(), plan, call: Some(call), began_us: None }
+    }
+
+    async fn amend(&self, now: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {
+        let began_us = self.clock.steady_us();
+        let amended = self.remote.amend(now, amendments.to_vec()).await;
+        let took_us = self.clock.steady_us().saturating_sub(began_us);
+        self.metrics.store_answered(StoreCall::Amend, took_us);
+        amended
+    }
+
+    fn announce(&self, families: &[u64]) {
+        self.remote.announce(families);
+    }
+}
+
+fn secret_unknown() -> StoreError {
+    let detail = "the secret that it keeps for all nodes is not known yet".to_owned();
+    StoreError { transient: true, detail }
+}
+
+/// A decision that the store was asked for. Dropped before its answer, it is waited for elsewhere, and
+/// what it took is given back: whoever went away has used nothing.
+struct Asked {
+    store: SharedStore,
+    plan: Arc<Plan>,
+    /// `None` once it is answered.
+    call: Option<Calling<Answer>>,
+    /// `None` until it is first waited for: nothing has been sent before.
+    began_us: Option<u64>,
+}
+
+impl Future for Asked {
+    type Output = Result<Answer, StoreError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let now_us = self.store.clock.steady_us();
+        let began_us = *self.began_us.get_or_insert(now_us);
+        let Some(call) = &mut self.call else { return Poll::Pending };
+        let answered = answer_of!(call.as_mut().poll(context));
+        self.call = None;
+        let took_us = self.store.clock.steady_us().saturating_sub(began_us);
+        self.store.metrics.store_answered(StoreCall::Decide, took_us);
+        Poll::Ready(answered)
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        let Some(call) = self.call.take() else { return };
+        if self.began_us.is_none() || self.plan.mode == Mode::Peek {
+            return;
+        }
+        let (store, plan) = (self.store.clone(), Arc::clone(&self.plan));
+        // Without a runtime the process is about to end, and places free themselves.
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(async move {
+                if let Ok(answer) = call.await {
+                    store.give_back(&plan, &answer).await;
+                }
+            });
+        }
+    }
+}
+
+/// The corrections that undo what a plan was charged with.
+fn taken(plan: &Plan, answer: &Answer) -> Vec<Amendment> {
+    let levels = plan.levels.iter().zip(&answer.replies).enumerate().take(LEVELS_MAX);
+    let charged = levels.filter(|(_, (_, reply))| reply.charged);
+    let undo = charged.map(|(at, (level, reply))| Amendment {
+        level: *level,
+        name: plan.names.get(at).cloned(),
+        charged_at_us: reply.charged_at_us,
+        holder: plan.holder,
+        change: match level.spec {
+            Spec::Concurrency(_) => Change::Release,
+            _ => Change::Refund(level.cost),
+        },
+    });
+    undo.collect()
+}
+
+#[cfg(test)]
+#[path = "shared/tests.rs"]
+pub(crate) mod tests;

@@ -1,0 +1,54 @@
+//! Keeps up with the shared store while the daemon runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::{SharedStore, StoreState};
+use crate::app::App;
+
+/// How often it is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How often at the start, where somebody waits for it.
+const FIRST_LOOKS_EVERY: Duration = Duration::from_millis(5);
+
+/// Waits until the store can be asked, or for so long; returns whether it can be.
+pub(crate) async fn settled(store: &SharedStore, bound: Duration) -> bool {
+    let until = Instant::now() + bound;
+    while store.health().state == StoreState::Lost {
+        if Instant::now() >= until {
+            return false;
+        }
+        sleep_until(until.min(Instant::now() + FIRST_LOOKS_EVERY)).await;
+    }
+    true
+}
+
+/// Follows the store for as long as the daemon runs: the engine is told how many nodes there are to
+/// share the limits with when it is lost, and learns the secret of all nodes.
+pub(crate) async fn follow(app: Arc<App>) {
+    loop {
+        let Some(store) = app.engine.shared() else { return };
+        let health = store.health();
+        if let Some(nodes) = health.nodes {
+            app.engine.set_nodes(nodes);
+        }
+        if store.lacks_secret() && health.state != StoreState::Lost {
+            learn_secret(&app, store).await;
+        }
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+/// A node that started without the store has hashed keys with a secret of its own until now.
+async fn learn_secret(app: &App, store: &SharedStore) {
+    match store.secret().await {
+        Ok(secret) => {
+            app.share_leases(&secret);
+            app.engine.set_hash_key(secret);
+            store.secret_is_known();
+        }
+        Err(error) => app.store_failed(&error, "its secret is not known; it is asked again"),
+    }
+}

@@ -1,0 +1,124 @@
+//! Leases on a store that two nodes share: what one gave, any of them takes back.
+
+use http_body_util::BodyExt as _;
+use tidegate::Request;
+
+use super::*;
+use crate::app::Hold;
+use crate::shared::StoreState;
+use crate::shared::tests::Late;
+use crate::telemetry::RequestId;
+
+const LIMITS: &str = "
+tidegate: 1
+name: api
+limits:
+  tokens: { by: user, token_bucket: 100/h burst 100 }
+  logins: { by: ip, sliding_window: 5/h, cost: 1, counts: failures }
+  places: { by: user, concurrency: 1, lease: 1h }
+";
+
+fn nodes(store: &Late) -> [App; 2] {
+    [store.node_with(LIMITS), store.node_with(LIMITS)]
+}
+
+fn request(cost: u64) -> Request<'static> {
+    let request = Request::new("GET", "/").user("u1").ip([192, 0, 2, 1].into()).reserve();
+    request.cost(Amount::from_units(cost).unwrap())
+}
+
+async fn decide(app: &App, cost: u64) -> tidegate::Decision {
+    app.decide(&request(cost), RequestId::random, Hold::Never).await.unwrap().0
+}
+
+/// The name of a lease on a request of this cost.
+async fn lease(app: &App, cost: u64) -> String {
+    let decision = decide(app, cost).await;
+    app.leases.give(decision.lease.unwrap(), decision.now)
+}
+
+fn said(lease: &str, more: &str) -> Vec<u8> {
+    format!("{{\"lease\":\"{lease}\"{more}}}").into_bytes()
+}
+
+async fn told(answer: Result<Response<Body>, Failure>) -> (u16, String) {
+    let response = answer.unwrap_or_else(|Failure(response)| *response);
+    let status = response.status().as_u16();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
+fn done(what: &str, done: bool) -> (u16, String) {
+    (200, format!("{{\"{what}\":{done}}}"))
+}
+
+#[tokio::test]
+async fn a_place_is_renewed_and_given_back_on_another_node_and_only_once() {
+    let store = Late::new();
+    let [one, other] = nodes(&store);
+    let lease = lease(&one, 1).await;
+    assert_eq!(decide(&other, 1).await.limit_name(), Some("places"));
+    assert_eq!(told(renew(&other, &said(&lease, "")).await).await, done("renewed", true));
+    assert_eq!(told(release(&other, &said(&lease, "")).await).await, done("released", true));
+    let again = decide(&other, 1).await;
+    assert!(again.is_allowed());
+    for node in [&one, &other] {
+        assert_eq!(told(release(node, &said(&lease, "")).await).await, done("released", false));
+    }
+    assert_eq!(decide(&one, 1).await.limit_name(), Some("places"), "another's place stays");
+    assert_eq!((one.leases.len(), other.leases.len()), (0, 0));
+}
+
+#[tokio::test]
+async fn a_lease_is_settled_on_another_node_and_only_once_on_all() {
+    let store = Late::new();
+    let [one, other] = nodes(&store);
+    let lease = lease(&one, 60).await;
+    told(release(&other, &said(&lease, "")).await).await;
+    let cost = said(&lease, ",\"cost\":10,\"status\":200");
+    assert_eq!(told(settle(&other, &cost).await).await, done("settled", true));
+    for node in [&one, &other] {
+        assert_eq!(told(settle(node, &cost).await).await.0, 404);
+    }
+    let seen = decide(&one, 0).await;
+    let remaining = |name: &str| {
+        let named = |report: &&tidegate::LimitReport| {
+            seen.limit_of(report).is_some_and(|limit| limit.name() == name)
+        };
+        seen.limits.iter().find(named).unwrap().remaining()
+    };
+    // Looking costs a login.
+    assert_eq!((remaining("tokens"), remaining("logins")), (90, 4));
+}
+
+#[tokio::test]
+async fn what_no_node_has_given_is_not_known() {
+    let store = Late::new();
+    let [one, other] = nodes(&store);
+    let mut lease = lease(&one, 1).await;
+    lease.replace_range(..2, if lease.starts_with("00") { "11" } else { "00" });
+    assert_eq!(told(release(&other, &said(&lease, "")).await).await.0, 404);
+    assert_eq!(told(release(&other, &said("what", "")).await).await.0, 404);
+}
+
+#[tokio::test]
+async fn what_was_charged_while_the_store_was_lost_is_settled_where_it_was() {
+    let store = Late::new();
+    let [one, other] = nodes(&store);
+    store.set(StoreState::Lost, None);
+    let lease = lease(&one, 1).await;
+    assert_eq!(told(release(&other, &said(&lease, "")).await).await.0, 404);
+    assert_eq!(told(release(&one, &said(&lease, "")).await).await, done("released", true));
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_say_who_was_first_settles_nothing() {
+    let store = Late::new();
+    let [one, _] = nodes(&store);
+    let lease = lease(&one, 60).await;
+    store.set(StoreState::Lost, None);
+    let cost = said(&lease, ",\"cost\":10");
+    assert_eq!(told(settle(&one, &cost).await).await.0, 503);
+    store.set(StoreState::Healthy, None);
+    assert_eq!(told(settle(&one, &cost).await).await, done("settled", true));
+}

@@ -1,0 +1,239 @@
+//! A log of what callers were answered, to be judged by the checkers.
+//!
+//! Clients on many threads write it; afterwards it is sorted by the time that it carries, which is
+//! the store's where the caller knows it, or the caller's own: then the log is as late as callers
+//! waited, and [`latest_us`](Log::latest_us) says how late that is.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tidegate::units::Amount;
+
+use crate::checkers::{Entry, Violation};
+
+/// One answer, or none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// When it was decided, by the store's time if that is known.
+    pub at_us: u64,
+    /// Which node was asked.
+    pub node: u32,
+    /// Whose limit.
+    pub key: String,
+    /// What was asked for.
+    pub cost: Amount,
+    /// Whether it was let through.
+    pub admitted: bool,
+    /// Whether the node decided without the store.
+    pub degraded: bool,
+    /// What a denied caller was told to wait; `None` where no waiting helps.
+    pub retry_after_us: Option<u64>,
+    /// How long the caller waited for the answer.
+    pub waited_us: u64,
+    /// What the caller saw instead of an answer: a status of 500 and above, a connection that
+    /// failed.
+    pub error: Option<String>,
+}
+
+impl Recorded {
+    /// As the checkers take it; `None` for an error, which admits and denies nobody.
+    #[must_use]
+    pub fn entry(&self) -> Option<Entry> {
+        let (key, cost) = (&*self.key, self.cost);
+        match (&self.error, self.admitted) {
+            (Some(_), _) => None,
+            (None, true) => Some(Entry::admitted(key, self.at_us, cost)),
+            (None, false) => Some(Entry::denied(key, self.at_us, cost, self.retry_after_us)),
+        }
+    }
+}
+
+/// Everything that callers saw. Threads may share it.
+#[derive(Debug, Default)]
+pub struct Log {
+    recorded: Mutex<Vec<Recorded>>,
+}
+
+impl Log {
+    /// Nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds an answer.
+    pub fn record(&self, recorded: Recorded) {
+        self.lock().push(recorded);
+    }
+
+    /// All of it, in the order of recording.
+    #[must_use]
+    pub fn recorded(&self) -> Vec<Recorded> {
+        self.lock().clone()
+    }
+
+    /// All of it, in the order of its time; what is of one instant in the order of recording.
+    #[must_use]
+    pub fn sorted(&self) -> Vec<Recorded> {
+        let mut recorded = self.lock().clone();
+        recorded.sort_by_key(|recorded| recorded.at_us);
+        recorded
+    }
+
+    /// Whom it admitted and denied, for the bounds.
+    #[must_use]
+    pub fn entries(&self) -> Vec<Entry> {
+        self.sorted().iter().filter_map(Recorded::entry).collect()
+    }
+
+    /// The same for liveness, which the store alone promises: a decision without it denies nobody
+    /// there, but it may have been charged before the answer was lost, and so counts as spent.
+    #[must_use]
+    pub fn entries_of_the_store(&self) -> Vec<Entry> {
+        let entry = |recorded: &Recorded| {
+            if recorded.degraded {
+                Some(Entry::admitted(&*recorded.key, recorded.at_us, recorded.cost))
+            } else {
+                recorded.entry()
+            }
+        };
+        self.sorted().iter().filter_map(entry).collect()
+    }
+
+    /// How many callers saw an error instead of an answer.
+    #[must_use]
+    pub fn errors(&self) -> usize {
+        self.lock().iter().filter(|recorded| recorded.error.is_some()).count()
+    }
+
+    /// How many decisions were made without the store.
+    #[must_use]
+    pub fn degraded(&self) -> usize {
+        self.lock().iter().filter(|recorded| recorded.degraded).count()
+    }
+
+    /// The longest that anybody waited.
+    #[must_use]
+    pub fn latest_us(&self) -> u64 {
+        self.lock().iter().map(|recorded| recorded.waited_us).max().unwrap_or(0)
+    }
+
+    /// Nobody ever sees an error because the store is lost.
+    ///
+    /// # Errors
+    /// The first error that somebody saw.
+    pub fn nobody_saw_an_error(&self) -> Result<(), Violation> {
+        self.nobody(|recorded| Some(format!("saw an error: {}", recorded.error.as_ref()?)))
+    }
+
+    /// Nobody waits longer for an answer than this.
+    ///
+    /// # Errors
+    /// The first answer that came later.
+    pub fn nobody_waited_longer_than(&self, us: u64) -> Result<(), Violation> {
+        self.nobody(|recorded| {
+            let waited_us = recorded.waited_us;
+            (waited_us > us).then(|| format!("waited for {waited_us} µs, not for {us} at most"))
+        })
+    }
+
+    /// Nodes decide by themselves only when they must.
+    ///
+    /// # Errors
+    /// The first decision without the store that this says was not necessary.
+    pub fn nobody_degraded_unless(
+        &self,
+        necessary: impl Fn(&Recorded) -> bool,
+    ) -> Result<(), Violation> {
+        self.nobody(|recorded| {
+            let needless = recorded.degraded && !necessary(recorded);
+            needless.then(|| format!("node {} decided without the store", recorded.node))
+        })
+    }
+
+    fn nobody(&self, broke: impl Fn(&Recorded) -> Option<String>) -> Result<(), Violation> {
+        for recorded in self.sorted() {
+            if let Some(detail) = broke(&recorded) {
+                return Err(Violation { key: recorded.key, time_us: recorded.at_us, detail });
+            }
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Recorded>> {
+        self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate::algorithm::{Spec, sliding_window};
+
+    use super::*;
+    use crate::checkers::liveness;
+    use crate::checkers::trouble::{Trouble, promise_is_kept};
+
+    const SPEC: Spec =
+        Spec::SlidingWindow(sliding_window::Spec { limit: Amount::ONE, window_us: 100 });
+
+    fn answer(at_us: u64, admitted: bool) -> Recorded {
+        Recorded {
+            at_us,
+            node: 0,
+            key: "k".to_owned(),
+            cost: Amount::ONE,
+            admitted,
+            degraded: false,
+            retry_after_us: None,
+            waited_us: 5,
+            error: None,
+        }
+    }
+
+    fn log(recorded: impl IntoIterator<Item = Recorded>) -> Log {
+        Log { recorded: Mutex::new(recorded.into_iter().collect()) }
+    }
+
+    #[test]
+    fn a_log_that_admits_too_many_is_found_in_whatever_order_it_was_written() {
+        let kept = log([answer(150, true), answer(50, true), answer(60, false)]);
+        let judge = |log: &Log| promise_is_kept(&log.entries(), &SPEC, &Trouble::default());
+        assert_eq!(judge(&kept), Ok(()));
+        let broken = log([answer(149, true), answer(50, true)]);
+        assert_eq!(judge(&broken).unwrap_err().time_us, 149);
+    }
+
+    #[test]
+    fn an_error_admits_nobody_and_is_found() {
+        let failed = Recorded { error: Some("503".to_owned()), ..answer(60, true) };
+        let log = log([answer(50, true), failed]);
+        assert_eq!(promise_is_kept(&log.entries(), &SPEC, &Trouble::default()), Ok(()));
+        assert_eq!(log.errors(), 1);
+        let broken = log.nobody_saw_an_error().unwrap_err();
+        assert_eq!(broken.to_string(), "key `k` at 60 µs: saw an error: 503");
+    }
+
+    #[test]
+    fn who_waits_too_long_is_found() {
+        let log = log([answer(50, true), Recorded { waited_us: 21, ..answer(60, false) }]);
+        assert_eq!(log.latest_us(), 21);
+        assert_eq!(log.nobody_waited_longer_than(21), Ok(()));
+        assert_eq!(log.nobody_waited_longer_than(20).unwrap_err().time_us, 60);
+    }
+
+    #[test]
+    fn a_decision_without_the_store_needs_a_reason() {
+        let log = log([answer(50, true), Recorded { degraded: true, ..answer(60, true) }]);
+        assert_eq!(log.degraded(), 1);
+        assert_eq!(log.nobody_degraded_unless(|recorded| recorded.at_us >= 60), Ok(()));
+        assert_eq!(log.nobody_degraded_unless(|_| false).unwrap_err().time_us, 60);
+    }
+
+    #[test]
+    fn what_was_decided_without_the_store_may_have_been_spent_there_and_denies_nobody() {
+        let lost = Recorded { degraded: true, ..answer(50, false) };
+        let judge =
+            |log: &Log| liveness::nobody_is_denied_in_vain(&log.entries_of_the_store(), &SPEC);
+        assert_eq!(judge(&log([lost.clone(), answer(149, false)])), Ok(()));
+        assert_eq!(judge(&log([lost, answer(150, false)])).unwrap_err().time_us, 150);
+    }
+}

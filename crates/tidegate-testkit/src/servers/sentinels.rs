@@ -1,0 +1,158 @@
+//! A primary with a replica, watched by Sentinels.
+
+use std::io;
+use std::time::Duration;
+
+use super::{Server, until};
+
+const READY: Duration = Duration::from_secs(20);
+/// How long a primary is silent before a Sentinel believes it to be down. Shorter, and a busy
+/// machine would fail over by itself.
+const DOWN_AFTER_MS: &str = "1000";
+
+/// A primary, a replica, and Sentinels that make the one the other when it is lost.
+#[derive(Debug)]
+pub struct Sentinels {
+    servers: [Server; 2],
+    sentinels: Vec<Server>,
+}
+
+impl Sentinels {
+    /// What the Sentinels call the primary.
+    pub const NAME: &'static str = "tidegate";
+
+    /// Starts them with so many Sentinels, of which more than half must agree. They are ready when
+    /// the replica is in step, and all Sentinels know it and each other.
+    ///
+    /// # Errors
+    /// The binary is not installed, or something does not start.
+    pub fn start(count: usize) -> io::Result<Self> {
+        let primary = Server::start()?;
+        let port = primary.port().to_string();
+        let replica = Server::start_with(&["--replicaof", "127.0.0.1", &port])?;
+        until("the replica is in step", READY, || Ok(replica.info("master_link_status")? == "up"))?;
+        let text = format!(
+            "sentinel monitor {name} 127.0.0.1 {port} {quorum}\n\
+             sentinel down-after-milliseconds {name} {DOWN_AFTER_MS}\n\
+             sentinel failover-timeout {name} 3000\n",
+            name = Self::NAME,
+            quorum = count / 2 + 1,
+        );
+        let sentinels: Vec<Server> = (0..count)
+            .map(|_| Server::start_configured(&text, &["--sentinel"]))
+            .collect::<io::Result<_>>()?;
+        let deployment = Self { servers: [primary, replica], sentinels };
+        deployment.wait_until_acquainted()?;
+        Ok(deployment)
+    }
+
+    /// The two servers: the first primary and its replica.
+    #[must_use]
+    pub fn servers(&self) -> &[Server; 2] {
+        &self.servers
+    }
+
+    /// The Sentinels.
+    #[must_use]
+    pub fn sentinels(&self) -> &[Server] {
+        &self.sentinels
+    }
+
+    /// Where the Sentinels are.
+    #[must_use]
+    pub fn urls(&self) -> Vec<String> {
+        self.sentinels.iter().map(Server::url).collect()
+    }
+
+    /// The server that the first Sentinel takes for the primary.
+    ///
+    /// # Errors
+    /// The Sentinel cannot be reached, or names neither.
+    pub fn primary(&self) -> io::Result<&Server> {
+        let sentinel = self.sentinels.first().ok_or(io::ErrorKind::NotFound)?;
+        let reply = sentinel.command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", Self::NAME])?;
+        let port = reply.items().get(1).map(|port| port.text().to_owned()).unwrap_or_default();
+        let mut servers = self.servers.iter();
+        let found = servers.find(|server| server.port().to_string() == port);
+        found.ok_or_else(|| io::Error::other(format!("nobody is on port `{port}`")))
+    }
+
+    /// Waits until the replica has everything that the primary has.
+    ///
+    /// # Errors
+    /// It does not get so far within twenty seconds.
+    pub fn wait_until_in_step(&self) -> io::Result<()> {
+        let [first, second] = &self.servers;
+        until("the replica is in step", READY, || {
+            Ok(first.info("master_repl_offset")? == second.info("master_repl_offset")?)
+        })
+    }
+
+    /// Kills the primary, and waits until the other is one and all Sentinels say so. What was not
+    /// replicated is lost. Returns the new primary.
+    ///
+    /// # Errors
+    /// The Sentinels do not get so far within twenty seconds.
+    pub fn fail_over(&self) -> io::Result<&Server> {
+        let lost = self.primary()?;
+        let [first, second] = &self.servers;
+        let heir = if lost.port() == first.port() { second } else { first };
+        lost.kill()?;
+        until("the Sentinels have made the replica a primary", READY, || {
+            let agreed = self.sentinels.iter().map(|sentinel| {
+                let reply =
+                    sentinel.command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", Self::NAME])?;
+                Ok(reply.items().get(1).is_some_and(|at| at.text() == heir.port().to_string()))
+            });
+            let agreed = agreed.collect::<io::Result<Vec<bool>>>()?;
+            Ok(agreed.into_iter().all(|agrees| agrees) && heir.info("role")? == "master")
+        })?;
+        Ok(heir)
+    }
+
+    fn wait_until_acquainted(&self) -> io::Result<()> {
+        let others = self.sentinels.len() - 1;
+        for sentinel in &self.sentinels {
+            // Quicker to know each other; older servers cannot be told, and take seconds longer.
+            let _ = sentinel.command(&[
+                "SENTINEL",
+                "DEBUG",
+                "info-period",
+                "200",
+                "publish-period",
+                "100",
+                "ask-period",
+                "100",
+            ]);
+        }
+        until("the Sentinels know the replica and each other", READY, || {
+            let known = self.sentinels.iter().map(|sentinel| {
+                let count = |what| -> io::Result<usize> {
+                    Ok(sentinel.command(&["SENTINEL", what, Self::NAME])?.items().len())
+                };
+                Ok(count("SENTINELS")? == others && count("REPLICAS")? == 1)
+            });
+            Ok(known.collect::<io::Result<Vec<bool>>>()?.into_iter().all(|known| known))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_replica_takes_over_with_what_it_was_told() {
+        for count in [1, 3] {
+            let deployment = Sentinels::start(count).unwrap();
+            assert_eq!(deployment.urls().len(), count);
+            let first = deployment.primary().unwrap();
+            first.command(&["SET", "k", "v"]).unwrap();
+            deployment.wait_until_in_step().unwrap();
+            let heir = deployment.fail_over().unwrap();
+            assert_ne!(heir.port(), first.port());
+            assert_eq!(heir.command(&["GET", "k"]).unwrap().text(), "v");
+            assert_eq!(deployment.primary().unwrap().port(), heir.port());
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Many nodes on a modelled shared store, over a modelled network, in virtual time.
+//!
+//! The nodes are real: each has a [`Limiter`](tidegate::Limiter) with its real fallback. The store
+//! is a memory behind messages that are late, lost, doubled and overtake each other; it pauses,
+//! fails over without its newest writes, forgets everything, and its clock is set. One thread, and
+//! all chance comes from the seed: a run that breaks a promise can be run again.
+//!
+//! Any limit of any policy can be simulated, so that a further way to share one (`consistency`) is
+//! another line of policy, judged by the same promises.
+
+mod clock;
+mod judge;
+mod network;
+mod random;
+mod server;
+mod weather;
+mod world;
+
+use std::env;
+use std::error::Error;
+use std::num::ParseIntError;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use tidegate::Policy;
+use tidegate::algorithm::Spec;
+
+pub use judge::Broken;
+pub use random::Random;
+pub use weather::Weather;
+
+use crate::checkers::Entry;
+use crate::checkers::trouble::Trouble;
+use crate::log::Log;
+
+/// Names the one seed to run.
+const VARIABLE: &str = "TIDEGATE_SEED";
+
+/// How long a node waits for the store before it decides by itself.
+pub const DEADLINE_US: u64 = 20_000;
+
+/// What stands in the way of a simulation.
+pub type SetupError = Box<dyn Error + Send + Sync>;
+
+/// What is simulated.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// One policy with one limit, by user.
+    pub policy: Arc<Policy>,
+    /// How many nodes there are.
+    pub nodes: u32,
+    /// How many the nodes believe to be.
+    pub believed_nodes: u32,
+    /// How many users there are.
+    pub users: u64,
+    /// How many requests they make.
+    pub requests: usize,
+    /// How long they wait between two requests, at most.
+    pub gap_us_max: u64,
+    /// What may go wrong.
+    pub weather: Weather,
+}
+
+impl Setting {
+    /// A deployment whose size, load and weather are drawn from the seed.
+    #[must_use]
+    pub fn drawn(policy: &Arc<Policy>, seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let nodes = 1 + u32::try_from(random.below(6)).unwrap_or(0);
+        Self {
+            policy: Arc::clone(policy),
+            nodes,
+            believed_nodes: nodes,
+            users: 1 + random.below(2),
+            requests: 120,
+            gap_us_max: [10_000, 30_000, 80_000][random.index(3)],
+            weather: Weather::drawn(&mut random),
+        }
+    }
+}
+
+/// What became of a simulation.
+#[derive(Debug)]
+pub struct Run {
+    /// What the callers saw.
+    pub log: Log,
+    /// The numbers of the limit.
+    pub spec: Spec,
+    /// What went wrong in the course of it.
+    pub trouble: Trouble,
+    /// The same for each stretch in which the same nodes were cut off.
+    pub stretches: Vec<Stretch>,
+    /// What the store charged, whether or not anybody heard of it.
+    pub charged: Vec<Entry>,
+    /// When each answer of the log came, by the time that nobody in the simulation knows.
+    completed_us: Vec<u64>,
+    skew_us_max: u64,
+}
+
+/// A time in which the same nodes were cut off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// Its first instant, by the time that nobody in the simulation knows.
+    pub from_us: u64,
+    /// The first instant after it.
+    pub until_us: u64,
+    /// The nodes that could not count on the store.
+    pub cut_off: Vec<u32>,
+}
+
+/// Simulates a deployment.
+///
+/// # Errors
+/// The policy cannot be put in force, or limits nobody.
+pub fn simulate(setting: &Setting, seed: u64) -> Result<Run, SetupError> {
+    world::World::new(setting, seed).map(world::World::run)
+}
+
+/// The seeds to run: so many, or the one that `TIDEGATE_SEED` names.
+///
+/// # Errors
+/// What it names is not a number.
+pub fn seeds(count: u64) -> Result<RangeInclusive<u64>, ParseIntError> {
+    match env::var(VARIABLE) {
+        Ok(named) => named.parse().map(|seed| seed..=seed),
+        Err(_) => Ok(1..=count),
+    }
+}

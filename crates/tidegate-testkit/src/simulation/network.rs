@@ -1,0 +1,290 @@
+//! The modelled network: what is on its way between the nodes and the server, and when it arrives.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use tidegate::clock::Now;
+use tidegate::plan::Plan;
+use tidegate::store::{Amended, Amendment, Answer, Store, StoreError};
+
+use super::DEADLINE_US;
+use super::clock::TrueTime;
+use super::random::Random;
+use super::server::Server;
+use super::weather::Weather;
+
+/// Something that happens at an instant.
+#[derive(Clone, Debug)]
+pub(super) enum Event {
+    /// A caller makes a request.
+    Ask,
+    /// A request reaches the server.
+    Arrive { call: usize },
+    /// An answer reaches its node.
+    Return { call: usize, answer: Box<Result<Answer, StoreError>> },
+    /// A node gives up waiting, or learns that it cannot reach the server.
+    GiveUp { call: usize },
+    /// A node is cut off.
+    Cut { node: u32 },
+    /// It is back, unless it was cut off more than once.
+    Heal { node: u32 },
+    /// The server stops.
+    Pause,
+    /// It goes on, unless it was stopped more than once.
+    Resume,
+    /// A replica takes over that lacks the newest writes and has another clock.
+    FailOver { lag_us: u64, by_us: i64 },
+    /// The server forgets everything.
+    Flush,
+    /// Its clock is set.
+    SetClock { by_us: i64 },
+}
+
+/// The network and the server at its end. Handles share it; there is one thread.
+#[derive(Debug)]
+pub(super) struct Network {
+    pub(super) time: TrueTime,
+    pub(super) server: Server,
+    weather: Weather,
+    random: Random,
+    /// In the order of time, and then of their being scheduled.
+    events: BTreeMap<(u64, usize), Event>,
+    scheduled: usize,
+    calls: Vec<Call>,
+    /// How many cuts each node is under.
+    cuts: Vec<u32>,
+    pauses: u32,
+    /// What arrived while the server was stopped.
+    held: Vec<usize>,
+    /// The task that is being polled.
+    pub(super) task: usize,
+}
+
+#[derive(Debug)]
+struct Call {
+    task: usize,
+    node: u32,
+    plan: Plan,
+    /// The server's answer, if it has carried it out.
+    executed: Option<Result<Answer, StoreError>>,
+    outcome: Option<Result<Answer, StoreError>>,
+}
+
+/// What the world must look at after an event.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Next {
+    /// A caller makes a request.
+    Ask,
+    /// This task may get further.
+    Poll(usize),
+    /// The server has carried out what this task asked for.
+    Executed {
+        task: usize,
+        now: Now,
+        charged: bool,
+    },
+    Nothing,
+}
+
+impl Network {
+    pub(super) fn new(weather: &Weather, nodes: u32, time: TrueTime, random: Random) -> Self {
+        Self {
+            time,
+            server: Server::default(),
+            weather: weather.clone(),
+            random,
+            events: BTreeMap::new(),
+            scheduled: 0,
+            calls: Vec::new(),
+            cuts: vec![0; usize::try_from(nodes).unwrap_or(0)],
+            pauses: 0,
+            held: Vec::new(),
+            task: 0,
+        }
+    }
+
+    pub(super) fn schedule(&mut self, at_us: u64, event: Event) {
+        self.scheduled += 1;
+        self.events.insert((at_us, self.scheduled), event);
+    }
+
+    /// The next event; its time has come.
+    pub(super) fn next(&mut self) -> Option<Event> {
+        let ((at_us, _), event) = self.events.pop_first()?;
+        self.time.set(at_us);
+        Some(event)
+    }
+
+    /// The nodes that are cut off, or all of them while the server is stopped.
+    pub(super) fn cut_off(&self) -> Vec<u32> {
+        let nodes = (0..).zip(&self.cuts);
+        nodes.filter(|(_, cuts)| **cuts > 0 || self.pauses > 0).map(|(node, _)| node).collect()
+    }
+
+    /// Lets an event happen.
+    pub(super) fn happen(&mut self, event: Event) -> Vec<Next> {
+        match event {
+            Event::Ask => return vec![Next::Ask],
+            Event::Arrive { call } => return vec![self.arrive(call)],
+            Event::Return { call, answer } => {
+                return vec![if self.is_cut(call) {
+                    Next::Nothing
+                } else {
+                    self.end(call, *answer)
+                }];
+            }
+            Event::GiveUp { call } => return vec![self.end(call, Err(unreachable()))],
+            Event::Cut { node } => *self.cuts_of(node) += 1,
+            Event::Heal { node } => *self.cuts_of(node) -= 1,
+            Event::Pause => self.pauses += 1,
+            Event::Resume => {
+                self.pauses -= 1;
+                if self.pauses == 0 {
+                    let held = std::mem::take(&mut self.held);
+                    return held.into_iter().map(|call| self.arrive(call)).collect();
+                }
+            }
+            Event::FailOver { lag_us, by_us } => {
+                self.server.lose_writes_after(self.time.now_us() - lag_us);
+                self.server.set_clock(by_us);
+                // Those connections ended with the old primary.
+                self.held.clear();
+            }
+            Event::Flush => self.server.lose_writes_after(0),
+            Event::SetClock { by_us } => self.server.set_clock(by_us),
+        }
+        Vec::new()
+    }
+
+    /// A node asks the server.
+    fn send(&mut self, node: u32, plan: &Plan) -> usize {
+        let (call, now_us) = (self.calls.len(), self.time.now_us());
+        let (task, plan) = (self.task, plan.clone());
+        self.calls.push(Call { task, node, plan, executed: None, outcome: None });
+        self.schedule(now_us + DEADLINE_US, Event::GiveUp { call });
+        if self.is_cut(call) {
+            // The system says so at once, or nobody ever does.
+            if self.random.per_mille(500) {
+                self.schedule(now_us, Event::GiveUp { call });
+            }
+            return call;
+        }
+        let doubled = self.random.per_mille(self.weather.doubled_per_mille);
+        for _ in 0..=usize::from(doubled) {
+            if let Some(at_us) = self.arrival_us() {
+                self.schedule(at_us, Event::Arrive { call });
+            }
+        }
+        call
+    }
+
+    fn arrive(&mut self, call: usize) -> Next {
+        if self.is_cut(call) {
+            return Next::Nothing;
+        }
+        if self.pauses > 0 {
+            self.held.push(call);
+            return Next::Nothing;
+        }
+        let now_us = self.time.now_us();
+        let (task, repeated) = (self.calls[call].task, self.calls[call].executed.clone());
+        let (answer, next) = match repeated.filter(|_| self.weather.knows_repeats) {
+            Some(answer) => (answer, Next::Nothing),
+            None => {
+                let answer = self.server.decide(now_us, &self.calls[call].plan);
+                let charges = |answer: &Answer| answer.replies.iter().any(|reply| reply.charged);
+                let charged = answer.as_ref().is_ok_and(charges);
+                let now = self.server.clock(now_us);
+                (answer, Next::Executed { task, now, charged })
+            }
+        };
+        self.calls[call].executed = Some(answer.clone());
+        if let Some(at_us) = self.arrival_us() {
+            self.schedule(at_us, Event::Return { call, answer: answer.into() });
+        }
+        next
+    }
+
+    /// Only the first end counts: an answer after the deadline is heard by nobody.
+    fn end(&mut self, call: usize, outcome: Result<Answer, StoreError>) -> Next {
+        let call = &mut self.calls[call];
+        if call.outcome.is_some() {
+            return Next::Nothing;
+        }
+        call.outcome = Some(outcome);
+        Next::Poll(call.task)
+    }
+
+    /// When a message that is sent now arrives, if it does.
+    fn arrival_us(&mut self) -> Option<u64> {
+        let delay_us = 1 + self.random.below(self.weather.delay_us_max);
+        let lost = self.random.per_mille(self.weather.lost_per_mille);
+        (!lost).then(|| self.time.now_us() + delay_us)
+    }
+
+    fn is_cut(&mut self, call: usize) -> bool {
+        let node = self.calls[call].node;
+        *self.cuts_of(node) > 0
+    }
+
+    fn cuts_of(&mut self, node: u32) -> &mut u32 {
+        // Nodes are numbered from zero, and there is one count for each.
+        &mut self.cuts[usize::try_from(node).unwrap_or(0)]
+    }
+}
+
+fn unreachable() -> StoreError {
+    StoreError { transient: true, detail: "the store cannot be reached".to_owned() }
+}
+
+/// A node's way to the server.
+#[derive(Clone, Debug)]
+pub(super) struct Way {
+    pub(super) node: u32,
+    pub(super) network: Arc<Mutex<Network>>,
+}
+
+pub(super) fn lock(network: &Mutex<Network>) -> MutexGuard<'_, Network> {
+    network.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Store for Way {
+    const NAMES_KEYS: bool = true;
+
+    async fn decide(&self, plan: &Plan) -> Result<Answer, StoreError> {
+        let call = lock(&self.network).send(self.node, plan);
+        Waiting { network: &self.network, call }.await
+    }
+
+    /// Corrections are not on their way for any time: they happen at once, or not at all.
+    async fn amend(&self, _: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {
+        let mut network = lock(&self.network);
+        if network.cut_off().contains(&self.node) {
+            return Err(unreachable());
+        }
+        let now_us = network.time.now_us();
+        network.server.amend(now_us, amendments)
+    }
+
+    fn announce(&self, _families: &[u64]) {}
+}
+
+/// Waits for the end of a call. The world polls it when that has come.
+struct Waiting<'n> {
+    network: &'n Mutex<Network>,
+    call: usize,
+}
+
+impl Future for Waiting<'_> {
+    type Output = Result<Answer, StoreError>;
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        match &lock(self.network).calls[self.call].outcome {
+            Some(outcome) => Poll::Ready(outcome.clone()),
+            None => Poll::Pending,
+        }
+    }
+}

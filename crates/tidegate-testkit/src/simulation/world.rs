@@ -1,0 +1,222 @@
+//! One run: nodes, callers, and events one after the other.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+use tidegate::algorithm::Spec;
+use tidegate::clock::FakeClock;
+use tidegate::plan::Mode;
+use tidegate::units::Amount;
+use tidegate::{Decision, HashKey, Limiter, Request, RequestError};
+
+use super::clock::{NodeClock, TrueTime};
+use super::network::{Event, Network, Next, Way, lock};
+use super::random::Random;
+use super::{DEADLINE_US, Run, Setting, SetupError, Stretch};
+use crate::checkers::Entry;
+use crate::checkers::trouble::Trouble;
+use crate::log::{Log, Recorded};
+
+/// 2026-01-06T00:00:00Z, less a second: a day ends in nearly every run.
+const START_US: u64 = 1_767_657_600_000_000 - 1_000_000;
+
+type Deciding = Pin<Box<dyn Future<Output = Result<Decision, RequestError>>>>;
+
+pub(super) struct World {
+    setting: Setting,
+    random: Random,
+    time: TrueTime,
+    network: Arc<Mutex<Network>>,
+    nodes: Vec<Limiter<Way>>,
+    tasks: Vec<Task>,
+    run: Run,
+}
+
+/// A caller who waits for an answer.
+struct Task {
+    node: u32,
+    user: String,
+    cost: Amount,
+    asked_us: u64,
+    deciding: Option<Deciding>,
+}
+
+impl World {
+    pub(super) fn new(setting: &Setting, seed: u64) -> Result<Self, SetupError> {
+        let mut random = Random::new(seed);
+        let time = TrueTime::default();
+        time.set(START_US);
+        let of_network = Random::new(random.below(u64::MAX));
+        let network = Network::new(&setting.weather, setting.nodes, time.clone(), of_network);
+        let network = Arc::new(Mutex::new(network));
+        let mut nodes = Vec::new();
+        for node in 0..setting.nodes {
+            let skew_us = random.around_zero(setting.weather.skew_us_max);
+            let clock = NodeClock { time: time.clone(), skew_us };
+            let builder = Limiter::builder().policy(Arc::clone(&setting.policy)).clock(clock);
+            let builder = builder.hash_key(HashKey::new([9; 16]));
+            let limiter = builder.store(Way { node, network: Arc::clone(&network) }).build()?;
+            limiter.set_nodes(setting.believed_nodes);
+            nodes.push(limiter);
+        }
+        let trouble = Trouble { nodes: setting.nodes, ..Trouble::default() };
+        let run = Run {
+            log: Log::new(),
+            spec: spec_of(setting)?,
+            trouble,
+            stretches: Vec::new(),
+            charged: Vec::new(),
+            completed_us: Vec::new(),
+            skew_us_max: u64::from(setting.weather.skew_us_max),
+        };
+        let (setting, tasks) = (setting.clone(), Vec::new());
+        Ok(Self { setting, random, time, network, nodes, tasks, run })
+    }
+
+    /// Lets everything happen, in its order.
+    pub(super) fn run(mut self) -> Run {
+        self.plan_ahead();
+        let network = Arc::clone(&self.network);
+        loop {
+            // Not held while tasks are polled, which ask the network themselves.
+            let Some(event) = lock(&network).next() else { break };
+            self.note(&event);
+            let nexts = lock(&network).happen(event);
+            for next in nexts {
+                self.follow(next);
+            }
+            self.note_cuts();
+        }
+        if let Some(last) = self.run.stretches.last_mut() {
+            last.until_us = u64::MAX;
+        }
+        self.run
+    }
+
+    /// Schedules the requests, and what goes wrong among them.
+    fn plan_ahead(&mut self) {
+        let mut network = lock(&self.network);
+        let mut at_us = START_US;
+        for _ in 0..self.setting.requests {
+            at_us += self.random.below(self.setting.gap_us_max);
+            network.schedule(at_us, Event::Ask);
+        }
+        let (length_us, nodes) = (at_us - START_US, self.setting.nodes);
+        let weather = &self.setting.weather;
+        for (at_us, event) in weather.forecast(START_US, length_us, nodes, &mut self.random) {
+            network.schedule(at_us, event);
+        }
+    }
+
+    fn follow(&mut self, next: Next) {
+        match next {
+            Next::Ask => self.ask(),
+            Next::Poll(task) => self.poll(task),
+            Next::Executed { task, now, charged } if charged => {
+                let Task { user, cost, .. } = &self.tasks[task];
+                self.run.charged.push(Entry::admitted(&**user, now.unix_us, *cost));
+            }
+            Next::Executed { .. } | Next::Nothing => {}
+        }
+    }
+
+    /// A caller makes a request at some node.
+    fn ask(&mut self) {
+        let node = self.random.index(self.nodes.len());
+        let user = format!("u{}", self.random.below(self.setting.users));
+        let cost = if self.random.per_mille(800) { Amount::ONE } else { TWO };
+        let (limiter, asked_us) = (self.nodes[node].clone(), self.time.now_us());
+        let name = user.clone();
+        let deciding: Deciding = Box::pin(async move {
+            let request = Request::new("GET", "/").user(name).cost(cost);
+            limiter.decide(&request, Mode::Charge).await
+        });
+        let node = u32::try_from(node).unwrap_or(0);
+        self.tasks.push(Task { node, user, cost, asked_us, deciding: Some(deciding) });
+        self.poll(self.tasks.len() - 1);
+    }
+
+    fn poll(&mut self, index: usize) {
+        lock(&self.network).task = index;
+        let task = &mut self.tasks[index];
+        let Some(deciding) = &mut task.deciding else { return };
+        let mut context = Context::from_waker(Waker::noop());
+        if let Poll::Ready(decided) = deciding.as_mut().poll(&mut context) {
+            task.deciding = None;
+            self.answered(index, decided);
+        }
+    }
+
+    fn answered(&mut self, index: usize, decided: Result<Decision, RequestError>) {
+        let (task, now_us) = (&self.tasks[index], self.time.now_us());
+        let mut recorded = Recorded {
+            at_us: now_us,
+            node: task.node,
+            key: task.user.clone(),
+            cost: task.cost,
+            admitted: false,
+            degraded: false,
+            retry_after_us: None,
+            waited_us: now_us - task.asked_us,
+            error: None,
+        };
+        match decided {
+            Ok(decision) => {
+                recorded.at_us = decision.now.unix_us;
+                recorded.admitted = decision.is_allowed();
+                recorded.degraded = decision.degraded;
+                let report = decision.limit();
+                recorded.retry_after_us = report.and_then(|report| report.retry_after_us());
+            }
+            Err(error) => recorded.error = Some(error.to_string()),
+        }
+        self.run.completed_us.push(now_us);
+        self.run.log.record(recorded);
+    }
+
+    /// Notes what loosens the promises.
+    fn note(&mut self, event: &Event) {
+        let trouble = &mut self.run.trouble;
+        let set_back_us = |by_us: i64| if by_us < 0 { by_us.unsigned_abs() } else { 0 };
+        match event {
+            Event::FailOver { lag_us, by_us } => {
+                trouble.failovers += 1;
+                trouble.lag_us = trouble.lag_us.max(*lag_us);
+                trouble.set_back_us += set_back_us(*by_us);
+            }
+            Event::Flush => trouble.failovers += 1,
+            Event::SetClock { by_us } => trouble.set_back_us += set_back_us(*by_us),
+            _ => {}
+        }
+    }
+
+    /// Notes who is cut off, when that changes.
+    fn note_cuts(&mut self) {
+        let now_us = self.time.now_us();
+        let all = || (0..self.setting.nodes).collect();
+        let unreliable = self.setting.weather.is_unreliable(DEADLINE_US);
+        let cut_off = if unreliable { all() } else { lock(&self.network).cut_off() };
+        match self.run.stretches.last_mut() {
+            Some(last) if last.cut_off == cut_off => return,
+            Some(last) => last.until_us = now_us,
+            None => {}
+        }
+        self.run.stretches.push(Stretch { from_us: now_us, until_us: u64::MAX, cut_off });
+    }
+}
+
+/// The numbers of the limit; for a quota, with the day in which the run begins.
+fn spec_of(setting: &Setting) -> Result<Spec, SetupError> {
+    let clock = FakeClock::at_unix_us(START_US);
+    let alone = Limiter::builder().policy(Arc::clone(&setting.policy)).clock(clock).build()?;
+    let decision = alone.peek(&Request::new("GET", "/").user("u0"))?;
+    let report = decision.limits.first().ok_or("the policy limits nobody")?;
+    Ok(report.spec)
+}
+
+const TWO: Amount = match Amount::from_units(2) {
+    Some(two) => two,
+    None => Amount::ONE,
+};

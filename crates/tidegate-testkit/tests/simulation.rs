@@ -1,0 +1,215 @@
+//! Simulated deployments keep every promise, whatever the weather.
+//!
+//! `TIDEGATE_SEED=N cargo test -p tidegate-testkit --test simulation` runs one seed again.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at a surprise")]
+
+use std::sync::Arc;
+
+use tidegate::Policy;
+use tidegate_testkit::checkers::trouble::{Trouble, promise_is_kept};
+use tidegate_testkit::simulation::{Run, Setting, Weather, seeds, simulate};
+
+const RUNS: u64 = 200;
+
+fn policy(spec: &str) -> Arc<Policy> {
+    let text = format!("tidegate: 1\nname: many\nlimits:\n  a: {{ by: user, {spec} }}");
+    Arc::new(Policy::parse("many.yaml", &text).unwrap())
+}
+
+/// Runs many seeds, each with a weather of its own.
+fn judge_all(spec: &str) {
+    let policy = policy(spec);
+    for seed in seeds(RUNS).unwrap() {
+        let setting = Setting::drawn(&policy, seed);
+        let run = simulate(&setting, seed).unwrap();
+        if let Err(broken) = run.judge() {
+            let Setting { nodes, weather, .. } = setting;
+            panic!("TIDEGATE_SEED={seed}, {spec}: {broken}\n{nodes} nodes, {weather:#?}");
+        }
+    }
+}
+
+#[test]
+fn buckets_keep_their_promises() {
+    judge_all("token_bucket: 8/s burst 8");
+    judge_all("token_bucket: 30/s burst 5");
+}
+
+#[test]
+fn buckets_whose_share_is_below_one_keep_their_promises() {
+    judge_all("token_bucket: 2/s burst 3");
+}
+
+#[test]
+fn sliding_windows_keep_their_promises() {
+    judge_all("sliding_window: 10/s");
+    judge_all("sliding_window: 3/400ms");
+}
+
+#[test]
+fn sliding_counters_keep_their_promises() {
+    judge_all("sliding_counter: 10/s");
+}
+
+#[test]
+fn fixed_windows_keep_their_promises() {
+    judge_all("fixed_window: 10/s");
+}
+
+#[test]
+fn quotas_keep_their_promises() {
+    judge_all("quota: 12/day");
+}
+
+#[test]
+fn totals_keep_their_promises() {
+    judge_all("total: 20");
+}
+
+const BUCKET: &str = "token_bucket: 8/s burst 8";
+
+/// Many runs in one weather, on four nodes.
+fn runs_in(spec: &str, weather: &Weather, change: impl Fn(&mut Setting)) -> Vec<Run> {
+    let policy = policy(spec);
+    let run = |seed| {
+        let mut setting = Setting::drawn(&policy, seed);
+        (setting.nodes, setting.believed_nodes) = (4, 4);
+        setting.weather = weather.clone();
+        change(&mut setting);
+        simulate(&setting, seed).unwrap()
+    };
+    (1..=40).map(run).collect()
+}
+
+fn fair() -> Weather {
+    Weather { delay_us_max: 1_000, ..Weather::default() }
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    let policy = policy(BUCKET);
+    let run = |seed| {
+        let run = simulate(&Setting::drawn(&policy, seed), seed).unwrap();
+        (run.log.recorded(), run.charged, run.stretches, run.trouble)
+    };
+    for seed in 1..=20 {
+        assert_eq!(run(seed), run(seed));
+    }
+    assert_ne!(run(1), run(2));
+}
+
+/// A simulation in which nothing happens would promise nothing.
+#[test]
+fn the_weather_brings_everything() {
+    let policy = policy(BUCKET);
+    let runs = (1..=RUNS).map(|seed| simulate(&Setting::drawn(&policy, seed), seed).unwrap());
+    let (mut admitted, mut denied, mut degraded, mut judged) = (0, 0, 0, 0);
+    let (mut cut, mut calm, mut failed_over, mut set_back, mut unheard) = (0, 0, 0, 0, 0);
+    for run in runs {
+        let log = run.log.recorded();
+        admitted += log.iter().filter(|recorded| recorded.admitted).count();
+        denied += log.iter().filter(|recorded| !recorded.admitted).count();
+        degraded += run.log.degraded();
+        let (lost, wrong) = (run.trouble.failovers > 0, run.trouble.set_back_us > 0);
+        failed_over += usize::from(lost);
+        set_back += usize::from(wrong);
+        judged += usize::from(!lost && !wrong);
+        cut += usize::from(run.stretches.len() > 1);
+        calm += usize::from(run.log.degraded() == 0);
+        let heard = log.iter().filter(|recorded| recorded.admitted && !recorded.degraded).count();
+        unheard += run.charged.len() - heard;
+    }
+    for (what, count) in [
+        ("runs with cuts", cut),
+        ("runs without the need to decide alone", calm),
+        ("runs with failovers", failed_over),
+        ("runs with clocks set back", set_back),
+        ("runs whose liveness is judged", judged),
+    ] {
+        assert!(count >= 20, "{what}: {count}");
+    }
+    for (what, count) in [
+        ("admitted", admitted),
+        ("denied", denied),
+        ("degraded", degraded),
+        ("charged, and nobody heard", unheard),
+    ] {
+        assert!(count >= 1_000, "{what}: {count}");
+    }
+}
+
+/// Without the shares the nodes together would admit more.
+#[test]
+fn nodes_that_believe_to_be_alone_are_caught() {
+    let weather = Weather { cuts: 4, ..fair() };
+    for spec in [BUCKET, "sliding_window: 10/s", "fixed_window: 10/s", "quota: 12/day"] {
+        let runs = runs_in(spec, &weather, |setting| setting.believed_nodes = 1);
+        assert!(runs.iter().any(|run| run.judge().is_err()), "{spec}");
+        let runs = runs_in(spec, &weather, |_| {});
+        assert!(runs.iter().all(|run| run.judge().is_ok()), "{spec}");
+    }
+}
+
+#[test]
+fn a_store_that_forgets_or_goes_back_in_time_is_caught_where_that_is_not_forgiven() {
+    let flushes = Weather { flushes: 1, ..fair() };
+    let failovers = Weather { failovers: 2, lag_us_max: 200_000, ..fair() };
+    for (weather, spec) in [
+        (&flushes, BUCKET),
+        (&flushes, "sliding_window: 10/s"),
+        (&failovers, "token_bucket: 30/s burst 5"),
+        (&failovers, "quota: 12/day"),
+    ] {
+        let mut runs = runs_in(spec, weather, |_| {});
+        assert!(runs.iter().all(|run| run.judge().is_ok()), "{spec}");
+        for run in &mut runs {
+            (run.trouble.failovers, run.trouble.set_back_us) = (0, 0);
+        }
+        assert!(runs.iter().any(|run| run.judge().is_err()), "{spec}");
+    }
+}
+
+#[test]
+fn a_clock_that_was_set_back_is_caught_where_that_is_not_forgiven() {
+    let weather = Weather { clock_steps: 2, ..fair() };
+    let mut runs = runs_in("token_bucket: 30/s burst 5", &weather, |_| {});
+    assert!(runs.iter().all(|run| run.judge().is_ok()));
+    for run in &mut runs {
+        run.trouble.set_back_us = 0;
+    }
+    assert!(runs.iter().any(|run| run.judge().is_err()));
+}
+
+#[test]
+fn denials_that_nothing_was_charged_for_are_caught() {
+    let mut runs = runs_in(BUCKET, &Weather { doubled_per_mille: 100, ..fair() }, |_| {});
+    assert!(runs.iter().all(|run| run.judge().is_ok()));
+    for run in &mut runs {
+        let kept = run.charged.len() / 2;
+        run.charged.truncate(kept);
+    }
+    let caught = runs.iter().filter_map(|run| run.judge().err());
+    assert!(caught.into_iter().any(|broken| broken.promise == "nobody is denied in vain"));
+}
+
+#[test]
+fn nodes_that_decide_alone_without_need_are_caught() {
+    let mut runs = runs_in(BUCKET, &Weather { cuts: 4, ..fair() }, |_| {});
+    for run in &mut runs {
+        run.stretches.retain(|stretch| stretch.cut_off.is_empty());
+    }
+    let caught = runs.iter().filter_map(|run| run.judge().err());
+    assert!(caught.into_iter().any(|broken| broken.promise.starts_with("whoever reaches")));
+}
+
+/// The bounds are not only kept: what they forgive is needed.
+#[test]
+fn nodes_that_are_cut_off_do_admit_more_than_one_store_would() {
+    let runs = runs_in(BUCKET, &Weather { pauses: 2, ..fair() }, |_| {});
+    let strict = Trouble::default();
+    let over = |run: &Run| promise_is_kept(&run.log.entries(), &run.spec, &strict).is_err();
+    assert!(runs.iter().any(over));
+    let fair_runs = runs_in(BUCKET, &fair(), |_| {});
+    assert!(!fair_runs.iter().any(over));
+}

@@ -130,6 +130,21 @@ fn keys_last_until_their_state_means_nothing() {
 }
 
 #[test]
+fn a_key_that_was_refused_at_a_slower_pace_lasts_as_long_as_that_says() {
+    let (_server, store, mut admin) = start();
+    let bucket = |period_us| {
+        let one = Amount::ONE;
+        Spec::TokenBucket(token_bucket::Spec { count: one, period_us, burst: one })
+    };
+    let plans = vec![one("key", bucket(SECOND_US)), one("key", bucket(WINDOW_US))];
+    let answers = store.decide_all(Time::Server, plans).unwrap();
+    let refused = answers[1].as_ref().unwrap().replies[0];
+    let wait = Verdict::Denied { retry_after_us: Some(WINDOW_US) };
+    assert_eq!(refused.verdict, wait);
+    assert!(ttl_ms(&mut admin, "tg:key") >= i64::try_from(WINDOW_US / 1_000).unwrap());
+}
+
+#[test]
 fn a_state_that_means_nothing_leaves_no_key() {
     let (_server, store, mut admin) = start();
     for spec in [BUCKET, passing_specs(SECOND_US)[1], passing_specs(SECOND_US)[2], TOTAL] {

@@ -4,6 +4,8 @@
 //! so that operators find them; what belongs to the deployment as a whole has names that no state
 //! can have, for those never begin with a `@`.
 
+#![allow(dead_code, reason = "the store uses the deployment's names")]
+
 use std::sync::Arc;
 
 use tidegate::plan::Level;

@@ -2,6 +2,13 @@
 //!
 //! KEYS are the keys of all asks, one behind the other. ARGV begins with the [`header`]; behind it
 //! come the asks in the same order. The reply is one string per ask.
+//!
+//! Measured on Redis 7.0.15 with jemalloc 5.3, 100 000 keys of 22 bytes: a bucket, a sliding counter
+//! or a fixed window costs 165 bytes in all (key, value, TTL and table entries), a bucket that needs
+//! the long form 181, a sliding window 165 with one entry and 10 more for each further one; keys of
+//! 31 to 44 bytes cost 16 bytes more. CPU of the server per plan of one bucket, distinct keys: about
+//! 30 µs alone, 9 µs in batches of 50 (on ten hot keys 7 µs); a minimal bucket script, called once
+//! per check, takes 11 µs on the same machine.
 
 use std::sync::OnceLock;
 

@@ -19,7 +19,7 @@ use tidegate::clock::Now;
 use tidegate::plan::{Enforcement, Level, Mode, Plan};
 use tidegate::policy::OnStoreFailure;
 use tidegate::store::{Amendment, Answer, Change, Store};
-use tidegate::units::{Amount, SECOND_US};
+use tidegate::units::{Amount, DAY_US, SECOND_US};
 use tidegate_redis::Time;
 use tidegate_redis::direct::Direct;
 use tidegate_testkit::block_on;
@@ -91,22 +91,27 @@ fn ttl_ms(admin: &mut Connection, key: &str) -> i64 {
 fn a_bucket_costs_at_most_180_bytes() {
     const KEYS: usize = 100_000;
     let (_server, store, mut admin) = start();
-    let mut used = || -> u64 {
-        let memory: redis::InfoDict = redis::cmd("INFO").arg("memory").query(&mut admin).unwrap();
+    let used = |admin: &mut Connection| -> u64 {
+        let memory: redis::InfoDict = redis::cmd("INFO").arg("memory").query(admin).unwrap();
         memory.get("used_memory").unwrap()
     };
+    // So slow that all of them are still there in the end.
+    let slow =
+        Spec::TokenBucket(token_bucket::Spec { count: LIMIT, period_us: DAY_US, burst: LIMIT });
     let charge_all = || {
         for first in (0..KEYS).step_by(100) {
-            let named = |key| one(&format!("rl:deals:w:{:08}", key), BUCKET);
+            let named = |key| one(&format!("rl:deals:w:{key:08}"), slow);
             let answers =
                 store.decide_all(Time::Server, (first..first + 100).map(named).collect()).unwrap();
             assert!(answers.iter().all(|answer| answer.as_ref().unwrap().replies[0].charged));
         }
     };
-    let before = used();
+    let before = used(&mut admin);
     for charges in 1..4 {
         charge_all();
-        let bytes = (used() - before) / u64::try_from(KEYS).unwrap();
+        let keys: usize = redis::cmd("DBSIZE").query(&mut admin).unwrap();
+        assert_eq!(keys, KEYS);
+        let bytes = (used(&mut admin) - before) / u64::try_from(KEYS).unwrap();
         assert!(bytes <= 180, "{bytes} bytes per bucket after {charges} charges");
     }
 }
@@ -127,6 +132,21 @@ fn keys_last_until_their_state_means_nothing() {
         );
     }
     assert_eq!(ttl_ms(&mut admin, "tg:clock"), -1, "a total never ends by itself");
+}
+
+#[test]
+fn a_key_that_was_refused_at_a_slower_pace_lasts_as_long_as_that_says() {
+    let (_server, store, mut admin) = start();
+    let bucket = |period_us| {
+        let one = Amount::ONE;
+        Spec::TokenBucket(token_bucket::Spec { count: one, period_us, burst: one })
+    };
+    let plans = vec![one("key", bucket(SECOND_US)), one("key", bucket(WINDOW_US))];
+    let answers = store.decide_all(Time::Server, plans).unwrap();
+    let refused = answers[1].as_ref().unwrap().replies[0];
+    let wait = Verdict::Denied { retry_after_us: Some(WINDOW_US) };
+    assert_eq!(refused.verdict, wait);
+    assert!(ttl_ms(&mut admin, "tg:key") >= i64::try_from(WINDOW_US / 1_000).unwrap());
 }
 
 #[test]

@@ -12,18 +12,17 @@ local makers =
   { token_bucket, sliding_window, sliding_counter, fixed_window, quota, concurrency, total, total }
 local made = {}
 
+local function read_limit_and_window(ask, at)
+  local limit, window, next = unpack_from('<I8I8', ask, at)
+  return { limit = limit, window = window }, next
+end
+
 local function algorithm(kind)
   local one = made[kind]
   if not one then
     one = makers[kind]()
+    one.read_spec = one.read_spec or read_limit_and_window
     made[kind] = one
   end
   return one
-end
-
-local function read_spec(kind, ask, at)
-  local read = algorithm(kind).read_spec
-  if read then return read(ask, at) end
-  local limit, window, next = unpack_from('<I8I8', ask, at)
-  return { limit = limit, window = window }, next
 end

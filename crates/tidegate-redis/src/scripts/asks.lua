@@ -67,7 +67,8 @@ local function decide(ask, cursor, now)
   for index = 1, count do
     local kind, enforced, cost, next = unpack_from('<BBI8', ask, at)
     local level = { enforced = enforced == 1, cost = cost, spec = nil, slot = nil, wait = nil }
-    level.spec, at = read_spec(kind, ask, next)
+    local one = made[kind] or algorithm(kind)
+    level.spec, at = one.read_spec(ask, next)
     if kind ~= CEILING then
       level.slot = slot_of(KEYS[cursor], kind, level.spec)
       cursor = cursor + 1
@@ -80,18 +81,20 @@ local function decide(ask, cursor, now)
     level.wait = evaluate(level, now)
     if level.wait and level.enforced then commits = false end
   end
-  local reply = pack('<BI8', 0, now)
+  local reply = nil
   for index = 1, count do
-    local level = levels[index]
+    local level, told = levels[index], nil
     local wait = level.wait
     if commits and not wait and level.cost > 0 then
-      reply = reply .. pack('<Bi8I8I8i8', 1, 0, charge(level, now, holder))
+      told = pack('<BI8Bi8I8I8i8', 0, now, 1, 0, charge(level, now, holder))
     else
       if wait then remember(level, now) end
-      reply = reply .. pack('<Bi8I8I8i8', wait and 2 or 0, wait or 0, 0, reading(level, now))
+      told = pack('<BI8Bi8I8I8i8', 0, now, wait and 2 or 0, wait or 0, 0, reading(level, now))
     end
+    -- The time stands only before the first.
+    reply = reply and reply .. sub(told, 10) or told
   end
-  return reply
+  return reply or pack('<BI8', 0, now)
 end
 
 local REFUND, SURCHARGE, RELEASE, RENEW, RESET = 1, 2, 3, 4, 5
@@ -130,7 +133,7 @@ local function amend_all(ask, cursor, now)
   for index = 1, count do
     local kind, change, amount, charged_at, holder, next = unpack_from('<BBI8I8c8', ask, at)
     local one = { change = change, amount = amount, charged_at = charged_at, holder = holder }
-    one.spec, at = read_spec(kind, ask, next)
+    one.spec, at = algorithm(kind).read_spec(ask, next)
     if kind ~= CEILING then
       one.slot = slot_of(KEYS[cursor], kind, one.spec)
       cursor = cursor + 1

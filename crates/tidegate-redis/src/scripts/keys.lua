@@ -2,8 +2,9 @@
 --
 -- A value is a byte for the algorithm and the number of accounts, the time of the last charge in 7
 -- bytes, and MessagePack: how long before that the key was born, then the accounts. Most keys are
--- buckets that have owed something ever since they were born, with a burst that is their count, and
--- small numbers: they have a short form of 28 bytes, as many as fit into an allocation of 48.
+-- buckets that have owed something since they were born or since the last charge, with a burst that
+-- is their count, and small numbers: they have a short form of 28 bytes, as many as fit into an
+-- allocation of 48.
 --
 -- Nothing that is infinite, or no number at all, may come in from a value that somebody else wrote:
 -- there would be no end to it.
@@ -19,7 +20,7 @@ local slots = {}
 -- The short form of a bucket, or nil.
 local function save_short(slot, spec, s)
   local charged, born, common, low = slot.charged, slot.born, spec.common, s.low or NO_LOW
-  if s.at ~= charged or s.since ~= born or charged - born >= 1099511627776
+  if s.at ~= charged or s.since ~= (s.low and born or charged) or charged - born >= 1099511627776
     or spec.burst ~= spec.count * common or spec.count > 65535 or spec.period > 65535
     or common % 1000000 ~= 0 or common > 255000000 or s.remainder % common ~= 0
     or s.remainder >= spec.period * common or s.owed > NO_LOW or low > NO_LOW
@@ -46,7 +47,7 @@ local function load_short(slot, value, asked)
     spec = spec,
     state = {
       owed = owed, remainder = remainder * common, low = low ~= NO_LOW and low,
-      at = charged, since = born,
+      at = charged, since = low ~= NO_LOW and born or charged,
     },
   } }
 end

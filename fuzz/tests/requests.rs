@@ -254,9 +254,9 @@ fn decided(limiter: &Limiter, request: &Request<'_>, leases: &mut Vec<Lease>) {
 fn rendered(decision: &Decision) {
     for jitter in [Jitter::None, Jitter::Millionths(u32::MAX)] {
         let response = Response::of(decision, jitter);
-        assert_eq!(response.body.is_some(), !decision.is_allowed());
+        assert_eq!(response.body().is_some(), !decision.is_allowed());
         assert!((200..600).contains(&response.status));
-        for (name, value) in &response.headers {
+        for (name, value) in response.headers() {
             assert!(!value.contains(['\r', '\n', '\0']), "{name}: {value:?}");
         }
     }

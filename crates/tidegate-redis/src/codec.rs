@@ -23,7 +23,6 @@ use writer::Writer;
 /// What a batch asks of the script; it waits in a queue, so it owns what it says.
 #[allow(clippy::large_enum_variant, reason = "nearly all are decisions: a box would help none")]
 #[derive(Clone, Debug)]
-#[allow(clippy::large_enum_variant, reason = "nearly all are plans")]
 pub(crate) enum Ask {
     /// Decide a plan.
     Decide(Plan),
@@ -34,7 +33,6 @@ pub(crate) enum Ask {
 /// What the script said to an ask.
 #[allow(clippy::large_enum_variant, reason = "nearly all are decisions: a box would help none")]
 #[derive(Clone, Debug, PartialEq)]
-#[allow(clippy::large_enum_variant, reason = "nearly all are answers to plans")]
 pub(crate) enum Told {
     /// To a plan.
     Decided(Answer),

@@ -99,7 +99,7 @@ impl Matcher {
     }
 
     /// Where in the path the segments are that the matched pattern captures.
-    pub(crate) fn captures(
+    pub fn captures(
         &self,
         found: Match,
         path: &NormalPath<'_>,

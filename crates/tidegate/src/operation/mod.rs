@@ -15,5 +15,5 @@ pub use matcher::{Match, Matcher};
 pub(crate) use methods::is_method;
 pub use methods::{Methods, PatternError};
 pub(crate) use operations::{Captures, Operations};
-pub use path::{NormalPath, PathError, SEGMENTS_MAX, forwarded_path};
+pub use path::{NormalPath, PathError, SEGMENTS_MAX, Span, forwarded_path};
 pub use pattern::{PathPattern, Pattern};

@@ -69,14 +69,15 @@ impl<'p> NormalPath<'p> {
     }
 
     /// The text of a segment of this path.
-    pub(crate) fn text(&self, span: Span) -> &str {
+    #[must_use]
+    pub fn text(&self, span: Span) -> &str {
         self.text.get(span.start..span.end).unwrap_or_default()
     }
 }
 
 /// Where a segment stands in its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Span {
+pub struct Span {
     start: usize,
     end: usize,
 }

@@ -10,7 +10,7 @@ use tidegate::Policy;
 use tidegate_testkit::checkers::trouble::{Trouble, promise_is_kept};
 use tidegate_testkit::simulation::{Run, Setting, Weather, seeds, simulate};
 
-const RUNS: u64 = 300;
+const RUNS: u64 = 200;
 
 fn policy(spec: &str) -> Arc<Policy> {
     let text = format!("tidegate: 1\nname: many\nlimits:\n  a: {{ by: user, {spec} }}");
@@ -20,7 +20,7 @@ fn policy(spec: &str) -> Arc<Policy> {
 /// Runs many seeds, each with a weather of its own.
 fn judge_all(spec: &str) {
     let policy = policy(spec);
-    for seed in seeds(RUNS) {
+    for seed in seeds(RUNS).unwrap() {
         let setting = Setting::drawn(&policy, seed);
         let run = simulate(&setting, seed).unwrap();
         if let Err(broken) = run.judge() {
@@ -127,7 +127,7 @@ fn the_weather_brings_everything() {
         ("runs with clocks set back", set_back),
         ("runs whose liveness is judged", judged),
     ] {
-        assert!(count >= 30, "{what}: {count}");
+        assert!(count >= 20, "{what}: {count}");
     }
     for (what, count) in [
         ("admitted", admitted),

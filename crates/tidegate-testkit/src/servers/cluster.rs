@@ -9,6 +9,8 @@ const PRIMARIES: usize = 3;
 const NODES: usize = 2 * PRIMARIES;
 const SLOTS: usize = 16_384;
 const READY: Duration = Duration::from_secs(20);
+/// Longer than a replica tries to take its primary's place.
+const ATTEMPT: Duration = Duration::from_secs(6);
 /// How long a node is silent before the others believe it to be down. Shorter, and a busy machine
 /// would fail over by itself.
 const NODE_TIMEOUT_MS: &str = "2000";
@@ -81,6 +83,11 @@ impl Cluster {
     /// It does not get so far within twenty seconds.
     pub fn fail_over_to(&self, replica: usize) -> io::Result<()> {
         self.nodes[replica].command(&["CLUSTER", "FAILOVER"])?;
+        let taken = until("the replica is a primary", ATTEMPT, || self.is_primary(replica));
+        if taken.is_err() {
+            // Redis gives an attempt up after five seconds, when the votes came too late.
+            self.nodes[replica].command(&["CLUSTER", "FAILOVER"])?;
+        }
         self.wait_for_heir(replica)
     }
 
@@ -91,6 +98,23 @@ impl Cluster {
     pub fn lose(&self, primary: usize) -> io::Result<()> {
         self.nodes[primary].kill()?;
         self.wait_for_heir((primary + PRIMARIES) % NODES)
+    }
+
+    /// Has a node tell everybody another port, such as that of a [proxy](crate::proxy) in front of
+    /// it. Its replica then reaches it there too.
+    ///
+    /// # Errors
+    /// The others do not hear of it within twenty seconds.
+    pub fn announce(&self, node: usize, port: u16) -> io::Result<()> {
+        let (port, id) = (port.to_string(), self.id(node)?);
+        self.nodes[node].command(&["CONFIG", "SET", "cluster-announce-port", &port])?;
+        let told = format!("{id} 127.0.0.1:{port}@");
+        until("all nodes know the announced port", READY, || {
+            self.all(|node| {
+                let table = node.command(&["CLUSTER", "NODES"])?;
+                Ok(table.text().lines().any(|line| line.starts_with(&*told)))
+            })
+        })
     }
 
     /// Begins to move a slot: until it is [finished](Self::finish_move), clients are sent on (ASK)
@@ -154,12 +178,7 @@ impl Cluster {
             node.command(&["CLUSTER", "REPLICATE", &self.id(index)?])?;
         }
         until("the cluster is ready", READY, || {
-            let in_step = |node: &Server| {
-                Ok(node.info("role")? == "master" || node.info("master_link_status")? == "up")
-            };
-            Ok(self.is_ok()?
-                && self.all(in_step)?
-                && (PRIMARIES..NODES).all(|node| self.is_primary(node).is_ok_and(|is| !is)))
+            self.all(|node| Ok(is_ok(node)? && is_in_step(node)? && knows_replicas(node)?))
         })
     }
 
@@ -177,10 +196,6 @@ impl Cluster {
             };
             Ok(self.is_primary(node)? && self.all(agrees)? && is_ok(&self.nodes[node])?)
         })
-    }
-
-    fn is_ok(&self) -> io::Result<bool> {
-        self.all(is_ok)
     }
 
     fn all(&self, is_so: impl Fn(&Server) -> io::Result<bool>) -> io::Result<bool> {
@@ -202,6 +217,17 @@ fn is_ok(node: &Server) -> io::Result<bool> {
     Ok(node.command(&["CLUSTER", "INFO"])?.text().contains("cluster_state:ok"))
 }
 
+fn is_in_step(node: &Server) -> io::Result<bool> {
+    Ok(node.info("role")? == "master" || node.info("master_link_status")? == "up")
+}
+
+/// Whether it has heard of all replicas: a primary hands over only to one that it knows.
+fn knows_replicas(node: &Server) -> io::Result<bool> {
+    let table = node.command(&["CLUSTER", "NODES"])?;
+    let replicas = table.text().lines().filter(|line| line.contains("slave"));
+    Ok(replicas.count() == NODES - PRIMARIES)
+}
+
 /// How many nodes it has shaken hands with, itself included.
 fn known(node: &Server) -> io::Result<usize> {
     let table = node.command(&["CLUSTER", "NODES"])?;
@@ -216,6 +242,7 @@ fn bus_of(node: &Server) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proxy::Proxy;
 
     #[test]
     fn a_cluster_serves_all_slots_and_outlives_its_primaries() {
@@ -234,6 +261,18 @@ mod tests {
         let lost = (owner + 1) % PRIMARIES;
         cluster.lose(lost).unwrap();
         assert!(cluster.is_primary(lost + PRIMARIES).unwrap());
+    }
+
+    #[test]
+    fn clients_are_sent_to_the_port_that_a_node_announces() {
+        let cluster = Cluster::start().unwrap();
+        let slot = cluster.slot_of("k").unwrap();
+        let owner = cluster.first_owner_of(slot);
+        let proxy = Proxy::to(cluster.nodes()[owner].addr()).unwrap();
+        cluster.announce(owner, proxy.addr().port()).unwrap();
+        let elsewhere = &cluster.nodes()[(owner + 1) % PRIMARIES];
+        let sent_on = elsewhere.command(&["GET", "k"]).unwrap_err().to_string();
+        assert_eq!(sent_on, format!("MOVED {slot} {}", proxy.addr()));
     }
 
     #[test]

@@ -6,8 +6,9 @@ use std::time::Duration;
 use super::{Server, until};
 
 const READY: Duration = Duration::from_secs(20);
-/// How long a primary is silent before a Sentinel believes it to be down.
-const DOWN_AFTER_MS: &str = "500";
+/// How long a primary is silent before a Sentinel believes it to be down. Shorter, and a busy
+/// machine would fail over by itself.
+const DOWN_AFTER_MS: &str = "1000";
 
 /// A primary, a replica, and Sentinels that make the one the other when it is lost.
 #[derive(Debug)]
@@ -76,6 +77,17 @@ impl Sentinels {
         found.ok_or_else(|| io::Error::other(format!("nobody is on port `{port}`")))
     }
 
+    /// Waits until the replica has everything that the primary has.
+    ///
+    /// # Errors
+    /// It does not get so far within twenty seconds.
+    pub fn wait_until_in_step(&self) -> io::Result<()> {
+        let [first, second] = &self.servers;
+        until("the replica is in step", READY, || {
+            Ok(first.info("master_repl_offset")? == second.info("master_repl_offset")?)
+        })
+    }
+
     /// Kills the primary, and waits until the other is one and all Sentinels say so. What was not
     /// replicated is lost. Returns the new primary.
     ///
@@ -136,7 +148,7 @@ mod tests {
             assert_eq!(deployment.urls().len(), count);
             let first = deployment.primary().unwrap();
             first.command(&["SET", "k", "v"]).unwrap();
-            first.command(&["WAIT", "1", "1000"]).unwrap();
+            deployment.wait_until_in_step().unwrap();
             let heir = deployment.fail_over().unwrap();
             assert_ne!(heir.port(), first.port());
             assert_eq!(heir.command(&["GET", "k"]).unwrap().text(), "v");

@@ -14,8 +14,8 @@ use tempfile::TempDir;
 use super::{Reply, binary, free_port, reply, until};
 
 const START: Duration = Duration::from_secs(10);
-/// How often another port is tried when somebody else took the one that was free.
-const PORTS_TRIED: usize = 5;
+/// How often it is tried again when somebody else took the port that was free.
+const ATTEMPTS: usize = 5;
 
 /// A server on a port of its own, without persistence; it ends with its owner.
 ///
@@ -87,7 +87,7 @@ impl Server {
         configure: impl Fn(&TempDir) -> io::Result<Option<String>>,
     ) -> io::Result<Self> {
         let mut failed = io::Error::other("no port was tried");
-        for _ in 0..PORTS_TRIED {
+        for _ in 0..ATTEMPTS {
             let (port, folder) = (free_port()?, tempfile::tempdir()?);
             let mut arguments: Vec<String> = configure(&folder)?.into_iter().collect();
             arguments.extend(further()?);
@@ -174,9 +174,17 @@ impl Server {
     /// # Errors
     /// It does not start.
     pub fn restart(&self) -> io::Result<()> {
-        self.kill()?;
-        *self.process() = self.launch.spawn(self.port)?;
-        self.wait_until_ready()
+        // Somebody who looks for a free port may hold this one for a moment.
+        let mut failed = Ok(());
+        for _ in 0..ATTEMPTS {
+            self.kill()?;
+            *self.process() = self.launch.spawn(self.port)?;
+            failed = self.wait_until_ready();
+            if failed.is_ok() {
+                break;
+            }
+        }
+        failed
     }
 
     fn process(&self) -> MutexGuard<'_, Child> {

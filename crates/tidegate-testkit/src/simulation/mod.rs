@@ -18,6 +18,8 @@ mod world;
 
 use std::env;
 use std::error::Error;
+use std::num::ParseIntError;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use tidegate::Policy;
@@ -115,7 +117,12 @@ pub fn simulate(setting: &Setting, seed: u64) -> Result<Run, SetupError> {
 }
 
 /// The seeds to run: so many, or the one that `TIDEGATE_SEED` names.
-pub fn seeds(count: u64) -> impl Iterator<Item = u64> {
-    let named = env::var(VARIABLE).ok().and_then(|seed| seed.parse().ok());
-    named.map_or(1..=count, |seed| seed..=seed)
+///
+/// # Errors
+/// What it names is not a number.
+pub fn seeds(count: u64) -> Result<RangeInclusive<u64>, ParseIntError> {
+    match env::var(VARIABLE) {
+        Ok(named) => named.parse().map(|seed| seed..=seed),
+        Err(_) => Ok(1..=count),
+    }
 }

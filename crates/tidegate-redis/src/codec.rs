@@ -21,6 +21,7 @@ use reader::Reader;
 use writer::Writer;
 
 /// What a batch asks of the script; it waits in a queue, so it owns what it says.
+#[allow(clippy::large_enum_variant, reason = "nearly all are decisions: a box would help none")]
 #[derive(Clone, Debug)]
 pub(crate) enum Ask {
     /// Decide a plan.
@@ -30,6 +31,7 @@ pub(crate) enum Ask {
 }
 
 /// What the script said to an ask.
+#[allow(clippy::large_enum_variant, reason = "nearly all are decisions: a box would help none")]
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Told {
     /// To a plan.

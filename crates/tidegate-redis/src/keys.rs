@@ -28,11 +28,6 @@ pub(crate) fn heartbeats(prefix: &str) -> Vec<u8> {
     deployment(prefix, "nodes")
 }
 
-/// The channel on which nodes hear that what they remember of denials no longer holds.
-pub(crate) fn generation(prefix: &str) -> Vec<u8> {
-    deployment(prefix, "generation")
-}
-
 fn deployment(prefix: &str, what: &str) -> Vec<u8> {
     format!("{prefix}@{what}").into_bytes()
 }
@@ -67,7 +62,7 @@ mod tests {
 
     #[test]
     fn no_state_can_be_called_like_the_deployments_own() {
-        for own in [secret("tg:"), heartbeats("tg:"), generation("tg:")] {
+        for own in [secret("tg:"), heartbeats("tg:")] {
             let name: Arc<str> = std::str::from_utf8(&own["tg:".len()..]).unwrap().into();
             assert_ne!(state("tg:", Some(&name), &LEVEL), own);
         }

@@ -103,7 +103,8 @@ impl RedisStore {
         self.inner.nodes.clone()
     }
 
-    /// The deployment's secret, which the first node makes and all keep.
+    /// The deployment's secret, which the first node makes and all keep: once known, it is also put
+    /// back where a server loses it.
     ///
     /// # Errors
     /// It cannot be had in time, or something else stands in its place.
@@ -111,13 +112,13 @@ impl RedisStore {
         let deadline = Instant::now() + within;
         let mine = random()?;
         loop {
-            let found = self.inner.shard.secret(mine, deadline).await;
-            match found {
+            match self.inner.shard.offer(mine, deadline).await {
                 // Setting what is not there yet can be repeated.
                 Err(failure) if failure.error.transient && Instant::now() + RETRY < deadline => {
                     sleep(RETRY).await;
                 }
-                found => return found.map_err(|failure| failure.error),
+                Err(failure) => return Err(failure.error),
+                Ok(found) => return Ok(*self.inner.shard.secret.get_or_init(|| found)),
             }
         }
     }
@@ -183,12 +184,13 @@ impl From<Unanswered> for Failure {
 }
 
 impl Shard {
-    async fn secret(&self, mine: [u8; 16], deadline: Instant) -> Result<[u8; 16], Failure> {
+    /// Offers a secret, and gives the one that was first.
+    async fn offer(&self, mine: [u8; 16], deadline: Instant) -> Result<[u8; 16], Failure> {
         // Not until the deadline: a server that will never let us in says so before.
         self.connection.connected(deadline.min(Instant::now() + RETRY)).await;
         let key = keys::secret(&self.prefix);
         let mut offer = redis::cmd("SET");
-        offer.arg(&key).arg(format!("{:032x}", u128::from_be_bytes(mine))).arg("NX");
+        offer.arg(&key).arg(written(mine)).arg("NX");
         self.connection.send(&offer, deadline).await?;
         let reply = self.connection.send(redis::cmd("GET").arg(&key), deadline).await?;
         let Value::BulkString(text) = &reply else {
@@ -201,6 +203,11 @@ impl Shard {
             Failure::unreadable(format!("`{key}` holds something else than 32 hexadecimal digits"))
         })
     }
+}
+
+/// A secret as the server keeps it.
+pub(crate) fn written(secret: [u8; 16]) -> String {
+    format!("{:032x}", u128::from_be_bytes(secret))
 }
 
 fn random() -> Result<[u8; 16], StoreError> {

@@ -1,6 +1,8 @@
 //! The engine on the store that the daemon was given. Memory answers in a plain call, as fast as it
 //! can; a store that nodes share must be waited for, in a future of its own.
 
+mod building;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +13,8 @@ use tidegate::{
     Acquired, BuildError, Decision, HashKey, Identities, InForce, Lease, Limiter, Request,
     RequestError, Settlement, Subject, Timer,
 };
+
+pub(crate) use building::Building;
 
 use crate::shared::SharedStore;
 

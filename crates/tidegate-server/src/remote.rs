@@ -22,7 +22,12 @@ pub(crate) fn connect(config: &SharedStoreConfig) -> Result<Arc<dyn Remote>, Sta
         let detail = "--cluster-tag: only a store `redis+cluster://…` has slots to keep keys in";
         return Err(StartError::new(detail));
     }
-    let store = parse(config).map_err(|error| StartError::new(format!("--store: {error}")))?;
+    let store = parse(config).map_err(|error| match error {
+        ConfigError::Scheme => StartError::new(
+            "--store: expected `memory`, or a shared store such as `redis://127.0.0.1:6379`",
+        ),
+        error => StartError::new(format!("--store: {error}")),
+    })?;
     Ok(Arc::new(Redis(RedisStore::connect(&store))))
 }
 
@@ -96,7 +101,13 @@ mod tests {
 
     #[tokio::test]
     async fn what_cannot_be_used_is_refused_without_telling_the_password() {
-        for url in ["redis://:hunter2@host:99999", "redis+cluster://:hunter2@a,b", "redis://"] {
+        for url in [
+            "disk",
+            "reddis://:hunter2@host",
+            "redis://:hunter2@host:99999",
+            "redis+cluster://:hunter2@a,b",
+            "redis://",
+        ] {
             let told = refused(url, |_| {});
             assert!(told.starts_with("--store: ") && !told.contains("hunter2"), "{told}");
         }

@@ -1,44 +1,39 @@
 //! The daemon from start to end: read everything, bind everything, serve, drain, save.
 
 use std::net::SocketAddr;
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use tidegate::clock::{Clock as _, Now, SystemClock};
-use tidegate::store::{Imported, Memory, Store};
-use tidegate::{HashKey, Limiter, LimiterBuilder, Policy};
+use tidegate::HashKey;
+use tidegate::clock::{Clock as _, SystemClock};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
 use crate::admin::{Admin, Listening, Status};
 use crate::app::App;
-use crate::config::{Config, StoreConfig};
+use crate::config::Config;
 use crate::demo;
 use crate::drain::Drain;
-use crate::engine::Engine;
+use crate::engine::Building;
 use crate::error::StartError;
 use crate::guard::{Guard, Guarded, SharedTokens, is_loopback};
 use crate::leases::Leases;
 use crate::listen::{Listener, ListenerBounds, Service};
 use crate::open_files::{self, Shares, Wanted};
 use crate::reload::Reload;
-use crate::remote::connect;
 use crate::secret::hash_key;
-use crate::shared::{SharedStore, StoreState, follow, settled};
+use crate::shared::follow;
 use crate::sources::{Checked, Sources};
 use crate::state::StateDir;
 use crate::stop::Stop;
-use crate::telemetry::{Flush, Log, Metrics, store_failed};
+use crate::telemetry::{Flush, Log, Metrics};
 use crate::tls::{Certificates, Trust};
 use crate::tokens::Tokens;
 use crate::watch::Changes;
 use crate::wire::api::Api;
 use crate::wire::gateway::{Gateway, GatewayBounds, Upstream};
-
-/// How long the start waits for a shared store. It goes on without one.
-const CONNECT_WAIT: Duration = Duration::from_secs(1);
 
 /// Runs the daemon until it is told to stop; `announce` prints a line on standard output.
 ///
@@ -99,22 +94,8 @@ impl Daemon {
             hash_key(config.hash_key.as_deref(), state.as_ref()).map_err(StartError::new)?;
         let policies = checked.policies.all();
         let metrics = Arc::new(Metrics::new(clock.now().unix_us / 1_000_000, &policies));
-        let mut hashed_with = secret.clone();
-        let engine = match &config.store {
-            StoreConfig::Memory => {
-                let store = Memory::with_max_keys(config.max_keys);
-                let limiter = limiter(config, &policies, store, &secret, &clock)?;
-                if let Some(state) = &state {
-                    load(state, limiter.store(), &secret, clock.now())?;
-                }
-                Engine::Memory(limiter)
-            }
-            StoreConfig::Shared(shared) => {
-                let store = SharedStore::new(connect(shared)?, Arc::clone(&metrics), clock.clone());
-                hashed_with = agreed(config, &store, hashed_with).await;
-                Engine::Shared(limiter(config, &policies, store, &hashed_with, &clock)?)
-            }
-        };
+        let building = Building { config, policies: &policies, metrics: &metrics, clock: &clock };
+        let (engine, hashed_with) = building.engine(state.as_ref(), &secret).await?;
         let app = App {
             engine,
             leases: Leases::new(),
@@ -216,72 +197,6 @@ impl Daemon {
             tracing::warn!(event = "warning", "{warning}");
         }
     }
-}
-
-fn limiter<S: Store>(
-    config: &Config,
-    policies: &[Arc<Policy>],
-    store: S,
-    secret: &HashKey,
-    clock: &SystemClock,
-) -> Result<Limiter<S>, StartError> {
-    let nodes = match &config.store {
-        StoreConfig::Memory => None,
-        StoreConfig::Shared(shared) => shared.nodes,
-    };
-    let builder = Limiter::builder()
-        .store(store)
-        .clock(clock.clone())
-        .hash_key(secret.clone())
-        .nodes(nodes.map_or(1, NonZeroU32::get))
-        .max_waiters(config.bounds.waiters_max);
-    let with_policy = |builder: LimiterBuilder<S>, policy| builder.policy(Arc::clone(policy));
-    policies.iter().fold(builder, with_policy).build().map_err(StartError::new)
-}
-
-/// The secret that all nodes hash keys with. A store that is lost is not waited for: this node's own
-/// does until it can be asked.
-async fn agreed(config: &Config, store: &SharedStore, own: HashKey) -> HashKey {
-    let answers = settled(store, CONNECT_WAIT).await;
-    if !answers {
-        let error = store.health().last_error.unwrap_or_default();
-        let state = StoreState::Lost.name();
-        let message = "the store does not answer: each limit does what its on_store_failure says";
-        tracing::error!(event = "store_state", state, error, "{message}");
-    }
-    if config.hash_key.is_some() {
-        store.secret_is_known();
-    }
-    if !store.lacks_secret() || !answers {
-        return own;
-    }
-    match store.secret().await {
-        Ok(secret) => {
-            store.secret_is_known();
-            secret
-        }
-        Err(error) => {
-            store_failed(&error, "keys are hashed with this node's own secret until it answers");
-            own
-        }
-    }
-}
-
-/// Brings counters back from the state directory.
-fn load(state: &StateDir, memory: &Memory, secret: &HashKey, now: Now) -> Result<(), StartError> {
-    match state.load(memory, secret, now).map_err(StartError::new)? {
-        Some(Imported { restored, meaningless, strangers }) => tracing::info!(
-            event = "state_loaded",
-            restored,
-            meaningless,
-            strangers,
-            "counters are back from the state directory"
-        ),
-        None => {
-            tracing::info!(event = "state_empty", "the state directory holds no counters yet");
-        }
-    }
-    Ok(())
 }
 
 /// The listeners that serve.

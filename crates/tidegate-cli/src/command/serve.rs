@@ -52,8 +52,14 @@ pub(crate) struct Arguments {
     #[arg(long, env = "TIDEGATE_INSECURE")]
     insecure: bool,
     /// Where counters live: memory, or a store that nodes share, such as redis://127.0.0.1:6379
-    #[arg(long, value_name = "STORE", env = "TIDEGATE_STORE", default_value = "memory", hide_env_values = true, value_parser = place)]
-    store: Place,
+    #[arg(
+        long,
+        value_name = "STORE",
+        env = "TIDEGATE_STORE",
+        default_value = "memory",
+        hide_env_values = true
+    )]
+    store: String,
     #[command(flatten)]
     shared: SharedArguments,
     /// At most so many keys in memory
@@ -114,13 +120,6 @@ struct SharedArguments {
     /// Keep all keys in one slot of a cluster, so that all limits of a request are charged or none
     #[arg(long, env = "TIDEGATE_CLUSTER_TAG")]
     cluster_tag: bool,
-}
-
-/// Where counters live.
-#[derive(Clone)]
-enum Place {
-    Memory,
-    Shared(String),
 }
 
 #[derive(Args)]
@@ -226,17 +225,18 @@ fn config(arguments: Arguments) -> Config {
 }
 
 impl SharedArguments {
-    fn of(self, place: Place) -> StoreConfig {
-        match place {
-            Place::Memory => StoreConfig::Memory,
-            Place::Shared(url) => StoreConfig::Shared(SharedStoreConfig {
-                url,
-                prefix: self.store_prefix,
-                timeout: self.store_timeout,
-                nodes: self.nodes,
-                cluster_tag: self.cluster_tag,
-            }),
+    fn of(self, store: String) -> StoreConfig {
+        if store == "memory" {
+            return StoreConfig::Memory;
         }
+        // What it is, is told by whoever connects, without its password.
+        StoreConfig::Shared(SharedStoreConfig {
+            url: store,
+            prefix: self.store_prefix,
+            timeout: self.store_timeout,
+            nodes: self.nodes,
+            cluster_tag: self.cluster_tag,
+        })
     }
 }
 
@@ -256,20 +256,6 @@ impl BoundsArguments {
             upstream: self.upstream_timeout,
             drain: self.drain_timeout,
         }
-    }
-}
-
-/// A place for counters. What was found is not told: it may hold a password.
-fn place(text: &str) -> Result<Place, String> {
-    const SCHEMES: [&str; 4] = ["redis", "rediss", "redis+cluster", "redis+sentinel"];
-    match text.split_once("://") {
-        None if text == "memory" => Ok(Place::Memory),
-        Some((scheme, rest)) if SCHEMES.contains(&scheme) && !rest.is_empty() => {
-            Ok(Place::Shared(text.to_owned()))
-        }
-        _ => Err("expected `memory`, `redis://…`, `rediss://…`, `redis+cluster://…` or \
-                  `redis+sentinel://…`"
-            .to_owned()),
     }
 }
 

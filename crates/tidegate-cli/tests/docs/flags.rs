@@ -32,7 +32,9 @@ fn told() -> BTreeSet<Row> {
     entries
         .map(|entry| {
             let name = entry.split([' ', ',']).next().unwrap_or_default();
-            let variable = between(entry, "[env: ", "=");
+            // What a variable that may hold a password is set to is not told.
+            let variable = between(entry, "[env: ", "]");
+            let variable = variable.split('=').next().unwrap_or_default().to_owned();
             (format!("--{name}"), variable, between(entry, "[default: ", "]"))
         })
         .collect()

@@ -219,9 +219,16 @@ fn a_mistyped_option_is_told_with_the_one_that_was_meant() {
 }
 
 #[test]
-fn a_store_that_is_not_there_yet_is_told() {
-    let said = Folder::new().refusal(1, &["policy.yaml", "--store", "redis://127.0.0.1"]);
-    assert!(said.contains("`redis://127.0.0.1`") && said.contains("`memory`"), "{said}");
+fn a_store_that_is_none_is_told_without_its_password() {
+    let folder = Folder::new();
+    for store in ["disk", "reddis://:hunter2@127.0.0.1", "redis+cluster://:hunter2@127.0.0.1"] {
+        let said = folder.refusal(1, &["policy.yaml", "--store", store]);
+        assert!(said.contains("--store") && said.contains("`redis://"), "{said}");
+        assert!(!said.contains("hunter2"), "{said}");
+    }
+    let store = "redis://127.0.0.1";
+    let said = folder.refusal(1, &["policy.yaml", "--store", store, "--cluster-tag"]);
+    assert!(said.contains("--cluster-tag"), "{said}");
 }
 
 #[test]

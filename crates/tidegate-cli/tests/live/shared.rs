@@ -6,7 +6,7 @@ use std::thread;
 use serde_json::{Value, json};
 use tidegate_testkit::servers::Server;
 
-use crate::support::{Daemon, eventually};
+use crate::support::{Daemon, Upstream, eventually};
 
 const POLICY: &str = "
 tidegate: 1
@@ -160,6 +160,22 @@ fn a_daemon_starts_without_its_store_says_so_and_finds_it() {
     nodes.redis.kill().unwrap();
     eventually("the store to be lost", || check(&daemon, "u3")["degraded"] == true);
     assert_eq!(daemon.api().get("/ready").status, 200);
+}
+
+#[test]
+fn gateways_on_one_redis_share_places_and_give_them_back() {
+    let upstream = Upstream::start();
+    let redis = Server::start().unwrap();
+    let policy = "{tidegate: 1, name: g, limits: {one: {by: global, concurrency: 1, lease: 5min}}}";
+    let arguments = ["--store", &redis.url(), "--store-timeout", "2s"];
+    let start = || Daemon::with_policy_and(policy, Some(&upstream), &arguments);
+    let gateways = [start(), start()];
+    for turn in 0..10 {
+        let gateway = gateways[turn % 2].gateway();
+        eventually("the place to be free again", || gateway.get("/").status == 200);
+    }
+    let refused = gateways.iter().any(|one| one.log().contains("store_failed"));
+    assert!(!refused, "{}", gateways[0].log());
 }
 
 #[test]

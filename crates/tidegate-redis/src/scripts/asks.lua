@@ -1,6 +1,6 @@
 -- Asks
 
--- The keys that the ask at work uses, and whether it has begun to change them.
+-- The levels or amendments of the ask at work, and whether it has begun to change their keys.
 local used, changing
 
 local function evaluate(level, now)
@@ -25,19 +25,29 @@ local function charge(level, now, holder)
   local slot, spec = level.slot, level.spec
   if not slot then return now, reading(level, now) end
   changing = true
-  if slot.accounts then
-    open(slot, spec, now)
-    close_what_is_over(slot, spec, now)
-    slot.charged = max(slot.charged, now)
+  local one, accounts = slot.algorithm, slot.accounts
+  if not accounts then
+    accounts = { { spec = spec, state = one.fresh() } }
+    slot.accounts, slot.born, slot.charged = accounts, now, now
   else
-    slot.accounts = { { spec = spec, state = slot.algorithm.fresh() } }
-    slot.born, slot.charged = now, now
+    if now > slot.charged then slot.charged = now end
+    local held = accounts[1].spec
+    if #accounts == 1 and (held == spec or one.same_pace(held, spec)) then
+      accounts[1].spec = spec
+    else
+      open(slot, spec, now)
+      close_what_is_over(slot, spec, now)
+      accounts = slot.accounts
+    end
   end
-  for _, account in ipairs(slot.accounts) do
-    slot.algorithm.charge(account.state, account.spec, now, level.cost, holder)
+  for place = 1, #accounts do
+    one.charge(accounts[place].state, accounts[place].spec, now, level.cost, holder)
   end
-  local available, reset = reading(level, now)
-  settle_slot(slot)
+  slot.changed, slot.ends = true, nil
+  if #accounts > 1 then return slot.charged, reading(level, now) end
+  -- What was just charged owes something: when it no longer does, its only account ends.
+  local available, reset = one.reading(accounts[1].state, spec, now)
+  if reset ~= NEVER then slot.ends = now + reset end
   return slot.charged, available, reset
 end
 
@@ -51,41 +61,37 @@ local function remember(level, now)
   end
 end
 
-local function use(key, kind)
-  local slot = slot_of(key, kind)
-  used[#used + 1] = slot
-  return slot
-end
-
 local function decide(ask, cursor, now)
   local charges, count, holder, at = unpack_from('<BBc8', ask, 3)
-  local levels = {}
+  local levels = used
   for index = 1, count do
     local kind, enforced, cost, next = unpack_from('<BBI8', ask, at)
-    local level = { enforced = enforced == 1, cost = cost }
+    local level = { enforced = enforced == 1, cost = cost, spec = nil, slot = nil, wait = nil }
     level.spec, at = read_spec(kind, ask, next)
     if kind ~= CEILING then
-      level.slot = use(KEYS[cursor], kind)
+      level.slot = slot_of(KEYS[cursor], kind, level.spec)
       cursor = cursor + 1
     end
     levels[index] = level
   end
   local commits = charges == 1
-  for _, level in ipairs(levels) do
+  for index = 1, count do
+    local level = levels[index]
     level.wait = evaluate(level, now)
     if level.wait and level.enforced then commits = false end
   end
-  local reply = { pack('<BI8', 0, now) }
-  for index, level in ipairs(levels) do
+  local reply = pack('<BI8', 0, now)
+  for index = 1, count do
+    local level = levels[index]
     local wait = level.wait
     if commits and not wait and level.cost > 0 then
-      reply[index + 1] = pack('<Bi8I8I8i8', 1, 0, charge(level, now, holder))
+      reply = reply .. pack('<Bi8I8I8i8', 1, 0, charge(level, now, holder))
     else
       if wait then remember(level, now) end
-      reply[index + 1] = pack('<Bi8I8I8i8', wait and 2 or 0, wait or 0, 0, reading(level, now))
+      reply = reply .. pack('<Bi8I8I8i8', wait and 2 or 0, wait or 0, 0, reading(level, now))
     end
   end
-  return table.concat(reply)
+  return reply
 end
 
 local REFUND, SURCHARGE, RELEASE, RENEW, RESET = 1, 2, 3, 4, 5
@@ -97,7 +103,7 @@ local function amend(one, now)
   changing = true
   local found = true
   if change == RESET then
-    slot.accounts, slot.changed = nil, true
+    slot.accounts, slot.changed, slot.ends = nil, true, nil
     return true
   elseif change == REFUND or change == SURCHARGE then
     if one.charged_at < slot.born then return false end
@@ -120,13 +126,13 @@ end
 
 local function amend_all(ask, cursor, now)
   local count, at = unpack_from('<B', ask, 3)
-  local amendments = {}
+  local amendments = used
   for index = 1, count do
     local kind, change, amount, charged_at, holder, next = unpack_from('<BBI8I8c8', ask, at)
     local one = { change = change, amount = amount, charged_at = charged_at, holder = holder }
     one.spec, at = read_spec(kind, ask, next)
     if kind ~= CEILING then
-      one.slot = use(KEYS[cursor], kind)
+      one.slot = slot_of(KEYS[cursor], kind, one.spec)
       cursor = cursor + 1
     end
     amendments[index] = one

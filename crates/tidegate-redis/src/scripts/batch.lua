@@ -18,8 +18,8 @@ for index = 2, #ARGV do
   if not done then
     if changing then
       -- What it had changed when it failed is nobody's to build on.
-      for _, slot in ipairs(used) do
-        slot.changed, slot.broken = true, tostring(reply)
+      for _, part in ipairs(used) do
+        if part.slot then part.slot.changed, part.slot.broken = true, tostring(reply) end
       end
     end
     reply = '\1' .. tostring(reply)
@@ -35,8 +35,9 @@ for _, slot in pairs(slots) do
 end
 if failed then
   for index, own in ipairs(users) do
-    for _, slot in ipairs(own) do
-      if slot.changed and slot.broken then replies[index] = '\1' .. slot.broken end
+    for _, part in ipairs(own) do
+      local slot = part.slot
+      if slot and slot.changed and slot.broken then replies[index] = '\1' .. slot.broken end
     end
   end
 end

@@ -23,8 +23,9 @@ local NEVER = -1
 -- A key goes this long after its state means nothing.
 local MARGIN_MS = 1000
 
-local BUCKET, LOG, COUNTER, FIXED, QUOTA, PLACES, TOTAL, CEILING = 1, 2, 3, 4, 5, 6, 7, 8
+-- The kinds that are told apart here; the others are only known by their place among the algorithms.
+local BUCKET, PLACES, CEILING = 1, 6, 8
 
-local byte, sub, floor = string.byte, string.sub, math.floor
+local byte, sub, format, floor = string.byte, string.sub, string.format, math.floor
 local pack, unpack_from = struct.pack, struct.unpack
 local msgpack, msgunpack = cmsgpack.pack, cmsgpack.unpack_limit

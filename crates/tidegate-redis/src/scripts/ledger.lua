@@ -3,9 +3,9 @@
 local ACCOUNTS_MAX = 8
 
 local function own_account(slot, spec)
-  local same_pace = slot.algorithm.same_pace
-  for _, account in ipairs(slot.accounts) do
-    if same_pace(account.spec, spec) then return account end
+  local same_pace, accounts = slot.algorithm.same_pace, slot.accounts
+  for place = 1, #accounts do
+    if same_pace(accounts[place].spec, spec) then return accounts[place] end
   end
   return nil
 end
@@ -77,11 +77,11 @@ end
 
 -- From when the whole ledger equals a new one; nil if that never comes by itself.
 local function ledger_ends(slot)
-  local latest = 0
-  for _, account in ipairs(slot.accounts) do
-    local at = slot.algorithm.ends(account.state, account.spec)
+  local latest, accounts, ends = 0, slot.accounts, slot.algorithm.ends
+  for place = 1, #accounts do
+    local at = ends(accounts[place].state, accounts[place].spec)
     if not at then return nil end
-    latest = max(latest, at)
+    if at > latest then latest = at end
   end
   return latest
 end

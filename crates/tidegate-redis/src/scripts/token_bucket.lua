@@ -2,15 +2,23 @@ local function token_bucket()
   -- The rate is `count` per `period` in lowest terms; both times `common` are what the policy says,
   -- and the unit of the remainder.
   local function settle(s, spec, now)
-    local owed, at = min(s.owed, 2 * spec.burst), s.at
-    local to = max(now, at)
+    local owed, at, most = s.owed, s.at, 2 * spec.burst
+    if owed > most then owed = most end
+    local to = now > at and now or at
     if owed == 0 then return 0, 0, to end
     local remainder, common = s.remainder, spec.common
     if remainder >= spec.period * common then remainder = 0 end
     if to == at then return owed, remainder, to end
     local finer = remainder % common
-    local refilled, left =
-      muldiv(to - at, spec.count, (remainder - finer) / common, spec.period)
+    local paid, period = (remainder - finer) / common, spec.period
+    -- As in `muldiv`, which is a call.
+    local refilled, left = (to - at) * spec.count + paid, nil
+    if refilled <= MAX then
+      left = refilled % period
+      refilled = (refilled - left) / period
+    else
+      refilled, left = muldiv(to - at, spec.count, paid, period)
+    end
     if refilled >= owed then return 0, 0, to end
     return owed - refilled, left * common + finer, to
   end
@@ -69,7 +77,8 @@ local function token_bucket()
       else
         lower(s, owed, remainder)
       end
-      s.owed, s.remainder, s.at = min(owed + cost, MAX), remainder, at
+      owed = owed + cost
+      s.owed, s.remainder, s.at = owed < MAX and owed or MAX, remainder, at
     end,
     refund = refund,
     surcharge = function(s, spec, now, charged_at, extra)
@@ -84,8 +93,8 @@ local function token_bucket()
     reading = function(s, spec, now)
       local owed, remainder, at = settle(s, spec, now)
       if owed == 0 then return spec.burst, 0 end
-      local full_at = repaid_at(remainder, at, spec, owed)
-      return max(spec.burst - owed, 0), full_at and max(full_at - now, 0) or NEVER
+      local full_at, left = repaid_at(remainder, at, spec, owed), spec.burst - owed
+      return left > 0 and left or 0, full_at and (full_at > now and full_at - now or 0) or NEVER
     end,
     ends = function(s, spec)
       local owed, remainder, at = settle(s, spec, s.at)

@@ -1,7 +1,7 @@
 //! One server: its connection, what is thought of it, and what has been counted.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use redis::Value;
@@ -19,6 +19,8 @@ use crate::script::{self, Time};
 
 /// How long a probe waits for a connection. No request waits for a probe.
 const PROBE_CONNECTS: Duration = Duration::from_secs(1);
+/// How long it is until the next one, once a probe was answered.
+const PROBE_AGAIN: Duration = Duration::from_millis(100);
 /// The time of the server's own clock.
 const SERVER_TIME: u64 = 0;
 
@@ -38,6 +40,8 @@ pub(crate) struct Shard {
     pub(crate) prefix: Arc<str>,
     pub(crate) counters: Counters,
     pub(crate) connection: Connection,
+    /// The deployment's secret, once it was asked for.
+    pub(crate) secret: OnceLock<[u8; 16]>,
     clock: SystemClock,
     timeout: Duration,
     breaker: Mutex<Breaker>,
@@ -59,6 +63,7 @@ impl Shard {
             prefix: Arc::clone(&config.prefix),
             counters: Counters::default(),
             connection: Connection::start(config),
+            secret: OnceLock::new(),
             clock,
             timeout: config.timeout,
             breaker: Mutex::new(breaker),
@@ -121,11 +126,18 @@ impl Shard {
         replied
     }
 
-    /// Probes the server whenever that is due.
+    /// Probes the server whenever that is due, and until it is trusted again: a node without requests
+    /// recovers too.
     pub(super) async fn keep_probing(self: Arc<Self>) {
         let mut status = self.status.subscribe();
+        let doubted = |status: &Status| matches!(status.state, State::Open | State::Merging);
         // The sender lives as long as this does.
-        while status.wait_for(|status| status.state == State::Open).await.is_ok() {
+        while let Ok(state) = status.wait_for(doubted).await.map(|status| status.state) {
+            if state == State::Merging {
+                sleep(PROBE_AGAIN).await;
+                _ = self.run(decide(), &[], &[self.header()], Instant::now() + self.timeout).await;
+                continue;
+            }
             let at_us = locked(&self.breaker).probe_at_us().unwrap_or_default();
             sleep(Duration::from_micros(at_us.saturating_sub(self.clock.steady_us()))).await;
             if self.tell(|breaker, now_us| breaker.probe(now_us)) {
@@ -135,7 +147,7 @@ impl Shard {
         }
     }
 
-    /// A call without asks.
+    /// A call without asks, which the breaker knows of.
     async fn probe(&self) -> bool {
         self.connection.connected(Instant::now() + PROBE_CONNECTS).await;
         let (arguments, deadline) = ([self.header()], Instant::now() + self.timeout);

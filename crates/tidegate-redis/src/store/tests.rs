@@ -280,6 +280,22 @@ async fn all_nodes_have_the_secret_of_the_first() {
 }
 
 #[tokio::test]
+async fn a_server_that_lost_the_secret_is_given_it_again() {
+    let server = Server::start();
+    let store = RedisStore::connect(&server.config());
+    let secret = store.secret(PATIENCE).await.unwrap();
+    server.tell("FLUSHALL");
+    let put_back = async {
+        while server.tell("EXISTS tg:@secret") != ":1\r\n" {
+            sleep(RETRY).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, put_back).await.unwrap();
+    let later = RedisStore::connect(&server.config());
+    assert_eq!(later.secret(PATIENCE).await, Ok(secret));
+}
+
+#[tokio::test]
 async fn something_else_in_the_secrets_place_is_told() {
     let server = Server::start();
     server.tell("SET tg:@secret hello");

@@ -119,6 +119,14 @@ impl Scene {
         }
     }
 
+    /// A refusal by the store from now on: all that it had to give is spent.
+    fn wait_until_all_is_spent(&self) {
+        let since_us = self.clock.steady_us();
+        self.wait_for("a refusal", |seen| {
+            seen.at_us - seen.waited_us > since_us && !seen.degraded && !seen.admitted
+        });
+    }
+
     /// Whoever is cut off decides alone, and has given the store up for lost.
     fn wait_until_felt(&self, reach: Reach) {
         let cut_off = match reach {
@@ -149,6 +157,7 @@ fn survive(
         // Whatever fails below must not leave the clients at work for ever.
         let _over = Over(&scene.over);
         scene.wait_for_the_store();
+        scene.wait_until_all_is_spent();
         let since_us = scene.clock.steady_us();
         befall(scene);
         scene.wait_until_felt(reach);
@@ -157,6 +166,7 @@ fn survive(
         scene.wait_for_the_store();
         let until_us = scene.clock.steady_us();
         scene.wait_for_the_store();
+        scene.wait_until_all_is_spent();
         [since_us, until_us]
     })
 }

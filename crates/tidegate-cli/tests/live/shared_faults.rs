@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
-use tidegate::algorithm::{Spec, token_bucket};
+use tidegate::algorithm::{Spec, sliding_window, token_bucket};
 use tidegate::clock::SystemClock;
 use tidegate::units::Amount;
 use tidegate_testkit::checkers::trouble::{Trouble, promise_is_kept};
@@ -16,12 +16,6 @@ use tidegate_testkit::servers::Server;
 
 use crate::support::{Daemon, eventually};
 
-const POLICY: &str = "
-tidegate: 1
-name: api
-limits:
-  calls: { by: user, token_bucket: 20/s burst 100 }
-";
 const NODES: u32 = 2;
 /// So long that a busy machine does not look like a lost store.
 const PATIENT: &str = "400ms";
@@ -35,6 +29,8 @@ struct Scene {
     log: Log,
     clock: SystemClock,
     over: AtomicBool,
+    /// What is promised.
+    spec: Spec,
     _folder: tempfile::TempDir,
 }
 
@@ -49,17 +45,24 @@ enum Reach {
 }
 
 impl Scene {
+    /// Nodes with a token bucket.
     fn start(timeout: &str) -> Self {
+        let spec = token_bucket::Spec { count: units(20), period_us: 1_000_000, burst: units(100) };
+        Self::with("token_bucket: 20/s burst 100", Spec::TokenBucket(spec), timeout)
+    }
+
+    fn with(limit: &str, spec: Spec, timeout: &str) -> Self {
         let (redis, folder) = (Server::start().unwrap(), tempfile::tempdir().unwrap());
         let path = folder.path().join("policy.yaml");
-        std::fs::write(&path, POLICY).unwrap();
+        let policy = format!("tidegate: 1\nname: api\nlimits:\n  calls: {{ by: user, {limit} }}\n");
+        std::fs::write(&path, policy).unwrap();
         let proxy = Proxy::to(redis.addr()).unwrap();
         let daemons = [redis.url(), proxy.url()].map(|store| {
             let arguments = ["--store", &store, "--store-timeout", timeout, "--threads", "2"];
             Daemon::start(Daemon::command().arg(&path).args(arguments))
         });
         let (log, clock, over) = (Log::new(), SystemClock::new(), AtomicBool::new(false));
-        let scene = Self { redis, proxy, daemons, log, clock, over, _folder: folder };
+        let scene = Self { redis, proxy, daemons, log, clock, over, spec, _folder: folder };
         scene.wait_until_all_are_well();
         scene
     }
@@ -189,13 +192,17 @@ fn judge(scene: &Scene, [since_us, until_us]: [u64; 2], trouble: Trouble) {
 }
 
 fn keep_the_bound(scene: &Scene, trouble: Trouble) {
-    let spec = Spec::TokenBucket(token_bucket::Spec {
-        count: Amount::from_units(20).unwrap(),
-        period_us: 1_000_000,
-        burst: Amount::from_units(100).unwrap(),
-    });
     let trouble = Trouble { nodes: NODES, off_by_us: scene.log.latest_us(), ..trouble };
-    promise_is_kept(&scene.log.entries(), &spec, &trouble).unwrap();
+    promise_is_kept(&scene.log.entries(), &scene.spec, &trouble).unwrap();
+}
+
+fn units(count: u64) -> Amount {
+    Amount::from_units(count).unwrap()
+}
+
+fn sliding_window() -> Scene {
+    let spec = sliding_window::Spec { limit: units(100), window_us: 3_600_000_000 };
+    Scene::with("sliding_window: 100/h", Spec::SlidingWindow(spec), PATIENT)
 }
 
 /// What a fault of the network to the second node loosens.
@@ -307,5 +314,24 @@ fn connections_that_are_cut_again_and_again_cost_nobody_an_error() {
         }
     };
     let when = survive(&scene, Reach::Nobody, cut, |_| {});
+    judge(&scene, when, ONE_CUT_OFF);
+}
+
+#[test]
+fn a_window_of_a_redis_that_stands_still_is_kept_by_nodes_that_are_alone() {
+    let scene = sliding_window();
+    let pause = |scene: &Scene| scene.redis.pause().unwrap();
+    let when = survive(&scene, Reach::AllNodes, pause, |scene| scene.redis.resume().unwrap());
+    judge(&scene, when, Trouble { cut_off: 2, turned: true, ..CALM });
+}
+
+#[test]
+fn a_window_is_kept_by_a_node_that_is_cut_off() {
+    let scene = sliding_window();
+    let cut = |scene: &Scene| {
+        scene.proxy.set(Fault::Refuse);
+        scene.proxy.cut();
+    };
+    let when = survive(&scene, Reach::OneNode, cut, |scene| scene.proxy.set(Fault::None));
     judge(&scene, when, ONE_CUT_OFF);
 }

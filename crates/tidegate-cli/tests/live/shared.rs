@@ -148,7 +148,7 @@ fn a_daemon_starts_without_its_store_says_so_and_finds_it() {
     assert_eq!(degraded["limits"][0]["remaining"], 49, "a quarter of the limit: {degraded}");
     let store = &daemon.status()["store"];
     assert_eq!((&store["state"], &store["degraded"]), (&json!("lost"), &json!(true)), "{store}");
-    assert!(store["last_error"].is_string(), "{store}");
+    eventually("what is wrong", || daemon.status()["store"]["last_error"].is_string());
     let metrics = daemon.admin().get("/metrics").text();
     assert!(metrics.contains("\ntidegate_store_state 2\n"), "{metrics}");
     assert!(metrics.contains("tidegate_store_fallback_total{reason=\"unavailable\"} 1\n"));

@@ -23,6 +23,7 @@ mod refusals;
 mod reload;
 mod serve;
 mod shared;
+mod shared_faults;
 mod slow;
 mod sockets;
 mod storm;

@@ -10,7 +10,8 @@ const LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
 fn every_line_of_the_log_has_an_event_that_the_documents_list() {
     let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut logged = BTreeSet::from(["log_dropped".to_owned()]);
-    for file in sources(&crate_folder.join("src")) {
+    let folders = ["src", "../tidegate-redis/src"].map(|folder| crate_folder.join(folder));
+    for file in folders.iter().flat_map(|folder| sources(folder)) {
         let text = fs::read_to_string(&file).unwrap();
         for line in lines_logged(&text) {
             let event = line.split_once("event = \"").and_then(|(_, rest)| rest.split_once('"'));

@@ -56,7 +56,9 @@ pub(crate) async fn keep_beating(shard: Arc<Shard>, nodes: watch::Sender<u32>) {
                 }
                 agrees = ours;
             }
-            Err(failure) => tracing::debug!(error = %failure.error, "a heartbeat failed"),
+            Err(failure) => {
+                tracing::debug!(event = "heartbeat_failed", error = %failure.error, "a heartbeat failed");
+            }
         }
     }
 }

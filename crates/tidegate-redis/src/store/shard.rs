@@ -193,17 +193,21 @@ impl Shard {
     }
 
     fn log(&self, before: State, state: State) {
-        let (event, store) = ("store_state", self.address.as_str());
+        let store = self.address.as_str();
         let error = self.last_error().unwrap_or_default();
         match (before, state) {
             (State::Healthy | State::Suspect | State::Merging, State::Open) => {
-                tracing::error!(event, store, %state, error, "the store is lost");
+                tracing::error!(event = "store_state", store, %state, error, "the store is lost");
             }
-            (_, State::Merging) => tracing::info!(event, store, %state, "the store answers again"),
+            (_, State::Merging) => {
+                tracing::info!(event = "store_state", store, %state, "the store answers again");
+            }
             (State::Merging, State::Healthy) => {
-                tracing::info!(event, store, %state, "the store is healthy");
+                tracing::info!(event = "store_state", store, %state, "the store is healthy");
             }
-            _ => tracing::debug!(event, store, %state, error, "the store's state changed"),
+            _ => {
+                tracing::debug!(event = "store_state", store, %state, error, "the store's state changed");
+            }
         }
     }
 }

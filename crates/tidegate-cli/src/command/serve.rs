@@ -226,7 +226,8 @@ fn config(arguments: Arguments) -> Config {
 
 impl SharedArguments {
     fn of(self, store: String) -> StoreConfig {
-        if store == "memory" {
+        // Memory has no slots, and whoever connects refuses the tag for it as for any other store.
+        if store == "memory" && !self.cluster_tag {
             return StoreConfig::Memory;
         }
         // What it is, is told by whoever connects, without its password.

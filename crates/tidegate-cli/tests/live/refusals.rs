@@ -226,9 +226,10 @@ fn a_store_that_is_none_is_told_without_its_password() {
         assert!(said.contains("--store") && said.contains("`redis://"), "{said}");
         assert!(!said.contains("hunter2"), "{said}");
     }
-    let store = "redis://127.0.0.1";
-    let said = folder.refusal(1, &["policy.yaml", "--store", store, "--cluster-tag"]);
-    assert!(said.contains("--cluster-tag"), "{said}");
+    for store in ["redis://127.0.0.1", "memory"] {
+        let said = folder.refusal(1, &["policy.yaml", "--store", store, "--cluster-tag"]);
+        assert!(said.contains("--cluster-tag"), "{said}");
+    }
 }
 
 #[test]

@@ -14,6 +14,7 @@ pub mod direct;
 mod health;
 mod heartbeat;
 mod keys;
+mod scan;
 mod script;
 #[cfg(test)]
 mod server;
@@ -23,5 +24,6 @@ pub use breaker::State;
 pub use config::{Config, ConfigError};
 pub use connection::Reason;
 pub use health::{Health, ShardHealth};
+pub use scan::{Cursor, Found, NoCursor, Page};
 pub use script::Time;
 pub use store::{RedisStore, Status};

@@ -129,6 +129,11 @@ impl RedisStore {
         self.inner.shard.go_by(time);
     }
 
+    /// The server.
+    pub(crate) fn shard(&self) -> &Arc<Shard> {
+        &self.inner.shard
+    }
+
     async fn ask(&self, ask: impl FnOnce() -> Ask) -> Result<Told, StoreError> {
         let Inner { shard, batch, timeout, .. } = &*self.inner;
         shard.counters.asks.fetch_add(1, Ordering::Relaxed);

@@ -37,7 +37,7 @@ pub use describe::Window;
 pub use dispatch::{
     charge, evaluate, meaningless_at_us, reading, refund, release, renew, surcharge,
 };
-pub use ledger::Ledger;
+pub use ledger::{Ledger, Pace};
 
 use serde::{Deserialize, Serialize};
 

@@ -66,12 +66,13 @@ fn passing_specs(now_us: u64) -> [Spec; 6] {
     let (limit, window_us) = (LIMIT, WINDOW_US);
     let (start_us, end_us) = (now_us - SECOND_US, now_us + WINDOW_US);
     let (unit, next_end_us) = (calendar::Unit::Day, end_us + WINDOW_US);
+    let previous_us = start_us.saturating_sub(WINDOW_US);
     [
         BUCKET,
         Spec::SlidingWindow(sliding_window::Spec { limit, window_us }),
         Spec::SlidingCounter(sliding_counter::Spec { limit, window_us }),
         Spec::FixedWindow(fixed_window::Spec { limit, window_us }),
-        Spec::Quota(quota::Spec { limit, unit, start_us, end_us, next_end_us }),
+        Spec::Quota(quota::Spec { limit, unit, previous_us, start_us, end_us, next_end_us }),
         Spec::Concurrency(concurrency::Spec { places: limit, lease_us: window_us }),
     ]
 }

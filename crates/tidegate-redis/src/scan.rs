@@ -148,7 +148,7 @@ impl Shard {
             let keys: Vec<Vec<u8>> =
                 names.iter().map(|name| keys::named(&self.prefix, name)).collect();
             let deadline = Instant::now() + PATIENCE;
-            let reply = self.connection.run(script::look(), &keys, &[], deadline).await?;
+            let reply = self.connection.run(script::look(), &keys, &[Vec::new()], deadline).await?;
             looked.extend(looked::read(names, reply)?);
         }
         Ok(looked)

@@ -123,8 +123,9 @@ local function amend(one, now)
   if not slot then return false end
   if change == RESET then
     -- What another algorithm left behind goes too.
-    local found = slot.stored or slot.accounts
-    changing, slot.accounts, slot.changed, slot.ends = true, nil, true, nil
+    local found = slot.accounts or slot.other
+    changing, slot.changed = true, true
+    slot.accounts, slot.other, slot.ends = nil, nil, nil
     return found
   end
   if not slot.accounts then return false end

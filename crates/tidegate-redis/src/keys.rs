@@ -4,8 +4,6 @@
 //! so that operators find them; what belongs to the deployment as a whole has names that no state
 //! can have, for those never begin with a `@`.
 
-#![allow(dead_code, reason = "the store uses the deployment's names")]
-
 use std::sync::Arc;
 
 use tidegate::plan::Level;
@@ -42,6 +40,11 @@ pub(crate) fn secret(prefix: &str) -> Vec<u8> {
 /// The nodes that are alive, by when they last said so.
 pub(crate) fn heartbeats(prefix: &str) -> Vec<u8> {
     deployment(prefix, "nodes")
+}
+
+/// What was answered last in a lane, so that a batch can be sent twice.
+pub(crate) fn lane(prefix: &str, lane: &str) -> Vec<u8> {
+    deployment(prefix, &format!("lane:{lane}"))
 }
 
 fn deployment(prefix: &str, what: &str) -> Vec<u8> {
@@ -88,7 +91,7 @@ mod tests {
 
     #[test]
     fn no_state_can_be_called_like_the_deployments_own() {
-        for own in [secret("tg:"), heartbeats("tg:")] {
+        for own in [secret("tg:"), heartbeats("tg:"), lane("tg:", "1")] {
             let name: Arc<str> = std::str::from_utf8(&own["tg:".len()..]).unwrap().into();
             assert_ne!(state("tg:", Some(&name), &LEVEL), own);
         }

@@ -159,10 +159,11 @@ impl Shard {
     }
 
     fn header(&self) -> Vec<u8> {
-        script::header(match self.fixed_us.load(Ordering::SeqCst) {
+        let time = match self.fixed_us.load(Ordering::SeqCst) {
             SERVER_TIME => Time::Server,
             unix_us => Time::Fixed(unix_us),
-        })
+        };
+        script::header(time, None)
     }
 
     fn note(&self, failure: &Failure) {

@@ -4,8 +4,6 @@
 //! so that operators find them; what belongs to the deployment as a whole has names that no state
 //! can have, for those never begin with a `@`.
 
-#![allow(dead_code, reason = "the store uses the deployment's names")]
-
 use std::sync::Arc;
 
 use tidegate::plan::Level;
@@ -20,18 +18,21 @@ pub(crate) fn state(prefix: &str, name: Option<&Arc<str>>, level: &Level) -> Vec
     }
 }
 
+/// What the names of all that belongs to the deployment as a whole begin with. In a cluster they lie in
+/// one slot.
+pub(crate) fn own(prefix: &str, in_slots: bool) -> String {
+    let tag = if in_slots { "{all}" } else { "" };
+    format!("{prefix}@{tag}")
+}
+
 /// The secret that all nodes hash keys with.
-pub(crate) fn secret(prefix: &str) -> Vec<u8> {
-    deployment(prefix, "secret")
+pub(crate) fn secret(own: &str) -> Vec<u8> {
+    format!("{own}secret").into_bytes()
 }
 
 /// The nodes that are alive, by when they last said so.
-pub(crate) fn heartbeats(prefix: &str) -> Vec<u8> {
-    deployment(prefix, "nodes")
-}
-
-fn deployment(prefix: &str, what: &str) -> Vec<u8> {
-    format!("{prefix}@{what}").into_bytes()
+pub(crate) fn heartbeats(own: &str) -> Vec<u8> {
+    format!("{own}nodes").into_bytes()
 }
 
 #[cfg(test)]
@@ -64,9 +65,18 @@ mod tests {
 
     #[test]
     fn no_state_can_be_called_like_the_deployments_own() {
-        for own in [secret("tg:"), heartbeats("tg:")] {
-            let name: Arc<str> = std::str::from_utf8(&own["tg:".len()..]).unwrap().into();
-            assert_ne!(state("tg:", Some(&name), &LEVEL), own);
+        for own in [own("tg:", false), own("tg:", true)] {
+            for own in [secret(&own), heartbeats(&own)] {
+                let name: Arc<str> = std::str::from_utf8(&own["tg:".len()..]).unwrap().into();
+                assert_ne!(state("tg:", Some(&name), &LEVEL), own);
+            }
+        }
+    }
+
+    #[test]
+    fn the_deployments_own_lie_in_one_slot_of_a_cluster() {
+        for own in [own("tg:", true), own("tg:{one}", false)] {
+            assert_eq!(crate::slot::of(&secret(&own)), crate::slot::of(&heartbeats(&own)), "{own}");
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The shared store: Redis or Valkey, one truth for many nodes.
 //!
-//! A plan is encoded, travels with all others that are under way and is decided by one script, all
-//! levels or none. What goes wrong opens a breaker, above which the engine does what each limit's
-//! `on_store_failure` says.
+//! A plan is encoded, goes to whoever has its keys, travels with all others that are under way and is
+//! decided by one script, all levels or none. What goes wrong opens a breaker, above which the engine
+//! does what each limit's `on_store_failure` says.
 
 mod batch;
 mod breaker;
@@ -15,8 +15,7 @@ mod health;
 mod heartbeat;
 mod keys;
 mod script;
-#[cfg(test)]
-mod server;
+mod slot;
 mod store;
 
 pub use breaker::State;

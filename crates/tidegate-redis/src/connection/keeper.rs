@@ -1,0 +1,106 @@
+//! What makes a connection, and makes it again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::dial::{Dialer, Made};
+use super::sentinel::{Sentinels, check_role};
+use super::{Failure, Link, Signals};
+use crate::config::Server;
+
+/// How long making a connection may take, with greetings and password.
+const CONNECT_MAX: Duration = Duration::from_secs(2);
+const BACKOFF_MIN: Duration = Duration::from_millis(50);
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
+/// How often the sentinels are asked whether the master is still the master.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Where to connect to.
+pub(super) enum Target {
+    /// Here.
+    Server(Server),
+    /// Wherever the sentinels say.
+    Named(Sentinels),
+}
+
+/// What makes the connection, and makes it again.
+pub(super) struct Keeper {
+    pub(super) dialer: Dialer,
+    pub(super) target: Target,
+    pub(super) publish: watch::Sender<Link>,
+    pub(super) signals: Arc<Signals>,
+}
+
+impl Keeper {
+    /// Runs until nobody is left who could use a connection.
+    pub(super) async fn run(self) {
+        tokio::select! {
+            () = self.keep() => {}
+            () = self.publish.closed() => {}
+        }
+    }
+
+    async fn keep(&self) {
+        let mut backoff = BACKOFF_MIN;
+        loop {
+            match timeout(CONNECT_MAX, self.connect()).await {
+                Ok(Ok((server, made))) => {
+                    let since = Instant::now();
+                    self.hold(&server, made).await;
+                    backoff = BACKOFF_MIN;
+                    // One that broke is made again at once, unless it breaks again and again.
+                    if since.elapsed() >= BACKOFF_MIN {
+                        continue;
+                    }
+                }
+                Ok(Err(failure)) => self.signals.set_trouble(failure),
+                Err(_) => self.signals.set_trouble(Failure::no_connection_in(CONNECT_MAX)),
+            }
+            self.publish.send_replace(Link::Down);
+            sleep(jittered(backoff)).await;
+            backoff = (backoff * 2).min(BACKOFF_MAX);
+        }
+    }
+
+    async fn connect(&self) -> Result<(Server, Made), Failure> {
+        match &self.target {
+            Target::Server(server) => Ok((server.clone(), self.dialer.dial(server).await?)),
+            Target::Named(sentinels) => {
+                let server = sentinels.master().await?;
+                let mut made = self.dialer.dial(&server).await?;
+                check_role(&mut made).await?;
+                Ok((server, made))
+            }
+        }
+    }
+
+    /// Lets everybody use a connection until it breaks or is given up.
+    async fn hold(&self, server: &Server, made: Made) {
+        self.publish.send_replace(Link::Up(made.connection));
+        tokio::select! {
+            () = made.driver => self.signals.set_trouble(Failure::closed()),
+            () = self.signals.give_up.notified() => {}
+            () = self.is_elsewhere(server) => {}
+        }
+        self.publish.send_replace(Link::Connecting);
+    }
+
+    /// Ends when the sentinels name another server. While none answers, this one is as good as any.
+    async fn is_elsewhere(&self, server: &Server) {
+        let Target::Named(sentinels) = &self.target else { return std::future::pending().await };
+        loop {
+            sleep(LOOK_EVERY).await;
+            if sentinels.master().await.is_ok_and(|master| master != *server) {
+                return;
+            }
+        }
+    }
+}
+
+/// Up to a quarter less, so that nodes that lost a server together do not come back together.
+fn jittered(wait: Duration) -> Duration {
+    (wait - wait / 4) + (wait / 64) * fastrand::u32(0..=16)
+}

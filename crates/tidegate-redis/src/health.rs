@@ -44,6 +44,8 @@ pub struct ShardHealth {
     pub asks: u64,
     /// In how many calls they travelled.
     pub calls: u64,
+    /// How often a call was sent again because its connection broke.
+    pub again: u64,
     /// How many were not answered, by reason.
     pub errors: [(Reason, u64); Reason::ALL.len()],
     /// How often each state was entered.
@@ -59,6 +61,7 @@ pub struct ShardHealth {
 pub(crate) struct Counters {
     pub(crate) asks: AtomicU64,
     pub(crate) calls: AtomicU64,
+    pub(crate) again: AtomicU64,
     pub(crate) latency_us: AtomicU64,
     errors: [AtomicU64; Reason::ALL.len()],
     changes: [AtomicU64; State::ALL.len()],

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod common;
+mod lanes;
 mod routing;
 mod secret;
 mod sending;

@@ -7,9 +7,10 @@ use std::time::Duration;
 use tidegate::clock::SystemClock;
 use tokio::sync::watch;
 
+use super::lanes::{Lane, Lanes};
 use crate::config::{Config, Place};
-use crate::keys;
-use crate::script::{self, Time};
+use crate::script::{self, Sequence, Time};
+use crate::{keys, slot};
 
 /// The time of the server's own clock.
 const SERVER_TIME: u64 = 0;
@@ -22,6 +23,9 @@ pub(crate) struct Common {
     pub(crate) own: String,
     pub(crate) timeout: Duration,
     pub(crate) clock: SystemClock,
+    pub(super) lanes: Lanes,
+    /// Whether keys lie in several slots.
+    in_slots: bool,
     /// Told whenever the state of any server changes, or which servers there are.
     pub(crate) news: watch::Sender<()>,
     /// The time to go by in tests.
@@ -37,6 +41,8 @@ impl Common {
             front,
             timeout: config.timeout,
             clock: SystemClock::new(),
+            lanes: Lanes::new(),
+            in_slots,
             news: watch::Sender::new(()),
             fixed_us: AtomicU64::new(SERVER_TIME),
         }
@@ -51,10 +57,20 @@ impl Common {
     }
 
     /// The first argument of every call.
-    pub(super) fn header(&self) -> Vec<u8> {
-        script::header(match self.fixed_us.load(Ordering::SeqCst) {
+    pub(super) fn header(&self, lane: Option<&Lane<'_>>) -> Vec<u8> {
+        let time = match self.fixed_us.load(Ordering::SeqCst) {
             SERVER_TIME => Time::Server,
             unix_us => Time::Fixed(unix_us),
-        })
+        };
+        script::header(time, lane.map(|lane| Sequence(lane.number)))
+    }
+
+    /// The key of a lane, in the same slot as everything else in the call.
+    pub(super) fn key_of(&self, lane: &Lane<'_>, slot: u16) -> Vec<u8> {
+        let name = lane.name();
+        if self.in_slots {
+            return keys::lane(&self.front, &format!("{{{}}}:{name}", slot::tag(slot)));
+        }
+        keys::lane(&self.front, &name)
     }
 }

@@ -6,11 +6,15 @@ use std::sync::atomic::Ordering;
 use redis::Value;
 use tokio::time::Instant;
 
+use super::lanes::Lane;
 use super::shard::Shard;
 use crate::batch::{Caller, Weighed};
 use crate::codec::{self, Ask, Told};
-use crate::connection::{Failure, Run, Script};
+use crate::connection::{Failure, Remedy, Run, Script};
 use crate::script;
+
+/// How often a call is sent again whose connection broke.
+const AGAIN_MAX: u32 = 2;
 
 /// An ask, and where its keys lie.
 #[derive(Clone)]
@@ -33,7 +37,8 @@ impl Shard {
         asking: bool,
         deadline: Instant,
     ) -> Result<Told, Failure> {
-        let mut told = self.carry_out(&[sent], asking, deadline).await;
+        // Without a number: its key would have to lie where the others do, and they may be anywhere.
+        let mut told = self.carry_out(&[sent], None, asking, deadline).await;
         told.pop().unwrap_or_else(|| Err(Failure::unreadable("there is no reply")))
     }
 
@@ -41,6 +46,7 @@ impl Shard {
     async fn carry_out(
         &self,
         asks: &[Sent],
+        lane: Option<Lane<'_>>,
         asking: bool,
         deadline: Instant,
     ) -> Vec<Result<Told, Failure>> {
@@ -51,9 +57,17 @@ impl Shard {
         };
         let groups = by_slot(asks);
         let runs: Vec<Run> =
-            groups.iter().map(|group| self.run_of(group, asks, asking)).collect();
+            groups.iter().map(|group| self.run_of(group, asks, lane.as_ref(), asking)).collect();
         let began_us = self.common.clock.steady_us();
-        let replied = self.connection.run_all(decide(), &runs, deadline).await;
+        let mut replied = self.connection.run_all(decide(), &runs, deadline).await;
+        for _ in 0..AGAIN_MAX {
+            let broke = matches!(&replied, Err(failure) if failure.remedy == Remedy::SendAgain);
+            if !broke || lane.is_none() || !self.asks() || deadline <= Instant::now() {
+                break;
+            }
+            self.counters.again.fetch_add(1, Ordering::Relaxed);
+            replied = self.connection.run_all(decide(), &runs, deadline).await;
+        }
         if replied.is_ok() {
             let took_us = self.common.clock.steady_us().saturating_sub(began_us);
             self.counters.latency_us.store(took_us, Ordering::Relaxed);
@@ -67,12 +81,19 @@ impl Shard {
         told
     }
 
-    fn run_of(&self, group: &Group, asks: &[Sent], asking: bool) -> Run {
+    fn run_of(
+        &self,
+        group: &Group,
+        asks: &[Sent],
+        lane: Option<&Lane<'_>>,
+        asking: bool,
+    ) -> Run {
         let (mut keys, mut arguments) = (Vec::new(), Vec::with_capacity(group.asks.len() + 1));
-        arguments.push(self.common.header());
+        arguments.push(self.common.header(lane));
         for at in &group.asks {
             arguments.push(codec::encode(&asks[*at].ask, &self.common.front, &mut keys));
         }
+        keys.extend(lane.map(|lane| self.common.key_of(lane, group.slot)));
         Run { keys, arguments, asking }
     }
 }
@@ -82,7 +103,8 @@ impl Caller for Shard {
     type Told = Result<Told, Failure>;
 
     async fn call(&self, asks: Vec<Sent>, deadline: Instant) -> Vec<Result<Told, Failure>> {
-        self.carry_out(&asks, false, deadline).await
+        let lane = self.common.lanes.take();
+        self.carry_out(&asks, Some(lane), false, deadline).await
     }
 }
 

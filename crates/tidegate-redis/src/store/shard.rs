@@ -1,6 +1,6 @@
 //! One server: its connection, what is thought of it, and what has been counted.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -9,9 +9,12 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::common::Common;
+use super::lanes::Lane;
+use super::sending::decide;
 use crate::breaker::{Breaker, Permit, State};
 use crate::connection::{Connection, Failure, Reason, Remedy, Run, Script};
 use crate::health::{Counters, ShardHealth};
+use crate::slot::SLOTS;
 
 /// How long a probe waits for a connection. No request waits for a probe.
 const PROBE_CONNECTS: Duration = Duration::from_secs(1);
@@ -38,6 +41,8 @@ pub(crate) struct Shard {
     status: watch::Sender<Status>,
     /// Whether the breaker lets calls through, for those who only want to know that.
     asks: AtomicBool,
+    /// A slot of its own, for probes to write into; none is as many as there are slots.
+    home: AtomicU16,
     last_error: Mutex<Option<String>>,
 }
 
@@ -53,6 +58,7 @@ impl Shard {
             breaker: Mutex::new(breaker),
             status: watch::Sender::new(status),
             asks: AtomicBool::new(false),
+            home: AtomicU16::new(SLOTS),
             last_error: Mutex::default(),
         }
     }
@@ -96,6 +102,7 @@ impl Shard {
             last_error: self.last_error(),
             asks: counters.asks.load(Ordering::Relaxed),
             calls: counters.calls.load(Ordering::Relaxed),
+            again: counters.again.load(Ordering::Relaxed),
             errors: counters.errors(),
             changes: counters.changes(),
             queued,
@@ -165,7 +172,8 @@ impl Shard {
     async fn probe(&self) -> bool {
         self.connection.connected(Instant::now() + PROBE_CONNECTS).await;
         let deadline = Instant::now() + self.common.timeout;
-        let replied = self.connection.run(super::sending::decide(), self.probing(), deadline).await;
+        let lane = self.common.lanes.take();
+        let replied = self.connection.run(decide(), self.probing(&lane), deadline).await;
         if let Err(failure) = &replied {
             self.note(failure);
         }
@@ -174,11 +182,22 @@ impl Shard {
 
     async fn probe_again(&self) {
         let deadline = Instant::now() + self.common.timeout;
-        _ = self.run(super::sending::decide(), self.probing(), deadline).await;
+        let lane = self.common.lanes.take();
+        _ = self.run(decide(), self.probing(&lane), deadline).await;
     }
 
-    fn probing(&self) -> Run {
-        Run { arguments: vec![self.common.header()], ..Run::default() }
+    /// A call without asks. The number that it leaves shows whether the server takes writes.
+    fn probing(&self, lane: &Lane<'_>) -> Run {
+        let slot = Some(self.home.load(Ordering::Relaxed)).filter(|slot| *slot < SLOTS);
+        let lane = slot.map(|slot| (slot, lane));
+        let arguments = vec![self.common.header(lane.map(|(_, lane)| lane))];
+        let keys = lane.map(|(slot, lane)| self.common.key_of(lane, slot)).into_iter().collect();
+        Run { keys, arguments, asking: false }
+    }
+
+    /// This is one of its slots, or it has none that anything is kept in.
+    pub(super) fn is_home_of(&self, slot: Option<u16>) {
+        self.home.store(slot.unwrap_or(SLOTS), Ordering::Relaxed);
     }
 
     fn note(&self, failure: &Failure) {

@@ -73,6 +73,12 @@ pub(super) struct Range {
     pub(super) replicas: Vec<Server>,
 }
 
+impl Range {
+    fn servers(&self) -> impl Iterator<Item = &Server> {
+        [&self.master].into_iter().chain(&self.replicas)
+    }
+}
+
 /// A server, and the way to it.
 pub(crate) struct Member {
     pub(crate) shard: Arc<Shard>,
@@ -91,6 +97,7 @@ impl Topology {
             Place::Single(_) | Place::Sentinel { .. } => {
                 let connection = Connection::start(config);
                 let shard = Shard::new(config.address(), connection, Arc::clone(&common));
+                shard.is_home_of(Some(0));
                 (vec![Member::start(shard, None)], Vec::new())
             }
         };
@@ -195,16 +202,27 @@ impl Topology {
                 slots.fill(u16::try_from(place).unwrap_or(NOBODY));
             }
         }
-        let known = ranges.iter().flat_map(|range| [&range.master].into_iter().chain(&range.replicas));
-        let mut servers: Vec<Server> = Vec::new();
-        for server in known {
-            if !servers.contains(server) {
-                servers.push(server.clone());
+        for (place, member) in members.iter().enumerate() {
+            member.shard.is_home_of(self.home_of(place, &owners));
+        }
+        let mut known: Vec<Server> = Vec::new();
+        for server in ranges.iter().flat_map(Range::servers) {
+            if !known.contains(server) {
+                known.push(server.clone());
             }
         }
-        self.map.store(Arc::new(Map { members, owners, known: servers }));
+        self.map.store(Arc::new(Map { members, owners, known }));
         *locked(&self.trouble) = None;
         self.common.news.send_replace(());
+    }
+
+    /// A slot of the member at this place in which there may be keys.
+    fn home_of(&self, place: usize, owners: &[u16]) -> Option<u16> {
+        let owns = |slot: &u16| owners.get(usize::from(*slot)).is_some_and(|owner| usize::from(*owner) == place);
+        match self.only_slot {
+            Some(slot) => Some(slot).filter(owns),
+            None => (0..SLOTS).find(owns),
+        }
     }
 
     /// The cluster could not be asked who has what.
@@ -246,6 +264,7 @@ impl Topology {
             last_error: Some(locked(&self.trouble).clone().unwrap_or(none)),
             asks: 0,
             calls: 0,
+            again: 0,
             errors: self.counters.errors(),
             changes: self.counters.changes(),
             queued: 0,

@@ -1,7 +1,7 @@
 //! Asks and answers as strings of bytes, as the script packs and unpacks them.
 //!
-//! All numbers are little-endian. An ask begins with its kind (1 decides, 2 amends) and how many
-//! keys it has. To decide: whether to charge, how many levels, the holder, and for each level its
+//! All numbers are little-endian. An ask begins with its kind (1 decides, 0 too if it is plain: only
+//! buckets and fixed windows, each on a key of its own; 2 amends) and how many keys it has. To decide: whether to charge, how many levels, the holder, and for each level its
 //! algorithm, whether it is enforced, the cost and the spec. To amend: how many amendments, and for
 //! each its algorithm, the change, the amount, when it was charged, the holder and the spec.
 //!

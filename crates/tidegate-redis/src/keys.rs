@@ -35,6 +35,11 @@ pub(crate) fn heartbeats(own: &str) -> Vec<u8> {
     format!("{own}nodes").into_bytes()
 }
 
+/// What was answered last in a lane, so that a batch can be sent twice.
+pub(crate) fn lane(prefix: &str, lane: &str) -> Vec<u8> {
+    format!("{prefix}@lane:{lane}").into_bytes()
+}
+
 #[cfg(test)]
 mod tests {
     use tidegate::Key;
@@ -66,7 +71,7 @@ mod tests {
     #[test]
     fn no_state_can_be_called_like_the_deployments_own() {
         for own in [own("tg:", false), own("tg:", true)] {
-            for own in [secret(&own), heartbeats(&own)] {
+            for own in [secret(&own), heartbeats(&own), lane("tg:", "1")] {
                 let name: Arc<str> = std::str::from_utf8(&own["tg:".len()..]).unwrap().into();
                 assert_ne!(state("tg:", Some(&name), &LEVEL), own);
             }

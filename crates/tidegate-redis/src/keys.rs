@@ -50,6 +50,7 @@ mod tests {
         key: Key(11),
         spec: Spec::Total(total::Spec { limit: Amount::ONE }),
         cost: Amount::ONE,
+        refundable: false,
         enforcement: Enforcement::Reject,
         on_store_failure: OnStoreFailure::Local,
     };

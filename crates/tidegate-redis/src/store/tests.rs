@@ -27,6 +27,7 @@ fn plan(key: u128) -> Plan {
         key: Key(key),
         spec: Spec::Total(total::Spec { limit }),
         cost: Amount::ONE,
+        refundable: false,
         enforcement: Enforcement::Reject,
         on_store_failure: OnStoreFailure::Local,
     };

@@ -16,8 +16,9 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 pub(crate) use failure::Failure;
 pub use failure::Reason;
 
+pub(crate) use stream::Connector;
+
 use crate::config::Config;
-use stream::Connector;
 
 /// How long making a connection may take, with greetings and password.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
@@ -191,11 +192,12 @@ impl Keeper {
 }
 
 /// Up to a quarter less, so that nodes that lost a server together do not come back together.
-fn jittered(wait: Duration) -> Duration {
+pub(crate) fn jittered(wait: Duration) -> Duration {
     (wait - wait / 4) + (wait / 64) * fastrand::u32(0..=16)
 }
 
-fn settings(config: &Config) -> RedisConnectionInfo {
+/// Who logs in, and to which database.
+pub(crate) fn settings(config: &Config) -> RedisConnectionInfo {
     let settings = RedisConnectionInfo::default()
         .set_db(i64::from(config.database))
         .set_lib_name("tidegate", env!("CARGO_PKG_VERSION"));

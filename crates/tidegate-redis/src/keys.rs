@@ -30,6 +30,11 @@ pub(crate) fn heartbeats(prefix: &str) -> Vec<u8> {
     deployment(prefix, "nodes")
 }
 
+/// The channel on which nodes tell each other what they change.
+pub(crate) fn changes(prefix: &str) -> Vec<u8> {
+    deployment(prefix, "changes")
+}
+
 fn deployment(prefix: &str, what: &str) -> Vec<u8> {
     format!("{prefix}@{what}").into_bytes()
 }
@@ -65,7 +70,7 @@ mod tests {
 
     #[test]
     fn no_state_can_be_called_like_the_deployments_own() {
-        for own in [secret("tg:"), heartbeats("tg:")] {
+        for own in [secret("tg:"), heartbeats("tg:"), changes("tg:")] {
             let name: Arc<str> = std::str::from_utf8(&own["tg:".len()..]).unwrap().into();
             assert_ne!(state("tg:", Some(&name), &LEVEL), own);
         }

@@ -14,6 +14,7 @@ pub mod direct;
 mod health;
 mod heartbeat;
 mod keys;
+mod known;
 mod script;
 #[cfg(test)]
 mod server;
@@ -22,6 +23,7 @@ mod store;
 pub use breaker::State;
 pub use config::{Config, ConfigError};
 pub use connection::Reason;
-pub use health::{Health, ShardHealth};
+pub use health::{Health, KnownHealth, ShardHealth};
+pub use known::Changed;
 pub use script::Time;
 pub use store::{RedisStore, Status};

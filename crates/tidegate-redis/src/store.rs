@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis::Value;
-use tidegate::clock::Now;
+use tidegate::clock::{Now, SystemClock};
 use tidegate::plan::Plan;
 use tidegate::store::{Amended, Amendment, Answer, Store, StoreError};
 use tokio::sync::watch;
@@ -20,8 +20,9 @@ pub use shard::Status;
 use crate::batch::{Batch, Unanswered};
 use crate::codec::{Ask, Told};
 use crate::config::Config;
-use crate::connection::{Failure, Reason};
+use crate::connection::{Connector, Failure, Reason, settings};
 use crate::health::{Health, ShardHealth};
+use crate::known::{self, Announcer, Changed, Known, Listener, keep_announcing};
 use crate::script::Time;
 use crate::{heartbeat, keys};
 pub(crate) use shard::Shard;
@@ -43,6 +44,9 @@ struct Inner {
     batch: Batch<Shard>,
     timeout: Duration,
     nodes: watch::Receiver<u32>,
+    known: Arc<Known>,
+    announcer: Announcer,
+    clock: SystemClock,
     /// What goes on in the background, and ends with this.
     _tasks: JoinSet<()>,
 }
@@ -58,8 +62,15 @@ impl RedisStore {
         let mut tasks = JoinSet::new();
         tasks.spawn(Arc::clone(&shard).keep_probing());
         tasks.spawn(heartbeat::keep_beating(Arc::clone(&shard), publish));
-        let timeout = config.timeout;
-        Self { inner: Arc::new(Inner { shard, batch, timeout, nodes, _tasks: tasks }) }
+        let (known, (announcer, announcing)) = (Arc::<Known>::default(), Announcer::new());
+        let channel = keys::changes(&config.prefix);
+        tasks.spawn(keep_announcing(announcing, shard.connection.clone(), channel.clone()));
+        let (connector, settings) = (Connector::new(config), settings(config));
+        let listener = Listener { connector, settings, channel, known: Arc::clone(&known) };
+        tasks.spawn(listener.keep_listening());
+        let (timeout, clock) = (config.timeout, SystemClock::new());
+        let inner = Inner { shard, batch, timeout, nodes, known, announcer, clock, _tasks: tasks };
+        Self { inner: Arc::new(inner) }
     }
 
     /// Waits until the server can be asked; `false` if it cannot be by then.
@@ -72,7 +83,7 @@ impl RedisStore {
     /// How it is.
     #[must_use]
     pub fn health(&self) -> Health {
-        let Inner { shard, batch, nodes, .. } = &*self.inner;
+        let Inner { shard, batch, nodes, known, .. } = &*self.inner;
         let (status, counters) = (shard.status().borrow().clone(), &shard.counters);
         let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         let shard = ShardHealth {
@@ -88,7 +99,7 @@ impl RedisStore {
             latency_us: count(&counters.latency_us),
         };
         let nodes = nodes.has_changed().is_ok_and(|heard| heard).then(|| *nodes.borrow());
-        Health { shards: vec![shard], nodes }
+        Health { shards: vec![shard], nodes, known: known.health() }
     }
 
     /// Tells of every change of state, as far as somebody looks in between.
@@ -123,9 +134,17 @@ impl RedisStore {
         }
     }
 
+    /// Tells all nodes what was changed otherwise than by [amending](Store::amend), so that none
+    /// refuses any longer what is admitted again. Nobody waits for it.
+    pub fn changed(&self, changed: Changed) {
+        self.inner.known.forget(&changed);
+        self.inner.announcer.announce(changed);
+    }
+
     /// Lets all further asks go by this clock instead of the server's; for tests.
     #[doc(hidden)]
     pub fn go_by(&self, time: Time) {
+        self.inner.known.switch_off();
         self.inner.shard.go_by(time);
     }
 
@@ -155,15 +174,26 @@ impl Store for RedisStore {
     const NAMES_KEYS: bool = true;
 
     async fn decide(&self, plan: &Plan) -> Result<Answer, StoreError> {
+        let Inner { known, clock, .. } = &*self.inner;
+        if let Some(answer) = known.recall(plan, || clock.steady_us()) {
+            return Ok(answer);
+        }
+        let asking = known.asking(clock.steady_us());
         match self.ask(|| Ask::Decide(plan.clone())).await? {
-            Told::Decided(answer) => Ok(answer),
+            Told::Decided(answer) => {
+                known.note(plan, &answer, asking, clock.steady_us());
+                Ok(answer)
+            }
             Told::Amended(_) => Err(Failure::unreadable("an answer to something else").error),
         }
     }
 
     /// The server's clock holds, whatever `now` is.
     async fn amend(&self, _: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {
-        match self.ask(|| Ask::Amend(amendments.to_vec())).await? {
+        let told = self.ask(|| Ask::Amend(amendments.to_vec())).await;
+        // Whether it was answered or not: it may have been carried out.
+        known::changes(amendments).for_each(|changed| self.changed(changed));
+        match told? {
             Told::Amended(amended) => Ok(amended),
             Told::Decided(_) => Err(Failure::unreadable("an answer to something else").error),
         }

@@ -13,24 +13,24 @@ use tokio_rustls::TlsConnector;
 use crate::config::{Config, Server, Tls};
 
 /// Either kind of stream.
-pub(super) type Stream = Pin<Box<dyn Bytes>>;
+pub(crate) type Stream = Pin<Box<dyn Bytes>>;
 
-pub(super) trait Bytes: AsyncRead + AsyncWrite + Send {}
+pub(crate) trait Bytes: AsyncRead + AsyncWrite + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Send> Bytes for T {}
 
 /// Makes streams to one server.
-pub(super) struct Connector {
+pub(crate) struct Connector {
     server: Server,
     tls: Option<Tls>,
 }
 
 impl Connector {
-    pub(super) fn new(config: &Config) -> Self {
+    pub(crate) fn new(config: &Config) -> Self {
         Self { server: config.server.clone(), tls: config.tls.clone() }
     }
 
-    pub(super) async fn connect(&self) -> io::Result<Stream> {
+    pub(crate) async fn connect(&self) -> io::Result<Stream> {
         let Server { host, port } = &self.server;
         let stream = TcpStream::connect((host.as_str(), *port)).await?;
         stream.set_nodelay(true)?;

@@ -213,8 +213,8 @@ impl Numbers {
                 let planned_us = now_us.saturating_add_signed(skew_us);
                 let start_us = planned_us - planned_us % length_us;
                 let end_us = start_us + length_us;
-                let next_end_us = end_us + length_us;
-                Spec::Quota(quota::Spec { limit, unit, start_us, end_us, next_end_us })
+                let (previous_us, next_end_us) = (start_us - length_us, end_us + length_us);
+                Spec::Quota(quota::Spec { limit, unit, previous_us, start_us, end_us, next_end_us })
             }
             5 => Spec::Concurrency(concurrency::Spec { places: limit, lease_us: window_us }),
             6 => Spec::Total(total::Spec { limit }),

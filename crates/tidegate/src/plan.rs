@@ -164,7 +164,7 @@ impl Planner<'_> {
         let name = |level: &Level| {
             // The index of a level is that of a limit.
             let limit = &limits[usize::from(level.limit)];
-            key::name(secret, facts.policy, limit, facts, Raw::Shown).into()
+            key::name(secret, limit, facts, Raw::Shown, || level.key).into()
         };
         levels.iter().map(name).collect()
     }

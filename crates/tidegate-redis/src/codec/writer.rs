@@ -49,6 +49,7 @@ impl<'w> Writer<'w> {
                 Change::Release => (3, 0),
                 Change::Renew => (4, 0),
                 Change::Reset => (5, 0),
+                Change::Debit(amount) => (6, amount.micros()),
                 // One that the script does not know changes nothing.
                 _ => (0, 0),
             };
@@ -89,6 +90,7 @@ impl<'w> Writer<'w> {
                     calendar::Unit::Week => 1,
                     calendar::Unit::Month => 2,
                 });
+                self.instant(spec.previous_us);
                 self.instant(spec.start_us);
                 self.instant(spec.end_us);
                 self.instant(spec.next_end_us);

@@ -3,8 +3,6 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use tidegate::algorithm::Spec;
-
 use super::{DEADLINE_US, Run, Stretch};
 use crate::checkers::liveness::{honoured_retries_get_in, nobody_is_denied_in_vain};
 use crate::checkers::trouble::{Trouble, promise_is_kept};
@@ -73,14 +71,8 @@ impl Run {
     fn with(&self, cut_off: u32, turned: bool) -> Trouble {
         // What a node decides by itself is logged as of when it was asked, and it may have waited
         // for the store until its deadline.
-        let early_us = if cut_off > 0 { DEADLINE_US } else { 0 };
-        let off_by_us = early_us.max(self.blur_us());
+        let off_by_us = if cut_off > 0 { DEADLINE_US } else { 0 };
         Trouble { cut_off, turned, off_by_us, ..self.trouble }
-    }
-
-    /// The calendar is the nodes': a day begins when the first of them says so.
-    fn blur_us(&self) -> u64 {
-        if matches!(self.spec, Spec::Quota(_)) { self.skew_us_max } else { 0 }
     }
 
     fn degraded_only_if_cut_off(&self) -> Result<(), Violation> {
@@ -103,7 +95,7 @@ impl Run {
     /// The store denies nobody in vain, by what it charged itself. What a lost write or another
     /// clock brings about is not in its history, so that such runs are not judged.
     fn liveness(&self) -> Result<(), Violation> {
-        if self.trouble.failovers > 0 || self.trouble.set_back_us > 0 || self.blur_us() > 0 {
+        if self.trouble.failovers > 0 || self.trouble.set_back_us > 0 {
             return Ok(());
         }
         let denied = |recorded: Recorded| {

@@ -94,7 +94,6 @@ pub struct Run {
     pub charged: Vec<Entry>,
     /// When each answer of the log came, by the time that nobody in the simulation knows.
     completed_us: Vec<u64>,
-    skew_us_max: u64,
 }
 
 /// A time in which the same nodes were cut off.

@@ -69,7 +69,6 @@ impl World {
             stretches: Vec::new(),
             charged: Vec::new(),
             completed_us: Vec::new(),
-            skew_us_max: u64::from(setting.weather.skew_us_max),
         };
         let (setting, tasks) = (setting.clone(), Vec::new());
         Ok(Self { setting, random, time, network, nodes, tasks, run })

@@ -80,6 +80,15 @@ impl Ledger {
         }
     }
 
+    /// Takes the amount at every pace, into debt of at most one further limit.
+    pub fn debit(&mut self, spec: &Spec, now_us: u64, amount: Amount) {
+        self.open(spec, now_us);
+        self.close_what_is_over(spec, now_us);
+        for account in self.accounts_mut() {
+            dispatch::debit(&mut account.state, &account.spec, now_us, amount);
+        }
+    }
+
     /// Gives back what is left of a charge made at `charged_at_us` under this spec.
     pub fn refund(&mut self, spec: &Spec, now_us: u64, charged_at_us: u64, cost: Amount) {
         for account in self.accounts_mut() {
@@ -230,6 +239,7 @@ mod tests {
             _ => Spec::Quota(quota::Spec {
                 limit,
                 unit: if window_us > 100 { calendar::Unit::Month } else { calendar::Unit::Day },
+                previous_us: start_us.saturating_sub(window_us),
                 start_us,
                 end_us,
                 next_end_us: end_us + window_us,

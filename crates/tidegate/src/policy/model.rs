@@ -388,11 +388,12 @@ impl Spec {
         match *self {
             Self::Plain(spec) => spec,
             Self::Calendar { limit, unit } => {
-                let calendar::Boundaries { start_us, end_us, next_end_us } =
+                let calendar::Boundaries { previous_us, start_us, end_us, next_end_us } =
                     calendar::boundaries(unit, zone, now.unix_us);
                 algorithm::Spec::Quota(algorithm::quota::Spec {
                     limit,
                     unit,
+                    previous_us,
                     start_us,
                     end_us,
                     next_end_us,

@@ -61,6 +61,10 @@ pub enum Change {
     Refund(Amount),
     /// Charges this much more, into debt of at most one further limit.
     Surcharge(Amount),
+    /// Charges this much now, whether it fits or not, into debt of at most one further limit; also
+    /// to a key that nobody has used. A concurrency limit has nobody to hold a place, and is left
+    /// alone. The instant of the amendment does not matter.
+    Debit(Amount),
     /// Gives a concurrency place back.
     Release,
     /// Keeps a concurrency place for another lease.

@@ -15,14 +15,13 @@ use redis::{Cmd, Value};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 
-pub(crate) use dial::Dialer;
+pub(crate) use dial::{Dialer, Made};
 pub use failure::Reason;
 pub(crate) use failure::{Failure, Remedy};
 pub(crate) use runs::{Run, Script};
 
-use crate::config::{Config, Place, Server};
-use keeper::{Keeper, Target};
-use sentinel::Sentinels;
+use keeper::Keeper;
+pub(crate) use keeper::{Target, jittered};
 
 /// A connection that comes and goes. Clones share it; the last one to go ends it.
 #[derive(Clone)]
@@ -51,29 +50,11 @@ struct Signals {
 }
 
 impl Connection {
-    /// Starts to connect to the only server, or to the one that sentinels name, on the runtime that
-    /// this is called on. A cluster is connected to server by [server](Self::to).
-    pub(crate) fn start(config: &Config) -> Self {
-        let dialer = Dialer::new(config);
-        let target = match &config.place {
-            Place::Single(server) => Target::Server(server.clone()),
-            Place::Sentinel { sentinels, master } => {
-                Target::Named(Sentinels::new(sentinels.clone(), master.clone(), &dialer))
-            }
-            // Whoever needs a particular one says so.
-            Place::Cluster { seeds } => Target::Server(seeds[0].clone()),
-        };
-        Self::keep(dialer, target)
-    }
-
-    /// Starts to connect to this server.
-    pub(crate) fn to(server: &Server, dialer: Dialer) -> Self {
-        Self::keep(dialer, Target::Server(server.clone()))
-    }
-
-    fn keep(dialer: Dialer, target: Target) -> Self {
+    /// Starts to connect to whomever the target names, on the runtime that this is called on.
+    pub(crate) fn start(dialer: &Dialer, target: Target) -> Self {
         let (publish, current) = watch::channel(Link::Connecting);
         let signals = Arc::new(Signals::default());
+        let dialer = dialer.clone();
         let keeper = Keeper { dialer, target, publish, signals: Arc::clone(&signals) };
         tokio::spawn(keeper.run());
         Self { current, signals }

@@ -17,6 +17,22 @@ pub struct Health {
     pub lost_refunds: u64,
     /// How many nodes were last seen alive, this one included; `None` before any was.
     pub nodes: Option<u32>,
+    /// The refusals that this node gives without asking.
+    pub known: KnownHealth,
+}
+
+/// What becomes of refusals that are remembered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KnownHealth {
+    /// Whether this node hears what others change; without that nothing is remembered.
+    pub hears: bool,
+    /// How many are remembered, those that are over included.
+    pub refusals: usize,
+    /// How many requests they answered.
+    pub answered: u64,
+    /// How many messages of changes were heard.
+    pub heard: u64,
 }
 
 impl Health {

@@ -40,6 +40,11 @@ pub(crate) fn lane(prefix: &str, lane: &str) -> Vec<u8> {
     format!("{prefix}@lane:{lane}").into_bytes()
 }
 
+/// The channel on which nodes tell each other what they change.
+pub(crate) fn changes(prefix: &str) -> Vec<u8> {
+    format!("{prefix}@changes").into_bytes()
+}
+
 #[cfg(test)]
 mod tests {
     use tidegate::Key;
@@ -56,6 +61,7 @@ mod tests {
         key: Key(11),
         spec: Spec::Total(total::Spec { limit: Amount::ONE }),
         cost: Amount::ONE,
+        refundable: false,
         enforcement: Enforcement::Reject,
         on_store_failure: OnStoreFailure::Local,
     };
@@ -71,7 +77,7 @@ mod tests {
     #[test]
     fn no_state_can_be_called_like_the_deployments_own() {
         for own in [own("tg:", false), own("tg:", true)] {
-            for own in [secret(&own), heartbeats(&own), lane("tg:", "1")] {
+            for own in [secret(&own), heartbeats(&own), lane("tg:", "1"), changes("tg:")] {
                 let name: Arc<str> = std::str::from_utf8(&own["tg:".len()..]).unwrap().into();
                 assert_ne!(state("tg:", Some(&name), &LEVEL), own);
             }

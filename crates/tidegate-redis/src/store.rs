@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tidegate::clock::Now;
+use tidegate::clock::{Now, SystemClock};
 use tidegate::plan::Plan;
 use tidegate::store::{Amended, Amendment, Answer, Store, StoreError};
 use tokio::sync::watch;
@@ -28,8 +28,9 @@ use crate::codec::{Ask, Told};
 use crate::config::Config;
 use crate::connection::Failure;
 use crate::health::Health;
-use crate::heartbeat;
+use crate::known::{self, Announcer, Changed, Known, Listener, keep_announcing};
 use crate::script::Time;
+use crate::{heartbeat, keys};
 use common::Common;
 use routing::Slots;
 use several::parts;
@@ -50,6 +51,9 @@ struct Inner {
     timeout: Duration,
     nodes: watch::Receiver<u32>,
     status: watch::Receiver<Status>,
+    known: Arc<Known>,
+    announcer: Arc<Announcer>,
+    clock: SystemClock,
     address: String,
     /// What goes on in the background, and ends with this.
     _tasks: JoinSet<()>,
@@ -69,8 +73,32 @@ impl RedisStore {
         }
         tasks.spawn(heartbeat::keep_beating(Arc::clone(&topology), count));
         tasks.spawn(keep_telling(Arc::clone(&topology), publish));
-        let (timeout, address) = (config.timeout, config.address());
-        let inner = Inner { topology, timeout, nodes, status, address, _tasks: tasks };
+        let (known, (announcer, announcing)) = (Arc::<Known>::default(), Announcer::new());
+        let announcer = Arc::new(announcer);
+        let told = (Arc::clone(&known), Arc::clone(&announcer));
+        // Set once, here.
+        _ = topology.refunded.set(Box::new(move |amendments| {
+            for changed in known::changes(amendments) {
+                told.0.forget(&changed);
+                told.1.announce(changed);
+            }
+        }));
+        let channel = keys::changes(&config.front());
+        tasks.spawn(keep_announcing(announcing, Arc::clone(&topology), channel.clone()));
+        let listener =
+            Listener { topology: Arc::clone(&topology), channel, known: Arc::clone(&known) };
+        tasks.spawn(listener.keep_listening());
+        let inner = Inner {
+            topology,
+            timeout: config.timeout,
+            nodes,
+            status,
+            known,
+            announcer,
+            clock: SystemClock::new(),
+            address: config.address(),
+            _tasks: tasks,
+        };
         Self { inner: Arc::new(inner) }
     }
 
@@ -84,10 +112,10 @@ impl RedisStore {
     /// How it is.
     #[must_use]
     pub fn health(&self) -> Health {
-        let Inner { topology, nodes, .. } = &*self.inner;
+        let Inner { topology, nodes, known, .. } = &*self.inner;
         let nodes = nodes.has_changed().is_ok_and(|heard| heard).then(|| *nodes.borrow());
         let lost_refunds = topology.lost_refunds.load(Ordering::Relaxed);
-        Health { shards: topology.health(), lost_refunds, nodes }
+        Health { shards: topology.health(), lost_refunds, nodes, known: known.health() }
     }
 
     /// Tells of every change of the worst of its servers' states, as far as somebody looks in between.
@@ -111,9 +139,17 @@ impl RedisStore {
         self.inner.topology.secret(Instant::now() + within).await
     }
 
+    /// Tells all nodes what was changed otherwise than by [amending](Store::amend), so that none
+    /// refuses any longer what is admitted again. Nobody waits for it.
+    pub fn changed(&self, changed: Changed) {
+        self.inner.known.forget(&changed);
+        self.inner.announcer.announce(changed);
+    }
+
     /// Lets all further asks go by this clock instead of the server's; for tests.
     #[doc(hidden)]
     pub fn go_by(&self, time: Time) {
+        self.inner.known.switch_off();
         self.inner.topology.common.go_by(time);
     }
 
@@ -151,8 +187,16 @@ impl Store for RedisStore {
     const NAMES_KEYS: bool = true;
 
     async fn decide(&self, plan: &Plan) -> Result<Answer, StoreError> {
+        let Inner { known, clock, .. } = &*self.inner;
+        if let Some(answer) = known.recall(plan, || clock.steady_us()) {
+            return Ok(answer);
+        }
+        let asking = known.asking(clock.steady_us());
         match self.ask(|| Ask::Decide(plan.clone())).await {
-            Ok(Told::Decided(answer)) => Ok(answer),
+            Ok(Told::Decided(answer)) => {
+                known.note(plan, &answer, asking, clock.steady_us());
+                Ok(answer)
+            }
             Ok(_) => Err(Failure::unreadable("an answer to something else").error),
             Err(failure) => Err(failure.error),
         }
@@ -160,7 +204,10 @@ impl Store for RedisStore {
 
     /// The server's clock holds, whatever `now` is.
     async fn amend(&self, _: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {
-        match self.ask(|| Ask::Amend(amendments.to_vec())).await {
+        let told = self.ask(|| Ask::Amend(amendments.to_vec())).await;
+        // Whether it was answered or not: it may have been carried out.
+        known::changes(amendments).for_each(|changed| self.changed(changed));
+        match told {
             Ok(Told::Amended(amended)) => Ok(amended),
             Ok(_) => Err(Failure::unreadable("an answer to something else").error),
             Err(failure) => Err(failure.error),

@@ -6,8 +6,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, RedisConnectionInfo, Value};
+use redis::aio::{AsyncPushSender, MultiplexedConnection};
+use redis::{AsyncConnectionConfig, Cmd, ProtocolVersion, RedisConnectionInfo, Value};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -68,13 +68,31 @@ impl Dialer {
     }
 
     pub(crate) async fn dial(&self, server: &Server) -> Result<Made, Failure> {
+        let config = AsyncConnectionConfig::new().set_pipeline_buffer_size(UNDER_WAY_MAX);
+        self.connect(server, &self.settings, config).await
+    }
+
+    /// A connection on which messages are heard.
+    pub(crate) async fn dial_hearing(
+        &self,
+        server: &Server,
+        hear: impl AsyncPushSender,
+    ) -> Result<Made, Failure> {
+        let settings = self.settings.clone().set_protocol(ProtocolVersion::RESP3);
+        let config = AsyncConnectionConfig::new().set_push_sender(hear);
+        self.connect(server, &settings, config).await
+    }
+
+    async fn connect(
+        &self,
+        server: &Server,
+        settings: &RedisConnectionInfo,
+        config: AsyncConnectionConfig,
+    ) -> Result<Made, Failure> {
         let stream = self.stream(server).await.map_err(|error| Failure::unreachable(&error))?;
         // The deadlines are ours.
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(UNDER_WAY_MAX);
-        MultiplexedConnection::new_with_config(&self.settings, stream, config)
+        let config = config.set_connection_timeout(None).set_response_timeout(None);
+        MultiplexedConnection::new_with_config(settings, stream, config)
             .await
             .map(|(connection, driver)| Made { connection, driver: Box::pin(driver) })
             .map_err(|error| Failure::unwelcome(&error))

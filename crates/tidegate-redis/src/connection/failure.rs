@@ -98,7 +98,7 @@ impl Failure {
         Self::new(Reason::Connection, true, "not connected yet")
     }
 
-    pub(super) fn closed() -> Self {
+    pub(crate) fn closed() -> Self {
         Self::new(Reason::Connection, true, "the connection was closed")
     }
 
@@ -106,12 +106,12 @@ impl Failure {
         Self::new(Reason::Connection, true, format!("no connection within {time:?}"))
     }
 
-    pub(super) fn unreachable(error: &io::Error) -> Self {
+    pub(crate) fn unreachable(error: &io::Error) -> Self {
         Self::new(Reason::Connection, true, format!("cannot connect: {error}"))
     }
 
     /// A server that is there and did not let us in.
-    pub(super) fn unwelcome(error: &RedisError) -> Self {
+    pub(crate) fn unwelcome(error: &RedisError) -> Self {
         let transient = error.is_io_error() || error.code().is_some_and(is_passing);
         Self::new(Reason::Connection, transient, format!("cannot log in: {error}"))
     }

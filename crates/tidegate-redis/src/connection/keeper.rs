@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::dial::{Dialer, Made};
 use super::sentinel::{Sentinels, check_role};
 use super::{Failure, Link, Signals};
-use crate::config::Server;
+use crate::config::{Place, Server};
 
 /// How long making a connection may take, with greetings and password.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
@@ -19,11 +19,34 @@ const BACKOFF_MAX: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Where to connect to.
-pub(super) enum Target {
+#[derive(Clone)]
+pub(crate) enum Target {
     /// Here.
     Server(Server),
     /// Wherever the sentinels say.
-    Named(Sentinels),
+    Named(Arc<Sentinels>),
+}
+
+impl Target {
+    /// The only server there is, or the one that sentinels name; `None` for a cluster.
+    pub(crate) fn only(place: &Place, dialer: &Dialer) -> Option<Self> {
+        match place {
+            Place::Single(server) => Some(Self::Server(server.clone())),
+            Place::Sentinel { sentinels, master } => {
+                let sentinels = Sentinels::new(sentinels.clone(), master.clone(), dialer);
+                Some(Self::Named(Arc::new(sentinels)))
+            }
+            Place::Cluster { .. } => None,
+        }
+    }
+
+    /// Where that is now.
+    pub(crate) async fn find(&self) -> Result<Server, Failure> {
+        match self {
+            Self::Server(server) => Ok(server.clone()),
+            Self::Named(sentinels) => sentinels.master().await,
+        }
+    }
 }
 
 /// What makes the connection, and makes it again.
@@ -66,15 +89,12 @@ impl Keeper {
     }
 
     async fn connect(&self) -> Result<(Server, Made), Failure> {
-        match &self.target {
-            Target::Server(server) => Ok((server.clone(), self.dialer.dial(server).await?)),
-            Target::Named(sentinels) => {
-                let server = sentinels.master().await?;
-                let mut made = self.dialer.dial(&server).await?;
-                check_role(&mut made).await?;
-                Ok((server, made))
-            }
+        let server = self.target.find().await?;
+        let mut made = self.dialer.dial(&server).await?;
+        if matches!(self.target, Target::Named(_)) {
+            check_role(&mut made).await?;
         }
+        Ok((server, made))
     }
 
     /// Lets everybody use a connection until it breaks or is given up.
@@ -101,6 +121,6 @@ impl Keeper {
 }
 
 /// Up to a quarter less, so that nodes that lost a server together do not come back together.
-fn jittered(wait: Duration) -> Duration {
+pub(crate) fn jittered(wait: Duration) -> Duration {
     (wait - wait / 4) + (wait / 64) * fastrand::u32(0..=16)
 }

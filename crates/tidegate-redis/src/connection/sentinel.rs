@@ -13,7 +13,7 @@ use crate::config::Server;
 const ANSWERS_WITHIN: Duration = Duration::from_millis(300);
 
 /// The sentinels of one server.
-pub(super) struct Sentinels {
+pub(crate) struct Sentinels {
     sentinels: Vec<Server>,
     master: String,
     /// Most have no password, and those that have one share it with the server.

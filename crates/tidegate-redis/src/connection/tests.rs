@@ -8,6 +8,7 @@ use tidegate_testkit::servers::Server;
 use tokio::net::TcpListener;
 
 use super::*;
+use crate::config::Config;
 
 /// Counts in its key, and gives back what it was given.
 const COUNT: Script = Script {
@@ -25,13 +26,18 @@ fn config(server: &Server) -> Config {
     Config::parse(&server.url()).unwrap()
 }
 
+fn start(config: &Config) -> Connection {
+    let dialer = Dialer::new(config);
+    Connection::start(&dialer, Target::only(&config.place, &dialer).unwrap())
+}
+
 /// Where nobody listens.
 async fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port()
 }
 
 async fn connected(server: &Server) -> Connection {
-    let connection = Connection::start(&config(server));
+    let connection = start(&config(server));
     assert!(connection.connected(soon()).await);
     connection
 }
@@ -67,7 +73,7 @@ async fn the_hash_is_that_of_the_text() {
 #[tokio::test]
 async fn without_a_server_calls_fail_at_once_and_say_why() {
     let config = Config::parse(&format!("redis://127.0.0.1:{}", free_port().await)).unwrap();
-    let connection = Connection::start(&config);
+    let connection = start(&config);
     for _ in 0..3 {
         let failure = count(&connection, "lost").await.unwrap_err();
         assert_eq!((failure.reason, failure.error.transient), (Reason::Connection, true));
@@ -133,7 +139,7 @@ async fn a_wrong_password_is_told() {
     let server = Server::start().unwrap();
     server.command(&["CONFIG", "SET", "requirepass", "right"]).unwrap();
     let config = Config::parse(&server.url().replace("//", "//:wrong@")).unwrap();
-    let connection = Connection::start(&config);
+    let connection = start(&config);
     let failure = count(&connection, "refused").await.unwrap_err();
     assert!(failure.error.detail.starts_with("cannot log in"), "{}", failure.error);
     assert!(!failure.error.transient, "{}", failure.error);
@@ -167,11 +173,11 @@ async fn a_server_is_asked_over_tls_if_its_certificate_is_trusted() {
     let made = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let (server, port) = with_tls(&made).await;
     let config = Config::parse(&format!("rediss://localhost:{port}")).unwrap();
-    let connection = Connection::start(&config.clone().trust(trusting(&made)));
+    let connection = start(&config.clone().trust(trusting(&made)));
     assert!(connection.connected(soon()).await);
     assert!(count(&connection, "told").await.is_ok());
     assert_eq!(counted(&server), "1");
-    let stranger = Connection::start(&config);
+    let stranger = start(&config);
     let failure = count(&stranger, "refused").await.unwrap_err();
     assert!(failure.error.detail.contains("certificate"), "{}", failure.error);
 }

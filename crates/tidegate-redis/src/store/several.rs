@@ -132,16 +132,21 @@ impl Topology {
                 continue;
             }
             let (topology, slot) = (Arc::clone(self), parts[*at].slot);
-            tokio::spawn(async move {
-                let deadline = Instant::now() + topology.common.timeout;
-                let count = u64::try_from(amendments.len()).unwrap_or(u64::MAX);
-                let ask = Arc::new(Ask::Amend(amendments));
-                if let Err(failure) = topology.ask(slot, ask, deadline).await {
-                    topology.lost_refunds.fetch_add(count, Ordering::Relaxed);
-                    let error = &failure.error;
-                    tracing::warn!(event = "refund_lost", %error, count, "a charge stays that should have been given back");
-                }
-            });
+            tokio::spawn(async move { topology.refund(slot, amendments).await });
+        }
+    }
+
+    async fn refund(&self, slot: u16, amendments: Vec<Amendment>) {
+        let (deadline, count) = (Instant::now() + self.common.timeout, amendments.len());
+        let ask = Arc::new(Ask::Amend(amendments));
+        if let Err(failure) = self.ask(slot, Arc::clone(&ask), deadline).await {
+            self.lost_refunds.fetch_add(u64::try_from(count).unwrap_or(u64::MAX), Ordering::Relaxed);
+            let error = &failure.error;
+            tracing::warn!(event = "refund_lost", %error, count, "a charge stays that should have been given back");
+        }
+        // Whether it was answered or not: it may have been carried out.
+        if let (Ask::Amend(amendments), Some(refunded)) = (&*ask, self.refunded.get()) {
+            refunded(amendments);
         }
     }
 

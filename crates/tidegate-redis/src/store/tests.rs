@@ -4,10 +4,11 @@ mod sentinel;
 use std::sync::atomic::AtomicU32;
 
 use tidegate::Key;
-use tidegate::algorithm::{Spec, Verdict, total};
+use tidegate::algorithm::{Spec, Verdict, token_bucket, total};
 use tidegate::clock::{Clock as _, FakeClock};
 use tidegate::plan::{Enforcement, Level, Mode};
 use tidegate::policy::OnStoreFailure;
+use tidegate::store::Change;
 use tidegate::units::Amount;
 use tidegate_testkit::behaviours::{Subject, every_behaviour};
 use tidegate_testkit::proxy::{Fault, Proxy};
@@ -31,6 +32,7 @@ fn plan(key: u128) -> Plan {
         key: Key(key),
         spec: Spec::Total(total::Spec { limit }),
         cost: Amount::ONE,
+        refundable: false,
         enforcement: Enforcement::Reject,
         on_store_failure: OnStoreFailure::Local,
     };
@@ -336,4 +338,68 @@ async fn a_server_that_will_not_let_us_in_gives_no_secret_and_says_why() {
     let url = server.url().replace("//", "//:right@");
     let store = RedisStore::connect(&Config::parse(&url).unwrap());
     assert!(store.secret(PATIENCE).await.is_ok());
+}
+
+fn refused_for_an_hour(key: u128) -> Plan {
+    let bucket = token_bucket::Spec {
+        count: Amount::ONE,
+        period_us: 3_600_000_000,
+        burst: Amount::ONE,
+    };
+    let mut plan = plan(key);
+    plan.levels[0].spec = Spec::TokenBucket(bucket);
+    plan.names = vec![format!("bucket:{key}").into()];
+    plan
+}
+
+async fn hears(store: &RedisStore) {
+    while !store.health().known.hears {
+        sleep(RETRY).await;
+    }
+}
+
+async fn admitted(store: &RedisStore, plan: &Plan) -> bool {
+    store.decide(plan).await.unwrap().replies[0].verdict == Verdict::Allowed
+}
+
+#[tokio::test]
+async fn a_refusal_is_given_without_asking_until_another_node_resets_the_key() {
+    let server = Server::start();
+    let (one, other) = (connected(patient(&server)).await, connected(patient(&server)).await);
+    tokio::time::timeout(PATIENCE, hears(&one)).await.unwrap();
+    let plan = refused_for_an_hour(1);
+    assert!(admitted(&one, &plan).await && !admitted(&one, &plan).await);
+    while one.health().known.answered == 0 {
+        assert!(!admitted(&one, &plan).await);
+    }
+
+    let (level, name) = (plan.levels[0], plan.names.first().cloned());
+    let reset = Amendment { level, name, charged_at_us: 0, holder: 0, change: Change::Reset };
+    assert_eq!(other.amend(plan.now, &[reset]).await.unwrap()[..], [true]);
+    let told = async {
+        while one.health().known.heard == 0 {
+            sleep(RETRY).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, told).await.unwrap();
+    assert!(admitted(&one, &plan).await);
+}
+
+#[tokio::test]
+async fn a_server_that_is_lost_leaves_no_refusals_behind() {
+    let mut server = Server::start();
+    let store = connected(patient(&server)).await;
+    tokio::time::timeout(PATIENCE, hears(&store)).await.unwrap();
+    let plan = refused_for_an_hour(1);
+    assert!(admitted(&store, &plan).await && !admitted(&store, &plan).await);
+    server.kill();
+    let deaf = async {
+        while store.health().known.hears {
+            sleep(RETRY).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, deaf).await.unwrap();
+    assert_eq!(store.health().known.refusals, 0);
+    server.restart();
+    tokio::time::timeout(PATIENCE, hears(&store)).await.unwrap();
 }

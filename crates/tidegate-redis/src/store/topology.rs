@@ -4,9 +4,10 @@
 //! is asked again whenever something points to its having changed, and now and then.
 
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use arc_swap::ArcSwap;
+use tidegate::store::Amendment;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -19,7 +20,7 @@ use crate::batch::{Batch, Unanswered};
 use crate::breaker::State;
 use crate::codec::Told;
 use crate::config::{Config, Place, Server};
-use crate::connection::{Connection, Dialer, Failure, Reason};
+use crate::connection::{Connection, Dialer, Failure, Reason, Target};
 use crate::health::{Counters, ShardHealth};
 use crate::slot::{self, SLOTS};
 use crate::keys;
@@ -30,7 +31,9 @@ const NOBODY: u16 = u16::MAX;
 /// All servers of a store.
 pub(crate) struct Topology {
     pub(super) common: Arc<Common>,
-    pub(super) dialer: Dialer,
+    pub(crate) dialer: Dialer,
+    /// Where the server is, if there is only one.
+    only: Option<Target>,
     /// Whom to ask for the others at first; nobody where there are no others.
     pub(super) seeds: Vec<Server>,
     /// The servers as the configuration names them.
@@ -52,7 +55,12 @@ pub(crate) struct Topology {
     pub(super) secret: Secret,
     /// Charges that could not be given back.
     pub(super) lost_refunds: AtomicU64,
+    /// Who is told of what was given back.
+    pub(super) refunded: OnceLock<Refunded>,
 }
+
+/// Who is told of what was given back.
+pub(super) type Refunded = Box<dyn Fn(&[Amendment]) + Send + Sync>;
 
 /// Who has what.
 #[derive(Clone)]
@@ -92,20 +100,25 @@ impl Topology {
     /// Starts to connect to the server there is. Those of a cluster are still to be
     /// [found](Self::keep_up).
     pub(super) fn start(config: &Config, common: Arc<Common>) -> Self {
-        let (members, seeds) = match &config.place {
-            Place::Cluster { seeds } => (Vec::new(), seeds.clone()),
-            Place::Single(_) | Place::Sentinel { .. } => {
-                let connection = Connection::start(config);
-                let shard = Shard::new(config.address(), connection, Arc::clone(&common));
-                shard.is_home_of(Some(0));
-                (vec![Member::start(shard, None)], Vec::new())
-            }
+        let dialer = Dialer::new(config);
+        let only = Target::only(&config.place, &dialer);
+        let member = only.clone().map(|target| {
+            let connection = Connection::start(&dialer, target);
+            let shard = Shard::new(config.address(), connection, Arc::clone(&common));
+            shard.is_home_of(Some(0));
+            Member::start(shard, None)
+        });
+        let members = member.into_iter().collect();
+        let seeds = match &config.place {
+            Place::Cluster { seeds } => seeds.clone(),
+            Place::Single(_) | Place::Sentinel { .. } => Vec::new(),
         };
         let is_cluster = !seeds.is_empty();
         let own_slot = if is_cluster { slot::of(&keys::secret(&common.own)) } else { 0 };
         Self {
             common,
-            dialer: Dialer::new(config),
+            dialer,
+            only,
             seeds,
             address: config.address(),
             only_slot: (!is_cluster || config.tag.is_some()).then_some(own_slot),
@@ -117,6 +130,7 @@ impl Topology {
             counters: Counters::default(),
             secret: Secret::new(),
             lost_refunds: AtomicU64::new(0),
+            refunded: OnceLock::new(),
         }
     }
 
@@ -148,6 +162,17 @@ impl Topology {
     /// What the names of all that belongs to the deployment as a whole begin with.
     pub(crate) fn own(&self) -> &str {
         &self.common.own
+    }
+
+    /// Any server that hears what others are told.
+    pub(crate) async fn anybody(&self) -> Result<Server, Failure> {
+        if let Some(only) = &self.only {
+            return only.find().await;
+        }
+        let (known, seeds) = (self.known(), &self.seeds);
+        let servers = if known.is_empty() { seeds } else { &known };
+        let any = fastrand::choice(servers).cloned();
+        any.ok_or_else(|| Failure::new(Reason::Connection, true, "there is nobody to ask"))
     }
 
     /// All servers that can be asked about the others.
@@ -249,7 +274,7 @@ impl Topology {
     }
 
     fn new_member(&self, server: &Server) -> Arc<Member> {
-        let connection = Connection::to(server, self.dialer.clone());
+        let connection = Connection::start(&self.dialer, Target::Server(server.clone()));
         let shard = Shard::new(server.to_string(), connection, Arc::clone(&self.common));
         Member::start(shard, Some(server.clone()))
     }

@@ -123,6 +123,11 @@ impl Ledger {
             .try_fold(0, |latest, at_us| Some(at_us?.max(latest)))
     }
 
+    /// Whether it is of places.
+    pub(crate) fn holds_places(&self) -> bool {
+        matches!(self.first.state, State::Concurrency(_))
+    }
+
     /// Whether it runs on the wall clock; all its accounts are of one algorithm.
     pub(crate) fn uses_wall_clock(&self) -> bool {
         self.first.spec.uses_wall_clock()

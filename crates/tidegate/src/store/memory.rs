@@ -7,6 +7,7 @@
 //! those that were looked at.) All keys of a limit are in one shard, so that this holds for the limit as a whole.
 
 mod snapshot;
+mod stand_in;
 
 use std::collections::{BTreeSet, HashMap, HashSet, hash_map};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -134,6 +135,8 @@ impl Memory {
 }
 
 impl ImmediateStore for Memory {
+    const NEVER_LOST: bool = true;
+
     fn decide_now(&self, plan: &Plan) -> Result<Answer, StoreError> {
         Ok(self.answer(plan))
     }
@@ -426,6 +429,17 @@ impl Table {
             slot.ordered_at_us = slot.meaningless_at_us;
             self.by_meaning.insert((slot.ordered_at_us, key));
         }
+    }
+
+    fn retain(&mut self, stays: impl Fn(&Slot) -> bool) {
+        let by_meaning = &mut self.by_meaning;
+        self.slots.retain(|key, slot| {
+            let stays = stays(slot);
+            if !stays {
+                by_meaning.remove(&(slot.ordered_at_us, *key));
+            }
+            stays
+        });
     }
 
     fn remove(&mut self, key: Key) -> bool {

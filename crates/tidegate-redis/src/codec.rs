@@ -17,7 +17,7 @@ use tidegate::plan::{PerLevel, Plan};
 use tidegate::store::{Amended, Amendment, Answer, Reply, StoreError};
 use tidegate::units::Amount;
 
-use reader::Reader;
+pub(crate) use reader::Reader;
 use writer::Writer;
 
 /// What a batch asks of the script; it waits in a queue, so it owns what it says.

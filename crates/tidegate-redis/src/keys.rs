@@ -11,9 +11,7 @@ use tidegate::plan::Level;
 /// The key of a state. A plan that names nothing goes by its numbers.
 pub(crate) fn state(prefix: &str, name: Option<&Arc<str>>, level: &Level) -> Vec<u8> {
     match name {
-        // A name that a template made may be anything.
-        Some(name) if name.starts_with('@') => format!("{prefix}@{name}").into_bytes(),
-        Some(name) => [prefix.as_bytes(), name.as_bytes()].concat(),
+        Some(name) => named(prefix, name),
         None => format!("{prefix}{:016x}:{}", level.family, level.key).into_bytes(),
     }
 }
@@ -23,6 +21,22 @@ pub(crate) fn state(prefix: &str, name: Option<&Arc<str>>, level: &Level) -> Vec
 pub(crate) fn own(prefix: &str, in_slots: bool) -> String {
     let tag = if in_slots { "{all}" } else { "" };
     format!("{prefix}@{tag}")
+}
+
+/// The key of a state of this name.
+pub(crate) fn named(prefix: &str, name: &str) -> Vec<u8> {
+    // A name that a template made may be anything.
+    let own = if name.starts_with('@') { "@" } else { "" };
+    format!("{prefix}{own}{name}").into_bytes()
+}
+
+/// The name of the state in a key; `None` for what is none of the states.
+pub(crate) fn name_in<'k>(prefix: &str, key: &'k [u8]) -> Option<&'k str> {
+    let name = std::str::from_utf8(key.strip_prefix(prefix.as_bytes())?).ok()?;
+    match name.strip_prefix('@') {
+        Some(escaped) => Some(escaped).filter(|name| name.starts_with('@')),
+        None => Some(name),
+    }
 }
 
 /// The secret that all nodes hash keys with.
@@ -72,6 +86,16 @@ mod tests {
         assert_eq!(state("tg:", Some(&name), &LEVEL), b"tg:rl:deals:w:7");
         let numbers = state("tg:", None, &LEVEL);
         assert_eq!(numbers, b"tg:000000000000000a:0000000000000000000000000000000b");
+    }
+
+    #[test]
+    fn a_name_is_found_in_its_key_and_in_no_other() {
+        for name in ["rl:deals:w:7", "@secret", "@@", "", "ü"] {
+            assert_eq!(name_in("tg:", &named("tg:", name)), Some(name));
+        }
+        for key in [&b"tg:@secret"[..], b"tg:@nodes", b"tg", b"other:a", b"tg:\xff"] {
+            assert_eq!(name_in("tg:", key), None);
+        }
     }
 
     #[test]

@@ -35,7 +35,8 @@ use common::Common;
 use routing::Slots;
 use several::parts;
 pub(crate) use secret::written;
-pub(crate) use topology::Topology;
+pub(crate) use shard::Shard;
+pub(crate) use topology::{Member, Topology};
 
 /// A store on Redis or Valkey. Clones share it; the last one to go ends it.
 ///
@@ -151,6 +152,11 @@ impl RedisStore {
     pub fn go_by(&self, time: Time) {
         self.inner.known.switch_off();
         self.inner.topology.common.go_by(time);
+    }
+
+    /// The servers.
+    pub(crate) fn topology(&self) -> &Topology {
+        &self.inner.topology
     }
 
     /// Asks whoever has the keys, in as many calls as that takes.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate::clock::Now;
 use tidegate::plan::Plan;
 use tidegate::store::{Amended, Amendment, Answer, Store as _};
-use tidegate_redis::{Config, ConfigError, RedisStore, State};
+use tidegate_redis::{Config, ConfigError, Cursor, Found, Page, RedisStore, State};
 
 use crate::config::SharedStoreConfig;
 use crate::error::StartError;
@@ -86,6 +86,21 @@ impl Remote for Redis {
     fn secret(&self) -> Calling<[u8; 16]> {
         let store = self.0.clone();
         Box::pin(async move { store.secret(SECRET_WAIT).await })
+    }
+
+    fn scan(&self, pattern: String, from: Cursor, count: usize) -> Calling<Page> {
+        let store = self.0.clone();
+        Box::pin(async move { store.scan(&pattern, from, count).await })
+    }
+
+    fn look(&self, names: Vec<Arc<str>>) -> Calling<Vec<Option<Found>>> {
+        let store = self.0.clone();
+        Box::pin(async move { store.look(&names).await })
+    }
+
+    fn delete(&self, names: Vec<Arc<str>>) -> Calling<u64> {
+        let store = self.0.clone();
+        Box::pin(async move { store.delete(&names).await })
     }
 }
 

@@ -15,7 +15,7 @@ use crate::facts::Facts;
 use crate::policy::model::{Limit, Part, Policy};
 
 /// The longest value that stands in a key's name as it is.
-const RAW_BYTES_MAX: usize = 64;
+pub(crate) const RAW_BYTES_MAX: usize = 64;
 
 /// How much of a fingerprint stands in a generated name: 84 bits, so that names are short, and among
 /// a billion keys no two are likely to be one.
@@ -237,7 +237,7 @@ pub(crate) struct Template {
 
 /// Whether a value can stand in a name as it is: nobody can make two keys of one, or one of two, by
 /// what a client is called. Others are hashed.
-fn is_plain(value: &str) -> bool {
+pub(crate) fn is_plain(value: &str) -> bool {
     let fits = |b: u8| b.is_ascii_alphanumeric() || b"._@+-".contains(&b);
     !value.is_empty() && value != "-" && value.len() <= RAW_BYTES_MAX && value.bytes().all(fits)
 }

@@ -15,6 +15,7 @@ mod examples;
 mod identity;
 mod idle;
 mod jwt;
+mod keys;
 mod leases;
 mod limits;
 mod openapi;

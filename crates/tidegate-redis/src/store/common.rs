@@ -25,7 +25,7 @@ pub(crate) struct Common {
     pub(crate) clock: SystemClock,
     pub(super) lanes: Lanes,
     /// Whether keys lie in several slots.
-    in_slots: bool,
+    pub(super) in_slots: bool,
     /// Told whenever the state of any server changes, or which servers there are.
     pub(crate) news: watch::Sender<()>,
     /// The time to go by in tests.

@@ -63,6 +63,16 @@ impl Shard {
         }
     }
 
+    /// What the names of all keys begin with.
+    pub(crate) fn front(&self) -> &str {
+        &self.common.front
+    }
+
+    /// Whether keys of one call must lie in one slot.
+    pub(crate) fn is_in_slots(&self) -> bool {
+        self.common.in_slots
+    }
+
     pub(crate) fn status(&self) -> watch::Receiver<Status> {
         self.status.subscribe()
     }

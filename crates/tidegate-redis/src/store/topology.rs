@@ -154,6 +154,12 @@ impl Topology {
         owner.cloned().ok_or_else(|| self.nobody(slot, &map))
     }
 
+    /// Who has the state of this name.
+    pub(crate) fn member_of(&self, name: &str) -> Result<Arc<Member>, Failure> {
+        let slot = self.only_slot.unwrap_or_else(|| slot::of(&keys::named(&self.common.front, name)));
+        self.member(slot)
+    }
+
     /// Who has what belongs to the deployment as a whole.
     pub(crate) fn own_member(&self) -> Result<Arc<Member>, Failure> {
         self.member(self.own_slot)

@@ -1,5 +1,6 @@
 //! Stores: where states live. A store takes a plan and answers it, all levels or none.
 
+mod counted;
 mod memory;
 
 use std::fmt;
@@ -8,7 +9,8 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 
-pub use memory::{Export, Imported, Memory, SavedKey};
+pub use counted::Counted;
+pub use memory::{Export, Imported, Memory, Page, Place, SavedKey};
 
 use crate::algorithm::{Reading, Verdict};
 use crate::clock::Now;

@@ -16,6 +16,13 @@ pub(crate) fn state(prefix: &str, name: Option<&Arc<str>>, level: &Level) -> Vec
     }
 }
 
+/// What the names of all that belongs to the deployment as a whole begin with. In a cluster they lie in
+/// one slot.
+pub(crate) fn own(prefix: &str, in_slots: bool) -> String {
+    let tag = if in_slots { "{all}" } else { "" };
+    format!("{prefix}@{tag}")
+}
+
 /// The key of a state of this name.
 pub(crate) fn named(prefix: &str, name: &str) -> Vec<u8> {
     // A name that a template made may be anything.
@@ -33,22 +40,23 @@ pub(crate) fn name_in<'k>(prefix: &str, key: &'k [u8]) -> Option<&'k str> {
 }
 
 /// The secret that all nodes hash keys with.
-pub(crate) fn secret(prefix: &str) -> Vec<u8> {
-    deployment(prefix, "secret")
+pub(crate) fn secret(own: &str) -> Vec<u8> {
+    format!("{own}secret").into_bytes()
 }
 
 /// The nodes that are alive, by when they last said so.
-pub(crate) fn heartbeats(prefix: &str) -> Vec<u8> {
-    deployment(prefix, "nodes")
+pub(crate) fn heartbeats(own: &str) -> Vec<u8> {
+    format!("{own}nodes").into_bytes()
 }
 
 /// What was answered last in a lane, so that a batch can be sent twice.
 pub(crate) fn lane(prefix: &str, lane: &str) -> Vec<u8> {
-    deployment(prefix, &format!("lane:{lane}"))
+    format!("{prefix}@lane:{lane}").into_bytes()
 }
 
-fn deployment(prefix: &str, what: &str) -> Vec<u8> {
-    format!("{prefix}@{what}").into_bytes()
+/// The channel on which nodes tell each other what they change.
+pub(crate) fn changes(prefix: &str) -> Vec<u8> {
+    format!("{prefix}@changes").into_bytes()
 }
 
 #[cfg(test)]
@@ -67,6 +75,7 @@ mod tests {
         key: Key(11),
         spec: Spec::Total(total::Spec { limit: Amount::ONE }),
         cost: Amount::ONE,
+        refundable: false,
         enforcement: Enforcement::Reject,
         on_store_failure: OnStoreFailure::Local,
     };
@@ -91,9 +100,18 @@ mod tests {
 
     #[test]
     fn no_state_can_be_called_like_the_deployments_own() {
-        for own in [secret("tg:"), heartbeats("tg:"), lane("tg:", "1")] {
-            let name: Arc<str> = std::str::from_utf8(&own["tg:".len()..]).unwrap().into();
-            assert_ne!(state("tg:", Some(&name), &LEVEL), own);
+        for own in [own("tg:", false), own("tg:", true)] {
+            for own in [secret(&own), heartbeats(&own), lane("tg:", "1"), changes("tg:")] {
+                let name: Arc<str> = std::str::from_utf8(&own["tg:".len()..]).unwrap().into();
+                assert_ne!(state("tg:", Some(&name), &LEVEL), own);
+            }
+        }
+    }
+
+    #[test]
+    fn the_deployments_own_lie_in_one_slot_of_a_cluster() {
+        for own in [own("tg:", true), own("tg:{one}", false)] {
+            assert_eq!(crate::slot::of(&secret(&own)), crate::slot::of(&heartbeats(&own)), "{own}");
         }
     }
 }

@@ -14,10 +14,10 @@ use redis::Value;
 use tidegate::store::{Counted, StoreError};
 use tokio::time::Instant;
 
-use crate::connection::Failure;
+use crate::connection::{Failure, Run};
 use crate::keys;
 use crate::script;
-use crate::store::{RedisStore, Shard};
+use crate::store::{Member, RedisStore, Shard};
 
 /// Operators wait longer than requests do.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -73,9 +73,9 @@ impl RedisStore {
         count: usize,
     ) -> Result<Page, StoreError> {
         let (until, step) = (Instant::now() + PAGE, count.clamp(*STEP.start(), *STEP.end()));
-        let shards = self.shards();
+        let members = self.members();
         let (mut page, mut cursor) = (Page::default(), from);
-        while let Some(shard) = shards.get(cursor.shard) {
+        while let Some(shard) = members.get(cursor.shard).map(|member| &member.shard) {
             let (at, names) = shard.step(pattern, cursor.at, step).await.map_err(error)?;
             page.seen += step;
             page.keys.extend(shard.look(&names).await.map_err(error)?.into_iter().flatten());
@@ -87,7 +87,7 @@ impl RedisStore {
                 break;
             }
         }
-        page.next = (cursor.shard < shards.len()).then_some(cursor);
+        page.next = (cursor.shard < members.len()).then_some(cursor);
         Ok(page)
     }
 
@@ -96,8 +96,19 @@ impl RedisStore {
     /// # Errors
     /// A server cannot be asked.
     pub async fn look(&self, names: &[Arc<str>]) -> Result<Vec<Option<Found>>, StoreError> {
-        let names: Vec<String> = names.iter().map(|name| String::from(&**name)).collect();
-        self.shard().look(&names).await.map_err(error)
+        let (mut found, mut left) = (Vec::with_capacity(names.len()), names);
+        while let Some(first) = left.first() {
+            let member = self.topology().member_of(first).map_err(error)?;
+            let same = |name: &&Arc<str>| {
+                let other = self.topology().member_of(name);
+                other.is_ok_and(|other| Arc::ptr_eq(&other, &member))
+            };
+            let (here, further) = left.split_at(left.iter().take_while(same).count().max(1));
+            let here: Vec<String> = here.iter().map(|name| String::from(&**name)).collect();
+            found.extend(member.shard.look(&here).await.map_err(error)?);
+            left = further;
+        }
+        Ok(found)
     }
 
     /// Deletes states that cannot be read, by their names; returns how many there were. Whatever can be
@@ -108,9 +119,10 @@ impl RedisStore {
     pub async fn delete(&self, names: &[Arc<str>]) -> Result<u64, StoreError> {
         let mut gone = 0;
         for name in names {
+            let member = self.topology().member_of(name).map_err(error)?;
             let mut delete = redis::cmd("DEL");
-            delete.arg(keys::named(&self.shard().prefix, name));
-            let reply = self.shard().connection.send(&delete, Instant::now() + PATIENCE).await;
+            delete.arg(keys::named(member.shard.front(), name));
+            let reply = member.shard.connection.send(&delete, Instant::now() + PATIENCE).await;
             if let Value::Int(1) = reply.map_err(error)? {
                 gone += 1;
             }
@@ -118,9 +130,11 @@ impl RedisStore {
         Ok(gone)
     }
 
-    /// All servers that hold keys.
-    fn shards(&self) -> [&Arc<Shard>; 1] {
-        [self.shard()]
+    /// All servers that hold keys, in the same order each time.
+    fn members(&self) -> Vec<Arc<Member>> {
+        let mut members = self.topology().members();
+        members.sort_by(|one, other| one.shard.address.cmp(&other.shard.address));
+        members
     }
 }
 
@@ -133,23 +147,30 @@ impl Shard {
         count: usize,
     ) -> Result<(u64, Vec<String>), Failure> {
         let mut scan = redis::cmd("SCAN");
-        scan.arg(at).arg("MATCH").arg(keys::named(&self.prefix, pattern)).arg("COUNT").arg(count);
+        scan.arg(at).arg("MATCH").arg(keys::named(self.front(), pattern)).arg("COUNT").arg(count);
         let reply = self.connection.send(&scan, Instant::now() + PATIENCE).await?;
         let unreadable = || Failure::unreadable("the reply to a SCAN has another shape");
         let (next, found): (u64, Vec<Vec<u8>>) =
             redis::from_redis_value(reply).map_err(|_| unreadable())?;
-        let names = found.iter().filter_map(|key| keys::name_in(&self.prefix, key));
+        let names = found.iter().filter_map(|key| keys::name_in(self.front(), key));
         Ok((next, names.map(str::to_owned).collect()))
     }
 
     async fn look(&self, names: &[String]) -> Result<Vec<Option<Found>>, Failure> {
+        // In a cluster, each name may lie in a slot of its own.
+        let together = if self.is_in_slots() { 1 } else { LOOKED_AT_ONCE };
         let mut looked = Vec::with_capacity(names.len());
-        for names in names.chunks(LOOKED_AT_ONCE) {
-            let keys: Vec<Vec<u8>> =
-                names.iter().map(|name| keys::named(&self.prefix, name)).collect();
+        for page in names.chunks(LOOKED_AT_ONCE) {
+            let run = |names: &[String]| {
+                let keys = names.iter().map(|name| keys::named(self.front(), name)).collect();
+                Run { keys, arguments: vec![Vec::new()], asking: false }
+            };
+            let runs: Vec<Run> = page.chunks(together).map(run).collect();
             let deadline = Instant::now() + PATIENCE;
-            let reply = self.connection.run(script::look(), &keys, &[Vec::new()], deadline).await?;
-            looked.extend(looked::read(names, reply)?);
+            let replies = self.connection.run_all(script::look(), &runs, deadline).await?;
+            for (names, reply) in page.chunks(together).zip(replies) {
+                looked.extend(looked::read(names, reply?)?);
+            }
         }
         Ok(looked)
     }

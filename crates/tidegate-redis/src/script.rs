@@ -55,6 +55,9 @@ pub(crate) const TEXT: &str = concat!(
 /// What looks at keys for operators: the same layers, with another innermost one.
 const LOOK: &str = concat!(
     include_str!("scripts/head.lua"),
+    include_str!("scripts/start.lua"),
+    include_str!("scripts/forms.lua"),
+    "return (function()\n",
     include_str!("scripts/arithmetic.lua"),
     "return (function()\n",
     include_str!("scripts/token_bucket.lua"),
@@ -69,7 +72,7 @@ const LOOK: &str = concat!(
     include_str!("scripts/keys.lua"),
     "return (function()\n",
     include_str!("scripts/look.lua"),
-    "end)() end)() end)()\n",
+    "end)() end)() end)() end)()\n",
 );
 
 /// The script that looks.

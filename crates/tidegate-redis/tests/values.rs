@@ -45,6 +45,7 @@ fn plan(keys: &[(String, Spec)]) -> Plan {
         key: Key(0),
         spec: *spec,
         cost: Amount::ONE,
+        refundable: false,
         enforcement: Enforcement::Reject,
         on_store_failure: OnStoreFailure::Local,
     };

@@ -11,8 +11,8 @@ use crate::facts::Facts;
 use crate::identity::attribute::Found;
 use crate::key::{self, HashKey, Key, LimitKeys, Raw};
 use crate::policy::model::{
-    Algorithm, AttributeId, Cost, Exceed, Limit, Missing, OnStoreFailure, Part, Policy, Setting,
-    Settings, Source, Spec,
+    Algorithm, AttributeId, Cost, Counts, Exceed, Limit, Missing, OnStoreFailure, Part, Policy,
+    Setting, Settings, Source, Spec,
 };
 use crate::policy::when::Unmet;
 use crate::request::RequestError;
@@ -62,6 +62,9 @@ pub struct Level {
     /// What the request costs here; for a ceiling, the value compared.
     #[serde(with = "algorithm::as_micros")]
     pub cost: Amount,
+    /// Whether charges of its key are given back as a matter of course, as where only failures count:
+    /// a refusal may then end before the time that was told.
+    pub refundable: bool,
     /// What being over means.
     pub enforcement: Enforcement,
     /// What to do when the store is lost.
@@ -227,6 +230,7 @@ impl Planner<'_> {
             key: keys.key(limit, self.facts),
             spec: spec.at(self.now, &policy.zone),
             cost,
+            refundable: refundable(limit, self.facts),
             enforcement: enforcement(limit),
             on_store_failure: limit.on_store_failure,
         }
@@ -296,6 +300,12 @@ fn amount_of(attribute: AttributeId, facts: &Facts<'_>) -> Result<Option<Amount>
         }
         Found::Unusable => Err(refused("expected a decimal number in a JSON body".to_owned())),
     }
+}
+
+/// Whether what a request is charged on this limit may well be given back.
+fn refundable(limit: &Limit, facts: &Facts<'_>) -> bool {
+    let reserved = facts.request.reserve && limit.cost == Cost::Requested;
+    limit.counts != Counts::All || reserved
 }
 
 fn enforcement(limit: &Limit) -> Enforcement {

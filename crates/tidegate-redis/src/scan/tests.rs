@@ -5,10 +5,10 @@ use tidegate::plan::{Enforcement, Level, Mode, Plan};
 use tidegate::policy::OnStoreFailure;
 use tidegate::store::Store as _;
 use tidegate::units::Amount;
+use tidegate_testkit::servers::{Reply, Server};
 
 use super::*;
 use crate::config::Config;
-use crate::server::Server;
 
 const HOUR_US: u64 = 3_600_000_000;
 
@@ -58,14 +58,14 @@ fn charge(name: &str, spec: Spec) -> Plan {
 }
 
 async fn started() -> (Server, RedisStore) {
-    let server = Server::start();
+    let server = Server::start().unwrap();
     let store = RedisStore::connect(&patient(&server));
     assert!(store.ready(PATIENCE * 10).await);
     (server, store)
 }
 
 fn patient(server: &Server) -> Config {
-    server.config().timeout(PATIENCE * 10).unwrap()
+    Config::parse(&server.url()).unwrap().timeout(PATIENCE * 10).unwrap()
 }
 
 /// All pages, and how many there were.
@@ -124,7 +124,7 @@ async fn pages_find_every_state_that_matches_and_nothing_of_the_deployments_own(
         store.decide(&charge(&format!("p:l:{key:03}"), total)).await.unwrap();
     }
     store.decide(&charge("@odd", total)).await.unwrap();
-    server.tell("SET other:p:l:999 x");
+    server.command(&["SET", "other:p:l:999", "x"]).unwrap();
     let (found, pages) = all(&store, "p:l:*", 10).await;
     assert!(pages > 5, "{pages}");
     let names: Vec<String> = found.iter().map(|found| found.name.clone()).collect();
@@ -140,9 +140,9 @@ async fn pages_find_every_state_that_matches_and_nothing_of_the_deployments_own(
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_read_is_told_and_can_be_deleted() {
     let (server, store) = started().await;
-    server.tell("SET tg:a nonsense");
-    server.tell("SADD tg:b nonsense");
-    server.tell("SET tg:c ''");
+    server.command(&["SET", "tg:a", "nonsense"]).unwrap();
+    server.command(&["SADD", "tg:b", "nonsense"]).unwrap();
+    server.command(&["SET", "tg:c", ""]).unwrap();
     let (found, _) = all(&store, "*", 10).await;
     let unreadable: Vec<&str> = found
         .iter()
@@ -153,17 +153,18 @@ async fn what_cannot_be_read_is_told_and_can_be_deleted() {
     let names: Vec<Arc<str>> = ["a", "b", "c", "d", "@secret"].map(Arc::from).to_vec();
     store.secret(PATIENCE).await.unwrap();
     assert_eq!(store.delete(&names).await.unwrap(), 3);
-    assert!(server.tell("EXISTS tg:@secret").starts_with(":1"), "the secret is not to be had");
+    let kept = server.command(&["EXISTS", "tg:@secret"]).unwrap();
+    assert_eq!(kept, Reply::Integer(1), "the secret is not to be had");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn looking_works_after_the_server_forgot_its_scripts_and_fails_when_it_is_gone() {
-    let (mut server, store) = started().await;
+    let (server, store) = started().await;
     store.decide(&charge("k", specs()[6])).await.unwrap();
     assert!(store.look(&["k".into()]).await.unwrap()[0].is_some());
-    server.tell("SCRIPT FLUSH");
+    server.command(&["SCRIPT", "FLUSH"]).unwrap();
     assert!(store.look(&["k".into()]).await.unwrap()[0].is_some());
-    server.kill();
+    server.kill().unwrap();
     assert!(store.look(&["k".into()]).await.is_err());
     assert!(store.scan("*", Cursor::default(), 10).await.is_err());
 }

@@ -8,6 +8,7 @@ mod claim;
 mod decide;
 mod error;
 mod loaded;
+mod merge;
 mod queue;
 mod turn;
 mod waiting;
@@ -24,6 +25,7 @@ use arc_swap::ArcSwap;
 
 pub use builder::LimiterBuilder;
 pub use error::{BuildError, ResetError};
+pub use merge::{Merged, Owed};
 pub use turn::{Acquired, Timer};
 pub(crate) use turn::{HeldUp, Turn};
 
@@ -35,6 +37,7 @@ use waiting::Waiting;
 use crate::clock::{Clock, Now};
 use crate::decision::Decision;
 use crate::facts::Facts;
+use crate::fallback::Fallback;
 use crate::in_force::{InForce, Loaded};
 use crate::key::HashKey;
 use crate::lease::{Lease, Settlement};
@@ -73,7 +76,7 @@ struct Shared<S> {
     policies: ArcSwap<Vec<Loaded>>,
     replacing: Mutex<()>,
     store: S,
-    fallback: Memory,
+    fallback: Fallback,
     nodes: AtomicU32,
     clock: Arc<dyn Clock>,
     secret: ArcSwap<HashKey>,
@@ -215,6 +218,8 @@ impl<S: Store> Limiter<S> {
         let _replacing = self.shared.replacing.lock().unwrap_or_else(PoisonError::into_inner);
         self.shared.secret.store(Arc::new(secret));
         self.shared.put_in_force(self.policies());
+        // Nobody else knows the keys that it was counted under.
+        self.forgive();
     }
 
     /// The policies in force.
@@ -304,7 +309,7 @@ impl<S: Store> Limiter<S> {
             return Ok(Amended::new());
         }
         let amended = if local {
-            shared.fallback.amend_now(now, amendments)
+            Ok(shared.fallback.amend(now, amendments))
         } else {
             shared.store.amend(now, amendments).await
         };

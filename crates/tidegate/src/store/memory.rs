@@ -8,6 +8,7 @@
 
 mod look;
 mod snapshot;
+mod stand_in;
 
 use std::collections::{BTreeSet, HashMap, HashSet, hash_map};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -136,6 +137,8 @@ impl Memory {
 }
 
 impl ImmediateStore for Memory {
+    const NEVER_LOST: bool = true;
+
     fn decide_now(&self, plan: &Plan) -> Result<Answer, StoreError> {
         Ok(self.answer(plan))
     }
@@ -428,6 +431,17 @@ impl Table {
             slot.ordered_at_us = slot.meaningless_at_us;
             self.by_meaning.insert((slot.ordered_at_us, key));
         }
+    }
+
+    fn retain(&mut self, stays: impl Fn(&Slot) -> bool) {
+        let by_meaning = &mut self.by_meaning;
+        self.slots.retain(|key, slot| {
+            let stays = stays(slot);
+            if !stays {
+                by_meaning.remove(&(slot.ordered_at_us, *key));
+            }
+            stays
+        });
     }
 
     fn remove(&mut self, key: Key) -> bool {

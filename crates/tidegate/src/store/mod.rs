@@ -89,6 +89,9 @@ pub trait Store: Send + Sync + 'static {
     /// where others give back what this process does not hear of; `None` where it hears of all.
     const LOOK_AGAIN_US: Option<u64> = None;
 
+    /// Whether it always answers, so that nothing need be remembered for when it does not.
+    const NEVER_LOST: bool = false;
+
     /// Decides a plan: every level is charged, or none.
     fn decide(&self, plan: &Plan) -> impl Future<Output = Result<Answer, StoreError>> + Send;
 
@@ -105,6 +108,9 @@ pub trait Store: Send + Sync + 'static {
 
 /// A store that answers at once. Every such store is a [`Store`] whose future is always ready.
 pub trait ImmediateStore: Send + Sync + 'static {
+    /// As [`Store::NEVER_LOST`].
+    const NEVER_LOST: bool = false;
+
     /// As [`Store::decide`].
     ///
     /// # Errors
@@ -123,6 +129,7 @@ pub trait ImmediateStore: Send + Sync + 'static {
 
 impl<S: ImmediateStore> Store for S {
     const NAMES_KEYS: bool = false;
+    const NEVER_LOST: bool = <S as ImmediateStore>::NEVER_LOST;
 
     fn decide(&self, plan: &Plan) -> impl Future<Output = Result<Answer, StoreError>> + Send {
         ready(self.decide_now(plan))
@@ -142,6 +149,8 @@ impl<S: ImmediateStore> Store for S {
 }
 
 impl<S: ImmediateStore> ImmediateStore for Arc<S> {
+    const NEVER_LOST: bool = <S as ImmediateStore>::NEVER_LOST;
+
     fn decide_now(&self, plan: &Plan) -> Result<Answer, StoreError> {
         (**self).decide_now(plan)
     }

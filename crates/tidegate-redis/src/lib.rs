@@ -14,6 +14,8 @@ pub mod direct;
 mod health;
 mod heartbeat;
 mod keys;
+#[doc(hidden)]
+pub mod leases;
 mod script;
 #[cfg(test)]
 mod server;
@@ -23,5 +25,6 @@ pub use breaker::State;
 pub use config::{Config, ConfigError};
 pub use connection::Reason;
 pub use health::{Health, ShardHealth};
+pub use leases::LeaseHealth;
 pub use script::Time;
 pub use store::{RedisStore, Status};

@@ -29,10 +29,12 @@ pub(crate) const TEXT: &str = concat!(
     include_str!("scripts/total.lua"),
     include_str!("scripts/algorithms.lua"),
     "return (function()\n",
+    include_str!("scripts/leases.lua"),
     include_str!("scripts/ledger.lua"),
     include_str!("scripts/keys.lua"),
     "return (function()\n",
     include_str!("scripts/asks.lua"),
+    include_str!("scripts/lend.lua"),
     include_str!("scripts/batch.lua"),
     "end)() end)() end)()\n",
 );

@@ -22,6 +22,7 @@ use crate::codec::{Ask, Told};
 use crate::config::Config;
 use crate::connection::{Failure, Reason};
 use crate::health::{Health, ShardHealth};
+use crate::leases::{LeaseHealth, Leases};
 use crate::script::Time;
 use crate::{heartbeat, keys};
 pub(crate) use shard::Shard;
@@ -43,6 +44,7 @@ struct Inner {
     batch: Batch<Shard>,
     timeout: Duration,
     nodes: watch::Receiver<u32>,
+    leases: Arc<Leases>,
     /// What goes on in the background, and ends with this.
     _tasks: JoinSet<()>,
 }
@@ -58,8 +60,18 @@ impl RedisStore {
         let mut tasks = JoinSet::new();
         tasks.spawn(Arc::clone(&shard).keep_probing());
         tasks.spawn(heartbeat::keep_beating(Arc::clone(&shard), publish));
-        let timeout = config.timeout;
-        Self { inner: Arc::new(Inner { shard, batch, timeout, nodes, _tasks: tasks }) }
+        let (timeout, leases) = (config.timeout, Arc::new(Leases::new(config.nodes)));
+        let keeper = Arc::clone(&leases);
+        let inner = Arc::new(Inner { shard, batch, timeout, nodes, leases, _tasks: tasks });
+        let weak = Arc::downgrade(&inner);
+        tokio::spawn(keeper.keep(move || weak.upgrade().map(|inner| Self { inner })));
+        Self { inner }
+    }
+
+    /// Gives back what this node has borrowed of leased limits, and borrows nothing any more: for a
+    /// node that is about to end.
+    pub async fn close(&self) {
+        self.inner.leases.close(self).await;
     }
 
     /// Waits until the server can be asked; `false` if it cannot be by then.
@@ -89,6 +101,12 @@ impl RedisStore {
         };
         let nodes = nodes.has_changed().is_ok_and(|heard| heard).then(|| *nodes.borrow());
         Health { shards: vec![shard], nodes }
+    }
+
+    /// What this node has borrowed of leased limits.
+    #[must_use]
+    pub fn leases(&self) -> LeaseHealth {
+        self.inner.leases.health()
     }
 
     /// Tells of every change of state, as far as somebody looks in between.
@@ -129,7 +147,7 @@ impl RedisStore {
         self.inner.shard.go_by(time);
     }
 
-    async fn ask(&self, ask: impl FnOnce() -> Ask) -> Result<Told, StoreError> {
+    pub(crate) async fn ask(&self, ask: impl FnOnce() -> Ask) -> Result<Told, StoreError> {
         let Inner { shard, batch, timeout, .. } = &*self.inner;
         shard.counters.asks.fetch_add(1, Ordering::Relaxed);
         let told = if shard.asks() {
@@ -154,18 +172,43 @@ impl fmt::Debug for RedisStore {
 impl Store for RedisStore {
     const NAMES_KEYS: bool = true;
 
+    fn decide_at_once(&self, plan: &Plan) -> Option<Answer> {
+        self.inner.leases.at_once(plan)
+    }
+
     async fn decide(&self, plan: &Plan) -> Result<Answer, StoreError> {
-        match self.ask(|| Ask::Decide(plan.clone())).await? {
-            Told::Decided(answer) => Ok(answer),
-            Told::Amended(_) => Err(Failure::unreadable("an answer to something else").error),
+        let leases = &self.inner.leases;
+        let mut begun = leases.begin(plan);
+        if let Some(answer) = begun.done {
+            return Ok(answer);
         }
+        for loan in std::mem::take(&mut begun.first) {
+            leases.tell(self, loan);
+        }
+        let rest = begun.rest.as_ref().unwrap_or(plan);
+        let answered = match self.ask(|| Ask::Decide(rest.clone())).await {
+            Ok(Told::Decided(answer)) => Ok(answer),
+            Ok(_) => Err(Failure::unreadable("an answer to something else").error),
+            Err(error) => Err(error),
+        };
+        leases.finish(plan, begun, answered)
     }
 
     /// The server's clock holds, whatever `now` is.
     async fn amend(&self, _: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {
-        match self.ask(|| Ask::Amend(amendments.to_vec())).await? {
-            Told::Amended(amended) => Ok(amended),
-            Told::Decided(_) => Err(Failure::unreadable("an answer to something else").error),
+        let leases = &self.inner.leases;
+        let here: Vec<bool> = amendments.iter().map(|one| leases.amend(one)).collect();
+        let rest = amendments.iter().zip(&here).filter(|(_, here)| !**here);
+        let rest: Vec<Amendment> = rest.map(|(amendment, _)| amendment.clone()).collect();
+        if rest.is_empty() {
+            return Ok(here.into_iter().collect());
+        }
+        match self.ask(|| Ask::Amend(rest)).await? {
+            Told::Amended(amended) => {
+                let mut told = amended.into_iter();
+                Ok(here.into_iter().map(|here| here || told.next().unwrap_or(false)).collect())
+            }
+            _ => Err(Failure::unreadable("an answer to something else").error),
         }
     }
 

@@ -99,6 +99,19 @@ end
 
 local REFUND, SURCHARGE, RELEASE, RENEW, RESET = 1, 2, 3, 4, 5
 
+-- What nodes have borrowed is still out: that much stays owed.
+local function reset(slot, spec, now)
+  slot.changed, slot.ends = true, nil
+  if slot.lent then settle_lent(slot, now) end
+  local lent, out = slot.lent, is_lent(slot) and out_at(slot.lent, now) or 0
+  forget(slot)
+  if out > 0 then
+    local state = { owed = out, remainder = 0, at = now, since = now, low = 0 }
+    slot.accounts, slot.born, slot.charged = { { spec = spec, state = state } }, now, now
+    lends(slot, lent)
+  end
+end
+
 -- Whether it found what it was to change.
 local function amend(one, now)
   local slot, spec, change = one.slot, one.spec, one.change
@@ -106,7 +119,7 @@ local function amend(one, now)
   changing = true
   local found = true
   if change == RESET then
-    slot.accounts, slot.changed, slot.ends = nil, true, nil
+    reset(slot, spec, now)
     return true
   elseif change == REFUND or change == SURCHARGE then
     if one.charged_at < slot.born then return false end

@@ -14,7 +14,8 @@ for index = 2, #ARGV do
   local ask = ARGV[index]
   local kind, keys = byte(ask, 1, 2)
   used, changing = {}, false
-  local done, reply = pcall(kind == 1 and decide or amend_all, ask, cursor, now)
+  local act = (kind == 1 and decide) or (kind == 3 and lend) or amend_all
+  local done, reply = pcall(act, ask, cursor, now)
   if not done then
     if changing then
       -- What it had changed when it failed is nobody's to build on.

@@ -4,7 +4,7 @@
 -- bytes, and MessagePack: how long before that the key was born, then the accounts. Most keys are
 -- buckets that have owed something since they were born or since the last charge, with a burst that
 -- is their count, and small numbers: they have a short form of 28 bytes, as many as fit into an
--- allocation of 48.
+-- allocation of 48. Of a bucket that nodes have borrowed from, the counters come last.
 --
 -- Nothing that is infinite, or no number at all, may come in from a value that somebody else wrote:
 -- there would be no end to it.
@@ -13,6 +13,8 @@ local SHORT = 64
 -- Head, charged, age, count, period, common in units, remainder in commons, owed, low.
 local SHORT_FORM = '<BI7I5I2I2BI2I4I4'
 local NO_LOW = 4294967295
+-- Added to the head of a bucket that nodes have borrowed from.
+local LENT = 128
 
 -- Keys of this batch, so that asks see what those before them did, and each is written once.
 local slots = {}
@@ -54,7 +56,8 @@ end
 
 local function save(slot)
   local accounts, kind = slot.accounts, slot.kind
-  if kind == BUCKET and #accounts == 1 then
+  local lent = is_lent(slot)
+  if kind == BUCKET and #accounts == 1 and not lent then
     local short = save_short(slot, accounts[1].spec, accounts[1].state)
     if short then return short end
   end
@@ -62,6 +65,7 @@ local function save(slot)
   for _, account in ipairs(accounts) do
     n = slot.algorithm.save(out, n, account.spec, account.state, slot)
   end
+  if lent then n, kind = save_lent(slot, out, n), kind + LENT end
   return pack('<BI7', kind + 8 * (#accounts - 1), slot.charged) .. msgpack(unpack(out, 1, n))
 end
 
@@ -69,6 +73,8 @@ local function load(slot, value, asked)
   local head = byte(value)
   if head == BUCKET + SHORT and slot.kind == BUCKET then return load_short(slot, value, asked) end
   local _, charged = unpack_from('<BI7', value)
+  local lent = head >= LENT and slot.kind == BUCKET
+  if lent then head = head - LENT end
   if head % 8 ~= slot.kind or head >= SHORT then error('a value of another algorithm or format') end
   slot.charged, slot.accounts = charged, {}
   local values, sum = { msgunpack(value, 100, 8) }, 0
@@ -84,6 +90,10 @@ local function load(slot, value, asked)
     spec, state, n = slot.algorithm.load(values, n, slot)
     slot.accounts[place] = { spec = spec, state = state }
   end
+  if lent then
+    lends(slot, { epoch = values[n + 1], now = get(values[n + 2]), before = get(values[n + 3]) })
+    n = n + 3
+  end
   if n ~= #values then error('a value of another format') end
 end
 
@@ -97,7 +107,7 @@ local function slot_of(key, kind, asked)
   -- All fields at once: a table that grows is made again and again.
   slot = {
     key = key, kind = kind, algorithm = algorithm(kind), accounts = nil, born = nil, charged = nil,
-    stored = nil, changed = nil, broken = nil, ends = nil,
+    stored = nil, changed = nil, broken = nil, ends = nil, lent = nil,
   }
   slots[key] = slot
   local value = redis.pcall('GET', key)
@@ -116,10 +126,14 @@ local function slot_of(key, kind, asked)
   return slot
 end
 
+local function forget(slot)
+  slot.accounts, slot.lent, slot.algorithm = nil, nil, algorithm(slot.kind)
+end
+
 -- A state that means nothing is let go, as its key would be. None does that was just charged.
 local function settle_slot(slot)
   slot.changed, slot.ends = true, nil
-  if ledger_ends(slot) == 0 then slot.accounts = nil end
+  if ledger_ends(slot) == 0 then forget(slot) end
 end
 
 local function write(slot, now, spare_ms)

@@ -236,6 +236,7 @@ impl Weighed for Ask {
         match self {
             Self::Decide(plan) => plan.levels.len(),
             Self::Amend(amendments) => amendments.len(),
+            Self::Lend(_) => 1,
         }
     }
 }

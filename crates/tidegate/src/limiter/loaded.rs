@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::error::BuildError;
 use crate::in_force::Loaded;
 use crate::key::{HashKey, LimitKeys};
-use crate::policy::Policy;
+use crate::policy::{Limit, Policy};
 use crate::request::{Request, RequestError};
 use crate::store::{ImmediateStore, Memory, Store};
 
@@ -31,7 +31,8 @@ pub(super) fn load(policies: Vec<Arc<Policy>>, secret: &HashKey) -> Vec<Loaded> 
     let load = |policy: Arc<Policy>| {
         let keys =
             policy.limits.iter().map(|limit| LimitKeys::new(secret, &policy, limit)).collect();
-        Loaded { policy, keys }
+        let leased = policy.limits.iter().any(Limit::is_leased);
+        Loaded { policy, keys, leased }
     };
     policies.into_iter().map(load).collect()
 }

@@ -83,6 +83,13 @@ pub trait Store: Send + Sync + 'static {
     /// where others give back what this process does not hear of; `None` where it hears of all.
     const LOOK_AGAIN_US: Option<u64> = None;
 
+    /// Decides a plan without waiting, where this process holds all that it takes; `None` where
+    /// [`decide`](Self::decide) must be asked. The plan has no names here.
+    fn decide_at_once(&self, plan: &Plan) -> Option<Answer> {
+        _ = plan;
+        None
+    }
+
     /// Decides a plan: every level is charged, or none.
     fn decide(&self, plan: &Plan) -> impl Future<Output = Result<Answer, StoreError>> + Send;
 

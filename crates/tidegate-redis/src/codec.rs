@@ -1,10 +1,11 @@
 //! Asks and answers as strings of bytes, as the script packs and unpacks them.
 //!
-//! All numbers are little-endian. An ask begins with its kind (1 decides, 2 amends, 3 lends) and how
-//! many keys it has. To decide: whether to charge, how many levels, the holder, and for each level its
-//! algorithm, whether it is enforced, the cost and the spec. To amend: how many amendments, and for
-//! each its algorithm, the change, the amount, when it was charged, the holder and the spec. To lend:
-//! the spec of the bucket, the wish, its bounds, and the reports on earlier loans.
+//! All numbers are little-endian. An ask begins with its kind (1 decides, 0 too if it is plain: only
+//! buckets and fixed windows, each on a key of its own; 2 amends, 3 lends) and how many keys it has. To
+//! decide: whether to charge, how many levels, the holder, and for each level its algorithm, whether it
+//! is enforced, the cost and the spec. To amend: how many amendments, and for each its algorithm, the
+//! change, the amount, when it was charged, the holder and the spec. To lend: the spec of the bucket,
+//! the wish, its bounds, and the reports on earlier loans.
 //!
 //! A reply begins with 0 and the store's time, followed by what became of each level or amendment;
 //! or with 1, followed by why there is none.
@@ -18,8 +19,8 @@ use tidegate::plan::{PerLevel, Plan};
 use tidegate::store::{Amended, Amendment, Answer, Reply, StoreError};
 use tidegate::units::Amount;
 
+pub(crate) use reader::Reader;
 use crate::leases::{Lent, Loan};
-use reader::Reader;
 use writer::Writer;
 
 /// What a batch asks of the script; it waits in a queue, so it owns what it says.

@@ -14,7 +14,7 @@ use tidegate::algorithm::Spec;
 use tidegate::clock::{Now, SystemClock};
 use tidegate::plan::{LEVELS_MAX, Mode, Plan};
 use tidegate::store::{Amended, Amendment, Answer, Change, Store, StoreError};
-use tidegate_redis::LeaseHealth;
+use tidegate_redis::{Cursor, Found, LeaseHealth, Page};
 use tokio::runtime::Handle;
 
 use crate::telemetry::{Metrics, StoreCall, store_failed};
@@ -51,6 +51,15 @@ pub(crate) trait Remote: Send + Sync + 'static {
 
     /// The secret that hashes keys on all nodes; made by the first who asks.
     fn secret(&self) -> Calling<[u8; 16]>;
+
+    /// The keys that match a pattern, page by page, for operators.
+    fn scan(&self, pattern: String, from: Cursor, count: usize) -> Calling<Page>;
+
+    /// What keys hold, by their names; `None` for each that is not there.
+    fn look(&self, names: Vec<Arc<str>>) -> Calling<Vec<Option<Found>>>;
+
+    /// Deletes keys that cannot be read, by their names.
+    fn delete(&self, names: Vec<Arc<str>>) -> Calling<u64>;
 }
 
 /// How a shared store is.
@@ -142,6 +151,22 @@ impl SharedStore {
     pub(crate) async fn close(&self) {
         // What cannot be given back is free again before long.
         _ = self.remote.close().await;
+    }
+
+    pub(crate) fn scan(&self, pattern: String, from: Cursor, count: usize) -> Calling<Page> {
+        self.remote.scan(pattern, from, count)
+    }
+
+    /// What keys hold, by the names that this node has for them.
+    pub(crate) fn look(&self, names: Vec<Arc<str>>) -> Calling<Vec<Option<Found>>> {
+        if self.lacks_secret() {
+            return Box::pin(ready(Err(secret_unknown())));
+        }
+        self.remote.look(names)
+    }
+
+    pub(crate) fn delete(&self, names: Vec<Arc<str>>) -> Calling<u64> {
+        self.remote.delete(names)
     }
 
     /// Gives back what a plan was charged with.

@@ -30,6 +30,11 @@ impl InForce {
         self.0.first().map(|loaded| &*loaded.policy)
     }
 
+    /// The names of the policies, the first one first.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|loaded| &*loaded.policy.name)
+    }
+
     pub(crate) fn new(policies: Arc<Vec<Loaded>>) -> Self {
         Self(policies)
     }

@@ -166,7 +166,7 @@ impl Planner<'_> {
         let name = |level: &Level| {
             // The index of a level is that of a limit.
             let limit = &limits[usize::from(level.limit)];
-            key::name(secret, facts.policy, limit, facts, Raw::Shown).into()
+            key::name(secret, limit, facts, Raw::Shown, || level.key).into()
         };
         levels.iter().map(name).collect()
     }
@@ -209,8 +209,13 @@ impl Planner<'_> {
     pub(crate) fn subject(&self, index: usize, limit: &Limit) -> Option<Level> {
         let shared = |(_, part)| missing(limit, part, self.facts.policy) == Missing::Share;
         let applies = limit.when.holds(self.facts) && self.missing_parts(limit).all(shared);
-        let spec = effective(limit, self.facts).or_else(|| limit.settings.first_spec());
-        spec.filter(|_| applies).map(|spec| self.level(index, limit, spec, Amount::ZERO))
+        if applies { self.keyed(index, limit) } else { None }
+    }
+
+    /// The same whatever the conditions of the limit say; `None` where nobody is limited.
+    pub(crate) fn keyed(&self, index: usize, limit: &Limit) -> Option<Level> {
+        let spec = effective(limit, self.facts).or_else(|| limit.settings.first_spec())?;
+        Some(self.level(index, limit, spec, Amount::ZERO))
     }
 
     /// The parts of a limit's key that the request does not have.

@@ -33,7 +33,8 @@ impl<'w> Writer<'w> {
     }
 
     pub(super) fn plan(&mut self, plan: &Plan) {
-        self.argument.extend([1, 0, u8::from(plan.mode == Mode::Charge), count(&plan.levels)]);
+        let kind = u8::from(!is_plain(plan));
+        self.argument.extend([kind, 0, u8::from(plan.mode == Mode::Charge), count(&plan.levels)]);
         self.number(plan.holder);
         for (index, level) in plan.levels.iter().take(LEVELS_MAX).enumerate() {
             self.key(plan.names.get(index), level);
@@ -55,6 +56,7 @@ impl<'w> Writer<'w> {
                 Change::Release => (3, 0),
                 Change::Renew => (4, 0),
                 Change::Reset => (5, 0),
+                Change::Debit(amount) => (6, amount.micros()),
                 // One that the script does not know changes nothing.
                 _ => (0, 0),
             };
@@ -111,6 +113,7 @@ impl<'w> Writer<'w> {
                     calendar::Unit::Week => 1,
                     calendar::Unit::Month => 2,
                 });
+                self.instant(spec.previous_us);
                 self.instant(spec.start_us);
                 self.instant(spec.end_us);
                 self.instant(spec.next_end_us);
@@ -141,6 +144,14 @@ impl<'w> Writer<'w> {
     fn number(&mut self, number: u64) {
         self.argument.extend(number.to_le_bytes());
     }
+}
+
+/// Whether the script can decide it straight on.
+fn is_plain(plan: &Plan) -> bool {
+    let Plan { levels, names, .. } = plan;
+    let simple = |level: &Level| matches!(level.spec, Spec::TokenBucket(_) | Spec::FixedWindow(_));
+    let own = |(index, name): (usize, &Arc<str>)| !names.iter().take(index).any(|one| one == name);
+    levels.iter().all(simple) && names.len() == levels.len() && names.iter().enumerate().all(own)
 }
 
 const fn kind(spec: &Spec) -> u8 {

@@ -1,45 +1,52 @@
 -- The batch
 
-local now, spare_ms
-if ARGV[1] == '' then
-  local time = redis.call('TIME')
-  now, spare_ms = time[1] * 1000000 + time[2], MARGIN_MS
-else
-  -- A test's clock stands still while the server's goes on: no key may go by that.
-  now, spare_ms = unpack_from('<I8', ARGV[1]), 3600000
-end
+-- How long the answers of a batch are kept, longer than anybody waits for them.
+local LANE_MS = '12000'
 
-local replies, users, cursor = {}, {}, 1
+local replies, cursor, machinery = {}, 1, nil
 for index = 2, #ARGV do
   local ask = ARGV[index]
   local kind, keys = byte(ask, 1, 2)
-  used, changing = {}, false
-  local act = (kind == 1 and decide) or (kind == 3 and lend) or amend_all
-  local done, reply = pcall(act, ask, cursor, now)
-  if not done then
-    if changing then
-      -- What it had changed when it failed is nobody's to build on.
-      for _, part in ipairs(used) do
-        if part.slot then part.slot.changed, part.slot.broken = true, tostring(reply) end
-      end
-    end
-    reply = '\1' .. tostring(reply)
+  local reply = kind == 0 and quick(ask, cursor)
+  if not reply then
+    if not machinery then machinery = make_machinery() end
+    reply = machinery.answer(ask, kind, cursor)
   end
-  replies[index - 1], users[index - 1] = reply, used
-  cursor = cursor + (keys or 0)
+  replies[index - 1] = reply
+  cursor = cursor + keys
+end
+if machinery then machinery.leave() end
+
+for key, value in next, staged do
+  if not failed[key] then
+    local until_ms, reply = expires[key], nil
+    if not value then
+      reply = redis.pcall('DEL', key)
+    elseif until_ms then
+      reply = redis.pcall('SET', key, value, 'PXAT', until_ms)
+    else
+      reply = redis.pcall('SET', key, value)
+    end
+    if type(reply) == 'table' and reply.err then failed[key] = reply.err end
+  end
 end
 
-local failed = false
-for _, slot in pairs(slots) do
-  if slot.changed and not slot.broken then write(slot, now, spare_ms) end
-  failed = failed or (slot.changed and slot.broken)
-end
-if failed then
-  for index, own in ipairs(users) do
-    for _, part in ipairs(own) do
-      local slot = part.slot
-      if slot and slot.changed and slot.broken then replies[index] = '\1' .. slot.broken end
+-- Nobody is told what could not be stored, nor what was decided by it.
+if next(failed) then
+  cursor = 1
+  for index = 2, #ARGV do
+    local keys = byte(ARGV[index], 2)
+    for place = cursor, cursor + keys - 1 do
+      local why = failed[KEYS[place]]
+      if why then replies[index - 1] = '\1' .. why end
     end
+    cursor = cursor + keys
   end
+end
+
+if lane then
+  local kept = redis.pcall('SET', lane, pack('<I8', number) .. msgpack(replies), 'PX', LANE_MS)
+  -- A batch without asks is there to find out whether anything can be written.
+  if #ARGV == 1 and type(kept) == 'table' and kept.err then return kept end
 end
 return replies

@@ -90,6 +90,10 @@ local function leased_bucket()
   -- Only what the refill cannot have paid yet is certain to be left of a charge: `low` is zero.
   leased.refund = with_floor(bucket.refund)
   leased.surcharge = with_floor(bucket.surcharge)
+  leased.owed = function(s, spec, now)
+    advance(s, spec, now)
+    return s.owed
+  end
   leased.reading = function(s, spec, now)
     advance(s, spec, now)
     local full_at = falls_to(s, spec, 0)
@@ -128,6 +132,15 @@ end
 local function save_lent(slot, out, n)
   local lent = slot.lent
   out[n + 1], out[n + 2], out[n + 3] = lent.epoch, put(lent.now), put(lent.before)
+  return n + 3
+end
+
+local function load_lent(slot, values, n)
+  local epoch, now, before = values[n + 1], values[n + 2], values[n + 3]
+  if type(epoch) ~= 'number' or type(now) ~= 'number' or type(before) ~= 'number' then
+    error('a value of another format', 0)
+  end
+  lends(slot, { epoch = epoch, now = get(now), before = get(before) })
   return n + 3
 end
 

@@ -69,6 +69,10 @@ local function sliding_counter()
         return counter > 0 and min(counter + raised, MAX)
       end)
     end,
+    owed = function(s, _, now)
+      local start, current, previous = roll(s, now)
+      return estimate(start, s.window, current, previous, now)
+    end,
     reading = function(s, spec, now)
       local start, current, previous = roll(s, now)
       return max(spec.limit - estimate(start, s.window, current, previous, now), 0),

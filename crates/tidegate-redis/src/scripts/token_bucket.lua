@@ -92,6 +92,7 @@ local function token_bucket()
       s.owed, s.remainder, s.at =
         owed + surchargeable(spec.burst, owed, extra), remainder, at
     end,
+    owed = function(s, spec, now) return (settle(s, spec, now)) end,
     reading = function(s, spec, now)
       local owed, remainder, at = settle(s, spec, now)
       if owed == 0 then return spec.burst, 0 end
@@ -123,10 +124,13 @@ local function token_bucket()
         count = get(values[n + 1]), period = get(values[n + 2]),
         common = get(values[n + 3]), burst = get(values[n + 4]),
       }
-      local low = values[n + 7]
+      local low, since = values[n + 7], values[n + 9] + slot.born
+      if spec.period == 0 or spec.common == 0 or since < slot.born or since > slot.charged then
+        unreadable()
+      end
       return spec, {
         owed = get(values[n + 5]), remainder = get(values[n + 6]), low = low and get(low),
-        at = values[n + 8] + slot.charged, since = values[n + 9] + slot.born,
+        at = values[n + 8] + slot.charged, since = since,
       }, n + 9
     end,
   }

@@ -118,7 +118,6 @@ pub struct Run {
     stepped_us: u64,
     /// When nodes held more than the store knew of, and how much.
     overlent: Option<(u64, String)>,
-    skew_us_max: u64,
 }
 
 /// A time in which the same nodes were cut off.

@@ -86,7 +86,6 @@ impl World {
             stepped_us: 0,
             overlent: None,
             borrowed: LeaseHealth::default(),
-            skew_us_max: u64::from(setting.weather.skew_us_max),
         };
         let (setting, tasks) = (setting.clone(), Vec::new());
         Ok(Self { setting, random, time, network, nodes, ways, tasks, run })

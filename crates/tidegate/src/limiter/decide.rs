@@ -14,7 +14,6 @@ use super::{Shared, Ticket};
 use crate::clock::Now;
 use crate::decision::{Decision, LimitReport, Outcome};
 use crate::facts::Facts;
-use crate::fallback;
 use crate::lease::Lease;
 use crate::plan::{Level, Mode, Plan, Planner};
 use crate::policy::Policy;
@@ -118,10 +117,15 @@ impl<S: Store> Shared<S> {
         answered: Result<Answer, StoreError>,
     ) -> Decision {
         match answered {
-            Ok(mut answer) => open.conclude(plan, &mut answer, None),
+            Ok(mut answer) => {
+                if !S::NEVER_LOST {
+                    self.fallback.note(plan, &answer, self.clock.now());
+                }
+                open.conclude(plan, &mut answer, None)
+            }
             Err(error) => {
                 let nodes = self.nodes.load(Ordering::Relaxed);
-                let mut answer = fallback::decide(plan, &self.fallback, nodes);
+                let mut answer = self.fallback.decide(plan, nodes);
                 open.conclude(plan, &mut answer, Some(error))
             }
         }

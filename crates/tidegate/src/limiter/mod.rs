@@ -8,6 +8,7 @@ mod claim;
 mod decide;
 mod error;
 mod loaded;
+mod merge;
 mod queue;
 mod turn;
 mod waiting;
@@ -24,6 +25,7 @@ use arc_swap::ArcSwap;
 
 pub use builder::LimiterBuilder;
 pub use error::{BuildError, ResetError};
+pub use merge::{Merged, Owed};
 pub use turn::{Acquired, Timer};
 pub(crate) use turn::{HeldUp, Turn};
 
@@ -35,10 +37,11 @@ use waiting::Waiting;
 use crate::clock::{Clock, Now};
 use crate::decision::Decision;
 use crate::facts::Facts;
+use crate::fallback::Fallback;
 use crate::in_force::{InForce, Loaded};
 use crate::key::HashKey;
 use crate::lease::{Lease, Settlement};
-use crate::plan::{Level, Mode, Plan, Planner};
+use crate::plan::{LEVELS_MAX, Level, Mode, Plan, Planner};
 use crate::policy::Policy;
 use crate::request::{Request, RequestError};
 use crate::store::{Amended, Amendment, Change, ImmediateStore, Memory, Store, StoreError};
@@ -73,7 +76,7 @@ struct Shared<S> {
     policies: ArcSwap<Vec<Loaded>>,
     replacing: Mutex<()>,
     store: S,
-    fallback: Memory,
+    fallback: Fallback,
     nodes: AtomicU32,
     clock: Arc<dyn Clock>,
     secret: ArcSwap<HashKey>,
@@ -193,13 +196,29 @@ impl<S: Store> Limiter<S> {
         limit: &str,
         request: &Request<'_>,
     ) -> Result<bool, ResetError> {
-        let (level, name) = self.level_of(limit, request)?;
-        let (charged_at_us, holder, change) = (0, 0, Change::Reset);
-        let amendments = [Amendment { level, name, charged_at_us, holder, change }];
+        let key = self.level_of(limit, request)?;
+        let forgotten = self.forget(&[key]).await.map_err(ResetError::Store)?;
+        Ok(forgotten.iter().any(|found| *found))
+    }
+
+    /// Forgets what is known of keys, at most [`LEVELS_MAX`] of them, each by itself; whether there
+    /// was anything to forget. Names are for a store that [has them](Store::NAMES_KEYS).
+    ///
+    /// # Errors
+    /// The store cannot answer.
+    pub async fn forget(&self, keys: &[(Level, Option<Arc<str>>)]) -> Result<Amended, StoreError> {
+        let reset = |(level, name): &(Level, Option<Arc<str>>)| Amendment {
+            level: *level,
+            name: name.clone(),
+            charged_at_us: 0,
+            holder: 0,
+            change: Change::Reset,
+        };
+        let amendments: Vec<Amendment> = keys.iter().take(LEVELS_MAX).map(reset).collect();
         // This node's own count first: it decides while the shared store cannot be asked.
-        let local = self.amend(true, &amendments).await.map_err(ResetError::Store)?;
-        let shared = self.amend(false, &amendments).await.map_err(ResetError::Store)?;
-        Ok(shared.iter().chain(&local).any(|found| *found))
+        let local = self.amend(true, &amendments).await?;
+        let shared = self.amend(false, &amendments).await?;
+        Ok(local.iter().zip(&shared).map(|(local, shared)| *local || *shared).collect())
     }
 
     /// Puts other policies in force. Counters of limits that keep their name, algorithm and `by`
@@ -221,6 +240,8 @@ impl<S: Store> Limiter<S> {
         let _replacing = self.shared.replacing.lock().unwrap_or_else(PoisonError::into_inner);
         self.shared.secret.store(Arc::new(secret));
         self.shared.put_in_force(self.policies());
+        // Nobody else knows the keys that it was counted under.
+        self.forgive();
     }
 
     /// The policies in force.
@@ -310,7 +331,7 @@ impl<S: Store> Limiter<S> {
             return Ok(Amended::new());
         }
         let amended = if local {
-            shared.fallback.amend_now(now, amendments)
+            Ok(shared.fallback.amend(now, amendments))
         } else {
             shared.store.amend(now, amendments).await
         };

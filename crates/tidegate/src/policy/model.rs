@@ -311,6 +311,21 @@ impl Algorithm {
         }
     }
 
+    /// That of a spec.
+    #[must_use]
+    pub const fn of(spec: &algorithm::Spec) -> Self {
+        match spec {
+            algorithm::Spec::TokenBucket(_) => Self::TokenBucket,
+            algorithm::Spec::SlidingWindow(_) => Self::SlidingWindow,
+            algorithm::Spec::SlidingCounter(_) => Self::SlidingCounter,
+            algorithm::Spec::FixedWindow(_) => Self::FixedWindow,
+            algorithm::Spec::Quota(_) => Self::Quota,
+            algorithm::Spec::Concurrency(_) => Self::Concurrency,
+            algorithm::Spec::Total(_) => Self::Total,
+            algorithm::Spec::Ceiling(_) => Self::Ceiling,
+        }
+    }
+
     /// All of them.
     pub(crate) const ALL: [Self; 8] = [
         Self::TokenBucket,
@@ -395,11 +410,12 @@ impl Spec {
         match *self {
             Self::Plain(spec) => spec,
             Self::Calendar { limit, unit } => {
-                let calendar::Boundaries { start_us, end_us, next_end_us } =
+                let calendar::Boundaries { previous_us, start_us, end_us, next_end_us } =
                     calendar::boundaries(unit, zone, now.unix_us);
                 algorithm::Spec::Quota(algorithm::quota::Spec {
                     limit,
                     unit,
+                    previous_us,
                     start_us,
                     end_us,
                     next_end_us,

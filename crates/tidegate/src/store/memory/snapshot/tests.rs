@@ -37,6 +37,7 @@ fn spec(kind: usize, slow: bool, unix_us: u64) -> Spec {
         4 => Spec::Quota(quota::Spec {
             limit,
             unit: if slow { calendar::Unit::Month } else { calendar::Unit::Day },
+            previous_us: start_us.saturating_sub(window_us),
             start_us,
             end_us,
             next_end_us: end_us + window_us,

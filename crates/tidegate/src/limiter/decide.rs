@@ -133,7 +133,8 @@ impl<S: Store> Shared<S> {
 }
 
 impl Open {
-    fn conclude(
+    /// The decision that an answer comes to.
+    pub(super) fn conclude(
         self,
         plan: &Plan,
         answer: &mut Answer,

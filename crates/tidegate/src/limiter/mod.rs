@@ -128,7 +128,7 @@ impl<S: Store> Limiter<S> {
                 let answered = shared.store.decide(&plan).await;
                 Ok(shared.conclude(open, &mut plan, answered))
             }
-            Prepared::Answered(open, answer) => Ok(shared.conclude(open, &mut plan, Ok(answer))),
+            Prepared::Answered(open, mut answer) => Ok(open.conclude(&plan, &mut answer, None)),
         }
     }
 
@@ -147,9 +147,7 @@ impl<S: Store> Limiter<S> {
         Ok(match prepared {
             Prepared::Decided(decision) => Some(decision),
             Prepared::Open(_) => None,
-            Prepared::Answered(open, answer) => {
-                Some(shared.conclude(open, &mut plan, Ok(answer)))
-            }
+            Prepared::Answered(open, mut answer) => Some(open.conclude(&plan, &mut answer, None)),
         })
     }
 
@@ -368,7 +366,7 @@ impl<S: ImmediateStore> Limiter<S> {
                 let answered = shared.store.decide_now(&plan);
                 Ok(shared.conclude(open, &mut plan, answered))
             }
-            Prepared::Answered(open, answer) => Ok(shared.conclude(open, &mut plan, Ok(answer))),
+            Prepared::Answered(open, mut answer) => Ok(open.conclude(&plan, &mut answer, None)),
         }
     }
 

@@ -43,7 +43,8 @@ impl Direct {
     /// # Errors
     /// What the server says.
     pub fn quick_only(connection: Connection, prefix: &str) -> redis::RedisResult<Self> {
-        let text = script::TEXT.replace("= make_machinery()", "= error('the machinery')");
+        let text = script::TEXT
+            .replace("if index <= #ARGV then", "if index <= #ARGV then error('the machinery')");
         Self::with_script(connection, prefix, &text)
     }
 

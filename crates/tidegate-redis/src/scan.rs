@@ -96,10 +96,17 @@ impl RedisStore {
     /// # Errors
     /// A server cannot be asked.
     pub async fn look(&self, names: &[Arc<str>]) -> Result<Vec<Option<Found>>, StoreError> {
-        let mut found = Vec::with_capacity(names.len());
-        for name in names {
-            let member = self.topology().member_of(name).map_err(error)?;
-            found.extend(member.shard.look(&[String::from(&**name)]).await.map_err(error)?);
+        let (mut found, mut left) = (Vec::with_capacity(names.len()), names);
+        while let Some(first) = left.first() {
+            let member = self.topology().member_of(first).map_err(error)?;
+            let same = |name: &&Arc<str>| {
+                let other = self.topology().member_of(name);
+                other.is_ok_and(|other| Arc::ptr_eq(&other, &member))
+            };
+            let (here, further) = left.split_at(left.iter().take_while(same).count().max(1));
+            let here: Vec<String> = here.iter().map(|name| String::from(&**name)).collect();
+            found.extend(member.shard.look(&here).await.map_err(error)?);
+            left = further;
         }
         Ok(found)
     }
@@ -156,7 +163,7 @@ impl Shard {
         for page in names.chunks(LOOKED_AT_ONCE) {
             let run = |names: &[String]| {
                 let keys = names.iter().map(|name| keys::named(self.front(), name)).collect();
-                Run { keys, ..Run::default() }
+                Run { keys, arguments: vec![Vec::new()], asking: false }
             };
             let runs: Vec<Run> = page.chunks(together).map(run).collect();
             let deadline = Instant::now() + PATIENCE;

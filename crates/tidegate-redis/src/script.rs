@@ -22,7 +22,7 @@ use crate::connection::Script;
 
 /// The script.
 ///
-/// What few asks need is made by a function that runs when the first of them comes. Its layers are
+/// What few asks need is in a function that is made when the first of them comes. Its layers are
 /// functions, each within the last: Lua searches all locals of a function for every one that a
 /// function in it uses, but knows at once where to find those from further out. In one layer, making
 /// the functions took longer than deciding with them.
@@ -31,7 +31,8 @@ pub(crate) const TEXT: &str = concat!(
     include_str!("scripts/start.lua"),
     include_str!("scripts/forms.lua"),
     include_str!("scripts/quick.lua"),
-    "local function make_machinery()\n",
+    include_str!("scripts/batch.lua"),
+    "if index <= #ARGV then (function()\n",
     include_str!("scripts/arithmetic.lua"),
     "return (function()\n",
     include_str!("scripts/token_bucket.lua"),
@@ -49,13 +50,16 @@ pub(crate) const TEXT: &str = concat!(
     include_str!("scripts/asks.lua"),
     include_str!("scripts/lend.lua"),
     include_str!("scripts/answer.lua"),
-    "end)() end)() end)() end\n",
-    include_str!("scripts/batch.lua"),
+    "end)() end)() end)() end)() end\n",
+    include_str!("scripts/finish.lua"),
 );
 
 /// What looks at keys for operators: the same layers, with another innermost one.
 const LOOK: &str = concat!(
     include_str!("scripts/head.lua"),
+    include_str!("scripts/start.lua"),
+    include_str!("scripts/forms.lua"),
+    "return (function()\n",
     include_str!("scripts/arithmetic.lua"),
     "return (function()\n",
     include_str!("scripts/token_bucket.lua"),
@@ -71,7 +75,7 @@ const LOOK: &str = concat!(
     include_str!("scripts/keys.lua"),
     "return (function()\n",
     include_str!("scripts/look.lua"),
-    "end)() end)() end)()\n",
+    "end)() end)() end)() end)()\n",
 );
 
 /// The script that looks.

@@ -9,11 +9,13 @@
 //! - [`simulation`]: many nodes on a modelled store and network, in virtual time, by seed.
 //! - [`servers`]: real servers, to be killed, paused, restarted and failed over.
 //! - [`proxy`]: a bad network in front of one.
+//! - [`deployment`]: how much many nodes ask of their store.
 //!
 //! Nothing here needs an async runtime: [`block_on`] waits for one future on this thread.
 
 pub mod behaviours;
 pub mod checkers;
+pub mod deployment;
 mod executor;
 pub mod lender;
 pub mod log;

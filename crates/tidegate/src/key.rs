@@ -218,14 +218,28 @@ pub(crate) fn name(
 ) -> String {
     match &limit.key {
         Some(template) => template.fill(secret, limit, facts, raw),
-        None => {
-            let mut name = String::with_capacity(limit.name.len() + 1 + NAME_DIGITS);
-            name.push_str(&limit.name);
-            name.push(':');
-            name.extend(key().digits());
-            name
-        }
+        None => generated(limit, key()),
     }
+}
+
+/// The name of a key of a limit without a template.
+pub(crate) fn generated(limit: &Limit, key: Key) -> String {
+    let mut name = String::with_capacity(limit.name.len() + 1 + NAME_DIGITS);
+    name.push_str(&limit.name);
+    name.push(':');
+    name.extend(key.digits());
+    name
+}
+
+/// Whether a key has these digits in its generated name; `None` if no key has.
+pub(crate) fn called(digits: &str) -> Option<impl Fn(Key) -> bool + use<>> {
+    let value = |digit: u8| DIGITS.iter().position(|known| *known == digit);
+    let mut first = 0;
+    for digit in digits.bytes() {
+        first = (first << 6) | u128::try_from(value(digit)?).ok()?;
+    }
+    let is_whole = digits.len() == NAME_DIGITS;
+    is_whole.then_some(move |key: Key| key.0 >> (128 - 6 * NAME_DIGITS) == first)
 }
 
 /// A key template, `rl:deals:w:{user}`.

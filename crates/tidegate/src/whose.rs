@@ -29,8 +29,7 @@ pub struct SubjectKey {
     pub policy: String,
     /// The limit's name.
     pub limit: String,
-    /// What it is called in the store. One that does not name its keys is said to have the name that is
-    /// made of policy, limit and hash.
+    /// What it is called in the store; the generated name in one that does not name its keys.
     pub name: Arc<str>,
     /// Where the store has it.
     pub level: Level,
@@ -168,8 +167,8 @@ impl Search<'_> {
         let planner = Planner { facts: &self.facts, now: self.now, keys: &self.loaded.keys };
         let level = planner.keyed(index, limit)?;
         let name = match self.named {
-            true => key::name(self.secret, policy, limit, &self.facts, Raw::Shown),
-            false => names::made(policy, limit, level.key),
+            true => key::name(self.secret, limit, &self.facts, Raw::Shown, || level.key),
+            false => key::generated(limit, level.key),
         };
         let (policy, limit) = (policy.name.clone(), limit.name.clone());
         Some(SubjectKey { policy, limit, name: name.into(), level })

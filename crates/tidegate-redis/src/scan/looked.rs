@@ -44,14 +44,15 @@ fn counted(told: &[u8]) -> Option<Result<Counted, String>> {
 
 fn pace(kind: u8, reader: &mut Reader<'_>) -> Option<Pace> {
     let reading = Reading { available: amount(reader.number()?)?, reset_us: reader.optional()? };
-    let mut numbers = [0; 5];
+    let mut numbers = [0; 6];
     for number in &mut numbers {
         *number = reader.number()?;
     }
     Some(Pace { spec: spec(kind, numbers)?, reading })
 }
 
-fn spec(kind: u8, [first, second, third, fourth, fifth]: [u64; 5]) -> Option<Spec> {
+fn spec(kind: u8, numbers: [u64; 6]) -> Option<Spec> {
+    let [first, second, third, fourth, fifth, sixth] = numbers;
     let (limit, window_us) = (amount(first)?, second);
     Some(match kind {
         1 => Spec::TokenBucket(token_bucket::Spec {
@@ -70,9 +71,10 @@ fn spec(kind: u8, [first, second, third, fourth, fifth]: [u64; 5]) -> Option<Spe
                 2 => calendar::Unit::Month,
                 _ => return None,
             },
-            start_us: third,
-            end_us: fourth,
-            next_end_us: fifth,
+            previous_us: third,
+            start_us: fourth,
+            end_us: fifth,
+            next_end_us: sixth,
         }),
         6 => Spec::Concurrency(concurrency::Spec { places: limit, lease_us: second }),
         7 => Spec::Total(total::Spec { limit }),

@@ -28,6 +28,7 @@ fn specs() -> [Spec; 7] {
         Spec::Quota(quota::Spec {
             limit,
             unit: calendar::Unit::Month,
+            previous_us: 0,
             start_us,
             end_us,
             next_end_us,

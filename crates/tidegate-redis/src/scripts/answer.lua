@@ -1,8 +1,8 @@
--- What the machinery does for the batch: answers an ask of any kind, and leaves what it has changed.
+-- The rest of the batch, from the first ask on that takes the machinery.
 
-local acts = { [0] = decide, decide, amend_all, lend }
+local acts = { [PLAIN] = decide, decide, amend_all, lend }
 
-local function answer(ask, kind, cursor)
+local function answer(ask, kind)
   used, changing = {}, false
   local done, reply = pcall(acts[kind], ask, cursor, now)
   if done then return reply end
@@ -16,10 +16,13 @@ local function answer(ask, kind, cursor)
   return '\1' .. why
 end
 
-local function leave()
-  for _, slot in pairs(slots) do
-    if slot.changed and not slot.broken then stage(slot) end
-  end
+while index <= #ARGV do
+  local ask = ARGV[index]
+  local kind, keys = byte(ask, 1, 2)
+  replies[index - 1] = kind == PLAIN and quick(ask, cursor) or answer(ask, kind)
+  index, cursor = index + 1, cursor + keys
 end
 
-return { answer = answer, leave = leave }
+for _, slot in pairs(slots) do
+  if slot.changed and not slot.broken then stage(slot) end
+end

@@ -139,8 +139,8 @@ local function amend(one, now)
   if not slot then return false end
   if change == RESET then
     -- What another algorithm left behind goes too.
-    local found = slot.stored or slot.accounts
-    changing = true
+    local found = slot.accounts or slot.other
+    changing, slot.other = true, nil
     reset(slot, spec, now)
     return found
   end

@@ -1,52 +1,11 @@
--- The batch
+-- The batch: one ask after the other, as long as none takes the machinery.
 
--- How long the answers of a batch are kept, longer than anybody waits for them.
-local LANE_MS = '12000'
-
-local replies, cursor, machinery = {}, 1, nil
-for index = 2, #ARGV do
+local replies, index, cursor = {}, 2, 1
+while index <= #ARGV do
   local ask = ARGV[index]
   local kind, keys = byte(ask, 1, 2)
-  local reply = kind == 0 and quick(ask, cursor)
-  if not reply then
-    if not machinery then machinery = make_machinery() end
-    reply = machinery.answer(ask, kind, cursor)
-  end
+  local reply = kind == PLAIN and quick(ask, cursor)
+  if not reply then break end
   replies[index - 1] = reply
-  cursor = cursor + keys
+  index, cursor = index + 1, cursor + keys
 end
-if machinery then machinery.leave() end
-
-for key, value in next, staged do
-  if not failed[key] then
-    local until_ms, reply = expires[key], nil
-    if not value then
-      reply = redis.pcall('DEL', key)
-    elseif until_ms then
-      reply = redis.pcall('SET', key, value, 'PXAT', until_ms)
-    else
-      reply = redis.pcall('SET', key, value)
-    end
-    if type(reply) == 'table' and reply.err then failed[key] = reply.err end
-  end
-end
-
--- Nobody is told what could not be stored, nor what was decided by it.
-if next(failed) then
-  cursor = 1
-  for index = 2, #ARGV do
-    local keys = byte(ARGV[index], 2)
-    for place = cursor, cursor + keys - 1 do
-      local why = failed[KEYS[place]]
-      if why then replies[index - 1] = '\1' .. why end
-    end
-    cursor = cursor + keys
-  end
-end
-
-if lane then
-  local kept = redis.pcall('SET', lane, pack('<I8', number) .. msgpack(replies), 'PX', LANE_MS)
-  -- A batch without asks is there to find out whether anything can be written.
-  if #ARGV == 1 and type(kept) == 'table' and kept.err then return kept end
-end
-return replies

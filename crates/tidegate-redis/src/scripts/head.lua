@@ -26,6 +26,8 @@ local NEVER = -1
 
 -- The kinds that are told apart here; the others are only known by their place among the algorithms.
 local BUCKET, FIXED, PLACES, CEILING = 1, 4, 6, 8
+-- The kind of asks that quick.lua can decide, as a rule.
+local PLAIN = 0
 
 local byte, sub, format, floor = string.byte, string.sub, string.format, math.floor
 local pack, unpack_from = struct.pack, struct.unpack

@@ -16,7 +16,8 @@ local function save(slot)
   local spec, s, lent = accounts[1].spec, accounts[1].state, is_lent(slot)
   if #accounts == 1 and s.at == charged and not lent then
     local short
-    if kind == BUCKET and s.remainder % spec.common == 0 then
+    if kind == BUCKET and s.remainder % spec.common == 0
+      and s.remainder < spec.period * spec.common then
       short = write_bucket(charged, age, charged - s.since, spec.count, spec.period, spec.common,
         spec.burst, s.remainder / spec.common, s.owed, s.low)
     elseif kind == FIXED then
@@ -155,7 +156,7 @@ local function slot_of(place, kind, asked)
   -- All fields at once: a table that grows is made again and again.
   slot = {
     key = key, kind = kind, algorithm = algorithm(kind), accounts = nil, born = nil, charged = nil,
-    stored = nil, changed = nil, broken = nil, ends = nil, lent = nil, user = used,
+    other = nil, stored = nil, changed = nil, broken = nil, ends = nil, lent = nil, user = used,
   }
   slots[key] = slot
   local value = staged[key]
@@ -163,7 +164,8 @@ local function slot_of(place, kind, asked)
   if value then
     -- Until it has been read: whatever goes wrong, the ask that wanted it ends here.
     slot.broken = 'cannot read its value'
-    if not is_of_another(kind, value) then load(slot, value, asked) end
+    slot.other = is_of_another(kind, value)
+    if not slot.other then load(slot, value, asked) end
     slot.broken, slot.stored = nil, true
   end
   return slot

@@ -3,12 +3,11 @@
 use std::collections::BTreeSet;
 
 use crate::in_force::{InForce, Loaded};
-use crate::key::{Key, Piece, RAW_BYTES_MAX, is_plain};
-use crate::policy::model::{Algorithm, Limit, Part, Policy};
+use crate::key::{self, Key, Piece, RAW_BYTES_MAX, is_plain};
+use crate::policy::model::{Algorithm, Limit, Part};
 
-/// How many hexadecimal digits stand for a part of a template, and for a whole key.
+/// How many hexadecimal digits stand for a part of a template.
 const PART_DIGITS: usize = 16;
-const KEY_DIGITS: usize = 32;
 
 /// A limit in force, as the owner of keys.
 #[derive(Clone, Copy)]
@@ -27,10 +26,10 @@ impl InForce {
         })
     }
 
-    /// The limit that a key is of, by its name; `None` if no limit in force has such keys.
-    #[must_use]
-    pub fn owner_of(&self, name: &str) -> Option<Owner<'_>> {
-        self.owners().find(|owner| owner.owns(name))
+    /// The limits that a key may be of, by its name: none, one, or several of one name in several
+    /// policies, whose keys only their fingerprints tell apart.
+    pub fn owners_of(&self, name: &str) -> impl Iterator<Item = Owner<'_>> {
+        self.owners().filter(move |owner| owner.owns(name))
     }
 }
 
@@ -59,7 +58,7 @@ impl<'p> Owner<'p> {
     pub fn pattern(&self) -> String {
         let limit = self.limit();
         let Some(template) = &limit.key else {
-            return format!("{}:*", escaped(&format!("{}:{}", self.policy(), limit.name)));
+            return format!("{}:*", escaped(&limit.name));
         };
         let piece = |piece: &Piece| match piece {
             Piece::Literal(text) => escaped(text),
@@ -74,23 +73,21 @@ impl<'p> Owner<'p> {
     pub fn owns(&self, name: &str) -> bool {
         match &self.limit().key {
             Some(template) => self.fills(&template.pieces, name),
-            None => self.key_in(name).is_some(),
+            None => self.keys_called(name).is_some(),
         }
     }
 
-    /// The key in a name that was made of policy, limit and key.
+    /// What tells the keys of a generated name from others; `None` for any other name.
     #[must_use]
-    pub fn key_in(&self, name: &str) -> Option<Key> {
-        let digits = name.strip_prefix(self.policy())?.strip_prefix(':')?;
-        let digits = digits.strip_prefix(&*self.limit().name)?.strip_prefix(':')?;
-        let is_hash = digits.len() == KEY_DIGITS && is_hexadecimal(digits);
-        is_hash.then(|| u128::from_str_radix(digits, 16).ok().map(Key))?
+    pub fn keys_called(&self, name: &str) -> Option<impl Fn(Key) -> bool + use<>> {
+        let digits = name.strip_prefix(&*self.limit().name)?.strip_prefix(':')?;
+        key::called(digits)
     }
 
-    /// The name of a key in a store that does not name them.
+    /// The generated name of a key, for a store that does not name them.
     #[must_use]
     pub fn name_of(&self, key: Key) -> String {
-        made(&self.loaded.policy, self.limit(), key)
+        key::generated(self.limit(), key)
     }
 
     /// Whether a template can become this name. All ways to read it are followed at once, so that no
@@ -123,11 +120,6 @@ impl std::fmt::Debug for Owner<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Owner({}:{})", self.policy(), self.limit().name)
     }
-}
-
-/// The name of a key, made of policy, limit and hash.
-pub(super) fn made(policy: &Policy, limit: &Limit, key: Key) -> String {
-    format!("{}:{}:{key}", policy.name, limit.name)
 }
 
 /// How much of a text a piece of a template can be. All that a part becomes is ASCII.
@@ -168,7 +160,7 @@ mod tests {
     use crate::key::HashKey;
     use crate::limiter::Limiter;
     use crate::request::Request;
-    use crate::whose::names;
+    use crate::policy::Policy;
 
     const POLICY: &str = "
 tidegate: 1
@@ -189,7 +181,7 @@ limits:
 
     fn owner_of(name: &str) -> Option<String> {
         let in_force = limiter().in_force();
-        in_force.owner_of(name).map(|owner| owner.limit().name().to_owned())
+        in_force.owners_of(name).next().map(|owner| owner.limit().name().to_owned())
     }
 
     #[test]
@@ -212,9 +204,10 @@ limits:
     fn what_no_limit_made_is_nobodys() {
         for name in [
             "",
-            "shop:plain:abc",
-            "shop:plain:0123456789ABCDEF0123456789ABCDEF",
-            "shop:other:0123456789abcdef0123456789abcdef",
+            "plain:abc",
+            "plain:0123456789abc!",
+            "plain:0123456789abcde",
+            "other:0123456789abcd",
             "rl:0123456789abcde",
             "rl:0123456789abcdef:pro",
             "rl:w*:u 1-0123456789abcdef",
@@ -232,23 +225,25 @@ limits:
         let policy = Policy::parse("shop.yaml", &text).unwrap();
         let limiter = Limiter::new(policy);
         let name = format!("rl:w*:{}!", "-".repeat(100_000));
-        assert!(limiter.in_force().owner_of(&name).is_none());
+        assert!(limiter.in_force().owners_of(&name).next().is_none());
     }
 
     #[test]
     fn patterns_take_names_literally() {
         let in_force = limiter().in_force();
         let patterns: Vec<String> = in_force.owners().map(|owner| owner.pattern()).collect();
-        assert_eq!(patterns, ["shop:plain:*", "rl:*", r"rl:w\*:*-*", "rows:**"]);
+        assert_eq!(patterns, ["plain:*", "rl:*", r"rl:w\*:*-*", "rows:**"]);
     }
 
     #[test]
     fn a_key_without_a_name_is_called_by_its_hash_and_found_again() {
         let in_force = limiter().in_force();
         let owner = in_force.owners().next().unwrap();
-        let name = owner.name_of(Key(7));
-        assert_eq!(name, "shop:plain:00000000000000000000000000000007");
-        assert_eq!(owner.key_in(&name), Some(Key(7)));
-        assert_eq!(names::made(&limiter().policies()[0], owner.limit(), Key(7)), name);
+        let key = Key(7 << 64 | 5);
+        let name = owner.name_of(key);
+        let is_called = owner.keys_called(&name).unwrap();
+        assert!(is_called(key) && is_called(Key(7 << 64)), "the last bits are left out");
+        assert!(!is_called(Key(8 << 64 | 5)));
+        assert!(owner.keys_called("plain:").is_none());
     }
 }

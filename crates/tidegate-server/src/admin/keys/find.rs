@@ -86,18 +86,19 @@ impl Entry {
         }
     }
 
-    /// What the shared store has. Only where its name is made of its hash is it known whose it is on
-    /// this node.
-    fn of_found(found: Found, owner: Option<&Owner<'_>>) -> Self {
-        let own = owner.and_then(|owner| Some((owner.family(), owner.key_in(&found.name)?)));
-        let (family, key) = own.unwrap_or((0, Key(0)));
+    /// What the shared store has, by its name alone: this node does not know whose it is.
+    fn of_found(found: Found, owners: &[Owner<'_>]) -> Self {
+        let policy = match owners {
+            [owner] => Some(owner.policy().to_owned()),
+            _ => None,
+        };
         Self {
-            policy: owner.map(|owner| owner.policy().to_owned()),
-            limit: owner.map(|owner| owner.limit().name().to_owned()),
+            policy,
+            limit: owners.first().map(|owner| owner.limit().name().to_owned()),
             name: found.name.into(),
             counted: found.counted,
-            family,
-            key,
+            family: 0,
+            key: Key(0),
             is_named: true,
         }
     }
@@ -148,6 +149,21 @@ impl Asked<'_> {
         Ok(())
     }
 
+    /// In a shared store the keys of limits that are called the same in several policies cannot be told
+    /// apart by their names, unless they have a template. They are shown together, not deleted.
+    fn check_apart(&self) -> Result<(), Failure> {
+        let twins = |limit: &Owner<'_>| {
+            let twin = |owner: &Owner<'_>| owner.pattern() == limit.pattern();
+            self.in_force.owners().filter(twin).count() > 1
+        };
+        if self.query.deletes && self.owners().any(|limit| twins(&limit)) {
+            let detail = "is in several policies, and the names of their keys do not tell which: \
+                          say a subject, or a key";
+            return Err(Failure::of_field("limit", detail));
+        }
+        Ok(())
+    }
+
     /// The limits whose keys are asked for. One that is named is of the first policy, unless another
     /// is said.
     fn owners(&self) -> impl Iterator<Item = Owner<'_>> {
@@ -179,7 +195,7 @@ impl Asked<'_> {
 
     fn one_of_memory(&self, memory: &Memory, name: &str) -> Vec<Entry> {
         let found = self.in_force.owners().find_map(|owner| {
-            let key = owner.key_in(name)?;
+            let key = memory.find(owner.family(), owner.keys_called(name)?)?;
             let counted = memory.counted(owner.family(), key, self.now)?;
             Some(Entry::of_memory(&owner, key, counted))
         });
@@ -222,9 +238,8 @@ impl Asked<'_> {
         let (store, query) = (limiter.store(), self.query);
         let entries = if let Some(name) = &query.key {
             let found = store.look(vec![(&**name).into()]).await?;
-            let owner = self.in_force.owner_of(name);
-            let found = found.into_iter().flatten();
-            found.map(|found| Entry::of_found(found, owner.as_ref())).collect()
+            let owners: Vec<Owner<'_>> = self.in_force.owners_of(name).collect();
+            found.into_iter().flatten().map(|found| Entry::of_found(found, &owners)).collect()
         } else if query.has_subject() {
             let keys = limiter.keys_of(&query.request, query.limit.as_deref())?;
             self.of_subject(store, &keys).await?
@@ -248,17 +263,15 @@ impl Asked<'_> {
 
     async fn page_of_store(&self, store: &SharedStore) -> Result<Page, Failure> {
         let query = self.query;
+        self.check_apart()?;
         let from = query.cursor.as_deref().map(str::parse::<Cursor>).transpose();
         let from = from.map_err(|error| Failure::of_field("cursor", error.to_string()))?;
         let limit = query.limit.as_ref().and_then(|_| self.owners().next());
         let pattern = limit.as_ref().map_or_else(|| "*".to_owned(), Owner::pattern);
         let page = store.scan(pattern, from.unwrap_or_default(), query.count).await?;
         let entry = |found: Found| {
-            let owner = match &limit {
-                Some(limit) => Some(*limit).filter(|limit| limit.owns(&found.name)),
-                None => self.in_force.owner_of(&found.name),
-            };
-            self.is_asked_for(owner.as_ref()).then(|| Entry::of_found(found, owner.as_ref()))
+            let owners: Vec<Owner<'_>> = self.in_force.owners_of(&found.name).collect();
+            self.are_asked_for(&owners).then(|| Entry::of_found(found, &owners))
         };
         Ok(Page {
             entries: page.keys.into_iter().filter_map(entry).collect(),
@@ -267,14 +280,11 @@ impl Asked<'_> {
         })
     }
 
-    fn is_asked_for(&self, owner: Option<&Owner<'_>>) -> bool {
-        let query = self.query;
-        match owner {
-            Some(owner) => {
-                query.request.policy.as_deref().is_none_or(|name| owner.policy() == name)
-            }
-            None => query.limit.is_none() && query.request.policy.is_none(),
-        }
+    /// Whether a key of these limits is asked for.
+    fn are_asked_for(&self, owners: &[Owner<'_>]) -> bool {
+        let everything = self.query.limit.is_none() && self.query.request.policy.is_none();
+        let is = |owner: &Owner<'_>, other: &Owner<'_>| owner.family() == other.family();
+        everything || self.owners().any(|asked| owners.iter().any(|owner| is(owner, &asked)))
     }
 }
 

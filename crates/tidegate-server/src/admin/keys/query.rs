@@ -25,6 +25,8 @@ pub(super) struct Query<'q> {
     pub(super) count: usize,
     pub(super) cursor: Option<Cow<'q, str>>,
     pub(super) dry_run: bool,
+    /// Whether what is found is to go.
+    pub(super) deletes: bool,
 }
 
 impl<'q> Query<'q> {
@@ -37,6 +39,7 @@ impl<'q> Query<'q> {
             count: COUNT_DEFAULT,
             cursor: None,
             dry_run: false,
+            deletes,
         };
         let mut said: Vec<Cow<'q, str>> = Vec::new();
         for (name, value) in form_urlencoded::parse(text.as_bytes()) {
@@ -46,10 +49,10 @@ impl<'q> Query<'q> {
             if value.is_empty() {
                 return Err(Failure::of_field(shown(&name), "is empty"));
             }
-            query.set(&name, value, deletes)?;
+            query.set(&name, value)?;
             said.push(name);
         }
-        query.checked(deletes)
+        query.checked()
     }
 
     /// Whether keys are asked for by whose they are.
@@ -57,7 +60,7 @@ impl<'q> Query<'q> {
         self.by.iter().any(|name| !matches!(&**name, "policy" | "limit" | "key"))
     }
 
-    fn set(&mut self, name: &str, value: Cow<'q, str>, deletes: bool) -> Result<(), Failure> {
+    fn set(&mut self, name: &str, value: Cow<'q, str>) -> Result<(), Failure> {
         let request = &mut self.request;
         match name {
             "count" => {
@@ -68,7 +71,7 @@ impl<'q> Query<'q> {
                 self.cursor = Some(value);
                 return Ok(());
             }
-            "dry_run" if deletes => {
+            "dry_run" if self.deletes => {
                 self.dry_run = truth(name, &value)?;
                 return Ok(());
             }
@@ -101,7 +104,7 @@ impl<'q> Query<'q> {
         Ok(())
     }
 
-    fn checked(self, deletes: bool) -> Result<Self, Failure> {
+    fn checked(self) -> Result<Self, Failure> {
         if self.key.is_some() && self.by.len() > 1 {
             return Err(Failure::of_field("key", "names one key: say it alone"));
         }
@@ -113,7 +116,7 @@ impl<'q> Query<'q> {
             return Err(Failure::of_field("cursor", detail));
         }
         let chosen = self.key.is_some() || self.limit.is_some() || self.has_subject();
-        if deletes && !chosen {
+        if self.deletes && !chosen {
             let detail = "say which keys: a key, a limit or a subject, such as user";
             return Err(Failure::of_field("", detail));
         }

@@ -7,6 +7,9 @@ use crate::clock::Now;
 use crate::key::Key;
 use crate::store::Counted;
 
+/// How many keys are compared while a shard is held.
+const COMPARED: usize = 4_096;
+
 /// A place among the keys of a limit.
 pub type Place = (u64, Key);
 
@@ -29,6 +32,21 @@ impl Memory {
         shard.tables.get(&family)?.slots.get(&key)?.counted(now)
     }
 
+    /// A key of a limit that is looked for by something else than itself.
+    #[must_use]
+    pub fn find(&self, family: u64, wanted: impl Fn(Key) -> bool) -> Option<Key> {
+        let mut after = None;
+        loop {
+            let shard = lock(&self.shards[Self::shard_of(family)]);
+            let places = shard.tables.get(&family)?.places(after, COMPARED);
+            drop(shard);
+            after = Some(*places.last()?);
+            if let Some((_, key)) = places.into_iter().find(|(_, key)| wanted(*key)) {
+                return Some(key);
+            }
+        }
+    }
+
     /// The keys of a limit behind a place, at most so many of them. They stand in the order in which
     /// they lose their meaning: one that is charged between two pages may be on both, and one that is
     /// given something back on neither.
@@ -40,10 +58,13 @@ impl Memory {
 }
 
 impl Table {
-    fn page(&self, after: Option<Place>, count: usize, now: Now) -> Page {
+    fn places(&self, after: Option<Place>, count: usize) -> Vec<Place> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let places: Vec<Place> =
-            self.by_meaning.range((from, Bound::Unbounded)).take(count).copied().collect();
+        self.by_meaning.range((from, Bound::Unbounded)).take(count).copied().collect()
+    }
+
+    fn page(&self, after: Option<Place>, count: usize, now: Now) -> Page {
+        let places = self.places(after, count);
         let counted = |place: &Place| Some((place.1, self.slots.get(&place.1)?.counted(now)?));
         Page {
             keys: places.iter().filter_map(counted).collect(),
@@ -122,5 +143,8 @@ mod tests {
         assert_eq!(counted.paces[0].reading.available, Amount::from_units(997).unwrap());
         assert_eq!(counted.ends_in_us, None, "a total never ends by itself");
         assert_eq!(memory.counted(7, Key(4), NOW), None);
+        assert_eq!(memory.find(7, |key| key.0 == 2), Some(Key(2)));
+        assert_eq!(memory.find(7, |key| key.0 == 4), None);
+        assert_eq!(memory.find(8, |_| true), None);
     }
 }

@@ -59,7 +59,7 @@ struct List {
 /// All that is known of a key, or of each key of a subject. Ends with 1 if there is none.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  tidegate admin keys show --user u1\n  tidegate admin keys show bookings:booking-user:0f6b4c3e9d2a1857c4e0b3f29a6d8e15 --json"
+    after_help = "Examples:\n  tidegate admin keys show --user u1\n  tidegate admin keys show booking-user:kV3xQ0aZr7TcWn --json"
 )]
 struct Show {
     /// The key's name, as the list has it

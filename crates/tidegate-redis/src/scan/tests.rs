@@ -45,6 +45,8 @@ fn charge(name: &str, spec: Spec) -> Plan {
         key: Key(1),
         spec,
         cost: units(3),
+        refundable: false,
+        leased: false,
         enforcement: Enforcement::Reject,
         on_store_failure: OnStoreFailure::Local,
     };

@@ -23,7 +23,7 @@ local function leased_bucket()
 
   local function refill(s, spec, to, floor)
     local owed, remainder, at = settle(s, spec, to)
-    if owed < floor then owed, remainder = floor, 0 end
+    if owed <= floor then owed, remainder = floor, 0 end
     return owed, remainder, at
   end
 
@@ -66,7 +66,7 @@ local function leased_bucket()
       advance(s, spec, now)
       change(s, spec, now, charged_at, amount)
       local out = out_at(s.lent, s.at)
-      if s.owed < out then s.owed, s.remainder = out, 0 end
+      if s.owed <= out then s.owed, s.remainder = out, 0 end
     end
   end
 

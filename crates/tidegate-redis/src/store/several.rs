@@ -180,6 +180,7 @@ impl Ask {
         match self {
             Self::Decide(plan) => plan.levels.len(),
             Self::Amend(amendments) => amendments.len(),
+            Self::Lend(_) => 1,
         }
     }
 }

@@ -46,6 +46,7 @@ fn charge(name: &str, spec: Spec) -> Plan {
         spec,
         cost: units(3),
         refundable: false,
+        leased: false,
         enforcement: Enforcement::Reject,
         on_store_failure: OnStoreFailure::Local,
     };

@@ -71,6 +71,7 @@ impl Topology {
             Ask::Amend(amendments) => {
                 return self.amend(amendments, parts, deadline).await.map(Told::Amended);
             }
+            Ask::Lend(_) => return Err(Failure::unreadable("a loan of several keys")),
         };
         let decided = match self.decide(plan, parts, deadline).await {
             // What was charged is given back.
@@ -216,6 +217,7 @@ impl Ask {
         match self {
             Self::Decide(plan) => plan.levels.len(),
             Self::Amend(amendments) => amendments.len(),
+            Self::Lend(_) => 1,
         }
     }
 }

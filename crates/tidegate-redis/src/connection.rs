@@ -83,7 +83,7 @@ impl Connection {
         let mut current = self.current.clone();
         let down = current.wait_for(|link| matches!(link, Link::Down)).await.is_ok();
         if !down || current.wait_for(Link::is_up).await.is_err() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 
@@ -95,9 +95,12 @@ impl Connection {
 
     /// Why there is no connection, or was none last.
     pub(crate) fn trouble(&self) -> Option<String> {
-        self.signals.trouble.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(
-            |failure| failure.error.detail.clone(),
-        )
+        self.signals
+            .trouble
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .as_ref()
+            .map(|failure| failure.error.detail.clone())
     }
 
     async fn within<T, F>(

@@ -74,7 +74,8 @@ async fn beat(topology: &Topology, name: &[u8]) -> Result<(u32, bool), Failure> 
     let shard = &topology.own_member()?.shard;
     let keys = vec![keys::heartbeats(topology.own()), keys::secret(topology.own())];
     let secret = topology.known_secret().map(written).unwrap_or_default();
-    let arguments = vec![name.to_vec(), ALIVE.as_millis().to_string().into_bytes(), secret.into_bytes()];
+    let arguments =
+        vec![name.to_vec(), ALIVE.as_millis().to_string().into_bytes(), secret.into_bytes()];
     let run = Run { keys, arguments, asking: false };
     let replied = shard.run(script(), run, Instant::now() + TIMEOUT).await;
     topology.note_move(&replied);

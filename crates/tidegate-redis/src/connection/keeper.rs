@@ -15,6 +15,8 @@ use crate::config::{Place, Server};
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
+/// How many connections in a row may break as soon as they are made, before the next waits.
+const SHORT_MAX: u32 = 5;
 /// How often the sentinels are asked whether the master is still the master.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -67,7 +69,7 @@ impl Keeper {
     }
 
     async fn keep(&self) {
-        let mut backoff = BACKOFF_MIN;
+        let (mut backoff, mut short) = (BACKOFF_MIN, 0);
         loop {
             match timeout(CONNECT_MAX, self.connect()).await {
                 Ok(Ok((server, made))) => {
@@ -75,7 +77,8 @@ impl Keeper {
                     self.hold(&server, made).await;
                     backoff = BACKOFF_MIN;
                     // One that broke is made again at once, unless it breaks again and again.
-                    if since.elapsed() >= BACKOFF_MIN {
+                    short = if since.elapsed() < BACKOFF_MIN { short + 1 } else { 0 };
+                    if short < SHORT_MAX {
                         continue;
                     }
                 }

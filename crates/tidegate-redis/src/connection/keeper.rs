@@ -69,12 +69,13 @@ impl Keeper {
     }
 
     async fn keep(&self) {
-        let (mut backoff, mut short) = (BACKOFF_MIN, 0);
+        let (mut backoff, mut short, mut number) = (BACKOFF_MIN, 0, 0);
         loop {
             match timeout(CONNECT_MAX, self.connect()).await {
                 Ok(Ok((server, made))) => {
                     let since = Instant::now();
-                    self.hold(&server, made).await;
+                    number += 1;
+                    self.hold(&server, made, number).await;
                     backoff = BACKOFF_MIN;
                     // One that broke is made again at once, unless it breaks again and again.
                     short = if since.elapsed() < BACKOFF_MIN { short + 1 } else { 0 };
@@ -101,8 +102,8 @@ impl Keeper {
     }
 
     /// Lets everybody use a connection until it breaks or is given up.
-    async fn hold(&self, server: &Server, made: Made) {
-        self.publish.send_replace(Link::Up(made.connection));
+    async fn hold(&self, server: &Server, made: Made, number: u64) {
+        self.publish.send_replace(Link::Up(made.connection, number));
         tokio::select! {
             () = made.driver => self.signals.set_trouble(Failure::closed()),
             () = self.signals.give_up.notified() => {}

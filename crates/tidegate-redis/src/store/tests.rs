@@ -233,6 +233,7 @@ async fn what_was_carried_out_before_the_connection_broke_is_charged_once_and_an
     let near = connected(patient(&server)).await;
     let far = connected(Config::parse(&proxy.url()).unwrap().timeout(PATIENCE).unwrap()).await;
     for round in 0..5 {
+        reaches(&far, State::Healthy).await;
         proxy.set(Fault::DropAnswers);
         let charging = {
             let far = far.clone();

@@ -26,4 +26,4 @@ pub use connection::Reason;
 pub use health::{Health, KnownHealth, ShardHealth};
 pub use known::Changed;
 pub use script::Time;
-pub use store::{RedisStore, Status};
+pub use store::{RedisStore, Status, Uncorrected};

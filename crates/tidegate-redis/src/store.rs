@@ -30,6 +30,16 @@ pub(crate) use shard::Shard;
 /// How long to wait before something is tried again that may be tried again.
 const RETRY: Duration = Duration::from_millis(50);
 
+/// Corrections that were not made, as far as anybody knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Uncorrected {
+    /// What happened.
+    pub error: StoreError,
+    /// Whether they were sent, so that they may have been made: a refund must not be sent again then.
+    pub sent: bool,
+}
+
 /// A store on Redis or Valkey. Clones share it; the last one to go ends it.
 ///
 /// Nothing waits longer than the timeout of its [`Config`]. While the server is lost everything
@@ -86,7 +96,8 @@ impl RedisStore {
         let Inner { shard, batch, nodes, known, .. } = &*self.inner;
         let (status, counters) = (shard.status().borrow().clone(), &shard.counters);
         let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        let shard = ShardHealth {
+        let strangers = shard.strangers.load(Ordering::Relaxed);
+        let health = ShardHealth {
             address: shard.address.clone(),
             state: status.state,
             since_us: status.since_us,
@@ -99,7 +110,7 @@ impl RedisStore {
             latency_us: count(&counters.latency_us),
         };
         let nodes = nodes.has_changed().is_ok_and(|heard| heard).then(|| *nodes.borrow());
-        Health { shards: vec![shard], nodes, known: known.health() }
+        Health { shards: vec![health], nodes, known: known.health(), strangers }
     }
 
     /// Tells of every change of state, as far as somebody looks in between.
@@ -134,6 +145,12 @@ impl RedisStore {
         }
     }
 
+    /// Says what this node hashes keys with, so that nodes that use something else are noticed: a
+    /// digest that gives nothing away. It is said once.
+    pub fn hashes_with(&self, digest: &str) {
+        _ = self.inner.shard.digest.set(digest.to_owned());
+    }
+
     /// Tells all nodes what was changed otherwise than by [amending](Store::amend), so that none
     /// refuses any longer what is admitted again. Nobody waits for it.
     pub fn changed(&self, changed: Changed) {
@@ -148,7 +165,23 @@ impl RedisStore {
         self.inner.shard.go_by(time);
     }
 
-    async fn ask(&self, ask: impl FnOnce() -> Ask) -> Result<Told, StoreError> {
+    /// Makes corrections, as [amending](Store::amend) does, and tells of those that were not made
+    /// whether they may have been all the same.
+    ///
+    /// # Errors
+    /// The store cannot answer.
+    pub async fn correct(&self, amendments: &[Amendment]) -> Result<Amended, Uncorrected> {
+        let told = self.ask(|| Ask::Amend(amendments.to_vec())).await;
+        // Whether it was answered or not: it may have been carried out.
+        known::changes(amendments).for_each(|changed| self.changed(changed));
+        match told {
+            Ok(Told::Amended(amended)) => Ok(amended),
+            Ok(Told::Decided(_)) => Err(Failure::unreadable("an answer to something else").into()),
+            Err(failure) => Err(failure.into()),
+        }
+    }
+
+    async fn ask(&self, ask: impl FnOnce() -> Ask) -> Result<Told, Failure> {
         let Inner { shard, batch, timeout, .. } = &*self.inner;
         shard.counters.asks.fetch_add(1, Ordering::Relaxed);
         let told = if shard.asks() {
@@ -157,10 +190,7 @@ impl RedisStore {
         } else {
             Err(shard.open())
         };
-        told.map_err(|failure| {
-            shard.counters.failed(failure.reason);
-            failure.error
-        })
+        told.inspect_err(|failure| shard.counters.failed(failure.reason))
     }
 }
 
@@ -179,28 +209,30 @@ impl Store for RedisStore {
             return Ok(answer);
         }
         let asking = known.asking(clock.steady_us());
-        match self.ask(|| Ask::Decide(plan.clone())).await? {
-            Told::Decided(answer) => {
+        match self.ask(|| Ask::Decide(plan.clone())).await {
+            Ok(Told::Decided(answer)) => {
                 known.note(plan, &answer, asking, clock.steady_us());
                 Ok(answer)
             }
-            Told::Amended(_) => Err(Failure::unreadable("an answer to something else").error),
+            Ok(Told::Amended(_)) => Err(Failure::unreadable("an answer to something else").error),
+            Err(failure) => Err(failure.error),
         }
     }
 
     /// The server's clock holds, whatever `now` is.
     async fn amend(&self, _: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {
-        let told = self.ask(|| Ask::Amend(amendments.to_vec())).await;
-        // Whether it was answered or not: it may have been carried out.
-        known::changes(amendments).for_each(|changed| self.changed(changed));
-        match told? {
-            Told::Amended(amended) => Ok(amended),
-            Told::Decided(_) => Err(Failure::unreadable("an answer to something else").error),
-        }
+        self.correct(amendments).await.map_err(|uncorrected| uncorrected.error)
     }
 
     /// A server has no parts: what is meaningless expires.
     fn announce(&self, _: &[u64]) {}
+}
+
+impl From<Failure> for Uncorrected {
+    fn from(failure: Failure) -> Self {
+        let sent = !matches!(failure.reason, Reason::Open | Reason::Overload);
+        Self { error: failure.error, sent }
+    }
 }
 
 impl From<Unanswered> for Failure {

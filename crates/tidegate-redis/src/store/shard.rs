@@ -1,6 +1,6 @@
 //! One server: its connection, what is thought of it, and what has been counted.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use crate::script::{self, Time};
 const PROBE_CONNECTS: Duration = Duration::from_secs(1);
 /// How long it is until the next one, once a probe was answered.
 const PROBE_AGAIN: Duration = Duration::from_millis(100);
+const DOUBT_EVERY_US: u64 = 1_000_000;
 /// The time of the server's own clock.
 const SERVER_TIME: u64 = 0;
 
@@ -42,6 +43,10 @@ pub(crate) struct Shard {
     pub(crate) connection: Connection,
     /// The deployment's secret, once it was asked for.
     pub(crate) secret: OnceLock<[u8; 16]>,
+    /// A digest of what this node hashes keys with, once that is certain.
+    pub(crate) digest: OnceLock<String>,
+    /// How many nodes have another.
+    pub(crate) strangers: AtomicU32,
     clock: SystemClock,
     timeout: Duration,
     breaker: Mutex<Breaker>,
@@ -49,6 +54,7 @@ pub(crate) struct Shard {
     /// Whether the breaker lets calls through, for those who only want to know that.
     asks: AtomicBool,
     last_error: Mutex<Option<String>>,
+    doubt: Mutex<Doubt>,
     /// The time to go by in tests.
     fixed_us: AtomicU64,
 }
@@ -64,12 +70,15 @@ impl Shard {
             counters: Counters::default(),
             connection: Connection::start(config),
             secret: OnceLock::new(),
+            digest: OnceLock::new(),
+            strangers: AtomicU32::new(0),
             clock,
             timeout: config.timeout,
             breaker: Mutex::new(breaker),
             status: watch::Sender::new(status),
             asks: AtomicBool::new(false),
             last_error: Mutex::default(),
+            doubt: Mutex::default(),
             fixed_us: AtomicU64::new(SERVER_TIME),
         }
     }
@@ -184,7 +193,7 @@ impl Shard {
             self.counters.changed(state);
             // While the breaker is locked, so that nobody hears of changes in another order.
             self.status.send_replace(Status { state, since_us });
-            self.log(before, state);
+            self.log(before, state, since_us);
             if state == State::Open {
                 self.connection.give_up();
             }
@@ -192,23 +201,54 @@ impl Shard {
         told
     }
 
-    fn log(&self, before: State, state: State) {
+    fn log(&self, before: State, state: State, now_us: u64) {
+        let tells = match (before, state) {
+            (_, State::Suspect) => locked(&self.doubt).begins(now_us),
+            (State::Suspect, State::Healthy) => locked(&self.doubt).told,
+            _ => true,
+        };
+        if !tells {
+            return;
+        }
         let store = self.address.as_str();
         let error = self.last_error().unwrap_or_default();
         match (before, state) {
             (State::Healthy | State::Suspect | State::Merging, State::Open) => {
                 tracing::error!(event = "store_state", store, %state, error, "the store is lost");
             }
+            (_, State::Open) => {
+                tracing::warn!(event = "store_state", store, %state, error, "the store is still lost");
+            }
+            (_, State::Suspect) => {
+                tracing::warn!(event = "store_state", store, %state, error, "a call to the store failed");
+            }
+            (_, State::HalfOpen) => {
+                tracing::info!(event = "store_state", store, %state, "the store is tried");
+            }
             (_, State::Merging) => {
                 tracing::info!(event = "store_state", store, %state, "the store answers again");
             }
-            (State::Merging, State::Healthy) => {
+            (_, State::Healthy) => {
                 tracing::info!(event = "store_state", store, %state, "the store is healthy");
             }
-            _ => {
-                tracing::debug!(event = "store_state", store, %state, error, "the store's state changed");
-            }
         }
+    }
+}
+
+/// Single calls that fail, which every other one may: one a second is told of, and how it ended.
+#[derive(Debug, Default)]
+struct Doubt {
+    told: bool,
+    told_us: u64,
+}
+
+impl Doubt {
+    fn begins(&mut self, now_us: u64) -> bool {
+        self.told = now_us >= self.told_us.saturating_add(DOUBT_EVERY_US);
+        if self.told {
+            self.told_us = now_us;
+        }
+        self.told
     }
 }
 

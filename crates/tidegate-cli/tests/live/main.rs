@@ -24,6 +24,7 @@ mod reload;
 mod serve;
 mod shared;
 mod shared_faults;
+mod shared_known;
 mod slow;
 mod sockets;
 mod storm;

@@ -10,7 +10,6 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use redis::Connection;
 use server::Server;
-use tidegate::{Key, Limiter, Policy, Request};
 use tidegate::algorithm::{
     Spec, Verdict, calendar, concurrency, fixed_window, quota, sliding_counter, sliding_window,
     token_bucket, total,
@@ -20,6 +19,7 @@ use tidegate::plan::{Enforcement, Level, Mode, Plan};
 use tidegate::policy::OnStoreFailure;
 use tidegate::store::{Amendment, Answer, Change, Store};
 use tidegate::units::{Amount, SECOND_US};
+use tidegate::{Key, Limiter, Policy, Request};
 use tidegate_redis::Time;
 use tidegate_redis::direct::Direct;
 use tidegate_testkit::block_on;

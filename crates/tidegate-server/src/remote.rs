@@ -10,9 +10,7 @@ use tidegate_redis::{Config, ConfigError, RedisStore, State, Uncorrected};
 
 use crate::config::SharedStoreConfig;
 use crate::error::StartError;
-use crate::shared::{
-    Calling, Health, KnownHealth, Remote, ShardHealth, StoreState, Unamended,
-};
+use crate::shared::{Calling, Health, KnownHealth, Remote, ShardHealth, StoreState, Unamended};
 use crate::tls::trusting;
 
 /// How long the secret of all nodes is asked for, once the store answers.

@@ -117,7 +117,6 @@ impl StoreState {
             Self::Lost => "lost",
         }
     }
-
 }
 
 /// What the digest of a secret is for.

@@ -68,7 +68,9 @@ fn a_refusal_is_remembered_until_somebody_resets_its_key() {
     eventually("the key to be new", || check(&nodes[1], 1)["allowed"] == true);
     assert_eq!(check(&nodes[0], 1)["allowed"], false);
     redis.command(&["PUBLISH", "tg:@changes", "*"]).unwrap();
-    eventually("nothing to be remembered", || metric(&nodes[1], "tidegate_store_known_refusals") == 0);
+    eventually("nothing to be remembered", || {
+        metric(&nodes[1], "tidegate_store_known_refusals") == 0
+    });
 }
 
 /// One node next to the server, and one behind a bad network.

@@ -327,11 +327,8 @@ async fn a_server_that_will_not_let_us_in_gives_no_secret_and_says_why() {
 }
 
 fn refused_for_an_hour(key: u128) -> Plan {
-    let bucket = token_bucket::Spec {
-        count: Amount::ONE,
-        period_us: 3_600_000_000,
-        burst: Amount::ONE,
-    };
+    let bucket =
+        token_bucket::Spec { count: Amount::ONE, period_us: 3_600_000_000, burst: Amount::ONE };
     let mut plan = plan(key);
     plan.levels[0].spec = Spec::TokenBucket(bucket);
     plan.names = vec![format!("bucket:{key}").into()];

@@ -51,10 +51,7 @@ impl Later {
             _ => false,
         };
         let corrects = |amendment: &Amendment| {
-            matches!(
-                amendment.change,
-                Change::Release | Change::Refund(_) | Change::Surcharge(_)
-            )
+            matches!(amendment.change, Change::Release | Change::Refund(_) | Change::Surcharge(_))
         };
         if !amendments.iter().any(corrects) {
             return false;

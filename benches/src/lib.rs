@@ -4,6 +4,7 @@
 //! the median round counts. Criterion measures one after the other and prints no ratio.
 
 pub mod load;
+pub mod store;
 
 use std::hint::black_box;
 use std::time::Instant;

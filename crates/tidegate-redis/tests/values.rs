@@ -46,6 +46,7 @@ fn plan(keys: &[(String, Spec)]) -> Plan {
         spec: *spec,
         cost: Amount::ONE,
         refundable: false,
+        leased: false,
         enforcement: Enforcement::Reject,
         on_store_failure: OnStoreFailure::Local,
     };
@@ -56,6 +57,10 @@ fn plan(keys: &[(String, Spec)]) -> Plan {
 
 fn one(name: &str, spec: Spec) -> Plan {
     plan(&[(name.to_owned(), spec)])
+}
+
+fn peek(name: &str, spec: Spec) -> Plan {
+    Plan { mode: Mode::Peek, ..one(name, spec) }
 }
 
 /// Charges one key by the server's clock.
@@ -196,6 +201,59 @@ fn a_value_that_cannot_be_read_is_an_error_of_its_asks_alone() {
     }
     let left = charge(&store, "other", BUCKET).replies[0].reading.available;
     assert!(left < Amount::from_units(80).unwrap(), "the others have been charged, {left} left");
+}
+
+/// A limit with a template for its keys has got another algorithm.
+#[test]
+fn a_value_of_another_algorithm_counts_as_none_and_is_overwritten() {
+    let (_server, store, mut admin) = start();
+    let now_us = charge(&store, "clock", TOTAL).now.unix_us;
+    let mut specs = passing_specs(now_us).to_vec();
+    specs.push(TOTAL);
+    let left = LIMIT.saturating_sub(Amount::ONE);
+    for before in &specs {
+        for after in specs.iter().filter(|spec| *spec != before) {
+            let () = redis::cmd("DEL").arg("tg:key").query(&mut admin).unwrap();
+            charge(&store, "key", *before);
+            let peeked = store.decide_all(Time::Server, vec![peek("key", *after)]).unwrap();
+            let reading = peeked[0].as_ref().unwrap().replies[0].reading;
+            assert_eq!(reading.available, LIMIT, "{after} after {before}");
+            // In a call of their own, and each in one call with one of the other kind.
+            let reply = charge(&store, "key", *after).replies[0];
+            assert!(reply.charged && reply.reading.available == left, "{after} after {before}");
+            let plans = vec![one("key", *after), one("key", *before), one("key", *after)];
+            let answers = store.decide_all(Time::Server, plans).unwrap();
+            for answer in &answers[1..] {
+                let available = answer.as_ref().unwrap().replies[0].reading.available;
+                assert_eq!(available, left, "{after} in turn with {before}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_reset_forgets_what_another_algorithm_left_behind() {
+    let (_server, store, mut admin) = start();
+    let answer = charge(&store, "key", TOTAL);
+    let plan = one("key", BUCKET);
+    let reset = Amendment {
+        level: plan.levels[0],
+        name: Some(plan.names[0].clone()),
+        charged_at_us: 0,
+        holder: 0,
+        change: Change::Reset,
+    };
+    assert!(block_on(store.amend(answer.now, &[reset])).unwrap()[0]);
+    let exists: bool = redis::cmd("EXISTS").arg("tg:key").query(&mut admin).unwrap();
+    assert!(!exists);
+}
+
+#[test]
+fn two_algorithms_in_one_ask_are_an_error_of_it_alone() {
+    let (_server, store, _admin) = start();
+    let both = [("key".to_owned(), TOTAL), ("key".to_owned(), BUCKET)];
+    let answers = store.decide_all(Time::Server, vec![plan(&both), one("key", BUCKET)]).unwrap();
+    assert!(answers[0].is_err() && answers[1].is_ok(), "{answers:?}");
 }
 
 #[test]

@@ -69,6 +69,7 @@ pub mod store;
 mod subject;
 pub mod text;
 pub mod units;
+mod whose;
 
 pub use decision::{Decision, LimitReport, Outcome};
 pub use explain::{Application, Explanation, LimitExplanation};
@@ -80,6 +81,7 @@ pub use policy::{LimitBuilder, Options, Policy};
 pub use request::{Request, RequestError};
 pub use response::{HeaderSpans, HeaderStyle, Jitter, Response, Sink, render};
 pub use subject::{Identities, Subject};
+pub use whose::{Owner, SubjectKey};
 
 /// The example in the README, so that it compiles.
 #[cfg(doctest)]

@@ -65,6 +65,8 @@ pub struct Level {
     /// Whether charges of its key are given back as a matter of course, as where only failures count:
     /// a refusal may then end before the time that was told.
     pub refundable: bool,
+    /// Whether a shared store may lend tokens of it in advance. Only of a bucket it does.
+    pub leased: bool,
     /// What being over means.
     pub enforcement: Enforcement,
     /// What to do when the store is lost.
@@ -207,8 +209,13 @@ impl Planner<'_> {
     pub(crate) fn subject(&self, index: usize, limit: &Limit) -> Option<Level> {
         let shared = |(_, part)| missing(limit, part, self.facts.policy) == Missing::Share;
         let applies = limit.when.holds(self.facts) && self.missing_parts(limit).all(shared);
-        let spec = effective(limit, self.facts).or_else(|| limit.settings.first_spec());
-        spec.filter(|_| applies).map(|spec| self.level(index, limit, spec, Amount::ZERO))
+        if applies { self.keyed(index, limit) } else { None }
+    }
+
+    /// The same whatever the conditions of the limit say; `None` where nobody is limited.
+    pub(crate) fn keyed(&self, index: usize, limit: &Limit) -> Option<Level> {
+        let spec = effective(limit, self.facts).or_else(|| limit.settings.first_spec())?;
+        Some(self.level(index, limit, spec, Amount::ZERO))
     }
 
     /// The parts of a limit's key that the request does not have.
@@ -226,6 +233,7 @@ impl Planner<'_> {
             spec: spec.at(self.now, &policy.zone),
             cost,
             refundable: refundable(limit, self.facts),
+            leased: limit.is_leased(),
             enforcement: enforcement(limit),
             on_store_failure: limit.on_store_failure,
         }

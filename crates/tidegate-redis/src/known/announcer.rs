@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use redis::{Cmd, Value};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
 use super::changed::{self, Changed};
-use crate::connection::Connection;
+use crate::connection::Failure;
+use crate::store::Topology;
 
 /// How many changes may wait.
 const WAITING_MAX: usize = 1024;
@@ -66,18 +68,23 @@ impl Announcing {
 /// for longer than a second.
 pub(crate) async fn keep_announcing(
     mut announcing: Announcing,
-    connection: Connection,
+    topology: Arc<Topology>,
     channel: Vec<u8>,
 ) {
     while let Some(message) = announcing.next().await {
         let mut publish = redis::cmd("PUBLISH");
         publish.arg(&channel).arg(message);
-        if let Err(failure) = connection.send(&publish, Instant::now() + TIMEOUT).await {
+        if let Err(failure) = tell(&topology, &publish).await {
             let error = failure.error;
             tracing::debug!(event = "change_untold", %error, "other nodes were not told of a change");
         }
         sleep(GATHER).await;
     }
+}
+
+async fn tell(topology: &Topology, publish: &Cmd) -> Result<Value, Failure> {
+    let member = topology.own_member()?;
+    member.shard.connection.send(publish, Instant::now() + TIMEOUT).await
 }
 
 #[cfg(test)]

@@ -5,14 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, RedisError,
-    Value,
-};
+use redis::{PushInfo, PushKind, RedisError, Value};
 use tokio::time::{sleep, timeout};
 
 use super::Known;
-use crate::connection::{Connector, Failure, jittered};
+use crate::connection::{Failure, Made, jittered};
+use crate::store::Topology;
 
 /// How long it may take until it hears.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
@@ -24,8 +22,7 @@ const TRY_MAX: Duration = Duration::from_secs(1);
 
 /// What hears, and what it tells.
 pub(crate) struct Listener {
-    pub(crate) connector: Connector,
-    pub(crate) settings: RedisConnectionInfo,
+    pub(crate) topology: Arc<Topology>,
     pub(crate) channel: Vec<u8>,
     pub(crate) known: Arc<Known>,
 }
@@ -57,7 +54,7 @@ impl Listener {
     /// Listens until that fails.
     async fn listen(&self) -> Failure {
         let connecting = timeout(CONNECT_MAX, self.connect()).await;
-        let (connection, driver) = match connecting {
+        let Made { connection, driver } = match connecting {
             Ok(Ok(connected)) => connected,
             Ok(Err(failure)) => return failure,
             Err(_) => return Failure::no_connection_in(CONNECT_MAX),
@@ -68,9 +65,7 @@ impl Listener {
         }
     }
 
-    async fn connect(&self) -> Result<(MultiplexedConnection, impl Future<Output = ()>), Failure> {
-        let stream =
-            self.connector.connect().await.map_err(|error| Failure::unreachable(&error))?;
+    async fn connect(&self) -> Result<Made, Failure> {
         let known = Arc::clone(&self.known);
         let hear = move |push: PushInfo| {
             if push.kind == PushKind::Message
@@ -80,14 +75,9 @@ impl Listener {
             }
             Ok::<_, Infallible>(())
         };
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None)
-            .set_push_sender(hear);
-        let settings = self.settings.clone().set_protocol(ProtocolVersion::RESP3);
-        MultiplexedConnection::new_with_config(&settings, stream, config)
-            .await
-            .map_err(|error| Failure::unwelcome(&error))
+        // Whoever is told tells all others.
+        let server = self.topology.anybody().await?;
+        self.topology.dialer.dial_hearing(&server, hear).await
     }
 
     /// Hears until the connection does not answer any more.

@@ -6,11 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::Serialize;
 use tidegate::clock::Now;
 use tidegate::store::Memory;
+use tidegate::units::Amount;
+use tidegate_redis::LeaseHealth;
 
 use crate::app::App;
 use crate::engine::Engine;
 use crate::policies::PolicySet;
-use crate::shared::{ShardHealth, StoreState};
+use crate::shared::{ShardHealth, SharedStore, StoreState};
 use crate::sources::Checked;
 use crate::telemetry::{Present, SharedPresent, timestamp};
 
@@ -93,7 +95,27 @@ enum Store {
         known_refusals: usize,
         corrections_waiting: usize,
         owed_keys: usize,
+        leases: Leases,
     },
+}
+
+/// What this node has borrowed of leased limits.
+#[derive(Serialize)]
+struct Leases {
+    held: usize,
+    tokens: u64,
+    spent: u64,
+    exact: u64,
+    granted: u64,
+    refused: u64,
+}
+
+impl Leases {
+    fn of(health: &LeaseHealth) -> Self {
+        let LeaseHealth { held, spent, exact, granted, refused, .. } = *health;
+        let tokens = health.outstanding / Amount::ONE.micros();
+        Self { held, tokens, spent, exact, granted, refused }
+    }
 }
 
 /// One server of a shared store.
@@ -138,15 +160,16 @@ impl Status {
     /// What is there right now, for the metrics.
     pub(crate) fn present(&self, app: &App) -> Present {
         let open = |one: &Listening| (one.name, one.connections.load(Ordering::Relaxed));
-        let memory = app.engine.memory();
+        let (memory, shared) = (app.engine.memory(), app.engine.shared());
         let keys = memory.map(Memory::keys);
         Present {
             steady_us: app.now().steady_us,
-            store: app.engine.shared().map(|store| SharedPresent {
+            store: shared.map(|store| SharedPresent {
                 health: store.health(),
                 corrections: store.corrections(),
                 owed_keys: app.engine.owed().keys,
             }),
+            leases: shared.map(SharedStore::leases).unwrap_or_default(),
             active_keys: keys.unwrap_or_else(|| app.engine.local_keys()),
             evicted_keys: memory.map(Memory::evicted_keys).unwrap_or_default(),
             waiting: app.engine.waiters(),
@@ -247,6 +270,7 @@ impl Store {
                     known_refusals: health.known.refusals,
                     corrections_waiting,
                     owed_keys: limiter.owed().keys,
+                    leases: Leases::of(&limiter.store().leases()),
                 }
             }
         }

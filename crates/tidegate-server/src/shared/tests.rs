@@ -43,6 +43,7 @@ impl Late {
             nodes,
             last_error,
             shards: Vec::new(),
+            lost_refunds: 0,
             known: KnownHealth::default(),
             strangers: 0,
         };
@@ -121,6 +122,19 @@ impl Remote for Late {
     }
 
     fn hashes_with(&self, _: &str) {}
+
+    /// It has no names, so that nothing is found by them.
+    fn scan(&self, _: String, _: Cursor, _: usize) -> Calling<Page> {
+        self.calling(|_| Page::default())
+    }
+
+    fn look(&self, names: Vec<Arc<str>>) -> Calling<Vec<Option<Found>>> {
+        self.calling(move |_| names.iter().map(|_| None).collect())
+    }
+
+    fn delete(&self, _: Vec<Arc<str>>) -> Calling<u64> {
+        self.calling(|_| 0)
+    }
 }
 
 fn request() -> Request<'static> {

@@ -7,6 +7,7 @@
 mod headroom;
 mod histogram;
 mod lanes;
+mod leases;
 mod process;
 mod series;
 mod shared;
@@ -18,6 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 use tidegate::store::StoreError;
 use tidegate::{Decision, Policy};
+use tidegate_redis::LeaseHealth;
 
 pub(crate) use shared::SharedPresent;
 pub(crate) use text::CONTENT_TYPE;
@@ -76,6 +78,8 @@ pub(crate) struct Present {
     pub(crate) steady_us: u64,
     /// The store that nodes share, if there is one.
     pub(crate) store: Option<SharedPresent>,
+    /// What this node has borrowed of a shared store.
+    pub(crate) leases: LeaseHealth,
     /// How many keys are in this process's memory.
     pub(crate) active_keys: usize,
     /// How many live keys had to go for others.
@@ -260,6 +264,7 @@ impl Present {
     fn write(&self, page: &mut Page) {
         let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
         shared::write(page, self.store.as_ref());
+        leases::write(page, &self.leases);
         let help = "Keys in this process's memory, those that are empty of meaning included.";
         page.single("tidegate_active_keys", Kind::Gauge, help, count(self.active_keys));
         let help = "Live keys that had to go because their limit's share of the memory was full.";

@@ -6,14 +6,16 @@
 //! counted. (Where more than a hundred have been charged since anybody looked, it is the nearest of
 //! those that were looked at.) All keys of a limit are in one shard, so that this holds for the limit as a whole.
 
+mod look;
 mod snapshot;
 mod stand_in;
 
-use std::collections::{BTreeSet, HashMap, HashSet, hash_map};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+pub use look::{Page, Place};
 pub use snapshot::{Export, Imported, SavedKey};
 
 use super::{Amended, Amendment, Answer, Change, ImmediateStore, Reply, StoreError};

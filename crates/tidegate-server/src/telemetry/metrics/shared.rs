@@ -69,6 +69,9 @@ impl Health {
         let help = "Requests that were refused without asking the store, which had said so before.";
         let name = "tidegate_store_known_refusals_given_total";
         page.single(name, Kind::Counter, help, self.known.answered);
+        let help = "Limits that stay charged: a request with limits in several slots of a cluster \
+                    lost a race, and could not give them back.";
+        page.single("tidegate_store_refunds_lost_total", Kind::Counter, help, self.lost_refunds);
         let help = "1 while this node hears what other nodes change; it remembers no refusal else.";
         let hears = u8::from(self.known.hears);
         page.single("tidegate_store_hears_changes", Kind::Gauge, help, hears);

@@ -338,6 +338,7 @@ fn what_is_there_right_now_is_shown() {
         ("tidegate_store_corrections_waiting", "10"),
         ("tidegate_store_corrections_lost_total", "11"),
         ("tidegate_store_owed_keys", "12"),
+        ("tidegate_store_refunds_lost_total", "13"),
     ] {
         assert_sample(&shown, series, value);
     }
@@ -366,6 +367,7 @@ fn lost_store() -> SharedPresent {
         nodes: None,
         last_error: None,
         shards: vec![shard],
+        lost_refunds: 13,
         known: KnownHealth { hears: false, refusals: 5, answered: 6 },
         strangers: 0,
     };

@@ -124,9 +124,12 @@ impl Connection {
         }
         let mut current = self.current.clone();
         let settled = current.wait_for(|link| !matches!(link, Link::Connecting));
-        match timeout_at(deadline, settled).await.map(|link| link.as_deref().cloned()) {
-            Ok(Ok(Link::Up(connection))) => Ok(connection),
-            Ok(_) => Err(self.signals.trouble()),
+        match timeout_at(deadline, settled).await {
+            Ok(Ok(link)) => match &*link {
+                Link::Up(connection) => Ok(connection.clone()),
+                Link::Connecting | Link::Down => Err(self.signals.trouble()),
+            },
+            Ok(Err(_)) => Err(self.signals.trouble()),
             Err(_) => Err(Failure::timeout()),
         }
     }

@@ -15,6 +15,8 @@ mod health;
 mod heartbeat;
 mod keys;
 mod known;
+#[doc(hidden)]
+pub mod leases;
 mod scan;
 mod script;
 mod slot;
@@ -25,6 +27,7 @@ pub use config::{Config, ConfigError};
 pub use connection::Reason;
 pub use health::{Health, KnownHealth, ShardHealth};
 pub use known::Changed;
+pub use leases::LeaseHealth;
 pub use scan::{Cursor, Found, NoCursor, Page};
 pub use script::Time;
 pub use store::{RedisStore, Status};

@@ -28,6 +28,7 @@ use crate::codec::{Ask, Told};
 use crate::config::Config;
 use crate::connection::Failure;
 use crate::health::Health;
+use crate::leases::{LeaseHealth, Leases};
 use crate::known::{self, Announcer, Changed, Known, Listener, keep_announcing};
 use crate::script::Time;
 use crate::{heartbeat, keys};
@@ -53,6 +54,7 @@ struct Inner {
     nodes: watch::Receiver<u32>,
     status: watch::Receiver<Status>,
     known: Arc<Known>,
+    leases: Arc<Leases>,
     announcer: Arc<Announcer>,
     clock: SystemClock,
     address: String,
@@ -95,12 +97,16 @@ impl RedisStore {
             nodes,
             status,
             known,
+            leases: Arc::new(Leases::new(config.nodes)),
             announcer,
             clock: SystemClock::new(),
             address: config.address(),
             _tasks: tasks,
         };
-        Self { inner: Arc::new(inner) }
+        let inner = Arc::new(inner);
+        let (keeper, weak) = (Arc::clone(&inner.leases), Arc::downgrade(&inner));
+        tokio::spawn(keeper.keep(move || weak.upgrade().map(|inner| Self { inner })));
+        Self { inner }
     }
 
     /// Waits until all servers can be asked; `false` if they cannot be by then.
@@ -117,6 +123,18 @@ impl RedisStore {
         let nodes = nodes.has_changed().is_ok_and(|heard| heard).then(|| *nodes.borrow());
         let lost_refunds = topology.lost_refunds.load(Ordering::Relaxed);
         Health { shards: topology.health(), lost_refunds, nodes, known: known.health() }
+    }
+
+    /// What this node has borrowed of leased limits.
+    #[must_use]
+    pub fn leases(&self) -> LeaseHealth {
+        self.inner.leases.health()
+    }
+
+    /// Gives back what this node has borrowed of leased limits, and borrows nothing any more: for a
+    /// node that is about to end.
+    pub async fn close(&self) {
+        self.inner.leases.close(self).await;
     }
 
     /// Tells of every change of the worst of its servers' states, as far as somebody looks in between.
@@ -192,29 +210,56 @@ impl fmt::Debug for RedisStore {
 impl Store for RedisStore {
     const NAMES_KEYS: bool = true;
 
+    fn decide_at_once(&self, plan: &Plan) -> Option<Answer> {
+        self.inner.leases.at_once(plan)
+    }
+
     async fn decide(&self, plan: &Plan) -> Result<Answer, StoreError> {
-        let Inner { known, clock, .. } = &*self.inner;
+        let Inner { known, leases, clock, .. } = &*self.inner;
         if let Some(answer) = known.recall(plan, || clock.steady_us()) {
             return Ok(answer);
         }
-        let asking = known.asking(clock.steady_us());
-        match self.ask(|| Ask::Decide(plan.clone())).await {
+        let mut begun = leases.begin(plan);
+        if let Some(answer) = begun.done {
+            return Ok(answer);
+        }
+        for loan in std::mem::take(&mut begun.first) {
+            leases.tell(self, loan);
+        }
+        if let Some(rest) = &begun.rest
+            && let Some(answer) = known.recall(rest, || clock.steady_us())
+        {
+            return leases.finish(plan, begun, Ok(answer));
+        }
+        let (rest, asking) = (begun.rest.as_ref().unwrap_or(plan), known.asking(clock.steady_us()));
+        let answered = match self.ask(|| Ask::Decide(rest.clone())).await {
             Ok(Told::Decided(answer)) => {
-                known.note(plan, &answer, asking, clock.steady_us());
+                known.note(rest, &answer, asking, clock.steady_us());
                 Ok(answer)
             }
             Ok(_) => Err(Failure::unreadable("an answer to something else").error),
             Err(failure) => Err(failure.error),
-        }
+        };
+        leases.finish(plan, begun, answered)
     }
 
     /// The server's clock holds, whatever `now` is.
     async fn amend(&self, _: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {
-        let told = self.ask(|| Ask::Amend(amendments.to_vec())).await;
+        let leases = &self.inner.leases;
+        let here: Vec<bool> = amendments.iter().map(|one| leases.amend(one)).collect();
+        let rest = amendments.iter().zip(&here).filter(|(_, here)| !**here);
+        let rest: Vec<Amendment> = rest.map(|(amendment, _)| amendment.clone()).collect();
+        if rest.is_empty() {
+            return Ok(here.into_iter().collect());
+        }
+        let told = self.ask(|| Ask::Amend(rest)).await;
         // Whether it was answered or not: it may have been carried out.
         known::changes(amendments).for_each(|changed| self.changed(changed));
         match told {
-            Ok(Told::Amended(amended)) => Ok(amended),
+            Ok(Told::Amended(amended)) => {
+                let mut told = amended.into_iter();
+                Ok(here.into_iter().map(|here| here || told.next().unwrap_or(false)).collect())
+            }
             Ok(_) => Err(Failure::unreadable("an answer to something else").error),
             Err(failure) => Err(failure.error),
         }

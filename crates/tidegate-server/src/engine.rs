@@ -42,7 +42,7 @@ impl Engine {
     ) -> Result<Option<Decision>, RequestError> {
         match self {
             Self::Memory(limiter) => limiter.check(request).map(Some),
-            Self::Shared(_) => Ok(None),
+            Self::Shared(limiter) => limiter.decide_at_once(request),
         }
     }
 

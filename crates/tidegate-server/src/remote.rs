@@ -6,7 +6,9 @@ use std::time::Duration;
 use tidegate::clock::Now;
 use tidegate::plan::Plan;
 use tidegate::store::{Amended, Amendment, Answer, Store as _};
-use tidegate_redis::{Config, ConfigError, Cursor, Found, Page, RedisStore, State};
+use tidegate_redis::{
+    Config, ConfigError, Cursor, Found, LeaseHealth, Page, RedisStore, State,
+};
 
 use crate::config::SharedStoreConfig;
 use crate::error::StartError;
@@ -48,6 +50,10 @@ fn parse(config: &SharedStoreConfig) -> Result<Config, ConfigError> {
 struct Redis(RedisStore);
 
 impl Remote for Redis {
+    fn decide_at_once(&self, plan: &Plan) -> Option<Answer> {
+        self.0.decide_at_once(plan)
+    }
+
     fn decide(&self, plan: Arc<Plan>) -> Calling<Answer> {
         let store = self.0.clone();
         Box::pin(async move { store.decide(&plan).await })
@@ -60,6 +66,18 @@ impl Remote for Redis {
 
     fn announce(&self, families: &[u64]) {
         self.0.announce(families);
+    }
+
+    fn leases(&self) -> LeaseHealth {
+        self.0.leases()
+    }
+
+    fn close(&self) -> Calling<()> {
+        let store = self.0.clone();
+        Box::pin(async move {
+            store.close().await;
+            Ok(())
+        })
     }
 
     fn health(&self) -> Health {

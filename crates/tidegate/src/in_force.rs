@@ -19,6 +19,8 @@ pub(crate) struct Loaded {
     pub(crate) policy: Arc<Policy>,
     /// What the keys of each limit begin with.
     pub(crate) keys: Vec<LimitKeys>,
+    /// Whether a limit of it may be leased.
+    pub(crate) leased: bool,
 }
 
 impl InForce {

@@ -65,6 +65,8 @@ pub struct Level {
     /// Whether charges of its key are given back as a matter of course, as where only failures count:
     /// a refusal may then end before the time that was told.
     pub refundable: bool,
+    /// Whether a shared store may lend tokens of it in advance. Only of a bucket it does.
+    pub leased: bool,
     /// What being over means.
     pub enforcement: Enforcement,
     /// What to do when the store is lost.
@@ -82,6 +84,7 @@ impl Level {
             spec,
             cost: Amount::ZERO,
             refundable: false,
+            leased: false,
             enforcement: Enforcement::Shadow,
             on_store_failure: OnStoreFailure::Local,
         }
@@ -246,6 +249,7 @@ impl Planner<'_> {
             spec: spec.at(self.now, &policy.zone),
             cost,
             refundable: refundable(limit, self.facts),
+            leased: limit.is_leased(),
             enforcement: enforcement(limit),
             on_store_failure: limit.on_store_failure,
         }

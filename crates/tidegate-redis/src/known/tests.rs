@@ -24,6 +24,7 @@ fn level(key: u128, spec: Spec) -> Level {
         spec,
         cost: Amount::ONE,
         refundable: false,
+        leased: false,
         enforcement: Enforcement::Reject,
         on_store_failure: OnStoreFailure::Local,
     }

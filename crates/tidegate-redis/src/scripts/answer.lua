@@ -1,6 +1,6 @@
 -- The rest of the batch, from the first ask on that takes the machinery.
 
-local acts = { [PLAIN] = decide, decide, amend_all }
+local acts = { [PLAIN] = decide, decide, amend_all, lend }
 
 local function answer(ask, kind)
   used, changing = {}, false

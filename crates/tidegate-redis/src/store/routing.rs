@@ -43,6 +43,7 @@ impl Topology {
             Ask::Amend(amendments) => {
                 amendments.iter().map(|one| slot(one.name.as_ref(), &one.level)).collect()
             }
+            Ask::Lend(loan) => vec![slot(loan.name.as_ref(), &loan.level)],
         };
         let mut found = slots.iter().flatten();
         let first = found.next().copied();

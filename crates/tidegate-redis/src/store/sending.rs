@@ -113,6 +113,7 @@ impl Weighed for Sent {
         match &*self.ask {
             Ask::Decide(plan) => plan.levels.len(),
             Ask::Amend(amendments) => amendments.len(),
+            Ask::Lend(_) => 1,
         }
     }
 }

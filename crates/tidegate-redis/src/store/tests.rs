@@ -33,6 +33,7 @@ fn plan(key: u128) -> Plan {
         spec: Spec::Total(total::Spec { limit }),
         cost: Amount::ONE,
         refundable: false,
+        leased: false,
         enforcement: Enforcement::Reject,
         on_store_failure: OnStoreFailure::Local,
     };
@@ -364,7 +365,7 @@ async fn admitted(store: &RedisStore, plan: &Plan) -> bool {
 
 #[tokio::test]
 async fn a_refusal_is_given_without_asking_until_another_node_resets_the_key() {
-    let server = Server::start();
+    let server = Server::start().unwrap();
     let (one, other) = (connected(patient(&server)).await, connected(patient(&server)).await);
     tokio::time::timeout(PATIENCE, hears(&one)).await.unwrap();
     let plan = refused_for_an_hour(1);
@@ -387,12 +388,12 @@ async fn a_refusal_is_given_without_asking_until_another_node_resets_the_key() {
 
 #[tokio::test]
 async fn a_server_that_is_lost_leaves_no_refusals_behind() {
-    let mut server = Server::start();
+    let server = Server::start().unwrap();
     let store = connected(patient(&server)).await;
     tokio::time::timeout(PATIENCE, hears(&store)).await.unwrap();
     let plan = refused_for_an_hour(1);
     assert!(admitted(&store, &plan).await && !admitted(&store, &plan).await);
-    server.kill();
+    server.kill().unwrap();
     let deaf = async {
         while store.health().known.hears {
             sleep(RETRY).await;
@@ -400,6 +401,6 @@ async fn a_server_that_is_lost_leaves_no_refusals_behind() {
     };
     tokio::time::timeout(PATIENCE, deaf).await.unwrap();
     assert_eq!(store.health().known.refusals, 0);
-    server.restart();
+    server.restart().unwrap();
     tokio::time::timeout(PATIENCE, hears(&store)).await.unwrap();
 }

@@ -5,8 +5,8 @@
 //! fails over without its newest writes, forgets everything, and its clock is set. One thread, and
 //! all chance comes from the seed: a run that breaks a promise can be run again.
 //!
-//! Any limit of any policy can be simulated, so that a further way to share one (`consistency`) is
-//! another line of policy, judged by the same promises.
+//! Any limit of any policy can be simulated. Of a leased one the nodes borrow with the same table as on
+//! a real store, and the store lends as naively as it can be written.
 
 mod clock;
 mod judge;
@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use tidegate::Policy;
 use tidegate::algorithm::Spec;
+use tidegate_redis::LeaseHealth;
 
 pub use judge::Broken;
 pub use random::Random;
@@ -57,6 +58,8 @@ pub struct Setting {
     pub requests: usize,
     /// How long they wait between two requests, at most.
     pub gap_us_max: u64,
+    /// Before how many requests in a thousand there is a long pause.
+    pub lulls_per_mille: u64,
     /// What may go wrong.
     pub weather: Weather,
 }
@@ -74,8 +77,21 @@ impl Setting {
             users: 1 + random.below(2),
             requests: 120,
             gap_us_max: [10_000, 30_000, 80_000][random.index(3)],
+            lulls_per_mille: 0,
             weather: Weather::drawn(&mut random),
         }
+    }
+
+    /// The same for a leased limit: long enough for loans to run out, with pauses in which they are
+    /// given back, and nodes that forget theirs.
+    #[must_use]
+    pub fn leased(policy: &Arc<Policy>, seed: u64) -> Self {
+        let (mut setting, mut random) = (Self::drawn(policy, seed), Random::new(!seed));
+        setting.requests = 1_000;
+        setting.gap_us_max = [4_000, 10_000, 20_000][random.index(3)];
+        setting.lulls_per_mille = [0, 2, 5][random.index(3)];
+        setting.weather.crashes = u32::try_from(random.below(3)).unwrap_or(0);
+        setting
     }
 }
 
@@ -94,6 +110,14 @@ pub struct Run {
     pub charged: Vec<Entry>,
     /// When each answer of the log came, by the time that nobody in the simulation knows.
     completed_us: Vec<u64>,
+    /// What nodes borrowed, of leased limits.
+    pub borrowed: LeaseHealth,
+    /// Whether the limit is leased.
+    leased: bool,
+    /// How far the store's clock was set, back and forth.
+    stepped_us: u64,
+    /// When nodes held more than the store knew of, and how much.
+    overlent: Option<(u64, String)>,
 }
 
 /// A time in which the same nodes were cut off.

@@ -28,6 +28,10 @@ pub struct Weather {
     pub clock_steps: u32,
     /// How wrong the clocks of nodes are, at most.
     pub skew_us_max: u32,
+    /// How often a node forgets what it has borrowed.
+    pub crashes: u32,
+    /// Whether loans are carried out twice too, which no connection does: to see that it matters.
+    pub doubles_loans: bool,
 }
 
 /// How far clocks are set, or differ between servers, at most.
@@ -56,6 +60,8 @@ impl Weather {
             flushes,
             clock_steps,
             skew_us_max: [0, 400_000][random.index(2)],
+            crashes: 0,
+            doubles_loans: false,
         }
     }
 
@@ -96,6 +102,10 @@ impl Weather {
         for _ in 0..self.clock_steps {
             let by_us = random.around_zero(STEP_US_MAX);
             events.push((at_us(random), Event::SetClock { by_us }));
+        }
+        for _ in 0..self.crashes {
+            let node = u32::try_from(random.below(u64::from(nodes))).unwrap_or(0);
+            events.push((at_us(random), Event::Crash { node }));
         }
         events
     }

@@ -6,7 +6,7 @@ use super::error::BuildError;
 use crate::fallback::Fallback;
 use crate::in_force::Loaded;
 use crate::key::{HashKey, LimitKeys};
-use crate::policy::Policy;
+use crate::policy::{Limit, Policy};
 use crate::request::{Request, RequestError};
 use crate::store::Store;
 
@@ -32,7 +32,8 @@ pub(super) fn load(policies: Vec<Arc<Policy>>, secret: &HashKey) -> Vec<Loaded> 
     let load = |policy: Arc<Policy>| {
         let keys =
             policy.limits.iter().map(|limit| LimitKeys::new(secret, &policy, limit)).collect();
-        Loaded { policy, keys }
+        let leased = policy.limits.iter().any(Limit::is_leased);
+        Loaded { policy, keys, leased }
     };
     policies.into_iter().map(load).collect()
 }

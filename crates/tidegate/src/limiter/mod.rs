@@ -29,7 +29,7 @@ pub use merge::{Merged, Owed};
 pub use turn::{Acquired, Timer};
 pub(crate) use turn::{HeldUp, Turn};
 
-use decide::Prepared;
+use decide::{Patience, Prepared};
 use loaded::{announce, check_policies, load, select};
 use queue::{NEWCOMER, Ticket};
 use waiting::Waiting;
@@ -122,13 +122,33 @@ impl<S: Store> Limiter<S> {
         ticket: Ticket,
     ) -> Result<Decision, RequestError> {
         let (shared, mut plan) = (&self.shared, Plan::new(mode));
-        match shared.prepare(request, mode, ticket, &mut plan)? {
+        match shared.prepare(request, mode, ticket, Patience::Waits, &mut plan)? {
             Prepared::Decided(decision) => Ok(decision),
             Prepared::Open(open) => {
                 let answered = shared.store.decide(&plan).await;
                 Ok(shared.conclude(open, &mut plan, answered))
             }
+            Prepared::Answered(open, mut answer) => Ok(open.conclude(&plan, &mut answer, None)),
         }
+    }
+
+    /// Decides a request, and charges it if it passes, where the store need not be waited for; `None`
+    /// where it must be, and nothing has happened.
+    ///
+    /// # Errors
+    /// The request cannot be understood, or lacks what a limit needs: a 400.
+    pub fn decide_at_once(&self, request: &Request<'_>) -> Result<Option<Decision>, RequestError> {
+        let (shared, mut plan) = (&self.shared, Plan::new(Mode::Charge));
+        if !self.with_policy(request, |loaded| Ok(loaded.leased))? {
+            return Ok(None);
+        }
+        let prepared =
+            shared.prepare(request, Mode::Charge, NEWCOMER, Patience::None, &mut plan)?;
+        Ok(match prepared {
+            Prepared::Decided(decision) => Some(decision),
+            Prepared::Open(_) => None,
+            Prepared::Answered(open, mut answer) => Some(open.conclude(&plan, &mut answer, None)),
+        })
     }
 
     /// Tells what became of an admitted request. What is settled once is not settled again.
@@ -340,12 +360,13 @@ impl<S: ImmediateStore> Limiter<S> {
 
     fn decide_now(&self, request: &Request<'_>, mode: Mode) -> Result<Decision, RequestError> {
         let (shared, mut plan) = (&self.shared, Plan::new(mode));
-        match shared.prepare(request, mode, NEWCOMER, &mut plan)? {
+        match shared.prepare(request, mode, NEWCOMER, Patience::Waits, &mut plan)? {
             Prepared::Decided(decision) => Ok(decision),
             Prepared::Open(open) => {
                 let answered = shared.store.decide_now(&plan);
                 Ok(shared.conclude(open, &mut plan, answered))
             }
+            Prepared::Answered(open, mut answer) => Ok(open.conclude(&plan, &mut answer, None)),
         }
     }
 

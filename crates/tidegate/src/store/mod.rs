@@ -92,6 +92,13 @@ pub trait Store: Send + Sync + 'static {
     /// Whether it always answers, so that nothing need be remembered for when it does not.
     const NEVER_LOST: bool = false;
 
+    /// Decides a plan without waiting, where this process holds all that it takes; `None` where
+    /// [`decide`](Self::decide) must be asked. The plan has no names here.
+    fn decide_at_once(&self, plan: &Plan) -> Option<Answer> {
+        _ = plan;
+        None
+    }
+
     /// Decides a plan: every level is charged, or none.
     fn decide(&self, plan: &Plan) -> impl Future<Output = Result<Answer, StoreError>> + Send;
 

@@ -64,6 +64,7 @@ mod tests {
             spec: Spec::TokenBucket(spec),
             cost: Amount::ONE,
             refundable: false,
+            leased: false,
             enforcement: Enforcement::Reject,
             on_store_failure: OnStoreFailure::Local,
         }

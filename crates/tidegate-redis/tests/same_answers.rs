@@ -189,9 +189,8 @@ fn case() -> impl Strategy<Value = Case> {
         3 => prop::collection::vec(correction(), 1..4).prop_map(Step::Amend),
     ];
     let steady = prop::option::of(few_numbers());
-    (0..KEYS, any::<bool>(), any::<bool>(), steady, prop::collection::vec(step, 1..120)).prop_map(
-        |(focus, plain, slow, steady, steps)| Case { focus, plain, slow, steady, steps },
-    )
+    (0..KEYS, any::<bool>(), any::<bool>(), steady, prop::collection::vec(step, 1..120))
+        .prop_map(|(focus, plain, slow, steady, steps)| Case { focus, plain, slow, steady, steps })
 }
 
 impl Case {

@@ -10,7 +10,6 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use redis::Connection;
 use server::Server;
-use tidegate::{Key, Limiter, Policy, Request};
 use tidegate::algorithm::{
     Spec, Verdict, calendar, concurrency, fixed_window, quota, sliding_counter, sliding_window,
     token_bucket, total,
@@ -20,6 +19,7 @@ use tidegate::plan::{Enforcement, Level, Mode, Plan};
 use tidegate::policy::OnStoreFailure;
 use tidegate::store::{Amendment, Answer, Change, Store};
 use tidegate::units::{Amount, SECOND_US};
+use tidegate::{Key, Limiter, Policy, Request};
 use tidegate_redis::Time;
 use tidegate_redis::direct::Direct;
 use tidegate_testkit::block_on;
@@ -250,8 +250,7 @@ fn a_reset_forgets_what_another_algorithm_left_behind() {
 fn two_algorithms_in_one_ask_are_an_error_of_it_alone() {
     let (_server, store, _admin) = start();
     let both = [("key".to_owned(), TOTAL), ("key".to_owned(), BUCKET)];
-    let answers =
-        store.decide_all(Time::Server, vec![plan(&both), one("key", BUCKET)]).unwrap();
+    let answers = store.decide_all(Time::Server, vec![plan(&both), one("key", BUCKET)]).unwrap();
     assert!(answers[0].is_err() && answers[1].is_ok(), "{answers:?}");
 }
 

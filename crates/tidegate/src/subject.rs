@@ -62,11 +62,7 @@ impl<S: Store> Limiter<S> {
             let key = || LimitKeys::new(secret, policy, limit).key(limit, &facts);
             key::name(secret, limit, &facts, raw, key)
         };
-        Subject {
-            user: tell(Part::User),
-            address: tell(Part::Ip),
-            key: limit.map(name),
-        }
+        Subject { user: tell(Part::User), address: tell(Part::Ip), key: limit.map(name) }
     }
 }
 

@@ -27,8 +27,8 @@ impl<'w> Writer<'w> {
     }
 
     pub(super) fn plan(&mut self, plan: &Plan) {
-        let kind = u8::from(!is_plain(plan));
-        self.argument.extend([kind, 0, u8::from(plan.mode == Mode::Charge), count(&plan.levels)]);
+        let (decide, charge) = (u8::from(!is_plain(plan)), u8::from(plan.mode == Mode::Charge));
+        self.argument.extend([decide, 0, charge, count(&plan.levels)]);
         self.number(plan.holder);
         for (index, level) in plan.levels.iter().take(LEVELS_MAX).enumerate() {
             self.key(plan.names.get(index), level);

@@ -145,8 +145,7 @@ mod tests {
         assert_caught(Spec::FixedWindow(fixed), 199, 200);
         let unit = calendar::Unit::Day;
         let (previous_us, start_us, end_us, next_end_us) = (0, 100, 210, 300);
-        let quota =
-            quota::Spec { limit: LIMIT, unit, previous_us, start_us, end_us, next_end_us };
+        let quota = quota::Spec { limit: LIMIT, unit, previous_us, start_us, end_us, next_end_us };
         assert_caught(Spec::Quota(quota), 209, 210);
         assert_caught(Spec::Total(total::Spec { limit: LIMIT }), u64::MAX, 149);
     }

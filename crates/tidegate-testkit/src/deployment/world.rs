@@ -3,9 +3,7 @@
 use std::collections::HashMap;
 
 use super::bucket::Bucket;
-use super::figures::{
-    ALL, CLIENT, CLIENTS, KNOWN_US_MAX, NODES, TENANT, TENANTS, WARM_UP_SECONDS,
-};
+use super::figures::{ALL, CLIENT, CLIENTS, KNOWN_US_MAX, NODES, TENANT, TENANTS, WARM_UP_SECONDS};
 use super::held::Held;
 use super::{Setup, Traffic};
 
@@ -91,7 +89,8 @@ impl World {
             return;
         }
         let places = Places::new(node, client);
-        let leased = [self.setup.leases_clients, self.setup.leases_shared, self.setup.leases_shared];
+        let leased =
+            [self.setup.leases_clients, self.setup.leases_shared, self.setup.leases_shared];
         let mut here = [false; LIMITS];
         for limit in 0..LIMITS {
             here[limit] = leased[limit] && self.held[limit][places.held[limit]].has(now_us);

@@ -30,7 +30,7 @@ const NOBODY: u16 = u16::MAX;
 
 /// All servers of a store.
 pub(crate) struct Topology {
-    pub(super) common: Arc<Common>,
+    pub(crate) common: Arc<Common>,
     pub(crate) dialer: Dialer,
     /// Where the server is, if there is only one.
     only: Option<Target>,

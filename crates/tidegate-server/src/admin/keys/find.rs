@@ -2,17 +2,14 @@
 
 use std::sync::Arc;
 
-use tidegate::algorithm::Spec;
 use tidegate::clock::Now;
-use tidegate::plan::{Enforcement, Level};
-use tidegate::policy::OnStoreFailure;
+use tidegate::plan::Level;
 use tidegate::store::{Counted, Memory, Place, StoreError};
-use tidegate::units::Amount;
 use tidegate::{InForce, Key, Limiter, Owner, SubjectKey};
 use tidegate_redis::{Cursor, Found};
 
 use super::Failure;
-use super::query::Query;
+use super::query::{Query, shown};
 use crate::app::App;
 use crate::engine::Engine;
 use crate::shared::SharedStore;
@@ -52,7 +49,7 @@ impl Entry {
     /// How the engine is told to forget it; `None` for what cannot be read.
     pub(super) fn to_forget(&self) -> Option<(Level, Option<Arc<str>>)> {
         let spec = self.counted.as_ref().ok()?.paces.first()?.spec;
-        let level = level(self.family, self.key, spec);
+        let level = Level::of_key(self.family, self.key, spec);
         Some((level, self.is_named.then(|| Arc::clone(&self.name))))
     }
 
@@ -104,19 +101,6 @@ impl Entry {
     }
 }
 
-/// The level of a key, for which only its place and algorithm matter.
-fn level(family: u64, key: Key, spec: Spec) -> Level {
-    Level {
-        limit: 0,
-        family,
-        key,
-        spec,
-        cost: Amount::ZERO,
-        enforcement: Enforcement::Shadow,
-        on_store_failure: OnStoreFailure::Local,
-    }
-}
-
 /// The page that is asked for.
 pub(super) async fn page(app: &App, query: &Query<'_>) -> Result<Page, Failure> {
     let in_force = app.engine.in_force();
@@ -138,15 +122,18 @@ impl Asked<'_> {
     /// Policy and limit must be there: a misspelt one is not one without keys.
     fn check(&self) -> Result<(), Failure> {
         let (policy, limit) = (self.query.request.policy.as_deref(), self.query.limit.as_deref());
-        if policy.is_some_and(|name| !self.in_force.names().any(|known| known == name)) {
-            let detail = "expected the name of a policy in force";
+        let is_known = |name: &&str| self.in_force.names().any(|known| known == *name);
+        if let Some(name) = policy.filter(|name| !is_known(name)) {
+            let detail = format!("found `{}`, expected the name of a policy in force", shown(name));
             return Err(Failure::of_field("policy", detail));
         }
-        if limit.is_some() && self.owners().next().is_none() {
-            let detail = "expected a limit of the policy that keeps counts";
-            return Err(Failure::of_field("limit", detail));
+        match limit.filter(|_| self.owners().next().is_none()) {
+            None => Ok(()),
+            Some(name) => {
+                let expected = "expected a limit of the policy, and one that keeps counts";
+                Err(Failure::of_field("limit", format!("found `{}`, {expected}", shown(name))))
+            }
         }
-        Ok(())
     }
 
     /// In a shared store the keys of limits that are called the same in several policies cannot be told
@@ -307,10 +294,9 @@ impl MemoryCursor {
         let cursor = match read {
             (Some(Some(family)), Some(Some(order)), Some(Some(key)), None) => {
                 let narrow = |number: u128| u64::try_from(number).ok();
-                narrow(family).zip(narrow(order)).map(|(family, order)| Self {
-                    family,
-                    place: (order, Key(key)),
-                })
+                narrow(family)
+                    .zip(narrow(order))
+                    .map(|(family, order)| Self { family, place: (order, Key(key)) })
             }
             _ => None,
         };

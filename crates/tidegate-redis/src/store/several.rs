@@ -42,8 +42,7 @@ pub(super) fn parts(slots: &[Option<u16>]) -> Vec<Part> {
 }
 
 impl Topology {
-    /// An ask whose keys lie in one slot. While that is moved from one server to another, they may lie
-    /// on both.
+    /// An ask whose keys lie in one slot.
     pub(super) async fn ask_one(
         self: &Arc<Self>,
         slot: u16,
@@ -51,12 +50,10 @@ impl Topology {
         deadline: Instant,
     ) -> Result<Told, Failure> {
         let ask = Arc::new(ask);
-        let told = self.ask(slot, Arc::clone(&ask), deadline).await;
-        match told {
-            Err(Failure { remedy: Remedy::TryAgain, .. }) => {
-                let each = |place| Part { slot, places: vec![place] };
-                let parts: Vec<Part> = (0..ask.len()).map(each).collect();
-                self.ask_several(&ask, &parts, deadline).await
+        match self.ask(slot, Arc::clone(&ask), deadline).await {
+            Err(failure) if failure.remedy == Remedy::TryAgain && ask.len() > 1 => {
+                let whole = Part { slot, places: (0..ask.len()).collect() };
+                self.ask_several(&ask, &whole.divided(), deadline).await
             }
             told => told,
         }
@@ -69,13 +66,22 @@ impl Topology {
         parts: &[Part],
         deadline: Instant,
     ) -> Result<Told, Failure> {
-        match ask {
-            Ask::Decide(plan) => self.decide(plan, parts, deadline).await.map(Told::Decided),
+        let plan = match ask {
+            Ask::Decide(plan) => plan,
             Ask::Amend(amendments) => {
-                self.amend(amendments, parts, deadline).await.map(Told::Amended)
+                return self.amend(amendments, parts, deadline).await.map(Told::Amended);
             }
-            Ask::Lend(_) => Err(Failure::unreadable("a loan of several keys")),
-        }
+            Ask::Lend(_) => return Err(Failure::unreadable("a loan of several keys")),
+        };
+        let decided = match self.decide(plan, parts, deadline).await {
+            // What was charged is given back.
+            Err(failure) if failure.remedy == Remedy::TryAgain => {
+                let divided: Vec<Part> = parts.iter().flat_map(Part::divided).collect();
+                self.decide(plan, &divided, deadline).await
+            }
+            decided => decided,
+        };
+        decided.map(Told::Decided)
     }
 
     async fn decide(
@@ -157,21 +163,52 @@ impl Topology {
         parts: &[Part],
         deadline: Instant,
     ) -> Result<Amended, Failure> {
-        let amend = |part: &Part| {
-            let own = part.places.iter().map(|place| amendments[*place].clone()).collect();
-            self.ask(part.slot, Arc::new(Ask::Amend(own)), deadline)
-        };
-        let told = all(parts.iter().map(amend)).await;
+        let told = all(parts.iter().map(|part| self.amend_part(amendments, part, deadline))).await;
         let mut amended: Vec<bool> = vec![false; amendments.len()];
         for (part, told) in parts.iter().zip(told) {
-            let Told::Amended(found) = told? else {
-                return Err(Failure::unreadable("an answer to something else"));
-            };
-            for (place, found) in part.places.iter().zip(found) {
+            for (place, found) in part.places.iter().zip(told?) {
                 amended[*place] = found;
             }
         }
         Ok(amended.into_iter().take(LEVELS_MAX).collect())
+    }
+
+    async fn amend_part(
+        &self,
+        amendments: &[Amendment],
+        part: &Part,
+        deadline: Instant,
+    ) -> Result<Vec<bool>, Failure> {
+        match self.amend_together(amendments, part, deadline).await {
+            Err(failure) if failure.remedy == Remedy::TryAgain => {
+                let divided = part.divided();
+                let each = |part| self.amend_together(amendments, part, deadline);
+                let told = all(divided.iter().map(each)).await;
+                Ok(told.into_iter().collect::<Result<Vec<_>, _>>()?.concat())
+            }
+            told => told,
+        }
+    }
+
+    async fn amend_together(
+        &self,
+        amendments: &[Amendment],
+        part: &Part,
+        deadline: Instant,
+    ) -> Result<Vec<bool>, Failure> {
+        let own = part.places.iter().map(|place| amendments[*place].clone()).collect();
+        match self.ask(part.slot, Arc::new(Ask::Amend(own)), deadline).await? {
+            Told::Amended(found) => Ok(found.to_vec()),
+            _ => Err(Failure::unreadable("an answer to something else")),
+        }
+    }
+}
+
+impl Part {
+    /// Each by itself: while a slot is moved, some of it is here and some there.
+    fn divided(&self) -> Vec<Self> {
+        let each = |place: &usize| Self { slot: self.slot, places: vec![*place] };
+        self.places.iter().map(each).collect()
     }
 }
 

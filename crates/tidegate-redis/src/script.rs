@@ -94,6 +94,9 @@ pub enum Time {
     Fixed(u64),
 }
 
+/// An instant that stands for the server's clock, and that no clock shows.
+const SERVER_TIME: u64 = u64::MAX;
+
 /// The number of a batch among those of its lane, larger than that of the batch before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sequence(pub(crate) u64);
@@ -106,15 +109,16 @@ pub(crate) fn sha1() -> &'static str {
 
 /// The first argument. With a sequence, the last key is that of the lane.
 pub(crate) fn header(time: Time, sequence: Option<Sequence>) -> Vec<u8> {
-    let fixed_us: u64 = match time {
-        Time::Server => 0,
-        Time::Fixed(unix_us) => unix_us,
-    };
-    match sequence {
-        Some(Sequence(number)) => [fixed_us.to_le_bytes(), number.to_le_bytes()].concat(),
-        None if fixed_us > 0 => fixed_us.to_le_bytes().to_vec(),
-        None => Vec::new(),
+    match (time, sequence) {
+        (Time::Server, None) => Vec::new(),
+        (Time::Fixed(unix_us), None) => unix_us.to_le_bytes().to_vec(),
+        (Time::Server, Some(sequence)) => numbered(SERVER_TIME, sequence),
+        (Time::Fixed(unix_us), Some(sequence)) => numbered(unix_us, sequence),
     }
+}
+
+fn numbered(unix_us: u64, Sequence(number): Sequence) -> Vec<u8> {
+    [unix_us.to_le_bytes(), number.to_le_bytes()].concat()
 }
 
 #[cfg(test)]
@@ -133,7 +137,7 @@ mod tests {
         assert_eq!(header(Time::Server, None), b"");
         assert_eq!(header(Time::Fixed(258), None), [2, 1, 0, 0, 0, 0, 0, 0]);
         let numbered = header(Time::Server, Some(Sequence(3)));
-        assert_eq!(numbered, [0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(numbered, [[255; 8], [3, 0, 0, 0, 0, 0, 0, 0]].concat());
         assert_eq!(header(Time::Fixed(258), Some(Sequence(3)))[..8], [2, 1, 0, 0, 0, 0, 0, 0]);
     }
 }

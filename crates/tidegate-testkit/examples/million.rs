@@ -4,6 +4,8 @@
 //! cargo run --release -p tidegate-testkit --example million
 //! ```
 
+use tidegate_testkit::deployment::{compared, table};
+
 fn main() {
-    print!("{}", tidegate_testkit::deployment::table());
+    print!("{}", table(&compared()));
 }

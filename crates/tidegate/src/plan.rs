@@ -74,6 +74,22 @@ pub struct Level {
 }
 
 impl Level {
+    /// One that only says which key it is, and of which algorithm: to look at it or to forget it.
+    #[must_use]
+    pub const fn of_key(family: u64, key: Key, spec: algorithm::Spec) -> Self {
+        Self {
+            limit: 0,
+            family,
+            key,
+            spec,
+            cost: Amount::ZERO,
+            refundable: false,
+            leased: false,
+            enforcement: Enforcement::Shadow,
+            on_store_failure: OnStoreFailure::Local,
+        }
+    }
+
     /// The clock that this level runs on.
     #[must_use]
     pub fn time_us(&self, now: Now) -> u64 {

@@ -2,7 +2,6 @@ use tidegate::Key;
 use tidegate::algorithm::{Spec, calendar, concurrency, fixed_window, quota, sliding_counter, sliding_window, token_bucket, total};
 use tidegate::clock::Now;
 use tidegate::plan::{Enforcement, Level, Mode, Plan};
-use tidegate::policy::OnStoreFailure;
 use tidegate::store::Store as _;
 use tidegate::units::Amount;
 use tidegate_testkit::servers::{Reply, Server};
@@ -39,17 +38,8 @@ fn specs() -> [Spec; 7] {
 }
 
 fn charge(name: &str, spec: Spec) -> Plan {
-    let level = Level {
-        limit: 0,
-        family: 1,
-        key: Key(1),
-        spec,
-        cost: units(3),
-        refundable: false,
-        leased: false,
-        enforcement: Enforcement::Reject,
-        on_store_failure: OnStoreFailure::Local,
-    };
+    let enforcement = Enforcement::Reject;
+    let level = Level { cost: units(3), enforcement, ..Level::of_key(1, Key(1), spec) };
     Plan {
         mode: Mode::Charge,
         now: Now { steady_us: 0, unix_us: 0 },

@@ -2,8 +2,8 @@
 --
 -- KEYS     the keys of all asks, one behind the other; an ask says how many are its own. Behind them,
 --          where the batch has a number, the key of its lane
--- ARGV[1]  empty, or the time to go by in microseconds (8 bytes; tests set it, 0 is the server's own),
---          and behind it the batch's number in its lane (8 bytes), if it has one
+-- ARGV[1]  empty, or the time to go by in microseconds (8 bytes; tests set it, all ones are the
+--          server's own), and behind it the batch's number in its lane (8 bytes), if it has one
 -- ARGV[2+] one ask each, packed by codec.rs
 -- Reply    one string per ask: byte 0 and the answer, or byte 1 and why there is none
 --

@@ -16,7 +16,7 @@ do
   if #header > 0 then
     local fixed, at = unpack_from('<I8', header)
     if #header > 8 then number = unpack_from('<I8', header, at) end
-    if fixed > 0 then
+    if fixed <= MAX then
       now, late_ms = fixed, floor((now - fixed) / 1000) + STANDSTILL_MS
     end
   end

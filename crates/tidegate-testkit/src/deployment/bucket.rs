@@ -19,6 +19,11 @@ impl Bucket {
         Self { level: burst * UNIT, out: 0, at_us: 0, per_s, burst: burst * UNIT }
     }
 
+    /// The same without a token.
+    pub(super) fn empty(limit: (u64, u64)) -> Self {
+        Self { level: 0, ..Self::new(limit) }
+    }
+
     /// Microseconds until there is a token; zero if there is one.
     pub(super) fn wait_us(&mut self, now_us: u64) -> u64 {
         self.refill(now_us);

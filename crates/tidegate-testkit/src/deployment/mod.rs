@@ -59,17 +59,22 @@ pub const SETUPS: [Setup; 4] = [
     },
 ];
 
-/// The table of the document: the same requests, decided in each of the ways.
+/// What is counted in each of the ways, for the same requests.
 #[must_use]
-pub fn table() -> String {
+pub fn compared() -> Vec<(Setup, Counted)> {
     let traffic = Traffic::new(figures::SEED);
+    SETUPS.iter().map(|setup| (*setup, World::new(*setup, &traffic).run(&traffic))).collect()
+}
+
+/// The table of the document.
+#[must_use]
+pub fn table(compared: &[(Setup, Counted)]) -> String {
     let mut table = String::from(
         "| | answered on the node | asks a second | limits an ask | one server, cores | cluster, cores | primaries |\n\
          |---|---|---|---|---|---|---|\n",
     );
-    for setup in SETUPS {
-        let counted = World::new(setup).run(&traffic);
-        let cost = Cost::of(&counted);
+    for (setup, counted) in compared {
+        let cost = Cost::of(counted);
         // Writing to a String cannot fail.
         let _ = writeln!(
             table,

@@ -28,6 +28,15 @@ impl Traffic {
         Self { clients: (0..REQUESTS_PER_S * SECONDS).map(client).collect() }
     }
 
+    /// How many requests a second each client sends.
+    pub(super) fn per_s(&self) -> Vec<u64> {
+        let mut sent = vec![0; usize::try_from(CLIENTS).unwrap_or(0)];
+        for client in &self.clients {
+            sent[usize::try_from(*client).unwrap_or(0)] += 1;
+        }
+        sent.into_iter().map(|sent: u64| sent / SECONDS).collect()
+    }
+
     /// Each request: when it comes, in microseconds, and of which client.
     pub(super) fn requests(&self) -> impl Iterator<Item = (u64, u32)> {
         let times_us = (0..).map(|place| place * 1_000_000 / REQUESTS_PER_S);

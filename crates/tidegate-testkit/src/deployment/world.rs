@@ -43,16 +43,20 @@ pub struct World {
 }
 
 impl World {
-    /// A deployment in which nobody has asked yet.
+    /// A deployment that has run for long: who sends more than the limit has nothing left of the
+    /// burst.
     #[must_use]
-    pub fn new(setup: Setup) -> Self {
+    pub fn new(setup: Setup, traffic: &Traffic) -> Self {
         let subjects = [CLIENTS, TENANTS, 1].map(|count| usize::try_from(count).unwrap_or(0));
         let nodes = usize::try_from(NODES).unwrap_or(1);
         let buckets = |limit, count| vec![Bucket::new(limit); count];
+        let client = |sent: u64| {
+            if sent > CLIENT.0 { Bucket::empty(CLIENT) } else { Bucket::new(CLIENT) }
+        };
         Self {
             setup,
             store: [
-                buckets(CLIENT, subjects[0]),
+                traffic.per_s().into_iter().map(client).collect(),
                 buckets(TENANT, subjects[1]),
                 buckets(ALL, subjects[2]),
             ],

@@ -165,7 +165,7 @@ mod tests {
     const POLICY: &str = "
 tidegate: 1
 name: shop
-identity: { default_tier: free }
+identity: { default_tier: free, anonymous_tier: free }
 tiers: [free, pro]
 limits:
   plain:   { by: user, total: 1 }

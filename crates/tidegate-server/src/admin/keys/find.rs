@@ -2,12 +2,9 @@
 
 use std::sync::Arc;
 
-use tidegate::algorithm::Spec;
 use tidegate::clock::Now;
-use tidegate::plan::{Enforcement, Level};
-use tidegate::policy::OnStoreFailure;
+use tidegate::plan::Level;
 use tidegate::store::{Counted, Memory, Place, StoreError};
-use tidegate::units::Amount;
 use tidegate::{InForce, Key, Limiter, Owner, SubjectKey};
 use tidegate_redis::{Cursor, Found};
 
@@ -52,7 +49,7 @@ impl Entry {
     /// How the engine is told to forget it; `None` for what cannot be read.
     pub(super) fn to_forget(&self) -> Option<(Level, Option<Arc<str>>)> {
         let spec = self.counted.as_ref().ok()?.paces.first()?.spec;
-        let level = level(self.family, self.key, spec);
+        let level = Level::of_key(self.family, self.key, spec);
         Some((level, self.is_named.then(|| Arc::clone(&self.name))))
     }
 
@@ -101,19 +98,6 @@ impl Entry {
             key: Key(0),
             is_named: true,
         }
-    }
-}
-
-/// The level of a key, for which only its place and algorithm matter.
-fn level(family: u64, key: Key, spec: Spec) -> Level {
-    Level {
-        limit: 0,
-        family,
-        key,
-        spec,
-        cost: Amount::ZERO,
-        enforcement: Enforcement::Shadow,
-        on_store_failure: OnStoreFailure::Local,
     }
 }
 

@@ -89,8 +89,7 @@ impl Slot {
 mod tests {
     use super::*;
     use crate::algorithm::{Spec, total};
-    use crate::plan::{Enforcement, Level, Mode, Plan};
-    use crate::policy::OnStoreFailure;
+    use crate::plan::{Level, Mode, Plan};
     use crate::units::Amount;
 
     const NOW: Now = Now { steady_us: 1_000_000, unix_us: 1_000_000 };
@@ -101,15 +100,9 @@ mod tests {
         for key in keys {
             let mut plan = Plan::new(Mode::Charge);
             plan.now = NOW;
-            plan.levels.push(Level {
-                limit: 0,
-                family: 7,
-                key: Key(key.into()),
-                spec: Spec::Total(total::Spec { limit }),
-                cost: Amount::from_units(key).unwrap(),
-                enforcement: Enforcement::Reject,
-                on_store_failure: OnStoreFailure::Local,
-            });
+            let spec = Spec::Total(total::Spec { limit });
+            let cost = Amount::from_units(key).unwrap();
+            plan.levels.push(Level { cost, ..Level::of_key(7, Key(key.into()), spec) });
             memory.answer(&plan);
         }
         memory

@@ -149,16 +149,15 @@ while index <= #ARGV do
       -- Nothing is charged: from the first level on again, only looking.
       commits, reply, level, place, at, same = false, nil, 1, cursor, 13, nil
     else
-      local told = pack('<BI8Bi8I8I8i8', 0, now, saved and 1 or wait and 2 or 0, wait or 0,
-        saved and charged or 0, left > 0 and left or 0, ends > now and ends - now or 0)
-      if levels == 1 then
-        reply = told
-        if saved then staged[key], expires[key] = saved, ends end
+      local code = saved and 1 or wait and 2 or 0
+      charged, left = saved and charged or 0, left > 0 and left or 0
+      local reset = ends > now and ends - now or 0
+      if level == 1 then
+        reply = pack('<BI8Bi8I8I8i8', 0, now, code, wait or 0, charged, left, reset)
       else
-        -- The time stands only before the first.
-        reply = reply and reply .. sub(told, 10) or told
-        values[level], ending[level] = saved, ends
+        reply = reply .. pack('<Bi8I8I8i8', code, wait or 0, charged, left, reset)
       end
+      values[level], ending[level] = saved, ends
       level, place = level + 1, place + 1
     end
   end
@@ -166,11 +165,9 @@ while index <= #ARGV do
     same = nil
     break
   end
-  if levels > 1 and commits then
-    for level = 1, levels do
-      local saved, key = values[level], KEYS[cursor + level - 1]
-      if saved then staged[key], expires[key] = saved, ending[level] end
-    end
+  for level = 1, levels do
+    local saved, key = values[level], KEYS[cursor + level - 1]
+    if saved then staged[key], expires[key] = saved, ending[level] end
   end
   replies[index - 1] = reply
   index, cursor = index + 1, cursor + levels

@@ -13,6 +13,7 @@ use tidegate::store::{Amended, Amendment, Answer, Store, StoreError};
 
 use crate::codec::{self, Ask, Told};
 use crate::keys;
+use crate::leases::{Lent, Loan};
 use crate::script::{self, Sequence, Time};
 
 /// A connection that waits.
@@ -87,6 +88,17 @@ impl Direct {
         Ok(told.into_iter().map(|told| told.and_then(answer)).collect())
     }
 
+    /// Lends tokens, as if the time were this.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub fn lend(&self, now: Now, loan: Loan) -> Result<Lent, StoreError> {
+        match self.one(now, Ask::Lend(loan))? {
+            Told::Lent(lent) => Ok(lent),
+            _ => Err(unexpected()),
+        }
+    }
+
     fn call(
         &self,
         time: Time,
@@ -128,7 +140,7 @@ impl Store for Direct {
     ) -> impl Future<Output = Result<Amended, StoreError>> + Send {
         ready(self.one(now, Ask::Amend(amendments.to_vec())).and_then(|told| match told {
             Told::Amended(amended) => Ok(amended),
-            Told::Decided(_) => Err(unexpected()),
+            _ => Err(unexpected()),
         }))
     }
 
@@ -139,7 +151,7 @@ impl Store for Direct {
 fn answer(told: Told) -> Result<Answer, StoreError> {
     match told {
         Told::Decided(answer) => Ok(answer),
-        Told::Amended(_) => Err(unexpected()),
+        _ => Err(unexpected()),
     }
 }
 

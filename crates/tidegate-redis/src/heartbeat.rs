@@ -7,15 +7,19 @@ use std::time::Duration;
 
 use redis::Value;
 use tokio::sync::watch;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, sleep};
 
-use crate::connection::{Failure, Script};
+use crate::connection::{Failure, Reason, Run, Script};
 use crate::keys;
-use crate::store::{Shard, written};
+use crate::store::{Topology, written};
 
 const EVERY: Duration = Duration::from_secs(1);
+/// How soon it is looked again whether the store can be asked.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// How long a node that has fallen silent counts.
-const ALIVE_MS: u64 = 3000;
+const ALIVE: Duration = Duration::from_secs(3);
+/// Within which time all nodes find a store again that they had lost.
+const RETURN_WITHIN: Duration = Duration::from_secs(30);
 const DIFFERS: &str = "the store has another secret than this node, which must be restarted: they count \
      the same subject under different keys";
 /// A heartbeat is no request: it may wait until a loaded server gets to it.
@@ -40,36 +44,41 @@ return {redis.call('ZCARD', KEYS[1]), ours and 1 or 0}
 ";
 
 /// Writes and counts for as long as it is let. While the server is lost, the last count stands.
-pub(crate) async fn keep_beating(shard: Arc<Shard>, nodes: watch::Sender<u32>) {
+pub(crate) async fn keep_beating(topology: Arc<Topology>, nodes: watch::Sender<u32>) {
     let name = format!("{:016x}", fastrand::u64(..)).into_bytes();
-    let mut status = shard.status();
-    let mut ticks = interval(EVERY);
+    let mut count = Count::new(*nodes.borrow());
     let mut agrees = true;
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    while status.wait_for(|status| status.state.asks()).await.is_ok() {
-        ticks.tick().await;
-        match beat(&shard, &name).await {
-            Ok((count, ours)) => {
-                nodes.send_replace(count);
+    loop {
+        let wait = match beat(&topology, &name).await {
+            Ok((alive, ours)) => {
+                nodes.send_replace(count.seen(alive, Instant::now()));
                 if agrees && !ours {
                     tracing::error!(event = "secret_differs", "{DIFFERS}");
                 }
                 agrees = ours;
+                EVERY
             }
+            // Not asked yet, or not at the moment.
+            Err(failure) if failure.reason == Reason::Open => LOOK_AGAIN,
             Err(failure) => {
                 tracing::debug!(event = "heartbeat_failed", error = %failure.error, "a heartbeat failed");
+                EVERY
             }
-        }
+        };
+        sleep(wait).await;
     }
 }
 
 /// How many nodes are alive, and whether they hash keys as this one does.
-async fn beat(shard: &Shard, name: &[u8]) -> Result<(u32, bool), Failure> {
-    let keys = [keys::heartbeats(&shard.prefix), keys::secret(&shard.prefix)];
-    let secret = shard.secret.get().map(|secret| written(*secret)).unwrap_or_default();
-    let arguments = [name.to_vec(), ALIVE_MS.to_string().into_bytes(), secret.into_bytes()];
-    let reply = shard.run(script(), &keys, &arguments, Instant::now() + TIMEOUT).await?;
-    if let Value::Array(reply) = &reply
+async fn beat(topology: &Topology, name: &[u8]) -> Result<(u32, bool), Failure> {
+    let shard = &topology.own_member()?.shard;
+    let keys = vec![keys::heartbeats(topology.own()), keys::secret(topology.own())];
+    let secret = topology.known_secret().map(written).unwrap_or_default();
+    let arguments = vec![name.to_vec(), ALIVE.as_millis().to_string().into_bytes(), secret.into_bytes()];
+    let run = Run { keys, arguments, asking: false };
+    let replied = shard.run(script(), run, Instant::now() + TIMEOUT).await;
+    topology.note_move(&replied);
+    if let Value::Array(reply) = &replied?
         && let [Value::Int(count), Value::Int(ours)] = reply[..]
     {
         return Ok((u32::try_from(count).unwrap_or(1).max(1), ours == 1));
@@ -77,8 +86,55 @@ async fn beat(shard: &Shard, name: &[u8]) -> Result<(u32, bool), Failure> {
     Err(Failure::unreadable("the reply to a heartbeat has another shape"))
 }
 
+/// How many nodes there are. Those that lost the store together find it again one after the other, and
+/// are not fewer meanwhile.
+struct Count {
+    told: u32,
+    /// When this node last counted, or started.
+    last: Instant,
+    /// The most there were since before the store was lost, and until when that stands.
+    before: Option<(u32, Instant)>,
+}
+
+impl Count {
+    fn new(told: u32) -> Self {
+        Self { told, last: Instant::now(), before: None }
+    }
+
+    fn seen(&mut self, alive: u32, now: Instant) -> u32 {
+        if now.duration_since(self.last) > ALIVE {
+            self.before = Some((self.told, now + RETURN_WITHIN));
+        }
+        self.last = now;
+        self.before = self.before.filter(|(_, until)| now < *until);
+        if let Some((before, _)) = &mut self.before {
+            *before = alive.max(*before);
+        }
+        self.told = self.before.map_or(alive, |(before, _)| before);
+        self.told
+    }
+}
+
 fn script() -> Script {
     static SHA1: OnceLock<String> = OnceLock::new();
     let sha1 = SHA1.get_or_init(|| redis::Script::new(TEXT).get_hash().to_owned());
     Script { text: TEXT, sha1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_that_come_back_one_after_the_other_are_not_fewer_meanwhile() {
+        let start = Instant::now();
+        let mut count = Count { told: 1, last: start, before: None };
+        let mut seen = |alive, after_s| count.seen(alive, start + Duration::from_secs(after_s));
+        assert_eq!([seen(4, 1), seen(3, 2)], [4, 3], "while all is well, the count stands");
+        assert_eq!([seen(1, 10), seen(2, 11), seen(5, 12)], [3, 3, 5]);
+        for after_s in 13..40 {
+            assert_eq!(seen(2, after_s), 5);
+        }
+        assert_eq!(seen(2, 40), 2, "who is not back by then is gone");
+    }
 }

@@ -18,6 +18,8 @@
 
 use std::sync::OnceLock;
 
+use crate::connection::Script;
+
 /// The script.
 ///
 /// What few asks need is in a function that is made when the first of them comes. Its layers are
@@ -42,15 +44,48 @@ pub(crate) const TEXT: &str = concat!(
     include_str!("scripts/total.lua"),
     include_str!("scripts/algorithms.lua"),
     "return (function()\n",
+    include_str!("scripts/leases.lua"),
     include_str!("scripts/ledger.lua"),
     include_str!("scripts/keys.lua"),
     "return (function()\n",
     include_str!("scripts/asks.lua"),
+    include_str!("scripts/lend.lua"),
     include_str!("scripts/answer.lua"),
     "end)() end)() end)() end)() end\n",
     "answer() end until index > #ARGV\n",
     include_str!("scripts/finish.lua"),
 );
+
+/// What looks at keys for operators: the same layers, with another innermost one.
+const LOOK: &str = concat!(
+    include_str!("scripts/head.lua"),
+    include_str!("scripts/start.lua"),
+    include_str!("scripts/forms.lua"),
+    "return (function()\n",
+    include_str!("scripts/arithmetic.lua"),
+    "return (function()\n",
+    include_str!("scripts/token_bucket.lua"),
+    include_str!("scripts/sliding_window.lua"),
+    include_str!("scripts/sliding_counter.lua"),
+    include_str!("scripts/windows.lua"),
+    include_str!("scripts/concurrency.lua"),
+    include_str!("scripts/total.lua"),
+    include_str!("scripts/algorithms.lua"),
+    "return (function()\n",
+    include_str!("scripts/leases.lua"),
+    include_str!("scripts/ledger.lua"),
+    include_str!("scripts/keys.lua"),
+    "return (function()\n",
+    include_str!("scripts/look.lua"),
+    "end)() end)() end)() end)()\n",
+);
+
+/// The script that looks.
+pub(crate) fn look() -> Script {
+    static SHA1: OnceLock<String> = OnceLock::new();
+    let sha1 = SHA1.get_or_init(|| redis::Script::new(LOOK).get_hash().to_owned());
+    Script { text: LOOK, sha1 }
+}
 
 /// Whose clock a batch goes by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -33,6 +33,8 @@ fn plan(name: &str) -> Plan {
         key: Key(0),
         spec: Spec::Total(total::Spec { limit: Amount::from_units(LIMIT).unwrap() }),
         cost: Amount::ONE,
+        refundable: false,
+        leased: false,
         enforcement: Enforcement::Reject,
         on_store_failure: OnStoreFailure::Local,
     };

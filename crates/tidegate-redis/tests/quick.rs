@@ -37,6 +37,8 @@ fn plan(mode: Mode, keys: &[(&str, Spec)]) -> Plan {
         key: Key(0),
         spec: *spec,
         cost: Amount::ONE,
+        refundable: false,
+        leased: false,
         enforcement: Enforcement::Reject,
         on_store_failure: OnStoreFailure::Local,
     };

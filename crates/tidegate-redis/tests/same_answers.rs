@@ -260,6 +260,8 @@ fn level(key: usize, spec: Spec, cost: u64, enforcement: Enforcement) -> Level {
         key: Key(u128::from(family)),
         spec,
         cost: amount(cost),
+        refundable: false,
+        leased: false,
         enforcement,
         on_store_failure: OnStoreFailure::Local,
     }

@@ -45,6 +45,8 @@ fn plan(keys: &[(String, Spec)]) -> Plan {
         key: Key(0),
         spec: *spec,
         cost: Amount::ONE,
+        refundable: false,
+        leased: false,
         enforcement: Enforcement::Reject,
         on_store_failure: OnStoreFailure::Local,
     };

@@ -6,9 +6,9 @@ mod building;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::plan::Mode;
+use tidegate::plan::{Level, Mode};
 use tidegate::policy::Policy;
-use tidegate::store::{Memory, StoreError};
+use tidegate::store::{Amended, Memory, StoreError};
 use tidegate::{
     Acquired, BuildError, Decision, HashKey, Identities, InForce, Lease, Limiter, Request,
     RequestError, Settlement, Subject, Timer,
@@ -42,7 +42,7 @@ impl Engine {
     ) -> Result<Option<Decision>, RequestError> {
         match self {
             Self::Memory(limiter) => limiter.check(request).map(Some),
-            Self::Shared(_) => Ok(None),
+            Self::Shared(limiter) => limiter.decide_at_once(request),
         }
     }
 
@@ -95,6 +95,14 @@ impl Engine {
             Self::Memory(limiter) => limiter.renew(lease),
             Self::Shared(limiter) => Box::pin(limiter.renew_async(lease)).await,
         }
+    }
+
+    /// Forgets what is known of keys; whether there was anything to forget.
+    pub(crate) async fn forget(
+        &self,
+        keys: &[(Level, Option<Arc<str>>)],
+    ) -> Result<Amended, StoreError> {
+        on_either!(self, limiter => Box::pin(limiter.forget(keys)).await)
     }
 
     pub(crate) fn replace_policies(&self, policies: Vec<Arc<Policy>>) -> Result<(), BuildError> {

@@ -6,7 +6,9 @@ use std::time::Duration;
 use tidegate::clock::Now;
 use tidegate::plan::Plan;
 use tidegate::store::{Amended, Amendment, Answer, Store as _};
-use tidegate_redis::{Config, ConfigError, RedisStore, State};
+use tidegate_redis::{
+    Config, ConfigError, Cursor, Found, LeaseHealth, Page, RedisStore, State,
+};
 
 use crate::config::SharedStoreConfig;
 use crate::error::StartError;
@@ -18,11 +20,13 @@ const SECRET_WAIT: Duration = Duration::from_secs(1);
 /// Begins to connect to the store that the flags name. A store that is lost is no error: it is found
 /// when it is back.
 pub(crate) fn connect(config: &SharedStoreConfig) -> Result<Arc<dyn Remote>, StartError> {
-    if config.cluster_tag && !config.url.starts_with("redis+cluster://") {
-        let detail = "--cluster-tag: only a store `redis+cluster://…` has slots to keep keys in";
-        return Err(StartError::new(detail));
-    }
     let store = parse(config).map_err(|error| match error {
+        ConfigError::NoSlots | ConfigError::Tag(_) => {
+            StartError::new(format!("--cluster-tag: {error}"))
+        }
+        ConfigError::Scheme if config.cluster_tag.is_some() => {
+            StartError::new(format!("--cluster-tag: {}", ConfigError::NoSlots))
+        }
         ConfigError::Scheme => StartError::new(
             "--store: expected `memory`, or a shared store such as `redis://127.0.0.1:6379`",
         ),
@@ -33,6 +37,10 @@ pub(crate) fn connect(config: &SharedStoreConfig) -> Result<Arc<dyn Remote>, Sta
 
 fn parse(config: &SharedStoreConfig) -> Result<Config, ConfigError> {
     let store = Config::parse(&config.url)?.prefix(&config.prefix)?.timeout(config.timeout)?;
+    let store = match &config.cluster_tag {
+        Some(tag) => store.cluster_tag(tag)?,
+        None => store,
+    };
     Ok(match config.nodes {
         Some(nodes) => store.nodes(nodes.get()),
         None => store,
@@ -42,6 +50,10 @@ fn parse(config: &SharedStoreConfig) -> Result<Config, ConfigError> {
 struct Redis(RedisStore);
 
 impl Remote for Redis {
+    fn decide_at_once(&self, plan: &Plan) -> Option<Answer> {
+        self.0.decide_at_once(plan)
+    }
+
     fn decide(&self, plan: Arc<Plan>) -> Calling<Answer> {
         let store = self.0.clone();
         Box::pin(async move { store.decide(&plan).await })
@@ -54,6 +66,18 @@ impl Remote for Redis {
 
     fn announce(&self, families: &[u64]) {
         self.0.announce(families);
+    }
+
+    fn leases(&self) -> LeaseHealth {
+        self.0.leases()
+    }
+
+    fn close(&self) -> Calling<()> {
+        let store = self.0.clone();
+        Box::pin(async move {
+            store.close().await;
+            Ok(())
+        })
     }
 
     fn health(&self) -> Health {
@@ -81,6 +105,21 @@ impl Remote for Redis {
         let store = self.0.clone();
         Box::pin(async move { store.secret(SECRET_WAIT).await })
     }
+
+    fn scan(&self, pattern: String, from: Cursor, count: usize) -> Calling<Page> {
+        let store = self.0.clone();
+        Box::pin(async move { store.scan(&pattern, from, count).await })
+    }
+
+    fn look(&self, names: Vec<Arc<str>>) -> Calling<Vec<Option<Found>>> {
+        let store = self.0.clone();
+        Box::pin(async move { store.look(&names).await })
+    }
+
+    fn delete(&self, names: Vec<Arc<str>>) -> Calling<u64> {
+        let store = self.0.clone();
+        Box::pin(async move { store.delete(&names).await })
+    }
 }
 
 #[cfg(test)]
@@ -93,7 +132,7 @@ mod tests {
             prefix: "tg:".to_owned(),
             timeout: Duration::from_millis(20),
             nodes: None,
-            cluster_tag: false,
+            cluster_tag: None,
         };
         change(&mut config);
         connect(&config).err().map(|error| error.to_string()).unwrap_or_default()
@@ -105,7 +144,8 @@ mod tests {
             "disk",
             "reddis://:hunter2@host",
             "redis://:hunter2@host:99999",
-            "redis+cluster://:hunter2@a,b",
+            "redis+cluster://:hunter2@a,b/2",
+            "redis+sentinel://:hunter2@a,b",
             "redis://",
         ] {
             let told = refused(url, |_| {});
@@ -113,8 +153,10 @@ mod tests {
         }
         let told = refused("redis://127.0.0.1:1", |config| config.prefix = "{a}".to_owned());
         assert!(told.contains("prefix"), "{told}");
-        let told = refused("redis://127.0.0.1:1", |config| config.cluster_tag = true);
-        assert!(told.starts_with("--cluster-tag"), "{told}");
+        for (url, tag) in [("redis://127.0.0.1:1", "a"), ("redis+cluster://127.0.0.1:1", "{}")] {
+            let told = refused(url, |config| config.cluster_tag = Some(tag.to_owned()));
+            assert!(told.starts_with("--cluster-tag"), "{told}");
+        }
         assert_eq!(refused("redis://127.0.0.1:1", |_| {}), "", "nobody need be there");
     }
 }

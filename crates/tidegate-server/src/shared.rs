@@ -14,6 +14,7 @@ use tidegate::algorithm::Spec;
 use tidegate::clock::{Now, SystemClock};
 use tidegate::plan::{LEVELS_MAX, Mode, Plan};
 use tidegate::store::{Amended, Amendment, Answer, Change, Store, StoreError};
+use tidegate_redis::{Cursor, Found, LeaseHealth, Page};
 use tokio::runtime::Handle;
 
 use crate::telemetry::{Metrics, StoreCall, store_failed};
@@ -25,6 +26,21 @@ pub(crate) type Calling<T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> 
 
 /// A store that several nodes share. It bounds the time of its calls itself, and gets well by itself.
 pub(crate) trait Remote: Send + Sync + 'static {
+    /// Decides what needs no waiting; `None` where the store must be asked.
+    fn decide_at_once(&self, _plan: &Plan) -> Option<Answer> {
+        None
+    }
+
+    /// What this node has borrowed.
+    fn leases(&self) -> LeaseHealth {
+        LeaseHealth::default()
+    }
+
+    /// Gives back what this node has borrowed, at its end.
+    fn close(&self) -> Calling<()> {
+        Box::pin(ready(Ok(())))
+    }
+
     fn decide(&self, plan: Arc<Plan>) -> Calling<Answer>;
 
     fn amend(&self, now: Now, amendments: Vec<Amendment>) -> Calling<Amended>;
@@ -35,6 +51,15 @@ pub(crate) trait Remote: Send + Sync + 'static {
 
     /// The secret that hashes keys on all nodes; made by the first who asks.
     fn secret(&self) -> Calling<[u8; 16]>;
+
+    /// The keys that match a pattern, page by page, for operators.
+    fn scan(&self, pattern: String, from: Cursor, count: usize) -> Calling<Page>;
+
+    /// What keys hold, by their names; `None` for each that is not there.
+    fn look(&self, names: Vec<Arc<str>>) -> Calling<Vec<Option<Found>>>;
+
+    /// Deletes keys that cannot be read, by their names.
+    fn delete(&self, names: Vec<Arc<str>>) -> Calling<u64>;
 }
 
 /// How a shared store is.
@@ -117,6 +142,33 @@ impl SharedStore {
         self.remote.secret().await.map(HashKey::new)
     }
 
+    /// What this node has borrowed.
+    pub(crate) fn leases(&self) -> LeaseHealth {
+        self.remote.leases()
+    }
+
+    /// Gives back what this node has borrowed, at its end.
+    pub(crate) async fn close(&self) {
+        // What cannot be given back is free again before long.
+        _ = self.remote.close().await;
+    }
+
+    pub(crate) fn scan(&self, pattern: String, from: Cursor, count: usize) -> Calling<Page> {
+        self.remote.scan(pattern, from, count)
+    }
+
+    /// What keys hold, by the names that this node has for them.
+    pub(crate) fn look(&self, names: Vec<Arc<str>>) -> Calling<Vec<Option<Found>>> {
+        if self.lacks_secret() {
+            return Box::pin(ready(Err(secret_unknown())));
+        }
+        self.remote.look(names)
+    }
+
+    pub(crate) fn delete(&self, names: Vec<Arc<str>>) -> Calling<u64> {
+        self.remote.delete(names)
+    }
+
     /// Gives back what a plan was charged with.
     async fn give_back(&self, plan: &Plan, answer: &Answer) {
         let amendments = taken(plan, answer);
@@ -133,6 +185,10 @@ impl SharedStore {
 impl Store for SharedStore {
     const NAMES_KEYS: bool = true;
     const LOOK_AGAIN_US: Option<u64> = Some(50_000);
+
+    fn decide_at_once(&self, plan: &Plan) -> Option<Answer> {
+        if self.lacks_secret() { None } else { self.remote.decide_at_once(plan) }
+    }
 
     fn decide(&self, plan: &Plan) -> impl Future<Output = Result<Answer, StoreError>> + Send {
         let plan = Arc::new(plan.clone());

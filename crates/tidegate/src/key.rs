@@ -15,7 +15,7 @@ use crate::facts::Facts;
 use crate::policy::model::{Limit, Part, Policy};
 
 /// The longest value that stands in a key's name as it is.
-const RAW_BYTES_MAX: usize = 64;
+pub(crate) const RAW_BYTES_MAX: usize = 64;
 
 /// How much of a fingerprint stands in a generated name: 84 bits, so that names are short, and among
 /// a billion keys no two are likely to be one.
@@ -218,14 +218,28 @@ pub(crate) fn name(
 ) -> String {
     match &limit.key {
         Some(template) => template.fill(secret, limit, facts, raw),
-        None => {
-            let mut name = String::with_capacity(limit.name.len() + 1 + NAME_DIGITS);
-            name.push_str(&limit.name);
-            name.push(':');
-            name.extend(key().digits());
-            name
-        }
+        None => generated(limit, key()),
     }
+}
+
+/// The name of a key of a limit without a template.
+pub(crate) fn generated(limit: &Limit, key: Key) -> String {
+    let mut name = String::with_capacity(limit.name.len() + 1 + NAME_DIGITS);
+    name.push_str(&limit.name);
+    name.push(':');
+    name.extend(key.digits());
+    name
+}
+
+/// Whether a key has these digits in its generated name; `None` if no key has.
+pub(crate) fn called(digits: &str) -> Option<impl Fn(Key) -> bool + use<>> {
+    let value = |digit: u8| DIGITS.iter().position(|known| *known == digit);
+    let mut first = 0;
+    for digit in digits.bytes() {
+        first = (first << 6) | u128::try_from(value(digit)?).ok()?;
+    }
+    let is_whole = digits.len() == NAME_DIGITS;
+    is_whole.then_some(move |key: Key| key.0 >> (128 - 6 * NAME_DIGITS) == first)
 }
 
 /// A key template, `rl:deals:w:{user}`.
@@ -237,7 +251,7 @@ pub(crate) struct Template {
 
 /// Whether a value can stand in a name as it is: nobody can make two keys of one, or one of two, by
 /// what a client is called. Others are hashed.
-fn is_plain(value: &str) -> bool {
+pub(crate) fn is_plain(value: &str) -> bool {
     let fits = |b: u8| b.is_ascii_alphanumeric() || b"._@+-".contains(&b);
     !value.is_empty() && value != "-" && value.len() <= RAW_BYTES_MAX && value.bytes().all(fits)
 }

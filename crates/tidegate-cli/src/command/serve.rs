@@ -117,9 +117,9 @@ struct SharedArguments {
     /// How many nodes share the store, for one that starts while it is lost
     #[arg(long, value_name = "N", env = "TIDEGATE_NODES")]
     nodes: Option<NonZeroU32>,
-    /// Keep all keys in one slot of a cluster, so that all limits of a request are charged or none
-    #[arg(long, env = "TIDEGATE_CLUSTER_TAG")]
-    cluster_tag: bool,
+    /// Keep all keys in the slot of this tag in a cluster, so that each request is decided in one call
+    #[arg(long, value_name = "NAME", env = "TIDEGATE_CLUSTER_TAG")]
+    cluster_tag: Option<String>,
 }
 
 #[derive(Args)]
@@ -227,7 +227,7 @@ fn config(arguments: Arguments) -> Config {
 impl SharedArguments {
     fn of(self, store: String) -> StoreConfig {
         // Memory has no slots, and whoever connects refuses the tag for it as for any other store.
-        if store == "memory" && !self.cluster_tag {
+        if store == "memory" && self.cluster_tag.is_none() {
             return StoreConfig::Memory;
         }
         // What it is, is told by whoever connects, without its password.

@@ -14,6 +14,8 @@ fn level(spec: Spec) -> Level {
         key: Key(2),
         spec,
         cost: Amount::ONE,
+        refundable: false,
+        leased: false,
         enforcement: Enforcement::Reject,
         on_store_failure: OnStoreFailure::Local,
     }

@@ -5,13 +5,19 @@ use std::sync::Arc;
 use tidegate::algorithm::{Spec, calendar, token_bucket};
 use tidegate::plan::{Enforcement, LEVELS_MAX, Level, Mode, Plan};
 use tidegate::store::{Amendment, Change};
+use tidegate::units::Amount;
 
 use crate::keys;
+use crate::leases::Loan;
 
 /// No length or instant is larger (71 years; policies know 1000 days, and clocks the time since
 /// 1970): so all sums that the script makes are exact.
 const LENGTH_US_MAX: u64 = 1 << 51;
 const INSTANT_US_MAX: u64 = 1 << 52;
+
+const AMOUNT_MAX: u64 = Amount::MAX.micros();
+/// More epochs than this are over by now.
+const REPORTS_MAX: usize = 8;
 
 /// An argument in the making.
 pub(super) struct Writer<'w> {
@@ -60,6 +66,22 @@ impl<'w> Writer<'w> {
             self.instant(amendment.charged_at_us);
             self.number(amendment.holder);
             self.spec(&level.spec);
+        }
+    }
+
+    pub(super) fn loan(&mut self, loan: &Loan) {
+        self.argument.extend([3, 0]);
+        self.key(loan.name.as_ref(), &loan.level);
+        self.spec(&loan.level.spec);
+        for number in [loan.wish.min(AMOUNT_MAX), loan.parts.max(1), loan.least.min(AMOUNT_MAX)] {
+            self.number(number);
+        }
+        let reports = &loan.reports[..loan.reports.len().min(REPORTS_MAX)];
+        self.argument.push(u8::try_from(reports.len()).unwrap_or(0));
+        for report in reports {
+            for number in [report.epoch, report.spent, report.returned] {
+                self.number(number.min(INSTANT_US_MAX));
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 -- What the machinery does for the batch.
 
-local acts = { [PLAIN] = decide, decide, amend_all }
+local acts = { [PLAIN] = decide, decide, amend_all, lend }
 
 -- Answers the ask at work, of any kind, and goes on to the next.
 local function answer()

@@ -116,6 +116,22 @@ local function debit(one, now)
   return true
 end
 
+-- Forgets a key, but for what nodes have borrowed: that is still out, and stays owed.
+local function reset(slot, spec, now)
+  local lent, out = slot.lent, 0
+  if lent then
+    settle_lent(slot, now)
+    out = lent.now + lent.before
+  end
+  forget(slot)
+  slot.changed, slot.ends = true, nil
+  if out > 0 then
+    local state = { owed = out, remainder = 0, at = now, since = now, low = 0 }
+    slot.accounts, slot.born, slot.charged = { { spec = spec, state = state } }, now, now
+    lends(slot, lent)
+  end
+end
+
 -- Whether it found what it was to change.
 local function amend(one, now)
   local slot, spec, change = one.slot, one.spec, one.change
@@ -124,8 +140,8 @@ local function amend(one, now)
   if change == RESET then
     -- What another algorithm left behind goes too.
     local found = slot.accounts or slot.other
-    changing, slot.changed = true, true
-    slot.accounts, slot.other, slot.ends = nil, nil, nil
+    changing, slot.other = true, nil
+    reset(slot, spec, now)
     return found
   end
   if not slot.accounts then return false end

@@ -37,6 +37,8 @@ if next(failed) then
 end
 
 if lane then
-  redis.pcall('SET', lane, pack('<I8', number) .. msgpack(replies), 'PX', LANE_MS)
+  local kept = redis.pcall('SET', lane, pack('<I8', number) .. msgpack(replies), 'PX', LANE_MS)
+  -- A batch without asks is there to find out whether anything can be written.
+  if #ARGV == 1 and type(kept) == 'table' and kept.err then return kept end
 end
 return replies

@@ -2,12 +2,14 @@
 --
 -- What has no short form (forms.lua) is a byte for the algorithm and the number of accounts, the time
 -- of the last charge in 7 bytes, and MessagePack: how long before that the key was born, then the
--- accounts.
+-- accounts. Of a bucket that nodes have borrowed from, the counters come last.
 --
 -- Nothing that is infinite, too large, or no number at all, may come in from a value that somebody
 -- else wrote: there would be no end to it.
 
 local SHORT = 64
+-- Added to the first byte for a bucket that nodes have borrowed from.
+local LENT = 128
 
 -- The short form of a bucket, or nil.
 local function save_bucket(slot, spec, s)
@@ -41,14 +43,15 @@ end
 local short_forms = { [BUCKET] = save_bucket, [FIXED] = save_window }
 
 local function save(slot)
-  local accounts, kind = slot.accounts, slot.kind
-  local short = #accounts == 1 and short_forms[kind]
+  local accounts, kind, lent = slot.accounts, slot.kind, is_lent(slot)
+  local short = #accounts == 1 and not lent and short_forms[kind]
   short = short and short(slot, accounts[1].spec, accounts[1].state)
   if short then return short end
   local out, n = { slot.charged - slot.born }, 1
   for _, account in ipairs(accounts) do
     n = slot.algorithm.save(out, n, account.spec, account.state, slot)
   end
+  if lent then n, kind = save_lent(slot, out, n), kind + LENT end
   return pack('<BI7', kind + 8 * (#accounts - 1), slot.charged) .. msgpack(unpack(out, 1, n))
 end
 
@@ -102,7 +105,7 @@ local function sound(...)
   return values[1] == -1 and values or unreadable()
 end
 
-local function load_long(slot, value, head)
+local function load_long(slot, value, head, lent)
   local _, charged = unpack_from('<BI7', value)
   local values, n = sound(msgunpack(value, 100, 8)), 2
   local age = values[2]
@@ -113,6 +116,7 @@ local function load_long(slot, value, head)
     spec, state, n = slot.algorithm.load(values, n, slot)
     slot.accounts[place] = { spec = spec, state = state }
   end
+  if lent then n = load_lent(slot, values, n) end
   if n ~= #values then unreadable() end
 end
 
@@ -121,6 +125,8 @@ local function load(slot, value, asked)
   local head = byte(value) or unreadable()
   if head < SHORT then
     load_long(slot, value, head)
+  elseif head >= LENT and slot.kind == BUCKET then
+    load_long(slot, value, head - LENT, true)
   elseif slot.kind == BUCKET then
     load_bucket(slot, value, asked)
   elseif slot.kind == FIXED then
@@ -139,10 +145,14 @@ local function is_of_another(kind, value)
   return true
 end
 
+local function forget(slot)
+  slot.accounts, slot.lent, slot.algorithm = nil, nil, algorithm(slot.kind)
+end
+
 -- A state that means nothing is let go, as its key would be. None does that was just charged.
 local function settle_slot(slot)
   slot.changed, slot.ends = true, nil
-  if ledger_ends(slot) == 0 then slot.accounts = nil end
+  if ledger_ends(slot) == 0 then forget(slot) end
 end
 
 -- Leaves a slot to be stored.
@@ -178,7 +188,7 @@ local function slot_of(place, kind, asked)
   -- All fields at once: a table that grows is made again and again.
   slot = {
     key = key, kind = kind, algorithm = algorithm(kind), accounts = nil, born = nil, charged = nil,
-    other = nil, stored = nil, changed = nil, broken = nil, ends = nil, user = used,
+    other = nil, stored = nil, changed = nil, broken = nil, ends = nil, lent = nil, user = used,
   }
   slots[key] = slot
   local value = staged[key]

@@ -61,6 +61,8 @@ local function token_bucket()
   end
 
   return {
+    settle = settle,
+    repaid_at = repaid_at,
     fresh = function() return { owed = 0, remainder = 0, at = 0, since = 0, low = 0 } end,
     evaluate = function(s, spec, now, cost)
       local owed, remainder, at = settle(s, spec, now)

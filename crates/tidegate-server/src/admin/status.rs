@@ -6,11 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::Serialize;
 use tidegate::clock::Now;
 use tidegate::store::Memory;
+use tidegate::units::Amount;
+use tidegate_redis::LeaseHealth;
 
 use crate::app::App;
 use crate::engine::Engine;
 use crate::policies::PolicySet;
-use crate::shared::StoreState;
+use crate::shared::{SharedStore, StoreState};
 use crate::sources::Checked;
 use crate::telemetry::{Present, timestamp};
 
@@ -89,7 +91,27 @@ enum Store {
         since: String,
         nodes: Option<u32>,
         last_error: Option<String>,
+        leases: Leases,
     },
+}
+
+/// What this node has borrowed of leased limits.
+#[derive(Serialize)]
+struct Leases {
+    held: usize,
+    tokens: u64,
+    spent: u64,
+    exact: u64,
+    granted: u64,
+    refused: u64,
+}
+
+impl Leases {
+    fn of(health: &LeaseHealth) -> Self {
+        let LeaseHealth { held, spent, exact, granted, refused, .. } = *health;
+        let tokens = health.outstanding / Amount::ONE.micros();
+        Self { held, tokens, spent, exact, granted, refused }
+    }
 }
 
 #[derive(Serialize)]
@@ -125,10 +147,11 @@ impl Status {
     pub(crate) fn present(&self, app: &App) -> Present {
         let open = |one: &Listening| (one.name, one.connections.load(Ordering::Relaxed));
         let memory = app.engine.memory();
-        let store_state = app.engine.shared().map(|store| store.health().state.number());
+        let shared = app.engine.shared();
         Present {
             steady_us: app.now().steady_us,
-            store_state: store_state.unwrap_or_default(),
+            store_state: shared.map_or(0, |store| store.health().state.number()),
+            leases: shared.map(SharedStore::leases).unwrap_or_default(),
             active_keys: memory.map(Memory::keys).unwrap_or_default(),
             evicted_keys: memory.map(Memory::evicted_keys).unwrap_or_default(),
             waiting: app.engine.waiters(),
@@ -218,6 +241,7 @@ impl Store {
                     since: timestamp(health.since_unix_us),
                     nodes: health.nodes,
                     last_error: health.last_error,
+                    leases: Leases::of(&limiter.store().leases()),
                 }
             }
         }

@@ -7,6 +7,7 @@
 mod headroom;
 mod histogram;
 mod lanes;
+mod leases;
 mod process;
 mod series;
 mod text;
@@ -17,6 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 use tidegate::store::StoreError;
 use tidegate::{Decision, Policy};
+use tidegate_redis::LeaseHealth;
 
 pub(crate) use text::CONTENT_TYPE;
 
@@ -69,6 +71,8 @@ pub(crate) struct Present {
     pub(crate) steady_us: u64,
     /// How the store is, as a number.
     pub(crate) store_state: u64,
+    /// What this node has borrowed of a shared store.
+    pub(crate) leases: LeaseHealth,
     /// How many keys the store holds.
     pub(crate) active_keys: usize,
     /// How many live keys had to go for others.
@@ -241,6 +245,7 @@ impl Present {
         let help = "How the store is: 0 healthy, 1 recovering (lost, and tried again), 2 lost \
                     (limits do what their on_store_failure says). Memory is always 0.";
         page.single("tidegate_store_state", Kind::Gauge, help, self.store_state);
+        leases::write(page, &self.leases);
         let help = "Keys in this process's memory, those that are empty of meaning included.";
         page.single("tidegate_active_keys", Kind::Gauge, help, count(self.active_keys));
         let help = "Live keys that had to go because their limit's share of the memory was full.";

@@ -62,6 +62,8 @@ impl<S: Subject> World<S> {
             key: Key(u128::from(family) << 64 | u128::from(self.salt)),
             spec,
             cost: Amount::ONE,
+            refundable: false,
+            leased: false,
             enforcement: Enforcement::Reject,
             on_store_failure: OnStoreFailure::Local,
         }

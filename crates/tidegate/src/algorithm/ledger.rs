@@ -30,6 +30,15 @@ struct Account {
     state: State,
 }
 
+/// What a key shows under numbers that it was charged with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// These numbers.
+    pub spec: Spec,
+    /// What they leave.
+    pub reading: Reading,
+}
+
 impl Ledger {
     /// The ledger of a key that nobody has used; `None` where nothing is stored.
     #[must_use]
@@ -121,6 +130,20 @@ impl Ledger {
         self.accounts()
             .map(Account::meaningless_at_us)
             .try_fold(0, |latest, at_us| Some(at_us?.max(latest)))
+    }
+
+    /// Whether it is of places.
+    pub(crate) fn holds_places(&self) -> bool {
+        matches!(self.first.state, State::Concurrency(_))
+    }
+
+    /// What each account shows under its own numbers.
+    pub(crate) fn paces(&self, now_us: u64) -> Vec<Pace> {
+        let pace = |Account { spec, state }: &Account| Pace {
+            spec: *spec,
+            reading: dispatch::reading(state, spec, now_us),
+        };
+        self.accounts().map(pace).collect()
     }
 
     /// Whether it runs on the wall clock; all its accounts are of one algorithm.

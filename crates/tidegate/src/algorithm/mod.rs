@@ -38,7 +38,7 @@ pub use describe::Window;
 pub use dispatch::{
     charge, debit, evaluate, meaningless_at_us, reading, refund, release, renew, surcharge,
 };
-pub use ledger::Ledger;
+pub use ledger::{Ledger, Pace};
 
 use serde::{Deserialize, Serialize};
 

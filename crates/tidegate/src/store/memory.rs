@@ -6,13 +6,16 @@
 //! counted. (Where more than a hundred have been charged since anybody looked, it is the nearest of
 //! those that were looked at.) All keys of a limit are in one shard, so that this holds for the limit as a whole.
 
+mod look;
 mod snapshot;
+mod stand_in;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+pub use look::{Page, Place};
 pub use snapshot::{Export, Imported, SavedKey};
 
 use super::{Amended, Amendment, Answer, Change, ImmediateStore, Reply, StoreError};
@@ -134,6 +137,8 @@ impl Memory {
 }
 
 impl ImmediateStore for Memory {
+    const NEVER_LOST: bool = true;
+
     fn decide_now(&self, plan: &Plan) -> Result<Answer, StoreError> {
         Ok(self.answer(plan))
     }
@@ -426,6 +431,17 @@ impl Table {
             slot.ordered_at_us = slot.meaningless_at_us;
             self.by_meaning.insert((slot.ordered_at_us, key));
         }
+    }
+
+    fn retain(&mut self, stays: impl Fn(&Slot) -> bool) {
+        let by_meaning = &mut self.by_meaning;
+        self.slots.retain(|key, slot| {
+            let stays = stays(slot);
+            if !stays {
+                by_meaning.remove(&(slot.ordered_at_us, *key));
+            }
+            stays
+        });
     }
 
     fn remove(&mut self, key: Key) -> bool {

@@ -199,6 +199,8 @@ fn plan(step: &Step, now: Now, holder: u64, cost: u64) -> Plan {
             key: Key(step.key + 100 * kind as u128),
             spec: spec(kind, step.slow, now.unix_us),
             cost: Amount::from_micros(cost).unwrap(),
+            refundable: false,
+            leased: false,
             enforcement: Enforcement::Reject,
             on_store_failure: OnStoreFailure::Local,
         }

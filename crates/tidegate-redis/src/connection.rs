@@ -95,9 +95,12 @@ impl Connection {
 
     /// Why there is no connection, or was none last.
     pub(crate) fn trouble(&self) -> Option<String> {
-        self.signals.trouble.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(
-            |failure| failure.error.detail.clone(),
-        )
+        self.signals
+            .trouble
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .as_ref()
+            .map(|failure| failure.error.detail.clone())
     }
 
     async fn within<T, F>(

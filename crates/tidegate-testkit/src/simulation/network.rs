@@ -102,7 +102,11 @@ pub(super) enum Next {
     /// A node starts afresh.
     Crash(u32),
     /// A node hears of a loan, or gives it up.
-    Lent { node: u32, loan: Box<Loan>, lent: Option<Lent> },
+    Lent {
+        node: u32,
+        loan: Box<Loan>,
+        lent: Option<Lent>,
+    },
     /// This task may get further.
     Poll(usize),
     /// The server has carried out what this task asked for.
@@ -111,6 +115,8 @@ pub(super) enum Next {
         now: Now,
         charged: bool,
     },
+    /// Nodes that are back tell what they admitted meanwhile.
+    Merge,
     Nothing,
 }
 
@@ -165,13 +171,17 @@ impl Network {
             }
             Event::GiveUp { call } => return vec![self.end(call, Err(unreachable()))],
             Event::Cut { node } => *self.cuts_of(node) += 1,
-            Event::Heal { node } => *self.cuts_of(node) -= 1,
+            Event::Heal { node } => {
+                *self.cuts_of(node) -= 1;
+                return vec![Next::Merge];
+            }
             Event::Pause => self.pauses += 1,
             Event::Resume => {
                 self.pauses -= 1;
                 if self.pauses == 0 {
                     let held = std::mem::take(&mut self.held);
-                    return held.into_iter().map(|call| self.arrive(call)).collect();
+                    let arrived = held.into_iter().map(|call| self.arrive(call));
+                    return arrived.chain([Next::Merge]).collect();
                 }
             }
             Event::FailOver { lag_us, by_us } => {
@@ -190,9 +200,8 @@ impl Network {
     pub(super) fn send(&mut self, node: u32, ask: Ask) -> usize {
         let (call, now_us, task) = (self.calls.len(), self.time.now_us(), self.task);
         // A loan is sent once, on a connection that delivers it once.
-        let may_double = matches!(ask, Ask::Plan(_))
-            || self.weather.knows_repeats
-            || self.weather.doubles_loans;
+        let may_double =
+            matches!(ask, Ask::Plan(_)) || self.weather.knows_repeats || self.weather.doubles_loans;
         self.calls.push(Call { task, node, ask, executed: None, outcome: None });
         self.schedule(now_us + DEADLINE_US, Event::GiveUp { call });
         if self.is_cut(call) {

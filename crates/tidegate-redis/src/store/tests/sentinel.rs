@@ -43,7 +43,8 @@ async fn the_server_that_sentinels_name_is_asked_whoever_it_is() {
     assert_eq!(decided(&store, 1).await, u64::from(LIMIT) - 2);
     // In war.
     reaches(&store, State::Healthy).await;
-    let follows = |server: &Server| server.info("master_link_status").is_ok_and(|link| link == "up");
+    let follows =
+        |server: &Server| server.info("master_link_status").is_ok_and(|link| link == "up");
     while !deployment.servers().iter().any(follows) {
         sleep(RETRY).await;
     }

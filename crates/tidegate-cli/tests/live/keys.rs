@@ -153,6 +153,23 @@ fn what_one_node_deletes_is_deleted_for_all() {
 }
 
 #[test]
+fn a_refusal_that_another_node_remembers_ends_with_its_key() {
+    let redis = Server::start().unwrap();
+    let nodes = [(); 2].map(|()| daemon(&["--store", &redis.url()]));
+    for user in 0..5 {
+        buy(&nodes[0], &format!("u{user}"), "192.0.2.1");
+    }
+    for user in 5..9 {
+        let refused = buy(&nodes[1], &format!("u{user}"), "192.0.2.1");
+        assert_eq!(refused["limit"], "per-address", "{refused}");
+    }
+    assert_eq!(delete(&nodes[0], "limit=per-address").json()["deleted"], 1);
+    eventually("the other node to hear of it", || {
+        buy(&nodes[1], "u9", "192.0.2.1")["allowed"] == true
+    });
+}
+
+#[test]
 fn a_thousand_keys_come_and_go_page_by_page() {
     let redis = Server::start().unwrap();
     for store in ["memory", &redis.url()] {

@@ -318,6 +318,7 @@ fn what_is_there_right_now_is_shown() {
     let present = Present {
         steady_us: 0,
         store: Some(lost_store()),
+        leases: LeaseHealth::default(),
         active_keys: 2,
         evicted_keys: 1,
         waiting: 3,

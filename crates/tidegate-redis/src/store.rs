@@ -28,14 +28,14 @@ use crate::codec::{Ask, Told};
 use crate::config::Config;
 use crate::connection::Failure;
 use crate::health::Health;
-use crate::leases::{LeaseHealth, Leases};
 use crate::known::{self, Announcer, Changed, Known, Listener, keep_announcing};
+use crate::leases::{LeaseHealth, Leases};
 use crate::script::Time;
 use crate::{heartbeat, keys};
 use common::Common;
 use routing::Slots;
-use several::parts;
 pub(crate) use secret::written;
+use several::parts;
 pub(crate) use shard::Shard;
 pub(crate) use topology::{Member, Topology};
 
@@ -193,7 +193,12 @@ async fn keep_telling(topology: Arc<Topology>, publish: watch::Sender<Status>) {
     let mut news = topology.common.news.subscribe();
     loop {
         let status = topology.status();
-        publish.send_if_modified(|told| *told != status && { *told = status; true });
+        publish.send_if_modified(|told| {
+            *told != status && {
+                *told = status;
+                true
+            }
+        });
         // The sender lives as long as this does.
         if news.changed().await.is_err() {
             return;
@@ -229,7 +234,7 @@ impl Store for RedisStore {
         if let Some(rest) = &begun.rest
             && let Some(answer) = known.recall(rest, || clock.steady_us())
         {
-            return leases.finish(plan, begun, Ok(answer));
+            return leases.finish(plan, &begun, Ok(answer));
         }
         let (rest, asking) = (begun.rest.as_ref().unwrap_or(plan), known.asking(clock.steady_us()));
         let answered = match self.ask(|| Ask::Decide(rest.clone())).await {
@@ -240,7 +245,7 @@ impl Store for RedisStore {
             Ok(_) => Err(Failure::unreadable("an answer to something else").error),
             Err(failure) => Err(failure.error),
         };
-        leases.finish(plan, begun, answered)
+        leases.finish(plan, &begun, answered)
     }
 
     /// The server's clock holds, whatever `now` is.

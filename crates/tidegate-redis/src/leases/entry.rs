@@ -270,7 +270,10 @@ impl Entry {
         let missing = u128::from(burst.micros()) - available;
         let reset_us = (missing * period_us).div_ceil(count.max(1));
         Reading {
-            available: u64::try_from(available).ok().and_then(Amount::from_micros).unwrap_or(*burst),
+            available: u64::try_from(available)
+                .ok()
+                .and_then(Amount::from_micros)
+                .unwrap_or(*burst),
             reset_us: (count > 0 || missing == 0)
                 .then(|| u64::try_from(reset_us).unwrap_or(u64::MAX)),
         }

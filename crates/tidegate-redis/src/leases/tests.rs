@@ -167,14 +167,14 @@ fn what_the_store_refuses_is_put_back() {
         assert_eq!((rest.levels.len(), rest.names.len()), (1, 1));
         assert_eq!(rest.levels[0], exact);
         let told = Ok::<_, ()>(answer(&rest, verdict));
-        let answer = table.finish(&both, begun, told, 1).unwrap();
+        let answer = table.finish(&both, &begun, told, 1).unwrap();
         assert_eq!(answer.replies.len(), 2);
         assert_eq!(answer.replies[0].charged, verdict == Verdict::Allowed);
         assert_eq!(answer.replies[1].verdict, verdict);
         assert_eq!(table.spendable(1), left * UNIT);
     }
     let begun = table.begin(&both, 1);
-    assert_eq!(table.finish(&both, begun, Err("lost"), 1), Err("lost"));
+    assert_eq!(table.finish(&both, &begun, Err("lost"), 1), Err("lost"));
     assert_eq!(table.spendable(1), 4 * UNIT);
 }
 
@@ -188,7 +188,10 @@ fn ceilings_need_no_store_unless_they_refuse() {
     borrowing(&table, &leased, 5 * UNIT, 0);
     assert!(table.at_once(&plan(&[leased, ceiling(UNIT)]), 1).is_some());
     assert!(table.at_once(&plan(&[leased, ceiling(1)]), 1).is_none());
-    assert!(table.at_once(&plan(&[ceiling(UNIT)]), 1).is_none(), "for the store, which knows the time");
+    assert!(
+        table.at_once(&plan(&[ceiling(UNIT)]), 1).is_none(),
+        "for the store, which knows the time"
+    );
     assert_eq!(table.spendable(1), 4 * UNIT);
 }
 
@@ -199,7 +202,11 @@ fn looking_spends_nothing() {
     let look = Plan { mode: Mode::Peek, ..plan(&[leased]) };
     let told = table.at_once(&look, 1).unwrap();
     assert!(!told.replies[0].charged && told.replies[0].verdict == Verdict::Allowed);
-    assert_eq!(told.replies[0].reading.available, amount(55 * UNIT + 100), "with what the store had");
+    assert_eq!(
+        told.replies[0].reading.available,
+        amount(55 * UNIT + 100),
+        "with what the store had"
+    );
     assert_eq!(told.now.unix_us, 9_001);
     assert_eq!(table.spendable(1), 5 * UNIT);
 }
@@ -228,7 +235,16 @@ fn what_nobody_asks_for_is_given_back_once() {
     assert!(table.sweep(1_200_000).is_empty());
     table.lent(&loan, Some(&lent(0)), 1_300_000);
     assert!(table.sweep(9_000_000).is_empty());
-    assert_eq!(table.health(), LeaseHealth { granted: 1, spent: 1, exact: 2, returned: 4 * UNIT, ..LeaseHealth::default() });
+    assert_eq!(
+        table.health(),
+        LeaseHealth {
+            granted: 1,
+            spent: 1,
+            exact: 2,
+            returned: 4 * UNIT,
+            ..LeaseHealth::default()
+        }
+    );
 }
 
 #[test]

@@ -1,4 +1,5 @@
 mod cluster;
+mod leases;
 mod sentinel;
 
 use std::sync::atomic::AtomicU32;
@@ -233,10 +234,14 @@ async fn a_server_that_does_not_write_is_lost_until_it_does() {
     reaches(&store, State::Healthy).await;
     for (fault, end) in [
         (["CONFIG", "SET", "maxmemory", "1"], ["CONFIG", "SET", "maxmemory", "0"]),
-        (["CONFIG", "SET", "min-replicas-to-write", "1"], ["CONFIG", "SET", "min-replicas-to-write", "0"]),
+        (
+            ["CONFIG", "SET", "min-replicas-to-write", "1"],
+            ["CONFIG", "SET", "min-replicas-to-write", "0"],
+        ),
         (["REPLICAOF", "127.0.0.1", "1", ""], ["REPLICAOF", "NO", "ONE", ""]),
     ] {
-        let [fault, end] = [fault, end].map(|command| command.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>());
+        let [fault, end] = [fault, end]
+            .map(|command| command.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>());
         server.command(&fault).unwrap();
         let lost = async {
             while store.status().borrow().state.asks() {
@@ -342,11 +347,8 @@ async fn a_server_that_will_not_let_us_in_gives_no_secret_and_says_why() {
 }
 
 fn refused_for_an_hour(key: u128) -> Plan {
-    let bucket = token_bucket::Spec {
-        count: Amount::ONE,
-        period_us: 3_600_000_000,
-        burst: Amount::ONE,
-    };
+    let bucket =
+        token_bucket::Spec { count: Amount::ONE, period_us: 3_600_000_000, burst: Amount::ONE };
     let mut plan = plan(key);
     plan.levels[0].spec = Spec::TokenBucket(bucket);
     plan.names = vec![format!("bucket:{key}").into()];

@@ -49,6 +49,7 @@ pub(super) enum Event {
 }
 
 /// What a node asks of the server.
+#[allow(clippy::large_enum_variant, reason = "nearly all are plans")]
 #[derive(Clone, Debug)]
 pub(super) enum Ask {
     Plan(Plan),
@@ -56,6 +57,7 @@ pub(super) enum Ask {
 }
 
 /// What the server says to it.
+#[allow(clippy::large_enum_variant, reason = "nearly all are answers")]
 #[derive(Clone, Debug)]
 pub(super) enum Told {
     Answer(Answer),
@@ -102,7 +104,11 @@ pub(super) enum Next {
     /// A node starts afresh.
     Crash(u32),
     /// A node hears of a loan, or gives it up.
-    Lent { node: u32, loan: Box<Loan>, lent: Option<Lent> },
+    Lent {
+        node: u32,
+        loan: Box<Loan>,
+        lent: Option<Lent>,
+    },
     /// This task may get further.
     Poll(usize),
     /// The server has carried out what this task asked for.
@@ -190,9 +196,8 @@ impl Network {
     pub(super) fn send(&mut self, node: u32, ask: Ask) -> usize {
         let (call, now_us, task) = (self.calls.len(), self.time.now_us(), self.task);
         // A loan is sent once, on a connection that delivers it once.
-        let may_double = matches!(ask, Ask::Plan(_))
-            || self.weather.knows_repeats
-            || self.weather.doubles_loans;
+        let may_double =
+            matches!(ask, Ask::Plan(_)) || self.weather.knows_repeats || self.weather.doubles_loans;
         self.calls.push(Call { task, node, ask, executed: None, outcome: None });
         self.schedule(now_us + DEADLINE_US, Event::GiveUp { call });
         if self.is_cut(call) {
@@ -328,7 +333,7 @@ impl Store for Way {
         let rest = begun.rest.as_ref().unwrap_or(plan).clone();
         let call = lock(&self.network).send(self.node, Ask::Plan(rest));
         let answered = Waiting { network: &self.network, call }.await;
-        leases.finish(plan, begun, answered, self.now_us())
+        leases.finish(plan, &begun, answered, self.now_us())
     }
 
     /// Corrections are not on their way for any time: they happen at once, or not at all.

@@ -27,6 +27,7 @@ mod serve;
 mod shared;
 mod shared_cluster;
 mod shared_faults;
+mod shared_known;
 mod slow;
 mod sockets;
 mod storm;

@@ -150,10 +150,8 @@ impl Failure {
 
     /// Whether the server is to blame, rather than what was asked or where.
     pub(crate) fn is_of_server(&self) -> bool {
-        let elsewhere = matches!(
-            self.remedy,
-            Remedy::Moved { .. } | Remedy::Ask { .. } | Remedy::TryAgain
-        );
+        let elsewhere =
+            matches!(self.remedy, Remedy::Moved { .. } | Remedy::Ask { .. } | Remedy::TryAgain);
         match self.reason {
             Reason::Timeout | Reason::Connection => true,
             Reason::Refused => !elsewhere,

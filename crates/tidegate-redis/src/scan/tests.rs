@@ -1,5 +1,8 @@
 use tidegate::Key;
-use tidegate::algorithm::{Spec, calendar, concurrency, fixed_window, quota, sliding_counter, sliding_window, token_bucket, total};
+use tidegate::algorithm::{
+    Spec, calendar, concurrency, fixed_window, quota, sliding_counter, sliding_window,
+    token_bucket, total,
+};
 use tidegate::clock::Now;
 use tidegate::plan::{Enforcement, Level, Mode, Plan};
 use tidegate::store::Store as _;
@@ -94,9 +97,8 @@ async fn every_algorithm_is_read_with_the_numbers_that_it_was_charged_under() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_of_two_paces_tells_both_the_strictest_first() {
     let (_server, store) = started().await;
-    let [slow, fast] = [HOUR_US, HOUR_US / 60].map(|window_us| {
-        Spec::SlidingWindow(sliding_window::Spec { limit: units(10), window_us })
-    });
+    let [slow, fast] = [HOUR_US, HOUR_US / 60]
+        .map(|window_us| Spec::SlidingWindow(sliding_window::Spec { limit: units(10), window_us }));
     store.decide(&charge("k", slow)).await.unwrap();
     store.decide(&charge("k", fast)).await.unwrap();
     let looked = store.look(&["k".into()]).await.unwrap();

@@ -132,7 +132,13 @@ impl Topology {
 
     /// Gives back what some parts were charged, in the background: whoever lost the race need not wait
     /// for it. It is sent once, as a second time would admit too many.
-    fn give_back(self: &Arc<Self>, plan: &Plan, parts: &[Part], answers: &[Answer], charged: &[usize]) {
+    fn give_back(
+        self: &Arc<Self>,
+        plan: &Plan,
+        parts: &[Part],
+        answers: &[Answer],
+        charged: &[usize],
+    ) {
         for at in charged {
             let amendments = refunds(plan, &parts[*at], &answers[*at]);
             if amendments.is_empty() {
@@ -147,7 +153,8 @@ impl Topology {
         let (deadline, count) = (Instant::now() + self.common.timeout, amendments.len());
         let ask = Arc::new(Ask::Amend(amendments));
         if let Err(failure) = self.ask(slot, Arc::clone(&ask), deadline).await {
-            self.lost_refunds.fetch_add(u64::try_from(count).unwrap_or(u64::MAX), Ordering::Relaxed);
+            self.lost_refunds
+                .fetch_add(u64::try_from(count).unwrap_or(u64::MAX), Ordering::Relaxed);
             let error = &failure.error;
             tracing::warn!(event = "refund_lost", %error, count, "a charge stays that should have been given back");
         }

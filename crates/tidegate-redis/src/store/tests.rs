@@ -227,6 +227,36 @@ async fn a_connection_that_vanished_without_a_word_is_replaced() {
     assert!(store.decide(&plan(1)).await.is_ok());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_carried_out_before_the_connection_broke_is_charged_once_and_answered() {
+    let server = Server::start().unwrap();
+    let proxy = Proxy::to(server.addr()).unwrap();
+    let near = connected(patient(&server)).await;
+    let far = connected(Config::parse(&proxy.url()).unwrap().timeout(PATIENCE).unwrap()).await;
+    for round in 0..5 {
+        reaches(&far, State::Healthy).await;
+        proxy.set(Fault::DropAnswers);
+        let charging = {
+            let far = far.clone();
+            tokio::spawn(async move { charge(&[&far], 50, round).await })
+        };
+        let key = format!("tg:total:{round}");
+        let carried_out = async {
+            while server.command(&["EXISTS", &key]).unwrap() != Reply::Integer(1) {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, carried_out).await.unwrap();
+        proxy.set(Fault::None);
+        proxy.cut();
+        let tally = charging.await.unwrap();
+        assert_eq!(tally, Tally { admitted: 50, denied: 0, failed: 0 });
+        let rest = charge(&[&near], LIMIT, round).await;
+        assert_eq!(rest, Tally { admitted: LIMIT - 50, denied: 50, failed: 0 });
+    }
+    assert!(far.health().shards[0].again >= 5);
+}
+
 #[tokio::test]
 async fn a_server_that_does_not_write_is_lost_until_it_does() {
     let server = Server::start().unwrap();

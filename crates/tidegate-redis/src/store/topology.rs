@@ -22,15 +22,15 @@ use crate::codec::Told;
 use crate::config::{Config, Place, Server};
 use crate::connection::{Connection, Dialer, Failure, Reason, Target};
 use crate::health::{Counters, ShardHealth};
-use crate::slot::{self, SLOTS};
 use crate::keys;
+use crate::slot::{self, SLOTS};
 
 /// The place of no server.
 const NOBODY: u16 = u16::MAX;
 
 /// All servers of a store.
 pub(crate) struct Topology {
-    pub(super) common: Arc<Common>,
+    pub(crate) common: Arc<Common>,
     pub(crate) dialer: Dialer,
     /// Where the server is, if there is only one.
     only: Option<Target>,
@@ -156,7 +156,8 @@ impl Topology {
 
     /// Who has the state of this name.
     pub(crate) fn member_of(&self, name: &str) -> Result<Arc<Member>, Failure> {
-        let slot = self.only_slot.unwrap_or_else(|| slot::of(&keys::named(&self.common.front, name)));
+        let slot =
+            self.only_slot.unwrap_or_else(|| slot::of(&keys::named(&self.common.front, name)));
         self.member(slot)
     }
 
@@ -249,7 +250,9 @@ impl Topology {
 
     /// A slot of the member at this place in which there may be keys.
     fn home_of(&self, place: usize, owners: &[u16]) -> Option<u16> {
-        let owns = |slot: &u16| owners.get(usize::from(*slot)).is_some_and(|owner| usize::from(*owner) == place);
+        let owns = |slot: &u16| {
+            owners.get(usize::from(*slot)).is_some_and(|owner| usize::from(*owner) == place)
+        };
         match self.only_slot {
             Some(slot) => Some(slot).filter(owns),
             None => (0..SLOTS).find(owns),

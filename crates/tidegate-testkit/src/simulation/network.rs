@@ -117,6 +117,8 @@ pub(super) enum Next {
         now: Now,
         charged: bool,
     },
+    /// Nodes that are back tell what they admitted meanwhile.
+    Merge,
     Nothing,
 }
 
@@ -171,13 +173,17 @@ impl Network {
             }
             Event::GiveUp { call } => return vec![self.end(call, Err(unreachable()))],
             Event::Cut { node } => *self.cuts_of(node) += 1,
-            Event::Heal { node } => *self.cuts_of(node) -= 1,
+            Event::Heal { node } => {
+                *self.cuts_of(node) -= 1;
+                return vec![Next::Merge];
+            }
             Event::Pause => self.pauses += 1,
             Event::Resume => {
                 self.pauses -= 1;
                 if self.pauses == 0 {
                     let held = std::mem::take(&mut self.held);
-                    return held.into_iter().map(|call| self.arrive(call)).collect();
+                    let arrived = held.into_iter().map(|call| self.arrive(call));
+                    return arrived.chain([Next::Merge]).collect();
                 }
             }
             Event::FailOver { lag_us, by_us } => {

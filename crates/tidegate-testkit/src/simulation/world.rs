@@ -1,7 +1,7 @@
 //! One run: nodes, callers, and events one after the other.
 
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
@@ -164,7 +164,20 @@ impl World {
                 let Task { user, cost, .. } = &self.tasks[task];
                 self.run.charged.push(Entry::admitted(&**user, now.unix_us, *cost));
             }
+            Next::Merge => self.merge(),
             Next::Executed { .. } | Next::Nothing => {}
+        }
+    }
+
+    /// Corrections are answered at once, so that nothing of this waits.
+    fn merge(&self) {
+        let cut_off = lock(&self.network).cut_off();
+        for (node, limiter) in (0..).zip(&self.nodes) {
+            if !cut_off.contains(&node) {
+                let mut context = Context::from_waker(Waker::noop());
+                let merged = pin!(limiter.merge()).poll(&mut context);
+                debug_assert!(merged.is_ready(), "nothing waits here");
+            }
         }
     }
 

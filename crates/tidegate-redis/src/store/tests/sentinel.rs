@@ -31,11 +31,12 @@ async fn the_server_that_sentinels_name_is_asked_whoever_it_is() {
     assert_eq!(decided(&store, 1).await, u64::from(LIMIT) - 1);
     deployment.wait_until_in_step().unwrap();
     // In peace: the old master goes on as a replica, which writes nothing.
-    let before = deployment.primary().unwrap().port();
+    let before = deployment.primary().unwrap();
     let sentinel = &deployment.sentinels()[0];
     sentinel.command(&["SENTINEL", "FAILOVER", Sentinels::NAME]).unwrap();
     let handed_over = async {
-        while deployment.primary().unwrap().port() == before {
+        // Until then it takes writes, which are lost.
+        while before.info("role").unwrap() == "master" {
             decided(&store, 2).await;
         }
     };
@@ -43,7 +44,8 @@ async fn the_server_that_sentinels_name_is_asked_whoever_it_is() {
     assert_eq!(decided(&store, 1).await, u64::from(LIMIT) - 2);
     // In war.
     reaches(&store, State::Healthy).await;
-    let follows = |server: &Server| server.info("master_link_status").is_ok_and(|link| link == "up");
+    let follows =
+        |server: &Server| server.info("master_link_status").is_ok_and(|link| link == "up");
     while !deployment.servers().iter().any(follows) {
         sleep(RETRY).await;
     }

@@ -11,7 +11,7 @@ use crate::support::eventually;
 
 /// The judged limit, and others in slots of their own that nobody reaches.
 const LIMITS: &str = "  calls: { by: user, token_bucket: 20/s burst 100 }
-  all: { token_bucket: 100000/s burst 100000 }
+  all: { by: global, token_bucket: 100000/s burst 100000 }
   hours: { by: user, fixed_window: 1000000/h }
 ";
 /// What nodes that decide alone for a while loosen.
@@ -27,7 +27,8 @@ fn on_a_cluster() -> Scene<Cluster> {
 }
 
 fn with_sentinels() -> Scene<Sentinels> {
-    let sentinels = Sentinels::start(3).unwrap();
+    // One: several that were told to hurry undo what one of them began by hand.
+    let sentinels = Sentinels::start(1).unwrap();
     let seeds = sentinels.sentinels().iter().map(|sentinel| sentinel.addr().to_string());
     let seeds = seeds.collect::<Vec<_>>().join(",");
     let store = format!("redis+sentinel://{seeds}/{}", Sentinels::NAME);

@@ -132,6 +132,15 @@ impl Ledger {
             .try_fold(0, |latest, at_us| Some(at_us?.max(latest)))
     }
 
+    /// What each account shows under its own numbers.
+    pub(crate) fn paces(&self, now_us: u64) -> Vec<Pace> {
+        let pace = |Account { spec, state }: &Account| Pace {
+            spec: *spec,
+            reading: dispatch::reading(state, spec, now_us),
+        };
+        self.accounts().map(pace).collect()
+    }
+
     /// Whether it runs on the wall clock; all its accounts are of one algorithm.
     pub(crate) fn uses_wall_clock(&self) -> bool {
         self.first.spec.uses_wall_clock()

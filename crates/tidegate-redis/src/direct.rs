@@ -43,8 +43,10 @@ impl Direct {
     /// # Errors
     /// What the server says.
     pub fn quick_only(connection: Connection, prefix: &str) -> redis::RedisResult<Self> {
-        let text = script::TEXT
-            .replace("if index <= #ARGV then", "if index <= #ARGV then error('the machinery')");
+        let text = script::TEXT.replace(
+            "if not answer then answer",
+            "error('the machinery') if not answer then answer",
+        );
         Self::with_script(connection, prefix, &text)
     }
 

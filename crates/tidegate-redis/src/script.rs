@@ -30,9 +30,10 @@ pub(crate) const TEXT: &str = concat!(
     include_str!("scripts/head.lua"),
     include_str!("scripts/start.lua"),
     include_str!("scripts/forms.lua"),
-    include_str!("scripts/quick.lua"),
     include_str!("scripts/batch.lua"),
-    "if index <= #ARGV then (function()\n",
+    "repeat\n",
+    include_str!("scripts/quick.lua"),
+    "if index <= #ARGV then\nif not answer then answer, leave = (function()\n",
     include_str!("scripts/arithmetic.lua"),
     "return (function()\n",
     include_str!("scripts/token_bucket.lua"),
@@ -51,6 +52,7 @@ pub(crate) const TEXT: &str = concat!(
     include_str!("scripts/lend.lua"),
     include_str!("scripts/answer.lua"),
     "end)() end)() end)() end)() end\n",
+    "answer() end until index > #ARGV\n",
     include_str!("scripts/finish.lua"),
 );
 

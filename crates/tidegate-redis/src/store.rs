@@ -3,6 +3,8 @@
 mod cluster;
 mod common;
 mod lanes;
+mod member;
+mod parts;
 mod routing;
 mod secret;
 mod sending;
@@ -33,11 +35,12 @@ use crate::leases::{LeaseHealth, Leases};
 use crate::script::Time;
 use crate::{heartbeat, keys};
 use common::Common;
+pub(crate) use member::Member;
+use parts::parts;
 use routing::Slots;
 pub(crate) use secret::written;
-use several::parts;
 pub(crate) use shard::Shard;
-pub(crate) use topology::{Member, Topology};
+pub(crate) use topology::Topology;
 
 /// Corrections that were not made, as far as anybody knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -277,7 +280,7 @@ impl Store for RedisStore {
         if let Some(rest) = &begun.rest
             && let Some(answer) = known.recall(rest, || clock.steady_us())
         {
-            return leases.finish(plan, begun, Ok(answer));
+            return leases.finish(plan, &begun, Ok(answer));
         }
         let (rest, asking) = (begun.rest.as_ref().unwrap_or(plan), known.asking(clock.steady_us()));
         let answered = match self.ask(|| Ask::Decide(rest.clone())).await {
@@ -288,7 +291,7 @@ impl Store for RedisStore {
             Ok(_) => Err(Failure::unreadable("an answer to something else").error),
             Err(failure) => Err(failure.error),
         };
-        leases.finish(plan, begun, answered)
+        leases.finish(plan, &begun, answered)
     }
 
     /// The server's clock holds, whatever `now` is.

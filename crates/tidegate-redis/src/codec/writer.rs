@@ -33,9 +33,10 @@ impl<'w> Writer<'w> {
     }
 
     pub(super) fn plan(&mut self, plan: &Plan) {
-        let (decide, charge) = (u8::from(!is_plain(plan)), u8::from(plan.mode == Mode::Charge));
-        self.argument.extend([decide, 0, charge, count(&plan.levels)]);
-        self.number(plan.holder);
+        let (plain, charge) = (is_plain(plan), u8::from(plan.mode == Mode::Charge));
+        self.argument.extend([u8::from(!plain), 0, charge, count(&plan.levels)]);
+        // Nobody holds a place in them, so that asks of the same numbers are the same bytes.
+        self.number(if plain { 0 } else { plan.holder });
         for (index, level) in plan.levels.iter().take(LEVELS_MAX).enumerate() {
             self.key(plan.names.get(index), level);
             let enforced = level.enforcement == Enforcement::Reject;

@@ -1,28 +1,32 @@
--- The rest of the batch, from the first ask on that takes the machinery.
+-- What the machinery does for the batch.
 
 local acts = { [PLAIN] = decide, decide, amend_all, lend }
 
-local function answer(ask, kind)
-  used, changing = {}, false
-  local done, reply = pcall(acts[kind], ask, cursor, now)
-  if done then return reply end
-  local why = tostring(reply)
-  if changing then
-    -- What it had changed when it failed is nobody's to build on.
-    for _, part in ipairs(used) do
-      if part.slot then failed[part.slot.key], part.slot.broken = why, why end
-    end
-  end
-  return '\1' .. why
-end
-
-while index <= #ARGV do
+-- Answers the ask at work, of any kind, and goes on to the next.
+local function answer()
   local ask = ARGV[index]
-  local kind, keys = byte(ask, 1, 2)
-  replies[index - 1] = kind == PLAIN and quick(ask, cursor) or answer(ask, kind)
+  local act, keys = byte(ask, 1, 2)
+  used, changing = {}, false
+  local done, reply = pcall(acts[act], ask, cursor, now)
+  if not done then
+    local why = tostring(reply)
+    if changing then
+      -- What it had changed when it failed is nobody's to build on.
+      for _, part in ipairs(used) do
+        if part.slot then failed[part.slot.key], part.slot.broken = why, why end
+      end
+    end
+    reply = '\1' .. why
+  end
+  replies[index - 1] = reply
   index, cursor = index + 1, cursor + keys
 end
 
-for _, slot in pairs(slots) do
-  if slot.changed and not slot.broken then stage(slot) end
+-- Leaves what was changed to be stored.
+local function leave()
+  for _, slot in pairs(slots) do
+    if slot.changed and not slot.broken then stage(slot) end
+  end
 end
+
+return answer, leave

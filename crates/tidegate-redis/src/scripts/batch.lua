@@ -1,11 +1,8 @@
--- The batch: one ask after the other, as long as none takes the machinery.
+-- The batch: its replies, the ask at work and where its keys begin. One after the other, an ask is
+-- decided by quick.lua or, if that cannot, by the machinery, `answer`.
+local replies, index, cursor, answer, leave = {}, 2, 1, nil, nil
 
-local replies, index, cursor = {}, 2, 1
-while index <= #ARGV do
-  local ask = ARGV[index]
-  local kind, keys = byte(ask, 1, 2)
-  local reply = kind == PLAIN and quick(ask, cursor)
-  if not reply then break end
-  replies[index - 1] = reply
-  index, cursor = index + 1, cursor + keys
-end
+-- Of the ask at work in quick.lua: its last level's numbers, and the ask if they are all that it
+-- says; what its levels come to.
+local kind, enforced, cost, rate, period, common, limit, same
+local values, ending = {}, {}

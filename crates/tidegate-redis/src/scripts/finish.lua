@@ -3,18 +3,24 @@
 -- How long the answers of a batch are kept, longer than anybody waits for them.
 local LANE_MS = '12000'
 
+if leave then leave() end
+for key in next, failed do
+  staged[key] = nil
+end
+
+local pcall_redis = redis.pcall
 for key, value in next, staged do
-  if not failed[key] then
-    local until_ms, reply = expires[key], nil
-    if not value then
-      reply = redis.pcall('DEL', key)
-    elseif until_ms then
-      reply = redis.pcall('SET', key, value, 'PXAT', until_ms)
-    else
-      reply = redis.pcall('SET', key, value)
-    end
-    if type(reply) == 'table' and reply.err then failed[key] = reply.err end
+  local ends, reply = expires[key], nil
+  if ends and value then
+    if ends < now then ends = now end
+    -- As text, which Lua makes of whole numbers much faster than Redis does of any.
+    reply = pcall_redis('SET', key, value, 'PXAT', format('%d', (ends + 999) / 1000 + late_ms))
+  elseif value then
+    reply = pcall_redis('SET', key, value)
+  else
+    reply = pcall_redis('DEL', key)
   end
+  if type(reply) == 'table' and reply.err then failed[key] = reply.err end
 end
 
 -- Nobody is told what could not be stored, nor what was decided by it.

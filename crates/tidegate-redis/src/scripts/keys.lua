@@ -11,38 +11,70 @@ local SHORT = 64
 -- Added to the first byte for a bucket that nodes have borrowed from.
 local LENT = 128
 
-local function save(slot)
-  local accounts, kind, charged, age = slot.accounts, slot.kind, slot.charged, slot.charged - slot.born
-  local spec, s, lent = accounts[1].spec, accounts[1].state, is_lent(slot)
-  if #accounts == 1 and s.at == charged and not lent then
-    local short
-    if kind == BUCKET and s.remainder % spec.common == 0
-      and s.remainder < spec.period * spec.common then
-      short = write_bucket(charged, age, charged - s.since, spec.count, spec.period, spec.common,
-        spec.burst, s.remainder / spec.common, s.owed, s.low)
-    elseif kind == FIXED then
-      short = write_window(charged, age, spec.limit, spec.window, s.used)
-    end
-    if short then return short end
+-- The short form of a bucket, or nil.
+local function save_bucket(slot, spec, s)
+  local charged, common, remainder, owed = slot.charged, spec.common, s.remainder, s.owed
+  local age, owing, low = charged - slot.born, charged - s.since, s.low
+  local units, room = common / 1000000, spec.burst / 1000000
+  if s.at ~= charged or age >= AGE_MAX or units % 1 > 0 or remainder % common > 0
+    or remainder >= spec.period * common or owed >= NO_WIDE_LOW or (low and low >= NO_WIDE_LOW) then
+    return nil
   end
-  local out, n = { age }, 1
+  if room == spec.count * units and units < 256 and spec.count < 65536 and spec.period < 65536
+    and (owing == age or owing == 0) and owed < NO_LOW and (not low or low < NO_LOW) then
+    return pack(TIGHT_FORM, owing == age and TIGHT or TIGHT_NEW, charged, age, spec.count,
+      spec.period, units, remainder / common, owed, low or NO_LOW)
+  end
+  if spec.count < 16777216 and spec.period < 16777216 and units < 65536 and room < 16777216
+    and room % 1 == 0 then
+    return pack(WIDE_FORM, WIDE, charged, age, owing, spec.count, spec.period, units, room,
+      remainder / common, owed, low or NO_WIDE_LOW)
+  end
+end
+
+local function save_window(slot, spec, s)
+  local charged, units, ms = slot.charged, spec.limit / 1000000, spec.window / 1000
+  if s.at == charged and units < 4294967296 and ms < 4294967296 and units % 1 == 0 and ms % 1 == 0
+    and charged - slot.born < AGE_MAX and s.used <= NO_WIDE_LOW then
+    return pack(WINDOW_FORM, WINDOW, charged, charged - slot.born, units, ms, s.used)
+  end
+end
+
+local short_forms = { [BUCKET] = save_bucket, [FIXED] = save_window }
+
+local function save(slot)
+  local accounts, kind, lent = slot.accounts, slot.kind, is_lent(slot)
+  local short = #accounts == 1 and not lent and short_forms[kind]
+  short = short and short(slot, accounts[1].spec, accounts[1].state)
+  if short then return short end
+  local out, n = { slot.charged - slot.born }, 1
   for _, account in ipairs(accounts) do
     n = slot.algorithm.save(out, n, account.spec, account.state, slot)
   end
   if lent then n, kind = save_lent(slot, out, n), kind + LENT end
-  return pack('<BI7', kind + 8 * (#accounts - 1), charged) .. msgpack(unpack(out, 1, n))
+  return pack('<BI7', kind + 8 * (#accounts - 1), slot.charged) .. msgpack(unpack(out, 1, n))
 end
 
 -- `asked` is what the ask says of the key: nearly always what is stored, and then not made again.
 local function load_bucket(slot, value, asked)
-  local charged, age, owing, count, period, common, burst, remainder, owed, low = read_bucket(value)
-  if not charged or period == 0 or common == 0 then unreadable() end
-  local spec = asked
+  local form, charged, age, owing, count, period, units, room, remainder, owed, low
+  if #value == 28 then
+    form, charged, age, count, period, units, remainder, owed, low = unpack_from(TIGHT_FORM, value)
+    owing, room = form == TIGHT and age or 0, count * units
+    if form ~= TIGHT and form ~= TIGHT_NEW then unreadable() end
+    low = low ~= NO_LOW and low
+  else
+    form, charged, age, owing, count, period, units, room, remainder, owed, low =
+      unpack_from(WIDE_FORM, value)
+    if #value ~= 44 or form ~= WIDE then unreadable() end
+    low = low ~= NO_WIDE_LOW and low
+  end
+  if period == 0 or units == 0 or owing > age then unreadable() end
+  local common, burst, spec = units * 1000000, room * 1000000, asked
   if not spec or spec.count ~= count or spec.period ~= period or spec.common ~= common
     or spec.burst ~= burst then
     spec = { count = count, period = period, common = common, burst = burst }
   end
-  if remainder >= period then remainder = 0 end
   slot.born, slot.charged = charged - age, charged
   slot.accounts = { {
     spec = spec,
@@ -53,11 +85,12 @@ local function load_bucket(slot, value, asked)
 end
 
 local function load_window(slot, value)
-  local charged, age, limit, window, used = read_window(value)
-  if not charged or window == 0 then unreadable() end
+  local form, charged, age, units, ms, used = unpack_from(WINDOW_FORM, value)
+  if #value ~= 27 or form ~= WINDOW or ms == 0 then unreadable() end
   slot.born, slot.charged = charged - age, charged
-  slot.accounts =
-    { { spec = { limit = limit, window = window }, state = { at = charged, used = used } } }
+  slot.accounts = { {
+    spec = { limit = units * 1000000, window = ms * 1000 }, state = { at = charged, used = used },
+  } }
 end
 
 -- All that MessagePack found, if nothing is left over, and nothing in it is nil or too large.
@@ -130,8 +163,7 @@ local function stage(slot)
     if slot.stored then staged[key] = false end
   else
     -- A total never means nothing by itself: it stays until it is given back or reset.
-    expires[key] = ends and format('%d', (max(ends, now) + 999) / 1000 + late_ms)
-    staged[key] = save(slot)
+    staged[key], expires[key] = save(slot), ends
   end
 end
 

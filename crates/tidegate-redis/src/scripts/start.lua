@@ -22,9 +22,8 @@ do
   end
 end
 
--- What is to be stored in the end, by key: the value, or false to delete it, and until when in
--- milliseconds as text, which Lua makes of whole numbers much faster than Redis does of any; false
--- for ever.
+-- What is to be stored in the end, by key: the value, or false to delete it, and until when it means
+-- something; nil for ever.
 local staged, expires = {}, {}
 
 -- Keys that the machinery has at work, which goes before `staged`; and those that must not be

@@ -37,6 +37,8 @@ use crate::log::Log;
 /// Names the one seed to run.
 const VARIABLE: &str = "TIDEGATE_SEED";
 
+const SWEEP_EVERY_US: u64 = 250_000;
+
 /// How long a node waits for the store before it decides by itself.
 pub const DEADLINE_US: u64 = 20_000;
 
@@ -60,6 +62,8 @@ pub struct Setting {
     pub gap_us_max: u64,
     /// Before how many requests in a thousand there is a long pause.
     pub lulls_per_mille: u64,
+    /// How often nodes look for what they have borrowed and do not need.
+    pub sweep_every_us: u64,
     /// What may go wrong.
     pub weather: Weather,
 }
@@ -78,6 +82,7 @@ impl Setting {
             requests: 120,
             gap_us_max: [10_000, 30_000, 80_000][random.index(3)],
             lulls_per_mille: 0,
+            sweep_every_us: SWEEP_EVERY_US,
             weather: Weather::drawn(&mut random),
         }
     }
@@ -90,6 +95,9 @@ impl Setting {
         setting.requests = 1_000;
         setting.gap_us_max = [4_000, 10_000, 20_000][random.index(3)];
         setting.lulls_per_mille = [0, 2, 5][random.index(3)];
+        // Nodes that are held up let loans run out.
+        setting.sweep_every_us = [SWEEP_EVERY_US, 20 * SWEEP_EVERY_US][random.index(2)];
+        setting.weather.longer = [1, 6][random.index(2)];
         setting.weather.crashes = u32::try_from(random.below(3)).unwrap_or(0);
         setting
     }

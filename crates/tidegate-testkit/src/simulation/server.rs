@@ -84,7 +84,8 @@ impl Server {
         };
         let verdict = match fits {
             true => Verdict::Allowed,
-            false => Verdict::Denied { retry_after_us: lender.fits_after_us(cost, 60_000_000) },
+            // Nobody asks how long: what others hold may come back at any time.
+            false => Verdict::Denied { retry_after_us: None },
         };
         let available = Amount::from_micros(lender.available()).unwrap_or(Amount::ZERO);
         let charged = fits && plan.mode == Mode::Charge;

@@ -25,8 +25,8 @@ use crate::log::{Log, Recorded};
 /// 2026-01-06T00:00:00Z, less a second: a day ends in nearly every run.
 const START_US: u64 = 1_767_657_600_000_000 - 1_000_000;
 
-/// How often nodes look for what they do not need.
-const SWEEP_EVERY_US: usize = 250_000;
+/// Before every how many requests it is looked whether nodes hold more than they may.
+const LOOK_EVERY: usize = 5;
 /// How long nobody asks for anything, at most, once in a while.
 const LULL_US_MAX: u64 = 6_000_000;
 
@@ -128,10 +128,12 @@ impl World {
             network.schedule(at_us, Event::Ask);
         }
         if self.run.leased {
-            for sweep_us in (START_US..at_us).step_by(SWEEP_EVERY_US) {
+            let mut sweep_us = START_US;
+            while sweep_us < at_us {
                 for node in 0..self.setting.nodes {
                     network.schedule(sweep_us, Event::Sweep { node });
                 }
+                sweep_us += self.setting.sweep_every_us;
             }
         }
         let (length_us, nodes) = (at_us - START_US, self.setting.nodes);
@@ -193,7 +195,8 @@ impl World {
     /// Nodes never hold more than the store counts, and a bucket with its loans is never more than
     /// full: while nothing was lost.
     fn check_loans(&mut self) {
-        if !self.run.leased || self.run.trouble.failovers > 0 || self.run.overlent.is_some() {
+        let looks = self.run.leased && self.tasks.len().is_multiple_of(LOOK_EVERY);
+        if !looks || self.run.trouble.failovers > 0 || self.run.overlent.is_some() {
             return;
         }
         let (now_us, network) = (self.time.now_us(), lock(&self.network));

@@ -70,7 +70,8 @@ fn api(tidegate: &Path, folder: &Path) {
     print("tidegate", &ours, &floor);
 }
 
-/// The gateway beside nginx's limit_req, with the same upstream behind both.
+/// The gateway beside nginx's limit_req, with the same limits in both and the same upstream behind them:
+/// one that all requests meet, and a strict one that refuses.
 fn gateway(tidegate: &Path, folder: &Path) {
     let (_upstream, upstream) = bare_hyper("100");
     let (nginx, proxied) = nginx(folder, upstream);
@@ -237,7 +238,7 @@ http {{
   upstream service {{ server {upstream}; keepalive 64; keepalive_requests 100000000; }}
   server {{
     listen {address};
-    location /nothing {{ limit_req zone=strict; proxy_pass http://service; proxy_http_version 1.1; proxy_set_header Connection \"\"; }}
+    location /nothing {{ limit_req zone=loose burst=100000 nodelay; limit_req zone=strict; proxy_pass http://service; proxy_http_version 1.1; proxy_set_header Connection \"\"; }}
     location / {{ limit_req zone=loose burst=100000 nodelay; proxy_pass http://service; proxy_http_version 1.1; proxy_set_header Connection \"\"; }}
   }}
 }}

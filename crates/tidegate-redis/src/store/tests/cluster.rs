@@ -124,6 +124,34 @@ async fn slots_may_move_and_masters_fail_under_load() {
     a_master_is_lost(&cluster, &one).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_carried_out_before_a_connection_to_a_cluster_broke_is_charged_once() {
+    let cluster = Cluster::start().unwrap();
+    let owner = cluster.first_owner_of(cluster.slot_of("tg:total:1").unwrap());
+    let proxy = Proxy::to(cluster.nodes()[owner].addr()).unwrap();
+    cluster.announce(owner, proxy.addr().port()).unwrap();
+    let store = connected(config(&cluster)).await;
+    reaches(&store, State::Healthy).await;
+    proxy.set(Fault::DropAnswers);
+    let charging = {
+        let store = store.clone();
+        tokio::spawn(async move { charge(&[&store], 50, 1).await })
+    };
+    let kept = || cluster.nodes()[owner].command(&["EXISTS", "tg:total:1"]).unwrap();
+    let carried_out = async {
+        while kept() != Reply::Integer(1) {
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, carried_out).await.unwrap();
+    proxy.set(Fault::None);
+    proxy.cut();
+    let tally = charging.await.unwrap();
+    assert_eq!(tally, Tally { admitted: 50, denied: 0, failed: 0 });
+    let rest = charge(&[&store], LIMIT, 1).await;
+    assert_eq!(rest, Tally { admitted: LIMIT - 50, denied: 50, failed: 0 });
+}
+
 /// A slot is moved under load, with keys on both sides for a while: nothing is charged twice.
 async fn slots_move(cluster: &Cluster, one: &RedisStore, other: &RedisStore) {
     const TOGETHER: &[&str] = &["{t}a", "{t}b"];

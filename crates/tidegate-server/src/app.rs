@@ -79,7 +79,8 @@ impl App {
             Hold::Never => self.engine.decide_now(request),
             Hold::AsThePolicySays => {
                 let decision = self.engine.decide_now(request)?;
-                Ok(decision.filter(|decision| decision.wait().is_none()))
+                let waits = decision.as_ref().is_some_and(|decision| decision.wait().is_some());
+                if waits { Ok(None) } else { Ok(decision) }
             }
             Hold::UpTo(_) => Ok(None),
         }

@@ -28,7 +28,7 @@ pub use shard::Status;
 
 use crate::codec::{Ask, Told};
 use crate::config::Config;
-use crate::connection::{Failure, Reason};
+use crate::connection::Failure;
 use crate::health::Health;
 use crate::known::{self, Announcer, Changed, Known, Listener, keep_announcing};
 use crate::leases::{LeaseHealth, Leases};
@@ -309,8 +309,7 @@ impl Store for RedisStore {
 
 impl From<Failure> for Uncorrected {
     fn from(failure: Failure) -> Self {
-        let sent = !matches!(failure.reason, Reason::Open | Reason::Overload);
-        Self { error: failure.error, sent }
+        Self { sent: !failure.is_unsent(), error: failure.error }
     }
 }
 

@@ -1,5 +1,6 @@
 //! `GET` and `DELETE /admin/v1/keys`: which keys the store has, what they hold, and away with them.
 
+mod entry;
 mod find;
 mod query;
 mod view;
@@ -14,7 +15,8 @@ use tidegate::RequestError;
 use tidegate::plan::LEVELS_MAX;
 use tidegate::store::StoreError;
 
-use self::find::{Entry, Page};
+use self::entry::Entry;
+use self::find::Page;
 use self::query::Query;
 use crate::answering::Answering;
 use crate::app::App;

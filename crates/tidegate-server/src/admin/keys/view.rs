@@ -5,7 +5,7 @@ use tidegate::algorithm::{Pace, Spec};
 use tidegate::policy::Algorithm;
 use tidegate::units::{Amount, DAY_US, SECOND_US, duration_in_words};
 
-use super::find::Entry;
+use super::entry::Entry;
 use crate::wire::api::Number;
 
 /// One key.

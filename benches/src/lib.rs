@@ -6,6 +6,7 @@
 pub mod daemon;
 pub mod evenly;
 pub mod load;
+pub mod store;
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -34,6 +34,8 @@ enum Command {
     Explain(Box<command::explain::Arguments>),
     /// Print documents made from the policy language
     Export(command::export::Arguments),
+    /// Look into a running daemon and change what it counts
+    Admin(Box<command::admin::Arguments>),
 }
 
 fn main() -> ExitCode {
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         Command::Test(arguments) => command::test::run(&arguments),
         Command::Explain(arguments) => command::explain::run(&arguments),
         Command::Export(arguments) => command::export::run(&arguments),
+        Command::Admin(arguments) => command::admin::run(&arguments),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

@@ -54,7 +54,7 @@ fn json_has_every_field() {
     assert_eq!(names, ["order-ip", "order-shop", "spent", "vip", "keyed"]);
     let mut spent = limits[2].clone();
     let key = spent.as_object_mut().unwrap().remove("key").unwrap();
-    assert!(key.as_str().unwrap().starts_with("shop:spent:"), "{key}");
+    assert!(key.as_str().unwrap().starts_with("spent:"), "{key}");
     let expected = json!({
         "name": "spent",
         "algorithm": "total",

@@ -16,8 +16,10 @@ const KEYS_MAX: usize = 256;
 /// How many calls may be under way at once, for servers that are far away. A near one is as fast with
 /// one at a time.
 const CALLS_MAX: usize = 4;
-/// How long an ask waits for the reply to the call before it, at most; the runtime's timers add up to a
-/// millisecond.
+/// From how many asks on a call waits for no other: with more, each costs the server hardly less.
+const ASKS_ENOUGH: usize = 32;
+/// How long an ask waits for the reply to the call before it. Those that arrive later see to it to the
+/// microsecond; without any, the runtime's timer does, which adds up to a millisecond.
 const PATIENCE: Duration = Duration::from_micros(500);
 /// How many asks may wait: more than this many could not be answered within a deadline.
 const QUEUE_MAX: usize = 4096;
@@ -130,6 +132,11 @@ impl<C: Caller> Next<C> {
         self.asks.len() >= ASKS_MAX || self.keys >= KEYS_MAX
     }
 
+    /// Whether it need not wait for the one before it.
+    fn is_due(&self, now: Instant) -> bool {
+        self.asks.len() >= ASKS_ENOUGH || self.keys >= KEYS_MAX || now >= self.since + PATIENCE
+    }
+
     fn take(&mut self, waiting: Waiting<C>) {
         if self.asks.is_empty() {
             self.since = Instant::now();
@@ -161,16 +168,17 @@ impl<C: Caller> Dispatcher<C> {
         }
     }
 
-    /// Nothing is gained by waiting while no call is under way, or for a call that is full.
+    /// Nothing is gained by waiting while no call is under way, or with asks enough for one.
     fn take(&mut self, waiting: Waiting<C>) {
         self.next.take(waiting);
         let may_call = self.calls.len() < CALLS_MAX;
-        if self.calls.is_empty() || (self.next.is_full() && may_call) {
+        if self.calls.is_empty() || (may_call && self.next.is_due(Instant::now())) {
             self.flush();
         }
     }
 
-    /// Sends all that wait, as far as one call can hold them.
+    /// Sends all that wait, as far as one call can hold them: what is still in the queue has arrived
+    /// too.
     fn flush(&mut self) {
         while !self.next.is_full()
             && let Ok(waiting) = self.asks.try_recv()

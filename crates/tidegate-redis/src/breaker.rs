@@ -58,6 +58,17 @@ impl State {
         self as usize
     }
 
+    /// How much worse it is than others.
+    pub(crate) const fn badness(self) -> u8 {
+        match self {
+            Self::Healthy => 0,
+            Self::Suspect => 1,
+            Self::Merging => 2,
+            Self::HalfOpen => 3,
+            Self::Open => 4,
+        }
+    }
+
     /// Whether calls are sent to the store.
     #[must_use]
     pub const fn asks(self) -> bool {
@@ -132,6 +143,11 @@ impl Breaker {
             self.turn(State::HalfOpen, now_us);
         }
         due
+    }
+
+    /// Something has changed since it was found lost: the probe is due.
+    pub(crate) fn hurry(&mut self, now_us: u64) {
+        self.probe_at_us = self.probe_at_us.min(now_us);
     }
 
     /// The outcome of the probe. `random` spreads the nodes that found the store lost together.

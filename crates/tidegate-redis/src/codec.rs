@@ -1,9 +1,11 @@
 //! Asks and answers as strings of bytes, as the script packs and unpacks them.
 //!
-//! All numbers are little-endian. An ask begins with its kind (1 decides, 2 amends) and how many
-//! keys it has. To decide: whether to charge, how many levels, the holder, and for each level its
-//! algorithm, whether it is enforced, the cost and the spec. To amend: how many amendments, and for
-//! each its algorithm, the change, the amount, when it was charged, the holder and the spec.
+//! All numbers are little-endian. An ask begins with its kind (1 decides, 0 too if it is plain: only
+//! buckets and fixed windows, each on a key of its own; 2 amends, 3 lends) and how many keys it has. To
+//! decide: whether to charge, how many levels, the holder, and for each level its algorithm, whether it
+//! is enforced, the cost and the spec. To amend: how many amendments, and for each its algorithm, the
+//! change, the amount, when it was charged, the holder and the spec. To lend: the spec of the bucket,
+//! the wish, its bounds, and the reports on earlier loans.
 //!
 //! A reply begins with 0 and the store's time, followed by what became of each level or amendment;
 //! or with 1, followed by why there is none.
@@ -17,7 +19,8 @@ use tidegate::plan::{PerLevel, Plan};
 use tidegate::store::{Amended, Amendment, Answer, Reply, StoreError};
 use tidegate::units::Amount;
 
-use reader::Reader;
+use crate::leases::{Lent, Loan};
+pub(crate) use reader::Reader;
 use writer::Writer;
 
 /// What a batch asks of the script; it waits in a queue, so it owns what it says.
@@ -28,6 +31,8 @@ pub(crate) enum Ask {
     Decide(Plan),
     /// Make corrections.
     Amend(Vec<Amendment>),
+    /// Lend tokens of a bucket, and hear of those lent before.
+    Lend(Loan),
 }
 
 /// What the script said to an ask.
@@ -38,6 +43,8 @@ pub(crate) enum Told {
     Decided(Answer),
     /// To corrections.
     Amended(Amended),
+    /// To a loan.
+    Lent(Lent),
 }
 
 /// Appends the Redis keys of one ask to `keys`, and returns the packed argument that goes with them.
@@ -46,6 +53,7 @@ pub(crate) fn encode(ask: &Ask, prefix: &str, keys: &mut Vec<Vec<u8>>) -> Vec<u8
     match ask {
         Ask::Decide(plan) => writer.plan(plan),
         Ask::Amend(amendments) => writer.amendments(amendments),
+        Ask::Lend(loan) => writer.loan(loan),
     }
     writer.finish()
 }
@@ -75,6 +83,14 @@ fn read(ask: &Ask, reader: &mut Reader<'_>) -> Option<Told> {
             }
             Told::Amended(amended)
         }
+        Ask::Lend(_) => Told::Lent(Lent {
+            now_us,
+            granted: reader.number()?,
+            epoch: reader.number()?,
+            lasts_us: reader.number()?,
+            available: reader.number()?,
+            outstanding: reader.number()?,
+        }),
     };
     reader.is_over().then_some(told)
 }

@@ -1,104 +1,94 @@
-//! One connection that many calls share. It is made, and made again, in the background: no request
-//! waits for it, and nothing that may have been carried out is sent twice.
+//! One connection that many calls share. It is made, and made again, in the background, and nothing that
+//! may have been carried out is sent twice from here.
 
+mod dial;
 mod failure;
-mod stream;
+mod keeper;
+mod runs;
+mod sentinel;
 
 use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, RedisConnectionInfo, ServerErrorKind, Value};
+use redis::{Cmd, Value};
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
-pub(crate) use failure::Failure;
+pub(crate) use dial::{Dialer, Made};
 pub use failure::Reason;
+pub(crate) use failure::{Failure, Remedy};
+pub(crate) use runs::{Run, Script};
 
-use crate::config::Config;
-use stream::Connector;
-
-/// How long making a connection may take, with greetings and password.
-const CONNECT_MAX: Duration = Duration::from_secs(2);
-const BACKOFF_MIN: Duration = Duration::from_millis(50);
-const BACKOFF_MAX: Duration = Duration::from_secs(1);
-/// How many calls the connection takes before it has sent them; more are never under way at once.
-const UNDER_WAY_MAX: usize = 16;
-
-/// A script, and what its text hashes to.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Script {
-    pub(crate) text: &'static str,
-    pub(crate) sha1: &'static str,
-}
+use keeper::Keeper;
+pub(crate) use keeper::{Target, jittered};
 
 /// A connection that comes and goes. Clones share it; the last one to go ends it.
 #[derive(Clone)]
 pub(crate) struct Connection {
-    current: watch::Receiver<Option<MultiplexedConnection>>,
+    current: watch::Receiver<Link>,
     signals: Arc<Signals>,
+}
+
+/// What there is of a connection.
+#[derive(Clone)]
+enum Link {
+    /// It is made for the first time, or right after it broke: worth waiting for.
+    Connecting,
+    /// The how manieth it is, too.
+    Up(MultiplexedConnection, u64),
+    /// It could not be made; it is tried again now and then.
+    Down,
 }
 
 /// What the connection and its keeper tell each other.
 #[derive(Default)]
 struct Signals {
-    /// It does not answer: make another.
+    /// It does not answer, or not as it should: make another.
     give_up: Notify,
     /// Why there is none.
     trouble: Mutex<Option<Failure>>,
+    /// The latest that is known to have broken, which its keeper may not know yet.
+    broken: AtomicU64,
 }
 
 impl Connection {
-    /// Starts to connect, on the runtime that this is called on.
-    pub(crate) fn start(config: &Config) -> Self {
-        let (publish, current) = watch::channel(None);
+    /// Starts to connect to whomever the target names, on the runtime that this is called on.
+    pub(crate) fn start(dialer: &Dialer, target: Target) -> Self {
+        let (publish, current) = watch::channel(Link::Connecting);
         let signals = Arc::new(Signals::default());
-        let settings = settings(config);
-        let keeper = Keeper {
-            connector: Connector::new(config),
-            settings,
-            publish,
-            signals: Arc::clone(&signals),
-        };
+        let dialer = dialer.clone();
+        let keeper = Keeper { dialer, target, publish, signals: Arc::clone(&signals) };
         tokio::spawn(keeper.run());
         Self { current, signals }
     }
 
-    /// Runs a script. A server that has lost it is given it again on the same connection.
-    pub(crate) async fn run(
-        &self,
-        script: Script,
-        keys: &[Vec<u8>],
-        arguments: &[Vec<u8>],
-        deadline: Instant,
-    ) -> Result<Value, Failure> {
-        self.within(deadline, async |mut connection: MultiplexedConnection| {
-            let by_hash = command("EVALSHA", script.sha1, keys, arguments);
-            let reply = connection.send_packed_command(&by_hash).await?;
-            // The script was not found, so that nothing of it was carried out.
-            if !is_no_script(&reply) {
-                return Ok(reply);
-            }
-            let by_text = command("EVAL", script.text, keys, arguments);
-            connection.send_packed_command(&by_text).await
-        })
-        .await
-    }
-
     /// Sends a command.
     pub(crate) async fn send(&self, command: &Cmd, deadline: Instant) -> Result<Value, Failure> {
-        self.within(deadline, async |mut connection: MultiplexedConnection| {
+        let sent = self.within(deadline, async |mut connection: MultiplexedConnection| {
             connection.send_packed_command(command).await
-        })
-        .await
+        });
+        match sent.await? {
+            Value::ServerError(error) => Err(Failure::refused(&error)),
+            reply => Ok(reply),
+        }
     }
 
     /// Waits until there is a connection; `false` if there is none by then.
     pub(crate) async fn connected(&self, deadline: Instant) -> bool {
         let mut current = self.current.clone();
-        let connected = current.wait_for(Option::is_some);
+        let connected = current.wait_for(Link::is_up);
         timeout_at(deadline, connected).await.is_ok_and(|connected| connected.is_ok())
+    }
+
+    /// Waits until a connection could not be made and then was.
+    pub(crate) async fn recovered(&self) {
+        let mut current = self.current.clone();
+        let down = current.wait_for(|link| matches!(link, Link::Down)).await.is_ok();
+        if !down || current.wait_for(Link::is_up).await.is_err() {
+            std::future::pending::<()>().await;
+        }
     }
 
     /// Gives up a connection that does not answer, so that another is made. What is under way on it
@@ -107,23 +97,59 @@ impl Connection {
         self.signals.give_up.notify_waiters();
     }
 
-    async fn within<F>(
+    /// Why there is no connection, or was none last.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        self.signals
+            .trouble
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .as_ref()
+            .map(|failure| failure.error.detail.clone())
+    }
+
+    async fn within<T, F>(
         &self,
         deadline: Instant,
         call: impl FnOnce(MultiplexedConnection) -> F,
-    ) -> Result<Value, Failure>
+    ) -> Result<T, Failure>
     where
-        F: Future<Output = Result<Value, redis::RedisError>>,
+        F: Future<Output = Result<T, redis::RedisError>>,
     {
-        let Some(connection) = self.current.borrow().clone() else {
-            return Err(self.signals.trouble());
-        };
+        let (connection, number) = self.up(deadline).await?;
         match timeout_at(deadline, call(connection)).await {
-            Ok(Ok(Value::ServerError(error))) => Err(Failure::refused(&error)),
             Ok(Ok(reply)) => Ok(reply),
-            Ok(Err(error)) => Err(Failure::broken(&error)),
+            Ok(Err(error)) => {
+                self.signals.broken.fetch_max(number, Ordering::SeqCst);
+                Err(Failure::broken(&error))
+            }
             Err(_) => Err(Failure::timeout()),
         }
+    }
+
+    /// The connection. One that broke is waited for as long as it is being made again for the first
+    /// time: most come back at once.
+    async fn up(&self, deadline: Instant) -> Result<(MultiplexedConnection, u64), Failure> {
+        let broken = self.signals.broken.load(Ordering::SeqCst);
+        let found = |link: &Link| match link {
+            Link::Up(connection, number) if *number > broken => Some((connection.clone(), *number)),
+            _ => None,
+        };
+        if let Some(found) = found(&self.current.borrow()) {
+            return Ok(found);
+        }
+        let mut current = self.current.clone();
+        let settled = current.wait_for(|link| found(link).is_some() || matches!(link, Link::Down));
+        match timeout_at(deadline, settled).await {
+            Ok(Ok(link)) => found(&link).ok_or_else(|| self.signals.trouble()),
+            Ok(Err(_)) => Err(self.signals.trouble()),
+            Err(_) => Err(Failure::timeout()),
+        }
+    }
+}
+
+impl Link {
+    fn is_up(&self) -> bool {
+        matches!(self, Self::Up(..))
     }
 }
 
@@ -136,87 +162,6 @@ impl Signals {
     fn set_trouble(&self, failure: Failure) {
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
     }
-}
-
-/// What makes the connection, and makes it again.
-struct Keeper {
-    connector: Connector,
-    settings: RedisConnectionInfo,
-    publish: watch::Sender<Option<MultiplexedConnection>>,
-    signals: Arc<Signals>,
-}
-
-impl Keeper {
-    /// Runs until nobody is left who could use a connection.
-    async fn run(self) {
-        tokio::select! {
-            () = self.keep() => {}
-            () = self.publish.closed() => {}
-        }
-    }
-
-    async fn keep(&self) {
-        let mut backoff = BACKOFF_MIN;
-        loop {
-            match timeout(CONNECT_MAX, self.connect()).await {
-                Ok(Ok((connection, driver))) => {
-                    self.publish.send_replace(Some(connection));
-                    tokio::select! {
-                        () = driver => self.signals.set_trouble(Failure::closed()),
-                        () = self.signals.give_up.notified() => {}
-                    }
-                    self.publish.send_replace(None);
-                    backoff = BACKOFF_MIN;
-                }
-                Ok(Err(failure)) => self.signals.set_trouble(failure),
-                Err(_) => self.signals.set_trouble(Failure::no_connection_in(CONNECT_MAX)),
-            }
-            sleep(jittered(backoff)).await;
-            backoff = (backoff * 2).min(BACKOFF_MAX);
-        }
-    }
-
-    async fn connect(&self) -> Result<(MultiplexedConnection, impl Future<Output = ()>), Failure> {
-        let stream =
-            self.connector.connect().await.map_err(|error| Failure::unreachable(&error))?;
-        // The deadlines are ours.
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(UNDER_WAY_MAX);
-        MultiplexedConnection::new_with_config(&self.settings, stream, config)
-            .await
-            .map_err(|error| Failure::unwelcome(&error))
-    }
-}
-
-/// Up to a quarter less, so that nodes that lost a server together do not come back together.
-fn jittered(wait: Duration) -> Duration {
-    (wait - wait / 4) + (wait / 64) * fastrand::u32(0..=16)
-}
-
-fn settings(config: &Config) -> RedisConnectionInfo {
-    let settings = RedisConnectionInfo::default()
-        .set_db(i64::from(config.database))
-        .set_lib_name("tidegate", env!("CARGO_PKG_VERSION"));
-    let settings = match &config.user {
-        Some(user) => settings.set_username(user),
-        None => settings,
-    };
-    match &config.password {
-        Some(password) => settings.set_password(password),
-        None => settings,
-    }
-}
-
-fn command(name: &str, script: &str, keys: &[Vec<u8>], arguments: &[Vec<u8>]) -> Cmd {
-    let mut command = redis::cmd(name);
-    command.arg(script).arg(keys.len()).arg(keys).arg(arguments);
-    command
-}
-
-fn is_no_script(reply: &Value) -> bool {
-    matches!(reply, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))
 }
 
 #[cfg(test)]

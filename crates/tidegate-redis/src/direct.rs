@@ -12,12 +12,15 @@ use tidegate::plan::Plan;
 use tidegate::store::{Amended, Amendment, Answer, Store, StoreError};
 
 use crate::codec::{self, Ask, Told};
-use crate::script::{self, Time};
+use crate::keys;
+use crate::leases::{Lent, Loan};
+use crate::script::{self, Sequence, Time};
 
 /// A connection that waits.
 pub struct Direct {
     connection: Mutex<Connection>,
     prefix: String,
+    sha1: String,
 }
 
 impl fmt::Debug for Direct {
@@ -31,9 +34,31 @@ impl Direct {
     ///
     /// # Errors
     /// What the server says.
-    pub fn new(mut connection: Connection, prefix: &str) -> redis::RedisResult<Self> {
-        redis::Script::new(script::TEXT).prepare_invoke().load(&mut connection)?;
-        Ok(Self { connection: Mutex::new(connection), prefix: prefix.to_owned() })
+    pub fn new(connection: Connection, prefix: &str) -> redis::RedisResult<Self> {
+        Self::with_script(connection, prefix, script::TEXT)
+    }
+
+    /// Loads the script without its machinery: asks that need it fail.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub fn quick_only(connection: Connection, prefix: &str) -> redis::RedisResult<Self> {
+        let text = script::TEXT.replace(
+            "if not answer then answer",
+            "error('the machinery') if not answer then answer",
+        );
+        Self::with_script(connection, prefix, &text)
+    }
+
+    fn with_script(
+        mut connection: Connection,
+        prefix: &str,
+        text: &str,
+    ) -> redis::RedisResult<Self> {
+        let script = redis::Script::new(text);
+        script.prepare_invoke().load(&mut connection)?;
+        let (connection, sha1) = (Mutex::new(connection), script.get_hash().to_owned());
+        Ok(Self { connection, prefix: prefix.to_owned(), sha1 })
     }
 
     /// Decides plans in one call.
@@ -45,18 +70,49 @@ impl Direct {
         time: Time,
         plans: Vec<Plan>,
     ) -> Result<Vec<Result<Answer, StoreError>>, StoreError> {
+        self.decide_numbered(time, None, plans)
+    }
+
+    /// The same as the batch of a lane with this number, which can be sent twice.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub fn decide_numbered(
+        &self,
+        time: Time,
+        lane: Option<(&str, u64)>,
+        plans: Vec<Plan>,
+    ) -> Result<Vec<Result<Answer, StoreError>>, StoreError> {
         let asks: Vec<Ask> = plans.into_iter().map(Ask::Decide).collect();
-        let told = self.call(time, &asks)?;
+        let told = self.call(time, lane, &asks)?;
         Ok(told.into_iter().map(|told| told.and_then(answer)).collect())
     }
 
-    fn call(&self, time: Time, asks: &[Ask]) -> Result<Vec<Result<Told, StoreError>>, StoreError> {
+    /// Lends tokens, as if the time were this.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub fn lend(&self, now: Now, loan: Loan) -> Result<Lent, StoreError> {
+        match self.one(now, Ask::Lend(loan))? {
+            Told::Lent(lent) => Ok(lent),
+            _ => Err(unexpected()),
+        }
+    }
+
+    fn call(
+        &self,
+        time: Time,
+        lane: Option<(&str, u64)>,
+        asks: &[Ask],
+    ) -> Result<Vec<Result<Told, StoreError>>, StoreError> {
         let mut keys = Vec::new();
         let arguments: Vec<Vec<u8>> =
             asks.iter().map(|ask| codec::encode(ask, &self.prefix, &mut keys)).collect();
+        keys.extend(lane.map(|(lane, _)| keys::lane(&self.prefix, lane)));
+        let sequence = lane.map(|(_, number)| Sequence(number));
         let mut command = redis::cmd("EVALSHA");
-        command.arg(script::sha1()).arg(keys.len()).arg(keys);
-        command.arg(script::header(time)).arg(arguments);
+        command.arg(&self.sha1).arg(keys.len()).arg(keys);
+        command.arg(script::header(time, sequence)).arg(arguments);
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         let replies: Vec<Vec<u8>> = command
             .query(&mut *connection)
@@ -65,7 +121,7 @@ impl Direct {
     }
 
     fn one(&self, now: Now, ask: Ask) -> Result<Told, StoreError> {
-        let mut told = self.call(Time::Fixed(now.unix_us), &[ask])?;
+        let mut told = self.call(Time::Fixed(now.unix_us), None, &[ask])?;
         told.pop().unwrap_or_else(|| Err(unexpected()))
     }
 }
@@ -84,7 +140,7 @@ impl Store for Direct {
     ) -> impl Future<Output = Result<Amended, StoreError>> + Send {
         ready(self.one(now, Ask::Amend(amendments.to_vec())).and_then(|told| match told {
             Told::Amended(amended) => Ok(amended),
-            Told::Decided(_) => Err(unexpected()),
+            _ => Err(unexpected()),
         }))
     }
 
@@ -95,7 +151,7 @@ impl Store for Direct {
 fn answer(told: Told) -> Result<Answer, StoreError> {
     match told {
         Told::Decided(answer) => Ok(answer),
-        Told::Amended(_) => Err(unexpected()),
+        _ => Err(unexpected()),
     }
 }
 

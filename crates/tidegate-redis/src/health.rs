@@ -9,24 +9,40 @@ use crate::connection::Reason;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Health {
-    /// One for each server that is asked.
+    /// One for each server that is asked; one of all servers that were named, while it is not known
+    /// which there are.
     pub shards: Vec<ShardHealth>,
+    /// How many charges stand that should have been given back: those of requests whose limits lie in
+    /// several slots of a cluster, which lost a race and could not say so.
+    pub lost_refunds: u64,
     /// How many nodes were last seen alive, this one included; `None` before any was.
     pub nodes: Option<u32>,
+    /// The refusals that this node gives without asking.
+    pub known: KnownHealth,
+    /// How many nodes hash keys with another secret than this one.
+    pub strangers: u32,
+}
+
+/// What becomes of refusals that are remembered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KnownHealth {
+    /// Whether this node hears what others change; without that nothing is remembered.
+    pub hears: bool,
+    /// How many are remembered, those that are over included.
+    pub refusals: usize,
+    /// How many requests they answered.
+    pub answered: u64,
+    /// How many messages of changes were heard.
+    pub heard: u64,
 }
 
 impl Health {
     /// The worst of the shards' states: what a user of some key may meet.
     #[must_use]
     pub fn state(&self) -> State {
-        let badness = |state: &State| match state {
-            State::Healthy => 0,
-            State::Suspect => 1,
-            State::Merging => 2,
-            State::HalfOpen => 3,
-            State::Open => 4,
-        };
-        self.shards.iter().map(|shard| shard.state).max_by_key(badness).unwrap_or(State::Healthy)
+        let states = self.shards.iter().map(|shard| shard.state);
+        states.max_by_key(|state| state.badness()).unwrap_or(State::Open)
     }
 }
 
@@ -46,6 +62,8 @@ pub struct ShardHealth {
     pub asks: u64,
     /// In how many calls they travelled.
     pub calls: u64,
+    /// How often a call was sent again because its connection broke.
+    pub again: u64,
     /// How many were not answered, by reason.
     pub errors: [(Reason, u64); Reason::ALL.len()],
     /// How often each state was entered.
@@ -61,6 +79,7 @@ pub struct ShardHealth {
 pub(crate) struct Counters {
     pub(crate) asks: AtomicU64,
     pub(crate) calls: AtomicU64,
+    pub(crate) again: AtomicU64,
     pub(crate) latency_us: AtomicU64,
     errors: [AtomicU64; Reason::ALL.len()],
     changes: [AtomicU64; State::ALL.len()],

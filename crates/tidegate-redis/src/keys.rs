@@ -4,8 +4,6 @@
 //! so that operators find them; what belongs to the deployment as a whole has names that no state
 //! can have, for those never begin with a `@`.
 
-#![allow(dead_code, reason = "the store uses the deployment's names")]
-
 use std::sync::Arc;
 
 use tidegate::plan::Level;
@@ -13,25 +11,52 @@ use tidegate::plan::Level;
 /// The key of a state. A plan that names nothing goes by its numbers.
 pub(crate) fn state(prefix: &str, name: Option<&Arc<str>>, level: &Level) -> Vec<u8> {
     match name {
-        // A name that a template made may be anything.
-        Some(name) if name.starts_with('@') => format!("{prefix}@{name}").into_bytes(),
-        Some(name) => [prefix.as_bytes(), name.as_bytes()].concat(),
+        Some(name) => named(prefix, name),
         None => format!("{prefix}{:016x}:{}", level.family, level.key).into_bytes(),
     }
 }
 
+/// What the names of all that belongs to the deployment as a whole begin with. In a cluster they lie in
+/// one slot.
+pub(crate) fn own(prefix: &str, in_slots: bool) -> String {
+    let tag = if in_slots { "{all}" } else { "" };
+    format!("{prefix}@{tag}")
+}
+
+/// The key of a state of this name.
+pub(crate) fn named(prefix: &str, name: &str) -> Vec<u8> {
+    // A name that a template made may be anything.
+    let own = if name.starts_with('@') { "@" } else { "" };
+    format!("{prefix}{own}{name}").into_bytes()
+}
+
+/// The name of the state in a key; `None` for what is none of the states.
+pub(crate) fn name_in<'k>(prefix: &str, key: &'k [u8]) -> Option<&'k str> {
+    let name = std::str::from_utf8(key.strip_prefix(prefix.as_bytes())?).ok()?;
+    match name.strip_prefix('@') {
+        Some(escaped) => Some(escaped).filter(|name| name.starts_with('@')),
+        None => Some(name),
+    }
+}
+
 /// The secret that all nodes hash keys with.
-pub(crate) fn secret(prefix: &str) -> Vec<u8> {
-    deployment(prefix, "secret")
+pub(crate) fn secret(own: &str) -> Vec<u8> {
+    format!("{own}secret").into_bytes()
 }
 
 /// The nodes that are alive, by when they last said so.
-pub(crate) fn heartbeats(prefix: &str) -> Vec<u8> {
-    deployment(prefix, "nodes")
+pub(crate) fn heartbeats(own: &str) -> Vec<u8> {
+    format!("{own}nodes").into_bytes()
 }
 
-fn deployment(prefix: &str, what: &str) -> Vec<u8> {
-    format!("{prefix}@{what}").into_bytes()
+/// What was answered last in a lane, so that a batch can be sent twice.
+pub(crate) fn lane(prefix: &str, lane: &str) -> Vec<u8> {
+    format!("{prefix}@lane:{lane}").into_bytes()
+}
+
+/// The channel on which nodes tell each other what they change.
+pub(crate) fn changes(prefix: &str) -> Vec<u8> {
+    format!("{prefix}@changes").into_bytes()
 }
 
 #[cfg(test)]
@@ -50,6 +75,8 @@ mod tests {
         key: Key(11),
         spec: Spec::Total(total::Spec { limit: Amount::ONE }),
         cost: Amount::ONE,
+        refundable: false,
+        leased: false,
         enforcement: Enforcement::Reject,
         on_store_failure: OnStoreFailure::Local,
     };
@@ -63,10 +90,29 @@ mod tests {
     }
 
     #[test]
+    fn a_name_is_found_in_its_key_and_in_no_other() {
+        for name in ["rl:deals:w:7", "@secret", "@@", "", "ü"] {
+            assert_eq!(name_in("tg:", &named("tg:", name)), Some(name));
+        }
+        for key in [&b"tg:@secret"[..], b"tg:@nodes", b"tg", b"other:a", b"tg:\xff"] {
+            assert_eq!(name_in("tg:", key), None);
+        }
+    }
+
+    #[test]
     fn no_state_can_be_called_like_the_deployments_own() {
-        for own in [secret("tg:"), heartbeats("tg:")] {
-            let name: Arc<str> = std::str::from_utf8(&own["tg:".len()..]).unwrap().into();
-            assert_ne!(state("tg:", Some(&name), &LEVEL), own);
+        for own in [own("tg:", false), own("tg:", true)] {
+            for own in [secret(&own), heartbeats(&own), lane("tg:", "1"), changes("tg:")] {
+                let name: Arc<str> = std::str::from_utf8(&own["tg:".len()..]).unwrap().into();
+                assert_ne!(state("tg:", Some(&name), &LEVEL), own);
+            }
+        }
+    }
+
+    #[test]
+    fn the_deployments_own_lie_in_one_slot_of_a_cluster() {
+        for own in [own("tg:", true), own("tg:{one}", false)] {
+            assert_eq!(crate::slot::of(&secret(&own)), crate::slot::of(&heartbeats(&own)), "{own}");
         }
     }
 }

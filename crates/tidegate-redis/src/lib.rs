@@ -1,8 +1,8 @@
 //! The shared store: Redis or Valkey, one truth for many nodes.
 //!
-//! A plan is encoded, travels with all others that are under way and is decided by one script, all
-//! levels or none. What goes wrong opens a breaker, above which the engine does what each limit's
-//! `on_store_failure` says.
+//! A plan is encoded, goes to whoever has its keys, travels with all others that are under way and is
+//! decided by one script, all levels or none. What goes wrong opens a breaker, above which the engine
+//! does what each limit's `on_store_failure` says.
 
 mod batch;
 mod breaker;
@@ -14,14 +14,20 @@ pub mod direct;
 mod health;
 mod heartbeat;
 mod keys;
+mod known;
+#[doc(hidden)]
+pub mod leases;
+mod scan;
 mod script;
-#[cfg(test)]
-mod server;
+mod slot;
 mod store;
 
 pub use breaker::State;
 pub use config::{Config, ConfigError};
 pub use connection::Reason;
-pub use health::{Health, ShardHealth};
+pub use health::{Health, KnownHealth, ShardHealth};
+pub use known::Changed;
+pub use leases::LeaseHealth;
+pub use scan::{Cursor, Found, NoCursor, Page};
 pub use script::Time;
-pub use store::{RedisStore, Status};
+pub use store::{RedisStore, Status, Uncorrected};

@@ -1,33 +1,53 @@
 //! The store that nodes share.
 
+mod cluster;
+mod common;
+mod lanes;
+mod routing;
+mod secret;
+mod sending;
+mod several;
 mod shard;
+mod topology;
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use redis::Value;
-use tidegate::clock::Now;
+use tidegate::clock::{Now, SystemClock};
 use tidegate::plan::Plan;
 use tidegate::store::{Amended, Amendment, Answer, Store, StoreError};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 pub use shard::Status;
 
-use crate::batch::{Batch, Unanswered};
 use crate::codec::{Ask, Told};
 use crate::config::Config;
 use crate::connection::{Failure, Reason};
-use crate::health::{Health, ShardHealth};
+use crate::health::Health;
+use crate::known::{self, Announcer, Changed, Known, Listener, keep_announcing};
+use crate::leases::{LeaseHealth, Leases};
 use crate::script::Time;
 use crate::{heartbeat, keys};
+use common::Common;
+use routing::Slots;
+pub(crate) use secret::written;
+use several::parts;
 pub(crate) use shard::Shard;
+pub(crate) use topology::{Member, Topology};
 
-/// How long to wait before something is tried again that may be tried again.
-const RETRY: Duration = Duration::from_millis(50);
+/// Corrections that were not made, as far as anybody knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Uncorrected {
+    /// What happened.
+    pub error: StoreError,
+    /// Whether they were sent, so that they may have been made: a refund must not be sent again then.
+    pub sent: bool,
+}
 
 /// A store on Redis or Valkey. Clones share it; the last one to go ends it.
 ///
@@ -39,10 +59,15 @@ pub struct RedisStore {
 }
 
 struct Inner {
-    shard: Arc<Shard>,
-    batch: Batch<Shard>,
+    topology: Arc<Topology>,
     timeout: Duration,
     nodes: watch::Receiver<u32>,
+    status: watch::Receiver<Status>,
+    known: Arc<Known>,
+    leases: Arc<Leases>,
+    announcer: Arc<Announcer>,
+    clock: SystemClock,
+    address: String,
     /// What goes on in the background, and ends with this.
     _tasks: JoinSet<()>,
 }
@@ -52,19 +77,51 @@ impl RedisStore {
     /// starts open, and recovers when there is one.
     #[must_use]
     pub fn connect(config: &Config) -> Self {
-        let shard = Arc::new(Shard::new(config));
-        let batch = Batch::start(Arc::clone(&shard));
-        let (publish, nodes) = watch::channel(config.nodes);
+        let topology = Arc::new(Topology::start(config, Arc::new(Common::new(config))));
+        let (count, nodes) = watch::channel(config.nodes);
+        let (publish, status) = watch::channel(topology.status());
         let mut tasks = JoinSet::new();
-        tasks.spawn(Arc::clone(&shard).keep_probing());
-        tasks.spawn(heartbeat::keep_beating(Arc::clone(&shard), publish));
-        let timeout = config.timeout;
-        Self { inner: Arc::new(Inner { shard, batch, timeout, nodes, _tasks: tasks }) }
+        if topology.is_cluster() {
+            tasks.spawn(Arc::clone(&topology).keep_up());
+        }
+        tasks.spawn(heartbeat::keep_beating(Arc::clone(&topology), count));
+        tasks.spawn(keep_telling(Arc::clone(&topology), publish));
+        let (known, (announcer, announcing)) = (Arc::<Known>::default(), Announcer::new());
+        let announcer = Arc::new(announcer);
+        let told = (Arc::clone(&known), Arc::clone(&announcer));
+        // Set once, here.
+        _ = topology.refunded.set(Box::new(move |amendments| {
+            for changed in known::changes(amendments) {
+                told.0.forget(&changed);
+                told.1.announce(changed);
+            }
+        }));
+        let channel = keys::changes(&config.front());
+        tasks.spawn(keep_announcing(announcing, Arc::clone(&topology), channel.clone()));
+        let listener =
+            Listener { topology: Arc::clone(&topology), channel, known: Arc::clone(&known) };
+        tasks.spawn(listener.keep_listening());
+        let inner = Inner {
+            topology,
+            timeout: config.timeout,
+            nodes,
+            status,
+            known,
+            leases: Arc::new(Leases::new(config.nodes)),
+            announcer,
+            clock: SystemClock::new(),
+            address: config.address(),
+            _tasks: tasks,
+        };
+        let inner = Arc::new(inner);
+        let (keeper, weak) = (Arc::clone(&inner.leases), Arc::downgrade(&inner));
+        tokio::spawn(keeper.keep(move || weak.upgrade().map(|inner| Self { inner })));
+        Self { inner }
     }
 
-    /// Waits until the server can be asked; `false` if it cannot be by then.
+    /// Waits until all servers can be asked; `false` if they cannot be by then.
     pub async fn ready(&self, within: Duration) -> bool {
-        let mut status = self.inner.shard.status();
+        let mut status = self.status();
         let asks = status.wait_for(|status| status.state.asks());
         tokio::time::timeout(within, asks).await.is_ok_and(|status| status.is_ok())
     }
@@ -72,29 +129,29 @@ impl RedisStore {
     /// How it is.
     #[must_use]
     pub fn health(&self) -> Health {
-        let Inner { shard, batch, nodes, .. } = &*self.inner;
-        let (status, counters) = (shard.status().borrow().clone(), &shard.counters);
-        let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        let shard = ShardHealth {
-            address: shard.address.clone(),
-            state: status.state,
-            since_us: status.since_us,
-            last_error: shard.last_error(),
-            asks: count(&counters.asks),
-            calls: count(&counters.calls),
-            errors: counters.errors(),
-            changes: counters.changes(),
-            queued: batch.queued(),
-            latency_us: count(&counters.latency_us),
-        };
+        let Inner { topology, nodes, known, .. } = &*self.inner;
         let nodes = nodes.has_changed().is_ok_and(|heard| heard).then(|| *nodes.borrow());
-        Health { shards: vec![shard], nodes }
+        let lost_refunds = topology.lost_refunds.load(Ordering::Relaxed);
+        let strangers = topology.common.strangers.load(Ordering::Relaxed);
+        Health { shards: topology.health(), lost_refunds, nodes, known: known.health(), strangers }
     }
 
-    /// Tells of every change of state, as far as somebody looks in between.
+    /// What this node has borrowed of leased limits.
+    #[must_use]
+    pub fn leases(&self) -> LeaseHealth {
+        self.inner.leases.health()
+    }
+
+    /// Gives back what this node has borrowed of leased limits, and borrows nothing any more: for a
+    /// node that is about to end.
+    pub async fn close(&self) {
+        self.inner.leases.close(self).await;
+    }
+
+    /// Tells of every change of the worst of its servers' states, as far as somebody looks in between.
     #[must_use]
     pub fn status(&self) -> watch::Receiver<Status> {
-        self.inner.shard.status()
+        self.inner.status.clone()
     }
 
     /// How many nodes are alive: as the configuration says, until the store tells.
@@ -109,113 +166,145 @@ impl RedisStore {
     /// # Errors
     /// It cannot be had in time, or something else stands in its place.
     pub async fn secret(&self, within: Duration) -> Result<[u8; 16], StoreError> {
-        let deadline = Instant::now() + within;
-        let mine = random()?;
-        loop {
-            match self.inner.shard.offer(mine, deadline).await {
-                // Setting what is not there yet can be repeated.
-                Err(failure) if failure.error.transient && Instant::now() + RETRY < deadline => {
-                    sleep(RETRY).await;
-                }
-                Err(failure) => return Err(failure.error),
-                Ok(found) => return Ok(*self.inner.shard.secret.get_or_init(|| found)),
-            }
-        }
+        self.inner.topology.secret(Instant::now() + within).await
+    }
+
+    /// Says what this node hashes keys with, so that nodes that use something else are noticed: a
+    /// digest that gives nothing away. It is said once.
+    pub fn hashes_with(&self, digest: &str) {
+        _ = self.inner.topology.common.digest.set(digest.to_owned());
+    }
+
+    /// Tells all nodes what was changed otherwise than by [amending](Store::amend), so that none
+    /// refuses any longer what is admitted again. Nobody waits for it.
+    pub fn changed(&self, changed: Changed) {
+        self.inner.known.forget(&changed);
+        self.inner.announcer.announce(changed);
     }
 
     /// Lets all further asks go by this clock instead of the server's; for tests.
     #[doc(hidden)]
     pub fn go_by(&self, time: Time) {
-        self.inner.shard.go_by(time);
+        self.inner.known.switch_off();
+        self.inner.topology.common.go_by(time);
     }
 
-    async fn ask(&self, ask: impl FnOnce() -> Ask) -> Result<Told, StoreError> {
-        let Inner { shard, batch, timeout, .. } = &*self.inner;
-        shard.counters.asks.fetch_add(1, Ordering::Relaxed);
-        let told = if shard.asks() {
-            let told = batch.ask(ask(), Instant::now() + *timeout).await;
-            told.unwrap_or_else(|unanswered| Err(unanswered.into()))
-        } else {
-            Err(shard.open())
-        };
-        told.map_err(|failure| {
-            shard.counters.failed(failure.reason);
-            failure.error
-        })
+    /// Makes corrections, as [amending](Store::amend) does, and tells of those that were not made
+    /// whether they may have been all the same.
+    ///
+    /// # Errors
+    /// The store cannot answer.
+    pub async fn correct(&self, amendments: &[Amendment]) -> Result<Amended, Uncorrected> {
+        let leases = &self.inner.leases;
+        let here: Vec<bool> = amendments.iter().map(|one| leases.amend(one)).collect();
+        let rest = amendments.iter().zip(&here).filter(|(_, here)| !**here);
+        let rest: Vec<Amendment> = rest.map(|(amendment, _)| amendment.clone()).collect();
+        if rest.is_empty() {
+            return Ok(here.into_iter().collect());
+        }
+        let told = self.ask(|| Ask::Amend(rest)).await;
+        // Whether it was answered or not: it may have been carried out.
+        known::changes(amendments).for_each(|changed| self.changed(changed));
+        match told {
+            Ok(Told::Amended(amended)) => {
+                let mut told = amended.into_iter();
+                Ok(here.into_iter().map(|here| here || told.next().unwrap_or(false)).collect())
+            }
+            Ok(_) => Err(Failure::unreadable("an answer to something else").into()),
+            Err(failure) => Err(failure.into()),
+        }
+    }
+
+    /// The servers.
+    pub(crate) fn topology(&self) -> &Topology {
+        &self.inner.topology
+    }
+
+    /// Asks whoever has the keys, in as many calls as that takes.
+    pub(crate) async fn ask(&self, ask: impl FnOnce() -> Ask) -> Result<Told, Failure> {
+        let Inner { topology, timeout, .. } = &*self.inner;
+        let (ask, deadline) = (ask(), Instant::now() + *timeout);
+        match topology.slots_of(&ask) {
+            Slots::One(slot) => topology.ask_one(slot, ask, deadline).await,
+            Slots::Several(slots) => topology.ask_several(&ask, &parts(&slots), deadline).await,
+        }
+    }
+}
+
+/// Tells of the worst of the servers' states whenever any changes.
+async fn keep_telling(topology: Arc<Topology>, publish: watch::Sender<Status>) {
+    let mut news = topology.common.news.subscribe();
+    loop {
+        let status = topology.status();
+        publish.send_if_modified(|told| {
+            *told != status && {
+                *told = status;
+                true
+            }
+        });
+        // The sender lives as long as this does.
+        if news.changed().await.is_err() {
+            return;
+        }
     }
 }
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RedisStore({})", self.inner.shard.address)
+        write!(f, "RedisStore({})", self.inner.address)
     }
 }
 
 impl Store for RedisStore {
     const NAMES_KEYS: bool = true;
 
+    fn decide_at_once(&self, plan: &Plan) -> Option<Answer> {
+        self.inner.leases.at_once(plan)
+    }
+
     async fn decide(&self, plan: &Plan) -> Result<Answer, StoreError> {
-        match self.ask(|| Ask::Decide(plan.clone())).await? {
-            Told::Decided(answer) => Ok(answer),
-            Told::Amended(_) => Err(Failure::unreadable("an answer to something else").error),
+        let Inner { known, leases, clock, .. } = &*self.inner;
+        if let Some(answer) = known.recall(plan, || clock.steady_us()) {
+            return Ok(answer);
         }
+        let mut begun = leases.begin(plan);
+        if let Some(answer) = begun.done {
+            return Ok(answer);
+        }
+        for loan in std::mem::take(&mut begun.first) {
+            leases.tell(self, loan);
+        }
+        if let Some(rest) = &begun.rest
+            && let Some(answer) = known.recall(rest, || clock.steady_us())
+        {
+            return leases.finish(plan, begun, Ok(answer));
+        }
+        let (rest, asking) = (begun.rest.as_ref().unwrap_or(plan), known.asking(clock.steady_us()));
+        let answered = match self.ask(|| Ask::Decide(rest.clone())).await {
+            Ok(Told::Decided(answer)) => {
+                known.note(rest, &answer, asking, clock.steady_us());
+                Ok(answer)
+            }
+            Ok(_) => Err(Failure::unreadable("an answer to something else").error),
+            Err(failure) => Err(failure.error),
+        };
+        leases.finish(plan, begun, answered)
     }
 
     /// The server's clock holds, whatever `now` is.
     async fn amend(&self, _: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {
-        match self.ask(|| Ask::Amend(amendments.to_vec())).await? {
-            Told::Amended(amended) => Ok(amended),
-            Told::Decided(_) => Err(Failure::unreadable("an answer to something else").error),
-        }
+        self.correct(amendments).await.map_err(|uncorrected| uncorrected.error)
     }
 
     /// A server has no parts: what is meaningless expires.
     fn announce(&self, _: &[u64]) {}
 }
 
-impl From<Unanswered> for Failure {
-    fn from(unanswered: Unanswered) -> Self {
-        match unanswered {
-            Unanswered::Full => Self::new(Reason::Overload, true, "too many requests wait for it"),
-            Unanswered::Late => Self::timeout(),
-            Unanswered::Lost => Self::new(Reason::Connection, true, "the call was not answered"),
-        }
+impl From<Failure> for Uncorrected {
+    fn from(failure: Failure) -> Self {
+        let sent = !matches!(failure.reason, Reason::Open | Reason::Overload);
+        Self { error: failure.error, sent }
     }
-}
-
-impl Shard {
-    /// Offers a secret, and gives the one that was first.
-    async fn offer(&self, mine: [u8; 16], deadline: Instant) -> Result<[u8; 16], Failure> {
-        // Not until the deadline: a server that will never let us in says so before.
-        self.connection.connected(deadline.min(Instant::now() + RETRY)).await;
-        let key = keys::secret(&self.prefix);
-        let mut offer = redis::cmd("SET");
-        offer.arg(&key).arg(written(mine)).arg("NX");
-        self.connection.send(&offer, deadline).await?;
-        let reply = self.connection.send(redis::cmd("GET").arg(&key), deadline).await?;
-        let Value::BulkString(text) = &reply else {
-            return Err(Failure::unreadable("the deployment's secret is gone again"));
-        };
-        let digits = str::from_utf8(text).ok().filter(|text| text.len() == 32);
-        let value = digits.and_then(|digits| u128::from_str_radix(digits, 16).ok());
-        value.map(u128::to_be_bytes).ok_or_else(|| {
-            let key = String::from_utf8_lossy(&key);
-            Failure::unreadable(format!("`{key}` holds something else than 32 hexadecimal digits"))
-        })
-    }
-}
-
-/// A secret as the server keeps it.
-pub(crate) fn written(secret: [u8; 16]) -> String {
-    format!("{:032x}", u128::from_be_bytes(secret))
-}
-
-fn random() -> Result<[u8; 16], StoreError> {
-    let mut bytes = [0; 16];
-    let provider = rustls::crypto::aws_lc_rs::default_provider();
-    let filled = provider.secure_random.fill(&mut bytes);
-    let detail = || "the system gives no random bytes".to_owned();
-    filled.map(|()| bytes).map_err(|_| StoreError { transient: false, detail: detail() })
 }
 
 #[cfg(test)]

@@ -31,6 +31,8 @@ const START_US: u64 = 1_767_603_612_345_678;
 /// What the script takes for the end of time.
 const LAST_US: u64 = (1 << 53) - 1;
 const KINDS: usize = 8;
+const BUCKET: usize = 0;
+const FIXED: usize = 3;
 /// Two of each kind.
 const KEYS: usize = 2 * KINDS;
 
@@ -40,6 +42,8 @@ const FOCUS: usize = usize::MAX;
 #[derive(Clone, Debug)]
 struct Case {
     focus: usize,
+    /// Whether all plans are such as the script decides without its machinery, if it can.
+    plain: bool,
     /// Whether time goes in small steps only, so that debts, logs and accounts pile up.
     slow: bool,
     /// The numbers of all specs, but for a limit now and then; else they change all the time.
@@ -156,6 +160,7 @@ fn correction() -> impl Strategy<Value = Correction> {
     let change = prop_oneof![
         4 => amount().prop_map(Change::Refund),
         4 => amount().prop_map(Change::Surcharge),
+        2 => amount().prop_map(Change::Debit),
         2 => Just(Change::Release),
         2 => Just(Change::Renew),
         1 => Just(Change::Reset),
@@ -184,11 +189,30 @@ fn case() -> impl Strategy<Value = Case> {
         3 => prop::collection::vec(correction(), 1..4).prop_map(Step::Amend),
     ];
     let steady = prop::option::of(few_numbers());
-    (0..KEYS, any::<bool>(), steady, prop::collection::vec(step, 1..120))
-        .prop_map(|(focus, slow, steady, steps)| Case { focus, slow, steady, steps })
+    (0..KEYS, any::<bool>(), any::<bool>(), steady, prop::collection::vec(step, 1..120))
+        .prop_map(|(focus, plain, slow, steady, steps)| Case { focus, plain, slow, steady, steps })
+}
+
+impl Case {
+    const fn kind(&self, key: usize) -> usize {
+        match key % 2 {
+            0 if self.plain => BUCKET,
+            1 if self.plain => FIXED,
+            _ => key % KINDS,
+        }
+    }
 }
 
 impl Numbers {
+    /// With a window of whole seconds, mostly, as policies have them and short values can say them.
+    fn plain(self) -> Self {
+        let window_us = match self.window_us {
+            longest if longest > 60_000_000 => longest,
+            other => (other % 7 + 1) * 1_000_000,
+        };
+        Self { window_us, ..self }
+    }
+
     fn spec(&self, kind: usize, now_us: u64) -> Spec {
         let Self { window_us, skew_us, .. } = *self;
         let (limit, count) = (amount(self.limit), amount(self.count));
@@ -213,8 +237,8 @@ impl Numbers {
                 let planned_us = now_us.saturating_add_signed(skew_us);
                 let start_us = planned_us - planned_us % length_us;
                 let end_us = start_us + length_us;
-                let next_end_us = end_us + length_us;
-                Spec::Quota(quota::Spec { limit, unit, start_us, end_us, next_end_us })
+                let (previous_us, next_end_us) = (start_us - length_us, end_us + length_us);
+                Spec::Quota(quota::Spec { limit, unit, previous_us, start_us, end_us, next_end_us })
             }
             5 => Spec::Concurrency(concurrency::Spec { places: limit, lease_us: window_us }),
             6 => Spec::Total(total::Spec { limit }),
@@ -236,6 +260,8 @@ fn level(key: usize, spec: Spec, cost: u64, enforcement: Enforcement) -> Level {
         key: Key(u128::from(family)),
         spec,
         cost: amount(cost),
+        refundable: false,
+        leased: false,
         enforcement,
         on_store_failure: OnStoreFailure::Local,
     }
@@ -274,7 +300,8 @@ impl Pair<'_> {
             Some(steady) => steady.clone(),
             None => numbers.clone(),
         };
-        numbers.spec(key % KINDS, self.now_us)
+        let numbers = if self.case.plain { numbers.plain() } else { numbers };
+        numbers.spec(self.case.kind(key), self.now_us)
     }
 
     const fn key(&self, key: usize) -> usize {
@@ -303,8 +330,13 @@ impl Pair<'_> {
             let spec = self.spec(key, &part.numbers);
             level(key, spec, part.cost, part.enforcement)
         };
-        let levels = wish.parts.iter().map(level).collect();
-        let names = wish.parts.iter().map(|part| name(self.key(part.key))).collect();
+        let mut parts: Vec<&Part> = wish.parts.iter().collect();
+        if self.case.plain {
+            parts.sort_by_key(|part| self.key(part.key));
+            parts.dedup_by_key(|part| self.key(part.key));
+        }
+        let levels = parts.iter().map(|part| level(part)).collect();
+        let names = parts.iter().map(|part| name(self.key(part.key))).collect();
         Plan { mode: wish.mode, now: self.now(), holder: wish.holder, levels, names }
     }
 

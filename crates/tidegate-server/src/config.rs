@@ -76,17 +76,19 @@ pub enum StoreConfig {
 /// The store that nodes share.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SharedStoreConfig {
-    /// Where it is, as `redis://…`, `rediss://…`, `redis+cluster://…` or `redis+sentinel://…`. It may
-    /// hold a password.
+    /// Where it is, as `redis://…`, `redis+cluster://…` or `redis+sentinel://…`, or with `rediss` for TLS.
+    /// It may hold a password.
     pub url: String,
     /// What all keys begin with.
     pub prefix: String,
+    /// Certificates of authorities, as PEM, to verify it by beside the well-known ones.
+    pub ca: Option<PathBuf>,
     /// How long a call may take.
     pub timeout: Duration,
     /// How many nodes there are, for one that starts while the store is lost.
     pub nodes: Option<NonZeroU32>,
-    /// Keeps all keys in one slot of a cluster.
-    pub cluster_tag: bool,
+    /// Keeps all keys in one slot of a cluster: that of this tag.
+    pub cluster_tag: Option<String>,
 }
 
 impl fmt::Debug for SharedStoreConfig {

@@ -6,12 +6,12 @@ mod building;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::plan::Mode;
+use tidegate::plan::{Level, Mode};
 use tidegate::policy::Policy;
-use tidegate::store::{Memory, StoreError};
+use tidegate::store::{Amended, Memory, StoreError};
 use tidegate::{
-    Acquired, BuildError, Decision, HashKey, Identities, InForce, Lease, Limiter, Request,
-    RequestError, Settlement, Subject, Timer,
+    Acquired, BuildError, Decision, HashKey, Identities, InForce, Lease, Limiter, Merged, Owed,
+    Request, RequestError, Settlement, Subject, Timer,
 };
 
 pub(crate) use building::Building;
@@ -42,7 +42,7 @@ impl Engine {
     ) -> Result<Option<Decision>, RequestError> {
         match self {
             Self::Memory(limiter) => limiter.check(request).map(Some),
-            Self::Shared(_) => Ok(None),
+            Self::Shared(limiter) => limiter.decide_at_once(request),
         }
     }
 
@@ -97,6 +97,14 @@ impl Engine {
         }
     }
 
+    /// Forgets what is known of keys; whether there was anything to forget.
+    pub(crate) async fn forget(
+        &self,
+        keys: &[(Level, Option<Arc<str>>)],
+    ) -> Result<Amended, StoreError> {
+        on_either!(self, limiter => Box::pin(limiter.forget(keys)).await)
+    }
+
     pub(crate) fn replace_policies(&self, policies: Vec<Arc<Policy>>) -> Result<(), BuildError> {
         on_either!(self, limiter => limiter.replace_policies(policies))
     }
@@ -144,6 +152,31 @@ impl Engine {
             Self::Memory(_) => None,
             Self::Shared(limiter) => Some(limiter.store()),
         }
+    }
+
+    /// Whether limits do without the store that nodes share.
+    pub(crate) fn is_degraded(&self) -> bool {
+        self.shared().is_some_and(SharedStore::is_lost)
+    }
+
+    /// What this node admitted without the store, and has not told it yet.
+    pub(crate) fn owed(&self) -> Owed {
+        on_either!(self, limiter => limiter.owed())
+    }
+
+    /// Tells the store of it.
+    pub(crate) async fn merge(&self) -> Merged {
+        on_either!(self, limiter => Box::pin(limiter.merge()).await)
+    }
+
+    /// Forgets it: the store was only late to answer.
+    pub(crate) fn forgive(&self) {
+        on_either!(self, limiter => limiter.forgive());
+    }
+
+    /// How many keys this node counts by itself while the store is lost.
+    pub(crate) fn local_keys(&self) -> usize {
+        on_either!(self, limiter => limiter.local_keys())
     }
 
     /// Hashes keys with another secret from now on.

@@ -81,7 +81,12 @@ impl Guard {
         }
         let Some(tokens) = &self.tokens else { return Ok(()) };
         let role = bearer(parts, &tokens.load())?;
-        if self.guarded.serves(role) { Ok(()) } else { Err(WRONG_ROLE) }
+        if !self.guarded.serves(role) {
+            return Err(WRONG_ROLE);
+        }
+        let looks = matches!(parts.method, Method::GET | Method::HEAD);
+        let may_change = self.guarded != Guarded::Admin || role != Role::Viewer;
+        if looks || may_change { Ok(()) } else { Err(ONLY_LOOKS) }
     }
 }
 
@@ -132,6 +137,11 @@ const WRONG_ROLE: NotAdmitted = NotAdmitted {
     status: StatusCode::FORBIDDEN,
     detail: "the role of this token is not served here: the decision API serves client, the admin \
              API viewer, and both operator and superadmin",
+};
+
+const ONLY_LOOKS: NotAdmitted = NotAdmitted {
+    status: StatusCode::FORBIDDEN,
+    detail: "a viewer may look and change nothing: this takes an operator or a superadmin",
 };
 
 fn is_health(parts: &Parts) -> bool {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tidegate::{HashKey, Lease};
 
 /// What the key is for. A release that changes what is in it changes this too.
-const PURPOSE: &str = "leases, 1";
+const PURPOSE: &str = "leases, 2";
 
 /// Seals leases, and opens them.
 pub(crate) struct Seal(RandomizedNonceKey);

@@ -130,6 +130,9 @@ impl Daemon {
         let stop = reload.until_stopped(changes, hang_up, stop).await;
         serving.drain(config.bounds.drain, stop).await;
         following.abort();
+        if let Some(shared) = app.engine.shared() {
+            shared.close().await;
+        }
         if let Some((state, secret)) = &state
             && let Some(memory) = app.engine.memory()
         {

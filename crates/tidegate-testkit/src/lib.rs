@@ -3,17 +3,21 @@
 //!
 //! - [`behaviours`]: run [`every_behaviour`](behaviours::every_behaviour) on a new store.
 //! - [`checkers`]: log what a run decided, then ask whether it kept its promises.
+//! - [`lender`]: a bucket that lends, as naively as it can be written.
 //! - [`log`]: what callers were answered, collected from many threads.
 //! - [`scripted`]: a store whose answers are late, lost or errors when the script says so.
 //! - [`simulation`]: many nodes on a modelled store and network, in virtual time, by seed.
 //! - [`servers`]: real servers, to be killed, paused, restarted and failed over.
 //! - [`proxy`]: a bad network in front of one.
+//! - [`deployment`]: how much many nodes ask of their store.
 //!
 //! Nothing here needs an async runtime: [`block_on`] waits for one future on this thread.
 
 pub mod behaviours;
 pub mod checkers;
+pub mod deployment;
 mod executor;
+pub mod lender;
 pub mod log;
 pub mod proxy;
 pub mod scripted;

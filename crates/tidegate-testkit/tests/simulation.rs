@@ -11,6 +11,7 @@ use tidegate_testkit::checkers::trouble::{Trouble, promise_is_kept};
 use tidegate_testkit::simulation::{Run, Setting, Weather, seeds, simulate};
 
 const RUNS: u64 = 200;
+const LEASED_RUNS: u64 = 60;
 
 fn policy(spec: &str) -> Arc<Policy> {
     let text = format!("tidegate: 1\nname: many\nlimits:\n  a: {{ by: user, {spec} }}");
@@ -65,6 +66,72 @@ fn quotas_keep_their_promises() {
 #[test]
 fn totals_keep_their_promises() {
     judge_all("total: 20");
+}
+
+/// The same for leased limits, in runs that are long enough for loans to run out.
+fn leased_runs(spec: &str, change: impl Fn(&mut Setting)) -> Vec<(u64, Run)> {
+    let policy = policy(&format!("{spec}, consistency: leased"));
+    let run = |seed| {
+        let mut setting = Setting::leased(&policy, seed);
+        change(&mut setting);
+        (seed, simulate(&setting, seed).unwrap())
+    };
+    seeds(LEASED_RUNS).unwrap().map(run).collect()
+}
+
+#[test]
+fn leased_buckets_keep_their_promises() {
+    for spec in [
+        "token_bucket: 100/s burst 100",
+        "token_bucket: 300/s burst 60",
+        "token_bucket: 20/s burst 400",
+        "token_bucket: 30/s burst 10",
+    ] {
+        for (seed, run) in leased_runs(spec, |_| {}) {
+            if let Err(broken) = run.judge() {
+                panic!("TIDEGATE_SEED={seed}, {spec}: {broken}");
+            }
+        }
+    }
+}
+
+/// A simulation in which nothing is borrowed would promise nothing.
+#[test]
+fn leases_are_granted_spent_returned_and_run_out() {
+    let runs = leased_runs("token_bucket: 100/s burst 100", |_| {});
+    let sum = |count: fn(&Run) -> u64| runs.iter().map(|(_, run)| count(run)).sum::<u64>();
+    for (what, count) in [
+        ("spent", sum(|run| run.borrowed.spent)),
+        ("exact", sum(|run| run.borrowed.exact)),
+        ("granted", sum(|run| run.borrowed.granted)),
+        ("refused", sum(|run| run.borrowed.refused)),
+        ("returned", sum(|run| run.borrowed.returned / 1_000_000)),
+        ("expired", sum(|run| run.borrowed.expired / 1_000_000)),
+    ] {
+        assert!(count >= 100, "{what}: {count}");
+    }
+}
+
+/// Run twice, a report would free what is still out.
+#[test]
+fn a_store_that_takes_a_report_twice_is_caught() {
+    let doubled = |setting: &mut Setting| {
+        setting.weather = Weather { doubled_per_mille: 500, doubles_loans: true, ..fair() };
+    };
+    let runs = leased_runs("token_bucket: 100/s burst 100", doubled);
+    let caught = runs.iter().filter_map(|(_, run)| run.judge().err());
+    assert!(caught.into_iter().any(|broken| broken.promise.starts_with("level and loans")));
+}
+
+#[test]
+fn leases_need_no_store_for_most_requests_in_fair_weather() {
+    let runs = leased_runs("token_bucket: 1000/s burst 1000", |setting| {
+        (setting.nodes, setting.believed_nodes, setting.weather) = (2, 2, fair());
+        (setting.gap_us_max, setting.lulls_per_mille) = (4_000, 0);
+    });
+    let spent: u64 = runs.iter().map(|(_, run)| run.borrowed.spent).sum();
+    let exact: u64 = runs.iter().map(|(_, run)| run.borrowed.exact).sum();
+    assert!(spent > 20 * exact, "{spent} were spent here, {exact} were asked for");
 }
 
 const BUCKET: &str = "token_bucket: 8/s burst 8";

@@ -128,7 +128,7 @@ fn explain(
 
 fn application(limit: &Limit, level: &Level, facts: &Facts<'_>, secret: &HashKey) -> Application {
     Application {
-        key: key::name(secret, facts.policy, limit, facts, Raw::Shown),
+        key: key::name(secret, limit, facts, Raw::Shown, || level.key),
         by: limit.by.iter().map(|part| part.name(facts.policy)).collect(),
         spec: level.spec.to_string(),
         cost: level.cost.to_string(),

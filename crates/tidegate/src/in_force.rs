@@ -19,6 +19,8 @@ pub(crate) struct Loaded {
     pub(crate) policy: Arc<Policy>,
     /// What the keys of each limit begin with.
     pub(crate) keys: Vec<LimitKeys>,
+    /// Whether a limit of it may be leased.
+    pub(crate) leased: bool,
 }
 
 impl InForce {
@@ -26,6 +28,11 @@ impl InForce {
     #[must_use]
     pub fn first(&self) -> Option<&Policy> {
         self.0.first().map(|loaded| &*loaded.policy)
+    }
+
+    /// The names of the policies, the first one first.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|loaded| &*loaded.policy.name)
     }
 
     pub(crate) fn new(policies: Arc<Vec<Loaded>>) -> Self {

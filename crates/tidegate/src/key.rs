@@ -15,7 +15,13 @@ use crate::facts::Facts;
 use crate::policy::model::{Limit, Part, Policy};
 
 /// The longest value that stands in a key's name as it is.
-const RAW_BYTES_MAX: usize = 64;
+pub(crate) const RAW_BYTES_MAX: usize = 64;
+
+/// How much of a fingerprint stands in a generated name: 84 bits, so that names are short, and among
+/// a billion keys no two are likely to be one.
+const NAME_DIGITS: usize = 14;
+/// The digits of URL-safe base64.
+const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 /// The deployment's secret. Nodes that share a store, and restarts, must use the same.
 #[derive(Clone)]
@@ -87,6 +93,17 @@ impl fmt::Debug for HashKey {
 /// A key's fingerprint.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Key(pub u128);
+
+impl Key {
+    /// Its first digits, for names that people see.
+    fn digits(self) -> impl Iterator<Item = char> {
+        (1..=NAME_DIGITS).map(move |place| {
+            let digit = (self.0 >> (128 - 6 * place)) & 63;
+            // Six bits are the index of a digit.
+            char::from(DIGITS[usize::try_from(digit).unwrap_or(0)])
+        })
+    }
+}
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -190,22 +207,39 @@ pub(crate) enum Raw {
     Hashed,
 }
 
-/// The key's name in a store that operators look into: the limit's template, or one made of policy,
-/// limit and fingerprint.
+/// The key's name in a store that operators look into: the limit's template, or the limit and its
+/// fingerprint, which tells limits of the same name apart where several policies have one.
 pub(crate) fn name(
     secret: &HashKey,
-    policy: &Policy,
     limit: &Limit,
     facts: &Facts<'_>,
     raw: Raw,
+    key: impl FnOnce() -> Key,
 ) -> String {
     match &limit.key {
         Some(template) => template.fill(secret, limit, facts, raw),
-        None => {
-            let key = LimitKeys::new(secret, policy, limit).key(limit, facts);
-            format!("{}:{}:{key}", policy.name, limit.name)
-        }
+        None => generated(limit, key()),
     }
+}
+
+/// The name of a key of a limit without a template.
+pub(crate) fn generated(limit: &Limit, key: Key) -> String {
+    let mut name = String::with_capacity(limit.name.len() + 1 + NAME_DIGITS);
+    name.push_str(&limit.name);
+    name.push(':');
+    name.extend(key.digits());
+    name
+}
+
+/// Whether a key has these digits in its generated name; `None` if no key has.
+pub(crate) fn called(digits: &str) -> Option<impl Fn(Key) -> bool + use<>> {
+    let value = |digit: u8| DIGITS.iter().position(|known| *known == digit);
+    let mut first = 0;
+    for digit in digits.bytes() {
+        first = (first << 6) | u128::try_from(value(digit)?).ok()?;
+    }
+    let is_whole = digits.len() == NAME_DIGITS;
+    is_whole.then_some(move |key: Key| key.0 >> (128 - 6 * NAME_DIGITS) == first)
 }
 
 /// A key template, `rl:deals:w:{user}`.
@@ -217,7 +251,7 @@ pub(crate) struct Template {
 
 /// Whether a value can stand in a name as it is: nobody can make two keys of one, or one of two, by
 /// what a client is called. Others are hashed.
-fn is_plain(value: &str) -> bool {
+pub(crate) fn is_plain(value: &str) -> bool {
     let fits = |b: u8| b.is_ascii_alphanumeric() || b"._@+-".contains(&b);
     !value.is_empty() && value != "-" && value.len() <= RAW_BYTES_MAX && value.bytes().all(fits)
 }
@@ -258,5 +292,39 @@ impl Template {
             name.push_str(&row);
         }
         name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limiter::Limiter;
+    use crate::request::Request;
+
+    #[test]
+    fn limits_of_one_name_in_two_policies_have_keys_of_their_own() {
+        let name = |policy: &str| {
+            let text =
+                format!("{{tidegate: 1, name: {policy}, limits: {{a: {{by: user, total: 1}}}}}}");
+            let policy = Policy::parse("p.yaml", &text).unwrap();
+            let builder = Limiter::builder().policy(policy).hash_key(HashKey::new([1; 16]));
+            let explained = builder.build().unwrap().explain(&Request::new("GET", "/").user("u"));
+            explained.unwrap().limits[0].applies.as_ref().unwrap().key.clone()
+        };
+        let (one, other) = (name("one"), name("other"));
+        assert_ne!(one, other);
+        for name in [one, other] {
+            assert!(name.starts_with("a:") && name.len() == 2 + NAME_DIGITS, "{name}");
+        }
+    }
+
+    #[test]
+    fn names_have_the_first_bits_of_the_fingerprint() {
+        let digits = |key: u128| Key(key).digits().collect::<String>();
+        assert_eq!(digits(0), "AAAAAAAAAAAAAA");
+        assert_eq!(digits(u128::MAX), "______________");
+        assert_eq!(digits(0b000001_000010 << 116), "BCAAAAAAAAAAAA");
+        assert_eq!(digits(1 << 44), "AAAAAAAAAAAAAB", "the last of 84 bits");
+        assert_eq!(digits((1 << 44) - 1), digits(0), "the others are left out");
     }
 }

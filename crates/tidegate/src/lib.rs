@@ -69,17 +69,19 @@ pub mod store;
 mod subject;
 pub mod text;
 pub mod units;
+mod whose;
 
 pub use decision::{Decision, LimitReport, Outcome};
 pub use explain::{Application, Explanation, LimitExplanation};
 pub use in_force::InForce;
 pub use key::{HashKey, Key};
 pub use lease::{Lease, Settlement};
-pub use limiter::{Acquired, BuildError, Limiter, LimiterBuilder, ResetError, Timer};
+pub use limiter::{Acquired, BuildError, Limiter, LimiterBuilder, Merged, Owed, ResetError, Timer};
 pub use policy::{LimitBuilder, Options, Policy};
 pub use request::{Request, RequestError};
 pub use response::{HeaderSpans, HeaderStyle, Jitter, Response, Sink, render};
 pub use subject::{Identities, Subject};
+pub use whose::{Owner, SubjectKey};
 
 /// The example in the README, so that it compiles.
 #[cfg(doctest)]

@@ -11,8 +11,8 @@ use crate::facts::Facts;
 use crate::identity::attribute::Found;
 use crate::key::{self, HashKey, Key, LimitKeys, Raw};
 use crate::policy::model::{
-    Algorithm, AttributeId, Cost, Exceed, Limit, Missing, OnStoreFailure, Part, Policy, Setting,
-    Settings, Source, Spec,
+    Algorithm, AttributeId, Cost, Counts, Exceed, Limit, Missing, OnStoreFailure, Part, Policy,
+    Setting, Settings, Source, Spec,
 };
 use crate::policy::when::Unmet;
 use crate::request::RequestError;
@@ -62,6 +62,11 @@ pub struct Level {
     /// What the request costs here; for a ceiling, the value compared.
     #[serde(with = "algorithm::as_micros")]
     pub cost: Amount,
+    /// Whether charges of its key are given back as a matter of course, as where only failures count:
+    /// a refusal may then end before the time that was told.
+    pub refundable: bool,
+    /// Whether a shared store may lend tokens of it in advance. Only of a bucket it does.
+    pub leased: bool,
     /// What being over means.
     pub enforcement: Enforcement,
     /// What to do when the store is lost.
@@ -69,6 +74,22 @@ pub struct Level {
 }
 
 impl Level {
+    /// One that only says which key it is, and of which algorithm: to look at it or to forget it.
+    #[must_use]
+    pub const fn of_key(family: u64, key: Key, spec: algorithm::Spec) -> Self {
+        Self {
+            limit: 0,
+            family,
+            key,
+            spec,
+            cost: Amount::ZERO,
+            refundable: false,
+            leased: false,
+            enforcement: Enforcement::Shadow,
+            on_store_failure: OnStoreFailure::Local,
+        }
+    }
+
     /// The clock that this level runs on.
     #[must_use]
     pub fn time_us(&self, now: Now) -> u64 {
@@ -161,7 +182,7 @@ impl Planner<'_> {
         let name = |level: &Level| {
             // The index of a level is that of a limit.
             let limit = &limits[usize::from(level.limit)];
-            key::name(secret, facts.policy, limit, facts, Raw::Shown).into()
+            key::name(secret, limit, facts, Raw::Shown, || level.key).into()
         };
         levels.iter().map(name).collect()
     }
@@ -204,8 +225,13 @@ impl Planner<'_> {
     pub(crate) fn subject(&self, index: usize, limit: &Limit) -> Option<Level> {
         let shared = |(_, part)| missing(limit, part, self.facts.policy) == Missing::Share;
         let applies = limit.when.holds(self.facts) && self.missing_parts(limit).all(shared);
-        let spec = effective(limit, self.facts).or_else(|| limit.settings.first_spec());
-        spec.filter(|_| applies).map(|spec| self.level(index, limit, spec, Amount::ZERO))
+        if applies { self.keyed(index, limit) } else { None }
+    }
+
+    /// The same whatever the conditions of the limit say; `None` where nobody is limited.
+    pub(crate) fn keyed(&self, index: usize, limit: &Limit) -> Option<Level> {
+        let spec = effective(limit, self.facts).or_else(|| limit.settings.first_spec())?;
+        Some(self.level(index, limit, spec, Amount::ZERO))
     }
 
     /// The parts of a limit's key that the request does not have.
@@ -222,6 +248,8 @@ impl Planner<'_> {
             key: keys.key(limit, self.facts),
             spec: spec.at(self.now, &policy.zone),
             cost,
+            refundable: refundable(limit, self.facts),
+            leased: limit.is_leased(),
             enforcement: enforcement(limit),
             on_store_failure: limit.on_store_failure,
         }
@@ -291,6 +319,12 @@ fn amount_of(attribute: AttributeId, facts: &Facts<'_>) -> Result<Option<Amount>
         }
         Found::Unusable => Err(refused("expected a decimal number in a JSON body".to_owned())),
     }
+}
+
+/// Whether what a request is charged on this limit may well be given back.
+fn refundable(limit: &Limit, facts: &Facts<'_>) -> bool {
+    let reserved = facts.request.reserve && limit.cost == Cost::Requested;
+    limit.counts != Counts::All || reserved
 }
 
 fn enforcement(limit: &Limit) -> Enforcement {

@@ -3,7 +3,7 @@
 
 use crate::decision::Decision;
 use crate::facts::Facts;
-use crate::key::{self, Raw};
+use crate::key::{self, LimitKeys, Raw};
 use crate::limiter::Limiter;
 use crate::policy::model::Part;
 use crate::request::Request;
@@ -58,11 +58,11 @@ impl<S: Store> Limiter<S> {
             Identities::Hashed => Raw::Hashed,
         };
         let limit = decision.limit().and_then(|report| decision.limit_of(report));
-        Subject {
-            user: tell(Part::User),
-            address: tell(Part::Ip),
-            key: limit.map(|limit| key::name(secret, policy, limit, &facts, raw)),
-        }
+        let name = |limit| {
+            let key = || LimitKeys::new(secret, policy, limit).key(limit, &facts);
+            key::name(secret, limit, &facts, raw, key)
+        };
+        Subject { user: tell(Part::User), address: tell(Part::Ip), key: limit.map(name) }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The commands. Each has its `Arguments` and a `run` that returns whether all is well.
 
+pub(crate) mod admin;
 pub(crate) mod explain;
 pub(crate) mod export;
 pub(crate) mod serve;

@@ -111,15 +111,18 @@ struct SharedArguments {
     /// What all keys in the shared store begin with
     #[arg(long, value_name = "PREFIX", env = "TIDEGATE_STORE_PREFIX", default_value = "tg:")]
     store_prefix: String,
+    /// Certificates of authorities (PEM) to verify a store `rediss://…` by, beside the well-known ones
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_STORE_CA")]
+    store_ca: Option<PathBuf>,
     /// How long a call to the shared store may take; then limits do without it
     #[arg(long, value_name = "TIME", env = "TIDEGATE_STORE_TIMEOUT", default_value = "20ms", value_parser = bound)]
     store_timeout: Duration,
     /// How many nodes share the store, for one that starts while it is lost
     #[arg(long, value_name = "N", env = "TIDEGATE_NODES")]
     nodes: Option<NonZeroU32>,
-    /// Keep all keys in one slot of a cluster, so that all limits of a request are charged or none
-    #[arg(long, env = "TIDEGATE_CLUSTER_TAG")]
-    cluster_tag: bool,
+    /// Keep all keys in the slot of this tag in a cluster, so that each request is decided in one call
+    #[arg(long, value_name = "NAME", env = "TIDEGATE_CLUSTER_TAG")]
+    cluster_tag: Option<String>,
 }
 
 #[derive(Args)]
@@ -226,14 +229,16 @@ fn config(arguments: Arguments) -> Config {
 
 impl SharedArguments {
     fn of(self, store: String) -> StoreConfig {
-        // Memory has no slots, and whoever connects refuses the tag for it as for any other store.
-        if store == "memory" && !self.cluster_tag {
+        // Memory has neither slots nor certificates, and whoever connects refuses them for it as for
+        // any other store.
+        if store == "memory" && self.cluster_tag.is_none() && self.store_ca.is_none() {
             return StoreConfig::Memory;
         }
         // What it is, is told by whoever connects, without its password.
         StoreConfig::Shared(SharedStoreConfig {
             url: store,
             prefix: self.store_prefix,
+            ca: self.store_ca,
             timeout: self.store_timeout,
             nodes: self.nodes,
             cluster_tag: self.cluster_tag,

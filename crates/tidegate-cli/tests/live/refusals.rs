@@ -221,13 +221,13 @@ fn a_mistyped_option_is_told_with_the_one_that_was_meant() {
 #[test]
 fn a_store_that_is_none_is_told_without_its_password() {
     let folder = Folder::new();
-    for store in ["disk", "reddis://:hunter2@127.0.0.1", "redis+cluster://:hunter2@127.0.0.1"] {
+    for store in ["disk", "reddis://:hunter2@127.0.0.1", "redis+clutter://:hunter2@127.0.0.1"] {
         let said = folder.refusal(1, &["policy.yaml", "--store", store]);
         assert!(said.contains("--store") && said.contains("`redis://"), "{said}");
         assert!(!said.contains("hunter2"), "{said}");
     }
     for store in ["redis://127.0.0.1", "memory"] {
-        let said = folder.refusal(1, &["policy.yaml", "--store", store, "--cluster-tag"]);
+        let said = folder.refusal(1, &["policy.yaml", "--store", store, "--cluster-tag", "one"]);
         assert!(said.contains("--cluster-tag"), "{said}");
     }
 }

@@ -1,22 +1,22 @@
 //! Reads numbers off a reply; whatever it is, it never reads beyond its end.
 
 /// What is left of a reply.
-pub(super) struct Reader<'r> {
+pub(crate) struct Reader<'r> {
     left: &'r [u8],
 }
 
 impl<'r> Reader<'r> {
-    pub(super) const fn new(reply: &'r [u8]) -> Self {
+    pub(crate) const fn new(reply: &'r [u8]) -> Self {
         Self { left: reply }
     }
 
-    pub(super) fn byte(&mut self) -> Option<u8> {
+    pub(crate) fn byte(&mut self) -> Option<u8> {
         let (byte, left) = self.left.split_first()?;
         self.left = left;
         Some(*byte)
     }
 
-    pub(super) fn flag(&mut self) -> Option<bool> {
+    pub(crate) fn flag(&mut self) -> Option<bool> {
         match self.byte()? {
             0 => Some(false),
             1 => Some(true),
@@ -24,12 +24,12 @@ impl<'r> Reader<'r> {
         }
     }
 
-    pub(super) fn number(&mut self) -> Option<u64> {
+    pub(crate) fn number(&mut self) -> Option<u64> {
         u64::try_from(self.signed()?).ok()
     }
 
     /// A number, or −1 for none.
-    pub(super) fn optional(&mut self) -> Option<Option<u64>> {
+    pub(crate) fn optional(&mut self) -> Option<Option<u64>> {
         match self.signed()? {
             -1 => Some(None),
             number => Some(Some(u64::try_from(number).ok()?)),
@@ -37,11 +37,11 @@ impl<'r> Reader<'r> {
     }
 
     /// The rest as text.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(self.left).into_owned()
     }
 
-    pub(super) const fn is_over(&self) -> bool {
+    pub(crate) const fn is_over(&self) -> bool {
         self.left.is_empty()
     }
 

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 use tidegate::Key;
-use tidegate::algorithm::{Spec, ceiling, token_bucket, total};
+use tidegate::algorithm::{Spec, ceiling, fixed_window, token_bucket, total};
 use tidegate::plan::{Enforcement, Level, Mode};
 use tidegate::policy::OnStoreFailure;
 use tidegate::store::Change;
@@ -14,6 +14,8 @@ fn level(spec: Spec) -> Level {
         key: Key(2),
         spec,
         cost: Amount::ONE,
+        refundable: false,
+        leased: false,
         enforcement: Enforcement::Reject,
         on_store_failure: OnStoreFailure::Local,
     }
@@ -67,6 +69,23 @@ fn a_bucket_travels_with_its_rate_in_lowest_terms() {
     let argument = encode(&plan(&[bucket]), "", &mut Vec::new());
     let numbers = [1_000_000, 100, 1, 1_000_000, 5_000_000_u64].map(u64::to_le_bytes).concat();
     assert_eq!(argument[12..], [&[1, 1][..], &numbers].concat());
+}
+
+#[test]
+fn plans_of_buckets_and_fixed_windows_on_keys_of_their_own_are_plain() {
+    let (count, window_us) = (Amount::ONE, 1_000_000);
+    let bucket =
+        Spec::TokenBucket(token_bucket::Spec { count, period_us: window_us, burst: count });
+    let fixed = Spec::FixedWindow(fixed_window::Spec { limit: count, window_us });
+    let kind = |ask: &Ask| encode(ask, "", &mut Vec::new())[0];
+    assert_eq!(kind(&plan(&[bucket, fixed, bucket])), 0);
+    assert_eq!(kind(&plan(&[bucket, TOTAL])), 1);
+    assert_eq!(kind(&plan(&[bucket, CEILING])), 1);
+    let Ask::Decide(mut shared) = plan(&[bucket, fixed, bucket]) else { panic!("no plan") };
+    shared.names[2] = shared.names[0].clone();
+    assert_eq!(kind(&Ask::Decide(shared.clone())), 1, "a key twice");
+    shared.names.clear();
+    assert_eq!(kind(&Ask::Decide(shared)), 1, "keys without names");
 }
 
 #[test]

@@ -5,13 +5,19 @@ use std::sync::Arc;
 use tidegate::algorithm::{Spec, calendar, token_bucket};
 use tidegate::plan::{Enforcement, LEVELS_MAX, Level, Mode, Plan};
 use tidegate::store::{Amendment, Change};
+use tidegate::units::Amount;
 
 use crate::keys;
+use crate::leases::Loan;
 
 /// No length or instant is larger (71 years; policies know 1000 days, and clocks the time since
 /// 1970): so all sums that the script makes are exact.
 const LENGTH_US_MAX: u64 = 1 << 51;
 const INSTANT_US_MAX: u64 = 1 << 52;
+
+const AMOUNT_MAX: u64 = Amount::MAX.micros();
+/// More epochs than this are over by now.
+const REPORTS_MAX: usize = 8;
 
 /// An argument in the making.
 pub(super) struct Writer<'w> {
@@ -27,8 +33,10 @@ impl<'w> Writer<'w> {
     }
 
     pub(super) fn plan(&mut self, plan: &Plan) {
-        self.argument.extend([1, 0, u8::from(plan.mode == Mode::Charge), count(&plan.levels)]);
-        self.number(plan.holder);
+        let (plain, charge) = (is_plain(plan), u8::from(plan.mode == Mode::Charge));
+        self.argument.extend([u8::from(!plain), 0, charge, count(&plan.levels)]);
+        // Nobody holds a place in them, so that asks of the same numbers are the same bytes.
+        self.number(if plain { 0 } else { plan.holder });
         for (index, level) in plan.levels.iter().take(LEVELS_MAX).enumerate() {
             self.key(plan.names.get(index), level);
             let enforced = level.enforcement == Enforcement::Reject;
@@ -49,6 +57,7 @@ impl<'w> Writer<'w> {
                 Change::Release => (3, 0),
                 Change::Renew => (4, 0),
                 Change::Reset => (5, 0),
+                Change::Debit(amount) => (6, amount.micros()),
                 // One that the script does not know changes nothing.
                 _ => (0, 0),
             };
@@ -57,6 +66,22 @@ impl<'w> Writer<'w> {
             self.instant(amendment.charged_at_us);
             self.number(amendment.holder);
             self.spec(&level.spec);
+        }
+    }
+
+    pub(super) fn loan(&mut self, loan: &Loan) {
+        self.argument.extend([3, 0]);
+        self.key(loan.name.as_ref(), &loan.level);
+        self.spec(&loan.level.spec);
+        for number in [loan.wish.min(AMOUNT_MAX), loan.parts.max(1), loan.least.min(AMOUNT_MAX)] {
+            self.number(number);
+        }
+        let reports = &loan.reports[..loan.reports.len().min(REPORTS_MAX)];
+        self.argument.push(u8::try_from(reports.len()).unwrap_or(0));
+        for report in reports {
+            for number in [report.epoch, report.spent, report.returned] {
+                self.number(number.min(INSTANT_US_MAX));
+            }
         }
     }
 
@@ -89,6 +114,7 @@ impl<'w> Writer<'w> {
                     calendar::Unit::Week => 1,
                     calendar::Unit::Month => 2,
                 });
+                self.instant(spec.previous_us);
                 self.instant(spec.start_us);
                 self.instant(spec.end_us);
                 self.instant(spec.next_end_us);
@@ -119,6 +145,14 @@ impl<'w> Writer<'w> {
     fn number(&mut self, number: u64) {
         self.argument.extend(number.to_le_bytes());
     }
+}
+
+/// Whether the script can decide it straight on.
+fn is_plain(plan: &Plan) -> bool {
+    let Plan { levels, names, .. } = plan;
+    let simple = |level: &Level| matches!(level.spec, Spec::TokenBucket(_) | Spec::FixedWindow(_));
+    let own = |(index, name): (usize, &Arc<str>)| !names.iter().take(index).any(|one| one == name);
+    levels.iter().all(simple) && names.len() == levels.len() && names.iter().enumerate().all(own)
 }
 
 const fn kind(spec: &Spec) -> u8 {

@@ -6,7 +6,7 @@ fn refusal(url: &str) -> String {
 
 fn parts(url: &str) -> (Option<String>, Option<String>, String, u32) {
     let config = Config::parse(url).unwrap();
-    (config.user, config.password, config.server.to_string(), config.database)
+    (config.user.clone(), config.password.clone(), config.address(), config.database)
 }
 
 fn some(text: &str) -> Option<String> {
@@ -67,7 +67,7 @@ fn what_is_no_store_is_refused_with_what_was_expected() {
         ("redis+cluster://a,,b", "expected a host name"),
         ("redis+cluster://a,b/3", "a cluster has only the database 0"),
         ("redis+sentinel://a,b", "expected the master's name"),
-        ("redis+sentinel://a/x/y", "expected only the master's name"),
+        ("redis+sentinel://a/x/y", "expected the database as a number"),
     ] {
         let found = refusal(url);
         assert!(found.contains(expected), "{url}: {found}");
@@ -75,9 +75,31 @@ fn what_is_no_store_is_refused_with_what_was_expected() {
 }
 
 #[test]
-fn kinds_that_are_not_supported_yet_say_so() {
-    assert!(refusal("redis+cluster://a,b:7000,c").contains("is not supported yet"));
-    assert!(refusal("redis+sentinel://a,b/main").contains("is not supported yet"));
+fn lists_of_servers_are_read() {
+    for (url, shown) in [
+        ("redis+cluster://u:p@a,b:7000,[::1]/", "redis+cluster://a:6379,b:7000,[::1]:6379"),
+        ("rediss+cluster://a", "rediss+cluster://a:6379"),
+        ("redis+sentinel://a,b:7000/main", "redis+sentinel://a:26379,b:7000/main/0"),
+        ("rediss+sentinel://a/main/3", "rediss+sentinel://a:26379/main/3"),
+    ] {
+        let config = Config::parse(url).unwrap();
+        assert_eq!(
+            (config.to_string(), config.tls.is_some()),
+            (shown.to_owned(), shown.starts_with("rediss"))
+        );
+    }
+}
+
+#[test]
+fn a_tag_stands_behind_the_prefix_and_only_in_a_cluster() {
+    let cluster = || Config::parse("redis+cluster://a").unwrap().prefix("shop:").unwrap();
+    assert_eq!(&*cluster().front(), "shop:");
+    assert_eq!(&*cluster().cluster_tag("one").unwrap().front(), "shop:{one}");
+    for tag in ["", "a b", "a}b", &"x".repeat(33)] {
+        assert!(matches!(cluster().cluster_tag(tag), Err(ConfigError::Tag(_))), "{tag}");
+    }
+    let single = Config::parse("redis://a").unwrap();
+    assert_eq!(single.cluster_tag("one").unwrap_err(), ConfigError::NoSlots);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! It is read here because a list of servers is no URL to other parsers, and because their errors
 //! quote what they found: a password, perhaps.
 
-use super::{ConfigError, Server};
+use super::{ConfigError, Place, Server};
 
 const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
@@ -13,23 +13,32 @@ const DATABASE_MAX: u32 = 1_000_000;
 
 /// What a URL begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scheme {
-    Plain,
-    Tls,
+pub(super) struct Scheme {
+    kind: Kind,
+    pub(super) tls: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Single,
     Cluster,
     Sentinel,
 }
 
 impl Scheme {
-    const ALL: [Self; 4] = [Self::Plain, Self::Tls, Self::Cluster, Self::Sentinel];
-
-    pub(super) fn text(self) -> &'static str {
-        match self {
-            Self::Plain => "redis://",
-            Self::Tls => "rediss://",
-            Self::Cluster => "redis+cluster://",
-            Self::Sentinel => "redis+sentinel://",
-        }
+    /// It, and what stands behind it.
+    fn parse(url: &str) -> Option<(Self, &str)> {
+        let (scheme, rest) = url.split_once("://")?;
+        let (kind, tls) = match scheme {
+            "redis" => (Kind::Single, false),
+            "rediss" => (Kind::Single, true),
+            "redis+cluster" => (Kind::Cluster, false),
+            "rediss+cluster" => (Kind::Cluster, true),
+            "redis+sentinel" => (Kind::Sentinel, false),
+            "rediss+sentinel" => (Kind::Sentinel, true),
+            _ => return None,
+        };
+        Some((Self { kind, tls }, rest))
     }
 }
 
@@ -45,9 +54,7 @@ pub(super) struct Parts {
 
 impl Parts {
     pub(super) fn parse(url: &str) -> Result<Self, ConfigError> {
-        let found =
-            Scheme::ALL.iter().find_map(|scheme| Some((*scheme, url.strip_prefix(scheme.text())?)));
-        let (scheme, rest) = found.ok_or(ConfigError::Scheme)?;
+        let (scheme, rest) = Scheme::parse(url).ok_or(ConfigError::Scheme)?;
         if rest.contains(['?', '#']) {
             return Err(ConfigError::Url(
                 "found `?` or `#`, expected nothing behind the database (write `%3F` or `%23` in a password)",
@@ -60,7 +67,7 @@ impl Parts {
         };
         let (user, password) = login.map(credentials).transpose()?.unwrap_or_default();
         let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let port = if scheme == Scheme::Sentinel { SENTINEL_PORT } else { PORT };
+        let port = if scheme.kind == Kind::Sentinel { SENTINEL_PORT } else { PORT };
         let servers: Vec<Server> =
             hosts.split(',').map(|host| server(host, port)).collect::<Result<_, _>>()?;
         if servers.len() > SERVERS_MAX {
@@ -69,7 +76,26 @@ impl Parts {
         Ok(Self { scheme, user, password, servers, path: path.to_owned() })
     }
 
-    pub(super) fn only_server(&self) -> Result<Server, ConfigError> {
+    /// Where the servers are, and which of their databases is used.
+    pub(super) fn place(&self) -> Result<(Place, u32), ConfigError> {
+        match self.scheme.kind {
+            Kind::Single => Ok((Place::Single(self.only_server()?), database(&self.path)?)),
+            Kind::Cluster if database(&self.path)? != 0 => {
+                Err(ConfigError::Url("a cluster has only the database 0"))
+            }
+            Kind::Cluster => Ok((Place::Cluster { seeds: self.servers.clone() }, 0)),
+            Kind::Sentinel => {
+                let (master, behind) = self.path.split_once('/').unwrap_or((&self.path, ""));
+                if master.is_empty() {
+                    return Err(ConfigError::Url("expected the master's name behind the `/`"));
+                }
+                let (sentinels, master) = (self.servers.clone(), decoded(master)?);
+                Ok((Place::Sentinel { sentinels, master }, database(behind)?))
+            }
+        }
+    }
+
+    fn only_server(&self) -> Result<Server, ConfigError> {
         match self.servers.as_slice() {
             [server] => Ok(server.clone()),
             _ => Err(ConfigError::Url(
@@ -77,32 +103,17 @@ impl Parts {
             )),
         }
     }
+}
 
-    pub(super) fn database(&self) -> Result<u32, ConfigError> {
-        let refused = ConfigError::Url("expected the database as a number behind the `/`");
-        let database = match self.path.as_str() {
-            "" => 0,
-            digits if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
-                digits.parse().map_err(|_| refused.clone())?
-            }
-            _ => return Err(refused),
-        };
-        match (self.scheme, database) {
-            (Scheme::Cluster, 1..) => Err(ConfigError::Url("a cluster has only the database 0")),
-            (_, database) if database > DATABASE_MAX => Err(refused),
-            (_, database) => Ok(database),
+fn database(path: &str) -> Result<u32, ConfigError> {
+    let refused = ConfigError::Url("expected the database as a number behind the `/`");
+    match path {
+        "" => Ok(0),
+        digits if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+            let database = digits.parse().ok();
+            database.filter(|database| *database <= DATABASE_MAX).ok_or(refused)
         }
-    }
-
-    /// The name under which sentinels know the server.
-    pub(super) fn master(&self) -> Result<&str, ConfigError> {
-        match self.path.as_str() {
-            "" => Err(ConfigError::Url("expected the master's name behind the `/`")),
-            name if name.contains('/') => {
-                Err(ConfigError::Url("expected only the master's name behind the `/`"))
-            }
-            name => Ok(name),
-        }
+        _ => Err(refused),
     }
 }
 

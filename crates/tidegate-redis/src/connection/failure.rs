@@ -6,6 +6,8 @@ use std::time::Duration;
 use redis::{ErrorKind, RedisError, ServerError};
 use tidegate::store::StoreError;
 
+use crate::config::Server;
+
 /// The kinds of failures, as they are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -54,16 +56,37 @@ impl Reason {
     }
 }
 
-/// Why a call was not answered, and whether trying again may help.
+/// Why a call was not answered, and what may help.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) reason: Reason,
     pub(crate) error: StoreError,
+    pub(crate) remedy: Remedy,
+}
+
+/// What to do about a failure, within the deadline.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Remedy {
+    /// Nothing.
+    None,
+    /// The connection broke. Whether the call was carried out is unknown: it may be sent again with
+    /// the same sequence number, on another connection.
+    SendAgain,
+    /// Nothing was carried out: the slot is elsewhere now.
+    Moved { slot: u16, to: Server },
+    /// Nothing was carried out: these keys are elsewhere already, the rest of the slot is not.
+    Ask { to: Server },
+    /// Nothing was carried out: some of the keys are elsewhere already, and others are not. Each by
+    /// itself is in one place.
+    TryAgain,
+    /// The server no longer takes writes: whoever does is found by connecting again.
+    Reconnect,
 }
 
 impl Failure {
     pub(crate) fn new(reason: Reason, transient: bool, detail: impl Into<String>) -> Self {
-        Self { reason, error: StoreError { transient, detail: detail.into() } }
+        let error = StoreError { transient, detail: detail.into() };
+        Self { reason, error, remedy: Remedy::None }
     }
 
     /// Whether it was carried out is unknown.
@@ -75,60 +98,96 @@ impl Failure {
         Self::new(Reason::Connection, true, "not connected yet")
     }
 
-    pub(super) fn closed() -> Self {
+    pub(crate) fn closed() -> Self {
         Self::new(Reason::Connection, true, "the connection was closed")
     }
 
-    pub(super) fn no_connection_in(time: Duration) -> Self {
+    pub(crate) fn no_connection_in(time: Duration) -> Self {
         Self::new(Reason::Connection, true, format!("no connection within {time:?}"))
     }
 
-    pub(super) fn unreachable(error: &io::Error) -> Self {
+    pub(crate) fn unreachable(error: &io::Error) -> Self {
         Self::new(Reason::Connection, true, format!("cannot connect: {error}"))
     }
 
     /// A server that is there and did not let us in.
-    pub(super) fn unwelcome(error: &RedisError) -> Self {
+    pub(crate) fn unwelcome(error: &RedisError) -> Self {
         let transient = error.is_io_error() || error.code().is_some_and(is_passing);
         Self::new(Reason::Connection, transient, format!("cannot log in: {error}"))
     }
 
-    /// A connection that broke during a call. Whether it was carried out is unknown.
+    /// A connection that broke during a call.
     pub(super) fn broken(error: &RedisError) -> Self {
-        let reason =
-            if error.kind() == ErrorKind::Parse { Reason::Unreadable } else { Reason::Connection };
-        Self::new(reason, true, error.to_string())
+        if error.kind() == ErrorKind::Parse {
+            return Self::new(Reason::Unreadable, true, error.to_string());
+        }
+        let failure = Self::new(Reason::Connection, true, error.to_string());
+        Self { remedy: Remedy::SendAgain, ..failure }
     }
 
     /// An answer that is an error.
     pub(crate) fn refused(error: &ServerError) -> Self {
-        Self::new(Reason::Refused, is_passing(error.code()), error.to_string())
+        let failure = Self::new(Reason::Refused, is_passing(error.code()), error.to_string());
+        Self { remedy: remedy(error.code(), error.details().unwrap_or_default()), ..failure }
+    }
+
+    /// What the script found instead of an answer to one ask. An error of the server's own is that of
+    /// the whole server, not of what was asked.
+    pub(crate) fn of_ask(error: StoreError) -> Self {
+        let (code, _) = error.detail.split_once(' ').unwrap_or((&error.detail, ""));
+        if is_of_server(code) {
+            let remedy = remedy(code, "");
+            let error = StoreError { transient: true, ..error };
+            return Self { reason: Reason::Refused, error, remedy };
+        }
+        Self { reason: Reason::Unreadable, error, remedy: Remedy::None }
     }
 
     /// An answer of the wrong shape.
     pub(crate) fn unreadable(detail: impl Into<String>) -> Self {
         Self::new(Reason::Unreadable, false, detail)
     }
+
+    /// Whether the server is to blame, rather than what was asked or where.
+    pub(crate) fn is_of_server(&self) -> bool {
+        let elsewhere =
+            matches!(self.remedy, Remedy::Moved { .. } | Remedy::Ask { .. } | Remedy::TryAgain);
+        match self.reason {
+            Reason::Timeout | Reason::Connection => true,
+            Reason::Refused => !elsewhere,
+            Reason::Unreadable | Reason::Overload | Reason::Open => false,
+        }
+    }
+}
+
+/// What a server says that does not do its work: to whatever is written, or to all that is asked.
+fn is_of_server(code: &str) -> bool {
+    matches!(
+        code,
+        "READONLY" | "OOM" | "NOREPLICAS" | "MISCONF" | "CLUSTERDOWN" | "LOADING" | "MASTERDOWN"
+    )
 }
 
 /// What a server says while it starts, fails over, is full or is busy.
 fn is_passing(code: &str) -> bool {
-    matches!(
-        code,
-        "LOADING"
-            | "BUSY"
-            | "TRYAGAIN"
-            | "CLUSTERDOWN"
-            | "MASTERDOWN"
-            | "READONLY"
-            | "NOREPLICAS"
-            | "MISCONF"
-            | "OOM"
-            | "MOVED"
-            | "ASK"
-            | "UNBLOCKED"
-            | "NOSCRIPT"
-    )
+    is_of_server(code)
+        || matches!(code, "BUSY" | "TRYAGAIN" | "MOVED" | "ASK" | "UNBLOCKED" | "NOSCRIPT")
+}
+
+fn remedy(code: &str, details: &str) -> Remedy {
+    let elsewhere = || {
+        let (slot, address) = details.split_once(' ')?;
+        let (host, port) = address.rsplit_once(':')?;
+        let to = Server { host: host.to_owned(), port: port.parse().ok()? };
+        Some((slot.parse().ok()?, to))
+    };
+    match code {
+        "READONLY" => Remedy::Reconnect,
+        "TRYAGAIN" => Remedy::TryAgain,
+        "MOVED" => elsewhere().map_or(Remedy::None, |(slot, to)| Remedy::Moved { slot, to }),
+        "ASK" => elsewhere().map_or(Remedy::None, |(_, to)| Remedy::Ask { to }),
+        _ => Remedy::None,
+    }
 }
 
 #[cfg(test)]
@@ -140,5 +199,31 @@ mod tests {
         for (place, reason) in Reason::ALL.into_iter().enumerate() {
             assert_eq!(reason.index(), place);
         }
+    }
+
+    #[test]
+    fn whoever_is_sent_elsewhere_knows_where() {
+        let to = |host: &str, port| Server { host: host.to_owned(), port };
+        let moved = Remedy::Moved { slot: 3999, to: to("10.0.0.1", 6381) };
+        assert_eq!(remedy("MOVED", "3999 10.0.0.1:6381"), moved);
+        assert_eq!(remedy("ASK", "3999 ::1:6381"), Remedy::Ask { to: to("::1", 6381) });
+        assert_eq!(remedy("ASK", "3999 :6381"), Remedy::Ask { to: to("", 6381) });
+        for broken in ["", "3999", "x 10.0.0.1:1", "1 10.0.0.1:x"] {
+            assert_eq!(remedy("MOVED", broken), Remedy::None, "{broken}");
+        }
+    }
+
+    #[test]
+    fn what_befalls_a_server_is_no_fault_of_an_ask() {
+        let of_ask = |detail: &str| {
+            Failure::of_ask(StoreError { transient: false, detail: detail.to_owned() })
+        };
+        for detail in ["OOM command not allowed", "NOREPLICAS Not enough", "READONLY You can't"] {
+            let failure = of_ask(detail);
+            assert!(failure.is_of_server() && failure.error.transient, "{detail}");
+        }
+        assert_eq!(of_ask("READONLY You can't").remedy, Remedy::Reconnect);
+        let failure = of_ask("a value of another format");
+        assert!(!failure.is_of_server() && !failure.error.transient);
     }
 }

@@ -1,8 +1,14 @@
+use std::time::Duration;
+
 use rcgen::{CertifiedKey, KeyPair, generate_simple_self_signed};
 use rustls::{ClientConfig, RootCertStore};
 
+use tempfile::TempDir;
+use tidegate_testkit::servers::Server;
+use tokio::net::TcpListener;
+
 use super::*;
-use crate::server::{Server, free_port};
+use crate::config::Config;
 
 /// Counts in its key, and gives back what it was given.
 const COUNT: Script = Script {
@@ -16,71 +22,83 @@ fn soon() -> Instant {
     Instant::now() + PATIENCE
 }
 
+fn config(server: &Server) -> Config {
+    Config::parse(&server.url()).unwrap()
+}
+
+fn start(config: &Config) -> Connection {
+    let dialer = Dialer::new(config);
+    Connection::start(&dialer, Target::only(&config.place, &dialer).unwrap())
+}
+
+/// Where nobody listens.
+async fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port()
+}
+
 async fn connected(server: &Server) -> Connection {
-    let connection = Connection::start(&server.config());
+    let connection = start(&config(server));
     assert!(connection.connected(soon()).await);
     connection
 }
 
 async fn count(connection: &Connection, given: &str) -> Result<Value, Failure> {
-    let (keys, arguments) = ([b"counted".to_vec()], [given.as_bytes().to_vec()]);
-    connection.run(COUNT, &keys, &arguments, soon()).await
+    let (keys, arguments) = (vec![b"counted".to_vec()], vec![given.as_bytes().to_vec()]);
+    connection.run(COUNT, Run { keys, arguments, asking: false }, soon()).await
 }
 
 fn counted(server: &Server) -> String {
-    server.tell("GET counted")
+    server.command(&["GET", "counted"]).unwrap().text().to_owned()
 }
 
 #[tokio::test]
 async fn a_server_that_does_not_know_the_script_is_given_it_and_runs_it_once() {
-    let server = Server::start();
+    let server = Server::start().unwrap();
     let connection = connected(&server).await;
     for times in 1..=3 {
-        server.tell("SCRIPT FLUSH");
+        server.command(&["SCRIPT", "FLUSH"]).unwrap();
         let reply = count(&connection, "told").await;
         assert_eq!(reply, Ok(Value::BulkString(b"told".to_vec())));
-        assert_eq!(counted(&server), format!("$1\r\n{times}\r\n"));
+        assert_eq!(counted(&server), times.to_string());
     }
 }
 
 #[tokio::test]
 async fn the_hash_is_that_of_the_text() {
-    let server = Server::start();
-    let found = server.tell(&format!("SCRIPT LOAD \"{}\"", COUNT.text));
-    assert_eq!(found, format!("$40\r\n{}\r\n", COUNT.sha1));
+    let server = Server::start().unwrap();
+    let found = server.command(&["SCRIPT", "LOAD", COUNT.text]).unwrap();
+    assert_eq!(found.text(), COUNT.sha1);
 }
 
 #[tokio::test]
 async fn without_a_server_calls_fail_at_once_and_say_why() {
-    let config = Config::parse(&format!("redis://127.0.0.1:{}", free_port())).unwrap();
-    let connection = Connection::start(&config);
-    let failure = count(&connection, "lost").await.unwrap_err();
-    assert_eq!((failure.reason, failure.error.transient), (Reason::Connection, true));
-    while count(&connection, "lost").await.unwrap_err() == Failure::connecting() {
-        tokio::task::yield_now().await;
+    let config = Config::parse(&format!("redis://127.0.0.1:{}", free_port().await)).unwrap();
+    let connection = start(&config);
+    for _ in 0..3 {
+        let failure = count(&connection, "lost").await.unwrap_err();
+        assert_eq!((failure.reason, failure.error.transient), (Reason::Connection, true));
+        assert!(failure.error.detail.starts_with("cannot connect"), "{}", failure.error);
     }
-    let failure = count(&connection, "lost").await.unwrap_err();
-    assert!(failure.error.detail.starts_with("cannot connect"), "{}", failure.error);
 }
 
 #[tokio::test]
 async fn a_server_that_comes_back_is_found_again() {
-    let mut server = Server::start();
+    let server = Server::start().unwrap();
     let connection = connected(&server).await;
-    server.kill();
+    server.kill().unwrap();
     let mut current = connection.current.clone();
-    current.wait_for(Option::is_none).await.unwrap();
+    current.wait_for(|link| !link.is_up()).await.unwrap();
     assert_eq!(count(&connection, "lost").await.unwrap_err().reason, Reason::Connection);
-    server.restart();
+    server.restart().unwrap();
     assert!(connection.connected(soon()).await);
     assert!(count(&connection, "told").await.is_ok());
 }
 
 #[tokio::test]
 async fn a_server_that_does_not_answer_costs_the_deadline_and_no_more() {
-    let server = Server::start();
+    let server = Server::start().unwrap();
     let connection = connected(&server).await;
-    server.hang(true);
+    server.pause().unwrap();
     let deadline = Instant::now() + Duration::from_millis(20);
     let failure = connection.send(&redis::cmd("PING"), deadline).await.unwrap_err();
     assert_eq!(failure, Failure::timeout());
@@ -88,7 +106,7 @@ async fn a_server_that_does_not_answer_costs_the_deadline_and_no_more() {
 
 #[tokio::test]
 async fn a_connection_that_was_given_up_is_replaced() {
-    let server = Server::start();
+    let server = Server::start().unwrap();
     let connection = connected(&server).await;
     let id = |reply: Value| match reply {
         Value::Int(id) => id,
@@ -102,29 +120,26 @@ async fn a_connection_that_was_given_up_is_replaced() {
     let mut current = connection.current.clone();
     current.mark_unchanged();
     connection.give_up();
-    current.wait_for(Option::is_none).await.unwrap();
+    current.wait_for(|link| !link.is_up()).await.unwrap();
     assert!(connection.connected(soon()).await);
     assert_ne!(identify().await, before);
 }
 
 #[tokio::test]
 async fn an_error_of_the_server_is_told_as_it_is() {
-    let server = Server::start();
+    let server = Server::start().unwrap();
     let connection = connected(&server).await;
-    server.tell("SET counted text");
+    server.command(&["SET", "counted", "text"]).unwrap();
     let failure = count(&connection, "refused").await.unwrap_err();
     assert_eq!((failure.reason, failure.error.transient), (Reason::Refused, false));
 }
 
 #[tokio::test]
 async fn a_wrong_password_is_told() {
-    let server = Server::start();
-    server.tell("CONFIG SET requirepass right");
-    let config = Config::parse(&server.config().to_string().replace("//", "//:wrong@")).unwrap();
-    let connection = Connection::start(&config);
-    while count(&connection, "refused").await.unwrap_err() == Failure::connecting() {
-        tokio::task::yield_now().await;
-    }
+    let server = Server::start().unwrap();
+    server.command(&["CONFIG", "SET", "requirepass", "right"]).unwrap();
+    let config = Config::parse(&server.url().replace("//", "//:wrong@")).unwrap();
+    let connection = start(&config);
     let failure = count(&connection, "refused").await.unwrap_err();
     assert!(failure.error.detail.starts_with("cannot log in"), "{}", failure.error);
     assert!(!failure.error.transient, "{}", failure.error);
@@ -140,19 +155,29 @@ fn trusting(made: &CertifiedKey<KeyPair>) -> Arc<ClientConfig> {
     Arc::new(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
+/// A server that speaks TLS too, on a second port, which is given as well.
+async fn with_tls(made: &CertifiedKey<KeyPair>) -> (Server, u16) {
+    let files = TempDir::new().unwrap();
+    let (cert, key) = (files.path().join("cert.pem"), files.path().join("key.pem"));
+    std::fs::write(&cert, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let port = free_port().await;
+    let (cert, key, tls_port) = (cert.to_str().unwrap(), key.to_str().unwrap(), port.to_string());
+    let arguments = ["--tls-port", &tls_port, "--tls-auth-clients", "no"];
+    let files = ["--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert];
+    (Server::start_with(&[&arguments[..], &files].concat()).unwrap(), port)
+}
+
 #[tokio::test]
 async fn a_server_is_asked_over_tls_if_its_certificate_is_trusted() {
     let made = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let (server, port) = Server::start_with_tls(&made);
+    let (server, port) = with_tls(&made).await;
     let config = Config::parse(&format!("rediss://localhost:{port}")).unwrap();
-    let connection = Connection::start(&config.clone().trust(trusting(&made)));
+    let connection = start(&config.clone().trust(trusting(&made)));
     assert!(connection.connected(soon()).await);
     assert!(count(&connection, "told").await.is_ok());
-    assert_eq!(counted(&server), "$1\r\n1\r\n");
-    let stranger = Connection::start(&config);
-    while count(&stranger, "refused").await.unwrap_err() == Failure::connecting() {
-        tokio::task::yield_now().await;
-    }
+    assert_eq!(counted(&server), "1");
+    let stranger = start(&config);
     let failure = count(&stranger, "refused").await.unwrap_err();
     assert!(failure.error.detail.contains("certificate"), "{}", failure.error);
 }

@@ -2,6 +2,7 @@
 --   fresh()                      the state of a key that nobody has used
 --   evaluate(s, spec, now, cost) nil if the cost fits, else how long to wait, or NEVER
 --   charge(s, spec, now, cost, holder), refund and surcharge(s, spec, now, charged_at, amount)
+--   owed(s, spec, now)           what is spent of the limit; places have none
 --   reading(s, spec, now)        what could be spent, and when nothing is owed any more, or NEVER
 --   ends(s, spec)                from when the state equals a fresh one, or nil
 --   same_pace(one, other)        whether one state serves both specs

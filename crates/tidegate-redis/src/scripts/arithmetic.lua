@@ -70,11 +70,14 @@ local function surchargeable(limit, owed, extra)
   return min(extra, max(2 * limit - owed, 0))
 end
 
+local function unreadable() error('a value of another format', 0) end
+
 -- Numbers in values: whole millions (units, seconds) are much shorter than millionths.
 local function put(number)
   return number % 1000000 == 0 and number / 1000000 or -number
 end
 
 local function get(short)
-  return short < 0 and -short or short * 1000000
+  local number = short < 0 and -short or short * 1000000
+  return number <= MAX and number or unreadable()
 end

@@ -1,8 +1,5 @@
 -- Asks
 
--- The levels or amendments of the ask at work, and whether it has begun to change their keys.
-local used, changing
-
 local function evaluate(level, now)
   local slot, spec = level.slot, level.spec
   if not slot then
@@ -20,26 +17,31 @@ local function reading(level, now)
   return slot.algorithm.reading(state, spec, now)
 end
 
--- Charges a level; returns when, never before what was charged to the same key, and its reading.
-local function charge(level, now, holder)
-  local slot, spec = level.slot, level.spec
-  if not slot then return now, reading(level, now) end
+-- The accounts of a slot that is charged now, one of them at the pace of the spec.
+local function charged_accounts(slot, spec, now)
   changing = true
   local one, accounts = slot.algorithm, slot.accounts
   if not accounts then
     accounts = { { spec = spec, state = one.fresh() } }
     slot.accounts, slot.born, slot.charged = accounts, now, now
-  else
-    if now > slot.charged then slot.charged = now end
-    local held = accounts[1].spec
-    if #accounts == 1 and (held == spec or one.same_pace(held, spec)) then
-      accounts[1].spec = spec
-    else
-      open(slot, spec, now)
-      close_what_is_over(slot, spec, now)
-      accounts = slot.accounts
-    end
+    return accounts
   end
+  if now > slot.charged then slot.charged = now end
+  local held = accounts[1].spec
+  if #accounts == 1 and (held == spec or one.same_pace(held, spec)) then
+    accounts[1].spec = spec
+    return accounts
+  end
+  open(slot, spec, now)
+  close_what_is_over(slot, spec, now)
+  return slot.accounts
+end
+
+-- Charges a level; returns when, never before what was charged to the same key, and its reading.
+local function charge(level, now, holder)
+  local slot, spec = level.slot, level.spec
+  if not slot then return now, reading(level, now) end
+  local one, accounts = slot.algorithm, charged_accounts(slot, spec, now)
   for place = 1, #accounts do
     one.charge(accounts[place].state, accounts[place].spec, now, level.cost, holder)
   end
@@ -70,7 +72,7 @@ local function decide(ask, cursor, now)
     local one = made[kind] or algorithm(kind)
     level.spec, at = one.read_spec(ask, next)
     if kind ~= CEILING then
-      level.slot = slot_of(KEYS[cursor], kind, level.spec)
+      level.slot = slot_of(cursor, kind, level.spec)
       cursor = cursor + 1
     end
     levels[index] = level
@@ -97,18 +99,55 @@ local function decide(ask, cursor, now)
   return reply or pack('<BI8', 0, now)
 end
 
-local REFUND, SURCHARGE, RELEASE, RENEW, RESET = 1, 2, 3, 4, 5
+local REFUND, SURCHARGE, RELEASE, RENEW, RESET, DEBIT = 1, 2, 3, 4, 5, 6
+
+-- Charges what nobody asked for; whether there is something to charge.
+local function debit(one, now)
+  local slot = one.slot
+  if not slot or slot.kind == PLACES or one.amount == 0 then return false end
+  local algorithm, accounts = slot.algorithm, charged_accounts(slot, one.spec, now)
+  for _, account in ipairs(accounts) do
+    local state, spec = account.state, account.spec
+    local counted =
+      surchargeable(spec.limit or spec.burst, algorithm.owed(state, spec, now), one.amount)
+    if counted > 0 then algorithm.charge(state, spec, now, counted) end
+  end
+  settle_slot(slot)
+  return true
+end
+
+-- Forgets a key, but for what nodes have borrowed: that is still out, and stays owed.
+local function reset(slot, spec, now)
+  local lent, out = slot.lent, 0
+  if lent then
+    settle_lent(slot, now)
+    out = lent.now + lent.before
+  end
+  forget(slot)
+  slot.changed, slot.ends = true, nil
+  if out > 0 then
+    local state = { owed = out, remainder = 0, at = now, since = now, low = 0 }
+    slot.accounts, slot.born, slot.charged = { { spec = spec, state = state } }, now, now
+    lends(slot, lent)
+  end
+end
 
 -- Whether it found what it was to change.
 local function amend(one, now)
   local slot, spec, change = one.slot, one.spec, one.change
-  if not slot or not slot.accounts then return false end
+  if change == DEBIT then return debit(one, now) end
+  if not slot then return false end
+  if change == RESET then
+    -- What another algorithm left behind goes too.
+    local found = slot.accounts or slot.other
+    changing, slot.other = true, nil
+    reset(slot, spec, now)
+    return found
+  end
+  if not slot.accounts then return false end
   changing = true
   local found = true
-  if change == RESET then
-    slot.accounts, slot.changed, slot.ends = nil, true, nil
-    return true
-  elseif change == REFUND or change == SURCHARGE then
+  if change == REFUND or change == SURCHARGE then
     if one.charged_at < slot.born then return false end
     local act = change == REFUND and slot.algorithm.refund or slot.algorithm.surcharge
     for _, account in ipairs(slot.accounts) do
@@ -135,7 +174,7 @@ local function amend_all(ask, cursor, now)
     local one = { change = change, amount = amount, charged_at = charged_at, holder = holder }
     one.spec, at = algorithm(kind).read_spec(ask, next)
     if kind ~= CEILING then
-      one.slot = slot_of(KEYS[cursor], kind, one.spec)
+      one.slot = slot_of(cursor, kind, one.spec)
       cursor = cursor + 1
     end
     amendments[index] = one

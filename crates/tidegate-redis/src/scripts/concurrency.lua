@@ -83,7 +83,9 @@ local function concurrency()
     load = function(values, n, slot)
       local holders = {}
       for place, held in ipairs(values[n + 3]) do
-        holders[place] = { id = held[1], cost = get(held[2]), expires = held[3] + slot.charged }
+        local left = held[3]
+        if not (left >= -MAX and left <= MAX) then unreadable() end
+        holders[place] = { id = held[1], cost = get(held[2]), expires = left + slot.charged }
       end
       return { limit = get(values[n + 1]), window = get(values[n + 2]) },
         { holders = holders }, n + 3

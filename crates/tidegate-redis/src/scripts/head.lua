@@ -1,7 +1,9 @@
 -- Tidegate's one script: decides a batch of asks, each all or nothing.
 --
--- KEYS     the keys of all asks, one behind the other; an ask says how many are its own
--- ARGV[1]  the time to go by in microseconds (8 bytes; tests set it), or empty: the server's own
+-- KEYS     the keys of all asks, one behind the other; an ask says how many are its own. Behind them,
+--          where the batch has a number, the key of its lane
+-- ARGV[1]  empty, or the time to go by in microseconds (8 bytes; tests set it, all ones are the
+--          server's own), and behind it the batch's number in its lane (8 bytes), if it has one
 -- ARGV[2+] one ask each, packed by codec.rs
 -- Reply    one string per ask: byte 0 and the answer, or byte 1 and why there is none
 --
@@ -13,18 +15,19 @@
 -- are doubles, exact up to 2^53: amounts and times stay below it, products go through `muldiv`, and
 -- what would still be larger counts as MAX (in time: 285 years).
 --
--- The body runs anew for every call, so the algorithms are made when one is first needed.
+-- The body runs anew for every call. Nearly all asks are of a few simple kinds, which quick.lua
+-- decides without any machinery; the machinery is made when the first other one needs it.
 --
 -- The files of this directory are one script, in the order in which script.rs joins them.
 
 local MAX = 9007199254740991
 -- A denial that no waiting ends, and a reset that never comes.
 local NEVER = -1
--- A key goes this long after its state means nothing.
-local MARGIN_MS = 1000
 
 -- The kinds that are told apart here; the others are only known by their place among the algorithms.
-local BUCKET, PLACES, CEILING = 1, 6, 8
+local BUCKET, FIXED, PLACES, CEILING = 1, 4, 6, 8
+-- The kind of asks that quick.lua can decide, as a rule.
+local PLAIN = 0
 
 local byte, sub, format, floor = string.byte, string.sub, string.format, math.floor
 local pack, unpack_from = struct.pack, struct.unpack

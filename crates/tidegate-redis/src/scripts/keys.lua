@@ -1,139 +1,204 @@
 -- Keys and their values.
 --
--- A value is a byte for the algorithm and the number of accounts, the time of the last charge in 7
--- bytes, and MessagePack: how long before that the key was born, then the accounts. Most keys are
--- buckets that have owed something since they were born or since the last charge, with a burst that
--- is their count, and small numbers: they have a short form of 28 bytes, as many as fit into an
--- allocation of 48.
+-- What has no short form (forms.lua) is a byte for the algorithm and the number of accounts, the time
+-- of the last charge in 7 bytes, and MessagePack: how long before that the key was born, then the
+-- accounts. Of a bucket that nodes have borrowed from, the counters come last.
 --
--- Nothing that is infinite, or no number at all, may come in from a value that somebody else wrote:
--- there would be no end to it.
+-- Nothing that is infinite, too large, or no number at all, may come in from a value that somebody
+-- else wrote: there would be no end to it.
 
 local SHORT = 64
--- Head, charged, age, count, period, common in units, remainder in commons, owed, low.
-local SHORT_FORM = '<BI7I5I2I2BI2I4I4'
-local NO_LOW = 4294967295
-
--- Keys of this batch, so that asks see what those before them did, and each is written once.
-local slots = {}
+-- Added to the first byte for a bucket that nodes have borrowed from.
+local LENT = 128
 
 -- The short form of a bucket, or nil.
-local function save_short(slot, spec, s)
-  local charged, born, common, low = slot.charged, slot.born, spec.common, s.low or NO_LOW
-  if s.at ~= charged or s.since ~= (s.low and born or charged) or charged - born >= 1099511627776
-    or spec.burst ~= spec.count * common or spec.count > 65535 or spec.period > 65535
-    or common % 1000000 ~= 0 or common > 255000000 or s.remainder % common ~= 0
-    or s.remainder >= spec.period * common or s.owed > NO_LOW or low > NO_LOW
-    or s.low == NO_LOW then
+local function save_bucket(slot, spec, s)
+  local charged, common, remainder, owed = slot.charged, spec.common, s.remainder, s.owed
+  local age, owing, low = charged - slot.born, charged - s.since, s.low
+  local units, room = common / 1000000, spec.burst / 1000000
+  if s.at ~= charged or age >= AGE_MAX or units % 1 > 0 or remainder % common > 0
+    or remainder >= spec.period * common or owed >= NO_WIDE_LOW or (low and low >= NO_WIDE_LOW) then
     return nil
   end
-  return pack(SHORT_FORM, BUCKET + SHORT, charged, charged - born, spec.count, spec.period,
-    common / 1000000, s.remainder / common, s.owed, low)
+  if room == spec.count * units and units < 256 and spec.count < 65536 and spec.period < 65536
+    and (owing == age or owing == 0) and owed < NO_LOW and (not low or low < NO_LOW) then
+    return pack(TIGHT_FORM, owing == age and TIGHT or TIGHT_NEW, charged, age, spec.count,
+      spec.period, units, remainder / common, owed, low or NO_LOW)
+  end
+  if spec.count < 16777216 and spec.period < 16777216 and units < 65536 and room < 16777216
+    and room % 1 == 0 then
+    return pack(WIDE_FORM, WIDE, charged, age, owing, spec.count, spec.period, units, room,
+      remainder / common, owed, low or NO_WIDE_LOW)
+  end
 end
 
--- `asked` is what the ask says of the key: nearly always what is stored, and then not made again.
-local function load_short(slot, value, asked)
-  local _, charged, age, count, period, common, remainder, owed, low =
-    unpack_from(SHORT_FORM, value)
-  if #value ~= 28 or period == 0 or common == 0 then error('a value of another format') end
-  common = common * 1000000
-  local born, spec = charged - age, asked
-  if asked.count ~= count or asked.period ~= period or asked.common ~= common
-    or asked.burst ~= count * common then
-    spec = { count = count, period = period, common = common, burst = count * common }
+local function save_window(slot, spec, s)
+  local charged, units, ms = slot.charged, spec.limit / 1000000, spec.window / 1000
+  if s.at == charged and units < 4294967296 and ms < 4294967296 and units % 1 == 0 and ms % 1 == 0
+    and charged - slot.born < AGE_MAX and s.used <= NO_WIDE_LOW then
+    return pack(WINDOW_FORM, WINDOW, charged, charged - slot.born, units, ms, s.used)
   end
-  slot.born, slot.charged = born, charged
-  slot.accounts = { {
-    spec = spec,
-    state = {
-      owed = owed, remainder = remainder * common, low = low ~= NO_LOW and low,
-      at = charged, since = low ~= NO_LOW and born or charged,
-    },
-  } }
 end
+
+local short_forms = { [BUCKET] = save_bucket, [FIXED] = save_window }
 
 local function save(slot)
-  local accounts, kind = slot.accounts, slot.kind
-  if kind == BUCKET and #accounts == 1 then
-    local short = save_short(slot, accounts[1].spec, accounts[1].state)
-    if short then return short end
-  end
+  local accounts, kind, lent = slot.accounts, slot.kind, is_lent(slot)
+  local short = #accounts == 1 and not lent and short_forms[kind]
+  short = short and short(slot, accounts[1].spec, accounts[1].state)
+  if short then return short end
   local out, n = { slot.charged - slot.born }, 1
   for _, account in ipairs(accounts) do
     n = slot.algorithm.save(out, n, account.spec, account.state, slot)
   end
+  if lent then n, kind = save_lent(slot, out, n), kind + LENT end
   return pack('<BI7', kind + 8 * (#accounts - 1), slot.charged) .. msgpack(unpack(out, 1, n))
 end
 
-local function load(slot, value, asked)
-  local head = byte(value)
-  if head == BUCKET + SHORT and slot.kind == BUCKET then return load_short(slot, value, asked) end
-  local _, charged = unpack_from('<BI7', value)
-  if head % 8 ~= slot.kind or head >= SHORT then error('a value of another algorithm or format') end
-  slot.charged, slot.accounts = charged, {}
-  local values, sum = { msgunpack(value, 100, 8) }, 0
-  if values[1] ~= -1 then error('a value of another format') end
-  for _, found in ipairs(values) do
-    if type(found) == 'number' then sum = sum + found end
+-- `asked` is what the ask says of the key: nearly always what is stored, and then not made again.
+local function load_bucket(slot, value, asked)
+  local form, charged, age, owing, count, period, units, room, remainder, owed, low
+  if #value == 28 then
+    form, charged, age, count, period, units, remainder, owed, low = unpack_from(TIGHT_FORM, value)
+    owing, room = form == TIGHT and age or 0, count * units
+    if form ~= TIGHT and form ~= TIGHT_NEW then unreadable() end
+    low = low ~= NO_LOW and low
+  else
+    form, charged, age, owing, count, period, units, room, remainder, owed, low =
+      unpack_from(WIDE_FORM, value)
+    if #value ~= 44 or form ~= WIDE then unreadable() end
+    low = low ~= NO_WIDE_LOW and low
   end
-  if sum - sum ~= 0 then error('a value of another format') end
-  slot.born = charged - values[2]
-  local n = 2
+  if period == 0 or units == 0 or owing > age then unreadable() end
+  local common, burst, spec = units * 1000000, room * 1000000, asked
+  if not spec or spec.count ~= count or spec.period ~= period or spec.common ~= common
+    or spec.burst ~= burst then
+    spec = { count = count, period = period, common = common, burst = burst }
+  end
+  slot.born, slot.charged = charged - age, charged
+  slot.accounts = { {
+    spec = spec,
+    state = {
+      owed = owed, remainder = remainder * common, at = charged, since = charged - owing, low = low,
+    },
+  } }
+end
+
+local function load_window(slot, value)
+  local form, charged, age, units, ms, used = unpack_from(WINDOW_FORM, value)
+  if #value ~= 27 or form ~= WINDOW or ms == 0 then unreadable() end
+  slot.born, slot.charged = charged - age, charged
+  slot.accounts = { {
+    spec = { limit = units * 1000000, window = ms * 1000 }, state = { at = charged, used = used },
+  } }
+end
+
+-- All that MessagePack found, if nothing is left over, and nothing in it is nil or too large.
+local function sound(...)
+  local values = { ... }
+  for place = 1, select('#', ...) do
+    local found = values[place]
+    if found == nil or (type(found) == 'number' and not (found >= -MAX and found <= MAX)) then
+      unreadable()
+    end
+  end
+  return values[1] == -1 and values or unreadable()
+end
+
+local function load_long(slot, value, head, lent)
+  local _, charged = unpack_from('<BI7', value)
+  local values, n = sound(msgunpack(value, 100, 8)), 2
+  local age = values[2]
+  if charged > MAX or type(age) ~= 'number' or age < 0 then unreadable() end
+  slot.charged, slot.born, slot.accounts = charged, charged - age, {}
   for place = 1, floor(head / 8) + 1 do
     local spec, state
     spec, state, n = slot.algorithm.load(values, n, slot)
     slot.accounts[place] = { spec = spec, state = state }
   end
-  if n ~= #values then error('a value of another format') end
+  if lent then n = load_lent(slot, values, n) end
+  if n ~= #values then unreadable() end
 end
 
-local function slot_of(key, kind, asked)
-  local slot = slots[key]
-  if slot then
-    if slot.broken then error(slot.broken, 0) end
-    if slot.kind ~= kind then error('two algorithms on one key', 0) end
-    return slot
+-- Reads a value of the slot's algorithm.
+local function load(slot, value, asked)
+  local head = byte(value) or unreadable()
+  if head < SHORT then
+    load_long(slot, value, head)
+  elseif head >= LENT and slot.kind == BUCKET then
+    load_long(slot, value, head - LENT, true)
+  elseif slot.kind == BUCKET then
+    load_bucket(slot, value, asked)
+  elseif slot.kind == FIXED then
+    load_window(slot, value)
+  else
+    unreadable()
   end
-  -- All fields at once: a table that grows is made again and again.
-  slot = {
-    key = key, kind = kind, algorithm = algorithm(kind), accounts = nil, born = nil, charged = nil,
-    stored = nil, changed = nil, broken = nil, ends = nil,
-  }
-  slots[key] = slot
-  local value = redis.pcall('GET', key)
-  if value then
-    if type(value) ~= 'string' then
-      slot.broken = value.err or 'no string'
-    else
-      -- Until it has been read: whatever goes wrong, the ask that wanted it ends here.
-      slot.broken = 'cannot read its value'
-      load(slot, value, asked)
-      slot.broken = nil
-    end
-    if slot.broken then error(slot.broken, 0) end
-    slot.stored = true
-  end
-  return slot
+end
+
+-- Whether a value is one that was written for another algorithm: then its key is as good as new.
+local function is_of_another(kind, value)
+  local head = byte(value)
+  local other = head and head % 8 or 0
+  if other == 0 or other == kind then return false end
+  load({ kind = other, algorithm = algorithm(other) }, value)
+  return true
+end
+
+local function forget(slot)
+  slot.accounts, slot.lent, slot.algorithm = nil, nil, algorithm(slot.kind)
 end
 
 -- A state that means nothing is let go, as its key would be. None does that was just charged.
 local function settle_slot(slot)
   slot.changed, slot.ends = true, nil
-  if ledger_ends(slot) == 0 then slot.accounts = nil end
+  if ledger_ends(slot) == 0 then forget(slot) end
 end
 
-local function write(slot, now, spare_ms)
-  local reply
-  local ends = slot.ends or (slot.accounts and ledger_ends(slot))
+-- Leaves a slot to be stored.
+local function stage(slot)
+  local key, ends = slot.key, slot.ends or (slot.accounts and ledger_ends(slot))
   if not slot.accounts or ends == 0 then
-    reply = slot.stored and redis.pcall('DEL', slot.key)
-  elseif ends then
-    local left_ms = floor((ends > now and ends - now + 999 or 0) / 1000)
-    -- As text, which Lua makes of whole numbers much faster than Redis does of any.
-    reply = redis.pcall('SET', slot.key, save(slot), 'PX', format('%d', left_ms + spare_ms))
+    staged[key] = nil
+    if slot.stored then staged[key] = false end
   else
     -- A total never means nothing by itself: it stays until it is given back or reset.
-    reply = redis.pcall('SET', slot.key, save(slot))
+    staged[key], expires[key] = save(slot), ends
   end
-  if type(reply) == 'table' and reply.err then slot.broken = reply.err end
+end
+
+-- The levels or amendments of the ask at work, and whether it has begun to change their keys.
+local used, changing
+
+-- The slot of the key at a place, so that asks see what those before them did.
+local function slot_of(place, kind, asked)
+  local key = KEYS[place]
+  local slot = slots[key]
+  if slot and slot.broken then error(slot.broken, 0) end
+  if slot and slot.kind ~= kind then
+    if slot.user == used then error('two algorithms on one key', 0) end
+    -- The limit has got another algorithm since the ask before.
+    if slot.changed then stage(slot) end
+    slot = nil
+  end
+  if slot then
+    slot.user = used
+    return slot
+  end
+  -- All fields at once: a table that grows is made again and again.
+  slot = {
+    key = key, kind = kind, algorithm = algorithm(kind), accounts = nil, born = nil, charged = nil,
+    other = nil, stored = nil, changed = nil, broken = nil, ends = nil, lent = nil, user = used,
+  }
+  slots[key] = slot
+  local value = staged[key]
+  if value == nil then value = stored[place] end
+  if value then
+    -- Until it has been read: whatever goes wrong, the ask that wanted it ends here.
+    slot.broken = 'cannot read its value'
+    slot.other = is_of_another(kind, value)
+    if not slot.other then load(slot, value, asked) end
+    slot.broken, slot.stored = nil, true
+  end
+  return slot
 end

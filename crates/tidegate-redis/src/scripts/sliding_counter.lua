@@ -69,6 +69,10 @@ local function sliding_counter()
         return counter > 0 and min(counter + raised, MAX)
       end)
     end,
+    owed = function(s, _, now)
+      local start, current, previous = roll(s, now)
+      return estimate(start, s.window, current, previous, now)
+    end,
     reading = function(s, spec, now)
       local start, current, previous = roll(s, now)
       return max(spec.limit - estimate(start, s.window, current, previous, now), 0),
@@ -82,6 +86,7 @@ local function sliding_counter()
       return n + 6
     end,
     load = function(values, n, slot)
+      if values[n + 2] == 0 then unreadable() end
       return { limit = get(values[n + 1]), window = get(values[n + 2]) }, {
         window = get(values[n + 3]), start = values[n + 4] + slot.charged,
         current = get(values[n + 5]), previous = get(values[n + 6]),

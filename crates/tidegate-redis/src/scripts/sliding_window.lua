@@ -126,6 +126,7 @@ local function sliding_window()
       local raised = min(surchargeable(spec.limit, (within(s, spec, now)), extra), MAX - s.total)
       change(s, spec, now, charged_at, function() return raised end)
     end,
+    owed = function(s, spec, now) return (within(s, spec, now)) end,
     reading = function(s, spec, now)
       return max(spec.limit - (within(s, spec, now)), 0), max(ends(s, spec) - now, 0)
     end,

@@ -61,6 +61,8 @@ local function token_bucket()
   end
 
   return {
+    settle = settle,
+    repaid_at = repaid_at,
     fresh = function() return { owed = 0, remainder = 0, at = 0, since = 0, low = 0 } end,
     evaluate = function(s, spec, now, cost)
       local owed, remainder, at = settle(s, spec, now)
@@ -90,6 +92,7 @@ local function token_bucket()
       s.owed, s.remainder, s.at =
         owed + surchargeable(spec.burst, owed, extra), remainder, at
     end,
+    owed = function(s, spec, now) return (settle(s, spec, now)) end,
     reading = function(s, spec, now)
       local owed, remainder, at = settle(s, spec, now)
       if owed == 0 then return spec.burst, 0 end
@@ -121,10 +124,13 @@ local function token_bucket()
         count = get(values[n + 1]), period = get(values[n + 2]),
         common = get(values[n + 3]), burst = get(values[n + 4]),
       }
-      local low = values[n + 7]
+      local low, since = values[n + 7], values[n + 9] + slot.born
+      if spec.period == 0 or spec.common == 0 or since < slot.born or since > slot.charged then
+        unreadable()
+      end
       return spec, {
         owed = get(values[n + 5]), remainder = get(values[n + 6]), low = low and get(low),
-        at = values[n + 8] + slot.charged, since = values[n + 9] + slot.born,
+        at = values[n + 8] + slot.charged, since = since,
       }, n + 9
     end,
   }

@@ -12,6 +12,7 @@ local function total()
         s.used = min(s.used + surchargeable(spec.limit, s.used, extra), MAX)
       end
     end,
+    owed = function(s) return s.used end,
     reading = function(s, spec) return max(spec.limit - s.used, 0), NEVER end,
     ends = function(s)
       if s.used == 0 then return 0 end

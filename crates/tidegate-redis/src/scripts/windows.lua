@@ -26,6 +26,7 @@ local function counted(window)
         s.used = min(owed + surchargeable(spec.limit, owed, extra), MAX)
       end
     end,
+    owed = function(s, spec, now) return used(s, (window(spec, max(now, s.at)))) end,
     reading = function(s, spec, now)
       local start, finish = window(spec, max(now, s.at))
       return max(spec.limit - used(s, start), 0), max(finish - now, 0)
@@ -49,6 +50,7 @@ local function fixed_window()
     return n + 4
   end
   fixed.load = function(values, n, slot)
+    if values[n + 2] == 0 then unreadable() end
     return { limit = get(values[n + 1]), window = get(values[n + 2]) },
       { at = values[n + 3] + slot.charged, used = get(values[n + 4]) }, n + 4
   end
@@ -57,7 +59,12 @@ end
 
 local function quota()
   local calendar = counted(function(spec, now)
-    now = max(now, spec.start)
+    if now < spec.start then
+      if now >= spec.previous then return spec.previous, spec.start end
+      local length = max(spec.start - spec.previous, 1)
+      local start = now - (now - spec.previous) % length
+      return start, start + length
+    end
     if now < spec.finish then return spec.start, spec.finish end
     if now < spec.next_finish then return spec.finish, spec.next_finish end
     local length = max(spec.next_finish - spec.finish, 1)
@@ -66,22 +73,24 @@ local function quota()
   end)
   calendar.same_pace = function(one, other) return one.unit == other.unit end
   calendar.read_spec = function(ask, at)
-    local limit, unit, start, finish, next_finish, next = unpack_from('<I8I8I8I8I8', ask, at)
+    local limit, unit, previous, start, finish, next_finish, next =
+      unpack_from('<I8I8I8I8I8I8', ask, at)
     return {
-      limit = limit, unit = unit, start = start, finish = finish, next_finish = next_finish,
+      limit = limit, unit = unit, previous = previous, start = start, finish = finish,
+      next_finish = next_finish,
     }, next
   end
   calendar.save = function(out, n, spec, s, slot)
-    out[n + 1], out[n + 2], out[n + 3] = put(spec.limit), spec.unit, put(spec.start)
-    out[n + 4], out[n + 5] = put(spec.finish), put(spec.next_finish)
-    out[n + 6], out[n + 7] = s.at - slot.charged, put(s.used)
-    return n + 7
+    out[n + 1], out[n + 2], out[n + 3] = put(spec.limit), spec.unit, put(spec.previous)
+    out[n + 4], out[n + 5], out[n + 6] = put(spec.start), put(spec.finish), put(spec.next_finish)
+    out[n + 7], out[n + 8] = s.at - slot.charged, put(s.used)
+    return n + 8
   end
   calendar.load = function(values, n, slot)
     return {
-      limit = get(values[n + 1]), unit = values[n + 2], start = get(values[n + 3]),
-      finish = get(values[n + 4]), next_finish = get(values[n + 5]),
-    }, { at = values[n + 6] + slot.charged, used = get(values[n + 7]) }, n + 7
+      limit = get(values[n + 1]), unit = values[n + 2], previous = get(values[n + 3]),
+      start = get(values[n + 4]), finish = get(values[n + 5]), next_finish = get(values[n + 6]),
+    }, { at = values[n + 7] + slot.charged, used = get(values[n + 8]) }, n + 8
   end
   return calendar
 end

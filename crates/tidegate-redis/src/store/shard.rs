@@ -1,30 +1,28 @@
 //! One server: its connection, what is thought of it, and what has been counted.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::Value;
-use tidegate::clock::SystemClock;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use crate::batch::{Caller, Weighed};
+use super::common::Common;
+use super::lanes::Lane;
+use super::sending::decide;
 use crate::breaker::{Breaker, Permit, State};
-use crate::codec::{self, Ask, Told};
-use crate::config::Config;
-use crate::connection::{Connection, Failure, Reason, Script};
-use crate::health::Counters;
-use crate::script::{self, Time};
+use crate::connection::{Connection, Failure, Reason, Remedy, Run, Script};
+use crate::health::{Counters, ShardHealth};
+use crate::slot::SLOTS;
 
 /// How long a probe waits for a connection. No request waits for a probe.
 const PROBE_CONNECTS: Duration = Duration::from_secs(1);
 /// How long it is until the next one, once a probe was answered.
 const PROBE_AGAIN: Duration = Duration::from_millis(100);
-/// The time of the server's own clock.
-const SERVER_TIME: u64 = 0;
+const DOUBT_EVERY_US: u64 = 1_000_000;
 
-/// What is thought of a server.
+/// What is thought of a server, or of all of them: then the worst.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {
@@ -37,41 +35,45 @@ pub struct Status {
 /// One server.
 pub(crate) struct Shard {
     pub(crate) address: String,
-    pub(crate) prefix: Arc<str>,
     pub(crate) counters: Counters,
     pub(crate) connection: Connection,
-    /// The deployment's secret, once it was asked for.
-    pub(crate) secret: OnceLock<[u8; 16]>,
-    clock: SystemClock,
-    timeout: Duration,
+    pub(super) common: Arc<Common>,
     breaker: Mutex<Breaker>,
     status: watch::Sender<Status>,
     /// Whether the breaker lets calls through, for those who only want to know that.
     asks: AtomicBool,
+    /// A slot of its own, for probes to write into; none is as many as there are slots.
+    home: AtomicU16,
     last_error: Mutex<Option<String>>,
-    /// The time to go by in tests.
-    fixed_us: AtomicU64,
+    doubt: Mutex<Doubt>,
 }
 
 impl Shard {
-    pub(super) fn new(config: &Config) -> Self {
-        let clock = SystemClock::new();
-        let breaker = Breaker::new(clock.steady_us());
+    pub(super) fn new(address: String, connection: Connection, common: Arc<Common>) -> Self {
+        let breaker = Breaker::new(common.clock.steady_us());
         let status = Status { state: breaker.state(), since_us: breaker.since_us() };
         Self {
-            address: config.address(),
-            prefix: Arc::clone(&config.prefix),
+            address,
             counters: Counters::default(),
-            connection: Connection::start(config),
-            secret: OnceLock::new(),
-            clock,
-            timeout: config.timeout,
+            connection,
+            common,
             breaker: Mutex::new(breaker),
             status: watch::Sender::new(status),
             asks: AtomicBool::new(false),
+            home: AtomicU16::new(SLOTS),
             last_error: Mutex::default(),
-            fixed_us: AtomicU64::new(SERVER_TIME),
+            doubt: Mutex::default(),
         }
+    }
+
+    /// What the names of all keys begin with.
+    pub(crate) fn front(&self) -> &str {
+        &self.common.front
+    }
+
+    /// Whether keys of one call must lie in one slot.
+    pub(crate) fn is_in_slots(&self) -> bool {
+        self.common.in_slots
     }
 
     pub(crate) fn status(&self) -> watch::Receiver<Status> {
@@ -79,11 +81,18 @@ impl Shard {
     }
 
     /// Whether the server is asked at all.
-    pub(super) fn asks(&self) -> bool {
+    pub(crate) fn asks(&self) -> bool {
         self.asks.load(Ordering::Relaxed)
     }
 
-    /// Why it is not.
+    /// Waits until the server is asked, as one that was just met soon is; `false` if it is not by then.
+    pub(super) async fn ready(&self, deadline: Instant) -> bool {
+        let mut status = self.status();
+        let asks = status.wait_for(|status| status.state.asks());
+        tokio::time::timeout_at(deadline, asks).await.is_ok_and(|status| status.is_ok())
+    }
+
+    /// Why it is not asked.
     pub(super) fn open(&self) -> Failure {
         let detail = match self.last_error() {
             Some(error) => format!("it is not asked since it failed: {error}"),
@@ -92,38 +101,54 @@ impl Shard {
         Failure::new(Reason::Open, true, detail)
     }
 
+    /// What went wrong last, with its calls or with its connection.
     pub(super) fn last_error(&self) -> Option<String> {
-        locked(&self.last_error).clone()
+        locked(&self.last_error).clone().or_else(|| self.connection.trouble())
     }
 
-    pub(super) fn go_by(&self, time: Time) {
-        let fixed_us = match time {
-            Time::Server => SERVER_TIME,
-            Time::Fixed(unix_us) => unix_us,
-        };
-        self.fixed_us.store(fixed_us, Ordering::SeqCst);
+    pub(super) fn health(&self, queued: usize) -> ShardHealth {
+        let (status, counters) = (self.status.borrow().clone(), &self.counters);
+        ShardHealth {
+            address: self.address.clone(),
+            state: status.state,
+            since_us: status.since_us,
+            last_error: self.last_error(),
+            asks: counters.asks.load(Ordering::Relaxed),
+            calls: counters.calls.load(Ordering::Relaxed),
+            again: counters.again.load(Ordering::Relaxed),
+            errors: counters.errors(),
+            changes: counters.changes(),
+            queued,
+            latency_us: counters.latency_us.load(Ordering::Relaxed),
+        }
     }
 
     /// Runs a script if the breaker lets it, and tells the breaker how it went.
     pub(crate) async fn run(
         &self,
         script: Script,
-        keys: &[Vec<u8>],
-        arguments: &[Vec<u8>],
+        run: Run,
         deadline: Instant,
     ) -> Result<Value, Failure> {
-        let permit = locked(&self.breaker).permit().ok_or_else(|| self.open())?;
-        let began_us = self.clock.steady_us();
-        let replied = self.connection.run(script, keys, arguments, deadline).await;
-        match &replied {
-            Ok(_) => {
-                let took_us = self.clock.steady_us().saturating_sub(began_us);
-                self.counters.latency_us.store(took_us, Ordering::Relaxed);
-            }
-            Err(failure) => self.note(failure),
-        }
-        self.called(permit, replied.is_ok());
+        let permit = self.permit()?;
+        let replied = self.connection.run(script, run, deadline).await;
+        self.conclude(permit, replied.as_ref().err());
         replied
+    }
+
+    /// Leave to make a call.
+    pub(super) fn permit(&self) -> Result<Permit, Failure> {
+        locked(&self.breaker).permit().ok_or_else(|| self.open())
+    }
+
+    /// How a call ended: well, or for this reason not.
+    pub(super) fn conclude(&self, permit: Permit, failure: Option<&Failure>) {
+        let failure = failure.filter(|failure| failure.is_of_server());
+        if let Some(failure) = failure {
+            self.note(failure);
+        }
+        let answered = failure.is_none();
+        self.tell(|breaker, now_us| breaker.called(permit, answered, now_us, fastrand::u64(..)));
     }
 
     /// Probes the server whenever that is due, and until it is trusted again: a node without requests
@@ -135,11 +160,10 @@ impl Shard {
         while let Ok(state) = status.wait_for(doubted).await.map(|status| status.state) {
             if state == State::Merging {
                 sleep(PROBE_AGAIN).await;
-                _ = self.run(decide(), &[], &[self.header()], Instant::now() + self.timeout).await;
+                self.probe_again().await;
                 continue;
             }
-            let at_us = locked(&self.breaker).probe_at_us().unwrap_or_default();
-            sleep(Duration::from_micros(at_us.saturating_sub(self.clock.steady_us()))).await;
+            self.wait_to_probe().await;
             if self.tell(|breaker, now_us| breaker.probe(now_us)) {
                 let answered = self.probe().await;
                 self.tell(|breaker, now_us| breaker.probed(answered, now_us, fastrand::u64(..)));
@@ -147,44 +171,68 @@ impl Shard {
         }
     }
 
+    /// Until it is due; or until the server that could not be reached can be.
+    async fn wait_to_probe(&self) {
+        let at_us = locked(&self.breaker).probe_at_us().unwrap_or_default();
+        let left_us = at_us.saturating_sub(self.common.clock.steady_us());
+        tokio::select! {
+            () = sleep(Duration::from_micros(left_us)) => {}
+            () = self.connection.recovered() => self.tell(Breaker::hurry),
+        }
+    }
+
     /// A call without asks, which the breaker knows of.
     async fn probe(&self) -> bool {
         self.connection.connected(Instant::now() + PROBE_CONNECTS).await;
-        let (arguments, deadline) = ([self.header()], Instant::now() + self.timeout);
-        let replied = self.connection.run(decide(), &[], &arguments, deadline).await;
+        let deadline = Instant::now() + self.common.timeout;
+        let lane = self.common.lanes.take();
+        let replied = self.connection.run(decide(), self.probing(&lane), deadline).await;
         if let Err(failure) = &replied {
             self.note(failure);
         }
         replied.is_ok()
     }
 
-    fn header(&self) -> Vec<u8> {
-        script::header(match self.fixed_us.load(Ordering::SeqCst) {
-            SERVER_TIME => Time::Server,
-            unix_us => Time::Fixed(unix_us),
-        })
+    async fn probe_again(&self) {
+        let deadline = Instant::now() + self.common.timeout;
+        let lane = self.common.lanes.take();
+        _ = self.run(decide(), self.probing(&lane), deadline).await;
+    }
+
+    /// A call without asks. The number that it leaves shows whether the server takes writes.
+    fn probing(&self, lane: &Lane<'_>) -> Run {
+        let slot = Some(self.home.load(Ordering::Relaxed)).filter(|slot| *slot < SLOTS);
+        let lane = slot.map(|slot| (slot, lane));
+        let arguments = vec![self.common.header(lane.map(|(_, lane)| lane))];
+        let keys = lane.map(|(slot, lane)| self.common.key_of(lane, slot)).into_iter().collect();
+        Run { keys, arguments, asking: false }
+    }
+
+    /// This is one of its slots, or it has none that anything is kept in.
+    pub(super) fn is_home_of(&self, slot: Option<u16>) {
+        self.home.store(slot.unwrap_or(SLOTS), Ordering::Relaxed);
     }
 
     fn note(&self, failure: &Failure) {
         *locked(&self.last_error) = Some(failure.error.detail.clone());
-    }
-
-    fn called(&self, permit: Permit, answered: bool) {
-        self.tell(|breaker, now_us| breaker.called(permit, answered, now_us, fastrand::u64(..)));
+        if failure.remedy == Remedy::Reconnect {
+            self.connection.give_up();
+        }
     }
 
     /// Tells the breaker something, and everybody else if it changed its mind.
     fn tell<T>(&self, tell: impl FnOnce(&mut Breaker, u64) -> T) -> T {
         let mut breaker = locked(&self.breaker);
         let before = breaker.state();
-        let told = tell(&mut breaker, self.clock.steady_us());
+        let told = tell(&mut breaker, self.common.clock.steady_us());
         let (state, since_us) = (breaker.state(), breaker.since_us());
         if state != before {
             self.asks.store(state.asks(), Ordering::Relaxed);
             self.counters.changed(state);
             // While the breaker is locked, so that nobody hears of changes in another order.
             self.status.send_replace(Status { state, since_us });
-            self.log(before, state);
+            self.common.news.send_replace(());
+            self.log(before, state, since_us);
             if state == State::Open {
                 self.connection.give_up();
             }
@@ -192,74 +240,57 @@ impl Shard {
         told
     }
 
-    fn log(&self, before: State, state: State) {
+    fn log(&self, before: State, state: State, now_us: u64) {
+        let tells = match (before, state) {
+            (_, State::Suspect) => locked(&self.doubt).begins(now_us),
+            (State::Suspect, State::Healthy) => locked(&self.doubt).told,
+            _ => true,
+        };
+        if !tells {
+            return;
+        }
         let store = self.address.as_str();
         let error = self.last_error().unwrap_or_default();
         match (before, state) {
             (State::Healthy | State::Suspect | State::Merging, State::Open) => {
                 tracing::error!(event = "store_state", store, %state, error, "the store is lost");
             }
+            (_, State::Open) => {
+                tracing::warn!(event = "store_state", store, %state, error, "the store is still lost");
+            }
+            (_, State::Suspect) => {
+                tracing::warn!(event = "store_state", store, %state, error, "a call to the store failed");
+            }
+            (_, State::HalfOpen) => {
+                tracing::info!(event = "store_state", store, %state, "the store is tried");
+            }
             (_, State::Merging) => {
                 tracing::info!(event = "store_state", store, %state, "the store answers again");
             }
-            (State::Merging, State::Healthy) => {
+            (_, State::Healthy) => {
                 tracing::info!(event = "store_state", store, %state, "the store is healthy");
             }
-            _ => {
-                tracing::debug!(event = "store_state", store, %state, error, "the store's state changed");
-            }
         }
     }
 }
 
-impl Caller for Shard {
-    type Ask = Ask;
-    type Told = Result<Told, Failure>;
+/// Single calls that fail, which every other one may: one a second is told of, and how it ended.
+#[derive(Debug, Default)]
+struct Doubt {
+    told: bool,
+    told_us: u64,
+}
 
-    async fn call(&self, asks: Vec<Ask>, deadline: Instant) -> Vec<Result<Told, Failure>> {
-        self.counters.calls.fetch_add(1, Ordering::Relaxed);
-        let (mut keys, mut arguments) = (Vec::new(), Vec::with_capacity(asks.len() + 1));
-        arguments.push(self.header());
-        for ask in &asks {
-            arguments.push(codec::encode(ask, &self.prefix, &mut keys));
+impl Doubt {
+    fn begins(&mut self, now_us: u64) -> bool {
+        self.told = now_us >= self.told_us.saturating_add(DOUBT_EVERY_US);
+        if self.told {
+            self.told_us = now_us;
         }
-        let replied = self.run(decide(), &keys, &arguments, deadline).await;
-        match replied.and_then(|reply| replies(reply, asks.len())) {
-            Ok(replies) => asks.iter().zip(replies).map(|(ask, reply)| told(ask, reply)).collect(),
-            Err(failure) => vec![Err(failure); asks.len()],
-        }
+        self.told
     }
 }
 
-impl Weighed for Ask {
-    fn keys(&self) -> usize {
-        match self {
-            Self::Decide(plan) => plan.levels.len(),
-            Self::Amend(amendments) => amendments.len(),
-        }
-    }
-}
-
-fn decide() -> Script {
-    Script { text: script::TEXT, sha1: script::sha1() }
-}
-
-fn replies(reply: Value, expected: usize) -> Result<Vec<Value>, Failure> {
-    match reply {
-        Value::Array(replies) if replies.len() == expected => Ok(replies),
-        _ => Err(Failure::unreadable("the script's reply has another shape")),
-    }
-}
-
-fn told(ask: &Ask, reply: Value) -> Result<Told, Failure> {
-    match reply {
-        Value::BulkString(bytes) => codec::decode(ask, &bytes)
-            .map_err(|error| Failure { reason: Reason::Unreadable, error }),
-        Value::ServerError(error) => Err(Failure::refused(&error)),
-        _ => Err(Failure::unreadable("the script's reply has another shape")),
-    }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,19 +1,24 @@
-use std::future::pending;
+mod cluster;
+mod sentinel;
+
 use std::sync::atomic::AtomicU32;
 
 use tidegate::Key;
-use tidegate::algorithm::{Spec, Verdict, total};
+use tidegate::algorithm::{Spec, Verdict, token_bucket, total};
 use tidegate::clock::{Clock as _, FakeClock};
 use tidegate::plan::{Enforcement, Level, Mode};
 use tidegate::policy::OnStoreFailure;
+use tidegate::store::Change;
 use tidegate::units::Amount;
 use tidegate_testkit::behaviours::{Subject, every_behaviour};
-use tokio::io::copy_bidirectional;
-use tokio::net::{TcpListener, TcpStream};
+use tidegate_testkit::proxy::{Fault, Proxy};
+use tidegate_testkit::servers::{Reply, Server};
+use tokio::time::sleep;
 
+use super::secret::RETRY;
 use super::*;
 use crate::breaker::State;
-use crate::server::{Server, free_port};
+use crate::connection::Reason;
 
 /// Generous: what is tested is not how fast this machine is.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -27,6 +32,8 @@ fn plan(key: u128) -> Plan {
         key: Key(key),
         spec: Spec::Total(total::Spec { limit }),
         cost: Amount::ONE,
+        refundable: false,
+        leased: false,
         enforcement: Enforcement::Reject,
         on_store_failure: OnStoreFailure::Local,
     };
@@ -39,6 +46,10 @@ fn plan(key: u128) -> Plan {
     }
 }
 
+fn config(server: &Server) -> Config {
+    Config::parse(&server.url()).unwrap()
+}
+
 async fn connected(config: Config) -> RedisStore {
     let store = RedisStore::connect(&config);
     assert!(store.ready(PATIENCE).await);
@@ -46,7 +57,7 @@ async fn connected(config: Config) -> RedisStore {
 }
 
 fn patient(server: &Server) -> Config {
-    server.config().timeout(PATIENCE).unwrap()
+    config(server).timeout(PATIENCE).unwrap()
 }
 
 async fn reaches(store: &RedisStore, state: State) {
@@ -111,7 +122,7 @@ impl Subject for OnSetTime {
 
 #[tokio::test]
 async fn it_shows_every_behaviour() {
-    let (server, made) = (Server::start(), AtomicU32::new(0));
+    let (server, made) = (Server::start().unwrap(), AtomicU32::new(0));
     let shown = every_behaviour(async || {
         let number = made.fetch_add(1, Ordering::Relaxed);
         let config = patient(&server).prefix(&format!("tg{number}:")).unwrap();
@@ -125,7 +136,7 @@ async fn it_shows_every_behaviour() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_nodes_admit_exactly_the_limit_between_them() {
-    let server = Server::start();
+    let server = Server::start().unwrap();
     let (one, other) = (connected(patient(&server)).await, connected(patient(&server)).await);
     let tally = charge(&[&one, &other], 200, 1).await;
     assert_eq!(tally, Tally { admitted: LIMIT, denied: 400 - LIMIT, failed: 0 });
@@ -138,14 +149,14 @@ async fn two_nodes_admit_exactly_the_limit_between_them() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_forgets_the_script_in_mid_load_charges_everything_once() {
-    let server = Server::start();
+    let server = Server::start().unwrap();
     let store = connected(patient(&server)).await;
     for round in 0..10 {
         let stores = [&store];
         let loading = charge(&stores, 3 * LIMIT, round);
         let forgetting = async {
             for _ in 0..5 {
-                server.tell("SCRIPT FLUSH");
+                server.command(&["SCRIPT", "FLUSH"]).unwrap();
                 tokio::task::yield_now().await;
             }
         };
@@ -156,8 +167,8 @@ async fn a_server_that_forgets_the_script_in_mid_load_charges_everything_once() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_killed_in_mid_load_fails_every_call_and_is_found_again() {
-    let mut server = Server::start();
-    let store = connected(server.config()).await;
+    let server = Server::start().unwrap();
+    let store = connected(config(&server)).await;
     reaches(&store, State::Healthy).await;
     let loading = {
         let store = store.clone();
@@ -170,22 +181,22 @@ async fn a_server_that_is_killed_in_mid_load_fails_every_call_and_is_found_again
             tally
         })
     };
-    server.kill();
+    server.kill().unwrap();
     let tally = tokio::time::timeout(PATIENCE, loading).await.unwrap().unwrap();
     assert!(tally.failed >= 5, "{tally:?}");
     let error = store.decide(&plan(2)).await.unwrap_err();
     assert!(error.transient, "{error}");
     assert!(errors(&store, Reason::Open) > 0);
-    server.restart();
+    server.restart().unwrap();
     reaches(&store, State::Healthy).await;
     assert!(store.decide(&plan(2)).await.is_ok());
 }
 
 #[tokio::test]
 async fn a_server_that_hangs_costs_each_call_its_deadline_until_it_is_not_asked() {
-    let server = Server::start();
-    let store = connected(server.config()).await;
-    server.hang(true);
+    let server = Server::start().unwrap();
+    let store = connected(config(&server)).await;
+    server.pause().unwrap();
     let hung = async {
         while store.status().borrow().state.asks() {
             assert!(store.decide(&plan(1)).await.is_err());
@@ -193,67 +204,105 @@ async fn a_server_that_hangs_costs_each_call_its_deadline_until_it_is_not_asked(
     };
     tokio::time::timeout(PATIENCE, hung).await.unwrap();
     assert!(errors(&store, Reason::Timeout) >= 1);
-    server.hang(false);
+    server.resume().unwrap();
     reaches(&store, State::Healthy).await;
-}
-
-/// A way to the server on which connections can vanish without a word, as behind a lost firewall. Each
-/// message makes those vanish that there are.
-async fn vanishing(server: &Server) -> (Config, watch::Sender<()>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("redis://{}", listener.local_addr().unwrap());
-    let (vanish, vanished) = watch::channel(());
-    let behind = server.config().address();
-    tokio::spawn(async move {
-        while let Ok((mut near, _)) = listener.accept().await {
-            let (mut vanished, behind) = (vanished.clone(), behind.clone());
-            vanished.mark_unchanged();
-            tokio::spawn(async move {
-                let mut far = TcpStream::connect(behind).await.unwrap();
-                tokio::select! {
-                    _ = copy_bidirectional(&mut near, &mut far) => {}
-                    Ok(()) = vanished.changed() => pending().await,
-                }
-            });
-        }
-    });
-    (Config::parse(&url).unwrap(), vanish)
 }
 
 #[tokio::test]
 async fn a_connection_that_vanished_without_a_word_is_replaced() {
-    let server = Server::start();
-    let (config, vanish) = vanishing(&server).await;
-    let store = connected(config).await;
-    vanish.send(()).unwrap();
+    let server = Server::start().unwrap();
+    let proxy = Proxy::to(server.addr()).unwrap();
+    let store = connected(Config::parse(&proxy.url()).unwrap()).await;
+    // What has lost an answer stays silent.
+    proxy.set(Fault::DropAnswers);
     let lost = async {
         while store.status().borrow().state.asks() {
             assert!(store.decide(&plan(1)).await.is_err());
         }
     };
     tokio::time::timeout(PATIENCE, lost).await.unwrap();
+    proxy.set(Fault::None);
     reaches(&store, State::Healthy).await;
     assert!(store.decide(&plan(1)).await.is_ok());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_carried_out_before_the_connection_broke_is_charged_once_and_answered() {
+    let server = Server::start().unwrap();
+    let proxy = Proxy::to(server.addr()).unwrap();
+    let near = connected(patient(&server)).await;
+    let far = connected(Config::parse(&proxy.url()).unwrap().timeout(PATIENCE).unwrap()).await;
+    for round in 0..5 {
+        reaches(&far, State::Healthy).await;
+        proxy.set(Fault::DropAnswers);
+        let charging = {
+            let far = far.clone();
+            tokio::spawn(async move { charge(&[&far], 50, round).await })
+        };
+        let key = format!("tg:total:{round}");
+        let carried_out = async {
+            while server.command(&["EXISTS", &key]).unwrap() != Reply::Integer(1) {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, carried_out).await.unwrap();
+        proxy.set(Fault::None);
+        proxy.cut();
+        let tally = charging.await.unwrap();
+        assert_eq!(tally, Tally { admitted: 50, denied: 0, failed: 0 });
+        let rest = charge(&[&near], LIMIT, round).await;
+        assert_eq!(rest, Tally { admitted: LIMIT - 50, denied: 50, failed: 0 });
+    }
+    assert!(far.health().shards[0].again >= 5);
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_write_is_lost_until_it_does() {
+    let server = Server::start().unwrap();
+    let store = connected(patient(&server)).await;
+    reaches(&store, State::Healthy).await;
+    for (fault, end) in [
+        (["CONFIG", "SET", "maxmemory", "1"], ["CONFIG", "SET", "maxmemory", "0"]),
+        (
+            ["CONFIG", "SET", "min-replicas-to-write", "1"],
+            ["CONFIG", "SET", "min-replicas-to-write", "0"],
+        ),
+        (["REPLICAOF", "127.0.0.1", "1", ""], ["REPLICAOF", "NO", "ONE", ""]),
+    ] {
+        let [fault, end] = [fault, end]
+            .map(|command| command.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>());
+        server.command(&fault).unwrap();
+        let lost = async {
+            while store.status().borrow().state.asks() {
+                let error = store.decide(&plan(1)).await.unwrap_err();
+                assert!(error.transient, "{error}");
+            }
+        };
+        tokio::time::timeout(PATIENCE, lost).await.unwrap();
+        server.command(&end).unwrap();
+        reaches(&store, State::Healthy).await;
+        assert!(store.decide(&plan(1)).await.is_ok());
+    }
+}
+
 #[tokio::test]
 async fn without_a_server_it_starts_open_and_finds_one_later() {
-    let mut server = Server::start();
-    server.kill();
-    let store = RedisStore::connect(&server.config().nodes(4));
+    let server = Server::start().unwrap();
+    server.kill().unwrap();
+    let store = RedisStore::connect(&config(&server).nodes(4));
     assert_eq!(store.health().state(), State::Open);
     assert_eq!((store.health().nodes, *store.nodes().borrow()), (None, 4));
     assert!(store.decide(&plan(1)).await.unwrap_err().transient);
-    server.restart();
+    server.restart().unwrap();
     assert!(store.ready(PATIENCE).await);
     assert!(store.decide(&plan(1)).await.is_ok());
 }
 
 #[tokio::test]
 async fn nodes_are_counted_while_they_live() {
-    let server = Server::start();
-    let one = connected(server.config()).await;
-    let other = connected(server.config()).await;
+    let server = Server::start().unwrap();
+    let one = connected(config(&server)).await;
+    let other = connected(config(&server)).await;
     for (count, store) in [(2, &one), (2, &other)] {
         let mut nodes = store.nodes();
         let seen = nodes.wait_for(|nodes| *nodes == count);
@@ -264,42 +313,42 @@ async fn nodes_are_counted_while_they_live() {
     let mut nodes = one.nodes();
     let alone = nodes.wait_for(|nodes| *nodes == 1);
     tokio::time::timeout(PATIENCE, alone).await.unwrap().unwrap();
-    assert!(server.tell("PTTL tg:@nodes").starts_with(":1"), "it expires");
+    assert_ne!(server.command(&["PTTL", "tg:@nodes"]).unwrap(), Reply::Integer(-1), "it expires");
 }
 
 #[tokio::test]
 async fn all_nodes_have_the_secret_of_the_first() {
-    let server = Server::start();
+    let server = Server::start().unwrap();
     let (one, other) =
-        (RedisStore::connect(&server.config()), RedisStore::connect(&server.config()));
+        (RedisStore::connect(&config(&server)), RedisStore::connect(&config(&server)));
     let (first, second) = tokio::join!(one.secret(PATIENCE), other.secret(PATIENCE));
     assert_eq!(first.as_ref().unwrap(), &second.unwrap());
-    assert_eq!(first, RedisStore::connect(&server.config()).secret(PATIENCE).await);
-    let elsewhere = RedisStore::connect(&server.config().prefix("other:").unwrap());
+    assert_eq!(first, RedisStore::connect(&config(&server)).secret(PATIENCE).await);
+    let elsewhere = RedisStore::connect(&config(&server).prefix("other:").unwrap());
     assert_ne!(first, elsewhere.secret(PATIENCE).await);
 }
 
 #[tokio::test]
 async fn a_server_that_lost_the_secret_is_given_it_again() {
-    let server = Server::start();
-    let store = RedisStore::connect(&server.config());
+    let server = Server::start().unwrap();
+    let store = RedisStore::connect(&config(&server));
     let secret = store.secret(PATIENCE).await.unwrap();
-    server.tell("FLUSHALL");
+    server.command(&["FLUSHALL"]).unwrap();
     let put_back = async {
-        while server.tell("EXISTS tg:@secret") != ":1\r\n" {
+        while server.command(&["EXISTS", "tg:@secret"]).unwrap() != Reply::Integer(1) {
             sleep(RETRY).await;
         }
     };
     tokio::time::timeout(PATIENCE, put_back).await.unwrap();
-    let later = RedisStore::connect(&server.config());
+    let later = RedisStore::connect(&config(&server));
     assert_eq!(later.secret(PATIENCE).await, Ok(secret));
 }
 
 #[tokio::test]
 async fn something_else_in_the_secrets_place_is_told() {
-    let server = Server::start();
-    server.tell("SET tg:@secret hello");
-    let error = RedisStore::connect(&server.config()).secret(PATIENCE).await.unwrap_err();
+    let server = Server::start().unwrap();
+    server.command(&["SET", "tg:@secret", "hello"]).unwrap();
+    let error = RedisStore::connect(&config(&server)).secret(PATIENCE).await.unwrap_err();
     assert!(
         !error.transient && error.detail.contains("`tg:@secret` holds something else"),
         "{error}"
@@ -308,18 +357,81 @@ async fn something_else_in_the_secrets_place_is_told() {
 
 #[tokio::test]
 async fn a_secret_that_cannot_be_had_in_time_is_an_error() {
-    let config = Config::parse(&format!("redis://127.0.0.1:{}", free_port())).unwrap();
+    let server = Server::start().unwrap();
+    server.kill().unwrap();
+    let config = config(&server);
     let error = RedisStore::connect(&config).secret(Duration::from_millis(200)).await.unwrap_err();
     assert!(error.transient, "{error}");
 }
 
 #[tokio::test]
 async fn a_server_that_will_not_let_us_in_gives_no_secret_and_says_why() {
-    let server = Server::start();
-    server.tell("CONFIG SET requirepass right");
-    let error = RedisStore::connect(&server.config()).secret(PATIENCE).await.unwrap_err();
+    let server = Server::start().unwrap();
+    server.command(&["CONFIG", "SET", "requirepass", "right"]).unwrap();
+    let error = RedisStore::connect(&config(&server)).secret(PATIENCE).await.unwrap_err();
     assert!(!error.transient && error.detail.contains("NOAUTH"), "{error}");
-    let url = server.config().to_string().replace("//", "//:right@");
+    let url = server.url().replace("//", "//:right@");
     let store = RedisStore::connect(&Config::parse(&url).unwrap());
     assert!(store.secret(PATIENCE).await.is_ok());
+}
+
+fn refused_for_an_hour(key: u128) -> Plan {
+    let bucket =
+        token_bucket::Spec { count: Amount::ONE, period_us: 3_600_000_000, burst: Amount::ONE };
+    let mut plan = plan(key);
+    plan.levels[0].spec = Spec::TokenBucket(bucket);
+    plan.names = vec![format!("bucket:{key}").into()];
+    plan
+}
+
+async fn hears(store: &RedisStore) {
+    while !store.health().known.hears {
+        sleep(RETRY).await;
+    }
+}
+
+async fn admitted(store: &RedisStore, plan: &Plan) -> bool {
+    store.decide(plan).await.unwrap().replies[0].verdict == Verdict::Allowed
+}
+
+#[tokio::test]
+async fn a_refusal_is_given_without_asking_until_another_node_resets_the_key() {
+    let server = Server::start().unwrap();
+    let (one, other) = (connected(patient(&server)).await, connected(patient(&server)).await);
+    tokio::time::timeout(PATIENCE, hears(&one)).await.unwrap();
+    let plan = refused_for_an_hour(1);
+    assert!(admitted(&one, &plan).await && !admitted(&one, &plan).await);
+    while one.health().known.answered == 0 {
+        assert!(!admitted(&one, &plan).await);
+    }
+
+    let (level, name) = (plan.levels[0], plan.names.first().cloned());
+    let reset = Amendment { level, name, charged_at_us: 0, holder: 0, change: Change::Reset };
+    assert_eq!(other.amend(plan.now, &[reset]).await.unwrap()[..], [true]);
+    let told = async {
+        while one.health().known.heard == 0 {
+            sleep(RETRY).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, told).await.unwrap();
+    assert!(admitted(&one, &plan).await);
+}
+
+#[tokio::test]
+async fn a_server_that_is_lost_leaves_no_refusals_behind() {
+    let server = Server::start().unwrap();
+    let store = connected(patient(&server)).await;
+    tokio::time::timeout(PATIENCE, hears(&store)).await.unwrap();
+    let plan = refused_for_an_hour(1);
+    assert!(admitted(&store, &plan).await && !admitted(&store, &plan).await);
+    server.kill().unwrap();
+    let deaf = async {
+        while store.health().known.hears {
+            sleep(RETRY).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, deaf).await.unwrap();
+    assert_eq!(store.health().known.refusals, 0);
+    server.restart().unwrap();
+    tokio::time::timeout(PATIENCE, hears(&store)).await.unwrap();
 }

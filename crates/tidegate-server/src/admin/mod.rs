@@ -1,5 +1,6 @@
-//! The admin listener: status and metrics.
+//! The admin listener: status, metrics and the keys of the store.
 
+mod keys;
 pub(crate) mod metrics;
 mod status;
 
@@ -36,6 +37,7 @@ impl Service for Admin {
     fn call(&self, _peer: Peer, request: Request<Incoming>) -> Answering {
         let (parts, _) = request.into_parts();
         match self.guard.admit(&parts) {
+            Ok(()) if parts.uri.path() == keys::PATH => keys::answer(&self.app, &parts),
             Ok(()) => self.answer(&parts).into(),
             Err(refused) => refused.into_response().into(),
         }
@@ -56,7 +58,8 @@ impl Admin {
             }
             _ if known => respond::wrong_method("GET, HEAD"),
             _ => {
-                let detail = "there is nothing here; try /admin/v1/status or /metrics";
+                let detail =
+                    "there is nothing here; try /admin/v1/status, /admin/v1/keys or /metrics";
                 respond::problem(StatusCode::NOT_FOUND, detail)
             }
         }

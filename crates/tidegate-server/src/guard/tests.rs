@@ -140,6 +140,19 @@ fn each_role_has_its_listeners() {
 }
 
 #[test]
+fn a_viewer_looks_and_changes_nothing() {
+    let guard = Guard::new(Guarded::Admin, PUBLIC, tokens());
+    for (role, may) in [(Role::Viewer, false), (Role::Operator, true), (Role::Superadmin, true)] {
+        let mut parts = parts("/x", &[("authorization", &format!("Bearer {}", role.name()))]);
+        assert!(guard.admit(&parts).is_ok());
+        for method in [Method::DELETE, Method::POST, Method::PUT] {
+            parts.method = method;
+            assert_eq!(guard.admit(&parts).is_ok(), may, "{role:?}");
+        }
+    }
+}
+
+#[test]
 fn with_tokens_loopback_needs_one_too() {
     let guard = Guard::new(Guarded::Admin, LOOPBACK, tokens());
     assert_eq!(status(&guard, &[("host", "localhost")]), 401);

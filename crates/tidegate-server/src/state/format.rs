@@ -15,7 +15,7 @@ use tidegate::clock::Now;
 use tidegate::store::SavedKey;
 
 const MAGIC: [u8; 8] = *b"tidegate";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const PREAMBLE: u8 = 1;
 const KEY: u8 = 2;
 /// Longer than the longest key: eight full logs of a sliding window.

@@ -155,7 +155,7 @@ fn a_refusal_names_the_file_what_was_found_and_what_to_do() {
     let newer = [&whole[..8], &[9, 0, 0, 0], &whole[12..]].concat();
     let message = refusal(&dir, &newer);
     assert!(message.contains("deep/state/counters"), "{message}");
-    assert!(message.contains("found format 9, and this release reads format 2"), "{message}");
+    assert!(message.contains("found format 9, and this release reads format 3"), "{message}");
     assert!(message.contains("use the release that wrote it"), "{message}");
     assert!(refusal(&dir, b"{\"hello\": 1}").contains("not a file of Tidegate's"));
 }

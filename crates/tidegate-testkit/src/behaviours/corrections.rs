@@ -1,11 +1,12 @@
-//! Refunds and surcharges.
+//! Refunds, surcharges and debits.
 
-use tidegate::algorithm::Spec;
+use tidegate::algorithm::{Spec, ceiling};
+use tidegate::clock::Now;
 use tidegate::plan::Level;
 use tidegate::store::{Amendment, Change};
 use tidegate::units::{Amount, SECOND_US};
 
-use super::world::{CAPACITY, FORGOTTEN_US, World, bucket, equal, name, units};
+use super::world::{CAPACITY, FORGOTTEN_US, World, bucket, equal, name, places, units};
 use super::{Shown, Subject};
 
 pub(super) async fn a_refund_gives_back_what_was_charged<S: Subject>(world: &World<S>) -> Shown {
@@ -95,6 +96,53 @@ pub(super) async fn a_surcharge_is_void_after_the_window<S: Subject>(world: &Wor
     Ok(())
 }
 
+pub(super) async fn a_debit_is_charged_whether_it_fits_or_not<S: Subject>(
+    world: &World<S>,
+) -> Shown {
+    let long_ago = Now { steady_us: 0, unix_us: 0 };
+    for level in world.refundable_levels() {
+        // Also to a key that nobody has used, and however long ago what it stands for was.
+        let found = world.correct(&level, long_ago, Change::Debit(units(2))).await?;
+        equal("found what to debit", found, true)?;
+        world.available(&level, units(1)).await?;
+        world.correct(&level, long_ago, Change::Debit(units(2))).await?;
+        world.refused(&Level { cost: Amount::ZERO, ..level }).await?;
+        // Four are owed now: two given back leave one.
+        world.correct(&level, world.now(), Change::Refund(units(2))).await?;
+        world.available(&level, units(1)).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn a_debit_owes_at_most_one_further_limit<S: Subject>(world: &World<S>) -> Shown {
+    for level in world.refundable_levels() {
+        world.admit(&level).await?;
+        for _ in 0..2 {
+            world.correct(&level, world.now(), Change::Debit(Amount::MAX)).await?;
+        }
+        // Six are owed now: three given back leave the limit just full.
+        world.correct(&level, world.now(), Change::Refund(CAPACITY)).await?;
+        world.available(&level, Amount::ZERO).await?;
+        world.correct(&level, world.now(), Change::Refund(units(1))).await?;
+        world.available(&level, units(1)).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn a_debit_fades_as_a_charge_does<S: Subject>(world: &World<S>) -> Shown {
+    let levels: Vec<Level> =
+        world.refundable_levels().into_iter().filter(|level| !is_total(level)).collect();
+    for level in &levels {
+        world.correct(level, world.now(), Change::Debit(CAPACITY)).await?;
+        world.refused(level).await?;
+    }
+    world.advance(FORGOTTEN_US).await;
+    for level in &levels {
+        world.available(level, CAPACITY).await?;
+    }
+    Ok(())
+}
+
 pub(super) async fn a_total_never_resets_and_refunds_lower_it<S: Subject>(
     world: &World<S>,
 ) -> Shown {
@@ -126,6 +174,19 @@ pub(super) async fn corrections_of_unknown_keys_change_nothing<S: Subject>(
         }
     }
     Ok(())
+}
+
+pub(super) async fn places_and_ceilings_know_no_debits<S: Subject>(world: &World<S>) -> Shown {
+    let ceiling = Spec::Ceiling(ceiling::Spec { limit: CAPACITY });
+    let places = world.level(0, places(3));
+    for level in [places, world.level(1, ceiling)] {
+        let found = world.correct(&level, world.now(), Change::Debit(units(1))).await?;
+        equal(&format!("found what to debit on `{}`", level.spec), found, false)?;
+    }
+    world.available(&places, CAPACITY).await?;
+    let bucket = world.level(2, bucket(3, SECOND_US));
+    let found = world.correct(&bucket, world.now(), Change::Debit(Amount::ZERO)).await?;
+    equal("found something in a debit of nothing", found, false)
 }
 
 pub(super) async fn each_correction_stands_by_itself<S: Subject>(world: &World<S>) -> Shown {

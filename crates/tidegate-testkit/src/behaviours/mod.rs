@@ -143,6 +143,10 @@ behaviours! {
         a_late_refund_is_whole_while_the_debt_lasts,
         a_surcharge_owes_at_most_one_further_limit,
         a_surcharge_is_void_after_the_window,
+        a_debit_is_charged_whether_it_fits_or_not,
+        a_debit_owes_at_most_one_further_limit,
+        a_debit_fades_as_a_charge_does,
+        places_and_ceilings_know_no_debits,
         a_total_never_resets_and_refunds_lower_it,
         corrections_of_unknown_keys_change_nothing,
         each_correction_stands_by_itself;

@@ -62,6 +62,8 @@ impl<S: Subject> World<S> {
             key: Key(u128::from(family) << 64 | u128::from(self.salt)),
             spec,
             cost: Amount::ONE,
+            refundable: false,
+            leased: false,
             enforcement: Enforcement::Reject,
             on_store_failure: OnStoreFailure::Local,
         }
@@ -90,12 +92,13 @@ impl<S: Subject> World<S> {
         let unix_us = self.now().unix_us;
         let (start_us, end_us) = (unix_us - SECOND_US, unix_us + 9 * SECOND_US);
         let (unit, next_end_us) = (calendar::Unit::Day, end_us + 10 * SECOND_US);
+        let previous_us = start_us - 10 * SECOND_US;
         [
             bucket(3, WINDOW_US),
             Spec::SlidingWindow(sliding_window::Spec { limit, window_us }),
             Spec::SlidingCounter(sliding_counter::Spec { limit, window_us }),
             Spec::FixedWindow(fixed_window::Spec { limit, window_us }),
-            Spec::Quota(quota::Spec { limit, unit, start_us, end_us, next_end_us }),
+            Spec::Quota(quota::Spec { limit, unit, previous_us, start_us, end_us, next_end_us }),
             places(3),
             Spec::Total(total::Spec { limit }),
         ]

@@ -144,8 +144,8 @@ mod tests {
         let fixed = fixed_window::Spec { limit: LIMIT, window_us: WINDOW_US };
         assert_caught(Spec::FixedWindow(fixed), 199, 200);
         let unit = calendar::Unit::Day;
-        let quota =
-            quota::Spec { limit: LIMIT, unit, start_us: 100, end_us: 210, next_end_us: 300 };
+        let (previous_us, start_us, end_us, next_end_us) = (0, 100, 210, 300);
+        let quota = quota::Spec { limit: LIMIT, unit, previous_us, start_us, end_us, next_end_us };
         assert_caught(Spec::Quota(quota), 209, 210);
         assert_caught(Spec::Total(total::Spec { limit: LIMIT }), u64::MAX, 149);
     }

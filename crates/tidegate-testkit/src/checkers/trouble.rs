@@ -170,7 +170,7 @@ mod tests {
             Spec::SlidingCounter(sliding_counter::Spec { limit, window_us }),
             Spec::SlidingWindow(sliding_window::Spec { limit, window_us }),
             Spec::FixedWindow(fixed_window::Spec { limit, window_us }),
-            Spec::Quota(quota::Spec { limit, unit, start_us, end_us, next_end_us }),
+            Spec::Quota(quota::Spec { limit, unit, previous_us: 0, start_us, end_us, next_end_us }),
             Spec::Total(total::Spec { limit }),
         ]
     }

@@ -20,7 +20,7 @@ impl TrueTime {
 }
 
 /// A node's clock, which is always wrong by as much.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct NodeClock {
     pub(super) time: TrueTime,
     pub(super) skew_us: i64,

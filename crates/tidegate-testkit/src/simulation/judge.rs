@@ -3,8 +3,6 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use tidegate::algorithm::Spec;
-
 use super::{DEADLINE_US, Run, Stretch};
 use crate::checkers::liveness::{honoured_retries_get_in, nobody_is_denied_in_vain};
 use crate::checkers::trouble::{Trouble, promise_is_kept};
@@ -43,6 +41,7 @@ impl Run {
             let kept = self.bounds_within(stretch);
             kept.map_err(broke("never more than promised while the same nodes are cut off"))?;
         }
+        self.loans().map_err(broke("level and loans never exceed the burst"))?;
         let needed = self.degraded_only_if_cut_off();
         needed.map_err(broke("whoever reaches the store asks it"))?;
         self.liveness().map_err(broke("nobody is denied in vain"))
@@ -74,13 +73,20 @@ impl Run {
         // What a node decides by itself is logged as of when it was asked, and it may have waited
         // for the store until its deadline.
         let early_us = if cut_off > 0 { DEADLINE_US } else { 0 };
-        let off_by_us = early_us.max(self.blur_us());
+        let off_by_us = early_us + self.borrowed_blur_us();
         Trouble { cut_off, turned, off_by_us, ..self.trouble }
     }
 
-    /// The calendar is the nodes': a day begins when the first of them says so.
-    fn blur_us(&self) -> u64 {
-        if matches!(self.spec, Spec::Quota(_)) { self.skew_us_max } else { 0 }
+    /// What is spent of a loan is logged as of the store's time when that was last heard, and the time
+    /// since. Loans that count for less long, as the clock is set forth, are refilled so much earlier.
+    fn borrowed_blur_us(&self) -> u64 {
+        if self.leased { 2 * self.stepped_us + DEADLINE_US } else { 0 }
+    }
+
+    fn loans(&self) -> Result<(), Violation> {
+        self.overlent.clone().map_or(Ok(()), |(time_us, detail)| {
+            Err(Violation { key: "all".to_owned(), time_us, detail })
+        })
     }
 
     fn degraded_only_if_cut_off(&self) -> Result<(), Violation> {
@@ -103,7 +109,8 @@ impl Run {
     /// The store denies nobody in vain, by what it charged itself. What a lost write or another
     /// clock brings about is not in its history, so that such runs are not judged.
     fn liveness(&self) -> Result<(), Violation> {
-        if self.trouble.failovers > 0 || self.trouble.set_back_us > 0 || self.blur_us() > 0 {
+        // What nodes hold of a leased limit is out of reach for the others.
+        if self.leased || self.trouble.failovers > 0 || self.trouble.set_back_us > 0 {
             return Ok(());
         }
         let denied = |recorded: Recorded| {

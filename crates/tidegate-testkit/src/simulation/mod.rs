@@ -5,8 +5,8 @@
 //! fails over without its newest writes, forgets everything, and its clock is set. One thread, and
 //! all chance comes from the seed: a run that breaks a promise can be run again.
 //!
-//! Any limit of any policy can be simulated, so that a further way to share one (`consistency`) is
-//! another line of policy, judged by the same promises.
+//! Any limit of any policy can be simulated. Of a leased one the nodes borrow with the same table as on
+//! a real store, and the store lends as naively as it can be written.
 
 mod clock;
 mod judge;
@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use tidegate::Policy;
 use tidegate::algorithm::Spec;
+use tidegate_redis::LeaseHealth;
 
 pub use judge::Broken;
 pub use random::Random;
@@ -35,6 +36,8 @@ use crate::log::Log;
 
 /// Names the one seed to run.
 const VARIABLE: &str = "TIDEGATE_SEED";
+
+const SWEEP_EVERY_US: u64 = 250_000;
 
 /// How long a node waits for the store before it decides by itself.
 pub const DEADLINE_US: u64 = 20_000;
@@ -57,6 +60,10 @@ pub struct Setting {
     pub requests: usize,
     /// How long they wait between two requests, at most.
     pub gap_us_max: u64,
+    /// Before how many requests in a thousand there is a long pause.
+    pub lulls_per_mille: u64,
+    /// How often nodes look for what they have borrowed and do not need.
+    pub sweep_every_us: u64,
     /// What may go wrong.
     pub weather: Weather,
 }
@@ -74,8 +81,25 @@ impl Setting {
             users: 1 + random.below(2),
             requests: 120,
             gap_us_max: [10_000, 30_000, 80_000][random.index(3)],
+            lulls_per_mille: 0,
+            sweep_every_us: SWEEP_EVERY_US,
             weather: Weather::drawn(&mut random),
         }
+    }
+
+    /// The same for a leased limit: long enough for loans to run out, with pauses in which they are
+    /// given back, and nodes that forget theirs.
+    #[must_use]
+    pub fn leased(policy: &Arc<Policy>, seed: u64) -> Self {
+        let (mut setting, mut random) = (Self::drawn(policy, seed), Random::new(!seed));
+        setting.requests = 1_000;
+        setting.gap_us_max = [4_000, 10_000, 20_000][random.index(3)];
+        setting.lulls_per_mille = [0, 2, 5][random.index(3)];
+        // Nodes that are held up let loans run out.
+        setting.sweep_every_us = [SWEEP_EVERY_US, 20 * SWEEP_EVERY_US][random.index(2)];
+        setting.weather.longer = [1, 6][random.index(2)];
+        setting.weather.crashes = u32::try_from(random.below(3)).unwrap_or(0);
+        setting
     }
 }
 
@@ -94,7 +118,14 @@ pub struct Run {
     pub charged: Vec<Entry>,
     /// When each answer of the log came, by the time that nobody in the simulation knows.
     completed_us: Vec<u64>,
-    skew_us_max: u64,
+    /// What nodes borrowed, of leased limits.
+    pub borrowed: LeaseHealth,
+    /// Whether the limit is leased.
+    leased: bool,
+    /// How far the store's clock was set, back and forth.
+    stepped_us: u64,
+    /// When nodes held more than the store knew of, and how much.
+    overlent: Option<(u64, String)>,
 }
 
 /// A time in which the same nodes were cut off.

@@ -6,12 +6,13 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use tidegate::clock::Now;
+use tidegate::clock::{Clock as _, Now};
 use tidegate::plan::Plan;
 use tidegate::store::{Amended, Amendment, Answer, Store, StoreError};
+use tidegate_redis::leases::{Lent, Loan, Table};
 
 use super::DEADLINE_US;
-use super::clock::TrueTime;
+use super::clock::{NodeClock, TrueTime};
 use super::random::Random;
 use super::server::Server;
 use super::weather::Weather;
@@ -24,7 +25,7 @@ pub(super) enum Event {
     /// A request reaches the server.
     Arrive { call: usize },
     /// An answer reaches its node.
-    Return { call: usize, answer: Box<Result<Answer, StoreError>> },
+    Return { call: usize, answer: Box<Result<Told, StoreError>> },
     /// A node gives up waiting, or learns that it cannot reach the server.
     GiveUp { call: usize },
     /// A node is cut off.
@@ -41,6 +42,24 @@ pub(super) enum Event {
     Flush,
     /// Its clock is set.
     SetClock { by_us: i64 },
+    /// A node looks for what it has borrowed and does not need.
+    Sweep { node: u32 },
+    /// A node forgets what it has borrowed, and starts afresh.
+    Crash { node: u32 },
+}
+
+/// What a node asks of the server.
+#[derive(Clone, Debug)]
+pub(super) enum Ask {
+    Plan(Plan),
+    Loan(Loan),
+}
+
+/// What the server says to it.
+#[derive(Clone, Debug)]
+pub(super) enum Told {
+    Answer(Answer),
+    Lent(Lent),
 }
 
 /// The network and the server at its end. Handles share it; there is one thread.
@@ -67,17 +86,27 @@ pub(super) struct Network {
 struct Call {
     task: usize,
     node: u32,
-    plan: Plan,
+    ask: Ask,
     /// The server's answer, if it has carried it out.
-    executed: Option<Result<Answer, StoreError>>,
-    outcome: Option<Result<Answer, StoreError>>,
+    executed: Option<Result<Told, StoreError>>,
+    outcome: Option<Result<Told, StoreError>>,
 }
 
 /// What the world must look at after an event.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Next {
     /// A caller makes a request.
     Ask,
+    /// A node looks after its leases.
+    Sweep(u32),
+    /// A node starts afresh.
+    Crash(u32),
+    /// A node hears of a loan, or gives it up.
+    Lent {
+        node: u32,
+        loan: Box<Loan>,
+        lent: Option<Lent>,
+    },
     /// This task may get further.
     Poll(usize),
     /// The server has carried out what this task asked for.
@@ -86,6 +115,8 @@ pub(super) enum Next {
         now: Now,
         charged: bool,
     },
+    /// Nodes that are back tell what they admitted meanwhile.
+    Merge,
     Nothing,
 }
 
@@ -128,6 +159,8 @@ impl Network {
     pub(super) fn happen(&mut self, event: Event) -> Vec<Next> {
         match event {
             Event::Ask => return vec![Next::Ask],
+            Event::Sweep { node } => return vec![Next::Sweep(node)],
+            Event::Crash { node } => return vec![Next::Crash(node)],
             Event::Arrive { call } => return vec![self.arrive(call)],
             Event::Return { call, answer } => {
                 return vec![if self.is_cut(call) {
@@ -138,13 +171,17 @@ impl Network {
             }
             Event::GiveUp { call } => return vec![self.end(call, Err(unreachable()))],
             Event::Cut { node } => *self.cuts_of(node) += 1,
-            Event::Heal { node } => *self.cuts_of(node) -= 1,
+            Event::Heal { node } => {
+                *self.cuts_of(node) -= 1;
+                return vec![Next::Merge];
+            }
             Event::Pause => self.pauses += 1,
             Event::Resume => {
                 self.pauses -= 1;
                 if self.pauses == 0 {
                     let held = std::mem::take(&mut self.held);
-                    return held.into_iter().map(|call| self.arrive(call)).collect();
+                    let arrived = held.into_iter().map(|call| self.arrive(call));
+                    return arrived.chain([Next::Merge]).collect();
                 }
             }
             Event::FailOver { lag_us, by_us } => {
@@ -160,10 +197,12 @@ impl Network {
     }
 
     /// A node asks the server.
-    fn send(&mut self, node: u32, plan: &Plan) -> usize {
-        let (call, now_us) = (self.calls.len(), self.time.now_us());
-        let (task, plan) = (self.task, plan.clone());
-        self.calls.push(Call { task, node, plan, executed: None, outcome: None });
+    pub(super) fn send(&mut self, node: u32, ask: Ask) -> usize {
+        let (call, now_us, task) = (self.calls.len(), self.time.now_us(), self.task);
+        // A loan is sent once, on a connection that delivers it once.
+        let may_double =
+            matches!(ask, Ask::Plan(_)) || self.weather.knows_repeats || self.weather.doubles_loans;
+        self.calls.push(Call { task, node, ask, executed: None, outcome: None });
         self.schedule(now_us + DEADLINE_US, Event::GiveUp { call });
         if self.is_cut(call) {
             // The system says so at once, or nobody ever does.
@@ -172,7 +211,7 @@ impl Network {
             }
             return call;
         }
-        let doubled = self.random.per_mille(self.weather.doubled_per_mille);
+        let doubled = may_double && self.random.per_mille(self.weather.doubled_per_mille);
         for _ in 0..=usize::from(doubled) {
             if let Some(at_us) = self.arrival_us() {
                 self.schedule(at_us, Event::Arrive { call });
@@ -194,11 +233,13 @@ impl Network {
         let (answer, next) = match repeated.filter(|_| self.weather.knows_repeats) {
             Some(answer) => (answer, Next::Nothing),
             None => {
-                let answer = self.server.decide(now_us, &self.calls[call].plan);
-                let charges = |answer: &Answer| answer.replies.iter().any(|reply| reply.charged);
-                let charged = answer.as_ref().is_ok_and(charges);
+                let told = self.server.carry_out(now_us, &self.calls[call].ask);
+                let charged = match &told {
+                    Ok(Told::Answer(answer)) => answer.replies.iter().any(|reply| reply.charged),
+                    _ => false,
+                };
                 let now = self.server.clock(now_us);
-                (answer, Next::Executed { task, now, charged })
+                (told, Next::Executed { task, now, charged })
             }
         };
         self.calls[call].executed = Some(answer.clone());
@@ -209,13 +250,20 @@ impl Network {
     }
 
     /// Only the first end counts: an answer after the deadline is heard by nobody.
-    fn end(&mut self, call: usize, outcome: Result<Answer, StoreError>) -> Next {
+    fn end(&mut self, call: usize, outcome: Result<Told, StoreError>) -> Next {
         let call = &mut self.calls[call];
         if call.outcome.is_some() {
             return Next::Nothing;
         }
+        let lent = match &outcome {
+            Ok(Told::Lent(lent)) => Some(*lent),
+            _ => None,
+        };
         call.outcome = Some(outcome);
-        Next::Poll(call.task)
+        match &call.ask {
+            Ask::Plan(_) => Next::Poll(call.task),
+            Ask::Loan(loan) => Next::Lent { node: call.node, loan: loan.clone().into(), lent },
+        }
     }
 
     /// When a message that is sent now arrives, if it does.
@@ -240,11 +288,30 @@ fn unreachable() -> StoreError {
     StoreError { transient: true, detail: "the store cannot be reached".to_owned() }
 }
 
-/// A node's way to the server.
+/// A node's way to the server, past what it has borrowed.
 #[derive(Clone, Debug)]
 pub(super) struct Way {
     pub(super) node: u32,
     pub(super) network: Arc<Mutex<Network>>,
+    pub(super) clock: NodeClock,
+    /// What it has borrowed: another table after a crash.
+    pub(super) leases: Arc<Mutex<Arc<Table>>>,
+}
+
+impl Way {
+    pub(super) fn leases(&self) -> Arc<Table> {
+        Arc::clone(&self.leases.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn crash(&self, nodes: u32) {
+        let table = Table::new();
+        table.set_nodes(nodes);
+        *self.leases.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
+    }
+
+    pub(super) fn now_us(&self) -> u64 {
+        self.clock.now().steady_us
+    }
 }
 
 pub(super) fn lock(network: &Mutex<Network>) -> MutexGuard<'_, Network> {
@@ -254,9 +321,23 @@ pub(super) fn lock(network: &Mutex<Network>) -> MutexGuard<'_, Network> {
 impl Store for Way {
     const NAMES_KEYS: bool = true;
 
+    fn decide_at_once(&self, plan: &Plan) -> Option<Answer> {
+        self.leases().at_once(plan, self.now_us())
+    }
+
     async fn decide(&self, plan: &Plan) -> Result<Answer, StoreError> {
-        let call = lock(&self.network).send(self.node, plan);
-        Waiting { network: &self.network, call }.await
+        let leases = self.leases();
+        let mut begun = leases.begin(plan, self.now_us());
+        if let Some(answer) = begun.done {
+            return Ok(answer);
+        }
+        for loan in std::mem::take(&mut begun.first) {
+            lock(&self.network).send(self.node, Ask::Loan(loan));
+        }
+        let rest = begun.rest.as_ref().unwrap_or(plan).clone();
+        let call = lock(&self.network).send(self.node, Ask::Plan(rest));
+        let answered = Waiting { network: &self.network, call }.await;
+        leases.finish(plan, begun, answered, self.now_us())
     }
 
     /// Corrections are not on their way for any time: they happen at once, or not at all.
@@ -283,7 +364,10 @@ impl Future for Waiting<'_> {
 
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
         match &lock(self.network).calls[self.call].outcome {
-            Some(outcome) => Poll::Ready(outcome.clone()),
+            Some(Ok(Told::Answer(answer))) => Poll::Ready(Ok(answer.clone())),
+            // Nobody waits for a loan here.
+            Some(Ok(Told::Lent(_))) => Poll::Ready(Err(unreachable())),
+            Some(Err(error)) => Poll::Ready(Err(error.clone())),
             None => Poll::Pending,
         }
     }

@@ -1,12 +1,23 @@
 //! The modelled server of the shared store: a memory with a clock and a history.
 
+use std::collections::HashMap;
+
+use tidegate::Key;
+use tidegate::algorithm::{Reading, Spec, Verdict};
 use tidegate::clock::Now;
-use tidegate::plan::Plan;
-use tidegate::store::{Amended, Amendment, Answer, ImmediateStore, Memory, StoreError};
+use tidegate::plan::{Level, Mode, Plan};
+use tidegate::store::{Amended, Amendment, Answer, ImmediateStore, Memory, Reply, StoreError};
+use tidegate::units::Amount;
+use tidegate_redis::leases::{Lent, Loan};
+
+use super::network::{Ask, Told};
+use crate::lender::Lender;
 
 #[derive(Debug, Default)]
 pub(super) struct Server {
     memory: Memory,
+    /// The buckets of leased limits.
+    lenders: HashMap<(u64, Key), Lender>,
     history: Vec<Executed>,
     /// How far its clock is ahead of the true time.
     ahead_us: i64,
@@ -22,6 +33,7 @@ struct Executed {
 #[derive(Debug)]
 enum Write {
     Plan(Box<Plan>),
+    Loan(Now, Box<Loan>),
     Amendments(Now, Vec<Amendment>),
 }
 
@@ -32,11 +44,78 @@ impl Server {
         Now { steady_us: us, unix_us: us }
     }
 
-    pub(super) fn decide(&mut self, true_us: u64, plan: &Plan) -> Result<Answer, StoreError> {
-        let plan = Plan { now: self.clock(true_us), ..plan.clone() };
-        let answer = self.memory.decide_now(&plan);
-        self.history.push(Executed { true_us, write: Write::Plan(plan.into()) });
-        answer
+    pub(super) fn carry_out(&mut self, true_us: u64, ask: &Ask) -> Result<Told, StoreError> {
+        let now = self.clock(true_us);
+        match ask {
+            Ask::Plan(plan) => {
+                let plan = Plan { now, ..plan.clone() };
+                let answer = self.decide(&plan);
+                self.history.push(Executed { true_us, write: Write::Plan(plan.into()) });
+                answer.map(Told::Answer)
+            }
+            Ask::Loan(loan) => {
+                let lent = self.lend(now, loan);
+                let write = Write::Loan(now, loan.clone().into());
+                self.history.push(Executed { true_us, write });
+                Ok(Told::Lent(lent))
+            }
+        }
+    }
+
+    /// What nodes have borrowed of all buckets, as it counts.
+    pub(super) fn outstanding(&self, true_us: u64) -> u64 {
+        let now_us = self.clock(true_us).unix_us;
+        self.lenders.values().map(|lender| lender.outstanding_at(now_us)).sum()
+    }
+
+    /// Whether level and loans of each bucket are within its burst.
+    pub(super) fn check(&self) -> Result<(), String> {
+        self.lenders.values().try_for_each(Lender::check)
+    }
+
+    /// A plan of one leased limit is for its lender; others are for the memory.
+    fn decide(&mut self, plan: &Plan) -> Result<Answer, StoreError> {
+        let &[level] = &*plan.levels else { return self.memory.decide_now(plan) };
+        let Some(lender) = self.lender(&level) else { return self.memory.decide_now(plan) };
+        let (now, cost) = (plan.now, level.cost.micros());
+        let fits = match plan.mode {
+            Mode::Charge => lender.charge(now.unix_us, cost),
+            Mode::Peek => lender.clone().charge(now.unix_us, cost),
+        };
+        let verdict = match fits {
+            true => Verdict::Allowed,
+            // Nobody asks how long: what others hold may come back at any time.
+            false => Verdict::Denied { retry_after_us: None },
+        };
+        let available = Amount::from_micros(lender.available()).unwrap_or(Amount::ZERO);
+        let charged = fits && plan.mode == Mode::Charge;
+        let reading = Reading { available, reset_us: None };
+        let reply = Reply { verdict, charged, charged_at_us: now.unix_us, reading };
+        Ok(Answer { now, replies: [reply].into_iter().collect() })
+    }
+
+    fn lend(&mut self, now: Now, loan: &Loan) -> Lent {
+        let lender = self.lender(&loan.level);
+        let lent = lender.map(|lender| lender.lend(now.unix_us, loan));
+        let nothing = Lent {
+            now_us: now.unix_us,
+            granted: 0,
+            epoch: 0,
+            lasts_us: 0,
+            available: 0,
+            outstanding: 0,
+        };
+        lent.unwrap_or(nothing)
+    }
+
+    fn lender(&mut self, level: &Level) -> Option<&mut Lender> {
+        match level.spec {
+            Spec::TokenBucket(spec) if level.leased => {
+                let lenders = self.lenders.entry((level.family, level.key));
+                Some(lenders.or_insert_with(|| Lender::new(spec)))
+            }
+            _ => None,
+        }
     }
 
     pub(super) fn amend(
@@ -57,16 +136,21 @@ impl Server {
 
     /// A replica takes over that has heard of nothing later than this.
     pub(super) fn lose_writes_after(&mut self, true_us: u64) {
-        self.history.retain(|executed| executed.true_us <= true_us);
         self.memory = Memory::new();
-        for executed in &self.history {
+        self.lenders.clear();
+        for executed in std::mem::take(&mut self.history) {
+            if executed.true_us > true_us {
+                continue;
+            }
             // Memory always answers, and what it answers was heard the first time.
             match &executed.write {
-                Write::Plan(plan) => drop(self.memory.decide_now(plan)),
+                Write::Plan(plan) => drop(self.decide(plan)),
+                Write::Loan(now, loan) => _ = self.lend(*now, loan),
                 Write::Amendments(now, amendments) => {
                     drop(self.memory.amend_now(*now, amendments));
                 }
             }
+            self.history.push(executed);
         }
     }
 }

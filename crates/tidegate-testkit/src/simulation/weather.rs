@@ -28,6 +28,12 @@ pub struct Weather {
     pub clock_steps: u32,
     /// How wrong the clocks of nodes are, at most.
     pub skew_us_max: u32,
+    /// How many times as long outages may last.
+    pub longer: u64,
+    /// How often a node forgets what it has borrowed.
+    pub crashes: u32,
+    /// Whether loans are carried out twice too, which no connection does: to see that it matters.
+    pub doubles_loans: bool,
 }
 
 /// How far clocks are set, or differ between servers, at most.
@@ -56,6 +62,9 @@ impl Weather {
             flushes,
             clock_steps,
             skew_us_max: [0, 400_000][random.index(2)],
+            longer: 1,
+            crashes: 0,
+            doubles_loans: false,
         }
     }
 
@@ -72,18 +81,18 @@ impl Weather {
         nodes: u32,
         random: &mut Random,
     ) -> Vec<(u64, Event)> {
-        let mut events = Vec::new();
+        let (mut events, outage_us_max) = (Vec::new(), OUTAGE_US_MAX * self.longer.max(1));
         let at_us = |random: &mut Random| from_us + random.below(length_us);
         for _ in 0..self.cuts {
             let start_us = at_us(random);
             let node = u32::try_from(random.below(u64::from(nodes))).unwrap_or(0);
             events.push((start_us, Event::Cut { node }));
-            events.push((start_us + random.below(OUTAGE_US_MAX), Event::Heal { node }));
+            events.push((start_us + random.below(outage_us_max), Event::Heal { node }));
         }
         for _ in 0..self.pauses {
             let start_us = at_us(random);
             events.push((start_us, Event::Pause));
-            events.push((start_us + random.below(OUTAGE_US_MAX), Event::Resume));
+            events.push((start_us + random.below(outage_us_max), Event::Resume));
         }
         for _ in 0..self.failovers {
             let lag_us = random.below(self.lag_us_max);
@@ -96,6 +105,10 @@ impl Weather {
         for _ in 0..self.clock_steps {
             let by_us = random.around_zero(STEP_US_MAX);
             events.push((at_us(random), Event::SetClock { by_us }));
+        }
+        for _ in 0..self.crashes {
+            let node = u32::try_from(random.below(u64::from(nodes))).unwrap_or(0);
+            events.push((at_us(random), Event::Crash { node }));
         }
         events
     }

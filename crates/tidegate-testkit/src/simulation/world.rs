@@ -1,15 +1,18 @@
 //! One run: nodes, callers, and events one after the other.
 
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use tidegate::algorithm::Spec;
 use tidegate::clock::FakeClock;
 use tidegate::plan::Mode;
+use tidegate::policy::Limit;
 use tidegate::units::Amount;
 use tidegate::{Decision, HashKey, Limiter, Request, RequestError};
+use tidegate_redis::LeaseHealth;
+use tidegate_redis::leases::Loan;
 
 use super::clock::{NodeClock, TrueTime};
 use super::network::{Event, Network, Next, Way, lock};
@@ -22,6 +25,11 @@ use crate::log::{Log, Recorded};
 /// 2026-01-06T00:00:00Z, less a second: a day ends in nearly every run.
 const START_US: u64 = 1_767_657_600_000_000 - 1_000_000;
 
+/// Before every how many requests it is looked whether nodes hold more than they may.
+const LOOK_EVERY: usize = 5;
+/// How long nobody asks for anything, at most, once in a while.
+const LULL_US_MAX: u64 = 6_000_000;
+
 type Deciding = Pin<Box<dyn Future<Output = Result<Decision, RequestError>>>>;
 
 pub(super) struct World {
@@ -30,6 +38,7 @@ pub(super) struct World {
     time: TrueTime,
     network: Arc<Mutex<Network>>,
     nodes: Vec<Limiter<Way>>,
+    ways: Vec<Way>,
     tasks: Vec<Task>,
     run: Run,
 }
@@ -51,15 +60,19 @@ impl World {
         let of_network = Random::new(random.below(u64::MAX));
         let network = Network::new(&setting.weather, setting.nodes, time.clone(), of_network);
         let network = Arc::new(Mutex::new(network));
-        let mut nodes = Vec::new();
+        let (mut nodes, mut ways) = (Vec::new(), Vec::new());
         for node in 0..setting.nodes {
             let skew_us = random.around_zero(setting.weather.skew_us_max);
             let clock = NodeClock { time: time.clone(), skew_us };
+            let (network, leases) = (Arc::clone(&network), Arc::default());
+            let way = Way { node, network, clock: clock.clone(), leases };
+            way.crash(setting.believed_nodes);
             let builder = Limiter::builder().policy(Arc::clone(&setting.policy)).clock(clock);
             let builder = builder.hash_key(HashKey::new([9; 16]));
-            let limiter = builder.store(Way { node, network: Arc::clone(&network) }).build()?;
+            let limiter = builder.store(way.clone()).build()?;
             limiter.set_nodes(setting.believed_nodes);
             nodes.push(limiter);
+            ways.push(way);
         }
         let trouble = Trouble { nodes: setting.nodes, ..Trouble::default() };
         let run = Run {
@@ -69,10 +82,13 @@ impl World {
             stretches: Vec::new(),
             charged: Vec::new(),
             completed_us: Vec::new(),
-            skew_us_max: u64::from(setting.weather.skew_us_max),
+            leased: setting.policy.limits().iter().any(Limit::is_leased),
+            stepped_us: 0,
+            overlent: None,
+            borrowed: LeaseHealth::default(),
         };
         let (setting, tasks) = (setting.clone(), Vec::new());
-        Ok(Self { setting, random, time, network, nodes, tasks, run })
+        Ok(Self { setting, random, time, network, nodes, ways, tasks, run })
     }
 
     /// Lets everything happen, in its order.
@@ -89,6 +105,9 @@ impl World {
             }
             self.note_cuts();
         }
+        for way in &self.ways {
+            self.run.borrowed = sum(self.run.borrowed, way.leases().health());
+        }
         if let Some(last) = self.run.stretches.last_mut() {
             last.until_us = u64::MAX;
         }
@@ -101,7 +120,21 @@ impl World {
         let mut at_us = START_US;
         for _ in 0..self.setting.requests {
             at_us += self.random.below(self.setting.gap_us_max);
+            if self.setting.lulls_per_mille > 0
+                && self.random.per_mille(self.setting.lulls_per_mille)
+            {
+                at_us += self.random.below(LULL_US_MAX);
+            }
             network.schedule(at_us, Event::Ask);
+        }
+        if self.run.leased {
+            let mut sweep_us = START_US;
+            while sweep_us < at_us {
+                for node in 0..self.setting.nodes {
+                    network.schedule(sweep_us, Event::Sweep { node });
+                }
+                sweep_us += self.setting.sweep_every_us;
+            }
         }
         let (length_us, nodes) = (at_us - START_US, self.setting.nodes);
         let weather = &self.setting.weather;
@@ -112,13 +145,68 @@ impl World {
 
     fn follow(&mut self, next: Next) {
         match next {
-            Next::Ask => self.ask(),
+            Next::Ask => {
+                self.check_loans();
+                self.ask();
+            }
+            Next::Sweep(node) => {
+                let way = self.way(node);
+                let loans = way.leases().sweep(way.now_us());
+                self.send(node, loans);
+            }
+            Next::Crash(node) => self.way(node).crash(self.setting.believed_nodes),
+            Next::Lent { node, loan, lent } => {
+                let way = self.way(node);
+                way.leases().lent(&loan, lent.as_ref(), way.now_us());
+            }
             Next::Poll(task) => self.poll(task),
             Next::Executed { task, now, charged } if charged => {
                 let Task { user, cost, .. } = &self.tasks[task];
                 self.run.charged.push(Entry::admitted(&**user, now.unix_us, *cost));
             }
+            Next::Merge => self.merge(),
             Next::Executed { .. } | Next::Nothing => {}
+        }
+    }
+
+    /// Corrections are answered at once, so that nothing of this waits.
+    fn merge(&self) {
+        let cut_off = lock(&self.network).cut_off();
+        for (node, limiter) in (0..).zip(&self.nodes) {
+            if !cut_off.contains(&node) {
+                let mut context = Context::from_waker(Waker::noop());
+                let merged = pin!(limiter.merge()).poll(&mut context);
+                debug_assert!(merged.is_ready(), "nothing waits here");
+            }
+        }
+    }
+
+    fn way(&self, node: u32) -> &Way {
+        // Nodes are numbered from zero, and each has a way.
+        &self.ways[usize::try_from(node).unwrap_or(0)]
+    }
+
+    fn send(&self, node: u32, loans: Vec<Loan>) {
+        for loan in loans {
+            lock(&self.network).send(node, super::network::Ask::Loan(loan));
+        }
+    }
+
+    /// Nodes never hold more than the store counts, and a bucket with its loans is never more than
+    /// full: while nothing was lost.
+    fn check_loans(&mut self) {
+        let looks = self.run.leased && self.tasks.len().is_multiple_of(LOOK_EVERY);
+        if !looks || self.run.trouble.failovers > 0 || self.run.overlent.is_some() {
+            return;
+        }
+        let (now_us, network) = (self.time.now_us(), lock(&self.network));
+        let counted = network.server.outstanding(now_us);
+        let held: u64 = self.ways.iter().map(|way| way.leases().spendable(way.now_us())).sum();
+        if held > counted {
+            let detail = format!("nodes hold {held}, the store counts {counted}");
+            self.run.overlent = Some((now_us, detail));
+        } else if let Err(detail) = network.server.check() {
+            self.run.overlent = Some((now_us, detail));
         }
     }
 
@@ -143,10 +231,14 @@ impl World {
         let task = &mut self.tasks[index];
         let Some(deciding) = &mut task.deciding else { return };
         let mut context = Context::from_waker(Waker::noop());
-        if let Poll::Ready(decided) = deciding.as_mut().poll(&mut context) {
+        let (node, polled) = (task.node, deciding.as_mut().poll(&mut context));
+        if let Poll::Ready(decided) = polled {
             task.deciding = None;
             self.answered(index, decided);
         }
+        let way = self.way(node);
+        let loans = way.leases().due(way.now_us());
+        self.send(node, loans);
     }
 
     fn answered(&mut self, index: usize, decided: Result<Decision, RequestError>) {
@@ -182,12 +274,16 @@ impl World {
         let set_back_us = |by_us: i64| if by_us < 0 { by_us.unsigned_abs() } else { 0 };
         match event {
             Event::FailOver { lag_us, by_us } => {
+                self.run.stepped_us += by_us.unsigned_abs();
                 trouble.failovers += 1;
                 trouble.lag_us = trouble.lag_us.max(*lag_us);
                 trouble.set_back_us += set_back_us(*by_us);
             }
             Event::Flush => trouble.failovers += 1,
-            Event::SetClock { by_us } => trouble.set_back_us += set_back_us(*by_us),
+            Event::SetClock { by_us } => {
+                self.run.stepped_us += by_us.unsigned_abs();
+                trouble.set_back_us += set_back_us(*by_us);
+            }
             _ => {}
         }
     }
@@ -214,6 +310,17 @@ fn spec_of(setting: &Setting) -> Result<Spec, SetupError> {
     let decision = alone.peek(&Request::new("GET", "/").user("u0"))?;
     let report = decision.limits.first().ok_or("the policy limits nobody")?;
     Ok(report.spec)
+}
+
+fn sum(one: LeaseHealth, other: LeaseHealth) -> LeaseHealth {
+    let mut sum = one;
+    sum.spent += other.spent;
+    sum.exact += other.exact;
+    sum.granted += other.granted;
+    sum.refused += other.refused;
+    sum.returned += other.returned;
+    sum.expired += other.expired;
+    sum
 }
 
 const TWO: Amount = match Amount::from_units(2) {

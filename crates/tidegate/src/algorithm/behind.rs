@@ -170,6 +170,7 @@ mod tests {
         let spec = Spec::Quota(quota::Spec {
             limit: amount(2),
             unit: calendar::Unit::Day,
+            previous_us: 0,
             start_us: 0,
             end_us: DAY_US,
             next_end_us: 2 * DAY_US,

@@ -24,9 +24,12 @@ pub enum Unit {
     Month,
 }
 
-/// The window that an instant lies in and the end of the one after it, in Unix microseconds.
+/// The window that an instant lies in, the start of the one before and the end of the one after it,
+/// in Unix microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Boundaries {
+    /// The first instant of the window before, at least zero.
+    pub previous_us: u64,
     /// The first instant of the window, at least zero.
     pub start_us: u64,
     /// The first instant of the next window.
@@ -50,6 +53,7 @@ pub fn boundaries(unit: Unit, zone: &TimeZone, unix_us: u64) -> Boundaries {
     }
     let (next_end, _) = next_window(unit, zone, end_date, end);
     Boundaries {
+        previous_us: unix_micros(previous_start(unit, zone, first, start)),
         start_us: unix_micros(start),
         end_us: unix_micros(end),
         next_end_us: unix_micros(next_end),
@@ -70,6 +74,20 @@ fn next_window(unit: Unit, zone: &TimeZone, first: Date, start: Timestamp) -> (T
     }
 }
 
+/// Where the window before the one that starts at `start` begins; dates that the zone skipped are
+/// passed over.
+fn previous_start(unit: Unit, zone: &TimeZone, first: Date, start: Timestamp) -> Timestamp {
+    let mut date = first;
+    loop {
+        let before = preceding_date(unit, date);
+        let begins = first_instant(zone, before);
+        if begins < start || before == date {
+            return begins;
+        }
+        date = before;
+    }
+}
+
 fn first_date(unit: Unit, date: Date) -> Date {
     match unit {
         Unit::Day => date,
@@ -83,6 +101,14 @@ fn following_date(unit: Unit, first: Date) -> Date {
         Unit::Day => first.saturating_add(1.day()),
         Unit::Week => first.saturating_add(1.week()),
         Unit::Month => first.saturating_add(1.month()),
+    }
+}
+
+fn preceding_date(unit: Unit, first: Date) -> Date {
+    match unit {
+        Unit::Day => first.saturating_sub(1.day()),
+        Unit::Week => first.saturating_sub(1.week()),
+        Unit::Month => first.saturating_sub(1.month()),
     }
 }
 
@@ -145,10 +171,12 @@ mod tests {
 
     /// Every instant named lies in the window, which runs from the first to the second boundary.
     fn assert_window(unit: Unit, name: &str, within: &[&str], turns: [&str; 3]) {
-        let [start_us, end_us, next_end_us] = turns.map(us);
-        let expected = Boundaries { start_us, end_us, next_end_us };
+        let expected = turns.map(us);
+        let [start_us, end_us, _] = expected;
         for now_us in within.iter().map(|text| us(text)).chain([start_us, end_us - 1]) {
-            assert_eq!(boundaries(unit, &zone(name), now_us), expected, "{name} at {now_us}");
+            let found = boundaries(unit, &zone(name), now_us);
+            let found = [found.start_us, found.end_us, found.next_end_us];
+            assert_eq!(found, expected, "{name} at {now_us}");
         }
     }
 
@@ -282,6 +310,7 @@ mod tests {
             }
             let next = boundaries(unit, &zone, this.end_us);
             prop_assert_eq!((next.start_us, next.end_us), (this.end_us, this.next_end_us));
+            prop_assert_eq!(next.previous_us, this.start_us);
         }
     }
 }

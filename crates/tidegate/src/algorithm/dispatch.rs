@@ -62,6 +62,29 @@ pub fn charge(state: &mut State, spec: &Spec, now_us: u64, holder: u64, cost: Am
     }
 }
 
+/// Takes the amount, whether it fits or not, into debt of at most one further limit. Places have
+/// holders, and know no debits.
+pub fn debit(state: &mut State, spec: &Spec, now_us: u64, amount: Amount) {
+    make_match(state, spec);
+    match (state, spec) {
+        (State::TokenBucket(state), Spec::TokenBucket(spec)) => {
+            token_bucket::debit(state, spec, now_us, amount);
+        }
+        (State::SlidingWindow(state), Spec::SlidingWindow(spec)) => {
+            sliding_window::debit(state, spec, now_us, amount);
+        }
+        (State::SlidingCounter(state), Spec::SlidingCounter(spec)) => {
+            sliding_counter::debit(state, spec, now_us, amount);
+        }
+        (State::FixedWindow(state), Spec::FixedWindow(spec)) => {
+            fixed_window::debit(state, spec, now_us, amount);
+        }
+        (State::Quota(state), Spec::Quota(spec)) => quota::debit(state, spec, now_us, amount),
+        (State::Total(state), Spec::Total(spec)) => total::debit(state, spec, now_us, amount),
+        _ => {}
+    }
+}
+
 /// Gives back what is left of a charge made at `charged_at_us`. A held place is released instead.
 pub fn refund(state: &mut State, spec: &Spec, now_us: u64, charged_at_us: u64, cost: Amount) {
     match (state, spec) {

@@ -30,6 +30,11 @@ pub fn charge(state: &mut State, spec: &Spec, now_us: u64, cost: Amount) {
     window(state, spec, now_us).charge(state, now_us, cost);
 }
 
+/// Takes the amount, into debt of at most one further limit.
+pub fn debit(state: &mut State, spec: &Spec, now_us: u64, amount: Amount) {
+    window(state, spec, now_us).debit(state, spec.limit, now_us, amount);
+}
+
 /// Gives an earlier charge back; void once its window is over.
 pub fn refund(state: &mut State, spec: &Spec, now_us: u64, charged_at_us: u64, cost: Amount) {
     window(state, spec, now_us).refund(state, charged_at_us, cost);

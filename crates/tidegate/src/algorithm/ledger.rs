@@ -30,6 +30,15 @@ struct Account {
     state: State,
 }
 
+/// What a key shows under numbers that it was charged with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// These numbers.
+    pub spec: Spec,
+    /// What they leave.
+    pub reading: Reading,
+}
+
 impl Ledger {
     /// The ledger of a key that nobody has used; `None` where nothing is stored.
     #[must_use]
@@ -80,6 +89,15 @@ impl Ledger {
         }
     }
 
+    /// Takes the amount at every pace, into debt of at most one further limit.
+    pub fn debit(&mut self, spec: &Spec, now_us: u64, amount: Amount) {
+        self.open(spec, now_us);
+        self.close_what_is_over(spec, now_us);
+        for account in self.accounts_mut() {
+            dispatch::debit(&mut account.state, &account.spec, now_us, amount);
+        }
+    }
+
     /// Gives back what is left of a charge made at `charged_at_us` under this spec.
     pub fn refund(&mut self, spec: &Spec, now_us: u64, charged_at_us: u64, cost: Amount) {
         for account in self.accounts_mut() {
@@ -112,6 +130,20 @@ impl Ledger {
         self.accounts()
             .map(Account::meaningless_at_us)
             .try_fold(0, |latest, at_us| Some(at_us?.max(latest)))
+    }
+
+    /// Whether it is of places.
+    pub(crate) fn holds_places(&self) -> bool {
+        matches!(self.first.state, State::Concurrency(_))
+    }
+
+    /// What each account shows under its own numbers.
+    pub(crate) fn paces(&self, now_us: u64) -> Vec<Pace> {
+        let pace = |Account { spec, state }: &Account| Pace {
+            spec: *spec,
+            reading: dispatch::reading(state, spec, now_us),
+        };
+        self.accounts().map(pace).collect()
     }
 
     /// Whether it runs on the wall clock; all its accounts are of one algorithm.
@@ -225,6 +257,7 @@ mod tests {
             _ => Spec::Quota(quota::Spec {
                 limit,
                 unit: if window_us > 100 { calendar::Unit::Month } else { calendar::Unit::Day },
+                previous_us: start_us.saturating_sub(window_us),
                 start_us,
                 end_us,
                 next_end_us: end_us + window_us,

@@ -6,6 +6,7 @@
 //! - `charge`: takes the cost, unconditionally; the store calls it once all levels fit.
 //! - `refund`, `surcharge`: corrects a charge made earlier (`charged_at_us`), void once that charge
 //!   has no effect any more; a surcharge may go into debt of at most one further limit.
+//! - `debit`: as `charge`, but into debt of at most one further limit.
 //! - `reading`: what could be spent now, and when nothing will be owed any more.
 //! - `meaningless_at_us`: the instant from which the state equals a new one.
 //! - `shift`: the same state on a clock with another origin; only where a state runs on steady time.
@@ -35,9 +36,9 @@ mod window;
 pub(crate) use behind::behind_us;
 pub use describe::Window;
 pub use dispatch::{
-    charge, evaluate, meaningless_at_us, reading, refund, release, renew, surcharge,
+    charge, debit, evaluate, meaningless_at_us, reading, refund, release, renew, surcharge,
 };
-pub use ledger::Ledger;
+pub use ledger::{Ledger, Pace};
 
 use serde::{Deserialize, Serialize};
 
@@ -165,6 +166,11 @@ const fn debt_max(limit: Amount) -> u64 {
 /// How much of a surcharge still counts beside what is owed already.
 fn surchargeable(limit: Amount, owed_micros: u64, extra: Amount) -> u64 {
     extra.micros().min(debt_max(limit).saturating_sub(owed_micros))
+}
+
+/// How much of a debit still counts beside what is owed already.
+fn debitable(limit: Amount, owed_micros: u64, amount: Amount) -> Amount {
+    Amount::from_micros(surchargeable(limit, owed_micros, amount)).unwrap_or(Amount::MAX)
 }
 
 /// A denial that ends at an instant, counted from the caller's own `now_us`: also a caller whose

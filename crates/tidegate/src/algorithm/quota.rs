@@ -1,7 +1,8 @@
 //! Quotas: windows of the calendar, a day, a week or a month in the policy's timezone.
 //!
 //! The window arrives as numbers, so that a plan can travel to a store that knows no time zones.
-//! It brings the window after it too: the store's clock may be there already.
+//! It brings the windows before and after it too: the store's clock may still be in the one, or in
+//! the other already.
 //!
 //! Promise: at most the limit in each window, so up to twice the limit across an edge.
 
@@ -12,7 +13,7 @@ use super::{Amount, Reading, Verdict, as_micros};
 
 pub use super::window::State;
 
-/// A limit in each calendar window, and the two windows that matter. See
+/// A limit in each calendar window, and the three windows that matter. See
 /// [`boundaries`](super::calendar::boundaries).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
@@ -21,6 +22,8 @@ pub struct Spec {
     pub limit: Amount,
     /// What kind of window it is.
     pub unit: super::calendar::Unit,
+    /// Where the window before the planner's starts.
+    pub previous_us: u64,
     /// Where the window that the planner saw starts.
     pub start_us: u64,
     /// Where it ends and the next one starts.
@@ -38,6 +41,11 @@ pub fn evaluate(state: &State, spec: &Spec, now_us: u64, cost: Amount) -> Verdic
 /// Takes the cost, whether it fits or not.
 pub fn charge(state: &mut State, spec: &Spec, now_us: u64, cost: Amount) {
     window(state, spec, now_us).charge(state, now_us, cost);
+}
+
+/// Takes the amount, into debt of at most one further limit.
+pub fn debit(state: &mut State, spec: &Spec, now_us: u64, amount: Amount) {
+    window(state, spec, now_us).debit(state, spec.limit, now_us, amount);
 }
 
 /// Gives an earlier charge back; void once its window is over.
@@ -59,27 +67,37 @@ pub fn reading(state: &State, spec: &Spec, now_us: u64) -> Reading {
 /// When the window of the last charge is over.
 #[must_use]
 pub fn meaningless_at_us(state: &State, spec: &Spec) -> Option<u64> {
-    if state.at_us < spec.start_us {
-        // Its window ended before the planner's began.
-        return Some(state.at_us);
-    }
     Some(window(state, spec, state.at_us).meaningless_at_us(state))
 }
 
-/// A store whose clock is behind the planner's takes the planner's word that the window has begun.
+/// The store's clock says which window it is, whatever the planner's said.
 fn window(state: &State, spec: &Spec, now_us: u64) -> Window {
-    let now_us = now_us.max(state.at_us).max(spec.start_us);
+    let now_us = now_us.max(state.at_us);
+    if now_us < spec.start_us {
+        return window_before(spec, now_us);
+    }
     if now_us < spec.end_us {
         return Window { start_us: spec.start_us, end_us: spec.end_us };
     }
     if now_us < spec.next_end_us {
         return Window { start_us: spec.end_us, end_us: spec.next_end_us };
     }
-    // Only a wall clock that was set back by whole windows comes here. What is beyond the plan
-    // repeats its last window: enough to keep counting, and never to run back.
+    // Only clocks that differ by whole windows come here. What is beyond the plan repeats its last
+    // window: enough to keep counting, and never to run back.
     let length_us = spec.next_end_us.saturating_sub(spec.end_us).max(1);
     let start_us = now_us - (now_us - spec.next_end_us) % length_us;
     Window { start_us, end_us: start_us.saturating_add(length_us) }
+}
+
+/// The window before the planner's, which windows of the same length precede.
+fn window_before(spec: &Spec, now_us: u64) -> Window {
+    if now_us >= spec.previous_us {
+        return Window { start_us: spec.previous_us, end_us: spec.start_us };
+    }
+    let length_us = spec.start_us.saturating_sub(spec.previous_us).max(1);
+    let windows = (spec.previous_us - 1 - now_us) / length_us;
+    let end_us = spec.previous_us - windows * length_us;
+    Window { start_us: end_us.saturating_sub(length_us), end_us }
 }
 
 #[cfg(test)]
@@ -99,9 +117,11 @@ mod tests {
 
     fn specs() -> impl Strategy<Value = Spec> {
         (1..=8 * UNIT, windows_us(), windows_us()).prop_map(|(limit, this_us, next_us)| {
+            let (previous_us, start_us) = (START_US.saturating_sub(next_us), START_US);
             let end_us = START_US + this_us;
             let next_end_us = end_us + next_us;
-            Spec { limit: amount(limit), unit: Unit::Day, start_us: START_US, end_us, next_end_us }
+            let (limit, unit) = (amount(limit), Unit::Day);
+            Spec { limit, unit, previous_us, start_us, end_us, next_end_us }
         })
     }
 
@@ -160,8 +180,8 @@ mod tests {
 
     fn days(today: u64) -> Spec {
         let start_us = today * 100;
-        let (end_us, next_end_us) = (start_us + 100, start_us + 200);
-        Spec { limit: Amount::ONE, unit: Unit::Day, start_us, end_us, next_end_us }
+        let (previous_us, end_us, next_end_us) = (start_us - 100, start_us + 100, start_us + 200);
+        Spec { limit: Amount::ONE, unit: Unit::Day, previous_us, start_us, end_us, next_end_us }
     }
 
     #[test]
@@ -173,13 +193,15 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_is_behind_its_planner_charges_the_planners_window() {
+    fn a_planner_that_is_ahead_opens_no_window_before_its_time() {
         let mut state = State::default();
         charge(&mut state, &days(5), 590, Amount::ONE);
-        assert_eq!(evaluate(&state, &days(6), 598, Amount::ONE), Verdict::Allowed);
-        charge(&mut state, &days(6), 598, Amount::ONE);
-        assert_eq!(evaluate(&state, &days(6), 601, Amount::ONE), denied_until(700, 601));
-        assert_eq!(evaluate(&state, &days(5), 599, Amount::ONE), denied_until(700, 599));
+        assert_eq!(evaluate(&state, &days(6), 598, Amount::ONE), denied_until(600, 598));
+        assert_eq!(meaningless_at_us(&state, &days(6)), Some(600));
+        assert_eq!(evaluate(&state, &days(6), 600, Amount::ONE), Verdict::Allowed);
+        // Days ahead, even: what is before the plan repeats its first window.
+        assert_eq!(evaluate(&state, &days(9), 598, Amount::ONE), denied_until(600, 598));
+        assert_eq!(evaluate(&state, &days(9), 600, Amount::ONE), Verdict::Allowed);
     }
 
     #[test]
@@ -202,10 +224,12 @@ mod tests {
 
     #[test]
     fn extremes_do_no_harm() {
-        for (start_us, end_us, next_end_us) in
-            [(0, 0, 0), (9, 5, 3), (u64::MAX, u64::MAX, u64::MAX), (0, u64::MAX, 1)]
+        const LAST: u64 = u64::MAX;
+        for [previous_us, start_us, end_us, next_end_us] in
+            [[0; 4], [12, 9, 5, 3], [LAST; 4], [LAST, 0, LAST, 1], [1, LAST, 1, 1]]
         {
-            let spec = Spec { limit: Amount::MAX, unit: Unit::Day, start_us, end_us, next_end_us };
+            let (limit, unit) = (Amount::MAX, Unit::Day);
+            let spec = Spec { limit, unit, previous_us, start_us, end_us, next_end_us };
             assert_extremes_do_no_harm(AnySpec::Quota(spec));
         }
     }

@@ -8,8 +8,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Amount, DENIED_FOR_GOOD, Reading, Verdict, as_micros, denied_until, fits, rest, saturate,
-    surchargeable,
+    Amount, DENIED_FOR_GOOD, Reading, Verdict, as_micros, debitable, denied_until, fits, rest,
+    saturate, surchargeable,
 };
 
 /// A limit for each window of this length.
@@ -67,6 +67,12 @@ pub fn charge(state: &mut State, spec: &Spec, now_us: u64, cost: Amount) {
     }
     rolled.current_micros = rolled.current_micros.saturating_add(cost.micros());
     *state = rolled;
+}
+
+/// Takes the amount, into debt of at most one further limit.
+pub fn debit(state: &mut State, spec: &Spec, now_us: u64, amount: Amount) {
+    let owed = estimate(&roll(state, now_us), now_us);
+    charge(state, spec, now_us, debitable(spec.limit, owed, amount));
 }
 
 /// Takes an earlier charge out of the counter that holds it; void once neither does.

@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Amount, DENIED_FOR_GOOD, Reading, Verdict, as_micros, denied_until, fits, rest, surchargeable,
+    Amount, DENIED_FOR_GOOD, Reading, Verdict, as_micros, debitable, denied_until, fits, rest,
+    surchargeable,
 };
 
 /// The longest log of one key.
@@ -122,6 +123,12 @@ pub fn charge(state: &mut State, spec: &Spec, now_us: u64, cost: Amount) {
         }
         _ => state.entries.push_back(Entry { at_us: now_us, cost_micros }),
     }
+}
+
+/// Takes the amount, into debt of at most one further limit.
+pub fn debit(state: &mut State, spec: &Spec, now_us: u64, amount: Amount) {
+    let spent = spent_after(state, gone(state, spec, now_us));
+    charge(state, spec, now_us, debitable(spec.limit, spent, amount));
 }
 
 /// Takes an earlier charge back out of the log; void once it is older than the window.

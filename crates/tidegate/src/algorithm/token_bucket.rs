@@ -9,8 +9,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Amount, DENIED_FOR_GOOD, Reading, Verdict, as_micros, debt_max, denied_until, fits, rest,
-    saturate, surchargeable,
+    Amount, DENIED_FOR_GOOD, Reading, Verdict, as_micros, debitable, debt_max, denied_until, fits,
+    rest, saturate, surchargeable,
 };
 
 /// A rate and a capacity.
@@ -78,6 +78,12 @@ pub fn charge(state: &mut State, spec: &Spec, now_us: u64, cost: Amount) {
         }
         state.owed_micros = state.owed_micros.saturating_add(cost.micros());
     }
+}
+
+/// Takes the amount, into debt of at most one further burst.
+pub fn debit(state: &mut State, spec: &Spec, now_us: u64, amount: Amount) {
+    let owed_micros = settle(state, spec, now_us).owed_micros;
+    charge(state, spec, now_us, debitable(spec.burst, owed_micros, amount));
 }
 
 /// Gives back what is certain to be left of an earlier charge.

@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Amount, DENIED_FOR_GOOD, Reading, Verdict, as_micros, fits, rest, surchargeable};
+use super::{
+    Amount, DENIED_FOR_GOOD, Reading, Verdict, as_micros, debitable, fits, rest, surchargeable,
+};
 
 /// The most in all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +30,11 @@ pub fn evaluate(state: &State, spec: &Spec, _now_us: u64, cost: Amount) -> Verdi
 /// Takes the cost, whether it fits or not.
 pub fn charge(state: &mut State, _spec: &Spec, _now_us: u64, cost: Amount) {
     state.used_micros = state.used_micros.saturating_add(cost.micros());
+}
+
+/// Takes the amount, into debt of at most one further limit.
+pub fn debit(state: &mut State, spec: &Spec, now_us: u64, amount: Amount) {
+    charge(state, spec, now_us, debitable(spec.limit, state.used_micros, amount));
 }
 
 /// Gives an earlier charge back, however old.

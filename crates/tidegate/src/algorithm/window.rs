@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Amount, DENIED_FOR_GOOD, Reading, Verdict, denied_until, fits, rest, surchargeable};
+use super::{
+    Amount, DENIED_FOR_GOOD, Reading, Verdict, debitable, denied_until, fits, rest, surchargeable,
+};
 
 /// What was used, and when last. The counter means something while that instant lies in the
 /// present window, so a window of another length keeps what it can.
@@ -49,6 +51,10 @@ impl Window {
             let at_us = now_us.max(state.at_us).max(self.start_us);
             *state = State { at_us, used_micros };
         }
+    }
+
+    pub(super) fn debit(self, state: &mut State, limit: Amount, now_us: u64, amount: Amount) {
+        self.charge(state, now_us, debitable(limit, self.used(state), amount));
     }
 
     pub(super) fn refund(self, state: &mut State, charged_at_us: u64, cost: Amount) {

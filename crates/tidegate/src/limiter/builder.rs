@@ -11,9 +11,13 @@ use super::loaded::{announce, check_policies, load};
 use super::waiting::{WAITERS_MAX_DEFAULT, Waiting};
 use super::{Holders, Limiter, Shared};
 use crate::clock::{Clock, SystemClock};
+use crate::fallback::Fallback;
 use crate::key::HashKey;
 use crate::policy::Policy;
 use crate::store::{Memory, Store};
+
+/// How many keys a node counts by itself unless told otherwise.
+const LOCAL_KEYS_MAX_DEFAULT: usize = 1_000_000;
 
 /// Puts a [`Limiter`] together.
 pub struct LimiterBuilder<S> {
@@ -22,6 +26,7 @@ pub struct LimiterBuilder<S> {
     clock: Arc<dyn Clock>,
     secret: HashKey,
     nodes: u32,
+    local_keys_max: usize,
     max_waiters: usize,
 }
 
@@ -34,6 +39,7 @@ impl Default for LimiterBuilder<Memory> {
             clock,
             secret: HashKey::random(),
             nodes: 1,
+            local_keys_max: LOCAL_KEYS_MAX_DEFAULT,
             max_waiters: WAITERS_MAX_DEFAULT,
         }
     }
@@ -50,8 +56,8 @@ impl<S> LimiterBuilder<S> {
     /// Keeps states in this store.
     #[must_use]
     pub fn store<T: Store>(self, store: T) -> LimiterBuilder<T> {
-        let Self { policies, clock, secret, nodes, max_waiters, .. } = self;
-        LimiterBuilder { policies, store, clock, secret, nodes, max_waiters }
+        let Self { policies, clock, secret, nodes, local_keys_max, max_waiters, .. } = self;
+        LimiterBuilder { policies, store, clock, secret, nodes, local_keys_max, max_waiters }
     }
 
     /// Reads the time from this clock.
@@ -72,6 +78,14 @@ impl<S> LimiterBuilder<S> {
     #[must_use]
     pub fn nodes(mut self, nodes: u32) -> Self {
         self.nodes = nodes.max(1);
+        self
+    }
+
+    /// How many keys this node counts by itself while the store is lost, a million unless told
+    /// otherwise.
+    #[must_use]
+    pub fn local_keys_max(mut self, keys: usize) -> Self {
+        self.local_keys_max = keys;
         self
     }
 
@@ -96,8 +110,8 @@ impl<S: Store> LimiterBuilder<S> {
 
     /// The limiter, of policies that are known to be fit.
     pub(crate) fn assemble(self) -> Limiter<S> {
-        let Self { policies, store, clock, secret, nodes, max_waiters } = self;
-        let (loaded, fallback) = (load(policies, &secret), Memory::new());
+        let Self { policies, store, clock, secret, nodes, local_keys_max, max_waiters } = self;
+        let (loaded, fallback) = (load(policies, &secret), Fallback::new(local_keys_max));
         announce(&loaded, &store, &fallback);
         let policies = ArcSwap::from_pointee(loaded);
         let (nodes, holders) = (AtomicU32::new(nodes), Holders::new());

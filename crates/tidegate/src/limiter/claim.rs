@@ -27,6 +27,8 @@ impl<S: Store> Limiter<S> {
             key,
             spec: Spec::Concurrency(concurrency::Spec { places: Amount::ONE, lease_us }),
             cost: Amount::ONE,
+            refundable: false,
+            leased: false,
             enforcement: Enforcement::Reject,
             on_store_failure: OnStoreFailure::Deny,
         });

@@ -14,7 +14,6 @@ use super::{Shared, Ticket};
 use crate::clock::Now;
 use crate::decision::{Decision, LimitReport, Outcome};
 use crate::facts::Facts;
-use crate::fallback;
 use crate::lease::Lease;
 use crate::plan::{Level, Mode, Plan, Planner};
 use crate::policy::Policy;
@@ -29,6 +28,16 @@ pub(super) enum Prepared {
     Decided(Box<Decision>),
     /// Its limits must be asked.
     Open(Open),
+    /// This process held all that they took.
+    Answered(Open, Answer),
+}
+
+/// Whether the store is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    Waits,
+    /// If it must be, nothing is decided.
+    None,
 }
 
 /// A request whose limits must be asked.
@@ -48,6 +57,7 @@ impl<S: Store> Shared<S> {
         request: &Request<'_>,
         mode: Mode,
         ticket: Ticket,
+        patience: Patience,
         plan: &mut Plan,
     ) -> Result<Prepared, RequestError> {
         let now_in_force;
@@ -80,14 +90,22 @@ impl<S: Store> Shared<S> {
         if plan.levels.is_empty() {
             return without_limits(policy, Outcome::Allowed);
         }
-        if S::NAMES_KEYS {
-            plan.names = planner.names(&self.secret.load(), &plan.levels);
-        }
         let ahead = self.waiting.ahead(&plan.levels, ticket);
         (plan.now, plan.holder) = (now, self.holders.next());
         plan.mode = if ahead.is_some() { Mode::Peek } else { mode };
         let reserve = request.reserve;
-        Ok(Prepared::Open(Open { policy, operation, tier, ahead, reserve }))
+        let open = Open { policy, operation, tier, ahead, reserve };
+        let answer = if loaded.leased { self.store.decide_at_once(plan) } else { None };
+        let may_change = || reserve || plan.levels.iter().any(|level: &Level| level.refundable);
+        // What is decided here needs names only where it may be given back.
+        let named = if answer.is_some() { may_change() } else { patience == Patience::Waits };
+        if S::NAMES_KEYS && named {
+            plan.names = planner.names(&self.secret.load(), &plan.levels);
+        }
+        Ok(match answer {
+            Some(answer) => Prepared::Answered(open, answer),
+            None => Prepared::Open(open),
+        })
     }
 
     /// Everything after the store. Where it could not answer, each limit does without it.
@@ -98,10 +116,15 @@ impl<S: Store> Shared<S> {
         answered: Result<Answer, StoreError>,
     ) -> Decision {
         match answered {
-            Ok(mut answer) => open.conclude(plan, &mut answer, None),
+            Ok(mut answer) => {
+                if !S::NEVER_LOST {
+                    self.fallback.note(plan, &answer, self.clock.now());
+                }
+                open.conclude(plan, &mut answer, None)
+            }
             Err(error) => {
                 let nodes = self.nodes.load(Ordering::Relaxed);
-                let mut answer = fallback::decide(plan, &self.fallback, nodes);
+                let mut answer = self.fallback.decide(plan, nodes);
                 open.conclude(plan, &mut answer, Some(error))
             }
         }
@@ -109,7 +132,8 @@ impl<S: Store> Shared<S> {
 }
 
 impl Open {
-    fn conclude(
+    /// The decision that an answer comes to.
+    pub(super) fn conclude(
         self,
         plan: &Plan,
         answer: &mut Answer,

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use super::error::BuildError;
+use crate::fallback::Fallback;
 use crate::in_force::Loaded;
 use crate::key::{HashKey, LimitKeys};
-use crate::policy::Policy;
+use crate::policy::{Limit, Policy};
 use crate::request::{Request, RequestError};
-use crate::store::{ImmediateStore, Memory, Store};
+use crate::store::Store;
 
 /// The policy that a request names, or the first.
 pub(super) fn select<'p>(
@@ -31,16 +32,17 @@ pub(super) fn load(policies: Vec<Arc<Policy>>, secret: &HashKey) -> Vec<Loaded> 
     let load = |policy: Arc<Policy>| {
         let keys =
             policy.limits.iter().map(|limit| LimitKeys::new(secret, &policy, limit)).collect();
-        Loaded { policy, keys }
+        let leased = policy.limits.iter().any(Limit::is_leased);
+        Loaded { policy, keys, leased }
     };
     policies.into_iter().map(load).collect()
 }
 
-pub(super) fn announce<S: Store>(policies: &[Loaded], store: &S, fallback: &Memory) {
+pub(super) fn announce<S: Store>(policies: &[Loaded], store: &S, fallback: &Fallback) {
     let families: Vec<u64> =
         policies.iter().flat_map(|loaded| loaded.keys.iter().map(|keys| keys.family)).collect();
     store.announce(&families);
-    fallback.announce_now(&families);
+    fallback.announce(&families);
 }
 
 pub(super) fn check_policies(policies: &[Arc<Policy>]) -> Result<(), BuildError> {

@@ -8,6 +8,7 @@ mod claim;
 mod decide;
 mod error;
 mod loaded;
+mod merge;
 mod queue;
 mod turn;
 mod waiting;
@@ -24,10 +25,11 @@ use arc_swap::ArcSwap;
 
 pub use builder::LimiterBuilder;
 pub use error::{BuildError, ResetError};
+pub use merge::{Merged, Owed};
 pub use turn::{Acquired, Timer};
 pub(crate) use turn::{HeldUp, Turn};
 
-use decide::Prepared;
+use decide::{Patience, Prepared};
 use loaded::{announce, check_policies, load, select};
 use queue::{NEWCOMER, Ticket};
 use waiting::Waiting;
@@ -35,10 +37,11 @@ use waiting::Waiting;
 use crate::clock::{Clock, Now};
 use crate::decision::Decision;
 use crate::facts::Facts;
+use crate::fallback::Fallback;
 use crate::in_force::{InForce, Loaded};
 use crate::key::HashKey;
 use crate::lease::{Lease, Settlement};
-use crate::plan::{Level, Mode, Plan, Planner};
+use crate::plan::{LEVELS_MAX, Level, Mode, Plan, Planner};
 use crate::policy::Policy;
 use crate::request::{Request, RequestError};
 use crate::store::{Amended, Amendment, Change, ImmediateStore, Memory, Store, StoreError};
@@ -73,7 +76,7 @@ struct Shared<S> {
     policies: ArcSwap<Vec<Loaded>>,
     replacing: Mutex<()>,
     store: S,
-    fallback: Memory,
+    fallback: Fallback,
     nodes: AtomicU32,
     clock: Arc<dyn Clock>,
     secret: ArcSwap<HashKey>,
@@ -119,13 +122,33 @@ impl<S: Store> Limiter<S> {
         ticket: Ticket,
     ) -> Result<Decision, RequestError> {
         let (shared, mut plan) = (&self.shared, Plan::new(mode));
-        match shared.prepare(request, mode, ticket, &mut plan)? {
+        match shared.prepare(request, mode, ticket, Patience::Waits, &mut plan)? {
             Prepared::Decided(decision) => Ok(*decision),
             Prepared::Open(open) => {
                 let answered = shared.store.decide(&plan).await;
                 Ok(shared.conclude(open, &mut plan, answered))
             }
+            Prepared::Answered(open, mut answer) => Ok(open.conclude(&plan, &mut answer, None)),
         }
+    }
+
+    /// Decides a request, and charges it if it passes, where the store need not be waited for; `None`
+    /// where it must be, and nothing has happened.
+    ///
+    /// # Errors
+    /// The request cannot be understood, or lacks what a limit needs: a 400.
+    pub fn decide_at_once(&self, request: &Request<'_>) -> Result<Option<Decision>, RequestError> {
+        let (shared, mut plan) = (&self.shared, Plan::new(Mode::Charge));
+        if !self.with_policy(request, |loaded| Ok(loaded.leased))? {
+            return Ok(None);
+        }
+        let prepared =
+            shared.prepare(request, Mode::Charge, NEWCOMER, Patience::None, &mut plan)?;
+        Ok(match prepared {
+            Prepared::Decided(decision) => Some(decision),
+            Prepared::Open(_) => None,
+            Prepared::Answered(open, mut answer) => Some(open.conclude(&plan, &mut answer, None)),
+        })
     }
 
     /// Tells what became of an admitted request. What is settled once is not settled again.
@@ -171,13 +194,29 @@ impl<S: Store> Limiter<S> {
         limit: &str,
         request: &Request<'_>,
     ) -> Result<bool, ResetError> {
-        let (level, name) = self.level_of(limit, request)?;
-        let (charged_at_us, holder, change) = (0, 0, Change::Reset);
-        let amendments = [Amendment { level, name, charged_at_us, holder, change }];
+        let key = self.level_of(limit, request)?;
+        let forgotten = self.forget(&[key]).await.map_err(ResetError::Store)?;
+        Ok(forgotten.iter().any(|found| *found))
+    }
+
+    /// Forgets what is known of keys, at most [`LEVELS_MAX`] of them, each by itself; whether there
+    /// was anything to forget. Names are for a store that [has them](Store::NAMES_KEYS).
+    ///
+    /// # Errors
+    /// The store cannot answer.
+    pub async fn forget(&self, keys: &[(Level, Option<Arc<str>>)]) -> Result<Amended, StoreError> {
+        let reset = |(level, name): &(Level, Option<Arc<str>>)| Amendment {
+            level: *level,
+            name: name.clone(),
+            charged_at_us: 0,
+            holder: 0,
+            change: Change::Reset,
+        };
+        let amendments: Vec<Amendment> = keys.iter().take(LEVELS_MAX).map(reset).collect();
         // This node's own count first: it decides while the shared store cannot be asked.
-        let local = self.amend(true, &amendments).await.map_err(ResetError::Store)?;
-        let shared = self.amend(false, &amendments).await.map_err(ResetError::Store)?;
-        Ok(shared.iter().chain(&local).any(|found| *found))
+        let local = self.amend(true, &amendments).await?;
+        let shared = self.amend(false, &amendments).await?;
+        Ok(local.iter().zip(&shared).map(|(local, shared)| *local || *shared).collect())
     }
 
     /// Puts other policies in force. Counters of limits that keep their name, algorithm and `by`
@@ -199,6 +238,8 @@ impl<S: Store> Limiter<S> {
         let _replacing = self.shared.replacing.lock().unwrap_or_else(PoisonError::into_inner);
         self.shared.secret.store(Arc::new(secret));
         self.shared.put_in_force(self.policies());
+        // Nobody else knows the keys that it was counted under.
+        self.forgive();
     }
 
     /// The policies in force.
@@ -288,7 +329,7 @@ impl<S: Store> Limiter<S> {
             return Ok(Amended::new());
         }
         let amended = if local {
-            shared.fallback.amend_now(now, amendments)
+            Ok(shared.fallback.amend(now, amendments))
         } else {
             shared.store.amend(now, amendments).await
         };
@@ -319,12 +360,13 @@ impl<S: ImmediateStore> Limiter<S> {
 
     fn decide_now(&self, request: &Request<'_>, mode: Mode) -> Result<Decision, RequestError> {
         let (shared, mut plan) = (&self.shared, Plan::new(mode));
-        match shared.prepare(request, mode, NEWCOMER, &mut plan)? {
+        match shared.prepare(request, mode, NEWCOMER, Patience::Waits, &mut plan)? {
             Prepared::Decided(decision) => Ok(*decision),
             Prepared::Open(open) => {
                 let answered = shared.store.decide_now(&plan);
                 Ok(shared.conclude(open, &mut plan, answered))
             }
+            Prepared::Answered(open, mut answer) => Ok(open.conclude(&plan, &mut answer, None)),
         }
     }
 

@@ -220,6 +220,7 @@ pub struct Limit {
     pub(crate) shadow: bool,
     pub(crate) counts: Counts,
     pub(crate) on_store_failure: OnStoreFailure,
+    pub(crate) consistency: Consistency,
     pub(crate) key: Option<Template>,
     pub(crate) refusal: Refusal,
     pub(crate) describe: Option<String>,
@@ -237,6 +238,12 @@ impl Limit {
     #[must_use]
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
+    }
+
+    /// Whether nodes may borrow of it in advance, where they share a store.
+    #[must_use]
+    pub fn is_leased(&self) -> bool {
+        self.consistency == Consistency::Leased
     }
 
     /// Whether it only counts and reports.
@@ -301,6 +308,21 @@ impl Algorithm {
             Self::Concurrency => "concurrency",
             Self::Total => "total",
             Self::Ceiling => "ceiling",
+        }
+    }
+
+    /// That of a spec.
+    #[must_use]
+    pub const fn of(spec: &algorithm::Spec) -> Self {
+        match spec {
+            algorithm::Spec::TokenBucket(_) => Self::TokenBucket,
+            algorithm::Spec::SlidingWindow(_) => Self::SlidingWindow,
+            algorithm::Spec::SlidingCounter(_) => Self::SlidingCounter,
+            algorithm::Spec::FixedWindow(_) => Self::FixedWindow,
+            algorithm::Spec::Quota(_) => Self::Quota,
+            algorithm::Spec::Concurrency(_) => Self::Concurrency,
+            algorithm::Spec::Total(_) => Self::Total,
+            algorithm::Spec::Ceiling(_) => Self::Ceiling,
         }
     }
 
@@ -388,11 +410,12 @@ impl Spec {
         match *self {
             Self::Plain(spec) => spec,
             Self::Calendar { limit, unit } => {
-                let calendar::Boundaries { start_us, end_us, next_end_us } =
+                let calendar::Boundaries { previous_us, start_us, end_us, next_end_us } =
                     calendar::boundaries(unit, zone, now.unix_us);
                 algorithm::Spec::Quota(algorithm::quota::Spec {
                     limit,
                     unit,
+                    previous_us,
                     start_us,
                     end_us,
                     next_end_us,
@@ -436,6 +459,15 @@ pub(crate) enum Counts {
     All,
     Failures,
     Successes,
+}
+
+/// How a limit asks a shared store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Consistency {
+    /// For every request.
+    Exact,
+    /// Nodes borrow tokens in advance, and spend them without asking.
+    Leased,
 }
 
 /// What a limit does while the shared store is lost.

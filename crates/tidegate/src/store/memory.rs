@@ -6,13 +6,16 @@
 //! counted. (Where more than a hundred have been charged since anybody looked, it is the nearest of
 //! those that were looked at.) All keys of a limit are in one shard, so that this holds for the limit as a whole.
 
+mod look;
 mod snapshot;
+mod stand_in;
 
-use std::collections::{BTreeSet, HashMap, HashSet, hash_map};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+pub use look::{Page, Place};
 pub use snapshot::{Export, Imported, SavedKey};
 
 use super::{Amended, Amendment, Answer, Change, ImmediateStore, Reply, StoreError};
@@ -20,6 +23,7 @@ use crate::algorithm::{self, Ledger, Reading, Verdict, ceiling};
 use crate::clock::Now;
 use crate::key::Key;
 use crate::plan::{LEVELS_MAX, Level, PerLevel, Plan};
+use crate::units::Amount;
 
 /// How many keys a store holds unless told otherwise.
 const MAX_KEYS_DEFAULT: usize = 1_000_000;
@@ -133,6 +137,8 @@ impl Memory {
 }
 
 impl ImmediateStore for Memory {
+    const NEVER_LOST: bool = true;
+
     fn decide_now(&self, plan: &Plan) -> Result<Answer, StoreError> {
         Ok(self.answer(plan))
     }
@@ -188,38 +194,51 @@ impl Locked<'_> {
     /// Charges a level; returns when, which is never before what was charged to the same state, and
     /// what the level shows then.
     fn charge(&mut self, level: &Level, now: Now, holder: u64) -> (u64, Reading) {
-        let (store, now_us) = (self.store, level.time_us(now));
-        let table = self.shard(level.family).map(|shard| shard.tables.entry(level.family));
-        let Some(table) = table.map(hash_map::Entry::or_default) else {
-            return (now_us, self.reading(level, now));
-        };
-        match table.slots.get_mut(&level.key) {
-            Some(slot) => {
-                let charged = slot.charge(level, now_us, holder);
-                if slot.ends_early() {
-                    table.order(level.key);
-                }
-                charged
-            }
-            None => {
-                let Some(ledger) = Ledger::new(&level.spec) else {
-                    return (now_us, self.reading(level, now));
-                };
-                let evicted = table.make_room(now_us, store.share());
-                store.evicted.fetch_add(evicted, Ordering::Relaxed);
-                let mut slot = Slot::new(ledger, now_us);
-                let charged = slot.charge(level, now_us, holder);
-                table.insert(level.key, slot);
-                charged
-            }
+        let now_us = level.time_us(now);
+        match self.with_slot(level, now_us, |slot| slot.charge(level, now_us, holder)) {
+            Some(charged) => charged,
+            None => (now_us, self.reading(level, now)),
         }
+    }
+
+    /// Charges an amount that nobody asked for; returns whether there is something to charge.
+    fn debit(&mut self, level: &Level, now_us: u64, amount: Amount) -> bool {
+        let places = matches!(level.spec, algorithm::Spec::Concurrency(_));
+        if places || amount.is_zero() {
+            return false;
+        }
+        self.with_slot(level, now_us, |slot| slot.debit(level, now_us, amount)).is_some()
+    }
+
+    /// Charges the slot of a level, which is made if there is none; `None` where nothing is stored.
+    fn with_slot<T>(
+        &mut self,
+        level: &Level,
+        now_us: u64,
+        charge: impl FnOnce(&mut Slot) -> T,
+    ) -> Option<T> {
+        let store = self.store;
+        let table = self.shard(level.family)?.tables.entry(level.family).or_default();
+        if let Some(slot) = table.slots.get_mut(&level.key) {
+            let charged = charge(slot);
+            if slot.ends_early() {
+                table.order(level.key);
+            }
+            return Some(charged);
+        }
+        let ledger = Ledger::new(&level.spec)?;
+        let evicted = table.make_room(now_us, store.share());
+        store.evicted.fetch_add(evicted, Ordering::Relaxed);
+        let mut slot = Slot::new(ledger, now_us);
+        let charged = charge(&mut slot);
+        table.insert(level.key, slot);
+        Some(charged)
     }
 
     /// A key that is refused under other numbers than it was charged with must last as long as these
     /// say, or it would be as new before its wait is over.
     fn open(&mut self, level: &Level, now: Now) {
-        let table = self.shard(level.family).and_then(|shard| shard.tables.get_mut(&level.family));
-        let Some(table) = table else { return };
+        let Some(table) = self.table(level) else { return };
         let slot = table.slots.get(&level.key);
         if slot.is_some_and(|slot| !slot.ledger.has_pace_of(&level.spec)) {
             table.change(level.key, |ledger| {
@@ -232,30 +251,39 @@ impl Locked<'_> {
     fn amend(&mut self, amendment: &Amendment, now: Now) -> bool {
         let Amendment { level, charged_at_us, holder, change, .. } = amendment;
         let (spec, now_us) = (&level.spec, level.time_us(now));
-        let Some(table) =
-            self.shard(level.family).and_then(|shard| shard.tables.get_mut(&level.family))
-        else {
-            return false;
-        };
-        let born_us = table.slots.get(&level.key).map_or(0, |slot| slot.born_us);
         match change {
-            Change::Reset => table.remove(level.key),
-            Change::Refund(_) | Change::Surcharge(_) if *charged_at_us < born_us => false,
-            Change::Refund(amount) => table.change(level.key, |ledger| {
+            Change::Reset => self.table(level).is_some_and(|table| table.remove(level.key)),
+            Change::Debit(amount) => self.debit(level, now_us, *amount),
+            Change::Refund(amount) => self.correct(amendment, |ledger| {
                 ledger.refund(spec, now_us, *charged_at_us, *amount);
-                true
             }),
-            Change::Surcharge(amount) => table.change(level.key, |ledger| {
+            Change::Surcharge(amount) => self.correct(amendment, |ledger| {
                 ledger.surcharge(spec, now_us, *charged_at_us, *amount);
-                true
             }),
-            Change::Release => table.change(level.key, |ledger| {
+            Change::Release => self.change(level, |ledger| {
                 // A place whose lease has run out is no longer held, though still listed.
                 let held = ledger.renew(spec, now_us, *holder);
                 ledger.release(*holder) && held
             }),
-            Change::Renew => table.change(level.key, |ledger| ledger.renew(spec, now_us, *holder)),
+            Change::Renew => self.change(level, |ledger| ledger.renew(spec, now_us, *holder)),
         }
+    }
+
+    /// Corrects a charge, unless it was made to a state that is gone.
+    fn correct(&mut self, amendment: &Amendment, correct: impl FnOnce(&mut Ledger)) -> bool {
+        let Amendment { level, charged_at_us, .. } = amendment;
+        let slot = self.table(level).and_then(|table| table.slots.get(&level.key));
+        if slot.is_none_or(|slot| *charged_at_us < slot.born_us) {
+            return false;
+        }
+        self.change(level, |ledger| {
+            correct(ledger);
+            true
+        })
+    }
+
+    fn change(&mut self, level: &Level, change: impl FnOnce(&mut Ledger) -> bool) -> bool {
+        self.table(level).is_some_and(|table| table.change(level.key, change))
     }
 
     /// Looks at the ledger of a level; a key that is not there has a new one.
@@ -265,6 +293,11 @@ impl Locked<'_> {
             Some(slot) => Some(look(&slot.ledger)),
             None => Ledger::new(&level.spec).map(|ledger| look(&ledger)),
         }
+    }
+
+    /// The keys of a level's limit, if there are any.
+    fn table(&mut self, level: &Level) -> Option<&mut Table> {
+        self.shard(level.family)?.tables.get_mut(&level.family)
     }
 
     fn shard(&mut self, family: u64) -> Option<&mut Shard> {
@@ -307,9 +340,18 @@ impl Slot {
 
     fn charge(&mut self, level: &Level, now_us: u64, holder: u64) -> (u64, Reading) {
         self.ledger.charge(&level.spec, now_us, holder, level.cost);
+        self.charged(now_us);
+        (self.charged_us, self.ledger.reading(&level.spec, now_us))
+    }
+
+    fn debit(&mut self, level: &Level, now_us: u64, amount: Amount) {
+        self.ledger.debit(&level.spec, now_us, amount);
+        self.charged(now_us);
+    }
+
+    fn charged(&mut self, now_us: u64) {
         self.meaningless_at_us = self.ledger.meaningless_at_us().unwrap_or(u64::MAX);
         self.charged_us = self.charged_us.max(now_us);
-        (self.charged_us, self.ledger.reading(&level.spec, now_us))
     }
 
     /// Whether it ends before its place in the order says.
@@ -389,6 +431,17 @@ impl Table {
             slot.ordered_at_us = slot.meaningless_at_us;
             self.by_meaning.insert((slot.ordered_at_us, key));
         }
+    }
+
+    fn retain(&mut self, stays: impl Fn(&Slot) -> bool) {
+        let by_meaning = &mut self.by_meaning;
+        self.slots.retain(|key, slot| {
+            let stays = stays(slot);
+            if !stays {
+                by_meaning.remove(&(slot.ordered_at_us, *key));
+            }
+            stays
+        });
     }
 
     fn remove(&mut self, key: Key) -> bool {

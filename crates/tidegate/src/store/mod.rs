@@ -1,5 +1,6 @@
 //! Stores: where states live. A store takes a plan and answers it, all levels or none.
 
+mod counted;
 mod memory;
 
 use std::fmt;
@@ -8,7 +9,8 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 
-pub use memory::{Export, Imported, Memory, SavedKey};
+pub use counted::Counted;
+pub use memory::{Export, Imported, Memory, Page, Place, SavedKey};
 
 use crate::algorithm::{Reading, Verdict};
 use crate::clock::Now;
@@ -61,6 +63,10 @@ pub enum Change {
     Refund(Amount),
     /// Charges this much more, into debt of at most one further limit.
     Surcharge(Amount),
+    /// Charges this much now, whether it fits or not, into debt of at most one further limit; also
+    /// to a key that nobody has used. A concurrency limit has nobody to hold a place, and is left
+    /// alone. The instant of the amendment does not matter.
+    Debit(Amount),
     /// Gives a concurrency place back.
     Release,
     /// Keeps a concurrency place for another lease.
@@ -83,6 +89,16 @@ pub trait Store: Send + Sync + 'static {
     /// where others give back what this process does not hear of; `None` where it hears of all.
     const LOOK_AGAIN_US: Option<u64> = None;
 
+    /// Whether it always answers, so that nothing need be remembered for when it does not.
+    const NEVER_LOST: bool = false;
+
+    /// Decides a plan without waiting, where this process holds all that it takes; `None` where
+    /// [`decide`](Self::decide) must be asked. The plan has no names here.
+    fn decide_at_once(&self, plan: &Plan) -> Option<Answer> {
+        _ = plan;
+        None
+    }
+
     /// Decides a plan: every level is charged, or none.
     fn decide(&self, plan: &Plan) -> impl Future<Output = Result<Answer, StoreError>> + Send;
 
@@ -99,6 +115,9 @@ pub trait Store: Send + Sync + 'static {
 
 /// A store that answers at once. Every such store is a [`Store`] whose future is always ready.
 pub trait ImmediateStore: Send + Sync + 'static {
+    /// As [`Store::NEVER_LOST`].
+    const NEVER_LOST: bool = false;
+
     /// As [`Store::decide`].
     ///
     /// # Errors
@@ -117,6 +136,7 @@ pub trait ImmediateStore: Send + Sync + 'static {
 
 impl<S: ImmediateStore> Store for S {
     const NAMES_KEYS: bool = false;
+    const NEVER_LOST: bool = <S as ImmediateStore>::NEVER_LOST;
 
     fn decide(&self, plan: &Plan) -> impl Future<Output = Result<Answer, StoreError>> + Send {
         ready(self.decide_now(plan))
@@ -136,6 +156,8 @@ impl<S: ImmediateStore> Store for S {
 }
 
 impl<S: ImmediateStore> ImmediateStore for Arc<S> {
+    const NEVER_LOST: bool = <S as ImmediateStore>::NEVER_LOST;
+
     fn decide_now(&self, plan: &Plan) -> Result<Answer, StoreError> {
         (**self).decide_now(plan)
     }

@@ -65,6 +65,7 @@ limits:
   value: { by: ip, total: 5, value: level }
   cost: { ceiling: 5, value: levl, cost: 2 }
   lease: { by: ip, total: 5, lease: 5s }
+  leased: { by: ip, total: 5, consistency: leased }
   counts: { by: ip, concurrency: 5, counts: failures }
   key: { ceiling: 5, value: level, key: a, counts: all }
   tier-by: { by: ip, total: 5, tier_by: level }

@@ -25,6 +25,7 @@ limits:
   login: { when: login, by: user, total: 5 }
   burst: { when: all, by: ip, token_bucket: 1/s burst 100 }
   quota: { by: ip, when: all, quota: 50/day }
+  leased: { by: global, token_bucket: 1/s burst 3, consistency: leased }
 "
     ));
 }

@@ -152,7 +152,7 @@ pub(super) fn to_json(value: &impl Serialize) -> String {
 }
 
 /// An exact decimal as a JSON number.
-pub(super) struct Number(pub(super) Amount);
+pub(crate) struct Number(pub(crate) Amount);
 
 impl Serialize for Number {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

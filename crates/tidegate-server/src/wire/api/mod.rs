@@ -21,6 +21,7 @@ use hyper::body::{Body as _, Incoming};
 use tidegate::{Decision, RequestError};
 use tokio::time::timeout;
 
+pub(crate) use self::answer::Number;
 use self::call::Call;
 use self::fields::FieldError;
 use crate::answering::Answering;

@@ -9,7 +9,8 @@ use super::{Compiler, RESERVED_PARTS, Scope};
 use crate::policy::diagnostics::{Position, one_of, shown};
 use crate::policy::document::{Entry, Node};
 use crate::policy::model::{
-    Algorithm, AttributeId, Cost, Counts, Exceed, Limit, Missing, OnStoreFailure, Part, Refusal,
+    Algorithm, AttributeId, Consistency, Cost, Counts, Exceed, Limit, Missing, OnStoreFailure,
+    Part, Refusal,
 };
 use crate::units::{Amount, SECOND_US, parse_duration};
 
@@ -57,6 +58,7 @@ const PARTS_MAX: usize = 16;
 #[derive(Clone, Copy)]
 struct Defaults {
     on_store_failure: OnStoreFailure,
+    consistency: Consistency,
     exceed: Exceed,
     shadow: bool,
 }
@@ -80,6 +82,7 @@ impl Compiler<'_> {
     fn defaults(&mut self, node: Option<&Node>) -> Defaults {
         let mut defaults = Defaults {
             on_store_failure: OnStoreFailure::Local,
+            consistency: Consistency::Exact,
             exceed: Exceed::Reject,
             shadow: false,
         };
@@ -93,12 +96,9 @@ impl Compiler<'_> {
 
     /// What a limit, or `defaults:`, says of the keys that both have.
     fn overridden(&mut self, fields: &Fields<'_>, defaults: Defaults) -> Defaults {
-        if let Some(node) = fields.get("consistency") {
-            match node.text() {
-                Some("leased") => not_yet(node.at, "`consistency: leased`", self.diagnostics),
-                _ => drop(word(node, &[("exact", ())], self.diagnostics)),
-            }
-        }
+        let consistency = [("exact", Consistency::Exact), ("leased", Consistency::Leased)];
+        let consistency =
+            fields.get("consistency").and_then(|node| word(node, &consistency, self.diagnostics));
         let failure = [
             ("local", OnStoreFailure::Local),
             ("allow", OnStoreFailure::Allow),
@@ -109,6 +109,7 @@ impl Compiler<'_> {
         let shadow = fields.get("shadow").and_then(|node| boolean(node, self.diagnostics));
         Defaults {
             on_store_failure: on_store_failure.unwrap_or(defaults.on_store_failure),
+            consistency: consistency.unwrap_or(defaults.consistency),
             exceed: fields
                 .get("exceed")
                 .and_then(|node| self.exceed(node))
@@ -164,7 +165,8 @@ impl Compiler<'_> {
         let audience = Audience { when: &when, by: &by, missing };
         let settings = algorithm
             .and_then(|algorithm| self.settings(&fields, algorithm, audience, entry.key_at));
-        let Defaults { on_store_failure, exceed, shadow } = self.overridden(&fields, defaults);
+        let Defaults { on_store_failure, consistency, exceed, shadow } =
+            self.overridden(&fields, defaults);
         let cost = self.cost(&fields, algorithm, &scope);
         let value = self.value(&fields, algorithm, entry.key_at, &scope);
         let counts = [
@@ -194,6 +196,11 @@ impl Compiler<'_> {
             shadow,
             counts: counts.unwrap_or(Counts::All),
             on_store_failure,
+            // A default is for those limits that can be leased.
+            consistency: match algorithm? {
+                Algorithm::TokenBucket => consistency,
+                _ => Consistency::Exact,
+            },
             refusal,
             describe: describe.map(str::to_owned),
             publish: fields
@@ -356,6 +363,9 @@ impl Compiler<'_> {
         let stateless = algorithm == Algorithm::Ceiling;
         let place = algorithm == Algorithm::Concurrency;
         only("lease", place, "only a `concurrency` place is leased");
+        let leased = fields.get("consistency").is_some_and(|node| node.text() == Some("leased"));
+        let bucket = algorithm == Algorithm::TokenBucket;
+        only("consistency", bucket || !leased, "only a `token_bucket` can be leased");
         only("counts", !stateless && !place, "it counts nothing by status");
         only("key", !stateless, "a ceiling keeps no state");
         let waits = fields

@@ -26,6 +26,12 @@ const BEFORE_LOGIN: [&str; 9] = [
     "authenticate",
 ];
 
+/// No bucket is lent from whose burst is smaller, for each node.
+const LEASED_BURST_MIN: Amount = match Amount::from_units(4) {
+    Some(four) => four,
+    None => Amount::MAX,
+};
+
 /// More operations than this are not compared path by path.
 const OPERATIONS_COMPARED_MAX: usize = 50;
 
@@ -56,6 +62,7 @@ pub(super) fn warn(policy: &Policy, root: &Node, diagnostics: &mut Diagnostics) 
         anonymous_escapes(policy, limit, at, diagnostics);
         nobody_is_a_user_yet(policy, limit, at, diagnostics);
         burst_beyond_quota(policy, limit, at, diagnostics);
+        too_small_to_lease(limit, at, diagnostics);
     }
     unnamed_tiers(policy, root, diagnostics);
     nobody_is_trusted(policy, root, diagnostics);
@@ -197,6 +204,24 @@ fn burst_beyond_quota(policy: &Policy, limit: &Limit, at: Position, diagnostics:
             );
             diagnostics.warn(at, message, "lower the burst, or raise the quota");
         }
+    }
+}
+
+/// A leased bucket of which no node could borrow anything.
+fn too_small_to_lease(limit: &Limit, at: Position, diagnostics: &mut Diagnostics) {
+    let burst = largest(limit, |spec| match spec {
+        Spec::Plain(algorithm::Spec::TokenBucket(spec)) => Some(spec.burst),
+        _ => None,
+    });
+    let too_small = |burst: &Amount| limit.is_leased() && *burst < LEASED_BURST_MIN;
+    if let Some(burst) = burst.filter(too_small) {
+        let message = format!(
+            "the limit `{}` is leased, but never lends anything: its burst is {burst}",
+            limit.name
+        );
+        let help =
+            format!("raise the burst to {LEASED_BURST_MIN} for each node, or leave it exact");
+        diagnostics.warn(at, message, help);
     }
 }
 

@@ -106,7 +106,7 @@ impl SavedKey {
 
 impl Ledger {
     /// The clock that the key runs on.
-    fn time_us(&self, now: Now) -> u64 {
+    pub(super) fn time_us(&self, now: Now) -> u64 {
         if self.uses_wall_clock() { now.unix_us } else { now.steady_us }
     }
 }

@@ -37,6 +37,7 @@ fn spec(kind: usize, slow: bool, unix_us: u64) -> Spec {
         4 => Spec::Quota(quota::Spec {
             limit,
             unit: if slow { calendar::Unit::Month } else { calendar::Unit::Day },
+            previous_us: start_us.saturating_sub(window_us),
             start_us,
             end_us,
             next_end_us: end_us + window_us,
@@ -198,6 +199,8 @@ fn plan(step: &Step, now: Now, holder: u64, cost: u64) -> Plan {
             key: Key(step.key + 100 * kind as u128),
             spec: spec(kind, step.slow, now.unix_us),
             cost: Amount::from_micros(cost).unwrap(),
+            refundable: false,
+            leased: false,
             enforcement: Enforcement::Reject,
             on_store_failure: OnStoreFailure::Local,
         }

@@ -1,0 +1,227 @@
+//! The shared store against redis-rs that sends one EVALSHA for each check, as everybody does: the
+//! same server, the same clients, in turn. Needs redis-server.
+//!
+//! `cargo bench -p tidegate-benches --bench redis`
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a benchmark may stop at the first surprise, and prints"
+)]
+
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use tidegate::plan::Mode;
+use tidegate::{Limiter, Policy, Request};
+use tidegate_benches::store::{Checks, Figures, InFlight, OpenLoop, Redis, median};
+use tidegate_redis::{Config, RedisStore};
+
+const IN_FLIGHT: usize = 128;
+const CHECKS: usize = 100_000;
+const ROUNDS: usize = 7;
+const USERS: usize = 100_000;
+const HOT_USERS: usize = 10;
+const ROOMS: usize = 1_000;
+/// The share of the peer's throughput at which latencies are compared.
+const LOAD: f64 = 0.7;
+
+/// A token bucket as one instant: the fastest of the scripts that people use.
+const PEER: &str = "
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local burst, each = tonumber(ARGV[1]), tonumber(ARGV[2])
+local full_at = tonumber(redis.call('GET', KEYS[1]) or now)
+if full_at < now then full_at = now end
+local owed = full_at + each - now
+if owed > burst * each then return { 0, 0, owed - burst * each } end
+redis.call('SET', KEYS[1], string.format('%.0f', full_at + each), 'PX', math.ceil(owed / 1000))
+return { 1, math.floor((burst * each - owed) / each), 0 }
+";
+
+const ONE: &str = "
+tidegate: 1
+name: one
+limits:
+  booking-user: { by: user, token_bucket: 1000/min }
+";
+
+/// So much that nobody is refused.
+const HOT: &str = "
+tidegate: 1
+name: hot
+limits:
+  booking-user: { by: user, token_bucket: 10m/min }
+";
+
+const THREE: &str = "
+tidegate: 1
+name: three
+operations: { booking: 'POST /rooms/{room}/bookings' }
+limits:
+  booking-user: { when: booking, by: user, token_bucket: 1000/min }
+  booking-room: { when: booking, by: room, token_bucket: 1m/min }
+  everything: { by: global, token_bucket: 1m/s }
+";
+
+const THREE_OF_ITS_OWN: &str = "
+tidegate: 1
+name: own
+limits:
+  per-second: { by: user, token_bucket: 1000/s }
+  per-minute: { by: user, token_bucket: 10k/min }
+  per-hour: { by: user, token_bucket: 100k/h }
+";
+
+fn main() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let redis = Redis::start();
+        let peer = Peer::connect(&redis, 1_000).await;
+        let [one, three, own, hot] =
+            [ONE, THREE, THREE_OF_ITS_OWN, HOT].map(|policy| Ours::connect(&redis, policy));
+        for ours in [&one, &three, &own, &hot] {
+            assert!(ours.store.ready(Duration::from_secs(5)).await);
+        }
+        levels(&redis, &peer, [&one, &three, &own]).await;
+        hot_keys(&redis, &Peer::connect(&redis, 10_000_000).await, &hot).await;
+        latency(&redis, &peer, &one).await;
+        memory(&redis, &one).await;
+    });
+}
+
+/// One bucket and three, everybody in turn, several times, since the machine is faster at one time
+/// than at another.
+async fn levels(redis: &Redis, peer: &Peer, ours: [&Ours; 3]) {
+    let load = InFlight { checks: CHECKS, in_flight: IN_FLIGHT, users: USERS };
+    let mut rounds: [Vec<Figures>; 4] = Default::default();
+    for _ in 0..ROUNDS {
+        rounds[0].push(load.run(redis, peer).await);
+        for (rounds, ours) in rounds[1..].iter_mut().zip(ours) {
+            rounds.push(load.run(redis, ours).await);
+        }
+    }
+    let [peer, one, three, own] = rounds.map(median);
+    println!("\n{USERS} users in turn, {IN_FLIGHT} in flight");
+    print("redis-rs, one EVALSHA a check", &peer, &peer);
+    print("tidegate, one bucket", &one, &peer);
+    print("tidegate, three buckets: user, room, all", &three, &peer);
+    print("tidegate, three buckets of the user", &own, &peer);
+    for (name, levels) in [("user, room, all", three), ("of the user", own)] {
+        println!(
+            "  three buckets {name}: {:.2} x the time of one, {:.2} x Redis's CPU",
+            one.per_second / levels.per_second,
+            levels.redis_us / one.redis_us
+        );
+    }
+}
+
+/// Few keys, which every batch meets again and again.
+async fn hot_keys(redis: &Redis, peer: &Peer, ours: &Ours) {
+    let load = InFlight { checks: CHECKS, in_flight: IN_FLIGHT, users: HOT_USERS };
+    let mut rounds: [Vec<Figures>; 2] = Default::default();
+    for _ in 0..ROUNDS {
+        rounds[0].push(load.run(redis, peer).await);
+        rounds[1].push(load.run(redis, ours).await);
+    }
+    let [peer, ours] = rounds.map(median);
+    println!("\n{HOT_USERS} users, {IN_FLIGHT} in flight");
+    print("redis-rs, one EVALSHA a check", &peer, &peer);
+    print("tidegate, one bucket", &ours, &peer);
+}
+
+/// Arrivals that do not wait for answers, at a share of what the peer can do.
+async fn latency(redis: &Redis, peer: &Peer, ours: &Ours) {
+    let load = InFlight { checks: CHECKS, in_flight: IN_FLIGHT, users: USERS };
+    let per_second = load.run(redis, peer).await.per_second * LOAD;
+    println!("\n{per_second:.0} checks a second, whatever comes back (every millisecond some)");
+    let open = OpenLoop { per_second, lasts: Duration::from_secs(3), users: USERS };
+    for _ in 0..3 {
+        print_latency("redis-rs, one EVALSHA a check", &open.run(redis, peer).await);
+        print_latency("tidegate, one bucket", &open.run(redis, ours).await);
+    }
+}
+
+/// What a bucket takes in Redis, all included.
+async fn memory(redis: &Redis, ours: &Ours) {
+    const BUCKETS: usize = 20_000;
+    redis.flush().await;
+    let before = redis.used_bytes().await;
+    InFlight { checks: BUCKETS, in_flight: IN_FLIGHT, users: BUCKETS }.run(redis, ours).await;
+    let keys = redis.keys().await;
+    println!("\n{} bytes a bucket, of {keys}", (redis.used_bytes().await - before) / keys);
+}
+
+fn print(name: &str, figures: &Figures, peer: &Figures) {
+    println!(
+        "  {name:<42} {:>8.0}/s {:>5.2} x   {:>6.2} µs of Redis {:>5.2} x   p50 {:>5} µs  p99 {:>6} µs",
+        figures.per_second,
+        figures.per_second / peer.per_second,
+        figures.redis_us,
+        figures.redis_us / peer.redis_us,
+        figures.p50_us,
+        figures.p99_us,
+    );
+}
+
+fn print_latency(name: &str, figures: &Figures) {
+    println!(
+        "  {name:<42} {:>8.0}/s   {:>6.2} µs of Redis   p50 {:>5} µs  p99 {:>6} µs",
+        figures.per_second, figures.redis_us, figures.p50_us, figures.p99_us,
+    );
+}
+
+#[derive(Clone)]
+struct Peer {
+    connection: MultiplexedConnection,
+    sha1: String,
+    /// The burst, which is refilled in a minute.
+    burst: u64,
+}
+
+impl Peer {
+    async fn connect(redis: &Redis, burst: u64) -> Self {
+        let mut connection = redis.connect().await;
+        let script = redis::Script::new(PEER);
+        script.prepare_invoke().load_async(&mut connection).await.unwrap();
+        Self { connection, sha1: script.get_hash().to_owned(), burst }
+    }
+}
+
+impl Checks for Peer {
+    async fn check(&self, turn: usize, users: usize) -> bool {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(&self.sha1).arg(1).arg(format!("peer:user-{:020}", turn % users));
+        let reply: (u64, u64, u64) = command
+            .arg(self.burst)
+            .arg(60_000_000 / self.burst)
+            .query_async(&mut self.connection.clone())
+            .await
+            .unwrap();
+        reply.0 <= 1
+    }
+}
+
+#[derive(Clone)]
+struct Ours {
+    store: RedisStore,
+    limiter: Limiter<RedisStore>,
+}
+
+impl Ours {
+    fn connect(redis: &Redis, policy: &str) -> Self {
+        let config = Config::parse(&redis.url()).unwrap();
+        let store = RedisStore::connect(&config.timeout(Duration::from_secs(1)).unwrap());
+        let policy = Policy::parse("bench.yaml", policy).unwrap();
+        let limiter = Limiter::builder().policy(policy).store(store.clone()).build().unwrap();
+        Self { store, limiter }
+    }
+}
+
+impl Checks for Ours {
+    async fn check(&self, turn: usize, users: usize) -> bool {
+        let path = format!("/rooms/r{}/bookings", turn % ROOMS);
+        let request = Request::new("POST", path).user(format!("user-{:020}", turn % users));
+        !self.limiter.decide(&request, Mode::Charge).await.unwrap().degraded
+    }
+}

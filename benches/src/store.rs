@@ -1,0 +1,210 @@
+//! Loads on a Redis of their own, from one thread: what they bring, and what they cost the server.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::missing_panics_doc,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a benchmark may stop at the first surprise, and its figures are for people"
+)]
+
+use std::future::Future;
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+use redis::{FromRedisValue, InfoDict};
+use tokio::task::JoinSet;
+
+use crate::load::{Server, wait_for};
+
+/// What can be asked over and over.
+pub trait Checks: Clone + Send + Sync + 'static {
+    /// One check, for one of so many users in turn; whether the store answered.
+    fn check(&self, turn: usize, users: usize) -> impl Future<Output = bool> + Send;
+}
+
+/// What a load cost and brought.
+#[derive(Clone, Copy, Debug)]
+pub struct Figures {
+    /// Checks in a second.
+    pub per_second: f64,
+    /// Microseconds of Redis's processor time for each.
+    pub redis_us: f64,
+    /// The middle of the latencies, in microseconds.
+    pub p50_us: u64,
+    /// The 99th of a hundred.
+    pub p99_us: u64,
+}
+
+/// So many at a time, each at once after the other.
+#[derive(Clone, Copy, Debug)]
+pub struct InFlight {
+    /// How many in all.
+    pub checks: usize,
+    /// How many at a time.
+    pub in_flight: usize,
+    /// How many users take turns.
+    pub users: usize,
+}
+
+impl InFlight {
+    /// Runs the load.
+    pub async fn run(&self, redis: &Redis, checks: &impl Checks) -> Figures {
+        let Self { in_flight, users, .. } = *self;
+        let each = self.checks / in_flight;
+        let measure = Measure::start(redis).await;
+        let one = |task: usize| {
+            let checks = checks.clone();
+            async move {
+                let mut latencies = Vec::with_capacity(each);
+                for turn in 0..each {
+                    let started = now();
+                    // Far apart, so that users come in no order.
+                    assert!(checks.check((turn * in_flight + task) * 7_919, users).await);
+                    latencies.push(started.elapsed());
+                }
+                latencies
+            }
+        };
+        let latencies = (0..in_flight).map(one).collect::<JoinSet<_>>().join_all().await;
+        measure.figures(redis, latencies.concat()).await
+    }
+}
+
+/// So many a second, whether or not those before have been answered.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenLoop {
+    /// How many arrive in a second; every millisecond some.
+    pub per_second: f64,
+    /// For how long.
+    pub lasts: Duration,
+    /// How many users take turns.
+    pub users: usize,
+}
+
+impl OpenLoop {
+    /// Runs the load.
+    pub async fn run(&self, redis: &Redis, checks: &impl Checks) -> Figures {
+        let (measure, mut tasks) = (Measure::start(redis).await, JoinSet::new());
+        let (mut sent, users) = (0, self.users);
+        let mut ticks = tokio::time::interval(Duration::from_millis(1));
+        while measure.started.elapsed() < self.lasts {
+            ticks.tick().await;
+            let due = (measure.started.elapsed().as_secs_f64() * self.per_second) as usize;
+            while sent < due {
+                let (checks, turn, arrived) = (checks.clone(), sent * 7_919, now());
+                tasks.spawn(async move {
+                    assert!(checks.check(turn, users).await);
+                    arrived.elapsed()
+                });
+                sent += 1;
+            }
+        }
+        let latencies = tasks.join_all().await;
+        measure.figures(redis, latencies).await
+    }
+}
+
+struct Measure {
+    started: Instant,
+    redis_seconds: f64,
+}
+
+impl Measure {
+    async fn start(redis: &Redis) -> Self {
+        Self { redis_seconds: redis.cpu_seconds().await, started: now() }
+    }
+
+    async fn figures(self, redis: &Redis, mut latencies: Vec<Duration>) -> Figures {
+        let elapsed = self.started.elapsed();
+        let redis_seconds = redis.cpu_seconds().await - self.redis_seconds;
+        latencies.sort_unstable();
+        let at = |per_cent: usize| {
+            u64::try_from(latencies[latencies.len() * per_cent / 100].as_micros()).unwrap()
+        };
+        Figures {
+            per_second: latencies.len() as f64 / elapsed.as_secs_f64(),
+            redis_us: redis_seconds * 1e6 / latencies.len() as f64,
+            p50_us: at(50),
+            p99_us: at(99),
+        }
+    }
+}
+
+/// The middle of several figures, by processor time.
+#[must_use]
+pub fn median(mut figures: Vec<Figures>) -> Figures {
+    figures.sort_by(|a, b| a.redis_us.total_cmp(&b.redis_us));
+    figures[figures.len() / 2]
+}
+
+/// A server of its own; it ends with its owner.
+#[derive(Debug)]
+pub struct Redis {
+    port: u16,
+    _server: Server,
+}
+
+impl Redis {
+    /// Starts one on a free port.
+    #[must_use]
+    pub fn start() -> Self {
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let child = Command::new("redis-server")
+            .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port"])
+            .arg(address.port().to_string())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let server = Server(child);
+        wait_for(address);
+        Self { port: address.port(), _server: server }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// A connection that many share.
+    pub async fn connect(&self) -> MultiplexedConnection {
+        let client = redis::Client::open(self.url()).unwrap();
+        client.get_multiplexed_async_connection().await.unwrap()
+    }
+
+    /// Forgets everything.
+    pub async fn flush(&self) {
+        let () = self.ask("FLUSHALL", &[]).await;
+    }
+
+    /// How many keys it has.
+    pub async fn keys(&self) -> u64 {
+        self.ask("DBSIZE", &[]).await
+    }
+
+    /// The memory that it uses.
+    pub async fn used_bytes(&self) -> u64 {
+        let memory: InfoDict = self.ask("INFO", &["memory"]).await;
+        memory.get("used_memory").unwrap()
+    }
+
+    async fn cpu_seconds(&self) -> f64 {
+        let cpu: InfoDict = self.ask("INFO", &["cpu"]).await;
+        let seconds = |name| cpu.get::<f64>(name).unwrap();
+        seconds("used_cpu_user") + seconds("used_cpu_sys")
+    }
+
+    async fn ask<T: FromRedisValue>(&self, command: &str, arguments: &[&str]) -> T {
+        let mut connection = self.connect().await;
+        redis::cmd(command).arg(arguments).query_async(&mut connection).await.unwrap()
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "a benchmark measures time")]
+fn now() -> Instant {
+    Instant::now()
+}

@@ -1,0 +1,229 @@
+use tidegate::Key;
+use tidegate::algorithm::{Reading, concurrency, token_bucket, total};
+use tidegate::clock::Now;
+use tidegate::plan::{Mode, PerLevel};
+use tidegate::policy::OnStoreFailure;
+use tidegate::store::Reply;
+use tidegate::units::Amount;
+
+use super::table::REFUSALS_MAX;
+use super::*;
+
+const SECOND_US: u64 = 1_000_000;
+
+fn bucket() -> Spec {
+    let count = Amount::ONE;
+    Spec::TokenBucket(token_bucket::Spec { count, period_us: SECOND_US, burst: count })
+}
+
+fn level(key: u128, spec: Spec) -> Level {
+    Level {
+        limit: 0,
+        family: 7,
+        key: Key(key),
+        spec,
+        cost: Amount::ONE,
+        refundable: false,
+        leased: false,
+        enforcement: Enforcement::Reject,
+        on_store_failure: OnStoreFailure::Local,
+    }
+}
+
+fn plan(levels: &[Level]) -> Plan {
+    let now = Now { steady_us: 0, unix_us: 0 };
+    let names = levels.iter().map(|level| format!("api:calls:{}", level.key).into()).collect();
+    let levels = levels.iter().copied().collect();
+    Plan { mode: Mode::Charge, now, holder: 0, levels, names }
+}
+
+/// One verdict for each level: denied for so long, or allowed.
+fn answer(waits_us: &[Option<u64>]) -> Answer {
+    let reply = |wait_us: &Option<u64>| Reply {
+        verdict: match wait_us {
+            Some(_) => Verdict::Denied { retry_after_us: *wait_us },
+            None => Verdict::Allowed,
+        },
+        charged: false,
+        charged_at_us: 0,
+        reading: Reading { available: Amount::ZERO, reset_us: Some(5 * SECOND_US) },
+    };
+    let replies: PerLevel<Reply> = waits_us.iter().map(reply).collect();
+    Answer { now: Now { steady_us: 900, unix_us: 1_000 }, replies }
+}
+
+fn known() -> Known {
+    let known = Known::default();
+    known.set_hears(true);
+    known
+}
+
+/// Asks at 100, and has the answer at 150.
+fn refuse(known: &Known, plan: &Plan, waits_us: &[Option<u64>]) {
+    let asking = known.asking(100);
+    known.note(plan, &answer(waits_us), asking, 150);
+}
+
+fn is_known(known: &Known, plan: &Plan, now_us: u64) -> bool {
+    known.recall(plan, || now_us).is_some()
+}
+
+#[test]
+fn a_refusal_holds_until_its_time_as_counted_from_when_it_was_asked_for() {
+    let (known, plan) = (known(), plan(&[level(1, bucket())]));
+    refuse(&known, &plan, &[Some(1_000)]);
+    assert!(is_known(&known, &plan, 1_099));
+    assert!(!is_known(&known, &plan, 1_100));
+    assert_eq!(known.health().answered, 1);
+}
+
+#[test]
+fn what_is_told_counts_down_from_when_the_answer_was_here() {
+    let (known, plan) = (known(), plan(&[level(1, bucket())]));
+    refuse(&known, &plan, &[Some(1_000)]);
+    let told = known.recall(&plan, || 400).unwrap();
+    assert_eq!(told.now, Now { steady_us: 1_150, unix_us: 1_250 });
+    assert_eq!(told.replies[0].verdict, Verdict::Denied { retry_after_us: Some(750) });
+    assert_eq!(told.replies[0].reading.reset_us, Some(5 * SECOND_US - 250));
+    assert!(!told.replies[0].charged);
+}
+
+#[test]
+fn no_refusal_is_remembered_for_longer_than_a_second() {
+    let (known, plan) = (known(), plan(&[level(1, bucket())]));
+    refuse(&known, &plan, &[Some(3_600 * SECOND_US)]);
+    assert!(is_known(&known, &plan, 100 + SECOND_US - 1));
+    assert!(!is_known(&known, &plan, 100 + SECOND_US));
+}
+
+#[test]
+fn the_first_level_that_may_be_free_ends_the_whole_answer() {
+    let (known, plan) = (known(), plan(&[level(1, bucket()), level(2, bucket())]));
+    refuse(&known, &plan, &[Some(5_000), Some(1_000)]);
+    assert!(is_known(&known, &plan, 1_099));
+    assert!(!is_known(&known, &plan, 1_100));
+}
+
+#[test]
+fn what_passes_or_is_given_back_as_a_matter_of_course_is_not_remembered() {
+    let places = Spec::Concurrency(concurrency::Spec { places: Amount::ONE, lease_us: SECOND_US });
+    let once = Spec::Total(total::Spec { limit: Amount::ONE });
+    let refundable = Level { refundable: true, ..level(1, bucket()) };
+    for one in [level(1, places), level(1, once), refundable] {
+        let (known, plan) = (known(), plan(&[level(2, bucket()), one]));
+        refuse(&known, &plan, &[Some(1_000), Some(1_000)]);
+        assert_eq!(known.health().refusals, 0, "{one:?}");
+        refuse(&known, &plan, &[Some(1_000), None]);
+        assert!(is_known(&known, &plan, 200), "another level refuses, and holds: {one:?}");
+    }
+    let (known, warned) = (known(), Level { enforcement: Enforcement::Warn, ..level(1, bucket()) });
+    refuse(&known, &plan(&[warned]), &[Some(1_000)]);
+    refuse(&known, &plan(&[level(1, bucket())]), &[None]);
+    assert_eq!(known.health().refusals, 0);
+}
+
+#[test]
+fn only_a_plan_that_cannot_fare_better_is_answered() {
+    let known = known();
+    let (denied, allowed) = (level(1, bucket()), level(2, bucket()));
+    let two = Amount::from_units(2).unwrap();
+    let asked = Level { cost: two, ..denied };
+    refuse(&known, &plan(&[asked, Level { cost: two, ..allowed }]), &[Some(1_000), None]);
+    let larger = Spec::TokenBucket(token_bucket::Spec {
+        count: Amount::ONE,
+        period_us: SECOND_US,
+        burst: two,
+    });
+    let three = Amount::from_units(3).unwrap();
+    for (levels, expected) in [
+        ([asked, Level { cost: two, ..allowed }], true),
+        ([Level { cost: three, ..denied }, allowed], true),
+        ([denied, allowed], false),
+        ([asked, Level { cost: three, ..allowed }], false),
+        ([Level { spec: larger, ..asked }, allowed], false),
+        ([Level { refundable: true, ..asked }, allowed], false),
+        ([Level { enforcement: Enforcement::Shadow, ..asked }, allowed], false),
+        ([asked, level(3, bucket())], false),
+    ] {
+        assert_eq!(is_known(&known, &plan(&levels), 200), expected, "{levels:?}");
+    }
+    assert!(!is_known(&known, &plan(&[asked]), 200));
+}
+
+#[test]
+fn a_change_ends_the_refusals_that_it_touches() {
+    let other = Level { family: 8, ..level(2, bucket()) };
+    let (one, other) = (plan(&[level(1, bucket())]), plan(&[other]));
+    for (changed, expected) in [
+        (Changed::Key(one.names[0].clone()), (false, true)),
+        (Changed::Key("api:calls:unheard-of".into()), (true, true)),
+        (Changed::Family(8), (true, false)),
+        (Changed::Everything, (false, false)),
+    ] {
+        let known = known();
+        refuse(&known, &one, &[Some(1_000)]);
+        refuse(&known, &other, &[Some(1_000)]);
+        known.hear(&changed::write(std::slice::from_ref(&changed)));
+        let found = (is_known(&known, &one, 200), is_known(&known, &other, 200));
+        assert_eq!(found, expected, "{changed:?}");
+    }
+}
+
+#[test]
+fn an_answer_that_a_change_overtook_is_not_remembered() {
+    let (known, plan) = (known(), plan(&[level(1, bucket())]));
+    let asking = known.asking(100);
+    known.forget(&Changed::Key(plan.names[0].clone()));
+    known.note(&plan, &answer(&[Some(1_000)]), asking, 150);
+    assert_eq!(known.health().refusals, 0);
+}
+
+#[test]
+fn a_node_that_does_not_hear_of_changes_remembers_nothing() {
+    let (known, plan) = (known(), plan(&[level(1, bucket())]));
+    refuse(&known, &plan, &[Some(1_000)]);
+    known.set_hears(false);
+    assert!(!is_known(&known, &plan, 200));
+    refuse(&known, &plan, &[Some(1_000)]);
+    assert!(!is_known(&known, &plan, 200));
+    assert_eq!(known.health().refusals, 0);
+}
+
+#[test]
+fn refunds_and_resets_are_changes() {
+    let amendment = |change, spec| Amendment {
+        level: level(1, spec),
+        name: Some("api:calls:1".into()),
+        charged_at_us: 0,
+        holder: 0,
+        change,
+    };
+    let once = Spec::Total(total::Spec { limit: Amount::ONE });
+    let amendments = [
+        amendment(Change::Refund(Amount::ONE), bucket()),
+        amendment(Change::Surcharge(Amount::ONE), bucket()),
+        amendment(Change::Reset, once),
+        amendment(Change::Reset, bucket()),
+    ];
+    let key = Changed::Key("api:calls:1".into());
+    assert_eq!(changes(&amendments).collect::<Vec<_>>(), [key.clone(), key]);
+}
+
+#[test]
+fn their_number_is_bounded_and_those_that_end_first_go() {
+    let known = known();
+    let many = u64::try_from(2 * SHARDS * REFUSALS_MAX).unwrap();
+    for number in 0..many {
+        let plan = plan(&[level(u128::from(number), bucket())]);
+        refuse(&known, &plan, &[Some(1_000 + number)]);
+        assert!(known.health().refusals <= SHARDS * REFUSALS_MAX);
+    }
+    assert!(!is_known(&known, &plan(&[level(0, bucket())]), 200));
+    assert!(is_known(&known, &plan(&[level(u128::from(many - 1), bucket())]), 200));
+    let asking = known.asking(2 * SECOND_US);
+    for number in 0..16 {
+        let plan = plan(&[level(number, bucket())]);
+        known.note(&plan, &answer(&[Some(9)]), asking, 2 * SECOND_US + 1);
+    }
+    assert_eq!(known.health().refusals, 16, "what is over makes room");
+}

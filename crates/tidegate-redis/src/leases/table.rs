@@ -1,0 +1,356 @@
+//! All that this node has borrowed, key by key.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tidegate::Key;
+use tidegate::algorithm::Spec;
+use tidegate::plan::Level;
+use tidegate::store::{Amendment, Change};
+use tidegate::units::Amount;
+
+use super::entry::{Entry, Loans, Spent};
+use super::loan::{Lent, Loan};
+
+/// How many keys may be borrowed from; others are asked for exactly.
+const KEYS_MAX: usize = 100_000;
+/// Keys that are in different shards do not wait for each other.
+const SHARDS: usize = 64;
+/// Only a bucket of so many tokens for each node is worth dividing.
+const BURST_UNITS_MIN: u64 = 4;
+
+/// How leases are, for status and metrics. Amounts are in millionths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LeaseHealth {
+    /// From how many buckets this node holds tokens.
+    pub held: usize,
+    /// How much it holds, to be spent.
+    pub outstanding: u64,
+    /// How many requests were charged to leases, without asking the store.
+    pub spent: u64,
+    /// How many requests had to ask the store for want of a lease.
+    pub exact: u64,
+    /// How many loans were granted.
+    pub granted: u64,
+    /// How many were asked for and not granted, or not answered.
+    pub refused: u64,
+    /// How much was given back.
+    pub returned: u64,
+    /// How much was not spent before it ran out.
+    pub expired: u64,
+}
+
+/// What this node has borrowed.
+#[derive(Debug)]
+pub struct Table {
+    shards: Vec<Mutex<Shard>>,
+    nodes: AtomicU32,
+    ids: AtomicU64,
+    /// Keys for which it is time to borrow, and whether there are any.
+    due: Mutex<Vec<Id>>,
+    is_due: AtomicBool,
+    closed: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Shard {
+    entries: HashMap<Id, Entry, BuildHasherDefault<Fold>>,
+    counts: LeaseHealth,
+}
+
+/// A bucket, as plans know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Id {
+    family: u64,
+    key: Key,
+}
+
+impl Id {
+    pub(super) fn of(level: &Level) -> Self {
+        Self { family: level.family, key: level.key }
+    }
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Table {
+    /// One that holds nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            nodes: AtomicU32::new(1),
+            ids: AtomicU64::new(1),
+            due: Mutex::default(),
+            is_due: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// How many nodes share the store.
+    pub fn set_nodes(&self, nodes: u32) {
+        self.nodes.store(nodes.max(1), Ordering::Relaxed);
+    }
+
+    /// Whether tokens of a level may be borrowed: of a bucket that is large enough.
+    #[must_use]
+    pub fn lends(&self, level: &Level) -> bool {
+        let Spec::TokenBucket(spec) = &level.spec else { return false };
+        let nodes = u64::from(self.nodes.load(Ordering::Relaxed));
+        let units = spec.burst.micros() / Amount::ONE.micros();
+        level.leased && units >= BURST_UNITS_MIN * nodes && !self.closed.load(Ordering::Relaxed)
+    }
+
+    /// The loans for which it is time.
+    #[must_use]
+    pub fn due(&self, now_us: u64) -> Vec<Loan> {
+        self.is_due.store(false, Ordering::SeqCst);
+        let due = std::mem::take(&mut *locked(&self.due));
+        let loan = |id: Id| {
+            let mut shard = self.shard(id);
+            let entry = shard.entries.get_mut(&id)?;
+            let loan = entry.loan(now_us, &self.loans());
+            shard.note(loan.as_ref());
+            loan
+        };
+        due.into_iter().filter_map(loan).collect()
+    }
+
+    /// Gives back what nobody asks for, and forgets it.
+    #[must_use]
+    pub fn sweep(&self, now_us: u64) -> Vec<Loan> {
+        let mut loans = Vec::new();
+        for shard in &self.shards {
+            let mut shard = locked(shard);
+            let Shard { entries, counts } = &mut *shard;
+            entries.retain(|_, entry| {
+                counts.expired += entry.expire(now_us);
+                if !entry.is_idle(now_us) {
+                    return true;
+                }
+                let owes = entry.owes_report();
+                if owes && let Some(loan) = entry.give_back(now_us, &self.loans()) {
+                    counts.note(&loan);
+                    loans.push(loan);
+                }
+                owes
+            });
+        }
+        loans
+    }
+
+    /// Gives everything back, and borrows nothing any more.
+    #[must_use]
+    pub fn close(&self, now_us: u64) -> Vec<Loan> {
+        self.closed.store(true, Ordering::SeqCst);
+        let mut loans = Vec::new();
+        for shard in &self.shards {
+            let mut shard = locked(shard);
+            let Shard { entries, counts } = &mut *shard;
+            for (_, mut entry) in entries.drain() {
+                counts.expired += entry.expire(now_us);
+                if let Some(loan) = entry.give_back(now_us, &self.loans()) {
+                    counts.note(&loan);
+                    loans.push(loan);
+                }
+            }
+        }
+        loans
+    }
+
+    /// What became of a loan: what the store said, or nothing.
+    pub fn lent(&self, loan: &Loan, lent: Option<&Lent>, now_us: u64) {
+        let id = Id::of(&loan.level);
+        let mut shard = self.shard(id);
+        match lent {
+            Some(lent) if lent.granted > 0 => shard.counts.granted += 1,
+            _ if loan.wish > 0 => shard.counts.refused += 1,
+            _ => {}
+        }
+        let Some(entry) = shard.entries.get_mut(&id) else { return };
+        match lent {
+            Some(lent) => entry.lent(loan, lent, now_us, &self.loans()),
+            None => entry.failed(now_us),
+        }
+    }
+
+    /// Makes a correction, where what it corrects was spent from a lease that is still held; whether
+    /// it did. The store makes the others.
+    pub fn amend(&self, amendment: &Amendment, now_us: u64) -> bool {
+        let Amendment { level, holder, change, .. } = amendment;
+        if !level.leased {
+            return false;
+        }
+        let id = Id::of(level);
+        let mut shard = self.shard(id);
+        let Some(entry) = shard.entries.get_mut(&id) else { return false };
+        match change {
+            Change::Refund(amount) => entry.refund(*holder, *amount, now_us),
+            Change::Surcharge(extra) => entry.surcharge(level, *extra, now_us),
+            _ => false,
+        }
+    }
+
+    /// How it is.
+    #[must_use]
+    pub fn health(&self) -> LeaseHealth {
+        let mut all = LeaseHealth::default();
+        for shard in &self.shards {
+            let shard = locked(shard);
+            let left = shard.entries.values().map(Entry::left).filter(|left| *left > 0);
+            for left in left {
+                all.held += 1;
+                all.outstanding += left;
+            }
+            all.add(&shard.counts);
+        }
+        all
+    }
+
+    /// How much could be spent at this time, for tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn spendable(&self, now_us: u64) -> u64 {
+        let of = |shard: &Mutex<Shard>| {
+            locked(shard).entries.values().map(|entry| entry.spendable(now_us)).sum::<u64>()
+        };
+        self.shards.iter().map(of).sum()
+    }
+
+    /// Spends the cost of a level, or only looks without a holder.
+    pub(super) fn spend(&self, level: &Level, holder: Option<u64>, now_us: u64) -> Option<Spent> {
+        let id = Id::of(level);
+        let mut shard = self.shard(id);
+        let Shard { entries, counts } = &mut *shard;
+        let entry = entries.get_mut(&id)?;
+        counts.expired += entry.expire(now_us);
+        let spent = entry.spend(level, holder, now_us)?;
+        counts.spent += u64::from(holder.is_some());
+        drop(shard);
+        if spent.due {
+            self.becomes_due(id);
+        }
+        Some(spent)
+    }
+
+    /// Notes that the store is asked for a level, and what must be told it before.
+    pub(super) fn asked(
+        &self,
+        level: &Level,
+        name: Option<&Arc<str>>,
+        now_us: u64,
+    ) -> Option<Loan> {
+        let id = Id::of(level);
+        let mut shard = self.shard(id);
+        shard.counts.exact += 1;
+        if shard.entries.len() >= KEYS_MAX / SHARDS && !shard.entries.contains_key(&id) {
+            return None;
+        }
+        let entry =
+            shard.entries.entry(id).or_insert_with(|| Entry::new(level, name.cloned(), now_us));
+        let (loan, due) = entry.asked(level, name, now_us, &self.loans());
+        shard.note(loan.as_ref());
+        drop(shard);
+        if due {
+            self.becomes_due(id);
+        }
+        loan
+    }
+
+    pub(super) fn put_back(&self, level: &Level, batch: u64, now_us: u64) {
+        let id = Id::of(level);
+        let mut shard = self.shard(id);
+        shard.counts.spent = shard.counts.spent.saturating_sub(1);
+        if let Some(entry) = shard.entries.get_mut(&id) {
+            entry.expire(now_us);
+            entry.put_back(batch, level.cost);
+        }
+    }
+
+    /// Whether there is something for [`due`](Self::due) to give.
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        self.is_due.load(Ordering::Relaxed)
+    }
+
+    fn becomes_due(&self, id: Id) {
+        locked(&self.due).push(id);
+        self.is_due.store(true, Ordering::SeqCst);
+    }
+
+    fn loans(&self) -> Loans<'_> {
+        Loans {
+            nodes: self.nodes.load(Ordering::Relaxed),
+            may_borrow: !self.closed.load(Ordering::Relaxed),
+            ids: &self.ids,
+        }
+    }
+
+    fn shard(&self, id: Id) -> MutexGuard<'_, Shard> {
+        let mut fold = Fold::default();
+        fold.write_u64(id.family);
+        fold.write_u128(id.key.0);
+        // Another part of the hash than the tables use, or they would be as full of collisions.
+        let index = usize::try_from(fold.finish() >> 57).unwrap_or(0) % SHARDS;
+        locked(&self.shards[index])
+    }
+}
+
+impl Shard {
+    fn note(&mut self, loan: Option<&Loan>) {
+        if let Some(loan) = loan {
+            self.counts.note(loan);
+        }
+    }
+}
+
+impl LeaseHealth {
+    fn note(&mut self, loan: &Loan) {
+        self.returned += loan.reports.iter().map(|report| report.returned).sum::<u64>();
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.spent += other.spent;
+        self.exact += other.exact;
+        self.granted += other.granted;
+        self.refused += other.refused;
+        self.returned += other.returned;
+        self.expired += other.expired;
+    }
+}
+
+/// Families and keys are keyed hashes already.
+#[derive(Clone, Copy, Debug, Default)]
+struct Fold(u64);
+
+impl Hasher for Fold {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 ^= hash;
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "the halves of a hash are hashes")]
+    fn write_u128(&mut self, hash: u128) {
+        self.0 ^= (hash >> 64) as u64 ^ hash as u64;
+    }
+}
+
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,32 @@
+-- What the machinery does for the batch.
+
+local acts = { [PLAIN] = decide, decide, amend_all, lend }
+
+-- Answers the ask at work, of any kind, and goes on to the next.
+local function answer()
+  local ask = ARGV[index]
+  local act, keys = byte(ask, 1, 2)
+  used, changing = {}, false
+  local done, reply = pcall(acts[act], ask, cursor, now)
+  if not done then
+    local why = tostring(reply)
+    if changing then
+      -- What it had changed when it failed is nobody's to build on.
+      for _, part in ipairs(used) do
+        if part.slot then failed[part.slot.key], part.slot.broken = why, why end
+      end
+    end
+    reply = '\1' .. why
+  end
+  replies[index - 1] = reply
+  index, cursor = index + 1, cursor + keys
+end
+
+-- Leaves what was changed to be stored.
+local function leave()
+  for _, slot in pairs(slots) do
+    if slot.changed and not slot.broken then stage(slot) end
+  end
+end
+
+return answer, leave

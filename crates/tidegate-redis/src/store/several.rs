@@ -1,0 +1,325 @@
+//! Asks with keys in several slots of a cluster, where no script can see them all.
+//!
+//! A request is first looked at everywhere. Only if all its limits allow is it charged, part by part,
+//! the one with the least left first; and if another was quicker in between, what was charged before is
+//! given back. So it never admits too many, and may for a moment admit too few.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+
+use tidegate::algorithm::{Spec, Verdict};
+use tidegate::clock::Now;
+use tidegate::plan::{Enforcement, LEVELS_MAX, Mode, PerLevel, Plan};
+use tidegate::store::{Amended, Amendment, Answer, Change, Reply};
+use tokio::time::Instant;
+
+use super::topology::Topology;
+use crate::codec::{Ask, Told};
+use crate::connection::{Failure, Remedy};
+
+/// What lies together: levels or amendments, by their places in the ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    slot: u16,
+    places: Vec<usize>,
+}
+
+/// The parts of an ask; what lies nowhere goes with the first.
+pub(super) fn parts(slots: &[Option<u16>]) -> Vec<Part> {
+    let first = slots.iter().flatten().next().copied().unwrap_or_default();
+    let mut parts: Vec<Part> = vec![Part { slot: first, places: Vec::new() }];
+    for (place, slot) in slots.iter().enumerate() {
+        let slot = slot.unwrap_or(first);
+        match parts.iter_mut().find(|part| part.slot == slot) {
+            Some(part) => part.places.push(place),
+            None => parts.push(Part { slot, places: vec![place] }),
+        }
+    }
+    parts
+}
+
+impl Topology {
+    /// An ask whose keys lie in one slot.
+    pub(super) async fn ask_one(
+        self: &Arc<Self>,
+        slot: u16,
+        ask: Ask,
+        deadline: Instant,
+    ) -> Result<Told, Failure> {
+        let ask = Arc::new(ask);
+        match self.ask(slot, Arc::clone(&ask), deadline).await {
+            Err(failure) if failure.remedy == Remedy::TryAgain && ask.len() > 1 => {
+                let whole = Part { slot, places: (0..ask.len()).collect() };
+                self.ask_several(&ask, &whole.divided(), deadline).await
+            }
+            told => told,
+        }
+    }
+
+    /// An ask in parts.
+    pub(super) async fn ask_several(
+        self: &Arc<Self>,
+        ask: &Ask,
+        parts: &[Part],
+        deadline: Instant,
+    ) -> Result<Told, Failure> {
+        let plan = match ask {
+            Ask::Decide(plan) => plan,
+            Ask::Amend(amendments) => {
+                return self.amend(amendments, parts, deadline).await.map(Told::Amended);
+            }
+            Ask::Lend(_) => return Err(Failure::unreadable("a loan of several keys")),
+        };
+        let decided = match self.decide(plan, parts, deadline).await {
+            // What was charged is given back.
+            Err(failure) if failure.remedy == Remedy::TryAgain => {
+                let divided: Vec<Part> = parts.iter().flat_map(Part::divided).collect();
+                self.decide(plan, &divided, deadline).await
+            }
+            decided => decided,
+        };
+        decided.map(Told::Decided)
+    }
+
+    async fn decide(
+        self: &Arc<Self>,
+        plan: &Plan,
+        parts: &[Part],
+        deadline: Instant,
+    ) -> Result<Answer, Failure> {
+        let looks = parts.iter().map(|part| self.decide_part(plan, part, Mode::Peek, deadline));
+        let seen: Vec<Answer> = all(looks).await.into_iter().collect::<Result<_, _>>()?;
+        let whole = assembled(plan, parts, &seen);
+        if !plan.commits(&verdicts(&whole)) {
+            return Ok(whole);
+        }
+        let mut answers = seen.clone();
+        let mut charged: Vec<usize> = Vec::new();
+        for at in tightest_first(plan, parts, &seen) {
+            let answered = self.decide_part(plan, &parts[at], Mode::Charge, deadline).await;
+            let lost = match &answered {
+                Ok(answer) => !part_of(plan, &parts[at], Mode::Charge).commits(&verdicts(answer)),
+                Err(_) => true,
+            };
+            if lost {
+                self.give_back(plan, parts, &answers, &charged);
+                let mut left = seen;
+                left[at] = answered?;
+                return Ok(assembled(plan, parts, &left));
+            }
+            answers[at] = answered?;
+            charged.push(at);
+        }
+        Ok(assembled(plan, parts, &answers))
+    }
+
+    async fn decide_part(
+        &self,
+        plan: &Plan,
+        part: &Part,
+        mode: Mode,
+        deadline: Instant,
+    ) -> Result<Answer, Failure> {
+        let ask = Ask::Decide(part_of(plan, part, mode));
+        match self.ask(part.slot, Arc::new(ask), deadline).await? {
+            Told::Decided(answer) => Ok(answer),
+            _ => Err(Failure::unreadable("an answer to something else")),
+        }
+    }
+
+    /// Gives back what some parts were charged, in the background: whoever lost the race need not wait
+    /// for it. It is sent once, as a second time would admit too many.
+    fn give_back(
+        self: &Arc<Self>,
+        plan: &Plan,
+        parts: &[Part],
+        answers: &[Answer],
+        charged: &[usize],
+    ) {
+        for at in charged {
+            let amendments = refunds(plan, &parts[*at], &answers[*at]);
+            if amendments.is_empty() {
+                continue;
+            }
+            let (topology, slot) = (Arc::clone(self), parts[*at].slot);
+            tokio::spawn(async move { topology.refund(slot, amendments).await });
+        }
+    }
+
+    async fn refund(&self, slot: u16, amendments: Vec<Amendment>) {
+        let (deadline, count) = (Instant::now() + self.common.timeout, amendments.len());
+        let ask = Arc::new(Ask::Amend(amendments));
+        if let Err(failure) = self.ask(slot, Arc::clone(&ask), deadline).await {
+            self.lost_refunds
+                .fetch_add(u64::try_from(count).unwrap_or(u64::MAX), Ordering::Relaxed);
+            let error = &failure.error;
+            tracing::warn!(event = "refund_lost", %error, count, "a charge stays that should have been given back");
+        }
+        // Whether it was answered or not: it may have been carried out.
+        if let (Ask::Amend(amendments), Some(refunded)) = (&*ask, self.refunded.get()) {
+            refunded(amendments);
+        }
+    }
+
+    async fn amend(
+        &self,
+        amendments: &[Amendment],
+        parts: &[Part],
+        deadline: Instant,
+    ) -> Result<Amended, Failure> {
+        let told = all(parts.iter().map(|part| self.amend_part(amendments, part, deadline))).await;
+        let mut amended: Vec<bool> = vec![false; amendments.len()];
+        for (part, told) in parts.iter().zip(told) {
+            for (place, found) in part.places.iter().zip(told?) {
+                amended[*place] = found;
+            }
+        }
+        Ok(amended.into_iter().take(LEVELS_MAX).collect())
+    }
+
+    async fn amend_part(
+        &self,
+        amendments: &[Amendment],
+        part: &Part,
+        deadline: Instant,
+    ) -> Result<Vec<bool>, Failure> {
+        match self.amend_together(amendments, part, deadline).await {
+            Err(failure) if failure.remedy == Remedy::TryAgain => {
+                let divided = part.divided();
+                let each = |part| self.amend_together(amendments, part, deadline);
+                let told = all(divided.iter().map(each)).await;
+                Ok(told.into_iter().collect::<Result<Vec<_>, _>>()?.concat())
+            }
+            told => told,
+        }
+    }
+
+    async fn amend_together(
+        &self,
+        amendments: &[Amendment],
+        part: &Part,
+        deadline: Instant,
+    ) -> Result<Vec<bool>, Failure> {
+        let own = part.places.iter().map(|place| amendments[*place].clone()).collect();
+        match self.ask(part.slot, Arc::new(Ask::Amend(own)), deadline).await? {
+            Told::Amended(found) => Ok(found.to_vec()),
+            _ => Err(Failure::unreadable("an answer to something else")),
+        }
+    }
+}
+
+impl Part {
+    /// Each by itself: while a slot is moved, some of it is here and some there.
+    fn divided(&self) -> Vec<Self> {
+        let each = |place: &usize| Self { slot: self.slot, places: vec![*place] };
+        self.places.iter().map(each).collect()
+    }
+}
+
+impl Ask {
+    fn len(&self) -> usize {
+        match self {
+            Self::Decide(plan) => plan.levels.len(),
+            Self::Amend(amendments) => amendments.len(),
+            Self::Lend(_) => 1,
+        }
+    }
+}
+
+fn part_of(plan: &Plan, part: &Part, mode: Mode) -> Plan {
+    let places = || part.places.iter().copied();
+    Plan {
+        mode,
+        levels: places().map(|place| plan.levels[place]).collect(),
+        names: places().filter_map(|place| plan.names.get(place).cloned()).collect(),
+        ..*plan
+    }
+}
+
+fn verdicts(answer: &Answer) -> Vec<Verdict> {
+    answer.replies.iter().map(|reply| reply.verdict).collect()
+}
+
+/// The answers to all parts as one, at the latest of their times.
+fn assembled(plan: &Plan, parts: &[Part], answers: &[Answer]) -> Answer {
+    let mut replies: Vec<Option<Reply>> = vec![None; plan.levels.len()];
+    for (part, answer) in parts.iter().zip(answers) {
+        for (place, reply) in part.places.iter().zip(&answer.replies) {
+            replies[*place] = Some(*reply);
+        }
+    }
+    let now_us = answers.iter().map(|answer| answer.now.unix_us).max().unwrap_or_default();
+    // Every level is in one part, and every part has a reply to each of its levels.
+    let replies: PerLevel<Reply> = replies.into_iter().flatten().collect();
+    Answer { now: Now { steady_us: now_us, unix_us: now_us }, replies }
+}
+
+/// The parts in the order in which they are charged: where another may be quicker, first.
+fn tightest_first(plan: &Plan, parts: &[Part], seen: &[Answer]) -> Vec<usize> {
+    let left = |at: &usize| {
+        let levels = parts[*at].places.iter().zip(&seen[*at].replies);
+        let enforced = levels
+            .map(|(place, reply)| (&plan.levels[*place], reply))
+            .filter(|(level, _)| level.enforcement == Enforcement::Reject);
+        let share = enforced.map(|(level, reply)| {
+            let capacity = u128::from(level.spec.capacity().micros().max(1));
+            u128::from(reply.reading.available.micros()) * 1_000_000 / capacity
+        });
+        share.min().unwrap_or(u128::MAX)
+    };
+    let mut order: Vec<usize> = (0..parts.len()).collect();
+    order.sort_by_key(left);
+    order
+}
+
+/// What undoes the charges of one part.
+fn refunds(plan: &Plan, part: &Part, answer: &Answer) -> Vec<Amendment> {
+    let levels = part.places.iter().zip(&answer.replies).filter(|(_, reply)| reply.charged);
+    let refund = levels.map(|(place, reply)| {
+        let level = plan.levels[*place];
+        Amendment {
+            level,
+            name: plan.names.get(*place).cloned(),
+            charged_at_us: reply.charged_at_us,
+            holder: plan.holder,
+            change: match level.spec {
+                Spec::Concurrency(_) => Change::Release,
+                _ => Change::Refund(level.cost),
+            },
+        }
+    });
+    refund.collect()
+}
+
+/// Waits for all of them at once.
+async fn all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut futures: Vec<Pin<Box<F>>> = futures.map(Box::pin).collect();
+    let mut outputs: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
+    poll_fn(|context| {
+        for (future, output) in futures.iter_mut().zip(&mut outputs) {
+            if output.is_none()
+                && let Poll::Ready(ready) = future.as_mut().poll(context)
+            {
+                *output = Some(ready);
+            }
+        }
+        if outputs.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    outputs.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_together_is_one_part() {
+        let part = |slot, places: &[usize]| Part { slot, places: places.to_vec() };
+        let found = parts(&[None, Some(7), Some(3), Some(7), None]);
+        assert_eq!(found, [part(7, &[0, 1, 3, 4]), part(3, &[2])]);
+    }
+}

@@ -1,0 +1,190 @@
+//! A cluster of six: limits in several slots, slots that move, servers that are lost.
+
+use std::sync::atomic::AtomicBool;
+
+use tidegate_testkit::servers::Cluster;
+
+use super::*;
+
+const MANY: u64 = 1_000_000;
+
+fn config(cluster: &Cluster) -> Config {
+    let seeds: Vec<String> =
+        cluster.nodes()[..2].iter().map(|node| node.addr().to_string()).collect();
+    let config = Config::parse(&format!("redis+cluster://{}", seeds.join(","))).unwrap();
+    config.timeout(PATIENCE).unwrap()
+}
+
+/// A plan with a level for each name, all with this limit.
+fn plan_of(names: &[&str], limit: u64) -> Plan {
+    let mut plan = plan(0);
+    let mut level = plan.levels[0];
+    level.spec = Spec::Total(total::Spec { limit: Amount::from_units(limit).unwrap() });
+    plan.levels = (0..names.len())
+        .map(|at| Level { key: Key(at as u128), limit: u16::try_from(at).unwrap(), ..level })
+        .collect();
+    plan.names = names.iter().map(|name| (*name).into()).collect();
+    plan
+}
+
+/// How much of each level is spent.
+async fn spent(store: &RedisStore, names: &[&str], limit: u64) -> Vec<u64> {
+    let plan = Plan { mode: Mode::Peek, ..plan_of(names, limit) };
+    let answer = store.decide(&plan).await.unwrap();
+    answer.replies.iter().map(|reply| limit - reply.reading.available.whole()).collect()
+}
+
+/// Charges again and again until it is told to stop; how often it was admitted, and what failed.
+fn load(
+    store: &RedisStore,
+    names: &'static [&'static str],
+    over: &Arc<AtomicBool>,
+) -> tokio::task::JoinHandle<(u64, Vec<StoreError>)> {
+    let (store, over) = (store.clone(), Arc::clone(over));
+    tokio::spawn(async move {
+        let (mut admitted, mut failed) = (0, Vec::new());
+        while !over.load(Ordering::Relaxed) {
+            match store.decide(&plan_of(names, MANY)).await {
+                Ok(answer) if answer.replies.iter().all(|reply| reply.charged) => admitted += 1,
+                Ok(answer) => panic!("refused: {answer:?}"),
+                Err(error) => failed.push(error),
+            }
+        }
+        (admitted, failed)
+    })
+}
+
+async fn shows_every_behaviour(cluster: &Cluster, tag: Option<&str>) {
+    let made = AtomicU32::new(0);
+    let shown = every_behaviour(async || {
+        let number = made.fetch_add(1, Ordering::Relaxed);
+        let tagged = tag.map_or("u", |_| "t");
+        let config = config(cluster).prefix(&format!("{tagged}{number}:")).unwrap();
+        let config = match tag {
+            Some(tag) => config.cluster_tag(tag).unwrap(),
+            None => config,
+        };
+        let clock = FakeClock::at_unix_us(1_767_603_612_345_678);
+        let subject = OnSetTime { store: connected(config).await, clock };
+        subject.advance(0).await;
+        subject
+    });
+    shown.await.unwrap_or_else(|failures| panic!("{failures}"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_shows_every_behaviour_and_exact_totals() {
+    let cluster = Cluster::start().unwrap();
+    shows_every_behaviour(&cluster, None).await;
+    shows_every_behaviour(&cluster, Some("one")).await;
+    totals_are_exact(&cluster, None).await;
+    totals_are_exact(&cluster, Some("one")).await;
+}
+
+/// Two nodes charge limits in several slots until none is left.
+async fn totals_are_exact(cluster: &Cluster, tag: Option<&str>) {
+    let tagged = |config: Config| match tag {
+        Some(tag) => config.cluster_tag(tag).unwrap(),
+        None => config,
+    };
+    let (one, other) =
+        (connected(tagged(config(cluster))).await, connected(tagged(config(cluster))).await);
+    let names = ["a", "b", "c", "d"];
+    let mut admitted = 0;
+    // Whoever loses a race may be refused although there is enough; not for ever.
+    while spent(&one, &names, 100).await[0] < 100 {
+        let mut charges = JoinSet::new();
+        for store in [&one, &other] {
+            for _ in 0..100 {
+                let store = store.clone();
+                charges.spawn(async move { store.decide(&plan_of(&names, 100)).await.unwrap() });
+            }
+        }
+        let answers = charges.join_all().await;
+        admitted += answers.iter().filter(|answer| answer.replies[0].charged).count();
+        for answer in answers {
+            let charged = answer.replies.iter().filter(|reply| reply.charged).count();
+            assert!(charged == 0 || charged == names.len(), "{answer:?}");
+        }
+    }
+    assert_eq!(admitted, 100);
+    assert_eq!(spent(&other, &names, 100).await, [100; 4]);
+    assert_eq!((one.health().lost_refunds, other.health().lost_refunds), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slots_may_move_and_masters_fail_under_load() {
+    let cluster = Cluster::start().unwrap();
+    let (one, other) = (connected(config(&cluster)).await, connected(config(&cluster)).await);
+    slots_move(&cluster, &one, &other).await;
+    a_replica_takes_over(&cluster, &one).await;
+    a_master_is_lost(&cluster, &one).await;
+}
+
+/// A slot is moved under load, with keys on both sides for a while. Nobody sees an error, and nothing
+/// is charged twice.
+async fn slots_move(cluster: &Cluster, one: &RedisStore, other: &RedisStore) {
+    const TOGETHER: &[&str] = &["{t}a", "{t}b"];
+    const FRESH: &[&str] = &["{t}c", "{t}d", "elsewhere"];
+    assert!(one.decide(&plan_of(TOGETHER, MANY)).await.unwrap().replies[0].charged);
+    let over = Arc::new(AtomicBool::new(false));
+    let loads = [one, other, one].map(|store| load(store, TOGETHER, &over));
+    let fresh = load(other, FRESH, &over);
+    let slot = cluster.slot_of("{t}").unwrap();
+    let from = cluster.first_owner_of(slot);
+    let to = (from + 1) % 3;
+    for (from, to) in [(from, to), (to, from)] {
+        cluster.begin_move(slot, from, to).unwrap();
+        for key in ["tg:{t}a", "tg:{t}b"] {
+            cluster.move_key(key, from, to).unwrap();
+            sleep(Duration::from_millis(50)).await;
+        }
+        cluster.finish_move(slot, from, to).unwrap();
+        sleep(Duration::from_millis(50)).await;
+    }
+    over.store(true, Ordering::Relaxed);
+    let mut admitted = 1;
+    for load in loads {
+        let (more, failed) = load.await.unwrap();
+        assert_eq!(failed, []);
+        assert!(more > 0);
+        admitted += more;
+    }
+    assert_eq!(spent(one, TOGETHER, MANY).await, [admitted; 2]);
+    let (admitted, failed) = fresh.await.unwrap();
+    assert_eq!(failed, []);
+    assert_eq!(spent(one, FRESH, MANY).await, [admitted; 3]);
+}
+
+/// What the cluster does by itself loses nothing.
+async fn a_replica_takes_over(cluster: &Cluster, store: &RedisStore) {
+    const NAMES: &[&str] = &["{f}a", "b", "c"];
+    let over = Arc::new(AtomicBool::new(false));
+    let load = load(store, NAMES, &over);
+    let owner = cluster.first_owner_of(cluster.slot_of("{f}").unwrap());
+    cluster.fail_over_to(owner + 3).unwrap();
+    reaches(store, State::Healthy).await;
+    assert!(store.decide(&plan_of(NAMES, MANY)).await.is_ok());
+    over.store(true, Ordering::Relaxed);
+    let (admitted, failed) = load.await.unwrap();
+    assert_eq!(failed, []);
+    assert_eq!(spent(store, NAMES, MANY).await, [admitted + 1; 3]);
+}
+
+async fn a_master_is_lost(cluster: &Cluster, store: &RedisStore) {
+    let before = cluster.first_owner_of(cluster.slot_of("{f}").unwrap());
+    let lost = (before + 1) % 3;
+    cluster.lose(lost).unwrap();
+    let names: Vec<String> = (0..50).map(|number| format!("lost{number}")).collect();
+    let recovered = async {
+        for name in &names {
+            while store.decide(&plan_of(&[name], MANY)).await.is_err() {
+                tokio::task::yield_now().await;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, recovered).await.unwrap();
+    reaches(store, State::Healthy).await;
+    let gone = cluster.nodes()[lost].addr().to_string();
+    assert!(store.health().shards.iter().all(|shard| shard.address != gone));
+}

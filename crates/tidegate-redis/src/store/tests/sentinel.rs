@@ -1,0 +1,66 @@
+//! A server that its sentinels replace.
+
+use tidegate_testkit::servers::Sentinels;
+
+use super::*;
+
+fn config(deployment: &Sentinels) -> Config {
+    let sentinels: Vec<String> =
+        deployment.sentinels().iter().map(|sentinel| sentinel.addr().to_string()).collect();
+    let url = format!("redis+sentinel://{}/{}", sentinels.join(","), Sentinels::NAME);
+    Config::parse(&url).unwrap()
+}
+
+/// Decides until the store does.
+async fn decided(store: &RedisStore, key: u128) -> u64 {
+    let decided = async {
+        loop {
+            if let Ok(answer) = store.decide(&plan(key)).await {
+                return answer.replies[0].reading.available.whole();
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, decided).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_server_that_sentinels_name_is_asked_whoever_it_is() {
+    // One: several that were told to hurry undo what one of them began by hand.
+    let deployment = Sentinels::start(1).unwrap();
+    let store = connected(config(&deployment)).await;
+    assert_eq!(decided(&store, 1).await, u64::from(LIMIT) - 1);
+    deployment.wait_until_in_step().unwrap();
+    // In peace: the old master goes on as a replica, which writes nothing.
+    let before = deployment.primary().unwrap();
+    let sentinel = &deployment.sentinels()[0];
+    sentinel.command(&["SENTINEL", "FAILOVER", Sentinels::NAME]).unwrap();
+    let handed_over = async {
+        // Until then it takes writes, which are lost.
+        while before.info("role").unwrap() == "master" {
+            decided(&store, 2).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, handed_over).await.unwrap();
+    assert_eq!(decided(&store, 1).await, u64::from(LIMIT) - 2);
+    // In war.
+    reaches(&store, State::Healthy).await;
+    let follows =
+        |server: &Server| server.info("master_link_status").is_ok_and(|link| link == "up");
+    while !deployment.servers().iter().any(follows) {
+        sleep(RETRY).await;
+    }
+    deployment.wait_until_in_step().unwrap();
+    deployment.fail_over().unwrap();
+    assert_eq!(decided(&store, 1).await, u64::from(LIMIT) - 3);
+    reaches(&store, State::Healthy).await;
+}
+
+#[tokio::test]
+async fn a_server_that_no_sentinel_knows_is_told() {
+    let deployment = Sentinels::start(1).unwrap();
+    let url = config(&deployment).to_string().replace(Sentinels::NAME, "other");
+    let store = RedisStore::connect(&Config::parse(&url).unwrap());
+    let error = store.secret(Duration::from_millis(500)).await.unwrap_err();
+    assert!(error.detail.contains("does not know `other`"), "{error}");
+}

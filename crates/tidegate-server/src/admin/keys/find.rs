@@ -1,0 +1,322 @@
+//! Finds keys: one by its name, those of a subject, or those of a limit page by page.
+
+use std::sync::Arc;
+
+use tidegate::clock::Now;
+use tidegate::plan::Level;
+use tidegate::store::{Counted, Memory, Place, StoreError};
+use tidegate::{InForce, Key, Limiter, Owner, SubjectKey};
+use tidegate_redis::{Cursor, Found};
+
+use super::Failure;
+use super::query::{Query, shown};
+use crate::app::App;
+use crate::engine::Engine;
+use crate::shared::SharedStore;
+
+/// How many keys of the memory are looked at while its table is held.
+const HELD_FOR: usize = 256;
+/// How many of them for one page.
+const SEEN_MAX: usize = 20_000;
+
+/// Behind all keys of a limit.
+const BEHIND_ALL: Place = (u64::MAX, Key(u128::MAX));
+
+/// Some keys.
+#[derive(Default)]
+pub(super) struct Page {
+    pub(super) entries: Vec<Entry>,
+    /// Where the next page begins; `None` behind the last.
+    pub(super) cursor: Option<String>,
+    /// How many keys were gone through.
+    pub(super) seen: usize,
+}
+
+/// A key.
+pub(super) struct Entry {
+    pub(super) name: Arc<str>,
+    pub(super) policy: Option<String>,
+    pub(super) limit: Option<String>,
+    /// What it holds, or why that cannot be read.
+    pub(super) counted: Result<Counted, String>,
+    /// Where the store has it.
+    family: u64,
+    key: Key,
+    is_named: bool,
+}
+
+impl Entry {
+    /// How the engine is told to forget it; `None` for what cannot be read.
+    pub(super) fn to_forget(&self) -> Option<(Level, Option<Arc<str>>)> {
+        let spec = self.counted.as_ref().ok()?.paces.first()?.spec;
+        let level = Level::of_key(self.family, self.key, spec);
+        Some((level, self.is_named.then(|| Arc::clone(&self.name))))
+    }
+
+    /// Its name, if it cannot be read.
+    pub(super) fn to_delete(&self) -> Option<Arc<str>> {
+        self.counted.is_err().then(|| Arc::clone(&self.name))
+    }
+
+    fn of_subject(key: &SubjectKey, counted: Result<Counted, String>, is_named: bool) -> Self {
+        Self {
+            name: Arc::clone(&key.name),
+            policy: Some(key.policy.clone()),
+            limit: Some(key.limit.clone()),
+            counted,
+            family: key.level.family,
+            key: key.level.key,
+            is_named,
+        }
+    }
+
+    /// What the memory has of a limit.
+    fn of_memory(owner: &Owner<'_>, key: Key, counted: Counted) -> Self {
+        Self {
+            name: owner.name_of(key).into(),
+            policy: Some(owner.policy().to_owned()),
+            limit: Some(owner.limit().name().to_owned()),
+            counted: Ok(counted),
+            family: owner.family(),
+            key,
+            is_named: false,
+        }
+    }
+
+    /// What the shared store has, by its name alone: this node does not know whose it is.
+    fn of_found(found: Found, owners: &[Owner<'_>]) -> Self {
+        let policy = match owners {
+            [owner] => Some(owner.policy().to_owned()),
+            _ => None,
+        };
+        Self {
+            policy,
+            limit: owners.first().map(|owner| owner.limit().name().to_owned()),
+            name: found.name.into(),
+            counted: found.counted,
+            family: 0,
+            key: Key(0),
+            is_named: true,
+        }
+    }
+}
+
+/// The page that is asked for.
+pub(super) async fn page(app: &App, query: &Query<'_>) -> Result<Page, Failure> {
+    let in_force = app.engine.in_force();
+    let asked = Asked { query, in_force: &in_force, now: app.now() };
+    asked.check()?;
+    match &app.engine {
+        Engine::Memory(limiter) => asked.in_memory(limiter),
+        Engine::Shared(limiter) => asked.in_store(limiter).await,
+    }
+}
+
+struct Asked<'a> {
+    query: &'a Query<'a>,
+    in_force: &'a InForce,
+    now: Now,
+}
+
+impl Asked<'_> {
+    /// Policy and limit must be there: a misspelt one is not one without keys.
+    fn check(&self) -> Result<(), Failure> {
+        let (policy, limit) = (self.query.request.policy.as_deref(), self.query.limit.as_deref());
+        let is_known = |name: &&str| self.in_force.names().any(|known| known == *name);
+        if let Some(name) = policy.filter(|name| !is_known(name)) {
+            let detail = format!("found `{}`, expected the name of a policy in force", shown(name));
+            return Err(Failure::of_field("policy", detail));
+        }
+        match limit.filter(|_| self.owners().next().is_none()) {
+            None => Ok(()),
+            Some(name) => {
+                let expected = "expected a limit of the policy, and one that keeps counts";
+                Err(Failure::of_field("limit", format!("found `{}`, {expected}", shown(name))))
+            }
+        }
+    }
+
+    /// In a shared store the keys of limits that are called the same in several policies cannot be told
+    /// apart by their names, unless they have a template. They are shown together, not deleted.
+    fn check_apart(&self) -> Result<(), Failure> {
+        let twins = |limit: &Owner<'_>| {
+            let twin = |owner: &Owner<'_>| owner.pattern() == limit.pattern();
+            self.in_force.owners().filter(twin).count() > 1
+        };
+        if self.query.deletes && self.owners().any(|limit| twins(&limit)) {
+            let detail = "is in several policies, and the names of their keys do not tell which: \
+                          say a subject, or a key";
+            return Err(Failure::of_field("limit", detail));
+        }
+        Ok(())
+    }
+
+    /// The limits whose keys are asked for. One that is named is of the first policy, unless another
+    /// is said.
+    fn owners(&self) -> impl Iterator<Item = Owner<'_>> {
+        let limit = self.query.limit.as_deref();
+        let first = self.in_force.names().next().filter(|_| limit.is_some());
+        let policy = self.query.request.policy.as_deref().or(first);
+        self.in_force.owners().filter(move |owner| {
+            policy.is_none_or(|name| owner.policy() == name)
+                && limit.is_none_or(|name| owner.limit().name() == name)
+        })
+    }
+
+    fn in_memory(&self, limiter: &Limiter) -> Result<Page, Failure> {
+        let (memory, query) = (limiter.store(), self.query);
+        let entries = if let Some(name) = &query.key {
+            self.one_of_memory(memory, name)
+        } else if query.has_subject() {
+            let keys = limiter.keys_of(&query.request, query.limit.as_deref())?;
+            let entry = |key: &SubjectKey| {
+                let counted = memory.counted(key.level.family, key.level.key, self.now)?;
+                Some(Entry::of_subject(key, Ok(counted), false))
+            };
+            keys.iter().filter_map(entry).collect()
+        } else {
+            return self.page_of_memory(memory);
+        };
+        Ok(Page { seen: entries.len(), entries, cursor: None })
+    }
+
+    fn one_of_memory(&self, memory: &Memory, name: &str) -> Vec<Entry> {
+        let found = self.in_force.owners().find_map(|owner| {
+            let key = memory.find(owner.family(), owner.keys_called(name)?)?;
+            let counted = memory.counted(owner.family(), key, self.now)?;
+            Some(Entry::of_memory(&owner, key, counted))
+        });
+        found.into_iter().collect()
+    }
+
+    /// Limit by limit, in the order of their numbers, which a reload does not change.
+    fn page_of_memory(&self, memory: &Memory) -> Result<Page, Failure> {
+        let from = self.query.cursor.as_deref().map(MemoryCursor::parse).transpose()?;
+        let mut owners: Vec<Owner<'_>> = self.owners().collect();
+        owners.sort_by_key(Owner::family);
+        let (mut page, mut last) = (Page::default(), None);
+        for owner in owners {
+            let family = owner.family();
+            if from.is_some_and(|from| family < from.family) {
+                continue;
+            }
+            let mut after = from.filter(|from| from.family == family).map(|from| from.place);
+            loop {
+                let room = self.query.count - page.entries.len();
+                if room == 0 || page.seen >= SEEN_MAX {
+                    page.cursor = last.map(|cursor: MemoryCursor| cursor.written());
+                    return Ok(page);
+                }
+                let some = memory.page(family, after, room.min(HELD_FOR), self.now);
+                page.seen += some.seen;
+                let found = some.keys.into_iter();
+                page.entries.extend(found.map(|(key, held)| Entry::of_memory(&owner, key, held)));
+                last = Some(MemoryCursor { family, place: some.next.unwrap_or(BEHIND_ALL) });
+                after = some.next;
+                if after.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(page)
+    }
+
+    async fn in_store(&self, limiter: &Limiter<SharedStore>) -> Result<Page, Failure> {
+        let (store, query) = (limiter.store(), self.query);
+        let entries = if let Some(name) = &query.key {
+            let found = store.look(vec![(&**name).into()]).await?;
+            let owners: Vec<Owner<'_>> = self.in_force.owners_of(name).collect();
+            found.into_iter().flatten().map(|found| Entry::of_found(found, &owners)).collect()
+        } else if query.has_subject() {
+            let keys = limiter.keys_of(&query.request, query.limit.as_deref())?;
+            self.of_subject(store, &keys).await?
+        } else {
+            return self.page_of_store(store).await;
+        };
+        Ok(Page { seen: entries.len(), entries, cursor: None })
+    }
+
+    async fn of_subject(
+        &self,
+        store: &SharedStore,
+        keys: &[SubjectKey],
+    ) -> Result<Vec<Entry>, StoreError> {
+        let found = store.look(keys.iter().map(|key| Arc::clone(&key.name)).collect()).await?;
+        let entry = |(key, found): (&SubjectKey, Option<Found>)| {
+            Some(Entry::of_subject(key, found?.counted, true))
+        };
+        Ok(keys.iter().zip(found).filter_map(entry).collect())
+    }
+
+    async fn page_of_store(&self, store: &SharedStore) -> Result<Page, Failure> {
+        let query = self.query;
+        self.check_apart()?;
+        let from = query.cursor.as_deref().map(str::parse::<Cursor>).transpose();
+        let from = from.map_err(|error| Failure::of_field("cursor", error.to_string()))?;
+        let limit = query.limit.as_ref().and_then(|_| self.owners().next());
+        let pattern = limit.as_ref().map_or_else(|| "*".to_owned(), Owner::pattern);
+        let page = store.scan(pattern, from.unwrap_or_default(), query.count).await?;
+        let entry = |found: Found| {
+            let owners: Vec<Owner<'_>> = self.in_force.owners_of(&found.name).collect();
+            self.are_asked_for(&owners).then(|| Entry::of_found(found, &owners))
+        };
+        Ok(Page {
+            entries: page.keys.into_iter().filter_map(entry).collect(),
+            cursor: page.next.map(|cursor| cursor.to_string()),
+            seen: page.seen,
+        })
+    }
+
+    /// Whether a key of these limits is asked for.
+    fn are_asked_for(&self, owners: &[Owner<'_>]) -> bool {
+        let everything = self.query.limit.is_none() && self.query.request.policy.is_none();
+        let is = |owner: &Owner<'_>, other: &Owner<'_>| owner.family() == other.family();
+        everything || self.owners().any(|asked| owners.iter().any(|owner| is(owner, &asked)))
+    }
+}
+
+/// A place between two pages of the memory.
+#[derive(Clone, Copy)]
+struct MemoryCursor {
+    family: u64,
+    place: Place,
+}
+
+impl MemoryCursor {
+    fn written(&self) -> String {
+        let (order, Key(key)) = self.place;
+        format!("{:x}-{order:x}-{key:x}", self.family)
+    }
+
+    fn parse(text: &str) -> Result<Self, Failure> {
+        let mut numbers = text.split('-').map(|digits| u128::from_str_radix(digits, 16).ok());
+        let read = (numbers.next(), numbers.next(), numbers.next(), numbers.next());
+        let cursor = match read {
+            (Some(Some(family)), Some(Some(order)), Some(Some(key)), None) => {
+                let narrow = |number: u128| u64::try_from(number).ok();
+                narrow(family)
+                    .zip(narrow(order))
+                    .map(|(family, order)| Self { family, place: (order, Key(key)) })
+            }
+            _ => None,
+        };
+        let detail = "expected the cursor of the page before";
+        cursor.ok_or_else(|| Failure::of_field("cursor", detail))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_of_the_memory_is_read_as_it_was_written() {
+        let place = (u64::MAX, Key(u128::MAX));
+        let cursor = MemoryCursor { family: 7, place };
+        let read = MemoryCursor::parse(&cursor.written()).unwrap_or_else(|_| panic!());
+        assert_eq!((read.family, read.place), (7, place));
+        for text in ["", "1", "1-2", "1-2-3-4", "x-1-1", "1-ffffffffffffffffff-1"] {
+            assert!(MemoryCursor::parse(text).is_err(), "{text}");
+        }
+    }
+}

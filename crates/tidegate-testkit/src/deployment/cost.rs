@@ -1,0 +1,49 @@
+//! What asks cost the store, by what was measured.
+
+use super::Counted;
+use super::figures::{
+    ALONE_NS, ASKS_MAX, BATCHED_NS, BUSY_MAX, CALL_US, FURTHER_LIMIT_NS, NODES, SECONDS,
+    WARM_UP_SECONDS,
+};
+
+/// What a deployment costs its store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// Asks in a second.
+    pub asks_per_s: u64,
+    /// How many cores they would keep busy if one server could use as many, in tenths: a node's asks
+    /// travel together.
+    pub one_server_tenths: u64,
+    /// The same on a cluster, where only keys of one slot travel together, and where several slots are
+    /// looked at and then charged one by one.
+    pub cluster_tenths: u64,
+    /// How many primaries that takes, none of them busier than it may be.
+    pub primaries: u64,
+}
+
+impl Cost {
+    /// The cost of what was counted.
+    #[must_use]
+    pub fn of(counted: &Counted) -> Self {
+        let seconds = SECONDS - WARM_UP_SECONDS;
+        let (asks, levels) = (counted.asks / seconds, counted.levels / seconds);
+        let further = levels - asks;
+        let together = (asks * CALL_US / 1_000_000 / u64::from(NODES)).clamp(1, ASKS_MAX);
+        // What a call takes whatever is in it is shared by its asks.
+        let ask_ns = BATCHED_NS + (ALONE_NS - BATCHED_NS) / together;
+        let one_server_ns = asks * ask_ns + further * FURTHER_LIMIT_NS;
+        // An ask of several limits is a look at each of them and a charge of each.
+        let cluster_ns = (levels + counted.together / seconds) * ALONE_NS;
+        Self {
+            asks_per_s: asks,
+            one_server_tenths: tenths(one_server_ns),
+            cluster_tenths: tenths(cluster_ns),
+            primaries: (cluster_ns * 100).div_ceil(BUSY_MAX * 1_000_000_000),
+        }
+    }
+}
+
+/// Nanoseconds of CPU in a second, as tenths of a core.
+fn tenths(ns: u64) -> u64 {
+    ns / 100_000_000
+}

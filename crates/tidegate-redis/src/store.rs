@@ -277,7 +277,7 @@ impl Store for RedisStore {
         if let Some(rest) = &begun.rest
             && let Some(answer) = known.recall(rest, || clock.steady_us())
         {
-            return leases.finish(plan, begun, Ok(answer));
+            return leases.finish(plan, &begun, Ok(answer));
         }
         let (rest, asking) = (begun.rest.as_ref().unwrap_or(plan), known.asking(clock.steady_us()));
         let answered = match self.ask(|| Ask::Decide(rest.clone())).await {
@@ -288,7 +288,7 @@ impl Store for RedisStore {
             Ok(_) => Err(Failure::unreadable("an answer to something else").error),
             Err(failure) => Err(failure.error),
         };
-        leases.finish(plan, begun, answered)
+        leases.finish(plan, &begun, answered)
     }
 
     /// The server's clock holds, whatever `now` is.

@@ -59,7 +59,7 @@ impl Leases {
     pub(crate) fn finish<E>(
         &self,
         plan: &Plan,
-        begun: Begun,
+        begun: &Begun,
         answered: Result<Answer, E>,
     ) -> Result<Answer, E> {
         self.table.finish(plan, begun, answered, self.clock.steady_us())

@@ -167,14 +167,14 @@ fn what_the_store_refuses_is_put_back() {
         assert_eq!((rest.levels.len(), rest.names.len()), (1, 1));
         assert_eq!(rest.levels[0], exact);
         let told = Ok::<_, ()>(answer(&rest, verdict));
-        let answer = table.finish(&both, begun, told, 1).unwrap();
+        let answer = table.finish(&both, &begun, told, 1).unwrap();
         assert_eq!(answer.replies.len(), 2);
         assert_eq!(answer.replies[0].charged, verdict == Verdict::Allowed);
         assert_eq!(answer.replies[1].verdict, verdict);
         assert_eq!(table.spendable(1), left * UNIT);
     }
     let begun = table.begin(&both, 1);
-    assert_eq!(table.finish(&both, begun, Err("lost"), 1), Err("lost"));
+    assert_eq!(table.finish(&both, &begun, Err("lost"), 1), Err("lost"));
     assert_eq!(table.spendable(1), 4 * UNIT);
 }
 

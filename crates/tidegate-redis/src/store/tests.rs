@@ -1,4 +1,5 @@
 mod cluster;
+mod leases;
 mod sentinel;
 
 use std::sync::atomic::AtomicU32;

@@ -49,6 +49,7 @@ pub(super) enum Event {
 }
 
 /// What a node asks of the server.
+#[allow(clippy::large_enum_variant, reason = "nearly all are plans")]
 #[derive(Clone, Debug)]
 pub(super) enum Ask {
     Plan(Plan),
@@ -56,6 +57,7 @@ pub(super) enum Ask {
 }
 
 /// What the server says to it.
+#[allow(clippy::large_enum_variant, reason = "nearly all are answers")]
 #[derive(Clone, Debug)]
 pub(super) enum Told {
     Answer(Answer),
@@ -337,7 +339,7 @@ impl Store for Way {
         let rest = begun.rest.as_ref().unwrap_or(plan).clone();
         let call = lock(&self.network).send(self.node, Ask::Plan(rest));
         let answered = Waiting { network: &self.network, call }.await;
-        leases.finish(plan, begun, answered, self.now_us())
+        leases.finish(plan, &begun, answered, self.now_us())
     }
 
     /// Corrections are not on their way for any time: they happen at once, or not at all.

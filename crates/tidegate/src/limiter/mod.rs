@@ -145,7 +145,7 @@ impl<S: Store> Limiter<S> {
         let prepared =
             shared.prepare(request, Mode::Charge, NEWCOMER, Patience::None, &mut plan)?;
         Ok(match prepared {
-            Prepared::Decided(decision) => Some(decision),
+            Prepared::Decided(decision) => Some(*decision),
             Prepared::Open(_) => None,
             Prepared::Answered(open, mut answer) => Some(open.conclude(&plan, &mut answer, None)),
         })

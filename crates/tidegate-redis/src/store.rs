@@ -3,6 +3,8 @@
 mod cluster;
 mod common;
 mod lanes;
+mod member;
+mod parts;
 mod routing;
 mod secret;
 mod sending;
@@ -33,11 +35,12 @@ use crate::leases::{LeaseHealth, Leases};
 use crate::script::Time;
 use crate::{heartbeat, keys};
 use common::Common;
+pub(crate) use member::Member;
+use parts::parts;
 use routing::Slots;
 pub(crate) use secret::written;
-use several::parts;
 pub(crate) use shard::Shard;
-pub(crate) use topology::{Member, Topology};
+pub(crate) use topology::Topology;
 
 /// Corrections that were not made, as far as anybody knows.
 #[derive(Clone, Debug, PartialEq, Eq)]

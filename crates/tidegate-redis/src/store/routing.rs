@@ -7,8 +7,9 @@ use tidegate::algorithm::Spec;
 use tidegate::plan::Level;
 use tokio::time::Instant;
 
+use super::member::Member;
 use super::sending::Sent;
-use super::topology::{Member, Topology};
+use super::topology::Topology;
 use crate::codec::{Ask, Told};
 use crate::config::Server;
 use crate::connection::{Failure, Reason, Remedy};

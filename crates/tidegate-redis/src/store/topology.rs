@@ -9,16 +9,12 @@ use std::sync::{Arc, Mutex, OnceLock};
 use arc_swap::ArcSwap;
 use tidegate::store::Amendment;
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
-use tokio::time::Instant;
 
 use super::common::Common;
+use super::member::Member;
 use super::secret::Secret;
-use super::sending::Sent;
 use super::shard::{Shard, Status, locked};
-use crate::batch::{Batch, Unanswered};
 use crate::breaker::State;
-use crate::codec::Told;
 use crate::config::{Config, Place, Server};
 use crate::connection::{Connection, Dialer, Failure, Reason, Target};
 use crate::health::{Counters, ShardHealth};
@@ -85,15 +81,6 @@ impl Range {
     fn servers(&self) -> impl Iterator<Item = &Server> {
         [&self.master].into_iter().chain(&self.replicas)
     }
-}
-
-/// A server, and the way to it.
-pub(crate) struct Member {
-    pub(crate) shard: Arc<Shard>,
-    server: Option<Server>,
-    batch: Batch<Shard>,
-    /// What goes on in the background, and ends with this.
-    _tasks: JoinSet<()>,
 }
 
 impl Topology {
@@ -271,7 +258,7 @@ impl Topology {
         if members.is_empty() {
             return vec![self.unknown()];
         }
-        members.iter().map(|member| member.shard.health(member.batch.queued())).collect()
+        members.iter().map(|member| member.health()).collect()
     }
 
     /// The worst of the servers' states.
@@ -316,43 +303,5 @@ impl Topology {
         self.counters.failed(Reason::Open);
         self.stale.notify_one();
         Failure::new(Reason::Open, true, detail)
-    }
-}
-
-impl Member {
-    fn start(shard: Shard, server: Option<Server>) -> Arc<Self> {
-        let shard = Arc::new(shard);
-        let batch = Batch::start(Arc::clone(&shard));
-        let mut tasks = JoinSet::new();
-        tasks.spawn(Arc::clone(&shard).keep_probing());
-        Arc::new(Self { shard, server, batch, _tasks: tasks })
-    }
-
-    /// Where it is, in a cluster.
-    pub(super) fn server(&self) -> Option<&Server> {
-        self.server.as_ref()
-    }
-
-    fn is(&self, server: &Server) -> bool {
-        self.server.as_ref() == Some(server)
-    }
-
-    /// Asks, together with all others who ask now.
-    pub(super) async fn ask(&self, sent: Sent, deadline: Instant) -> Result<Told, Failure> {
-        if !self.shard.asks() {
-            return Err(self.shard.open());
-        }
-        let told = self.batch.ask(sent, deadline).await;
-        told.unwrap_or_else(|unanswered| Err(unanswered.into()))
-    }
-}
-
-impl From<Unanswered> for Failure {
-    fn from(unanswered: Unanswered) -> Self {
-        match unanswered {
-            Unanswered::Full => Self::new(Reason::Overload, true, "too many requests wait for it"),
-            Unanswered::Late => Self::timeout(),
-            Unanswered::Lost => Self::new(Reason::Connection, true, "the call was not answered"),
-        }
     }
 }

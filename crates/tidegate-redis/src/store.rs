@@ -28,7 +28,7 @@ pub use shard::Status;
 
 use crate::codec::{Ask, Told};
 use crate::config::Config;
-use crate::connection::{Failure, Reason};
+use crate::connection::Failure;
 use crate::health::Health;
 use crate::known::{self, Announcer, Changed, Known, Listener, keep_announcing};
 use crate::leases::{LeaseHealth, Leases};
@@ -199,11 +199,11 @@ impl RedisStore {
     /// The store cannot answer.
     pub async fn correct(&self, amendments: &[Amendment]) -> Result<Amended, Uncorrected> {
         let leases = &self.inner.leases;
-        let here: Vec<bool> = amendments.iter().map(|one| leases.amend(one)).collect();
+        let here: Vec<bool> = amendments.iter().map(|one| leases.could_amend(one)).collect();
         let rest = amendments.iter().zip(&here).filter(|(_, here)| !**here);
         let rest: Vec<Amendment> = rest.map(|(amendment, _)| amendment.clone()).collect();
         if rest.is_empty() {
-            return Ok(here.into_iter().collect());
+            return Ok(amendments.iter().map(|one| leases.amend(one)).collect());
         }
         let told = self.ask(|| Ask::Amend(rest)).await;
         // Whether it was answered or not: it may have been carried out.
@@ -211,7 +211,11 @@ impl RedisStore {
         match told {
             Ok(Told::Amended(amended)) => {
                 let mut told = amended.into_iter();
-                Ok(here.into_iter().map(|here| here || told.next().unwrap_or(false)).collect())
+                // Not before: who hears of an error makes all of them again.
+                let made = amendments.iter().zip(here).map(|(one, here)| {
+                    if here { leases.amend(one) } else { told.next().unwrap_or(false) }
+                });
+                Ok(made.collect())
             }
             Ok(_) => Err(Failure::unreadable("an answer to something else").into()),
             Err(failure) => Err(failure.into()),
@@ -305,8 +309,7 @@ impl Store for RedisStore {
 
 impl From<Failure> for Uncorrected {
     fn from(failure: Failure) -> Self {
-        let sent = !matches!(failure.reason, Reason::Open | Reason::Overload);
-        Self { error: failure.error, sent }
+        Self { sent: !failure.is_unsent(), error: failure.error }
     }
 }
 

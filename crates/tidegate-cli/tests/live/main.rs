@@ -28,6 +28,7 @@ mod shared;
 mod shared_cluster;
 mod shared_faults;
 mod shared_known;
+mod shared_leases;
 mod slow;
 mod sockets;
 mod storm;

@@ -53,6 +53,7 @@ pub struct Table {
     due: Mutex<Vec<Id>>,
     is_due: AtomicBool,
     closed: AtomicBool,
+    too_small: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -91,6 +92,7 @@ impl Table {
             due: Mutex::default(),
             is_due: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            too_small: AtomicBool::new(false),
         }
     }
 
@@ -103,9 +105,22 @@ impl Table {
     #[must_use]
     pub fn lends(&self, level: &Level) -> bool {
         let Spec::TokenBucket(spec) = &level.spec else { return false };
+        if !level.leased || self.closed.load(Ordering::Relaxed) {
+            return false;
+        }
         let nodes = u64::from(self.nodes.load(Ordering::Relaxed));
         let units = spec.burst.micros() / Amount::ONE.micros();
-        level.leased && units >= BURST_UNITS_MIN * nodes && !self.closed.load(Ordering::Relaxed)
+        let large = units >= BURST_UNITS_MIN * nodes;
+        if !large && !self.too_small.load(Ordering::Relaxed) {
+            self.too_small.store(true, Ordering::Relaxed);
+        }
+        large
+    }
+
+    /// Whether a leased bucket was met that is too small to be divided among so many nodes.
+    #[must_use]
+    pub fn met_too_small(&self) -> bool {
+        self.too_small.load(Ordering::Relaxed)
     }
 
     /// The loans for which it is time.
@@ -179,6 +194,20 @@ impl Table {
             Some(lent) => entry.lent(loan, lent, now_us, &self.loans()),
             None => entry.failed(now_us),
         }
+    }
+
+    /// Whether [`amend`](Self::amend) could make a correction.
+    #[must_use]
+    pub fn could_amend(&self, amendment: &Amendment, now_us: u64) -> bool {
+        let Amendment { level, holder, change, .. } = amendment;
+        let id = Id::of(level);
+        let shard = self.shard(id);
+        let entry = if level.leased { shard.entries.get(&id) } else { None };
+        entry.is_some_and(|entry| match change {
+            Change::Refund(_) => entry.knows(*holder, now_us),
+            Change::Surcharge(extra) => entry.has(*extra, now_us),
+            _ => false,
+        })
     }
 
     /// Makes a correction, where what it corrects was spent from a lease that is still held; whether

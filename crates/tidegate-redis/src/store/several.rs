@@ -149,8 +149,11 @@ impl Topology {
         deadline: Instant,
     ) -> Result<Amended, Failure> {
         let told = all(parts.iter().map(|part| self.amend_part(amendments, part, deadline))).await;
+        let unsent = |told: &Result<_, Failure>| told.as_ref().is_err_and(Failure::is_unsent);
+        let partly = !told.iter().all(unsent);
         let mut amended: Vec<bool> = vec![false; amendments.len()];
         for (part, told) in parts.iter().zip(told) {
+            let told = told.map_err(|failure| if partly { failure.in_part() } else { failure });
             for (place, found) in part.places.iter().zip(told?) {
                 amended[*place] = found;
             }

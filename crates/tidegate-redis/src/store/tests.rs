@@ -436,3 +436,13 @@ async fn a_server_that_is_lost_leaves_no_refusals_behind() {
     server.restart().unwrap();
     tokio::time::timeout(PATIENCE, hears(&store)).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_store_that_is_lost_says_so_at_once() {
+    let config = Config::parse("redis://127.0.0.1:1").unwrap();
+    let store = RedisStore::connect(&config);
+    let plan = plan(1);
+    let mut deciding = Box::pin(store.decide(&plan));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(deciding.as_mut().poll(&mut context).is_ready());
+}

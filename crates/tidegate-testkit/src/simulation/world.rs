@@ -1,5 +1,6 @@
 //! One run: nodes, callers, and events one after the other.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
@@ -40,6 +41,8 @@ pub(super) struct World {
     nodes: Vec<Limiter<Way>>,
     ways: Vec<Way>,
     tasks: Vec<Task>,
+    /// What each node admitted without the store, for each user, and has not told it.
+    owed: BTreeMap<(u32, String), Amount>,
     run: Run,
 }
 
@@ -87,8 +90,8 @@ impl World {
             overlent: None,
             borrowed: LeaseHealth::default(),
         };
-        let (setting, tasks) = (setting.clone(), Vec::new());
-        Ok(Self { setting, random, time, network, nodes, ways, tasks, run })
+        let (setting, tasks, owed) = (setting.clone(), Vec::new(), BTreeMap::new());
+        Ok(Self { setting, random, time, network, nodes, ways, tasks, owed, run })
     }
 
     /// Lets everything happen, in its order.
@@ -169,14 +172,25 @@ impl World {
         }
     }
 
-    /// Corrections are answered at once, so that nothing of this waits.
-    fn merge(&self) {
+    /// Nodes that reach the store tell it what they admitted without it. Corrections are answered at
+    /// once, so that nothing of this waits.
+    fn merge(&mut self) {
         let cut_off = lock(&self.network).cut_off();
         for (node, limiter) in (0..).zip(&self.nodes) {
-            if !cut_off.contains(&node) {
-                let mut context = Context::from_waker(Waker::noop());
-                let merged = pin!(limiter.merge()).poll(&mut context);
-                debug_assert!(merged.is_ready(), "nothing waits here");
+            if cut_off.contains(&node) {
+                continue;
+            }
+            let mut context = Context::from_waker(Waker::noop());
+            let merged = pin!(limiter.merge()).poll(&mut context);
+            debug_assert!(merged.is_ready(), "nothing waits here");
+            let now = lock(&self.network).server.clock(self.time.now_us());
+            for ((owing, user), owed) in std::mem::take(&mut self.owed) {
+                if owing == node {
+                    let owed = owed.min(self.run.spec.capacity());
+                    self.run.charged.push(Entry::admitted(&*user, now.unix_us, owed));
+                } else {
+                    self.owed.insert((owing, user), owed);
+                }
             }
         }
     }
@@ -263,6 +277,10 @@ impl World {
                 recorded.retry_after_us = report.and_then(|report| report.retry_after_us());
             }
             Err(error) => recorded.error = Some(error.to_string()),
+        }
+        if recorded.degraded && recorded.admitted {
+            let owed = self.owed.entry((task.node, task.user.clone())).or_default();
+            *owed = owed.saturating_add(task.cost);
         }
         self.run.completed_us.push(now_us);
         self.run.log.record(recorded);

@@ -23,10 +23,7 @@ use crate::standing::{Standing, standing};
 use crate::store::{Answer, Reply, Store, StoreError};
 
 /// A request as far as it goes without the store.
-#[allow(
-    clippy::large_enum_variant,
-    reason = "an answer is written once, in place; to move the rest is cheap"
-)]
+#[allow(clippy::large_enum_variant, reason = "it is written once, in place, for every decision")]
 pub(super) enum Prepared {
     /// No limit has a part in it.
     Decided(Box<Decision>),

@@ -34,8 +34,11 @@ async fn the_server_that_sentinels_name_is_asked_whoever_it_is() {
     // In peace: the old master goes on as a replica, which writes nothing.
     let before = deployment.primary().unwrap();
     let sentinel = &deployment.sentinels()[0];
-    sentinel.command(&["SENTINEL", "FAILOVER", Sentinels::NAME]).unwrap();
     let handed_over = async {
+        // Not before the sentinel knows the replica well.
+        while sentinel.command(&["SENTINEL", "FAILOVER", Sentinels::NAME]).is_err() {
+            sleep(RETRY).await;
+        }
         // Until then it takes writes, which are lost.
         while before.info("role").unwrap() == "master" {
             decided(&store, 2).await;

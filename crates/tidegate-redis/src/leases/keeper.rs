@@ -12,9 +12,10 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
+use super::health::LeaseHealth;
 use super::loan::{Lent, Loan};
 use super::spending::Begun;
-use super::table::{LeaseHealth, Table};
+use super::table::Table;
 use crate::codec::{Ask, Told};
 use crate::store::RedisStore;
 

@@ -16,8 +16,9 @@ use tidegate_redis::LeaseHealth;
 use tidegate_redis::leases::Loan;
 
 use super::clock::{NodeClock, TrueTime};
-use super::network::{Event, Network, Next, Way, lock};
+use super::network::{Event, Network, Next, lock};
 use super::random::Random;
+use super::way::Way;
 use super::{DEADLINE_US, Run, Setting, SetupError, Stretch};
 use crate::checkers::Entry;
 use crate::checkers::trouble::Trouble;

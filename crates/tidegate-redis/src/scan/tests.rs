@@ -10,7 +10,9 @@ use tidegate::units::Amount;
 use tidegate_testkit::servers::{Reply, Server};
 
 use super::*;
+use crate::codec::{Ask, Told};
 use crate::config::Config;
+use crate::leases::Loan;
 
 const HOUR_US: u64 = 3_600_000_000;
 
@@ -107,6 +109,26 @@ async fn a_key_of_two_paces_tells_both_the_strictest_first() {
     windows.sort();
     assert_eq!(windows, [Some(HOUR_US / 60), Some(HOUR_US)]);
     assert!(counted.paces[0].reading.available <= counted.paces[1].reading.available);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nodes_have_borrowed_is_missing_from_what_is_left() {
+    let (_server, store) = started().await;
+    let (name, bucket) = (Arc::<str>::from("lent"), specs()[0]);
+    let loan = Loan {
+        level: Level::of_key(1, Key(1), bucket),
+        name: Some(Arc::clone(&name)),
+        wish: units(4).micros(),
+        parts: 1,
+        least: 1,
+        reports: Vec::new(),
+        sent_us: 0,
+    };
+    assert!(matches!(store.ask(|| Ask::Lend(loan)).await, Ok(Told::Lent(_))));
+    let looked = store.look(&[name]).await.unwrap();
+    let counted = looked[0].as_ref().unwrap().counted.as_ref().unwrap();
+    assert_eq!(counted.paces[0].spec, bucket);
+    assert_eq!(counted.paces[0].reading.available, units(6), "however long it takes to fill");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -112,7 +112,7 @@ impl Topology {
                 told => return told,
             }
         }
-        if matches!(failure.reason, Reason::Connection | Reason::Timeout | Reason::Open) {
+        if failure.is_of_server() || failure.reason == Reason::Open {
             self.stale.notify_one();
         }
         Err(failure)

@@ -67,3 +67,19 @@ async fn a_server_that_no_sentinel_knows_is_told() {
     let error = store.secret(Duration::from_millis(500)).await.unwrap_err();
     assert!(error.detail.contains("does not know `other`"), "{error}");
 }
+
+#[tokio::test]
+async fn sentinels_that_want_a_password_are_told_that_of_the_server() {
+    let deployment = Sentinels::start(1).unwrap();
+    let sentinel = &deployment.sentinels()[0];
+    let auth = ["SENTINEL", "SET", Sentinels::NAME, "auth-pass", "right"];
+    sentinel.command(&auth).unwrap();
+    deployment.servers()[0].command(&["CONFIG", "SET", "requirepass", "right"]).unwrap();
+    sentinel.command(&["ACL", "SETUSER", "default", "resetpass", ">right"]).unwrap();
+    let url = config(&deployment).to_string();
+    let store = RedisStore::connect(&Config::parse(&url.replace("//", "//:right@")).unwrap());
+    assert!(store.ready(PATIENCE).await, "{:?}", store.health());
+    let stranger = RedisStore::connect(&Config::parse(&url).unwrap());
+    let error = stranger.secret(Duration::from_millis(500)).await.unwrap_err();
+    assert!(error.detail.contains("NOAUTH"), "{error}");
+}

@@ -18,7 +18,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{FromRedisValue, InfoDict};
 use tokio::task::JoinSet;
 
-use crate::load::{Server, wait_for};
+use crate::load::{Server, cpu_seconds, wait_for};
 
 /// What can be asked over and over.
 pub trait Checks: Clone + Send + Sync + 'static {
@@ -33,10 +33,14 @@ pub struct Figures {
     pub per_second: f64,
     /// Microseconds of Redis's processor time for each.
     pub redis_us: f64,
+    /// Microseconds of the client's own.
+    pub client_us: f64,
     /// The middle of the latencies, in microseconds.
     pub p50_us: u64,
     /// The 99th of a hundred.
     pub p99_us: u64,
+    /// How many the store did not answer.
+    pub unanswered: usize,
 }
 
 /// So many at a time, each at once after the other.
@@ -63,8 +67,8 @@ impl InFlight {
                 for turn in 0..each {
                     let started = now();
                     // Far apart, so that users come in no order.
-                    assert!(checks.check((turn * in_flight + task) * 7_919, users).await);
-                    latencies.push(started.elapsed());
+                    let answered = checks.check((turn * in_flight + task) * 7_919, users).await;
+                    latencies.push((started.elapsed(), answered));
                 }
                 latencies
             }
@@ -97,8 +101,8 @@ impl OpenLoop {
             while sent < due {
                 let (checks, turn, arrived) = (checks.clone(), sent * 7_919, now());
                 tasks.spawn(async move {
-                    assert!(checks.check(turn, users).await);
-                    arrived.elapsed()
+                    let answered = checks.check(turn, users).await;
+                    (arrived.elapsed(), answered)
                 });
                 sent += 1;
             }
@@ -111,25 +115,30 @@ impl OpenLoop {
 struct Measure {
     started: Instant,
     redis_seconds: f64,
+    client_seconds: f64,
 }
 
 impl Measure {
     async fn start(redis: &Redis) -> Self {
-        Self { redis_seconds: redis.cpu_seconds().await, started: now() }
+        let (redis_seconds, client_seconds) = (redis.cpu_seconds().await, own_cpu_seconds());
+        Self { redis_seconds, client_seconds, started: now() }
     }
 
-    async fn figures(self, redis: &Redis, mut latencies: Vec<Duration>) -> Figures {
+    async fn figures(self, redis: &Redis, mut latencies: Vec<(Duration, bool)>) -> Figures {
         let elapsed = self.started.elapsed();
+        let client_seconds = own_cpu_seconds() - self.client_seconds;
         let redis_seconds = redis.cpu_seconds().await - self.redis_seconds;
         latencies.sort_unstable();
         let at = |per_cent: usize| {
-            u64::try_from(latencies[latencies.len() * per_cent / 100].as_micros()).unwrap()
+            u64::try_from(latencies[latencies.len() * per_cent / 100].0.as_micros()).unwrap()
         };
         Figures {
             per_second: latencies.len() as f64 / elapsed.as_secs_f64(),
             redis_us: redis_seconds * 1e6 / latencies.len() as f64,
+            client_us: client_seconds * 1e6 / latencies.len() as f64,
             p50_us: at(50),
             p99_us: at(99),
+            unanswered: latencies.iter().filter(|(_, answered)| !answered).count(),
         }
     }
 }
@@ -202,6 +211,10 @@ impl Redis {
         let mut connection = self.connect().await;
         redis::cmd(command).arg(arguments).query_async(&mut connection).await.unwrap()
     }
+}
+
+fn own_cpu_seconds() -> f64 {
+    cpu_seconds(std::process::id())
 }
 
 #[allow(clippy::disallowed_methods, reason = "a benchmark measures time")]

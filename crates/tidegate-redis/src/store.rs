@@ -43,13 +43,15 @@ pub(crate) use shard::Shard;
 pub(crate) use topology::Topology;
 
 /// Corrections that were not made, as far as anybody knows.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Uncorrected {
     /// What happened.
     pub error: StoreError,
     /// Whether they were sent, so that they may have been made: a refund must not be sent again then.
     pub sent: bool,
+    /// Which they are.
+    pub rest: Vec<Amendment>,
 }
 
 /// A store on Redis or Valkey. Clones share it; the last one to go ends it.
@@ -205,7 +207,7 @@ impl RedisStore {
         if rest.is_empty() {
             return Ok(amendments.iter().map(|one| leases.amend(one)).collect());
         }
-        let told = self.ask(|| Ask::Amend(rest)).await;
+        let told = self.ask(|| Ask::Amend(rest.clone())).await;
         // Whether it was answered or not: it may have been carried out.
         known::changes(amendments).for_each(|changed| self.changed(changed));
         match told {
@@ -217,8 +219,8 @@ impl RedisStore {
                 });
                 Ok(made.collect())
             }
-            Ok(_) => Err(Failure::unreadable("an answer to something else").into()),
-            Err(failure) => Err(failure.into()),
+            Ok(_) => Err(uncorrected(Failure::unreadable("an answer to something else"), rest)),
+            Err(failure) => Err(uncorrected(failure, rest)),
         }
     }
 
@@ -307,10 +309,8 @@ impl Store for RedisStore {
     fn announce(&self, _: &[u64]) {}
 }
 
-impl From<Failure> for Uncorrected {
-    fn from(failure: Failure) -> Self {
-        Self { sent: !failure.is_unsent(), error: failure.error }
-    }
+fn uncorrected(failure: Failure, rest: Vec<Amendment>) -> Uncorrected {
+    Uncorrected { sent: !failure.is_unsent(), error: failure.error, rest }
 }
 
 #[cfg(test)]

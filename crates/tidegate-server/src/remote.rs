@@ -74,7 +74,11 @@ impl Remote for Redis {
         let store = self.0.clone();
         Box::pin(async move {
             let corrected = store.correct(&amendments).await;
-            corrected.map_err(|Uncorrected { error, sent, .. }| Unamended { error, sent })
+            corrected.map_err(|Uncorrected { error, sent, rest, .. }| Unamended {
+                error,
+                sent,
+                rest,
+            })
         })
     }
 

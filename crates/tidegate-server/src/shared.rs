@@ -34,6 +34,8 @@ pub(crate) struct Unamended {
     pub(crate) error: StoreError,
     /// Whether they may have been made all the same.
     pub(crate) sent: bool,
+    /// Which they are: others were made.
+    pub(crate) rest: Vec<Amendment>,
 }
 
 /// A store that several nodes share. It bounds the time of its calls itself, and gets well by itself.
@@ -239,12 +241,9 @@ impl SharedStore {
         if amendments.is_empty() {
             return;
         }
-        let Err(Unamended { error, sent }) =
-            self.remote.amend(answer.now, amendments.clone()).await
-        else {
-            return;
-        };
-        if !self.later.keep_unmade(&amendments, sent) {
+        let amended = self.remote.amend(answer.now, amendments).await;
+        let Err(Unamended { error, sent, rest }) = amended else { return };
+        if !self.later.keep_unmade(&rest, sent) {
             self.metrics.store_failed(&error);
             store_failed(&error, "what a request took that nobody waits for stays charged");
         }
@@ -277,7 +276,7 @@ impl Store for SharedStore {
         self.metrics.store_answered(StoreCall::Amend, took_us);
         match amended {
             Ok(amended) => Ok(amended),
-            Err(Unamended { sent, .. }) if self.later.keep_unmade(amendments, sent) => {
+            Err(Unamended { sent, rest, .. }) if self.later.keep_unmade(&rest, sent) => {
                 Ok(amendments.iter().take(LEVELS_MAX).map(|_| true).collect())
             }
             Err(Unamended { error, .. }) => Err(error),

@@ -8,17 +8,16 @@ for key in next, failed do
   staged[key] = nil
 end
 
-local pcall_redis = redis.pcall
 for key, value in next, staged do
   local ends, reply = expires[key], nil
   if ends and value then
     if ends < now then ends = now end
     -- As text, which Lua makes of whole numbers much faster than Redis does of any.
-    reply = pcall_redis('SET', key, value, 'PXAT', format('%d', (ends + 999) / 1000 + late_ms))
+    reply = call('SET', key, value, 'PXAT', format('%d', (ends + 999) / 1000 + late_ms))
   elseif value then
-    reply = pcall_redis('SET', key, value)
+    reply = call('SET', key, value)
   else
-    reply = pcall_redis('DEL', key)
+    reply = call('DEL', key)
   end
   if type(reply) == 'table' and reply.err then failed[key] = reply.err end
 end
@@ -37,7 +36,7 @@ if next(failed) then
 end
 
 if lane then
-  local kept = redis.pcall('SET', lane, pack('<I8', number) .. msgpack(replies), 'PX', LANE_MS)
+  local kept = call('SET', lane, msgpack(pack('<I8', number), replies), 'PX', LANE_MS)
   -- A batch without asks is there to find out whether anything can be written.
   if #ARGV == 1 and type(kept) == 'table' and kept.err then return kept end
 end

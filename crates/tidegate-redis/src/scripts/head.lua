@@ -29,6 +29,7 @@ local BUCKET, FIXED, PLACES, CEILING = 1, 4, 6, 8
 -- The kind of asks that quick.lua can decide, as a rule.
 local PLAIN = 0
 
-local byte, sub, format, floor = string.byte, string.sub, string.format, math.floor
-local pack, unpack_from = struct.pack, struct.unpack
+local byte, sub, rep, format, floor =
+  string.byte, string.sub, string.rep, string.format, math.floor
+local call, pack, unpack_from = redis.pcall, struct.pack, struct.unpack
 local msgpack, msgunpack = cmsgpack.pack, cmsgpack.unpack_limit

@@ -9,10 +9,15 @@ while index <= #ARGV do
   local act, levels, charges = byte(ask, 1, 3)
   if act ~= PLAIN then break end
   local commits, reply, level, place, at = charges == 1, nil, 1, cursor, 13
+  if not replied[levels] then replied[levels] = '<BI8' .. rep('Bi8I8I8i8', levels) end
   while level <= levels do
     local key = KEYS[place]
+    if slots[key] then
+      reply = nil
+      break
+    end
     local value = staged[key]
-    if value == nil then value = stored[place] end
+    if value == nil then value = call('GET', key) end
     -- The numbers of an ask are often those of the one before.
     if ask ~= same then
       kind, enforced = byte(ask, at, at + 1)
@@ -28,10 +33,7 @@ while index <= #ARGV do
     -- something is spent of it, how long to wait, and the value if it is charged now. Without an
     -- end, the ask takes the machinery.
     local charged, age, left, ends, wait, saved
-    if slots[key] then
-      reply = nil
-      break
-    elseif kind == BUCKET then
+    if kind == BUCKET then
       local owing, remainder, owed, low = 0, 0, 0, false
       if not value then
         charged, age = now, 0
@@ -152,10 +154,13 @@ while index <= #ARGV do
       local code = saved and 1 or wait and 2 or 0
       charged, left = saved and charged or 0, left > 0 and left or 0
       local reset = ends > now and ends - now or 0
-      if level == 1 then
-        reply = pack('<BI8Bi8I8I8i8', 0, now, code, wait or 0, charged, left, reset)
+      if levels == 1 then
+        reply = pack(replied[1], 0, now, code, wait or 0, charged, left, reset)
       else
-        reply = reply .. pack('<Bi8I8I8i8', code, wait or 0, charged, left, reset)
+        local n = 5 * level
+        told[n - 4], told[n - 3], told[n - 2], told[n - 1], told[n] =
+          code, wait or 0, charged, left, reset
+        reply = level == levels and pack(replied[level], 0, now, unpack(told, 1, n))
       end
       values[level], ending[level] = saved, ends
       level, place = level + 1, place + 1

@@ -1,4 +1,4 @@
--- What all asks of a batch share: the time, what is stored, and what is to be stored.
+-- What all asks of a batch share: the time, and what is to be stored.
 
 -- A key goes this long after its state means nothing.
 local MARGIN_MS = 1000
@@ -11,7 +11,7 @@ local KEYS, ARGV = KEYS, ARGV
 -- the number of the batch.
 local now, late_ms, number
 do
-  local time, header = redis.call('TIME'), ARGV[1]
+  local time, header = call('TIME'), ARGV[1]
   now, late_ms = time[1] * 1000000 + time[2], MARGIN_MS
   if #header > 0 then
     local fixed, at = unpack_from('<I8', header)
@@ -26,36 +26,25 @@ end
 -- something; nil for ever.
 local staged, expires = {}, {}
 
--- Keys that the machinery has at work, which goes before `staged`; and those that must not be
+-- Keys that the machinery has at work, which go before `staged`; and those that must not be
 -- written, or cannot be, with why.
 local slots, failed = {}, {}
 
--- What the server has, in the order of KEYS: a string, or false for none.
-local stored = {}
-if #KEYS > 0 then
-  stored = redis.call('MGET', unpack(KEYS))
-  local missing = {}
-  for place = 1, #KEYS do
-    if not stored[place] then missing[#missing + 1] = KEYS[place] end
-  end
-  -- What MGET does not show may be of another type, and is somebody else's then.
-  if #missing > 0 and redis.call('EXISTS', unpack(missing)) > 0 then
-    for _, key in ipairs(missing) do
-      local found = redis.pcall('GET', key)
-      if found then slots[key] = { broken = found.err } end
-    end
-  end
-end
+-- MessagePack's mark of a string of 8 bytes: the number, before the replies.
+local LANE_HEAD = 168
 
 -- The batch's own lane. One that was answered before is answered the same way, and changes nothing.
+-- Only the number is read of what the lane holds: Lua is slow to take in long strings.
 local lane = number and KEYS[#KEYS]
 if lane then
-  local last = stored[#KEYS]
-  if last and #last > 8 then
-    local answered, at = unpack_from('<I8', last)
-    if answered == number then return cmsgpack.unpack(sub(last, at)) end
+  local last = call('GETRANGE', lane, '0', '8')
+  if #last == 9 and byte(last) == LANE_HEAD then
+    local answered = unpack_from('<I8', last, 2)
     if answered > number then
       return redis.error_reply('STALE a later batch of this lane was answered')
+    elseif answered == number then
+      local _, replies = cmsgpack.unpack(call('GET', lane))
+      return replies
     end
   end
 end

@@ -75,17 +75,15 @@ async fn send_corrections(app: &App, store: &SharedStore) {
 /// Sends one; gives it back if it was not sent after all.
 async fn send(app: &App, store: &SharedStore, correction: Correction) -> Option<Correction> {
     match correction {
-        Correction::Amend(amendments) => {
-            match store.remote.amend(app.now(), amendments.clone()).await {
-                Ok(_) => None,
-                Err(Unamended { sent: false, .. }) => Some(Correction::Amend(amendments)),
-                Err(Unamended { error, .. }) => {
-                    store.later.lose();
-                    app.store_failed(&error, "a correction is lost; what it gives back is not");
-                    None
-                }
+        Correction::Amend(amendments) => match store.remote.amend(app.now(), amendments).await {
+            Ok(_) => None,
+            Err(Unamended { sent: false, rest, .. }) => Some(Correction::Amend(rest)),
+            Err(Unamended { error, .. }) => {
+                store.later.lose();
+                app.store_failed(&error, "a correction is lost; what it gives back is not");
+                None
             }
-        }
+        },
         Correction::Settle(mut travelled, settlement) => match app.may_settle(&travelled).await {
             Ok(true) => {
                 if let Err(error) = app.engine.settle(&mut travelled.lease, settlement).await {

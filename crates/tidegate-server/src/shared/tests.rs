@@ -106,8 +106,10 @@ impl Remote for Late {
     }
 
     fn amend(&self, now: Now, amendments: Vec<Amendment>) -> Calling<Amended, Unamended> {
+        let rest = amendments.clone();
         let calling = self.calling(move |memory| memory.amend_now(now, &amendments).unwrap());
-        Box::pin(async move { calling.await.map_err(|error| Unamended { error, sent: false }) })
+        let unamended = |error| Unamended { error, sent: false, rest };
+        Box::pin(async move { calling.await.map_err(unamended) })
     }
 
     /// What one node has is not all that there is.

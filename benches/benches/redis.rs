@@ -71,7 +71,7 @@ name: own
 limits:
   per-hour: { by: user, token_bucket: 100/h }
   per-day: { by: user, token_bucket: 1000/day }
-  per-week: { by: user, token_bucket: 5000/7days }
+  per-month: { by: user, token_bucket: 10k/720h }
 ";
 
 fn main() {

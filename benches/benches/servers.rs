@@ -13,13 +13,14 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use tidegate_benches::daemon::{Daemon, built};
 use tidegate_benches::load::{Figures, Server, body_bytes, load, median, wait_for};
 
 const CONNECTIONS: usize = 32;
@@ -55,7 +56,7 @@ fn main() {
 
 /// The decision API, three limits applying.
 fn api(tidegate: &Path, folder: &Path) {
-    let (server, api, _) = daemon(tidegate, folder, None);
+    let Daemon { server, api, .. } = daemon(tidegate, folder, None);
     let bytes = body_bytes(api, &check(api, 0));
     let (bare, address) = bare_hyper(&bytes.to_string());
     println!("\nPOST /v1/check, three limits applying, {CONNECTIONS} connections");
@@ -70,11 +71,12 @@ fn api(tidegate: &Path, folder: &Path) {
     print("tidegate", &ours, &floor);
 }
 
-/// The gateway beside nginx's limit_req, with the same upstream behind both.
+/// The gateway beside nginx's limit_req, with the same limits in both and the same upstream behind them:
+/// one that all requests meet, and a strict one that refuses.
 fn gateway(tidegate: &Path, folder: &Path) {
     let (_upstream, upstream) = bare_hyper("100");
     let (nginx, proxied) = nginx(folder, upstream);
-    let (server, _, gateway) = daemon(tidegate, folder, Some(upstream));
+    let Daemon { server, gateway, .. } = daemon(tidegate, folder, Some(upstream));
     let gateway = gateway.unwrap();
     for (title, path) in [("refusing", "/nothing"), ("forwarding", "/rooms")] {
         let get = |address: SocketAddr| {
@@ -125,51 +127,11 @@ fn print(name: &str, figures: &Figures, floor: &Figures) {
     );
 }
 
-/// The daemon's binary, built for release.
-fn built() -> PathBuf {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo)
-        .args(["build", "--release", "-q", "-p", "tidegate-cli"])
-        .status()
-        .unwrap();
-    assert!(status.success());
-    let mut path = std::env::current_exe().unwrap();
-    while !path.join("tidegate").is_file() {
-        assert!(path.pop(), "cannot find the release build of tidegate");
-    }
-    path.join("tidegate")
-}
-
-fn daemon(
-    tidegate: &Path,
-    folder: &Path,
-    upstream: Option<SocketAddr>,
-) -> (Server, SocketAddr, Option<SocketAddr>) {
-    let policy = folder.join("policy.yaml");
-    std::fs::write(&policy, POLICY).unwrap();
-    let mut command = Command::new(tidegate);
-    command.arg("serve").arg(&policy);
-    command.args(["--api", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log-level", "warn"]);
-    command.args(["--threads", "1"]);
-    if let Some(upstream) = upstream {
-        command.args(["--gateway", "127.0.0.1:0", "--upstream", &format!("http://{upstream}")]);
-    }
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let server = Server(child);
-    let (mut api, mut gateway) = (None, None);
-    for line in lines.map_while(Result::ok) {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let ["listening", name, url] = words[..] else { continue };
-        let address = url.split_once("://").unwrap().1.parse().unwrap();
-        match name {
-            "api" => api = Some(address),
-            "gateway" => gateway = Some(address),
-            "admin" => break,
-            _ => {}
-        }
-    }
-    (server, api.unwrap(), gateway)
+fn daemon(tidegate: &Path, folder: &Path, upstream: Option<SocketAddr>) -> Daemon {
+    let upstream = upstream.map(|upstream| format!("http://{upstream}"));
+    let gateway = |upstream| ["--gateway", "127.0.0.1:0", "--upstream", upstream];
+    let gateway = upstream.as_deref().map(gateway);
+    Daemon::start(tidegate, folder, POLICY, gateway.as_ref().map_or(&[], |gateway| &gateway[..]))
 }
 
 /// This program again, as a bare hyper server whose answers have this many bytes.
@@ -237,7 +199,7 @@ http {{
   upstream service {{ server {upstream}; keepalive 64; keepalive_requests 100000000; }}
   server {{
     listen {address};
-    location /nothing {{ limit_req zone=strict; proxy_pass http://service; proxy_http_version 1.1; proxy_set_header Connection \"\"; }}
+    location /nothing {{ limit_req zone=loose burst=100000 nodelay; limit_req zone=strict; proxy_pass http://service; proxy_http_version 1.1; proxy_set_header Connection \"\"; }}
     location / {{ limit_req zone=loose burst=100000 nodelay; proxy_pass http://service; proxy_http_version 1.1; proxy_set_header Connection \"\"; }}
   }}
 }}

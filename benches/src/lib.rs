@@ -3,6 +3,8 @@
 //! Candidates take turns in short rounds, so that whatever else the machine does hits all of them;
 //! the median round counts. Criterion measures one after the other and prints no ratio.
 
+pub mod daemon;
+pub mod evenly;
 pub mod load;
 pub mod store;
 

@@ -112,6 +112,20 @@ pub fn median(mut figures: Vec<Figures>) -> Figures {
 /// The server does not answer.
 #[must_use]
 pub fn body_bytes(address: SocketAddr, request: &[u8]) -> usize {
+    body(address, request).len()
+}
+
+/// What a server answers to a GET.
+///
+/// # Panics
+/// The server does not answer.
+#[must_use]
+pub fn page(address: SocketAddr, path: &str) -> String {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n");
+    String::from_utf8(body(address, request.as_bytes())).unwrap()
+}
+
+fn body(address: SocketAddr, request: &[u8]) -> Vec<u8> {
     let mut socket = TcpStream::connect(address).unwrap();
     socket.write_all(request).unwrap();
     let (mut buffer, mut filled) = (vec![0; 64 * 1024], 0);
@@ -120,13 +134,13 @@ pub fn body_bytes(address: SocketAddr, request: &[u8]) -> usize {
         assert!(read > 0, "the server hung up");
         filled += read;
         if let Some((_, length)) = whole_answer(&buffer[..filled]) {
-            return length;
+            return buffer[filled - length..filled].to_vec();
         }
     }
 }
 
 /// The status and the Content-Length of an answer, once all of it has come.
-fn whole_answer(text: &[u8]) -> Option<(u16, usize)> {
+pub(crate) fn whole_answer(text: &[u8]) -> Option<(u16, usize)> {
     let head = find(text, b"\r\n\r\n")?;
     let lines = std::str::from_utf8(&text[..head]).unwrap();
     let length = lines.lines().find_map(|line| {

@@ -19,8 +19,8 @@ use tidegate::plan::{PerLevel, Plan};
 use tidegate::store::{Amended, Amendment, Answer, Reply, StoreError};
 use tidegate::units::Amount;
 
-pub(crate) use reader::Reader;
 use crate::leases::{Lent, Loan};
+pub(crate) use reader::Reader;
 use writer::Writer;
 
 /// What a batch asks of the script; it waits in a queue, so it owns what it says.

@@ -8,6 +8,7 @@ mod runs;
 mod sentinel;
 
 use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use redis::aio::MultiplexedConnection;
@@ -35,7 +36,8 @@ pub(crate) struct Connection {
 enum Link {
     /// It is made for the first time, or right after it broke: worth waiting for.
     Connecting,
-    Up(MultiplexedConnection),
+    /// The how manieth it is, too.
+    Up(MultiplexedConnection, u64),
     /// It could not be made; it is tried again now and then.
     Down,
 }
@@ -47,6 +49,8 @@ struct Signals {
     give_up: Notify,
     /// Why there is none.
     trouble: Mutex<Option<Failure>>,
+    /// The latest that is known to have broken, which its keeper may not know yet.
+    broken: AtomicU64,
 }
 
 impl Connection {
@@ -83,7 +87,7 @@ impl Connection {
         let mut current = self.current.clone();
         let down = current.wait_for(|link| matches!(link, Link::Down)).await.is_ok();
         if !down || current.wait_for(Link::is_up).await.is_err() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 
@@ -95,9 +99,12 @@ impl Connection {
 
     /// Why there is no connection, or was none last.
     pub(crate) fn trouble(&self) -> Option<String> {
-        self.signals.trouble.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(
-            |failure| failure.error.detail.clone(),
-        )
+        self.signals
+            .trouble
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .as_ref()
+            .map(|failure| failure.error.detail.clone())
     }
 
     async fn within<T, F>(
@@ -108,27 +115,32 @@ impl Connection {
     where
         F: Future<Output = Result<T, redis::RedisError>>,
     {
-        let connection = self.up(deadline).await?;
+        let (connection, number) = self.up(deadline).await?;
         match timeout_at(deadline, call(connection)).await {
             Ok(Ok(reply)) => Ok(reply),
-            Ok(Err(error)) => Err(Failure::broken(&error)),
+            Ok(Err(error)) => {
+                self.signals.broken.fetch_max(number, Ordering::SeqCst);
+                Err(Failure::broken(&error))
+            }
             Err(_) => Err(Failure::timeout()),
         }
     }
 
     /// The connection. One that broke is waited for as long as it is being made again for the first
     /// time: most come back at once.
-    async fn up(&self, deadline: Instant) -> Result<MultiplexedConnection, Failure> {
-        if let Link::Up(connection) = &*self.current.borrow() {
-            return Ok(connection.clone());
+    async fn up(&self, deadline: Instant) -> Result<(MultiplexedConnection, u64), Failure> {
+        let broken = self.signals.broken.load(Ordering::SeqCst);
+        let found = |link: &Link| match link {
+            Link::Up(connection, number) if *number > broken => Some((connection.clone(), *number)),
+            _ => None,
+        };
+        if let Some(found) = found(&self.current.borrow()) {
+            return Ok(found);
         }
         let mut current = self.current.clone();
-        let settled = current.wait_for(|link| !matches!(link, Link::Connecting));
+        let settled = current.wait_for(|link| found(link).is_some() || matches!(link, Link::Down));
         match timeout_at(deadline, settled).await {
-            Ok(Ok(link)) => match &*link {
-                Link::Up(connection) => Ok(connection.clone()),
-                Link::Connecting | Link::Down => Err(self.signals.trouble()),
-            },
+            Ok(Ok(link)) => found(&link).ok_or_else(|| self.signals.trouble()),
             Ok(Err(_)) => Err(self.signals.trouble()),
             Err(_) => Err(Failure::timeout()),
         }
@@ -137,7 +149,7 @@ impl Connection {
 
 impl Link {
     fn is_up(&self) -> bool {
-        matches!(self, Self::Up(_))
+        matches!(self, Self::Up(..))
     }
 }
 

@@ -19,6 +19,8 @@ pub struct Health {
     pub nodes: Option<u32>,
     /// The refusals that this node gives without asking.
     pub known: KnownHealth,
+    /// How many nodes hash keys with another secret than this one.
+    pub strangers: u32,
 }
 
 /// What becomes of refusals that are remembered.

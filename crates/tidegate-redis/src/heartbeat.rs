@@ -2,6 +2,7 @@
 //! did so lately. It also puts the deployment's secret back where a server lost it, so that nodes that
 //! start later do not make another.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -22,16 +23,25 @@ const ALIVE: Duration = Duration::from_secs(3);
 const RETURN_WITHIN: Duration = Duration::from_secs(30);
 const DIFFERS: &str = "the store has another secret than this node, which must be restarted: they count \
      the same subject under different keys";
+const STRANGERS: &str = "other nodes hash keys with another secret, so that they count the same \
+     subject apart: give all nodes the same --hash-key, or none of them any";
 /// A heartbeat is no request: it may wait until a loaded server gets to it.
 const TIMEOUT: Duration = Duration::from_millis(500);
 
 /// KEYS: the nodes, and the secret. ARGV: this node's name, for how many milliseconds one counts, and
 /// the secret or nothing. What lies in the future was written before the clock was set back, or by the
-/// server before a failover. The reply: how many nodes there are, and whether their secret is ours.
+/// server before a failover. A node whose digest is known, of what it hashes keys with, has it behind
+/// its name. The reply: how many nodes there are, whether the store's secret is ours, and how many of
+/// the first few nodes have another digest.
 const TEXT: &str = "
 local t = redis.call('TIME')
 local now, alive = t[1] * 1000 + math.floor(t[2] / 1000), tonumber(ARGV[2])
-redis.call('ZADD', KEYS[1], string.format('%.0f', now), ARGV[1])
+local name, digest = ARGV[1], ARGV[4]
+if digest ~= '' then
+  redis.call('ZREM', KEYS[1], name)
+  name = name .. ':' .. digest
+end
+redis.call('ZADD', KEYS[1], string.format('%.0f', now), name)
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now - alive))
 redis.call('ZREMRANGEBYSCORE', KEYS[1], string.format('(%.0f', now + alive), '+inf')
 redis.call('PEXPIRE', KEYS[1], string.format('%.0f', alive * 4))
@@ -40,7 +50,16 @@ if ARGV[3] ~= '' then
   redis.call('SET', KEYS[2], ARGV[3], 'NX')
   ours = redis.call('GET', KEYS[2]) == ARGV[3]
 end
-return {redis.call('ZCARD', KEYS[1]), ours and 1 or 0}
+local strangers = 0
+if digest ~= '' then
+  for _, node in ipairs(redis.call('ZRANGE', KEYS[1], 0, 63)) do
+    local other = string.match(node, ':(.*)$')
+    if other and other ~= digest then
+      strangers = strangers + 1
+    end
+  end
+end
+return {redis.call('ZCARD', KEYS[1]), ours and 1 or 0, strangers}
 ";
 
 /// Writes and counts for as long as it is let. While the server is lost, the last count stands.
@@ -50,12 +69,16 @@ pub(crate) async fn keep_beating(topology: Arc<Topology>, nodes: watch::Sender<u
     let mut agrees = true;
     loop {
         let wait = match beat(&topology, &name).await {
-            Ok((alive, ours)) => {
+            Ok(Beat { alive, ours, strangers }) => {
                 nodes.send_replace(count.seen(alive, Instant::now()));
                 if agrees && !ours {
                     tracing::error!(event = "secret_differs", "{DIFFERS}");
                 }
                 agrees = ours;
+                let known = topology.common.strangers.swap(strangers, Ordering::Relaxed);
+                if known == 0 && strangers > 0 {
+                    tracing::error!(event = "secret_differs", nodes = strangers, "{STRANGERS}");
+                }
                 EVERY
             }
             // Not asked yet, or not at the moment.
@@ -69,19 +92,32 @@ pub(crate) async fn keep_beating(topology: Arc<Topology>, nodes: watch::Sender<u
     }
 }
 
+/// What the store says to a heartbeat.
+struct Beat {
+    alive: u32,
+    ours: bool,
+    strangers: u32,
+}
+
 /// How many nodes are alive, and whether they hash keys as this one does.
-async fn beat(topology: &Topology, name: &[u8]) -> Result<(u32, bool), Failure> {
+async fn beat(topology: &Topology, name: &[u8]) -> Result<Beat, Failure> {
     let shard = &topology.own_member()?.shard;
     let keys = vec![keys::heartbeats(topology.own()), keys::secret(topology.own())];
     let secret = topology.known_secret().map(written).unwrap_or_default();
-    let arguments = vec![name.to_vec(), ALIVE.as_millis().to_string().into_bytes(), secret.into_bytes()];
+    let digest = topology.common.digest.get().cloned().unwrap_or_default();
+    let alive = ALIVE.as_millis().to_string().into_bytes();
+    let arguments = vec![name.to_vec(), alive, secret.into_bytes(), digest.into_bytes()];
     let run = Run { keys, arguments, asking: false };
     let replied = shard.run(script(), run, Instant::now() + TIMEOUT).await;
     topology.note_move(&replied);
     if let Value::Array(reply) = &replied?
-        && let [Value::Int(count), Value::Int(ours)] = reply[..]
+        && let [Value::Int(count), Value::Int(ours), Value::Int(strangers)] = reply[..]
     {
-        return Ok((u32::try_from(count).unwrap_or(1).max(1), ours == 1));
+        return Ok(Beat {
+            alive: u32::try_from(count).unwrap_or(1).max(1),
+            ours: ours == 1,
+            strangers: u32::try_from(strangers).unwrap_or_default(),
+        });
     }
     Err(Failure::unreadable("the reply to a heartbeat has another shape"))
 }

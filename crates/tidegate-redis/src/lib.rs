@@ -30,4 +30,4 @@ pub use known::Changed;
 pub use leases::LeaseHealth;
 pub use scan::{Cursor, Found, NoCursor, Page};
 pub use script::Time;
-pub use store::{RedisStore, Status};
+pub use store::{RedisStore, Status, Uncorrected};

@@ -3,6 +3,8 @@
 mod cluster;
 mod common;
 mod lanes;
+mod member;
+mod parts;
 mod routing;
 mod secret;
 mod sending;
@@ -28,16 +30,27 @@ use crate::codec::{Ask, Told};
 use crate::config::Config;
 use crate::connection::Failure;
 use crate::health::Health;
-use crate::leases::{LeaseHealth, Leases};
 use crate::known::{self, Announcer, Changed, Known, Listener, keep_announcing};
+use crate::leases::{LeaseHealth, Leases};
 use crate::script::Time;
 use crate::{heartbeat, keys};
 use common::Common;
+pub(crate) use member::Member;
+use parts::parts;
 use routing::Slots;
-use several::parts;
 pub(crate) use secret::written;
 pub(crate) use shard::Shard;
-pub(crate) use topology::{Member, Topology};
+pub(crate) use topology::Topology;
+
+/// Corrections that were not made, as far as anybody knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Uncorrected {
+    /// What happened.
+    pub error: StoreError,
+    /// Whether they were sent, so that they may have been made: a refund must not be sent again then.
+    pub sent: bool,
+}
 
 /// A store on Redis or Valkey. Clones share it; the last one to go ends it.
 ///
@@ -122,7 +135,8 @@ impl RedisStore {
         let Inner { topology, nodes, known, .. } = &*self.inner;
         let nodes = nodes.has_changed().is_ok_and(|heard| heard).then(|| *nodes.borrow());
         let lost_refunds = topology.lost_refunds.load(Ordering::Relaxed);
-        Health { shards: topology.health(), lost_refunds, nodes, known: known.health() }
+        let strangers = topology.common.strangers.load(Ordering::Relaxed);
+        Health { shards: topology.health(), lost_refunds, nodes, known: known.health(), strangers }
     }
 
     /// What this node has borrowed of leased limits.
@@ -158,6 +172,12 @@ impl RedisStore {
         self.inner.topology.secret(Instant::now() + within).await
     }
 
+    /// Says what this node hashes keys with, so that nodes that use something else are noticed: a
+    /// digest that gives nothing away. It is said once.
+    pub fn hashes_with(&self, digest: &str) {
+        _ = self.inner.topology.common.digest.set(digest.to_owned());
+    }
+
     /// Tells all nodes what was changed otherwise than by [amending](Store::amend), so that none
     /// refuses any longer what is admitted again. Nobody waits for it.
     pub fn changed(&self, changed: Changed) {
@@ -170,6 +190,36 @@ impl RedisStore {
     pub fn go_by(&self, time: Time) {
         self.inner.known.switch_off();
         self.inner.topology.common.go_by(time);
+    }
+
+    /// Makes corrections, as [amending](Store::amend) does, and tells of those that were not made
+    /// whether they may have been all the same.
+    ///
+    /// # Errors
+    /// The store cannot answer.
+    pub async fn correct(&self, amendments: &[Amendment]) -> Result<Amended, Uncorrected> {
+        let leases = &self.inner.leases;
+        let here: Vec<bool> = amendments.iter().map(|one| leases.could_amend(one)).collect();
+        let rest = amendments.iter().zip(&here).filter(|(_, here)| !**here);
+        let rest: Vec<Amendment> = rest.map(|(amendment, _)| amendment.clone()).collect();
+        if rest.is_empty() {
+            return Ok(amendments.iter().map(|one| leases.amend(one)).collect());
+        }
+        let told = self.ask(|| Ask::Amend(rest)).await;
+        // Whether it was answered or not: it may have been carried out.
+        known::changes(amendments).for_each(|changed| self.changed(changed));
+        match told {
+            Ok(Told::Amended(amended)) => {
+                let mut told = amended.into_iter();
+                // Not before: who hears of an error makes all of them again.
+                let made = amendments.iter().zip(here).map(|(one, here)| {
+                    if here { leases.amend(one) } else { told.next().unwrap_or(false) }
+                });
+                Ok(made.collect())
+            }
+            Ok(_) => Err(Failure::unreadable("an answer to something else").into()),
+            Err(failure) => Err(failure.into()),
+        }
     }
 
     /// The servers.
@@ -193,7 +243,12 @@ async fn keep_telling(topology: Arc<Topology>, publish: watch::Sender<Status>) {
     let mut news = topology.common.news.subscribe();
     loop {
         let status = topology.status();
-        publish.send_if_modified(|told| *told != status && { *told = status; true });
+        publish.send_if_modified(|told| {
+            *told != status && {
+                *told = status;
+                true
+            }
+        });
         // The sender lives as long as this does.
         if news.changed().await.is_err() {
             return;
@@ -229,7 +284,7 @@ impl Store for RedisStore {
         if let Some(rest) = &begun.rest
             && let Some(answer) = known.recall(rest, || clock.steady_us())
         {
-            return leases.finish(plan, begun, Ok(answer));
+            return leases.finish(plan, &begun, Ok(answer));
         }
         let (rest, asking) = (begun.rest.as_ref().unwrap_or(plan), known.asking(clock.steady_us()));
         let answered = match self.ask(|| Ask::Decide(rest.clone())).await {
@@ -240,33 +295,22 @@ impl Store for RedisStore {
             Ok(_) => Err(Failure::unreadable("an answer to something else").error),
             Err(failure) => Err(failure.error),
         };
-        leases.finish(plan, begun, answered)
+        leases.finish(plan, &begun, answered)
     }
 
     /// The server's clock holds, whatever `now` is.
     async fn amend(&self, _: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {
-        let leases = &self.inner.leases;
-        let here: Vec<bool> = amendments.iter().map(|one| leases.amend(one)).collect();
-        let rest = amendments.iter().zip(&here).filter(|(_, here)| !**here);
-        let rest: Vec<Amendment> = rest.map(|(amendment, _)| amendment.clone()).collect();
-        if rest.is_empty() {
-            return Ok(here.into_iter().collect());
-        }
-        let told = self.ask(|| Ask::Amend(rest)).await;
-        // Whether it was answered or not: it may have been carried out.
-        known::changes(amendments).for_each(|changed| self.changed(changed));
-        match told {
-            Ok(Told::Amended(amended)) => {
-                let mut told = amended.into_iter();
-                Ok(here.into_iter().map(|here| here || told.next().unwrap_or(false)).collect())
-            }
-            Ok(_) => Err(Failure::unreadable("an answer to something else").error),
-            Err(failure) => Err(failure.error),
-        }
+        self.correct(amendments).await.map_err(|uncorrected| uncorrected.error)
     }
 
     /// A server has no parts: what is meaningless expires.
     fn announce(&self, _: &[u64]) {}
+}
+
+impl From<Failure> for Uncorrected {
+    fn from(failure: Failure) -> Self {
+        Self { sent: !failure.is_unsent(), error: failure.error }
+    }
 }
 
 #[cfg(test)]

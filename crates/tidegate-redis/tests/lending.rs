@@ -178,11 +178,8 @@ fn follow(world: &mut World, naive: &mut Lender, step: &Step) -> Result<(), Test
                 spent: *spent,
                 returned: *returned,
             });
-            let loan = Loan {
-                parts: *parts,
-                least: *least,
-                ..world.loan(*wish, reports.collect())
-            };
+            let loan =
+                Loan { parts: *parts, least: *least, ..world.loan(*wish, reports.collect()) };
             let lent = world.store.lend(world.now(), loan.clone()).unwrap();
             let expected = naive.lend(world.now_us, &loan);
             let expected = Lent { epoch: lent.epoch, now_us: world.now_us, ..expected };

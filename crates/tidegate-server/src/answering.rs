@@ -4,8 +4,10 @@
 //! are answered without waiting for anything, so that their future is the answer itself; what waits
 //! is on the heap while it lasts. What is decided so is decided by the task of the connection.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use http::Response;
 
@@ -13,7 +15,8 @@ use crate::body::Body;
 
 /// What a service gives for a request.
 pub(crate) enum Answering {
-    Now(Response<Body>),
+    /// The answer, until it is taken.
+    Now(Option<Response<Body>>),
     Later(Pin<Box<dyn Future<Output = Response<Body>> + Send>>),
 }
 
@@ -22,16 +25,41 @@ impl Answering {
         Self::Later(Box::pin(answer))
     }
 
-    pub(crate) async fn answer(self) -> Response<Body> {
+    /// Lets `finish` complete the answer, where it stands if it is there.
+    pub(crate) fn then(
+        mut self,
+        finish: impl FnOnce(&mut Response<Body>) + Send + 'static,
+    ) -> Self {
         match self {
-            Self::Now(response) => response,
-            Self::Later(answer) => answer.await,
+            Self::Now(ref mut response) => {
+                response.as_mut().map(finish);
+                self
+            }
+            Self::Later(answer) => Self::later(async move {
+                let mut response = answer.await;
+                finish(&mut response);
+                response
+            }),
+        }
+    }
+}
+
+impl Future for Answering {
+    type Output = Result<Response<Body>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            // Nobody asks a future again that has given its answer.
+            Self::Now(response) => {
+                response.take().map_or(Poll::Pending, |now| Poll::Ready(Ok(now)))
+            }
+            Self::Later(answer) => answer.as_mut().poll(context).map(Ok),
         }
     }
 }
 
 impl From<Response<Body>> for Answering {
     fn from(response: Response<Body>) -> Self {
-        Self::Now(response)
+        Self::Now(Some(response))
     }
 }

@@ -13,7 +13,7 @@ use crate::drain::Drain;
 use crate::engine::Engine;
 use crate::jwt::Verifier;
 use crate::leases::Leases;
-use crate::seal::Seal;
+use crate::seal::{Seal, Travelled};
 use crate::telemetry::{Log, Metrics, RequestId, store_failed};
 
 /// The daemon's one engine, and all that stands around it.
@@ -79,7 +79,8 @@ impl App {
             Hold::Never => self.engine.decide_now(request),
             Hold::AsThePolicySays => {
                 let decision = self.engine.decide_now(request)?;
-                Ok(decision.filter(|decision| decision.wait().is_none()))
+                let waits = decision.as_ref().is_some_and(|decision| decision.wait().is_some());
+                if waits { Ok(None) } else { Ok(decision) }
             }
             Hold::UpTo(_) => Ok(None),
         }
@@ -148,6 +149,13 @@ impl App {
     /// policies read them is not asked: others may be in force by the time of the decision.
     pub(crate) fn claims_of(&self, authorization: &str) -> Option<Claims> {
         self.verifier.load().as_deref()?.claims(authorization, self.now())
+    }
+
+    /// Whether a lease that travelled may be settled: once in all, and only in its time.
+    pub(crate) async fn may_settle(&self, travelled: &Travelled) -> Result<bool, StoreError> {
+        let Travelled { lease, given_unix_us } = travelled;
+        let void_at_us = given_unix_us.saturating_add(lease.void_after_us());
+        Ok(self.now().unix_us < void_at_us && self.engine.claim(lease).await?)
     }
 
     /// Lets leases be settled on any node that has this secret.

@@ -47,10 +47,9 @@ impl Body {
     }
 
     /// Keeps the request in flight until the body is over.
-    pub(crate) fn in_flight(mut self, in_flight: InFlight) -> Self {
+    pub(crate) fn keep_in_flight(&mut self, in_flight: InFlight) {
         in_flight.waits();
         self.in_flight = Some(in_flight);
-        self
     }
 }
 

@@ -81,6 +81,8 @@ pub struct SharedStoreConfig {
     pub url: String,
     /// What all keys begin with.
     pub prefix: String,
+    /// Certificates of authorities, as PEM, to verify it by beside the well-known ones.
+    pub ca: Option<PathBuf>,
     /// How long a call may take.
     pub timeout: Duration,
     /// How many nodes there are, for one that starts while the store is lost.

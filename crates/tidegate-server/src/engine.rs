@@ -10,8 +10,8 @@ use tidegate::plan::{Level, Mode};
 use tidegate::policy::Policy;
 use tidegate::store::{Amended, Memory, StoreError};
 use tidegate::{
-    Acquired, BuildError, Decision, HashKey, Identities, InForce, Lease, Limiter, Request,
-    RequestError, Settlement, Subject, Timer,
+    Acquired, BuildError, Decision, HashKey, Identities, InForce, Lease, Limiter, Merged, Owed,
+    Request, RequestError, Settlement, Subject, Timer,
 };
 
 pub(crate) use building::Building;
@@ -152,6 +152,31 @@ impl Engine {
             Self::Memory(_) => None,
             Self::Shared(limiter) => Some(limiter.store()),
         }
+    }
+
+    /// Whether limits do without the store that nodes share.
+    pub(crate) fn is_degraded(&self) -> bool {
+        self.shared().is_some_and(SharedStore::is_lost)
+    }
+
+    /// What this node admitted without the store, and has not told it yet.
+    pub(crate) fn owed(&self) -> Owed {
+        on_either!(self, limiter => limiter.owed())
+    }
+
+    /// Tells the store of it.
+    pub(crate) async fn merge(&self) -> Merged {
+        on_either!(self, limiter => Box::pin(limiter.merge()).await)
+    }
+
+    /// Forgets it: the store was only late to answer.
+    pub(crate) fn forgive(&self) {
+        on_either!(self, limiter => limiter.forgive());
+    }
+
+    /// How many keys this node counts by itself while the store is lost.
+    pub(crate) fn local_keys(&self) -> usize {
+        on_either!(self, limiter => limiter.local_keys())
     }
 
     /// Hashes keys with another secret from now on.

@@ -4,7 +4,6 @@
 //! the first bytes. The number of connections is bounded: beyond it the system's own queue holds
 //! those that come, so that nobody is refused for arriving in a crowd.
 
-use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
@@ -240,8 +239,7 @@ impl<S: Service> Connection<S> {
                 shared.service.call(peer, request)
             };
             let shared = Arc::clone(&shared);
-            async move {
-                let mut response = answering.answer().await;
+            answering.then(move |response| {
                 if is_http1 && (ambiguous || shared.drain.has_started()) {
                     let close = HeaderValue::from_static("close");
                     response.headers_mut().insert(header::CONNECTION, close);
@@ -249,8 +247,8 @@ impl<S: Service> Connection<S> {
                 if response.status() == StatusCode::SWITCHING_PROTOCOLS {
                     in_flight.switches();
                 }
-                Ok::<_, Infallible>(response.map(|body| body.in_flight(in_flight)))
-            }
+                response.body_mut().keep_in_flight(in_flight);
+            })
         });
         let builder = builder();
         let socket = TokioIo::new(Paced::new(socket, pulse));

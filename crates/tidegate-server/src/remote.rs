@@ -7,12 +7,13 @@ use tidegate::clock::Now;
 use tidegate::plan::Plan;
 use tidegate::store::{Amended, Amendment, Answer, Store as _};
 use tidegate_redis::{
-    Config, ConfigError, Cursor, Found, LeaseHealth, Page, RedisStore, State,
+    Config, ConfigError, Cursor, Found, LeaseHealth, Page, RedisStore, State, Uncorrected,
 };
 
 use crate::config::SharedStoreConfig;
 use crate::error::StartError;
-use crate::shared::{Calling, Health, Remote, StoreState};
+use crate::shared::{Calling, Health, KnownHealth, Remote, ShardHealth, StoreState, Unamended};
+use crate::tls::trusting;
 
 /// How long the secret of all nodes is asked for, once the store answers.
 const SECRET_WAIT: Duration = Duration::from_secs(1);
@@ -20,7 +21,11 @@ const SECRET_WAIT: Duration = Duration::from_secs(1);
 /// Begins to connect to the store that the flags name. A store that is lost is no error: it is found
 /// when it is back.
 pub(crate) fn connect(config: &SharedStoreConfig) -> Result<Arc<dyn Remote>, StartError> {
-    let store = parse(config).map_err(|error| match error {
+    if config.ca.is_some() && !config.url.starts_with("rediss") {
+        let detail = "--store-ca: only a store `rediss://…` has certificates to verify";
+        return Err(StartError::new(detail));
+    }
+    let mut store = parse(config).map_err(|error| match error {
         ConfigError::NoSlots | ConfigError::Tag(_) => {
             StartError::new(format!("--cluster-tag: {error}"))
         }
@@ -32,6 +37,9 @@ pub(crate) fn connect(config: &SharedStoreConfig) -> Result<Arc<dyn Remote>, Sta
         ),
         error => StartError::new(format!("--store: {error}")),
     })?;
+    if let Some(ca) = &config.ca {
+        store = store.trust(trusting(ca).map_err(StartError::new)?);
+    }
     Ok(Arc::new(Redis(RedisStore::connect(&store))))
 }
 
@@ -47,6 +55,9 @@ fn parse(config: &SharedStoreConfig) -> Result<Config, ConfigError> {
     })
 }
 
+/// What is wrong with a server of which nothing is known yet.
+const UNREACHED: &str = "it was not reached yet";
+
 struct Redis(RedisStore);
 
 impl Remote for Redis {
@@ -59,9 +70,12 @@ impl Remote for Redis {
         Box::pin(async move { store.decide(&plan).await })
     }
 
-    fn amend(&self, now: Now, amendments: Vec<Amendment>) -> Calling<Amended> {
+    fn amend(&self, _: Now, amendments: Vec<Amendment>) -> Calling<Amended, Unamended> {
         let store = self.0.clone();
-        Box::pin(async move { store.amend(now, &amendments).await })
+        Box::pin(async move {
+            let corrected = store.correct(&amendments).await;
+            corrected.map_err(|Uncorrected { error, sent, .. }| Unamended { error, sent })
+        })
     }
 
     fn announce(&self, families: &[u64]) {
@@ -91,19 +105,34 @@ impl Remote for Redis {
             let error = shard.last_error.as_ref()?;
             Some(format!("{}: {error}", shard.address))
         });
+        // One that is lost has not been reached, whatever else there is to say of it.
+        let last_error =
+            errors.next().or_else(|| (state == StoreState::Lost).then(|| UNREACHED.to_owned()));
         let since_unix_us = health.shards.iter().map(|shard| shard.since_us).max();
         Health {
             kind: "redis",
             state,
             since_unix_us: since_unix_us.unwrap_or_default(),
             nodes: health.nodes,
-            last_error: errors.next(),
+            last_error,
+            shards: health.shards.iter().map(shard).collect(),
+            lost_refunds: health.lost_refunds,
+            known: KnownHealth {
+                hears: health.known.hears,
+                refusals: health.known.refusals,
+                answered: health.known.answered,
+            },
+            strangers: health.strangers,
         }
     }
 
     fn secret(&self) -> Calling<[u8; 16]> {
         let store = self.0.clone();
         Box::pin(async move { store.secret(SECRET_WAIT).await })
+    }
+
+    fn hashes_with(&self, digest: &str) {
+        self.0.hashes_with(digest);
     }
 
     fn scan(&self, pattern: String, from: Cursor, count: usize) -> Calling<Page> {
@@ -122,6 +151,23 @@ impl Remote for Redis {
     }
 }
 
+fn shard(shard: &tidegate_redis::ShardHealth) -> ShardHealth {
+    let last_error = match &shard.last_error {
+        None if !shard.state.asks() => Some(UNREACHED.to_owned()),
+        error => error.clone(),
+    };
+    ShardHealth {
+        address: shard.address.clone(),
+        state: shard.state.name(),
+        since_unix_us: shard.since_us,
+        last_error,
+        queued: shard.queued,
+        calls: shard.calls,
+        errors: shard.errors.iter().map(|(reason, count)| (reason.name(), *count)).collect(),
+        changes: shard.changes.iter().map(|(state, count)| (state.name(), *count)).collect(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,6 +176,7 @@ mod tests {
         let mut config = SharedStoreConfig {
             url: url.to_owned(),
             prefix: "tg:".to_owned(),
+            ca: None,
             timeout: Duration::from_millis(20),
             nodes: None,
             cluster_tag: None,
@@ -157,6 +204,10 @@ mod tests {
             let told = refused(url, |config| config.cluster_tag = Some(tag.to_owned()));
             assert!(told.starts_with("--cluster-tag"), "{told}");
         }
+        let told = refused("redis://127.0.0.1:1", |config| config.ca = Some("ca.pem".into()));
+        assert!(told.starts_with("--store-ca"), "{told}");
+        let told = refused("rediss://127.0.0.1:1", |config| config.ca = Some("gone.pem".into()));
+        assert!(told.contains("gone.pem"), "{told}");
         assert_eq!(refused("redis://127.0.0.1:1", |_| {}), "", "nobody need be there");
     }
 }

@@ -1,31 +1,55 @@
 //! Turning decisions and errors into HTTP answers, the same on every listener.
+//!
+//! An answer that is given often is made in the header map of its request ([`Room`]): hyper takes the
+//! map back from the answer for the next request, so that a connection never makes another.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
 use tidegate::{Decision, HeaderSpans, Jitter};
 use utoipa::ToSchema;
 
 use crate::body::Body;
 
+/// The type of problem details.
+const PROBLEM: &str = "application/problem+json";
+
+/// Room for the headers of an answer.
+pub(crate) struct Room(HeaderMap);
+
+impl Room {
+    /// The header map of a request that nobody needs any more.
+    pub(crate) fn of(mut headers: HeaderMap) -> Self {
+        headers.clear();
+        Self(headers)
+    }
+
+    fn answer(self, body: impl Into<Bytes>) -> Response<Body> {
+        let mut response = Response::new(Body::whole(body));
+        *response.headers_mut() = self.0;
+        response
+    }
+}
+
 /// The refusal that a decision asks for.
-pub(crate) fn refusal(decision: &Decision) -> Response<Body> {
+pub(crate) fn refusal(decision: &Decision, room: Room) -> Response<Body> {
     let rendered = tidegate::Response::of(decision, jitter());
     let text = Bytes::from(rendered.text);
     let body = rendered.body_span.map_or_else(Bytes::new, |span| text.slice(span));
-    let mut response = Response::new(Body::whole(body));
+    let mut response = room.answer(body);
     *response.status_mut() =
         StatusCode::from_u16(rendered.status).unwrap_or(StatusCode::TOO_MANY_REQUESTS);
-    set(&mut response, &text, rendered.header_spans);
+    set(&mut response, &text, &rendered.header_spans);
     response
 }
 
 /// Puts the rate limit headers on an answer that passes.
 pub(crate) fn annotate<B>(response: &mut Response<B>, decision: &Decision) {
     let rendered = tidegate::Response::of(decision, Jitter::None);
-    set(response, &Bytes::from(rendered.text), rendered.header_spans);
+    set(response, &Bytes::from(rendered.text), &rendered.header_spans);
 }
 
 /// A request that cannot be understood.
@@ -86,13 +110,21 @@ impl<'a> Problem<'a> {
     fn answer(&self, status: StatusCode) -> Response<Body> {
         // Strings and a number into memory: neither can fail.
         let json = serde_json::to_vec(self).unwrap_or_default();
-        with_type(status, "application/problem+json", json)
+        with_type(status, PROBLEM, json)
     }
 }
 
 /// A JSON answer.
 pub(crate) fn json(body: impl Into<Bytes>) -> Response<Body> {
-    with_type(StatusCode::OK, "application/json", body)
+    json_in(Room(HeaderMap::new()), body)
+}
+
+/// A JSON answer in the room of its request.
+pub(crate) fn json_in(room: Room, body: impl Into<Bytes>) -> Response<Body> {
+    let mut response = room.answer(body);
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
 }
 
 /// A whole answer of a type.
@@ -113,13 +145,22 @@ pub(crate) fn jitter() -> Jitter {
 }
 
 /// Names and values come from a checked policy; one that HTTP cannot carry is left out.
-fn set<B>(response: &mut Response<B>, text: &Bytes, headers: HeaderSpans<'_>) {
+fn set<B>(response: &mut Response<B>, text: &Bytes, headers: &HeaderSpans<'_>) {
     response.headers_mut().reserve(headers.len());
     for (name, span) in headers {
-        let value = HeaderValue::from_maybe_shared(text.slice(span));
-        if let (Some(name), Ok(value)) = (header_name(name), value) {
+        if let (Some(name), Some(value)) = (header_name(name), header_value(text, span.clone())) {
             response.headers_mut().insert(name, value);
         }
+    }
+}
+
+/// The values that nearly every refusal has are not counted as parts of its text.
+fn header_value(text: &Bytes, span: Range<usize>) -> Option<HeaderValue> {
+    match text.get(span.clone())? {
+        b"0" => Some(HeaderValue::from_static("0")),
+        b"application/json" => Some(HeaderValue::from_static("application/json")),
+        b"application/problem+json" => Some(HeaderValue::from_static(PROBLEM)),
+        _ => HeaderValue::from_maybe_shared(text.slice(span)).ok(),
     }
 }
 

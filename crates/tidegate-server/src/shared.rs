@@ -1,6 +1,8 @@
 //! The store that nodes share, as the daemon sees it: every call is timed, and one that nobody waits for
 //! any more is finished all the same, and what it took is given back.
 
+mod later;
+mod recovery;
 mod watch;
 
 use std::future::{Future, ready};
@@ -9,20 +11,30 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready as answer_of};
 
-use tidegate::HashKey;
 use tidegate::algorithm::Spec;
 use tidegate::clock::{Now, SystemClock};
 use tidegate::plan::{LEVELS_MAX, Mode, Plan};
 use tidegate::store::{Amended, Amendment, Answer, Change, Store, StoreError};
+use tidegate::{HashKey, Settlement};
 use tidegate_redis::{Cursor, Found, LeaseHealth, Page};
 use tokio::runtime::Handle;
 
+use crate::seal::Travelled;
 use crate::telemetry::{Metrics, StoreCall, store_failed};
+use later::{Correction, Later};
 
 pub(crate) use watch::{follow, settled};
 
 /// What a call to the store becomes.
-pub(crate) type Calling<T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>;
+pub(crate) type Calling<T, E = StoreError> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
+
+/// Corrections that were not made, as far as anybody knows.
+#[derive(Debug)]
+pub(crate) struct Unamended {
+    pub(crate) error: StoreError,
+    /// Whether they may have been made all the same.
+    pub(crate) sent: bool,
+}
 
 /// A store that several nodes share. It bounds the time of its calls itself, and gets well by itself.
 pub(crate) trait Remote: Send + Sync + 'static {
@@ -43,7 +55,7 @@ pub(crate) trait Remote: Send + Sync + 'static {
 
     fn decide(&self, plan: Arc<Plan>) -> Calling<Answer>;
 
-    fn amend(&self, now: Now, amendments: Vec<Amendment>) -> Calling<Amended>;
+    fn amend(&self, now: Now, amendments: Vec<Amendment>) -> Calling<Amended, Unamended>;
 
     fn announce(&self, families: &[u64]);
 
@@ -51,6 +63,9 @@ pub(crate) trait Remote: Send + Sync + 'static {
 
     /// The secret that hashes keys on all nodes; made by the first who asks.
     fn secret(&self) -> Calling<[u8; 16]>;
+
+    /// Tells the others what this node hashes keys with: a digest that gives nothing away.
+    fn hashes_with(&self, digest: &str);
 
     /// The keys that match a pattern, page by page, for operators.
     fn scan(&self, pattern: String, from: Cursor, count: usize) -> Calling<Page>;
@@ -74,6 +89,41 @@ pub(crate) struct Health {
     pub(crate) nodes: Option<u32>,
     /// What went wrong last.
     pub(crate) last_error: Option<String>,
+    /// One for each server that is asked.
+    pub(crate) shards: Vec<ShardHealth>,
+    /// How many charges stand that a request with limits in several slots could not give back.
+    pub(crate) lost_refunds: u64,
+    /// The refusals that this node gives without asking.
+    pub(crate) known: KnownHealth,
+    /// How many nodes hash keys with another secret than this one.
+    pub(crate) strangers: u32,
+}
+
+/// How one server of a shared store is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ShardHealth {
+    pub(crate) address: String,
+    /// The name of its state.
+    pub(crate) state: &'static str,
+    pub(crate) since_unix_us: u64,
+    pub(crate) last_error: Option<String>,
+    /// How many requests wait to be sent.
+    pub(crate) queued: usize,
+    /// In how many calls they travelled.
+    pub(crate) calls: u64,
+    /// How many were not answered, by reason.
+    pub(crate) errors: Vec<(&'static str, u64)>,
+    /// How often each state was entered: all that there are, in their order.
+    pub(crate) changes: Vec<(&'static str, u64)>,
+}
+
+/// What becomes of refusals that are remembered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct KnownHealth {
+    /// Whether this node hears what others change; without that nothing is remembered.
+    pub(crate) hears: bool,
+    pub(crate) refusals: usize,
+    pub(crate) answered: u64,
 }
 
 /// Whether a store can be asked.
@@ -94,16 +144,10 @@ impl StoreState {
             Self::Lost => "lost",
         }
     }
-
-    /// As the metric has it.
-    pub(crate) const fn number(self) -> u64 {
-        match self {
-            Self::Healthy => 0,
-            Self::Recovering => 1,
-            Self::Lost => 2,
-        }
-    }
 }
+
+/// What the digest of a secret is for.
+const DIGEST: &str = "which nodes hash keys alike";
 
 /// A shared store. Clones share it.
 #[derive(Clone)]
@@ -114,12 +158,14 @@ pub(crate) struct SharedStore {
     /// Whether keys are hashed with the secret of all nodes: the store must not be asked before, as
     /// everybody would have further keys there.
     knows_secret: Arc<AtomicBool>,
+    later: Arc<Later>,
 }
 
 impl SharedStore {
     /// What stands before this store.
     pub(crate) fn new(remote: Arc<dyn Remote>, metrics: Arc<Metrics>, clock: SystemClock) -> Self {
-        Self { remote, metrics, clock, knows_secret: Arc::default() }
+        let (knows_secret, later) = (Arc::default(), Arc::default());
+        Self { remote, metrics, clock, knows_secret, later }
     }
 
     /// How the store is.
@@ -127,13 +173,31 @@ impl SharedStore {
         self.remote.health()
     }
 
+    /// Whether it is not asked for anything.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.health().state == StoreState::Lost
+    }
+
+    /// Keeps a settlement of a lease that travelled until the store can say whether it is the first;
+    /// returns whether there is room for it.
+    pub(crate) fn settle_later(&self, travelled: Box<Travelled>, settlement: Settlement) -> bool {
+        self.later.keep(Correction::Settle(travelled, settlement))
+    }
+
+    /// How many corrections wait for the store, and how many were lost.
+    pub(crate) fn corrections(&self) -> (usize, u64) {
+        (self.later.len(), self.later.lost())
+    }
+
     /// Whether the secret is still to be [asked](Remote::secret) for.
     pub(crate) fn lacks_secret(&self) -> bool {
         !self.knows_secret.load(Ordering::Acquire)
     }
 
-    /// Keys are hashed with the secret of all nodes from now on.
-    pub(crate) fn secret_is_known(&self) {
+    /// Keys are hashed with this secret, that of all nodes, from now on.
+    pub(crate) fn secret_is_known(&self, secret: &HashKey) {
+        let [a, b, c, d, ..] = secret.derive(DIGEST);
+        self.remote.hashes_with(&format!("{:08x}", u32::from_be_bytes([a, b, c, d])));
         self.knows_secret.store(true, Ordering::Release);
     }
 
@@ -175,7 +239,12 @@ impl SharedStore {
         if amendments.is_empty() {
             return;
         }
-        if let Err(error) = self.remote.amend(answer.now, amendments).await {
+        let Err(Unamended { error, sent }) =
+            self.remote.amend(answer.now, amendments.clone()).await
+        else {
+            return;
+        };
+        if !self.later.keep_unmade(&amendments, sent) {
             self.metrics.store_failed(&error);
             store_failed(&error, "what a request took that nobody waits for stays charged");
         }
@@ -200,12 +269,19 @@ impl Store for SharedStore {
         Asked { store: self.clone(), plan, call: Some(call), began_us: None }
     }
 
+    /// What is given back while the store is lost is given back once it is there again.
     async fn amend(&self, now: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {
         let began_us = self.clock.steady_us();
         let amended = self.remote.amend(now, amendments.to_vec()).await;
         let took_us = self.clock.steady_us().saturating_sub(began_us);
         self.metrics.store_answered(StoreCall::Amend, took_us);
-        amended
+        match amended {
+            Ok(amended) => Ok(amended),
+            Err(Unamended { sent, .. }) if self.later.keep_unmade(amendments, sent) => {
+                Ok(amendments.iter().take(LEVELS_MAX).map(|_| true).collect())
+            }
+            Err(Unamended { error, .. }) => Err(error),
+        }
     }
 
     fn announce(&self, families: &[u64]) {

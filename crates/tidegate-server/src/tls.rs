@@ -16,7 +16,7 @@ use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 use rustls::{InconsistentKeys, ServerConfig};
 
-pub(crate) use trust::Trust;
+pub(crate) use trust::{Trust, trusting};
 
 use crate::files::{Unreadable, read_bytes};
 

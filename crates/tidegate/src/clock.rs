@@ -1,7 +1,7 @@
 //! Time, read once per decision and passed down. No other file reads a clock.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -25,11 +25,39 @@ pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Now;
 }
 
-/// The machine's own clocks.
+/// How long the wall clock is taken to go as steadily as the steady one, before it is read again.
+const WALL_HOLDS_US: u64 = 10_000;
+
+/// The machine's own clocks. Clones share what they know of the wall clock.
+///
+/// A decision reads the steady clock alone: how far the wall clock is from it is looked up a hundred
+/// times a second at most.
 #[derive(Clone, Debug)]
 pub struct SystemClock {
     started: Instant,
     started_unix_us: u64,
+    wall: Arc<Wall>,
+}
+
+/// How far the wall clock is from the steady one.
+#[derive(Debug, Default)]
+struct Wall {
+    ahead_us: AtomicI64,
+    /// Until when that holds, on the steady clock.
+    until_us: AtomicU64,
+}
+
+impl Wall {
+    /// The wall clock's time at a steady time; `read` reads it.
+    fn at(&self, steady_us: u64, read: impl FnOnce() -> u64) -> u64 {
+        if steady_us < self.until_us.load(Ordering::Acquire) {
+            return steady_us.saturating_add_signed(self.ahead_us.load(Ordering::Relaxed));
+        }
+        let unix_us = read();
+        self.ahead_us.store(unix_us.wrapping_sub(steady_us).cast_signed(), Ordering::Relaxed);
+        self.until_us.store(steady_us.saturating_add(WALL_HOLDS_US), Ordering::Release);
+        unix_us
+    }
 }
 
 impl SystemClock {
@@ -43,7 +71,7 @@ impl SystemClock {
     #[must_use]
     #[allow(clippy::disallowed_methods, reason = "this file is where time is read")]
     pub fn new() -> Self {
-        Self { started: Instant::now(), started_unix_us: unix_us() }
+        Self { started: Instant::now(), started_unix_us: unix_us(), wall: Arc::default() }
     }
 }
 
@@ -55,7 +83,8 @@ impl Default for SystemClock {
 
 impl Clock for SystemClock {
     fn now(&self) -> Now {
-        Now { steady_us: self.steady_us(), unix_us: unix_us() }
+        let steady_us = self.steady_us();
+        Now { steady_us, unix_us: self.wall.at(steady_us, unix_us) }
     }
 }
 
@@ -138,6 +167,16 @@ mod tests {
         clock.step_wall_clock_to_us(5);
         clock.advance_us(2);
         assert_eq!(clock.now(), Now { steady_us: 100_000_002, unix_us: 7 });
+    }
+
+    #[test]
+    fn a_stepped_wall_clock_is_noticed_within_ten_milliseconds() {
+        let (wall, start) = (Wall::default(), 1_000_000);
+        assert_eq!(wall.at(start, || start), start);
+        assert_eq!(wall.at(start + 9_999, || 5), start + 9_999);
+        assert_eq!(wall.at(start + 10_000, || 5), 5);
+        assert_eq!(wall.at(start + 10_007, || 0), 12);
+        assert_eq!(wall.at(start + 20_000, || u64::MAX), u64::MAX);
     }
 
     #[test]

@@ -91,11 +91,6 @@ impl Fallback {
         self.memory.announce_now(families);
     }
 
-    /// Forgets what was counted here, which the store knows of by now. Places that are held stay so.
-    pub(crate) fn clear(&self) {
-        self.memory.forget_all_but_places();
-    }
-
     /// How many keys are counted here.
     pub(crate) fn keys(&self) -> usize {
         self.memory.keys()

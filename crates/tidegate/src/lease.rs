@@ -68,6 +68,8 @@ pub enum Settlement {
     Cost(Amount),
     /// The answer's HTTP status: gives back what `counts:` does not count. 4xx and 5xx are failures.
     Status(u16),
+    /// Both in one call, which is what a lease that travels needs: it is settled once.
+    CostAndStatus(Amount, u16),
     /// The request was cut off: a failure.
     Aborted,
     /// It never happened: what was first charged is given back, and places are. What a later
@@ -194,6 +196,11 @@ impl Receipt {
         match settlement {
             Settlement::Cost(actual) => self.settle_cost(actual),
             Settlement::Status(status) => self.settle_outcome(status >= 400),
+            Settlement::CostAndStatus(actual, status) => {
+                // What does not count at all is given back whole, whatever it cost in the end.
+                let given_back = self.settle_outcome(status >= 400);
+                given_back.or_else(|| self.settle_cost(actual))
+            }
             Settlement::Aborted => self.settle_outcome(true),
             Settlement::Refund if self.is_place() => Some(Change::Release),
             Settlement::Refund if self.level.cost.is_zero() => None,

@@ -76,9 +76,7 @@ pub use explain::{Application, Explanation, LimitExplanation};
 pub use in_force::InForce;
 pub use key::{HashKey, Key};
 pub use lease::{Lease, Settlement};
-pub use limiter::{
-    Acquired, BuildError, Limiter, LimiterBuilder, Merged, Owed, ResetError, Timer,
-};
+pub use limiter::{Acquired, BuildError, Limiter, LimiterBuilder, Merged, Owed, ResetError, Timer};
 pub use policy::{LimitBuilder, Options, Policy};
 pub use request::{Request, RequestError};
 pub use response::{HeaderSpans, HeaderStyle, Jitter, Response, Sink, render};

@@ -234,7 +234,10 @@ limits:
     fn a_tier_that_is_not_said_is_each_of_them() {
         let address = Request::default().ip([192, 0, 2, 1].into());
         assert_eq!(counted(&address, None), is(&[("per-address", 3)]));
-        assert_eq!(counted(&address.tier("pro"), None), is(&[("per-address", 1), ("each-tier", 1)]));
+        assert_eq!(
+            counted(&address.tier("pro"), None),
+            is(&[("per-address", 1), ("each-tier", 1)])
+        );
     }
 
     #[test]

@@ -111,6 +111,9 @@ struct SharedArguments {
     /// What all keys in the shared store begin with
     #[arg(long, value_name = "PREFIX", env = "TIDEGATE_STORE_PREFIX", default_value = "tg:")]
     store_prefix: String,
+    /// Certificates of authorities (PEM) to verify a store `rediss://…` by, beside the well-known ones
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_STORE_CA")]
+    store_ca: Option<PathBuf>,
     /// How long a call to the shared store may take; then limits do without it
     #[arg(long, value_name = "TIME", env = "TIDEGATE_STORE_TIMEOUT", default_value = "20ms", value_parser = bound)]
     store_timeout: Duration,
@@ -226,14 +229,16 @@ fn config(arguments: Arguments) -> Config {
 
 impl SharedArguments {
     fn of(self, store: String) -> StoreConfig {
-        // Memory has no slots, and whoever connects refuses the tag for it as for any other store.
-        if store == "memory" && self.cluster_tag.is_none() {
+        // Memory has neither slots nor certificates, and whoever connects refuses them for it as for
+        // any other store.
+        if store == "memory" && self.cluster_tag.is_none() && self.store_ca.is_none() {
             return StoreConfig::Memory;
         }
         // What it is, is told by whoever connects, without its password.
         StoreConfig::Shared(SharedStoreConfig {
             url: store,
             prefix: self.store_prefix,
+            ca: self.store_ca,
             timeout: self.store_timeout,
             nodes: self.nodes,
             cluster_tag: self.cluster_tag,

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use insta::assert_snapshot;
 use serde_json::{Value, json};
-use tidegate_testkit::servers::{Reply, Server};
+use tidegate_testkit::servers::{Cluster, Reply, Server};
 
 use crate::support::{Answer, Daemon, eventually};
 
@@ -38,7 +38,8 @@ fn daemon_with(policy: &str, arguments: &[&str]) -> Daemon {
 }
 
 fn buy(daemon: &Daemon, user: &str, ip: &str) -> Value {
-    let answer = daemon.check(&json!({ "method": "POST", "path": "/orders", "user": user, "ip": ip }));
+    let answer =
+        daemon.check(&json!({ "method": "POST", "path": "/orders", "user": user, "ip": ip }));
     assert_eq!(answer.status, 200, "{}", answer.text());
     answer.json()
 }
@@ -110,7 +111,11 @@ fn an_operator_finds_and_deletes(daemon: &Daemon) {
     assert_eq!(delete(daemon, &format!("key={name}")).json()["deleted"], 1);
     assert_eq!(keys(daemon, &format!("key={name}"))["keys"], json!([]));
     assert_eq!(delete(daemon, &format!("key={name}")).json()["deleted"], 0);
-    assert_eq!(buy(daemon, "somebody", "192.0.2.3")["limits"][0]["remaining"], 9, "it starts afresh");
+    assert_eq!(
+        buy(daemon, "somebody", "192.0.2.3")["limits"][0]["remaining"],
+        9,
+        "it starts afresh"
+    );
     daemon.wait_for_log("keys_deleted");
     assert!(!daemon.log().contains("somebody"), "{}", daemon.log());
 
@@ -148,6 +153,23 @@ fn what_one_node_deletes_is_deleted_for_all() {
 }
 
 #[test]
+fn a_refusal_that_another_node_remembers_ends_with_its_key() {
+    let redis = Server::start().unwrap();
+    let nodes = [(); 2].map(|()| daemon(&["--store", &redis.url()]));
+    for user in 0..5 {
+        buy(&nodes[0], &format!("u{user}"), "192.0.2.1");
+    }
+    for user in 5..9 {
+        let refused = buy(&nodes[1], &format!("u{user}"), "192.0.2.1");
+        assert_eq!(refused["limit"], "per-address", "{refused}");
+    }
+    assert_eq!(delete(&nodes[0], "limit=per-address").json()["deleted"], 1);
+    eventually("the other node to hear of it", || {
+        buy(&nodes[1], "u9", "192.0.2.1")["allowed"] == true
+    });
+}
+
+#[test]
 fn a_thousand_keys_come_and_go_page_by_page() {
     let redis = Server::start().unwrap();
     for store in ["memory", &redis.url()] {
@@ -180,8 +202,49 @@ fn what_cannot_be_read_is_listed_and_deleted_and_what_is_not_ours_is_left_alone(
     assert_eq!(delete(&daemon, "limit=buying").json()["deleted"], 2);
     assert_eq!(delete(&daemon, "key=@secret").json()["deleted"], 0);
     assert_eq!(delete(&daemon, "key=@nodes").json()["deleted"], 0);
-    let left = redis.command(&["EXISTS", "other:buy:u7", "tg:@nodes"]).unwrap();
-    assert_eq!(left, Reply::Integer(2));
+    eventually("what is not a state to be there still", || {
+        redis.command(&["EXISTS", "other:buy:u7", "tg:@nodes"]).unwrap() == Reply::Integer(2)
+    });
+}
+
+#[test]
+fn keys_of_a_cluster_are_found_on_all_its_servers() {
+    let cluster = Cluster::start().unwrap();
+    let seeds: Vec<String> = cluster.nodes().iter().map(|node| node.addr().to_string()).collect();
+    let daemon = daemon(&["--store", &format!("redis+cluster://{}", seeds.join(","))]);
+    an_operator_finds_and_deletes(&daemon);
+    for user in 0..60 {
+        buy(&daemon, &format!("u{user}"), &format!("198.51.100.{user}"));
+    }
+    let on = |node: usize| cluster.nodes()[node].command(&["DBSIZE"]).unwrap() != Reply::Integer(0);
+    assert!((0..3).all(on), "the keys lie on all of them");
+    let listed = limits(&daemon, "limit=per-address&count=10");
+    assert_eq!(listed.len(), 60);
+    let told = cli(&daemon, &["delete", "--limit", "per-address", "--yes"]);
+    assert_eq!(told, "deleted 60 keys\nexit 0");
+}
+
+/// What the document says that a server must allow.
+#[test]
+fn the_permissions_in_the_document_are_enough() {
+    let redis = Server::start().unwrap();
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/valkey-and-managed-redis.md");
+    let document = std::fs::read_to_string(path).unwrap();
+    let line = document.lines().find(|line| line.starts_with("ACL SETUSER tidegate ")).unwrap();
+    let words: Vec<&str> = line.split(' ').collect();
+    redis.command(&words).unwrap();
+    let store = redis.url().replace("redis://", "redis://tidegate:PASSWORD@");
+    let nodes = [(); 2].map(|()| daemon(&["--store", &store]));
+    an_operator_finds_and_deletes(&nodes[0]);
+    eventually("both nodes to be seen", || nodes[0].status()["store"]["nodes"] == 2);
+    let denied = redis.command(&["ACL", "LOG"]).unwrap();
+    // What says who is connected may be refused, and is not known to every server.
+    let named = |entry: &Reply| {
+        let at = entry.items().iter().position(|field| field.text() == "object").unwrap();
+        entry.items()[at + 1].text().to_owned()
+    };
+    let denied: Vec<String> = denied.items().iter().map(named).collect();
+    assert!(denied.iter().all(|command| command.starts_with("client")), "{denied:?}");
 }
 
 #[test]
@@ -261,6 +324,8 @@ fn the_command_says_what_there_is_and_what_goes() {
         &["list", "--url", "https://127.0.0.1:1"],
         &["list", "--url", "http://127.0.0.1:1"],
     ]
-    .map(|arguments| format!("$ tidegate admin keys {}\n{}", arguments.join(" "), cli(&daemon, arguments)));
+    .map(|arguments| {
+        format!("$ tidegate admin keys {}\n{}", arguments.join(" "), cli(&daemon, arguments))
+    });
     assert_snapshot!(told.join("\n\n"));
 }

@@ -27,6 +27,8 @@ mod serve;
 mod shared;
 mod shared_cluster;
 mod shared_faults;
+mod shared_known;
+mod shared_leases;
 mod slow;
 mod sockets;
 mod storm;

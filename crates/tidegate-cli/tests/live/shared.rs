@@ -150,7 +150,7 @@ fn a_daemon_starts_without_its_store_says_so_and_finds_it() {
     assert_eq!((&store["state"], &store["degraded"]), (&json!("lost"), &json!(true)), "{store}");
     eventually("what is wrong", || daemon.status()["store"]["last_error"].is_string());
     let metrics = daemon.admin().get("/metrics").text();
-    assert!(metrics.contains("\ntidegate_store_state 2\n"), "{metrics}");
+    assert!(metrics.contains("state=\"healthy\"} 0\n"), "{metrics}");
     assert!(metrics.contains("tidegate_store_fallback_total{reason=\"unavailable\"} 1\n"));
     daemon.wait_for_log("event=\"store_state\"");
 

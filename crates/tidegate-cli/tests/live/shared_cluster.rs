@@ -1,17 +1,18 @@
 //! Daemons that share a cluster or a server with sentinels, under load, while slots move and servers
 //! are lost: nobody sees an error, and the bounds hold.
 
-use std::io;
+use std::{io, thread};
 
+use serde_json::json;
 use tidegate_testkit::checkers::trouble::Trouble;
 use tidegate_testkit::servers::{Cluster, Sentinels};
 
 use crate::scene::{BUCKET, CALM, PATIENT, Reach, Scene, bucket, judge, survive};
-use crate::support::eventually;
+use crate::support::{Daemon, eventually};
 
 /// The judged limit, and others in slots of their own that nobody reaches.
 const LIMITS: &str = "  calls: { by: user, token_bucket: 20/s burst 100 }
-  all: { token_bucket: 100000/s burst 100000 }
+  all: { by: global, token_bucket: 100000/s burst 100000 }
   hours: { by: user, fixed_window: 1000000/h }
 ";
 /// What nodes that decide alone for a while loosen.
@@ -21,17 +22,70 @@ const FAILED_OVER: Trouble = Trouble { failovers: 1, lag_us: 1_000_000, ..ALL_CU
 
 fn on_a_cluster() -> Scene<Cluster> {
     let cluster = Cluster::start().unwrap();
-    let seeds = cluster.nodes().iter().map(|node| node.addr().to_string());
-    let store = format!("redis+cluster://{}", seeds.collect::<Vec<_>>().join(","));
+    let store = url_of(&cluster);
     Scene::start(cluster, [store.clone(), store], LIMITS, bucket(), PATIENT)
 }
 
+fn url_of(cluster: &Cluster) -> String {
+    let seeds = cluster.nodes().iter().map(|node| node.addr().to_string());
+    format!("redis+cluster://{}", seeds.collect::<Vec<_>>().join(","))
+}
+
 fn with_sentinels() -> Scene<Sentinels> {
-    let sentinels = Sentinels::start(3).unwrap();
+    // One: several that were told to hurry undo what one of them began by hand.
+    let sentinels = Sentinels::start(1).unwrap();
+    let store = url_by(&sentinels);
+    Scene::start(sentinels, [store.clone(), store], BUCKET, bucket(), PATIENT)
+}
+
+fn url_by(sentinels: &Sentinels) -> String {
     let seeds = sentinels.sentinels().iter().map(|sentinel| sentinel.addr().to_string());
     let seeds = seeds.collect::<Vec<_>>().join(",");
-    let store = format!("redis+sentinel://{seeds}/{}", Sentinels::NAME);
-    Scene::start(sentinels, [store.clone(), store], BUCKET, bucket(), PATIENT)
+    format!("redis+sentinel://{seeds}/{}", Sentinels::NAME)
+}
+
+/// Two daemons admit as many as the limit says between them, not one more or less.
+fn admit_exactly(store: &str, flags: &[&str]) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("policy.yaml");
+    let limits = LIMITS.replace("token_bucket: 20/s burst 100", "total: 200");
+    std::fs::write(&path, format!("tidegate: 1\nname: api\nlimits:\n{limits}")).unwrap();
+    let daemons = [(); 2].map(|()| {
+        let arguments = ["--store", store, "--store-timeout", PATIENT];
+        Daemon::start(Daemon::command().arg(&path).args(arguments).args(flags))
+    });
+    for daemon in &daemons {
+        eventually("a healthy store", || daemon.status()["store"]["state"] == "healthy");
+    }
+    let asked = json!({ "user": "u1" });
+    let admitted = thread::scope(|scope| {
+        let clients = [0, 1, 0, 1].map(|node| {
+            let (daemon, asked) = (&daemons[node], &asked);
+            scope.spawn(move || {
+                let answers = (0..100).map(|_| daemon.check(asked).json());
+                answers.filter(|answer| answer["allowed"] == true).count()
+            })
+        });
+        clients.map(|client| client.join().unwrap()).into_iter().sum::<usize>()
+    });
+    assert_eq!(admitted, 200);
+    for daemon in &daemons {
+        let store = &daemon.status()["store"];
+        assert_eq!(store["degraded"], false, "{store}");
+    }
+}
+
+#[test]
+fn daemons_on_a_cluster_or_with_sentinels_share_one_total_exactly() {
+    let cluster = Cluster::start().unwrap();
+    admit_exactly(&url_of(&cluster), &[]);
+    admit_exactly(&url_of(&cluster), &["--cluster-tag", "one"]);
+    let tagged = cluster.slot_of("tg:{one}").unwrap();
+    let owner = &cluster.nodes()[cluster.first_owner_of(tagged)];
+    let kept = owner.command(&["KEYS", "tg:{one}*"]).unwrap();
+    assert!(kept.items().len() >= 3, "all keys of a tag lie in one slot: {kept:?}");
+    let sentinels = Sentinels::start(1).unwrap();
+    admit_exactly(&url_by(&sentinels), &[]);
 }
 
 /// The key of the judged limit, and who has it.
@@ -61,13 +115,13 @@ fn slots_that_move_cost_nobody_an_error() {
         let (key, from) = judged_key(cluster);
         let (slot, to) = (cluster.slot_of(&key).unwrap(), (from + 1) % 3);
         for (from, to) in [(from, to), (to, from)] {
-            cluster.begin_move(slot, from, to).unwrap();
+            eventually("a move that begins", || cluster.begin_move(slot, from, to).is_ok());
             scene.wait_for_the_store();
             // A busy key may be gone, or there again, when its turn comes.
             let moved: io::Result<()> = cluster.move_key(&key, from, to);
             drop(moved);
             scene.wait_for_the_store();
-            cluster.finish_move(slot, from, to).unwrap();
+            eventually("a move that ends", || cluster.finish_move(slot, from, to).is_ok());
             scene.wait_for_the_store();
         }
     };
@@ -118,7 +172,7 @@ fn a_server_that_its_sentinels_replace_costs_nobody_an_error() {
         let sentinels = &scene.world;
         let before = sentinels.primary().unwrap().port();
         let command = ["SENTINEL", "FAILOVER", Sentinels::NAME];
-        sentinels.sentinels()[0].command(&command).unwrap();
+        eventually("a failover that begins", || sentinels.sentinels()[0].command(&command).is_ok());
         eventually("another server", || {
             sentinels.primary().is_ok_and(|primary| primary.port() != before)
         });

@@ -92,7 +92,8 @@ fn a_node_whose_network_is_late_decides_alone_until_it_is_not() {
 #[test]
 fn a_node_decides_alone_when_its_store_takes_longer_than_the_default_allows() {
     let scene = token_bucket("20ms");
-    let late = |scene: &Scene<World>| scene.world.proxy.set(Fault::Delay(Duration::from_millis(50)));
+    let late =
+        |scene: &Scene<World>| scene.world.proxy.set(Fault::Delay(Duration::from_millis(50)));
     survive(&scene, Reach::OneNode, late, |scene| scene.world.proxy.set(Fault::None));
     scene.log.nobody_saw_an_error().unwrap();
     // On a busy machine either node may lose the store for a moment, at any time.

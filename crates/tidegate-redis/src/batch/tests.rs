@@ -119,6 +119,36 @@ async fn a_slow_call_holds_up_the_next_only_for_a_moment() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn asks_enough_for_a_call_wait_for_no_reply() {
+    let (caller, batch) = Scripted::new();
+    let _first = ask(&batch, 0);
+    settle().await;
+    for number in 1..ASKS_ENOUGH {
+        _ = ask(&batch, u32::try_from(number).unwrap());
+    }
+    settle().await;
+    assert_eq!(caller.calls().len(), 1);
+    _ = ask(&batch, 99);
+    settle().await;
+    let sizes: Vec<usize> = caller.calls().iter().map(Vec::len).collect();
+    assert_eq!(sizes, [1, ASKS_ENOUGH]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_arrives_after_a_moment_takes_along_those_who_waited_for_it() {
+    let (caller, batch) = Scripted::new();
+    let _asking = ask(&batch, 0);
+    settle().await;
+    let _waits = ask(&batch, 1);
+    settle().await;
+    // The runtime's timer is not that exact.
+    tokio::time::advance(PATIENCE).await;
+    let _arrives = ask(&batch, 2);
+    settle().await;
+    assert_eq!(caller.calls(), [vec![0], vec![1, 2]]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn only_a_few_calls_are_under_way_at_once() {
     let (caller, batch) = Scripted::new();
     for number in 0..10 {

@@ -142,6 +142,20 @@ fn it_stays_open_for_one_second_and_then_lets_one_probe_through() {
 }
 
 #[test]
+fn a_server_that_can_be_reached_again_is_probed_at_once_and_once() {
+    let mut scene = Scene::healthy();
+    scene.calls(5, false);
+    scene.now_us += 1000;
+    scene.breaker.hurry(scene.now_us);
+    assert_eq!(scene.wait_us(), 0);
+    scene.probe(false);
+    assert!(scene.wait_us() >= WAIT_FIRST_US, "it waits again");
+    let mut scene = Scene::healthy();
+    scene.breaker.hurry(scene.now_us);
+    assert_eq!(scene.state(), State::Healthy);
+}
+
+#[test]
 fn each_failed_probe_doubles_the_wait_up_to_thirty_seconds() {
     let mut scene = Scene::healthy();
     scene.calls(5, false);

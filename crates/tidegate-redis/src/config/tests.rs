@@ -83,7 +83,10 @@ fn lists_of_servers_are_read() {
         ("rediss+sentinel://a/main/3", "rediss+sentinel://a:26379/main/3"),
     ] {
         let config = Config::parse(url).unwrap();
-        assert_eq!((config.to_string(), config.tls.is_some()), (shown.to_owned(), shown.starts_with("rediss")));
+        assert_eq!(
+            (config.to_string(), config.tls.is_some()),
+            (shown.to_owned(), shown.starts_with("rediss"))
+        );
     }
 }
 

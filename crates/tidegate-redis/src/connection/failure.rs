@@ -143,6 +143,17 @@ impl Failure {
         Self { reason: Reason::Unreadable, error, remedy: Remedy::None }
     }
 
+    /// Whether it surely was not sent, so that it can be sent again.
+    pub(crate) fn is_unsent(&self) -> bool {
+        matches!(self.reason, Reason::Open | Reason::Overload)
+    }
+
+    /// The same of an ask of which another part may have been carried out.
+    pub(crate) fn in_part(self) -> Self {
+        let reason = if self.is_unsent() { Reason::Connection } else { self.reason };
+        Self { reason, ..self }
+    }
+
     /// An answer of the wrong shape.
     pub(crate) fn unreadable(detail: impl Into<String>) -> Self {
         Self::new(Reason::Unreadable, false, detail)
@@ -150,10 +161,8 @@ impl Failure {
 
     /// Whether the server is to blame, rather than what was asked or where.
     pub(crate) fn is_of_server(&self) -> bool {
-        let elsewhere = matches!(
-            self.remedy,
-            Remedy::Moved { .. } | Remedy::Ask { .. } | Remedy::TryAgain
-        );
+        let elsewhere =
+            matches!(self.remedy, Remedy::Moved { .. } | Remedy::Ask { .. } | Remedy::TryAgain);
         match self.reason {
             Reason::Timeout | Reason::Connection => true,
             Reason::Refused => !elsewhere,

@@ -15,6 +15,8 @@ use crate::config::{Place, Server};
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
+/// How many connections in a row may break as soon as they are made, before the next waits.
+const SHORT_MAX: u32 = 5;
 /// How often the sentinels are asked whether the master is still the master.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -67,15 +69,17 @@ impl Keeper {
     }
 
     async fn keep(&self) {
-        let mut backoff = BACKOFF_MIN;
+        let (mut backoff, mut short, mut number) = (BACKOFF_MIN, 0, 0);
         loop {
             match timeout(CONNECT_MAX, self.connect()).await {
                 Ok(Ok((server, made))) => {
                     let since = Instant::now();
-                    self.hold(&server, made).await;
+                    number += 1;
+                    self.hold(&server, made, number).await;
                     backoff = BACKOFF_MIN;
                     // One that broke is made again at once, unless it breaks again and again.
-                    if since.elapsed() >= BACKOFF_MIN {
+                    short = if since.elapsed() < BACKOFF_MIN { short + 1 } else { 0 };
+                    if short < SHORT_MAX {
                         continue;
                     }
                 }
@@ -98,8 +102,8 @@ impl Keeper {
     }
 
     /// Lets everybody use a connection until it breaks or is given up.
-    async fn hold(&self, server: &Server, made: Made) {
-        self.publish.send_replace(Link::Up(made.connection));
+    async fn hold(&self, server: &Server, made: Made, number: u64) {
+        self.publish.send_replace(Link::Up(made.connection, number));
         tokio::select! {
             () = made.driver => self.signals.set_trouble(Failure::closed()),
             () = self.signals.give_up.notified() => {}

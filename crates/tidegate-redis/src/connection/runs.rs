@@ -70,8 +70,7 @@ async fn send_all(
     }
     let again = lost.iter().enumerate().map(|(place, at)| {
         let run = &runs[*at];
-        let command =
-            if place == 0 { command("EVAL", script.text, run) } else { by_hash(run) };
+        let command = if place == 0 { command("EVAL", script.text, run) } else { by_hash(run) };
         (run, command)
     });
     let found = together(&mut connection, again).await?;

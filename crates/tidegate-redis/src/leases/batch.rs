@@ -56,6 +56,11 @@ impl Batch {
         self.left += cost;
     }
 
+    /// Whether this holder spent from here what is not yet reported.
+    pub(super) fn knows(&self, holder: u64) -> bool {
+        self.holders.contains(&holder)
+    }
+
     /// Takes back what this holder spent, if it was from here and is not yet reported.
     pub(super) fn refund(&mut self, holder: u64, amount: u64) -> bool {
         let known = self.holders.remove(&holder);

@@ -216,6 +216,18 @@ impl Entry {
         }
     }
 
+    /// Whether [`refund`](Self::refund) could give something back to this holder.
+    pub(super) fn knows(&self, holder: u64, now_us: u64) -> bool {
+        let alive = |batch: &&Batch| !batch.is_over(now_us);
+        [&self.older, &self.newer].into_iter().filter(alive).any(|batch| batch.knows(holder))
+    }
+
+    /// Whether so much could be spent at once.
+    pub(super) fn has(&self, amount: Amount, now_us: u64) -> bool {
+        let fits = |batch: &&Batch| batch.left >= amount.micros() && !batch.is_over(now_us);
+        [&self.older, &self.newer].into_iter().any(|batch| fits(&batch))
+    }
+
     /// Gives back what a holder spent from here; whether it could.
     pub(super) fn refund(&mut self, holder: u64, amount: Amount, now_us: u64) -> bool {
         self.expire(now_us);
@@ -270,7 +282,10 @@ impl Entry {
         let missing = u128::from(burst.micros()) - available;
         let reset_us = (missing * period_us).div_ceil(count.max(1));
         Reading {
-            available: u64::try_from(available).ok().and_then(Amount::from_micros).unwrap_or(*burst),
+            available: u64::try_from(available)
+                .ok()
+                .and_then(Amount::from_micros)
+                .unwrap_or(*burst),
             reset_us: (count > 0 || missing == 0)
                 .then(|| u64::try_from(reset_us).unwrap_or(u64::MAX)),
         }

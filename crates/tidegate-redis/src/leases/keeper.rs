@@ -12,9 +12,10 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
+use super::health::LeaseHealth;
 use super::loan::{Lent, Loan};
 use super::spending::Begun;
-use super::table::{LeaseHealth, Table};
+use super::table::Table;
 use crate::codec::{Ask, Told};
 use crate::store::RedisStore;
 
@@ -22,6 +23,9 @@ use crate::store::RedisStore;
 const SWEEP_EVERY: Duration = Duration::from_millis(250);
 /// How many loans may be under way at once; more wait for the next.
 const LOANS_MAX: usize = 1024;
+
+const TOO_SMALL: &str =
+    "a leased limit has a burst of less than 4 for each node: it is asked exactly";
 
 /// What this node has borrowed, and the clock that it goes by.
 pub(crate) struct Leases {
@@ -59,10 +63,15 @@ impl Leases {
     pub(crate) fn finish<E>(
         &self,
         plan: &Plan,
-        begun: Begun,
+        begun: &Begun,
         answered: Result<Answer, E>,
     ) -> Result<Answer, E> {
         self.table.finish(plan, begun, answered, self.clock.steady_us())
+    }
+
+    /// Whether a correction is of something that was spent here.
+    pub(crate) fn could_amend(&self, amendment: &Amendment) -> bool {
+        amendment.level.leased && self.table.could_amend(amendment, self.clock.steady_us())
     }
 
     /// Makes a correction, if it is of something spent here; whether it was.
@@ -107,6 +116,7 @@ impl Leases {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut under_way = JoinSet::new();
         let mut sweep_at = Instant::now();
+        let mut told = false;
         loop {
             tokio::select! {
                 () = self.due.notified(), if under_way.len() < LOANS_MAX => {}
@@ -120,6 +130,10 @@ impl Leases {
                 sweep_at = Instant::now() + SWEEP_EVERY;
                 self.table.set_nodes(*store.nodes().borrow());
                 loans.extend(self.table.sweep(now_us));
+                if self.table.met_too_small() && !std::mem::replace(&mut told, true) {
+                    let nodes = *store.nodes().borrow();
+                    tracing::warn!(event = "too_small_to_lease", nodes, "{TOO_SMALL}");
+                }
             }
             if !loans.is_empty() {
                 let this = Arc::clone(&self);

@@ -11,15 +11,18 @@
 mod batch;
 mod demand;
 mod entry;
+mod health;
+mod id;
 mod keeper;
 mod loan;
 mod spending;
 mod table;
 
+pub use health::LeaseHealth;
 pub(crate) use keeper::Leases;
 pub use loan::{Lent, Loan, Report};
 pub use spending::Begun;
-pub use table::{LeaseHealth, Table};
+pub use table::Table;
 
 #[cfg(test)]
 mod tests;

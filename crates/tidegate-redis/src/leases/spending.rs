@@ -83,7 +83,7 @@ impl Table {
     pub fn finish<E>(
         &self,
         plan: &Plan,
-        begun: Begun,
+        begun: &Begun,
         answered: Result<Answer, E>,
         now_us: u64,
     ) -> Result<Answer, E> {

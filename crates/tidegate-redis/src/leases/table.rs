@@ -1,17 +1,18 @@
 //! All that this node has borrowed, key by key.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tidegate::Key;
 use tidegate::algorithm::Spec;
 use tidegate::plan::Level;
 use tidegate::store::{Amendment, Change};
 use tidegate::units::Amount;
 
 use super::entry::{Entry, Loans, Spent};
+use super::health::LeaseHealth;
+use super::id::{Fold, Id};
 use super::loan::{Lent, Loan};
 
 /// How many keys may be borrowed from; others are asked for exactly.
@@ -20,28 +21,6 @@ const KEYS_MAX: usize = 100_000;
 const SHARDS: usize = 64;
 /// Only a bucket of so many tokens for each node is worth dividing.
 const BURST_UNITS_MIN: u64 = 4;
-
-/// How leases are, for status and metrics. Amounts are in millionths.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LeaseHealth {
-    /// From how many buckets this node holds tokens.
-    pub held: usize,
-    /// How much it holds, to be spent.
-    pub outstanding: u64,
-    /// How many requests were charged to leases, without asking the store.
-    pub spent: u64,
-    /// How many requests had to ask the store for want of a lease.
-    pub exact: u64,
-    /// How many loans were granted.
-    pub granted: u64,
-    /// How many were asked for and not granted, or not answered.
-    pub refused: u64,
-    /// How much was given back.
-    pub returned: u64,
-    /// How much was not spent before it ran out.
-    pub expired: u64,
-}
 
 /// What this node has borrowed.
 #[derive(Debug)]
@@ -53,25 +32,13 @@ pub struct Table {
     due: Mutex<Vec<Id>>,
     is_due: AtomicBool,
     closed: AtomicBool,
+    too_small: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Shard {
     entries: HashMap<Id, Entry, BuildHasherDefault<Fold>>,
     counts: LeaseHealth,
-}
-
-/// A bucket, as plans know it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Id {
-    family: u64,
-    key: Key,
-}
-
-impl Id {
-    pub(super) fn of(level: &Level) -> Self {
-        Self { family: level.family, key: level.key }
-    }
 }
 
 impl Default for Table {
@@ -91,6 +58,7 @@ impl Table {
             due: Mutex::default(),
             is_due: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            too_small: AtomicBool::new(false),
         }
     }
 
@@ -103,9 +71,22 @@ impl Table {
     #[must_use]
     pub fn lends(&self, level: &Level) -> bool {
         let Spec::TokenBucket(spec) = &level.spec else { return false };
+        if !level.leased || self.closed.load(Ordering::Relaxed) {
+            return false;
+        }
         let nodes = u64::from(self.nodes.load(Ordering::Relaxed));
         let units = spec.burst.micros() / Amount::ONE.micros();
-        level.leased && units >= BURST_UNITS_MIN * nodes && !self.closed.load(Ordering::Relaxed)
+        let large = units >= BURST_UNITS_MIN * nodes;
+        if !large && !self.too_small.load(Ordering::Relaxed) {
+            self.too_small.store(true, Ordering::Relaxed);
+        }
+        large
+    }
+
+    /// Whether a leased bucket was met that is too small to be divided among so many nodes.
+    #[must_use]
+    pub fn met_too_small(&self) -> bool {
+        self.too_small.load(Ordering::Relaxed)
     }
 
     /// The loans for which it is time.
@@ -179,6 +160,20 @@ impl Table {
             Some(lent) => entry.lent(loan, lent, now_us, &self.loans()),
             None => entry.failed(now_us),
         }
+    }
+
+    /// Whether [`amend`](Self::amend) could make a correction.
+    #[must_use]
+    pub fn could_amend(&self, amendment: &Amendment, now_us: u64) -> bool {
+        let Amendment { level, holder, change, .. } = amendment;
+        let id = Id::of(level);
+        let shard = self.shard(id);
+        let entry = if level.leased { shard.entries.get(&id) } else { None };
+        entry.is_some_and(|entry| match change {
+            Change::Refund(_) => entry.knows(*holder, now_us),
+            Change::Surcharge(extra) => entry.has(*extra, now_us),
+            _ => false,
+        })
     }
 
     /// Makes a correction, where what it corrects was spent from a lease that is still held; whether
@@ -294,11 +289,7 @@ impl Table {
     }
 
     fn shard(&self, id: Id) -> MutexGuard<'_, Shard> {
-        let mut fold = Fold::default();
-        fold.write_u64(id.family);
-        fold.write_u128(id.key.0);
-        // Another part of the hash than the tables use, or they would be as full of collisions.
-        let index = usize::try_from(fold.finish() >> 57).unwrap_or(0) % SHARDS;
+        let index = id.shard(SHARDS);
         locked(&self.shards[index])
     }
 }
@@ -308,46 +299,6 @@ impl Shard {
         if let Some(loan) = loan {
             self.counts.note(loan);
         }
-    }
-}
-
-impl LeaseHealth {
-    fn note(&mut self, loan: &Loan) {
-        self.returned += loan.reports.iter().map(|report| report.returned).sum::<u64>();
-    }
-
-    fn add(&mut self, other: &Self) {
-        self.spent += other.spent;
-        self.exact += other.exact;
-        self.granted += other.granted;
-        self.refused += other.refused;
-        self.returned += other.returned;
-        self.expired += other.expired;
-    }
-}
-
-/// Families and keys are keyed hashes already.
-#[derive(Clone, Copy, Debug, Default)]
-struct Fold(u64);
-
-impl Hasher for Fold {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 ^= hash;
-    }
-
-    #[allow(clippy::cast_possible_truncation, reason = "the halves of a hash are hashes")]
-    fn write_u128(&mut self, hash: u128) {
-        self.0 ^= (hash >> 64) as u64 ^ hash as u64;
     }
 }
 

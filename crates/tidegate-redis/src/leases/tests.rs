@@ -137,7 +137,8 @@ fn a_loan_that_got_lost_is_not_repeated() {
 fn small_buckets_and_other_algorithms_are_not_divided() {
     let table = Table::new();
     table.set_nodes(3);
-    assert!(!table.lends(&level(1, bucket(11))) && table.lends(&level(1, bucket(12))));
+    assert!(table.lends(&level(1, bucket(12))) && !table.met_too_small());
+    assert!(!table.lends(&level(1, bucket(11))) && table.met_too_small());
     let total = Spec::Total(total::Spec { limit: amount(900 * UNIT) });
     assert!(!table.lends(&level(1, total)));
     assert!(!table.lends(&Level { leased: false, ..level(1, bucket(12)) }));
@@ -167,14 +168,14 @@ fn what_the_store_refuses_is_put_back() {
         assert_eq!((rest.levels.len(), rest.names.len()), (1, 1));
         assert_eq!(rest.levels[0], exact);
         let told = Ok::<_, ()>(answer(&rest, verdict));
-        let answer = table.finish(&both, begun, told, 1).unwrap();
+        let answer = table.finish(&both, &begun, told, 1).unwrap();
         assert_eq!(answer.replies.len(), 2);
         assert_eq!(answer.replies[0].charged, verdict == Verdict::Allowed);
         assert_eq!(answer.replies[1].verdict, verdict);
         assert_eq!(table.spendable(1), left * UNIT);
     }
     let begun = table.begin(&both, 1);
-    assert_eq!(table.finish(&both, begun, Err("lost"), 1), Err("lost"));
+    assert_eq!(table.finish(&both, &begun, Err("lost"), 1), Err("lost"));
     assert_eq!(table.spendable(1), 4 * UNIT);
 }
 
@@ -188,7 +189,10 @@ fn ceilings_need_no_store_unless_they_refuse() {
     borrowing(&table, &leased, 5 * UNIT, 0);
     assert!(table.at_once(&plan(&[leased, ceiling(UNIT)]), 1).is_some());
     assert!(table.at_once(&plan(&[leased, ceiling(1)]), 1).is_none());
-    assert!(table.at_once(&plan(&[ceiling(UNIT)]), 1).is_none(), "for the store, which knows the time");
+    assert!(
+        table.at_once(&plan(&[ceiling(UNIT)]), 1).is_none(),
+        "for the store, which knows the time"
+    );
     assert_eq!(table.spendable(1), 4 * UNIT);
 }
 
@@ -199,7 +203,11 @@ fn looking_spends_nothing() {
     let look = Plan { mode: Mode::Peek, ..plan(&[leased]) };
     let told = table.at_once(&look, 1).unwrap();
     assert!(!told.replies[0].charged && told.replies[0].verdict == Verdict::Allowed);
-    assert_eq!(told.replies[0].reading.available, amount(55 * UNIT + 100), "with what the store had");
+    assert_eq!(
+        told.replies[0].reading.available,
+        amount(55 * UNIT + 100),
+        "with what the store had"
+    );
     assert_eq!(told.now.unix_us, 9_001);
     assert_eq!(table.spendable(1), 5 * UNIT);
 }
@@ -228,7 +236,16 @@ fn what_nobody_asks_for_is_given_back_once() {
     assert!(table.sweep(1_200_000).is_empty());
     table.lent(&loan, Some(&lent(0)), 1_300_000);
     assert!(table.sweep(9_000_000).is_empty());
-    assert_eq!(table.health(), LeaseHealth { granted: 1, spent: 1, exact: 2, returned: 4 * UNIT, ..LeaseHealth::default() });
+    assert_eq!(
+        table.health(),
+        LeaseHealth {
+            granted: 1,
+            spent: 1,
+            exact: 2,
+            returned: 4 * UNIT,
+            ..LeaseHealth::default()
+        }
+    );
 }
 
 #[test]
@@ -269,7 +286,9 @@ fn what_was_spent_here_is_refunded_here_until_it_is_reported() {
     let refund = |holder| {
         let (name, change) = (None, Change::Refund(Amount::ONE));
         let amendment = Amendment { level: leased, name, charged_at_us: 0, holder, change };
-        table.amend(&amendment, 2)
+        let could = table.could_amend(&amendment, 2);
+        assert_eq!(table.amend(&amendment, 2), could);
+        could
     };
     assert!(spend(5) && spend(6) && spend(7));
     assert!(refund(6) && !refund(6), "once");
@@ -290,7 +309,9 @@ fn a_surcharge_is_spent_here_if_it_is_there() {
     let surcharge = |units: u64| {
         let (name, change) = (None, Change::Surcharge(amount(units * UNIT)));
         let amendment = Amendment { level: leased, name, charged_at_us: 0, holder: 1, change };
-        table.amend(&amendment, 2)
+        let could = table.could_amend(&amendment, 2);
+        assert_eq!(table.amend(&amendment, 2), could);
+        could
     };
     assert!(surcharge(4) && !surcharge(7) && surcharge(6));
     assert_eq!(table.spendable(2), 0);

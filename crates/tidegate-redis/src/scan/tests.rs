@@ -1,5 +1,8 @@
 use tidegate::Key;
-use tidegate::algorithm::{Spec, calendar, concurrency, fixed_window, quota, sliding_counter, sliding_window, token_bucket, total};
+use tidegate::algorithm::{
+    Spec, calendar, concurrency, fixed_window, quota, sliding_counter, sliding_window,
+    token_bucket, total,
+};
 use tidegate::clock::Now;
 use tidegate::plan::{Enforcement, Level, Mode, Plan};
 use tidegate::store::Store as _;
@@ -7,7 +10,9 @@ use tidegate::units::Amount;
 use tidegate_testkit::servers::{Reply, Server};
 
 use super::*;
+use crate::codec::{Ask, Told};
 use crate::config::Config;
+use crate::leases::Loan;
 
 const HOUR_US: u64 = 3_600_000_000;
 
@@ -94,9 +99,8 @@ async fn every_algorithm_is_read_with_the_numbers_that_it_was_charged_under() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_of_two_paces_tells_both_the_strictest_first() {
     let (_server, store) = started().await;
-    let [slow, fast] = [HOUR_US, HOUR_US / 60].map(|window_us| {
-        Spec::SlidingWindow(sliding_window::Spec { limit: units(10), window_us })
-    });
+    let [slow, fast] = [HOUR_US, HOUR_US / 60]
+        .map(|window_us| Spec::SlidingWindow(sliding_window::Spec { limit: units(10), window_us }));
     store.decide(&charge("k", slow)).await.unwrap();
     store.decide(&charge("k", fast)).await.unwrap();
     let looked = store.look(&["k".into()]).await.unwrap();
@@ -105,6 +109,26 @@ async fn a_key_of_two_paces_tells_both_the_strictest_first() {
     windows.sort();
     assert_eq!(windows, [Some(HOUR_US / 60), Some(HOUR_US)]);
     assert!(counted.paces[0].reading.available <= counted.paces[1].reading.available);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nodes_have_borrowed_is_missing_from_what_is_left() {
+    let (_server, store) = started().await;
+    let (name, bucket) = (Arc::<str>::from("lent"), specs()[0]);
+    let loan = Loan {
+        level: Level::of_key(1, Key(1), bucket),
+        name: Some(Arc::clone(&name)),
+        wish: units(4).micros(),
+        parts: 1,
+        least: 1,
+        reports: Vec::new(),
+        sent_us: 0,
+    };
+    assert!(matches!(store.ask(|| Ask::Lend(loan)).await, Ok(Told::Lent(_))));
+    let looked = store.look(&[name]).await.unwrap();
+    let counted = looked[0].as_ref().unwrap().counted.as_ref().unwrap();
+    assert_eq!(counted.paces[0].spec, bucket);
+    assert_eq!(counted.paces[0].reading.available, units(6), "however long it takes to fill");
 }
 
 #[tokio::test(flavor = "multi_thread")]

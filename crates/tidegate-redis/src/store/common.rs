@@ -1,7 +1,7 @@
 //! What all servers of a store share.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tidegate::clock::SystemClock;
@@ -28,6 +28,10 @@ pub(crate) struct Common {
     pub(super) in_slots: bool,
     /// Told whenever the state of any server changes, or which servers there are.
     pub(crate) news: watch::Sender<()>,
+    /// A digest of what this node hashes keys with, once that is certain.
+    pub(crate) digest: OnceLock<String>,
+    /// How many nodes have another.
+    pub(crate) strangers: AtomicU32,
     /// The time to go by in tests.
     fixed_us: AtomicU64,
 }
@@ -44,6 +48,8 @@ impl Common {
             lanes: Lanes::new(),
             in_slots,
             news: watch::Sender::new(()),
+            digest: OnceLock::new(),
+            strangers: AtomicU32::new(0),
             fixed_us: AtomicU64::new(SERVER_TIME),
         }
     }

@@ -7,8 +7,9 @@ use tidegate::algorithm::Spec;
 use tidegate::plan::Level;
 use tokio::time::Instant;
 
+use super::member::Member;
 use super::sending::Sent;
-use super::topology::{Member, Topology};
+use super::topology::Topology;
 use crate::codec::{Ask, Told};
 use crate::config::Server;
 use crate::connection::{Failure, Reason, Remedy};
@@ -111,7 +112,7 @@ impl Topology {
                 told => return told,
             }
         }
-        if matches!(failure.reason, Reason::Connection | Reason::Timeout | Reason::Open) {
+        if failure.is_of_server() || failure.reason == Reason::Open {
             self.stale.notify_one();
         }
         Err(failure)

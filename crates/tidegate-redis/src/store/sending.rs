@@ -81,13 +81,7 @@ impl Shard {
         told
     }
 
-    fn run_of(
-        &self,
-        group: &Group,
-        asks: &[Sent],
-        lane: Option<&Lane<'_>>,
-        asking: bool,
-    ) -> Run {
+    fn run_of(&self, group: &Group, asks: &[Sent], lane: Option<&Lane<'_>>, asking: bool) -> Run {
         let (mut keys, mut arguments) = (Vec::new(), Vec::with_capacity(group.asks.len() + 1));
         arguments.push(self.common.header(lane));
         for at in &group.asks {

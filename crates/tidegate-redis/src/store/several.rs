@@ -10,36 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
 
-use tidegate::algorithm::{Spec, Verdict};
-use tidegate::clock::Now;
-use tidegate::plan::{Enforcement, LEVELS_MAX, Mode, PerLevel, Plan};
-use tidegate::store::{Amended, Amendment, Answer, Change, Reply};
+use tidegate::plan::{LEVELS_MAX, Mode, Plan};
+use tidegate::store::{Amended, Amendment, Answer};
 use tokio::time::Instant;
 
+use super::parts::{Part, assembled, part_of, refunds, tightest_first, verdicts};
 use super::topology::Topology;
 use crate::codec::{Ask, Told};
 use crate::connection::{Failure, Remedy};
-
-/// What lies together: levels or amendments, by their places in the ask.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Part {
-    slot: u16,
-    places: Vec<usize>,
-}
-
-/// The parts of an ask; what lies nowhere goes with the first.
-pub(super) fn parts(slots: &[Option<u16>]) -> Vec<Part> {
-    let first = slots.iter().flatten().next().copied().unwrap_or_default();
-    let mut parts: Vec<Part> = vec![Part { slot: first, places: Vec::new() }];
-    for (place, slot) in slots.iter().enumerate() {
-        let slot = slot.unwrap_or(first);
-        match parts.iter_mut().find(|part| part.slot == slot) {
-            Some(part) => part.places.push(place),
-            None => parts.push(Part { slot, places: vec![place] }),
-        }
-    }
-    parts
-}
 
 impl Topology {
     /// An ask whose keys lie in one slot.
@@ -132,7 +110,13 @@ impl Topology {
 
     /// Gives back what some parts were charged, in the background: whoever lost the race need not wait
     /// for it. It is sent once, as a second time would admit too many.
-    fn give_back(self: &Arc<Self>, plan: &Plan, parts: &[Part], answers: &[Answer], charged: &[usize]) {
+    fn give_back(
+        self: &Arc<Self>,
+        plan: &Plan,
+        parts: &[Part],
+        answers: &[Answer],
+        charged: &[usize],
+    ) {
         for at in charged {
             let amendments = refunds(plan, &parts[*at], &answers[*at]);
             if amendments.is_empty() {
@@ -147,7 +131,8 @@ impl Topology {
         let (deadline, count) = (Instant::now() + self.common.timeout, amendments.len());
         let ask = Arc::new(Ask::Amend(amendments));
         if let Err(failure) = self.ask(slot, Arc::clone(&ask), deadline).await {
-            self.lost_refunds.fetch_add(u64::try_from(count).unwrap_or(u64::MAX), Ordering::Relaxed);
+            self.lost_refunds
+                .fetch_add(u64::try_from(count).unwrap_or(u64::MAX), Ordering::Relaxed);
             let error = &failure.error;
             tracing::warn!(event = "refund_lost", %error, count, "a charge stays that should have been given back");
         }
@@ -164,8 +149,11 @@ impl Topology {
         deadline: Instant,
     ) -> Result<Amended, Failure> {
         let told = all(parts.iter().map(|part| self.amend_part(amendments, part, deadline))).await;
+        let unsent = |told: &Result<_, Failure>| told.as_ref().is_err_and(Failure::is_unsent);
+        let partly = !told.iter().all(unsent);
         let mut amended: Vec<bool> = vec![false; amendments.len()];
         for (part, told) in parts.iter().zip(told) {
+            let told = told.map_err(|failure| if partly { failure.in_part() } else { failure });
             for (place, found) in part.places.iter().zip(told?) {
                 amended[*place] = found;
             }
@@ -204,14 +192,6 @@ impl Topology {
     }
 }
 
-impl Part {
-    /// Each by itself: while a slot is moved, some of it is here and some there.
-    fn divided(&self) -> Vec<Self> {
-        let each = |place: &usize| Self { slot: self.slot, places: vec![*place] };
-        self.places.iter().map(each).collect()
-    }
-}
-
 impl Ask {
     fn len(&self) -> usize {
         match self {
@@ -220,71 +200,6 @@ impl Ask {
             Self::Lend(_) => 1,
         }
     }
-}
-
-fn part_of(plan: &Plan, part: &Part, mode: Mode) -> Plan {
-    let places = || part.places.iter().copied();
-    Plan {
-        mode,
-        levels: places().map(|place| plan.levels[place]).collect(),
-        names: places().filter_map(|place| plan.names.get(place).cloned()).collect(),
-        ..*plan
-    }
-}
-
-fn verdicts(answer: &Answer) -> Vec<Verdict> {
-    answer.replies.iter().map(|reply| reply.verdict).collect()
-}
-
-/// The answers to all parts as one, at the latest of their times.
-fn assembled(plan: &Plan, parts: &[Part], answers: &[Answer]) -> Answer {
-    let mut replies: Vec<Option<Reply>> = vec![None; plan.levels.len()];
-    for (part, answer) in parts.iter().zip(answers) {
-        for (place, reply) in part.places.iter().zip(&answer.replies) {
-            replies[*place] = Some(*reply);
-        }
-    }
-    let now_us = answers.iter().map(|answer| answer.now.unix_us).max().unwrap_or_default();
-    // Every level is in one part, and every part has a reply to each of its levels.
-    let replies: PerLevel<Reply> = replies.into_iter().flatten().collect();
-    Answer { now: Now { steady_us: now_us, unix_us: now_us }, replies }
-}
-
-/// The parts in the order in which they are charged: where another may be quicker, first.
-fn tightest_first(plan: &Plan, parts: &[Part], seen: &[Answer]) -> Vec<usize> {
-    let left = |at: &usize| {
-        let levels = parts[*at].places.iter().zip(&seen[*at].replies);
-        let enforced = levels
-            .map(|(place, reply)| (&plan.levels[*place], reply))
-            .filter(|(level, _)| level.enforcement == Enforcement::Reject);
-        let share = enforced.map(|(level, reply)| {
-            let capacity = u128::from(level.spec.capacity().micros().max(1));
-            u128::from(reply.reading.available.micros()) * 1_000_000 / capacity
-        });
-        share.min().unwrap_or(u128::MAX)
-    };
-    let mut order: Vec<usize> = (0..parts.len()).collect();
-    order.sort_by_key(left);
-    order
-}
-
-/// What undoes the charges of one part.
-fn refunds(plan: &Plan, part: &Part, answer: &Answer) -> Vec<Amendment> {
-    let levels = part.places.iter().zip(&answer.replies).filter(|(_, reply)| reply.charged);
-    let refund = levels.map(|(place, reply)| {
-        let level = plan.levels[*place];
-        Amendment {
-            level,
-            name: plan.names.get(*place).cloned(),
-            charged_at_us: reply.charged_at_us,
-            holder: plan.holder,
-            change: match level.spec {
-                Spec::Concurrency(_) => Change::Release,
-                _ => Change::Refund(level.cost),
-            },
-        }
-    });
-    refund.collect()
 }
 
 /// Waits for all of them at once.
@@ -303,16 +218,4 @@ async fn all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
     })
     .await;
     outputs.into_iter().flatten().collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_lies_together_is_one_part() {
-        let part = |slot, places: &[usize]| Part { slot, places: places.to_vec() };
-        let found = parts(&[None, Some(7), Some(3), Some(7), None]);
-        assert_eq!(found, [part(7, &[0, 1, 3, 4]), part(3, &[2])]);
-    }
 }

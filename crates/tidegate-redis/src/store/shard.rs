@@ -20,6 +20,7 @@ use crate::slot::SLOTS;
 const PROBE_CONNECTS: Duration = Duration::from_secs(1);
 /// How long it is until the next one, once a probe was answered.
 const PROBE_AGAIN: Duration = Duration::from_millis(100);
+const DOUBT_EVERY_US: u64 = 1_000_000;
 
 /// What is thought of a server, or of all of them: then the worst.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +45,7 @@ pub(crate) struct Shard {
     /// A slot of its own, for probes to write into; none is as many as there are slots.
     home: AtomicU16,
     last_error: Mutex<Option<String>>,
+    doubt: Mutex<Doubt>,
 }
 
 impl Shard {
@@ -60,6 +62,7 @@ impl Shard {
             asks: AtomicBool::new(false),
             home: AtomicU16::new(SLOTS),
             last_error: Mutex::default(),
+            doubt: Mutex::default(),
         }
     }
 
@@ -229,7 +232,7 @@ impl Shard {
             // While the breaker is locked, so that nobody hears of changes in another order.
             self.status.send_replace(Status { state, since_us });
             self.common.news.send_replace(());
-            self.log(before, state);
+            self.log(before, state, since_us);
             if state == State::Open {
                 self.connection.give_up();
             }
@@ -237,23 +240,54 @@ impl Shard {
         told
     }
 
-    fn log(&self, before: State, state: State) {
+    fn log(&self, before: State, state: State, now_us: u64) {
+        let tells = match (before, state) {
+            (_, State::Suspect) => locked(&self.doubt).begins(now_us),
+            (State::Suspect, State::Healthy) => locked(&self.doubt).told,
+            _ => true,
+        };
+        if !tells {
+            return;
+        }
         let store = self.address.as_str();
         let error = self.last_error().unwrap_or_default();
         match (before, state) {
             (State::Healthy | State::Suspect | State::Merging, State::Open) => {
                 tracing::error!(event = "store_state", store, %state, error, "the store is lost");
             }
+            (_, State::Open) => {
+                tracing::warn!(event = "store_state", store, %state, error, "the store is still lost");
+            }
+            (_, State::Suspect) => {
+                tracing::warn!(event = "store_state", store, %state, error, "a call to the store failed");
+            }
+            (_, State::HalfOpen) => {
+                tracing::info!(event = "store_state", store, %state, "the store is tried");
+            }
             (_, State::Merging) => {
                 tracing::info!(event = "store_state", store, %state, "the store answers again");
             }
-            (State::Merging, State::Healthy) => {
+            (_, State::Healthy) => {
                 tracing::info!(event = "store_state", store, %state, "the store is healthy");
             }
-            _ => {
-                tracing::info!(event = "store_state", store, %state, error, "the store's state changed");
-            }
         }
+    }
+}
+
+/// Single calls that fail, which every other one may: one a second is told of, and how it ended.
+#[derive(Debug, Default)]
+struct Doubt {
+    told: bool,
+    told_us: u64,
+}
+
+impl Doubt {
+    fn begins(&mut self, now_us: u64) -> bool {
+        self.told = now_us >= self.told_us.saturating_add(DOUBT_EVERY_US);
+        if self.told {
+            self.told_us = now_us;
+        }
+        self.told
     }
 }
 

@@ -1,4 +1,5 @@
 mod cluster;
+mod leases;
 mod sentinel;
 
 use std::sync::atomic::AtomicU32;
@@ -226,6 +227,36 @@ async fn a_connection_that_vanished_without_a_word_is_replaced() {
     assert!(store.decide(&plan(1)).await.is_ok());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_carried_out_before_the_connection_broke_is_charged_once_and_answered() {
+    let server = Server::start().unwrap();
+    let proxy = Proxy::to(server.addr()).unwrap();
+    let near = connected(patient(&server)).await;
+    let far = connected(Config::parse(&proxy.url()).unwrap().timeout(PATIENCE).unwrap()).await;
+    for round in 0..5 {
+        reaches(&far, State::Healthy).await;
+        proxy.set(Fault::DropAnswers);
+        let charging = {
+            let far = far.clone();
+            tokio::spawn(async move { charge(&[&far], 50, round).await })
+        };
+        let key = format!("tg:total:{round}");
+        let carried_out = async {
+            while server.command(&["EXISTS", &key]).unwrap() != Reply::Integer(1) {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, carried_out).await.unwrap();
+        proxy.set(Fault::None);
+        proxy.cut();
+        let tally = charging.await.unwrap();
+        assert_eq!(tally, Tally { admitted: 50, denied: 0, failed: 0 });
+        let rest = charge(&[&near], LIMIT, round).await;
+        assert_eq!(rest, Tally { admitted: LIMIT - 50, denied: 50, failed: 0 });
+    }
+    assert!(far.health().shards[0].again >= 5);
+}
+
 #[tokio::test]
 async fn a_server_that_does_not_write_is_lost_until_it_does() {
     let server = Server::start().unwrap();
@@ -233,10 +264,14 @@ async fn a_server_that_does_not_write_is_lost_until_it_does() {
     reaches(&store, State::Healthy).await;
     for (fault, end) in [
         (["CONFIG", "SET", "maxmemory", "1"], ["CONFIG", "SET", "maxmemory", "0"]),
-        (["CONFIG", "SET", "min-replicas-to-write", "1"], ["CONFIG", "SET", "min-replicas-to-write", "0"]),
+        (
+            ["CONFIG", "SET", "min-replicas-to-write", "1"],
+            ["CONFIG", "SET", "min-replicas-to-write", "0"],
+        ),
         (["REPLICAOF", "127.0.0.1", "1", ""], ["REPLICAOF", "NO", "ONE", ""]),
     ] {
-        let [fault, end] = [fault, end].map(|command| command.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>());
+        let [fault, end] = [fault, end]
+            .map(|command| command.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>());
         server.command(&fault).unwrap();
         let lost = async {
             while store.status().borrow().state.asks() {
@@ -342,11 +377,8 @@ async fn a_server_that_will_not_let_us_in_gives_no_secret_and_says_why() {
 }
 
 fn refused_for_an_hour(key: u128) -> Plan {
-    let bucket = token_bucket::Spec {
-        count: Amount::ONE,
-        period_us: 3_600_000_000,
-        burst: Amount::ONE,
-    };
+    let bucket =
+        token_bucket::Spec { count: Amount::ONE, period_us: 3_600_000_000, burst: Amount::ONE };
     let mut plan = plan(key);
     plan.levels[0].spec = Spec::TokenBucket(bucket);
     plan.names = vec![format!("bucket:{key}").into()];
@@ -403,4 +435,14 @@ async fn a_server_that_is_lost_leaves_no_refusals_behind() {
     assert_eq!(store.health().known.refusals, 0);
     server.restart().unwrap();
     tokio::time::timeout(PATIENCE, hears(&store)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_store_that_is_lost_says_so_at_once() {
+    let config = Config::parse("redis://127.0.0.1:1").unwrap();
+    let store = RedisStore::connect(&config);
+    let plan = plan(1);
+    let mut deciding = Box::pin(store.decide(&plan));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(deciding.as_mut().poll(&mut context).is_ready());
 }

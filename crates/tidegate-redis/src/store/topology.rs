@@ -9,28 +9,24 @@ use std::sync::{Arc, Mutex, OnceLock};
 use arc_swap::ArcSwap;
 use tidegate::store::Amendment;
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
-use tokio::time::Instant;
 
 use super::common::Common;
+use super::member::Member;
 use super::secret::Secret;
-use super::sending::Sent;
 use super::shard::{Shard, Status, locked};
-use crate::batch::{Batch, Unanswered};
 use crate::breaker::State;
-use crate::codec::Told;
 use crate::config::{Config, Place, Server};
 use crate::connection::{Connection, Dialer, Failure, Reason, Target};
 use crate::health::{Counters, ShardHealth};
-use crate::slot::{self, SLOTS};
 use crate::keys;
+use crate::slot::{self, SLOTS};
 
 /// The place of no server.
 const NOBODY: u16 = u16::MAX;
 
 /// All servers of a store.
 pub(crate) struct Topology {
-    pub(super) common: Arc<Common>,
+    pub(crate) common: Arc<Common>,
     pub(crate) dialer: Dialer,
     /// Where the server is, if there is only one.
     only: Option<Target>,
@@ -85,15 +81,6 @@ impl Range {
     fn servers(&self) -> impl Iterator<Item = &Server> {
         [&self.master].into_iter().chain(&self.replicas)
     }
-}
-
-/// A server, and the way to it.
-pub(crate) struct Member {
-    pub(crate) shard: Arc<Shard>,
-    server: Option<Server>,
-    batch: Batch<Shard>,
-    /// What goes on in the background, and ends with this.
-    _tasks: JoinSet<()>,
 }
 
 impl Topology {
@@ -156,7 +143,8 @@ impl Topology {
 
     /// Who has the state of this name.
     pub(crate) fn member_of(&self, name: &str) -> Result<Arc<Member>, Failure> {
-        let slot = self.only_slot.unwrap_or_else(|| slot::of(&keys::named(&self.common.front, name)));
+        let slot =
+            self.only_slot.unwrap_or_else(|| slot::of(&keys::named(&self.common.front, name)));
         self.member(slot)
     }
 
@@ -249,7 +237,9 @@ impl Topology {
 
     /// A slot of the member at this place in which there may be keys.
     fn home_of(&self, place: usize, owners: &[u16]) -> Option<u16> {
-        let owns = |slot: &u16| owners.get(usize::from(*slot)).is_some_and(|owner| usize::from(*owner) == place);
+        let owns = |slot: &u16| {
+            owners.get(usize::from(*slot)).is_some_and(|owner| usize::from(*owner) == place)
+        };
         match self.only_slot {
             Some(slot) => Some(slot).filter(owns),
             None => (0..SLOTS).find(owns),
@@ -268,7 +258,7 @@ impl Topology {
         if members.is_empty() {
             return vec![self.unknown()];
         }
-        members.iter().map(|member| member.shard.health(member.batch.queued())).collect()
+        members.iter().map(|member| member.health()).collect()
     }
 
     /// The worst of the servers' states.
@@ -313,43 +303,5 @@ impl Topology {
         self.counters.failed(Reason::Open);
         self.stale.notify_one();
         Failure::new(Reason::Open, true, detail)
-    }
-}
-
-impl Member {
-    fn start(shard: Shard, server: Option<Server>) -> Arc<Self> {
-        let shard = Arc::new(shard);
-        let batch = Batch::start(Arc::clone(&shard));
-        let mut tasks = JoinSet::new();
-        tasks.spawn(Arc::clone(&shard).keep_probing());
-        Arc::new(Self { shard, server, batch, _tasks: tasks })
-    }
-
-    /// Where it is, in a cluster.
-    pub(super) fn server(&self) -> Option<&Server> {
-        self.server.as_ref()
-    }
-
-    fn is(&self, server: &Server) -> bool {
-        self.server.as_ref() == Some(server)
-    }
-
-    /// Asks, together with all others who ask now.
-    pub(super) async fn ask(&self, sent: Sent, deadline: Instant) -> Result<Told, Failure> {
-        if !self.shard.asks() {
-            return Err(self.shard.open());
-        }
-        let told = self.batch.ask(sent, deadline).await;
-        told.unwrap_or_else(|unanswered| Err(unanswered.into()))
-    }
-}
-
-impl From<Unanswered> for Failure {
-    fn from(unanswered: Unanswered) -> Self {
-        match unanswered {
-            Unanswered::Full => Self::new(Reason::Overload, true, "too many requests wait for it"),
-            Unanswered::Late => Self::timeout(),
-            Unanswered::Lost => Self::new(Reason::Connection, true, "the call was not answered"),
-        }
     }
 }

@@ -58,7 +58,8 @@ impl Admin {
             }
             _ if known => respond::wrong_method("GET, HEAD"),
             _ => {
-                let detail = "there is nothing here; try /admin/v1/status, /admin/v1/keys or /metrics";
+                let detail =
+                    "there is nothing here; try /admin/v1/status, /admin/v1/keys or /metrics";
                 respond::problem(StatusCode::NOT_FOUND, detail)
             }
         }

@@ -12,9 +12,9 @@ use tidegate_redis::LeaseHealth;
 use crate::app::App;
 use crate::engine::Engine;
 use crate::policies::PolicySet;
-use crate::shared::{SharedStore, StoreState};
+use crate::shared::{ShardHealth, SharedStore, StoreState};
 use crate::sources::Checked;
-use crate::telemetry::{Present, timestamp};
+use crate::telemetry::{Present, SharedPresent, timestamp};
 
 /// What the daemon knows of itself.
 pub(crate) struct Status {
@@ -91,6 +91,10 @@ enum Store {
         since: String,
         nodes: Option<u32>,
         last_error: Option<String>,
+        shards: Vec<Shard>,
+        known_refusals: usize,
+        corrections_waiting: usize,
+        owed_keys: usize,
         leases: Leases,
     },
 }
@@ -112,6 +116,16 @@ impl Leases {
         let tokens = health.outstanding / Amount::ONE.micros();
         Self { held, tokens, spent, exact, granted, refused }
     }
+}
+
+/// One server of a shared store.
+#[derive(Serialize)]
+struct Shard {
+    address: String,
+    state: &'static str,
+    since: String,
+    last_error: Option<String>,
+    queued: usize,
 }
 
 #[derive(Serialize)]
@@ -146,13 +160,17 @@ impl Status {
     /// What is there right now, for the metrics.
     pub(crate) fn present(&self, app: &App) -> Present {
         let open = |one: &Listening| (one.name, one.connections.load(Ordering::Relaxed));
-        let memory = app.engine.memory();
-        let shared = app.engine.shared();
+        let (memory, shared) = (app.engine.memory(), app.engine.shared());
+        let keys = memory.map(Memory::keys);
         Present {
             steady_us: app.now().steady_us,
-            store_state: shared.map_or(0, |store| store.health().state.number()),
+            store: shared.map(|store| SharedPresent {
+                health: store.health(),
+                corrections: store.corrections(),
+                owed_keys: app.engine.owed().keys,
+            }),
             leases: shared.map(SharedStore::leases).unwrap_or_default(),
-            active_keys: memory.map(Memory::keys).unwrap_or_default(),
+            active_keys: keys.unwrap_or_else(|| app.engine.local_keys()),
             evicted_keys: memory.map(Memory::evicted_keys).unwrap_or_default(),
             waiting: app.engine.waiters(),
             connections: self.listeners.iter().map(open).collect(),
@@ -200,7 +218,13 @@ impl Status {
             listeners: self.listeners.iter().map(listener).collect(),
             waiting: app.engine.waiters(),
             leases: app.leases.len(),
-            warnings: changing.warnings.iter().chain(&self.warnings).cloned().collect(),
+            warnings: changing
+                .warnings
+                .iter()
+                .chain(&self.warnings)
+                .cloned()
+                .chain(disagreements(&app.engine))
+                .collect(),
         };
         // Strings and numbers: nothing of it can fail.
         serde_json::to_string_pretty(&rendered).unwrap_or_default()
@@ -234,18 +258,41 @@ impl Store {
             },
             Engine::Shared(limiter) => {
                 let health = limiter.store().health();
+                let (corrections_waiting, _) = limiter.store().corrections();
                 Self::Shared {
                     kind: health.kind,
                     state: health.state.name(),
-                    degraded: health.state != StoreState::Healthy,
+                    degraded: health.state == StoreState::Lost,
                     since: timestamp(health.since_unix_us),
                     nodes: health.nodes,
                     last_error: health.last_error,
+                    shards: health.shards.into_iter().map(Shard::of).collect(),
+                    known_refusals: health.known.refusals,
+                    corrections_waiting,
+                    owed_keys: limiter.owed().keys,
                     leases: Leases::of(&limiter.store().leases()),
                 }
             }
         }
     }
+}
+
+impl Shard {
+    fn of(health: ShardHealth) -> Self {
+        let ShardHealth { address, state, since_unix_us, last_error, queued, .. } = health;
+        Self { address, state, since: timestamp(since_unix_us), last_error, queued }
+    }
+}
+
+/// What is wrong with how nodes share their store.
+fn disagreements(engine: &Engine) -> Option<String> {
+    let strangers = engine.shared()?.health().strangers;
+    (strangers > 0).then(|| {
+        format!(
+            "{strangers} nodes hash keys with another secret than this one, so that they count the \
+             same subject apart: give all nodes the same --hash-key, or none of them any"
+        )
+    })
 }
 
 fn of(policies: &PolicySet) -> Vec<PolicyStatus> {

@@ -64,6 +64,7 @@ impl Building<'_> {
             .clock(self.clock.clone())
             .hash_key(secret.clone())
             .nodes(nodes.map_or(1, NonZeroU32::get))
+            .local_keys_max(self.config.max_keys)
             .max_waiters(self.config.bounds.waiters_max);
         let with_policy = |builder: LimiterBuilder<S>, policy| builder.policy(Arc::clone(policy));
         self.policies.iter().fold(builder, with_policy).build().map_err(StartError::new)
@@ -81,14 +82,14 @@ async fn agreed(config: &Config, store: &SharedStore, own: HashKey) -> HashKey {
         tracing::error!(event = "store_state", state, error, "{message}");
     }
     if config.hash_key.is_some() {
-        store.secret_is_known();
+        store.secret_is_known(&own);
     }
     if !store.lacks_secret() || !answers {
         return own;
     }
     match store.secret().await {
         Ok(secret) => {
-            store.secret_is_known();
+            store.secret_is_known(&secret);
             secret
         }
         Err(error) => {

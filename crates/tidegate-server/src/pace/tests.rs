@@ -88,17 +88,21 @@ impl http_body::Body for Silent {
 #[tokio::test]
 async fn an_answer_is_stuck_while_nobody_asks_for_it_and_not_while_it_has_nothing_to_say() {
     let pulse = Pulse::new();
-    let mut whole = Body::whole("hello").in_flight(pulse.begin(Version::HTTP_2));
+    let in_flight = |mut body: Body| {
+        body.keep_in_flight(pulse.begin(Version::HTTP_2));
+        body
+    };
+    let mut whole = in_flight(Body::whole("hello"));
     assert!(pulse.stuck_since_ms().is_some());
     let context = &mut Context::from_waker(Waker::noop());
     while let Poll::Ready(Some(_)) = Pin::new(&mut whole).poll_frame(context) {}
     assert!(pulse.stuck_since_ms().is_none());
 
-    let mut silent = Body::streamed(Silent).in_flight(pulse.begin(Version::HTTP_2));
+    let mut silent = in_flight(Body::streamed(Silent));
     assert!(Pin::new(&mut silent).poll_frame(context).is_pending());
     assert!(pulse.stuck_since_ms().is_none());
 
-    let dropped = Body::whole("hello").in_flight(pulse.begin(Version::HTTP_2));
+    let dropped = in_flight(Body::whole("hello"));
     assert!(pulse.stuck_since_ms().is_some());
     drop(dropped);
     assert!(pulse.stuck_since_ms().is_none());

@@ -36,7 +36,17 @@ impl Late {
     pub(crate) fn new() -> Self {
         let state = StoreState::Healthy;
         let (nodes, last_error) = (Some(2), None);
-        let health = Health { kind: "late", state, since_unix_us: 0, nodes, last_error };
+        let health = Health {
+            kind: "late",
+            state,
+            since_unix_us: 0,
+            nodes,
+            last_error,
+            shards: Vec::new(),
+            lost_refunds: 0,
+            known: KnownHealth::default(),
+            strangers: 0,
+        };
         let health = Arc::new(Mutex::new(health));
         Self { memory: Arc::default(), gate: watch::Sender::new(true), health }
     }
@@ -55,8 +65,8 @@ impl Late {
     pub(crate) fn node_with(&self, limits: &str) -> App {
         let (app, secret) = (self.stranger(limits), HashKey::new([7; 16]));
         app.share_leases(&secret);
-        app.engine.set_hash_key(secret);
-        app.engine.shared().unwrap().secret_is_known();
+        app.engine.set_hash_key(secret.clone());
+        app.engine.shared().unwrap().secret_is_known(&secret);
         app
     }
 
@@ -95,8 +105,9 @@ impl Remote for Late {
         self.calling(move |memory| memory.decide_now(&plan).unwrap())
     }
 
-    fn amend(&self, now: Now, amendments: Vec<Amendment>) -> Calling<Amended> {
-        self.calling(move |memory| memory.amend_now(now, &amendments).unwrap())
+    fn amend(&self, now: Now, amendments: Vec<Amendment>) -> Calling<Amended, Unamended> {
+        let calling = self.calling(move |memory| memory.amend_now(now, &amendments).unwrap());
+        Box::pin(async move { calling.await.map_err(|error| Unamended { error, sent: false }) })
     }
 
     /// What one node has is not all that there is.
@@ -109,6 +120,8 @@ impl Remote for Late {
     fn secret(&self) -> Calling<[u8; 16]> {
         self.calling(|_| [7; 16])
     }
+
+    fn hashes_with(&self, _: &str) {}
 
     /// It has no names, so that nothing is found by them.
     fn scan(&self, _: String, _: Cursor, _: usize) -> Calling<Page> {
@@ -237,7 +250,11 @@ async fn the_status_tells_of_the_store_and_the_metrics_do() {
     assert_eq!((&told["degraded"], &told["nodes"]), (&true.into(), &2.into()));
     assert_eq!(told["last_error"], "connection refused");
     assert_eq!(told["since"], "1970-01-01T00:00:00.000000Z");
-    assert_eq!(status.present(&node).store_state, 2);
+    assert_eq!(told["shards"], serde_json::json!([]));
+    assert_eq!(status.present(&node).store.unwrap().health.state, StoreState::Lost);
+    store.set(StoreState::Recovering, None);
+    let told: serde_json::Value = serde_json::from_str(&status.render(&node)).unwrap();
+    assert_eq!(told["store"]["degraded"], false, "it is asked again");
 }
 
 #[tokio::test]
@@ -255,4 +272,36 @@ async fn a_node_that_does_not_know_the_secret_does_without_the_store_until_it_do
     let mut lease = decide(&node, Hold::Never).await.lease.unwrap();
     assert_eq!(decide(&store.node(), Hold::Never).await.limit_name(), Some("places"));
     assert!(node.engine.release(&mut lease).await.unwrap());
+}
+
+#[tokio::test]
+async fn what_a_node_admitted_alone_is_charged_to_the_store_once_it_is_back() {
+    let store = Late::new();
+    let node = store.node();
+    let shared = node.engine.shared().unwrap();
+    let mut recovery = recovery::Recovery::default();
+    store.set(StoreState::Lost, None);
+    recovery.go_on(&node, shared, StoreState::Lost).await;
+    let alone = decide(&node, Hold::Never).await;
+    assert!(alone.degraded && alone.is_allowed());
+    assert_eq!((node.engine.owed().keys, store.memory.keys()), (1, 0), "places are not owed");
+
+    store.set(StoreState::Recovering, None);
+    recovery.go_on(&node, shared, StoreState::Recovering).await;
+    assert_eq!((node.engine.owed().keys, store.memory.keys()), (0, 1));
+    recovery.go_on(&node, shared, StoreState::Healthy).await;
+    let seen = decide(&node, Hold::Never).await;
+    assert_eq!((seen.degraded, seen.limits[0].remaining()), (false, 1), "one alone, one now");
+    let page = node.metrics.render(&Present::default());
+    assert!(page.contains("tidegate_store_merged_total{result=\"sent\"} 1\n"), "{page}");
+}
+
+#[tokio::test]
+async fn a_decision_without_the_store_waits_for_nothing() {
+    let store = Late::new();
+    let node = store.node();
+    store.set(StoreState::Lost, None);
+    let mut context = Context::from_waker(Waker::noop());
+    let mut deciding = Box::pin(decide(&node, Hold::Never));
+    assert!(deciding.as_mut().poll(&mut context).is_ready());
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::recovery::Recovery;
 use super::{SharedStore, StoreState};
 use crate::app::App;
 
@@ -16,7 +17,7 @@ const FIRST_LOOKS_EVERY: Duration = Duration::from_millis(5);
 /// Waits until the store can be asked, or for so long; returns whether it can be.
 pub(crate) async fn settled(store: &SharedStore, bound: Duration) -> bool {
     let until = Instant::now() + bound;
-    while store.health().state == StoreState::Lost {
+    while store.is_lost() {
         if Instant::now() >= until {
             return false;
         }
@@ -26,8 +27,10 @@ pub(crate) async fn settled(store: &SharedStore, bound: Duration) -> bool {
 }
 
 /// Follows the store for as long as the daemon runs: the engine is told how many nodes there are to
-/// share the limits with when it is lost, and learns the secret of all nodes.
+/// share the limits with when it is lost, learns the secret of all nodes, and gives the store its due
+/// when it is back.
 pub(crate) async fn follow(app: Arc<App>) {
+    let mut recovery = Recovery::default();
     loop {
         let Some(store) = app.engine.shared() else { return };
         let health = store.health();
@@ -37,6 +40,7 @@ pub(crate) async fn follow(app: Arc<App>) {
         if store.lacks_secret() && health.state != StoreState::Lost {
             learn_secret(&app, store).await;
         }
+        recovery.go_on(&app, store, health.state).await;
         sleep(LOOK_EVERY).await;
     }
 }
@@ -46,8 +50,8 @@ async fn learn_secret(app: &App, store: &SharedStore) {
     match store.secret().await {
         Ok(secret) => {
             app.share_leases(&secret);
-            app.engine.set_hash_key(secret);
-            store.secret_is_known();
+            app.engine.set_hash_key(secret.clone());
+            store.secret_is_known(&secret);
         }
         Err(error) => app.store_failed(&error, "its secret is not known; it is asked again"),
     }

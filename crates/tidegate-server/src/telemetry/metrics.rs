@@ -10,6 +10,7 @@ mod lanes;
 mod leases;
 mod process;
 mod series;
+mod shared;
 mod text;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,6 +21,7 @@ use tidegate::store::StoreError;
 use tidegate::{Decision, Policy};
 use tidegate_redis::LeaseHealth;
 
+pub(crate) use shared::SharedPresent;
 pub(crate) use text::CONTENT_TYPE;
 
 use histogram::Histogram;
@@ -49,7 +51,12 @@ struct Policies {
 struct StoreCounters {
     errors: [AtomicU64; REASONS.len()],
     fallbacks: [AtomicU64; REASONS.len()],
+    /// Keys that a store that was back was charged for, or should have been.
+    merged: [AtomicU64; MERGED.len()],
 }
+
+/// What became of keys that the store was to be charged for: the values of the label `result`.
+const MERGED: [&str; 2] = ["sent", "lost"];
 
 /// Why a store could not answer: the values of the label `reason`.
 const REASONS: [&str; 2] = ["unavailable", "refused"];
@@ -69,11 +76,11 @@ const STORE_CALLS: [&str; 2] = ["decide", "amend"];
 pub(crate) struct Present {
     /// That moment, on the clock that decisions are dated by.
     pub(crate) steady_us: u64,
-    /// How the store is, as a number.
-    pub(crate) store_state: u64,
+    /// The store that nodes share, if there is one.
+    pub(crate) store: Option<SharedPresent>,
     /// What this node has borrowed of a shared store.
     pub(crate) leases: LeaseHealth,
-    /// How many keys the store holds.
+    /// How many keys are in this process's memory.
     pub(crate) active_keys: usize,
     /// How many live keys had to go for others.
     pub(crate) evicted_keys: u64,
@@ -131,6 +138,13 @@ impl Metrics {
     /// Counts a store that could not answer outside of a decision: a settlement, a release.
     pub(crate) fn store_failed(&self, error: &StoreError) {
         self.store.errors[reason(error)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts the keys that a store was charged for once it was back, and those of which nobody knows.
+    pub(crate) fn merged(&self, sent: u64, lost: u64) {
+        for (counter, count) in self.store.merged.iter().zip([sent, lost]) {
+            counter.fetch_add(count, Ordering::Relaxed);
+        }
     }
 
     /// Counts a call to a shared store, and how many microseconds it took.
@@ -231,6 +245,13 @@ impl StoreCounters {
                 page.sample(name, &[("reason", reason)], counter.load(Ordering::Relaxed));
             }
         }
+        let name = "tidegate_store_merged_total";
+        let help = "Keys that the store was charged for after it was lost: sent, or lost (whether \
+                    it was charged is not known).";
+        page.family(name, Kind::Counter, help);
+        for (result, counter) in MERGED.iter().zip(&self.merged) {
+            page.sample(name, &[("result", result)], counter.load(Ordering::Relaxed));
+        }
     }
 }
 
@@ -242,9 +263,7 @@ fn reason(error: &StoreError) -> usize {
 impl Present {
     fn write(&self, page: &mut Page) {
         let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
-        let help = "How the store is: 0 healthy, 1 recovering (lost, and tried again), 2 lost \
-                    (limits do what their on_store_failure says). Memory is always 0.";
-        page.single("tidegate_store_state", Kind::Gauge, help, self.store_state);
+        shared::write(page, self.store.as_ref());
         leases::write(page, &self.leases);
         let help = "Keys in this process's memory, those that are empty of meaning included.";
         page.single("tidegate_active_keys", Kind::Gauge, help, count(self.active_keys));

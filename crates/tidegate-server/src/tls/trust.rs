@@ -47,6 +47,14 @@ impl Trust {
     }
 }
 
+/// Trusts the well-known roots, and those of a PEM file.
+///
+/// # Errors
+/// The file cannot be read, or holds something else.
+pub(crate) fn trusting(own: &Path) -> Result<Arc<ClientConfig>, TlsError> {
+    config(Some(own)).map(Arc::new)
+}
+
 fn config(own: Option<&Path>) -> Result<ClientConfig, TlsError> {
     let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     if let Some(file) = own {

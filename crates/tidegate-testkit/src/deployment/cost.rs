@@ -2,7 +2,7 @@
 
 use super::Counted;
 use super::figures::{
-    ALONE_NS, ASKS_MAX, BATCHED_NS, BUSY_MAX, CALL_US, FURTHER_LIMIT_NS, NODES, SECONDS,
+    ALONE_NS, ASKS_MAX, BUSY_MAX, CALL_US, EACH_NS, FURTHER_LIMIT_NS, NODES, SECONDS,
     WARM_UP_SECONDS,
 };
 
@@ -11,9 +11,10 @@ use super::figures::{
 pub struct Cost {
     /// Asks in a second.
     pub asks_per_s: u64,
-    /// How many cores they would keep busy if one server could use as many, in tenths: a node's asks
-    /// travel together.
-    pub one_server_tenths: u64,
+    /// How many cores they keep busy on single servers, in tenths: a node's asks travel together.
+    pub single_tenths: u64,
+    /// How many single servers that takes, none of them busier than it may be.
+    pub servers: u64,
     /// The same on a cluster, where only keys of one slot travel together, and where several slots are
     /// looked at and then charged one by one.
     pub cluster_tenths: u64,
@@ -30,17 +31,22 @@ impl Cost {
         let further = levels - asks;
         let together = (asks * CALL_US / 1_000_000 / u64::from(NODES)).clamp(1, ASKS_MAX);
         // What a call takes whatever is in it is shared by its asks.
-        let ask_ns = BATCHED_NS + (ALONE_NS - BATCHED_NS) / together;
-        let one_server_ns = asks * ask_ns + further * FURTHER_LIMIT_NS;
+        let ask_ns = EACH_NS + (ALONE_NS - EACH_NS) / together;
+        let single_ns = asks * ask_ns + further * FURTHER_LIMIT_NS;
         // An ask of several limits is a look at each of them and a charge of each.
         let cluster_ns = (levels + counted.together / seconds) * ALONE_NS;
         Self {
             asks_per_s: asks,
-            one_server_tenths: tenths(one_server_ns),
+            single_tenths: tenths(single_ns),
+            servers: servers(single_ns),
             cluster_tenths: tenths(cluster_ns),
-            primaries: (cluster_ns * 100).div_ceil(BUSY_MAX * 1_000_000_000),
+            primaries: servers(cluster_ns),
         }
     }
+}
+
+fn servers(ns: u64) -> u64 {
+    (ns * 100).div_ceil(BUSY_MAX * 1_000_000_000)
 }
 
 /// Nanoseconds of CPU in a second, as tenths of a core.

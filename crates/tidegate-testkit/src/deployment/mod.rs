@@ -70,20 +70,21 @@ pub fn compared() -> Vec<(Setup, Counted)> {
 #[must_use]
 pub fn table(compared: &[(Setup, Counted)]) -> String {
     let mut table = String::from(
-        "| | answered on the node | asks a second | limits an ask | one server, cores | cluster, cores | primaries |\n\
-         |---|---|---|---|---|---|---|\n",
+        "| | answered on the node | asks a second | limits an ask | single: cores | servers | cluster: cores | primaries |\n\
+         |---|---|---|---|---|---|---|---|\n",
     );
     for (setup, counted) in compared {
         let cost = Cost::of(counted);
         // Writing to a String cannot fail.
         let _ = writeln!(
             table,
-            "| {} | {} % | {} | {} | {} | {} | {} |",
+            "| {} | {} % | {} | {} | {} | {} | {} | {} |",
             setup.name,
             counted.on_node * 100 / counted.requests.max(1),
             thousands(cost.asks_per_s),
             tenths(counted.levels * 10 / counted.asks.max(1)),
-            tenths(cost.one_server_tenths),
+            tenths(cost.single_tenths),
+            cost.servers,
             tenths(cost.cluster_tenths),
             cost.primaries,
         );

@@ -3,9 +3,7 @@
 use std::collections::HashMap;
 
 use super::bucket::Bucket;
-use super::figures::{
-    ALL, CLIENT, CLIENTS, KNOWN_US_MAX, NODES, TENANT, TENANTS, WARM_UP_SECONDS,
-};
+use super::figures::{ALL, CLIENT, CLIENTS, KNOWN_US_MAX, NODES, TENANT, TENANTS, WARM_UP_SECONDS};
 use super::held::Held;
 use super::{Setup, Traffic};
 
@@ -37,8 +35,9 @@ pub struct World {
     store: [Vec<Bucket>; LIMITS],
     /// By limit: what each node holds of each bucket; of clients, only the one node that has them.
     held: [Vec<Held>; LIMITS],
-    /// Until when a node knows that a client is refused.
+    /// Until when a node knows that a client is refused, and which clients ever were.
     known: HashMap<(u32, u32), u64>,
+    refused: Vec<bool>,
     counted: Counted,
 }
 
@@ -66,6 +65,7 @@ impl World {
                 vec![Held::default(); subjects[2] * nodes],
             ],
             known: HashMap::new(),
+            refused: vec![false; subjects[0]],
             counted: Counted::default(),
         }
     }
@@ -86,12 +86,14 @@ impl World {
 
     fn request(&mut self, node: u32, client: u32, now_us: u64) {
         self.counted.requests += 1;
-        if self.known.get(&(node, client)).is_some_and(|until_us| now_us < *until_us) {
+        let places = Places::new(node, client);
+        let refused = self.refused[places.store[0]];
+        if refused && self.known.get(&(node, client)).is_some_and(|until_us| now_us < *until_us) {
             self.counted.on_node += 1;
             return;
         }
-        let places = Places::new(node, client);
-        let leased = [self.setup.leases_clients, self.setup.leases_shared, self.setup.leases_shared];
+        let leased =
+            [self.setup.leases_clients, self.setup.leases_shared, self.setup.leases_shared];
         let mut here = [false; LIMITS];
         for limit in 0..LIMITS {
             here[limit] = leased[limit] && self.held[limit][places.held[limit]].has(now_us);
@@ -105,6 +107,7 @@ impl World {
             wait_us => {
                 let until_us = now_us + wait_us.min(KNOWN_US_MAX);
                 self.known.insert((node, client), until_us);
+                self.refused[places.store[0]] = true;
             }
         }
         for limit in (0..LIMITS).filter(|limit| leased[*limit]) {

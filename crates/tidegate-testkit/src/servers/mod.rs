@@ -13,7 +13,7 @@ mod server;
 mod wait;
 
 pub use cluster::Cluster;
-pub(crate) use ports::free_port;
+pub use ports::free_port;
 pub use reply::Reply;
 pub use sentinels::Sentinels;
 pub use server::Server;

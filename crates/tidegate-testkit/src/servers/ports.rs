@@ -11,7 +11,10 @@ const COUNT: u32 = 20_000;
 
 /// A port that nobody listens on. No two calls of one process return the same one; processes that
 /// run side by side start far apart.
-pub(crate) fn free_port() -> io::Result<u16> {
+///
+/// # Errors
+/// All of them are taken.
+pub fn free_port() -> io::Result<u16> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let start = process::id().wrapping_mul(97);
     for _ in 0..COUNT {

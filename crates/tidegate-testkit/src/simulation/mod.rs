@@ -13,6 +13,7 @@ mod judge;
 mod network;
 mod random;
 mod server;
+mod way;
 mod weather;
 mod world;
 

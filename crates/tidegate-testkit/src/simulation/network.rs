@@ -1,18 +1,15 @@
 //! The modelled network: what is on its way between the nodes and the server, and when it arrives.
 
 use std::collections::BTreeMap;
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tidegate::clock::{Clock as _, Now};
+use tidegate::clock::Now;
 use tidegate::plan::Plan;
-use tidegate::store::{Amended, Amendment, Answer, Store, StoreError};
-use tidegate_redis::leases::{Lent, Loan, Table};
+use tidegate::store::{Answer, StoreError};
+use tidegate_redis::leases::{Lent, Loan};
 
 use super::DEADLINE_US;
-use super::clock::{NodeClock, TrueTime};
+use super::clock::TrueTime;
 use super::random::Random;
 use super::server::Server;
 use super::weather::Weather;
@@ -49,6 +46,7 @@ pub(super) enum Event {
 }
 
 /// What a node asks of the server.
+#[allow(clippy::large_enum_variant, reason = "nearly all are plans")]
 #[derive(Clone, Debug)]
 pub(super) enum Ask {
     Plan(Plan),
@@ -56,6 +54,7 @@ pub(super) enum Ask {
 }
 
 /// What the server says to it.
+#[allow(clippy::large_enum_variant, reason = "nearly all are answers")]
 #[derive(Clone, Debug)]
 pub(super) enum Told {
     Answer(Answer),
@@ -102,7 +101,11 @@ pub(super) enum Next {
     /// A node starts afresh.
     Crash(u32),
     /// A node hears of a loan, or gives it up.
-    Lent { node: u32, loan: Box<Loan>, lent: Option<Lent> },
+    Lent {
+        node: u32,
+        loan: Box<Loan>,
+        lent: Option<Lent>,
+    },
     /// This task may get further.
     Poll(usize),
     /// The server has carried out what this task asked for.
@@ -111,6 +114,8 @@ pub(super) enum Next {
         now: Now,
         charged: bool,
     },
+    /// Nodes that are back tell what they admitted meanwhile.
+    Merge,
     Nothing,
 }
 
@@ -165,13 +170,17 @@ impl Network {
             }
             Event::GiveUp { call } => return vec![self.end(call, Err(unreachable()))],
             Event::Cut { node } => *self.cuts_of(node) += 1,
-            Event::Heal { node } => *self.cuts_of(node) -= 1,
+            Event::Heal { node } => {
+                *self.cuts_of(node) -= 1;
+                return vec![Next::Merge];
+            }
             Event::Pause => self.pauses += 1,
             Event::Resume => {
                 self.pauses -= 1;
                 if self.pauses == 0 {
                     let held = std::mem::take(&mut self.held);
-                    return held.into_iter().map(|call| self.arrive(call)).collect();
+                    let arrived = held.into_iter().map(|call| self.arrive(call));
+                    return arrived.chain([Next::Merge]).collect();
                 }
             }
             Event::FailOver { lag_us, by_us } => {
@@ -190,9 +199,8 @@ impl Network {
     pub(super) fn send(&mut self, node: u32, ask: Ask) -> usize {
         let (call, now_us, task) = (self.calls.len(), self.time.now_us(), self.task);
         // A loan is sent once, on a connection that delivers it once.
-        let may_double = matches!(ask, Ask::Plan(_))
-            || self.weather.knows_repeats
-            || self.weather.doubles_loans;
+        let may_double =
+            matches!(ask, Ask::Plan(_)) || self.weather.knows_repeats || self.weather.doubles_loans;
         self.calls.push(Call { task, node, ask, executed: None, outcome: None });
         self.schedule(now_us + DEADLINE_US, Event::GiveUp { call });
         if self.is_cut(call) {
@@ -264,6 +272,11 @@ impl Network {
         (!lost).then(|| self.time.now_us() + delay_us)
     }
 
+    /// How a call ended, if it has.
+    pub(super) fn outcome(&self, call: usize) -> Option<&Result<Told, StoreError>> {
+        self.calls[call].outcome.as_ref()
+    }
+
     fn is_cut(&mut self, call: usize) -> bool {
         let node = self.calls[call].node;
         *self.cuts_of(node) > 0
@@ -275,91 +288,10 @@ impl Network {
     }
 }
 
-fn unreachable() -> StoreError {
+pub(super) fn unreachable() -> StoreError {
     StoreError { transient: true, detail: "the store cannot be reached".to_owned() }
-}
-
-/// A node's way to the server, past what it has borrowed.
-#[derive(Clone, Debug)]
-pub(super) struct Way {
-    pub(super) node: u32,
-    pub(super) network: Arc<Mutex<Network>>,
-    pub(super) clock: NodeClock,
-    /// What it has borrowed: another table after a crash.
-    pub(super) leases: Arc<Mutex<Arc<Table>>>,
-}
-
-impl Way {
-    pub(super) fn leases(&self) -> Arc<Table> {
-        Arc::clone(&self.leases.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    pub(super) fn crash(&self, nodes: u32) {
-        let table = Table::new();
-        table.set_nodes(nodes);
-        *self.leases.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
-    }
-
-    pub(super) fn now_us(&self) -> u64 {
-        self.clock.now().steady_us
-    }
 }
 
 pub(super) fn lock(network: &Mutex<Network>) -> MutexGuard<'_, Network> {
     network.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Store for Way {
-    const NAMES_KEYS: bool = true;
-
-    fn decide_at_once(&self, plan: &Plan) -> Option<Answer> {
-        self.leases().at_once(plan, self.now_us())
-    }
-
-    async fn decide(&self, plan: &Plan) -> Result<Answer, StoreError> {
-        let leases = self.leases();
-        let mut begun = leases.begin(plan, self.now_us());
-        if let Some(answer) = begun.done {
-            return Ok(answer);
-        }
-        for loan in std::mem::take(&mut begun.first) {
-            lock(&self.network).send(self.node, Ask::Loan(loan));
-        }
-        let rest = begun.rest.as_ref().unwrap_or(plan).clone();
-        let call = lock(&self.network).send(self.node, Ask::Plan(rest));
-        let answered = Waiting { network: &self.network, call }.await;
-        leases.finish(plan, begun, answered, self.now_us())
-    }
-
-    /// Corrections are not on their way for any time: they happen at once, or not at all.
-    async fn amend(&self, _: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {
-        let mut network = lock(&self.network);
-        if network.cut_off().contains(&self.node) {
-            return Err(unreachable());
-        }
-        let now_us = network.time.now_us();
-        network.server.amend(now_us, amendments)
-    }
-
-    fn announce(&self, _families: &[u64]) {}
-}
-
-/// Waits for the end of a call. The world polls it when that has come.
-struct Waiting<'n> {
-    network: &'n Mutex<Network>,
-    call: usize,
-}
-
-impl Future for Waiting<'_> {
-    type Output = Result<Answer, StoreError>;
-
-    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
-        match &lock(self.network).calls[self.call].outcome {
-            Some(Ok(Told::Answer(answer))) => Poll::Ready(Ok(answer.clone())),
-            // Nobody waits for a loan here.
-            Some(Ok(Told::Lent(_))) => Poll::Ready(Err(unreachable())),
-            Some(Err(error)) => Poll::Ready(Err(error.clone())),
-            None => Poll::Pending,
-        }
-    }
 }

@@ -1,7 +1,8 @@
 //! One run: nodes, callers, and events one after the other.
 
+use std::collections::BTreeMap;
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
@@ -15,8 +16,9 @@ use tidegate_redis::LeaseHealth;
 use tidegate_redis::leases::Loan;
 
 use super::clock::{NodeClock, TrueTime};
-use super::network::{Event, Network, Next, Way, lock};
+use super::network::{Event, Network, Next, lock};
 use super::random::Random;
+use super::way::Way;
 use super::{DEADLINE_US, Run, Setting, SetupError, Stretch};
 use crate::checkers::Entry;
 use crate::checkers::trouble::Trouble;
@@ -40,6 +42,8 @@ pub(super) struct World {
     nodes: Vec<Limiter<Way>>,
     ways: Vec<Way>,
     tasks: Vec<Task>,
+    /// What each node admitted without the store, for each user, and has not told it.
+    owed: BTreeMap<(u32, String), Amount>,
     run: Run,
 }
 
@@ -87,8 +91,8 @@ impl World {
             overlent: None,
             borrowed: LeaseHealth::default(),
         };
-        let (setting, tasks) = (setting.clone(), Vec::new());
-        Ok(Self { setting, random, time, network, nodes, ways, tasks, run })
+        let (setting, tasks, owed) = (setting.clone(), Vec::new(), BTreeMap::new());
+        Ok(Self { setting, random, time, network, nodes, ways, tasks, owed, run })
     }
 
     /// Lets everything happen, in its order.
@@ -164,7 +168,31 @@ impl World {
                 let Task { user, cost, .. } = &self.tasks[task];
                 self.run.charged.push(Entry::admitted(&**user, now.unix_us, *cost));
             }
+            Next::Merge => self.merge(),
             Next::Executed { .. } | Next::Nothing => {}
+        }
+    }
+
+    /// Nodes that reach the store tell it what they admitted without it. Corrections are answered at
+    /// once, so that nothing of this waits.
+    fn merge(&mut self) {
+        let cut_off = lock(&self.network).cut_off();
+        for (node, limiter) in (0..).zip(&self.nodes) {
+            if cut_off.contains(&node) {
+                continue;
+            }
+            let mut context = Context::from_waker(Waker::noop());
+            let merged = pin!(limiter.merge()).poll(&mut context);
+            debug_assert!(merged.is_ready(), "nothing waits here");
+            let now = lock(&self.network).server.clock(self.time.now_us());
+            for ((owing, user), owed) in std::mem::take(&mut self.owed) {
+                if owing == node {
+                    let owed = owed.min(self.run.spec.capacity());
+                    self.run.charged.push(Entry::admitted(&*user, now.unix_us, owed));
+                } else {
+                    self.owed.insert((owing, user), owed);
+                }
+            }
         }
     }
 
@@ -250,6 +278,10 @@ impl World {
                 recorded.retry_after_us = report.and_then(|report| report.retry_after_us());
             }
             Err(error) => recorded.error = Some(error.to_string()),
+        }
+        if recorded.degraded && recorded.admitted {
+            let owed = self.owed.entry((task.node, task.user.clone())).or_default();
+            *owed = owed.saturating_add(task.cost);
         }
         self.run.completed_us.push(now_us);
         self.run.log.record(recorded);

@@ -132,11 +132,6 @@ impl Ledger {
             .try_fold(0, |latest, at_us| Some(at_us?.max(latest)))
     }
 
-    /// Whether it is of places.
-    pub(crate) fn holds_places(&self) -> bool {
-        matches!(self.first.state, State::Concurrency(_))
-    }
-
     /// What each account shows under its own numbers.
     pub(crate) fn paces(&self, now_us: u64) -> Vec<Pace> {
         let pace = |Account { spec, state }: &Account| Pace {

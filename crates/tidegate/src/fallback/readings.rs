@@ -18,8 +18,11 @@ const PLACES: usize = 4096;
 #[derive(Debug, Default)]
 pub(super) struct Readings {
     /// Empty until something is heard.
-    shards: [Mutex<Vec<Option<(Key, Owing)>>>; SHARDS],
+    shards: [Mutex<Vec<Place>>; SHARDS],
 }
+
+/// Where one key is remembered.
+type Place = Option<(Key, Owing)>;
 
 /// What a key owed, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +46,7 @@ impl Readings {
     }
 
     /// Does something with the place of a key. A key is a hash already.
-    fn with<T>(&self, key: Key, act: impl FnOnce(&mut Option<(Key, Owing)>) -> T) -> T {
+    fn with<T>(&self, key: Key, act: impl FnOnce(&mut Place) -> T) -> T {
         #[allow(clippy::cast_possible_truncation, reason = "any bits of a hash will do")]
         let (shard, place) = ((key.0 >> 64) as usize % SHARDS, key.0 as usize % PLACES);
         let mut places = self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner);

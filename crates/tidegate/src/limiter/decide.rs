@@ -26,7 +26,7 @@ use crate::store::{Answer, Reply, Store, StoreError};
 #[allow(clippy::large_enum_variant, reason = "it is written once, in place, for every decision")]
 pub(super) enum Prepared {
     /// No limit has a part in it.
-    Decided(Decision),
+    Decided(Box<Decision>),
     /// Its limits must be asked.
     Open(Open),
     /// This process held all that they took.
@@ -76,7 +76,7 @@ impl<S: Store> Shared<S> {
         let (operation, tier) = (facts.operation, facts.tier);
         let without_limits = |policy, outcome| {
             let decision = Decision::without_limits(policy, outcome, operation, tier, now);
-            Ok(Prepared::Decided(decision))
+            Ok(Prepared::Decided(Box::new(decision)))
         };
         match standing(&facts) {
             Standing::Exempt => return without_limits(policy, Outcome::Exempt),

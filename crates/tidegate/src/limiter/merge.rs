@@ -40,8 +40,9 @@ impl<S: Store> Limiter<S> {
         self.shared.fallback.keys()
     }
 
-    /// Charges the store with what was admitted while it was lost, at most one limit a key, and
-    /// starts afresh for the next time. Each key is sent once, whether that is answered or not.
+    /// Charges the store with what was admitted while it was lost, at most one limit a key. Each key is
+    /// sent once, whether that is answered or not. What this node has spent of its shares it goes on
+    /// knowing: the store may be lost again before they are new.
     pub async fn merge(&self) -> Merged {
         let shared = &*self.shared;
         let debts = shared.fallback.debts.take();
@@ -58,7 +59,6 @@ impl<S: Store> Limiter<S> {
             batches.for_each(|rest| shared.fallback.debts.put_back(rest, now_us));
             return merged;
         }
-        shared.fallback.clear();
         Merged { done: true, ..merged }
     }
 

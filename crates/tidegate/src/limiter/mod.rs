@@ -123,7 +123,7 @@ impl<S: Store> Limiter<S> {
     ) -> Result<Decision, RequestError> {
         let (shared, mut plan) = (&self.shared, Plan::new(mode));
         match shared.prepare(request, mode, ticket, Patience::Waits, &mut plan)? {
-            Prepared::Decided(decision) => Ok(decision),
+            Prepared::Decided(decision) => Ok(*decision),
             Prepared::Open(open) => {
                 let answered = shared.store.decide(&plan).await;
                 Ok(shared.conclude(open, &mut plan, answered))
@@ -145,7 +145,7 @@ impl<S: Store> Limiter<S> {
         let prepared =
             shared.prepare(request, Mode::Charge, NEWCOMER, Patience::None, &mut plan)?;
         Ok(match prepared {
-            Prepared::Decided(decision) => Some(decision),
+            Prepared::Decided(decision) => Some(*decision),
             Prepared::Open(_) => None,
             Prepared::Answered(open, mut answer) => Some(open.conclude(&plan, &mut answer, None)),
         })
@@ -361,7 +361,7 @@ impl<S: ImmediateStore> Limiter<S> {
     fn decide_now(&self, request: &Request<'_>, mode: Mode) -> Result<Decision, RequestError> {
         let (shared, mut plan) = (&self.shared, Plan::new(mode));
         match shared.prepare(request, mode, NEWCOMER, Patience::Waits, &mut plan)? {
-            Prepared::Decided(decision) => Ok(decision),
+            Prepared::Decided(decision) => Ok(*decision),
             Prepared::Open(open) => {
                 let answered = shared.store.decide_now(&plan);
                 Ok(shared.conclude(open, &mut plan, answered))

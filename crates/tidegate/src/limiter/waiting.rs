@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use super::queue::{NEWCOMER, Place, Queue, Stood, Ticket};
 use crate::algorithm::{Verdict, behind_us};
-use crate::plan::{Enforcement, Level, PerLevel, Plan};
+use crate::plan::{Enforcement, Level, Plan};
 use crate::store::{Amendment, Answer, Change};
 use crate::units::Amount;
 
@@ -24,8 +24,9 @@ pub(crate) struct Waiting {
     queue: Mutex<Queue>,
 }
 
-/// For each level of a plan, what those before it want of its key, in millionths.
-pub(super) type Ahead = PerLevel<u128>;
+/// For each level of a plan, what those before it want of its key, in millionths. Few requests have
+/// somebody before them, and the others are spared the room.
+pub(super) type Ahead = Vec<u128>;
 
 impl Waiting {
     pub(super) fn new(max: usize) -> Self {
@@ -89,7 +90,7 @@ impl Waiting {
 
 /// Denies the levels at which others wait already: the plan was only looked at, and those others
 /// leave less of what it saw.
-pub(super) fn let_past(ahead: &Ahead, plan: &Plan, answer: &mut Answer) {
+pub(super) fn let_past(ahead: &[u128], plan: &Plan, answer: &mut Answer) {
     let levels = plan.levels.iter().zip(&mut answer.replies).zip(ahead);
     for ((level, reply), ahead) in levels.filter(|(_, ahead)| **ahead > 0) {
         let wait_us = behind_us(&level.spec, reply.verdict, &reply.reading, *ahead, level.cost);

@@ -203,8 +203,11 @@ fn render_refusal<'d, S: Sink<'d>>(
 
 /// Adds, never subtracts.
 fn jittered(us: u64, jitter: Jitter, decision: &Decision) -> u64 {
-    let Jitter::Millionths(roll) = jitter else { return us };
-    let span = u128::from(us) * u128::from(decision.policy.response.jitter_ppm) / 1_000_000;
+    let (Jitter::Millionths(roll), ppm @ 1..) = (jitter, decision.policy.response.jitter_ppm)
+    else {
+        return us;
+    };
+    let span = u128::from(us) * u128::from(ppm) / 1_000_000;
     let extra = span * u128::from(roll.min(1_000_000)) / 1_000_000;
     us.saturating_add(u64::try_from(extra).unwrap_or(u64::MAX))
 }

@@ -187,6 +187,9 @@ impl<'t> Run<'t> {
             Action::Renew { lease, held } => self.renew(lease.as_ref().map(named).as_ref(), *held),
             Action::Store { down } => {
                 self.limiter.store().set_down(*down);
+                if !*down {
+                    at_once(self.limiter.merge());
+                }
                 Ok(())
             }
         }

@@ -433,17 +433,6 @@ impl Table {
         }
     }
 
-    fn retain(&mut self, stays: impl Fn(&Slot) -> bool) {
-        let by_meaning = &mut self.by_meaning;
-        self.slots.retain(|key, slot| {
-            let stays = stays(slot);
-            if !stays {
-                by_meaning.remove(&(slot.ordered_at_us, *key));
-            }
-            stays
-        });
-    }
-
     fn remove(&mut self, key: Key) -> bool {
         let Some(slot) = self.slots.remove(&key) else { return false };
         self.by_meaning.remove(&(slot.ordered_at_us, key))

@@ -159,8 +159,8 @@ mod tests {
     use super::*;
     use crate::key::HashKey;
     use crate::limiter::Limiter;
-    use crate::request::Request;
     use crate::policy::Policy;
+    use crate::request::Request;
 
     const POLICY: &str = "
 tidegate: 1
@@ -189,8 +189,7 @@ limits:
         let limiter = limiter();
         for user in ["u1", "a-b-c", "-", "-x", "x@y.z", "two words", "ü", &"long".repeat(40)] {
             for tier in ["free", "pro"] {
-                let request =
-                    Request::default().user(user).ip([192, 0, 2, 1].into()).tier(tier);
+                let request = Request::default().user(user).ip([192, 0, 2, 1].into()).tier(tier);
                 let explained = limiter.explain(&request).unwrap();
                 for limit in explained.limits {
                     let name = limit.applies.unwrap().key;

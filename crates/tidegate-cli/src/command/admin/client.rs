@@ -48,7 +48,8 @@ impl Client {
 
     /// What a call answers; what is wrong with it is an error.
     pub(super) fn send(&self, method: &Method, target: &str) -> Result<Value, Error> {
-        let answered = self.runtime.block_on(timeout(PATIENCE, self.answer(method, target)));
+        let answered = async { timeout(PATIENCE, self.answer(method, target)).await };
+        let answered = self.runtime.block_on(answered);
         answered.map_err(|_| format!("{} does not answer", self.authority))?
     }
 
@@ -65,9 +66,9 @@ impl Client {
         }
         let answer = sender.send_request(request.body(Empty::<&'static [u8]>::new())?).await?;
         let status = answer.status();
-        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await?.to_bytes();
-        let json = serde_json::from_slice::<Value>(&body);
-        match json {
+        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
+        let body = body.map_err(|error| error.to_string())?.to_bytes();
+        match serde_json::from_slice::<Value>(&body) {
             Ok(json) if status.is_success() => Ok(json),
             Ok(json) if json["detail"].is_string() => {
                 Err(json["detail"].as_str().unwrap_or_default().into())

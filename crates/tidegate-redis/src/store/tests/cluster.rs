@@ -47,7 +47,10 @@ fn load(
             match store.decide(&plan_of(names, MANY)).await {
                 Ok(answer) if answer.replies.iter().all(|reply| reply.charged) => admitted += 1,
                 Ok(answer) => panic!("refused: {answer:?}"),
-                Err(error) => failed.push(error),
+                Err(error) => {
+                    failed.push(error);
+                    sleep(Duration::from_millis(1)).await;
+                }
             }
         }
         (admitted, failed)
@@ -121,8 +124,35 @@ async fn slots_may_move_and_masters_fail_under_load() {
     a_master_is_lost(&cluster, &one).await;
 }
 
-/// A slot is moved under load, with keys on both sides for a while. Nobody sees an error, and nothing
-/// is charged twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_carried_out_before_a_connection_to_a_cluster_broke_is_charged_once() {
+    let cluster = Cluster::start().unwrap();
+    let owner = cluster.first_owner_of(cluster.slot_of("tg:total:1").unwrap());
+    let proxy = Proxy::to(cluster.nodes()[owner].addr()).unwrap();
+    cluster.announce(owner, proxy.addr().port()).unwrap();
+    let store = connected(config(&cluster)).await;
+    reaches(&store, State::Healthy).await;
+    proxy.set(Fault::DropAnswers);
+    let charging = {
+        let store = store.clone();
+        tokio::spawn(async move { charge(&[&store], 50, 1).await })
+    };
+    let kept = || cluster.nodes()[owner].command(&["EXISTS", "tg:total:1"]).unwrap();
+    let carried_out = async {
+        while kept() != Reply::Integer(1) {
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, carried_out).await.unwrap();
+    proxy.set(Fault::None);
+    proxy.cut();
+    let tally = charging.await.unwrap();
+    assert_eq!(tally, Tally { admitted: 50, denied: 0, failed: 0 });
+    let rest = charge(&[&store], LIMIT, 1).await;
+    assert_eq!(rest, Tally { admitted: LIMIT - 50, denied: 50, failed: 0 });
+}
+
+/// A slot is moved under load, with keys on both sides for a while: nothing is charged twice.
 async fn slots_move(cluster: &Cluster, one: &RedisStore, other: &RedisStore) {
     const TOGETHER: &[&str] = &["{t}a", "{t}b"];
     const FRESH: &[&str] = &["{t}c", "{t}d", "elsewhere"];
@@ -134,29 +164,49 @@ async fn slots_move(cluster: &Cluster, one: &RedisStore, other: &RedisStore) {
     let from = cluster.first_owner_of(slot);
     let to = (from + 1) % 3;
     for (from, to) in [(from, to), (to, from)] {
-        cluster.begin_move(slot, from, to).unwrap();
+        patiently(|| cluster.begin_move(slot, from, to)).await;
         for key in ["tg:{t}a", "tg:{t}b"] {
-            cluster.move_key(key, from, to).unwrap();
+            patiently(|| cluster.move_key(key, from, to)).await;
             sleep(Duration::from_millis(50)).await;
         }
-        cluster.finish_move(slot, from, to).unwrap();
+        patiently(|| cluster.finish_move(slot, from, to)).await;
         sleep(Duration::from_millis(50)).await;
     }
     over.store(true, Ordering::Relaxed);
-    let mut admitted = 1;
+    let (mut admitted, mut failed) = (1, Vec::new());
     for load in loads {
-        let (more, failed) = load.await.unwrap();
-        assert_eq!(failed, []);
+        let (more, errors) = load.await.unwrap();
         assert!(more > 0);
         admitted += more;
+        failed.extend(errors);
     }
-    assert_eq!(spent(one, TOGETHER, MANY).await, [admitted; 2]);
+    charged_once(one, TOGETHER, admitted, &failed).await;
     let (admitted, failed) = fresh.await.unwrap();
-    assert_eq!(failed, []);
-    assert_eq!(spent(one, FRESH, MANY).await, [admitted; 3]);
+    charged_once(one, FRESH, admitted, &failed).await;
 }
 
-/// What the cluster does by itself loses nothing.
+/// On a busy machine a cluster may be down for a moment. Nothing else may have failed, and what failed
+/// may have been charged.
+async fn charged_once(store: &RedisStore, names: &[&str], admitted: u64, failed: &[StoreError]) {
+    let down = |error: &StoreError| error.detail.contains("ClusterDown");
+    assert!(failed.iter().all(down), "{failed:?}");
+    let most = admitted + failed.len() as u64;
+    for spent in spent(store, names, MANY).await {
+        assert!((admitted..=most).contains(&spent), "{spent} of {admitted}, {failed:?}");
+    }
+}
+
+/// Until it is done: a cluster that is down for a moment refuses.
+async fn patiently(mut act: impl FnMut() -> std::io::Result<()>) {
+    let done = async {
+        while act().is_err() {
+            sleep(RETRY).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, done).await.unwrap();
+}
+
+/// What is handed over is not lost.
 async fn a_replica_takes_over(cluster: &Cluster, store: &RedisStore) {
     const NAMES: &[&str] = &["{f}a", "b", "c"];
     let over = Arc::new(AtomicBool::new(false));
@@ -164,11 +214,15 @@ async fn a_replica_takes_over(cluster: &Cluster, store: &RedisStore) {
     let owner = cluster.first_owner_of(cluster.slot_of("{f}").unwrap());
     cluster.fail_over_to(owner + 3).unwrap();
     reaches(store, State::Healthy).await;
-    assert!(store.decide(&plan_of(NAMES, MANY)).await.is_ok());
+    let decided = async {
+        while store.decide(&plan_of(NAMES, MANY)).await.is_err() {
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, decided).await.unwrap();
     over.store(true, Ordering::Relaxed);
     let (admitted, failed) = load.await.unwrap();
-    assert_eq!(failed, []);
-    assert_eq!(spent(store, NAMES, MANY).await, [admitted + 1; 3]);
+    charged_once(store, NAMES, admitted + 1, &failed).await;
 }
 
 async fn a_master_is_lost(cluster: &Cluster, store: &RedisStore) {
@@ -179,7 +233,7 @@ async fn a_master_is_lost(cluster: &Cluster, store: &RedisStore) {
     let recovered = async {
         for name in &names {
             while store.decide(&plan_of(&[name], MANY)).await.is_err() {
-                tokio::task::yield_now().await;
+                sleep(Duration::from_millis(1)).await;
             }
         }
     };

@@ -9,7 +9,7 @@ use tidegate::{InForce, Key, Limiter, Owner, SubjectKey};
 use tidegate_redis::{Cursor, Found};
 
 use super::Failure;
-use super::query::Query;
+use super::query::{Query, shown};
 use crate::app::App;
 use crate::engine::Engine;
 use crate::shared::SharedStore;
@@ -122,15 +122,18 @@ impl Asked<'_> {
     /// Policy and limit must be there: a misspelt one is not one without keys.
     fn check(&self) -> Result<(), Failure> {
         let (policy, limit) = (self.query.request.policy.as_deref(), self.query.limit.as_deref());
-        if policy.is_some_and(|name| !self.in_force.names().any(|known| known == name)) {
-            let detail = "expected the name of a policy in force";
+        let is_known = |name: &&str| self.in_force.names().any(|known| known == *name);
+        if let Some(name) = policy.filter(|name| !is_known(name)) {
+            let detail = format!("found `{}`, expected the name of a policy in force", shown(name));
             return Err(Failure::of_field("policy", detail));
         }
-        if limit.is_some() && self.owners().next().is_none() {
-            let detail = "expected a limit of the policy that keeps counts";
-            return Err(Failure::of_field("limit", detail));
+        match limit.filter(|_| self.owners().next().is_none()) {
+            None => Ok(()),
+            Some(name) => {
+                let expected = "expected a limit of the policy, and one that keeps counts";
+                Err(Failure::of_field("limit", format!("found `{}`, {expected}", shown(name))))
+            }
         }
-        Ok(())
     }
 
     /// In a shared store the keys of limits that are called the same in several policies cannot be told
@@ -291,10 +294,9 @@ impl MemoryCursor {
         let cursor = match read {
             (Some(Some(family)), Some(Some(order)), Some(Some(key)), None) => {
                 let narrow = |number: u128| u64::try_from(number).ok();
-                narrow(family).zip(narrow(order)).map(|(family, order)| Self {
-                    family,
-                    place: (order, Key(key)),
-                })
+                narrow(family)
+                    .zip(narrow(order))
+                    .map(|(family, order)| Self { family, place: (order, Key(key)) })
             }
             _ => None,
         };

@@ -87,17 +87,21 @@ async fn forget(app: &App, query: &Query<'_>, page: &Page) -> Result<usize, Fail
         let error = done.as_ref().err().map(ToString::to_string);
         let by = query.by.join(",");
         let (policy, limit) = (policy.unwrap_or_default(), limit.unwrap_or_default());
-        tracing::info!(event = "keys_deleted", deleted, by, policy, limit, error, "keys were deleted");
+        tracing::info!(
+            event = "keys_deleted",
+            deleted,
+            by,
+            policy,
+            limit,
+            error,
+            "keys were deleted"
+        );
     }
     done.map_err(|error| Failure::Store(error, deleted))?;
     Ok(deleted)
 }
 
-async fn forget_all(
-    app: &App,
-    entries: &[Entry],
-    deleted: &mut usize,
-) -> Result<(), StoreError> {
+async fn forget_all(app: &App, entries: &[Entry], deleted: &mut usize) -> Result<(), StoreError> {
     let readable: Vec<_> = entries.iter().filter_map(Entry::to_forget).collect();
     for keys in readable.chunks(LEVELS_MAX) {
         let forgotten = app.engine.forget(keys).await?;

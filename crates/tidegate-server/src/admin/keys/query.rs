@@ -143,7 +143,8 @@ fn address(name: &str, value: &str) -> Result<std::net::IpAddr, Failure> {
     value.parse().map_err(|_| Failure::of_field(name, detail()))
 }
 
-fn shown(text: &str) -> String {
+/// As much of a text as a message holds.
+pub(super) fn shown(text: &str) -> String {
     text.chars().take(80).collect()
 }
 

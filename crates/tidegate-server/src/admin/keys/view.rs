@@ -45,7 +45,15 @@ impl<'e> Key<'e> {
             Err(error) => {
                 let meaning = format!("cannot be read: {error}");
                 let (reading, expires_ms, paces) = (None, None, Vec::new());
-                return Self { key: &entry.name, policy, limit, reading, expires_ms, meaning, paces };
+                return Self {
+                    key: &entry.name,
+                    policy,
+                    limit,
+                    reading,
+                    expires_ms,
+                    meaning,
+                    paces,
+                };
             }
         };
         let strictest = counted.paces.first();
@@ -131,8 +139,7 @@ mod tests {
     #[test]
     fn what_a_key_means_is_told_in_words() {
         let units = |units| Amount::from_units(units).unwrap();
-        let bucket =
-            token_bucket::Spec { count: units(5), period_us: SECOND_US, burst: units(10) };
+        let bucket = token_bucket::Spec { count: units(5), period_us: SECOND_US, burst: units(10) };
         assert_eq!(
             told(Spec::TokenBucket(bucket), 4, Some(1_200_000)),
             "6 of 10 spent; full again in 2 seconds"

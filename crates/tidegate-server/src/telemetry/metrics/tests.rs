@@ -10,6 +10,7 @@ use tidegate::store::{Amended, Amendment, Answer, ImmediateStore};
 use tidegate::{Limiter, Request};
 
 use super::*;
+use crate::shared::{Health, KnownHealth, ShardHealth, StoreState};
 
 const LIMITS: &str = "a: {by: user, total: 4}, b: {by: user, total: 2, shadow: true},
     c: {by: user, total: 3, exceed: warn}";
@@ -131,7 +132,7 @@ fn decisions_are_counted_by_operation_tier_outcome_and_limit() {
     assert_sample(&page, "tidegate_policy_info{name=\"api\",version=\"1\\\"2\"}", "1");
     assert_sample(&page, "tidegate_decision_seconds_count", "5");
     assert_sample(&page, "tidegate_decision_seconds_sum", "0.00006");
-    assert_sample(&page, "tidegate_store_state", "0");
+    assert_sample(&page, "tidegate_store_state{shard=\"memory\",state=\"healthy\"}", "1");
     assert!(!page.keys().any(|series| series.contains("u1")));
 }
 
@@ -294,7 +295,6 @@ fn a_lost_store_is_counted_by_reason() {
     assert_sample(&shown, "tidegate_store_errors_total{reason=\"refused\"}", "1");
     assert_sample(&shown, "tidegate_store_fallback_total{reason=\"unavailable\"}", "1");
     assert_sample(&shown, "tidegate_store_fallback_total{reason=\"refused\"}", "0");
-    assert_sample(&shown, "tidegate_store_state", "0");
 }
 
 #[test]
@@ -317,19 +317,72 @@ fn limiter_now() -> Now {
 fn what_is_there_right_now_is_shown() {
     let present = Present {
         steady_us: 0,
-        store_state: 2,
+        store: Some(lost_store()),
+        leases: LeaseHealth::default(),
         active_keys: 2,
         evicted_keys: 1,
         waiting: 3,
         connections: vec![("gateway", 4), ("admin", 5)],
     };
     let shown = samples(&Metrics::new(1, &[]).render(&present));
-    assert_sample(&shown, "tidegate_store_state", "2");
+    let state = |state| format!("tidegate_store_state{{shard=\"r:1\",state=\"{state}\"}}");
+    assert_sample(&shown, &state("open"), "1");
+    assert_sample(&shown, &state("healthy"), "0");
+    for (series, value) in [
+        ("tidegate_store_changes_total{shard=\"r:1\",state=\"open\"}", "3"),
+        ("tidegate_store_shard_errors_total{shard=\"r:1\",reason=\"timeout\"}", "8"),
+        ("tidegate_store_queued{shard=\"r:1\"}", "4"),
+        ("tidegate_store_calls_total{shard=\"r:1\"}", "9"),
+        ("tidegate_store_known_refusals", "5"),
+        ("tidegate_store_known_refusals_given_total", "6"),
+        ("tidegate_store_hears_changes", "0"),
+        ("tidegate_store_corrections_waiting", "10"),
+        ("tidegate_store_corrections_lost_total", "11"),
+        ("tidegate_store_owed_keys", "12"),
+        ("tidegate_store_refunds_lost_total", "13"),
+    ] {
+        assert_sample(&shown, series, value);
+    }
     assert_sample(&shown, "tidegate_active_keys", "2");
     assert_sample(&shown, "tidegate_evicted_keys_total", "1");
     assert_sample(&shown, "tidegate_waiting_requests", "3");
     assert_sample(&shown, "tidegate_open_connections{listener=\"gateway\"}", "4");
     assert_sample(&shown, "tidegate_open_connections{listener=\"admin\"}", "5");
+}
+
+fn lost_store() -> SharedPresent {
+    let shard = ShardHealth {
+        address: "r:1".to_owned(),
+        state: "open",
+        since_unix_us: 0,
+        last_error: None,
+        queued: 4,
+        calls: 9,
+        errors: vec![("timeout", 8)],
+        changes: vec![("healthy", 0), ("open", 3)],
+    };
+    let health = Health {
+        kind: "redis",
+        state: StoreState::Lost,
+        since_unix_us: 0,
+        nodes: None,
+        last_error: None,
+        shards: vec![shard],
+        lost_refunds: 13,
+        known: KnownHealth { hears: false, refusals: 5, answered: 6 },
+        strangers: 0,
+    };
+    SharedPresent { health, corrections: (10, 11), owed_keys: 12 }
+}
+
+#[test]
+fn what_a_store_was_charged_for_once_it_was_back_is_counted() {
+    let metrics = Metrics::new(1, &[]);
+    metrics.merged(3, 1);
+    metrics.merged(4, 0);
+    let shown = page(&metrics);
+    assert_sample(&shown, "tidegate_store_merged_total{result=\"sent\"}", "7");
+    assert_sample(&shown, "tidegate_store_merged_total{result=\"lost\"}", "1");
 }
 
 #[cfg(target_os = "linux")]

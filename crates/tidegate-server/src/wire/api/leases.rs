@@ -20,7 +20,7 @@ pub(super) async fn release(app: &App, body: &[u8]) -> Result<Response<Body>, Fa
     let released = app.engine.release(held.lease()).await;
     // What is counted by status or reserved may still be settled.
     held.close(app);
-    told(app, "released", released)
+    Ok(told(app, "released", released, "a place is not given back; it frees itself", false))
 }
 
 /// Keeps the lease's places for another while.
@@ -28,28 +28,36 @@ pub(super) async fn renew(app: &App, body: &[u8]) -> Result<Response<Body>, Fail
     let mut held = Said::parse(app, body, &["lease"])?.open(app).await?;
     let renewed = app.engine.renew(held.lease()).await;
     held.close(app);
-    told(app, "renewed", renewed)
+    // Nobody else can be given the place while nobody can be asked: its holder goes on.
+    Ok(told(app, "renewed", renewed, "a place is not renewed; its holder may try again", true))
 }
 
 /// Tells the true cost, or the answer's status, of what a lease was given for.
 pub(super) async fn settle(app: &App, body: &[u8]) -> Result<Response<Body>, Failure> {
     let said = Said::parse(app, body, &["lease", "cost", "status"])?;
-    if said.cost.is_none() && said.status.is_none() {
-        return Err(FieldError::new("cost", "is missing: expected `cost` or `status`").into());
-    }
-    let settlements = [said.cost.map(Settlement::Cost), said.status.map(Settlement::Status)];
+    let settlement = match (said.cost, said.status) {
+        (Some(cost), Some(status)) => Settlement::CostAndStatus(cost, status),
+        (Some(cost), None) => Settlement::Cost(cost),
+        (None, Some(status)) => Settlement::Status(status),
+        (None, None) => {
+            let detail = "is missing: expected `cost` or `status`";
+            return Err(FieldError::new("cost", detail).into());
+        }
+    };
     let mut held = said.open(app).await?;
-    match held.may_settle(app).await {
-        Ok(true) => {}
+    let settled = match held.may_settle(app).await {
+        Ok(true) => {
+            let settled = app.engine.settle(held.lease(), settlement).await;
+            held.close(app);
+            settled.map(|()| true)
+        }
         Ok(false) => return Err(unknown()),
-        Err(error) => return told(app, "settled", Err(error)),
-    }
-    let mut settled = Ok(());
-    for settlement in settlements.into_iter().flatten() {
-        settled = settled.and(app.engine.settle(held.lease(), settlement).await);
-    }
-    held.close(app);
-    told(app, "settled", settled.map(|()| true))
+        Err(error) => {
+            app.metrics.store_failed(&error);
+            if held.settle_later(app, settlement) { Ok(true) } else { Err(error) }
+        }
+    };
+    Ok(told(app, "settled", settled, "a lease is not settled; it stays charged", false))
 }
 
 /// A lease that something is done about.
@@ -72,11 +80,15 @@ impl Held {
     async fn may_settle(&self, app: &App) -> Result<bool, StoreError> {
         match self {
             Self::Kept(..) => Ok(true),
-            Self::Travelled(travelled) => {
-                let Travelled { lease, given_unix_us } = &**travelled;
-                let void_at_us = given_unix_us.saturating_add(lease.void_after_us());
-                Ok(app.now().unix_us < void_at_us && app.engine.claim(lease).await?)
-            }
+            Self::Travelled(travelled) => app.may_settle(travelled).await,
+        }
+    }
+
+    /// Leaves it until the store can say whether it may be settled; whether there is room for that.
+    fn settle_later(self, app: &App, settlement: Settlement) -> bool {
+        match (self, app.engine.shared()) {
+            (Self::Travelled(travelled), Some(store)) => store.settle_later(travelled, settlement),
+            _ => false,
         }
     }
 
@@ -93,18 +105,24 @@ fn unknown() -> Failure {
     respond::problem(StatusCode::NOT_FOUND, detail).into()
 }
 
+/// What became of it. A store that is lost is no error of the caller: what can be done later is, and
+/// what cannot is told and counted.
 fn told(
     app: &App,
     what: &str,
     result: Result<bool, StoreError>,
-) -> Result<Response<Body>, Failure> {
-    match result {
-        Ok(done) => Ok(respond::json(format!("{{\"{what}\":{done}}}"))),
+    undone: &str,
+    otherwise: bool,
+) -> Response<Body> {
+    let (done, degraded) = match result {
+        Ok(done) => (done, app.engine.is_degraded()),
         Err(error) => {
-            app.store_failed(&error, &format!("a lease is not {what}; its holder is told"));
-            Err(respond::problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()).into())
+            app.store_failed(&error, undone);
+            (otherwise, true)
         }
-    }
+    };
+    let degraded = if degraded { ",\"degraded\":true" } else { "" };
+    respond::json(format!("{{\"{what}\":{done}{degraded}}}"))
 }
 
 /// What a call says of a lease.

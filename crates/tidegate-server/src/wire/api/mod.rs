@@ -29,7 +29,7 @@ use crate::app::{App, Hold};
 use crate::body::Body;
 use crate::guard::Guard;
 use crate::listen::{Peer, Service};
-use crate::respond;
+use crate::respond::{self, Room};
 use crate::telemetry::RequestId;
 
 /// The longest body of a call: a JSON body of 64 KiB with everything escaped, and the rest.
@@ -99,7 +99,7 @@ impl Service for Api {
         let (app, bound, headers) = (Arc::clone(&self.app), self.body_timeout, parts.headers);
         Answering::later(async move {
             match read(body, posted.bytes_max(), bound).await {
-                Ok(text) => posted.answer(&app, &headers, &text).await.unwrap_or_else(told),
+                Ok(text) => posted.answer(&app, headers, &text).await.unwrap_or_else(told),
                 Err(failure) => told(failure),
             }
         })
@@ -131,12 +131,12 @@ impl Posted {
     async fn answer(
         self,
         app: &App,
-        headers: &HeaderMap,
+        headers: HeaderMap,
         text: &[u8],
     ) -> Result<Response<Body>, Failure> {
         match self {
             Self::Check => decide(app, headers, Call::check(text)?, Hold::Never).await,
-            Self::Batch => Box::pin(batch(app, headers, text)).await,
+            Self::Batch => Box::pin(batch(app, &headers, text)).await,
             Self::Acquire => {
                 let call = Call::acquire(text)?;
                 let max_wait = Duration::from_millis(call.max_wait_ms.unwrap_or_default());
@@ -151,16 +151,16 @@ impl Posted {
 
 async fn decide(
     app: &App,
-    headers: &HeaderMap,
+    headers: HeaderMap,
     call: Call<'_>,
     hold: Hold,
 ) -> Result<Response<Body>, Failure> {
     let request = identified(app, call);
-    let (decision, waited_us) = app.decide(&request, || RequestId::of(headers), hold).await?;
+    let (decision, waited_us) = app.decide(&request, || RequestId::of(&headers), hold).await?;
     let waited_us = matches!(hold, Hold::UpTo(_)).then_some(waited_us);
     let mut json = String::new();
     tell(app, &mut json, decision, waited_us);
-    Ok(respond::json(json))
+    Ok(respond::json_in(Room::of(headers), json))
 }
 
 async fn batch(app: &App, headers: &HeaderMap, text: &[u8]) -> Result<Response<Body>, Failure> {

@@ -14,6 +14,7 @@ use super::tunnel::Upgrade;
 use super::{Rejection, Upstream, headers, target};
 use crate::app::App;
 use crate::listen::Peer;
+use crate::respond::Room;
 use crate::telemetry::RequestId;
 
 /// A request as it arrived, but for what only this hop may say.
@@ -71,6 +72,11 @@ impl Arrived {
         let (id, mut parts) = (self.id(), self.parts);
         headers::add_hop(&mut parts.headers, self.peer, &id);
         (parts, self.upgrade)
+    }
+
+    /// Where it is answered, once nothing of it is needed any more.
+    pub(super) fn into_room(self) -> Room {
+        Room::of(self.parts.headers)
     }
 
     /// The id by which it is known.

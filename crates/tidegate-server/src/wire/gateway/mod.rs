@@ -150,18 +150,18 @@ impl Service for Gateway {
             Ok(arrived) => arrived,
             Err(rejection) => return rejection.into_response().into(),
         };
-        let shared = Arc::clone(&self.shared);
+        let shared = || Arc::clone(&self.shared);
         if !body.is_end_stream() && app.engine.wants_body(&arrived.asked(None)) {
-            return Answering::later(shared.inspect(arrived, body));
+            return Answering::later(shared().inspect(arrived, body));
         }
         let inspected = Inspected { seen: None, rest: body };
         match app.decide_now(&arrived.asked(None), || arrived.id(), HOLD) {
             Ok(Some(decision)) if decision.is_allowed() => {
                 let admitted = Admitted::new(app, decision);
-                Answering::later(shared.pass(arrived, inspected, admitted))
+                Answering::later(shared().pass(arrived, inspected, admitted))
             }
-            Ok(Some(decision)) => respond::refusal(&decision).into(),
-            Ok(None) => Answering::later(shared.decide(arrived, inspected)),
+            Ok(Some(decision)) => respond::refusal(&decision, arrived.into_room()).into(),
+            Ok(None) => Answering::later(shared().decide(arrived, inspected)),
             Err(error) => respond::bad_request(&error.field, &error.detail).into(),
         }
     }
@@ -186,7 +186,7 @@ impl Shared {
                 let admitted = Admitted::new(&self.app, decision);
                 self.pass(arrived, inspected, admitted).await
             }
-            Ok((decision, _)) => respond::refusal(&decision),
+            Ok((decision, _)) => respond::refusal(&decision, arrived.into_room()),
             Err(error) => respond::bad_request(&error.field, &error.detail),
         }
     }

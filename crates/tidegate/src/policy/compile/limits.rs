@@ -9,8 +9,8 @@ use super::{Compiler, RESERVED_PARTS, Scope};
 use crate::policy::diagnostics::{Position, one_of, shown};
 use crate::policy::document::{Entry, Node};
 use crate::policy::model::{
-    Algorithm, AttributeId, Consistency, Cost, Counts, Exceed, Limit, Missing, OnStoreFailure, Part,
-    Refusal,
+    Algorithm, AttributeId, Consistency, Cost, Counts, Exceed, Limit, Missing, OnStoreFailure,
+    Part, Refusal,
 };
 use crate::units::{Amount, SECOND_US, parse_duration};
 

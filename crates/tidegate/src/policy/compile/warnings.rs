@@ -219,7 +219,8 @@ fn too_small_to_lease(limit: &Limit, at: Position, diagnostics: &mut Diagnostics
             "the limit `{}` is leased, but never lends anything: its burst is {burst}",
             limit.name
         );
-        let help = format!("raise the burst to {LEASED_BURST_MIN} for each node, or leave it exact");
+        let help =
+            format!("raise the burst to {LEASED_BURST_MIN} for each node, or leave it exact");
         diagnostics.warn(at, message, help);
     }
 }

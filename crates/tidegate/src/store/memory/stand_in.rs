@@ -9,29 +9,31 @@ use crate::plan::Level;
 use crate::units::Amount;
 
 impl Memory {
-    /// Starts a key with what it owed at some time, unless it was charged here since.
+    /// Lets a key owe at least so much as of some time, unless it was charged here since.
     pub(crate) fn begin_with(&self, level: &Level, at: Now, owed: Amount) {
-        let at_us = level.time_us(at);
+        let (at_us, capacity) = (level.time_us(at), level.spec.capacity());
         let mut shard = lock(&self.shards[Self::shard_of(level.family)]);
         let table = shard.tables.entry(level.family).or_default();
-        if table.slots.get(&level.key).is_some_and(|slot| slot.charged_us >= at_us) {
+        let known = table.slots.get(&level.key);
+        if known.is_some_and(|slot| slot.charged_us >= at_us) {
             return;
         }
-        table.remove(level.key);
-        let Some(ledger) = Ledger::new(&level.spec).filter(|_| !owed.is_zero()) else { return };
-        let evicted = table.make_room(at_us, self.share());
-        self.evicted.fetch_add(evicted, Ordering::Relaxed);
-        let mut slot = Slot::new(ledger, at_us);
-        slot.charge(&Level { cost: owed, ..*level }, at_us, 0);
-        table.insert(level.key, slot);
-    }
-
-    /// Forgets every key but those of places, which somebody may still hold.
-    pub(crate) fn forget_all_but_places(&self) {
-        for shard in &self.shards {
-            for table in lock(shard).tables.values_mut() {
-                table.retain(|slot| slot.ledger.holds_places());
-            }
+        let owes = known.map_or(Amount::ZERO, |slot| {
+            capacity.saturating_sub(slot.ledger.reading(&level.spec, at_us).available)
+        });
+        let cost = owed.saturating_sub(owes);
+        if cost.is_zero() {
+            return;
+        }
+        let level = Level { cost, ..*level };
+        if let Some(slot) = table.slots.get_mut(&level.key) {
+            slot.charge(&level, at_us, 0);
+        } else if let Some(ledger) = Ledger::new(&level.spec) {
+            let evicted = table.make_room(at_us, self.share());
+            self.evicted.fetch_add(evicted, Ordering::Relaxed);
+            let mut slot = Slot::new(ledger, at_us);
+            slot.charge(&level, at_us, 0);
+            table.insert(level.key, slot);
         }
     }
 }
@@ -40,7 +42,7 @@ impl Memory {
 mod tests {
     use super::*;
     use crate::Key;
-    use crate::algorithm::{Spec, concurrency, token_bucket};
+    use crate::algorithm::{Spec, token_bucket};
     use crate::plan::{Enforcement, Mode, Plan};
     use crate::policy::model::OnStoreFailure;
 
@@ -91,20 +93,16 @@ mod tests {
         assert_eq!(left(&memory, bucket(), 5 * SECOND_US), 9);
         memory.begin_with(&bucket(), at(4 * SECOND_US), ten());
         assert_eq!(left(&memory, bucket(), 5 * SECOND_US), 8);
-        memory.begin_with(&bucket(), at(6 * SECOND_US), ten());
-        assert_eq!(left(&memory, bucket(), 6 * SECOND_US), 0);
-        assert_eq!(memory.keys(), 1);
     }
 
     #[test]
-    fn places_that_are_held_outlive_the_rest() {
+    fn a_key_owes_whatever_is_more_of_what_is_known() {
         let memory = Memory::new();
-        let places = concurrency::Spec { places: Amount::ONE, lease_us: 60 * SECOND_US };
-        let place = Level { family: 2, spec: Spec::Concurrency(places), ..bucket() };
-        left(&memory, bucket(), SECOND_US);
-        assert_eq!(left(&memory, place, SECOND_US), 0);
-        memory.forget_all_but_places();
+        assert_eq!(left(&memory, bucket(), 5 * SECOND_US), 9);
+        memory.begin_with(&bucket(), at(5 * SECOND_US + 1), Amount::ONE);
+        assert_eq!(left(&memory, bucket(), 5 * SECOND_US + 2), 8, "it owed that much already");
+        memory.begin_with(&bucket(), at(6 * SECOND_US), ten());
+        assert_eq!(left(&memory, bucket(), 6 * SECOND_US), 0);
         assert_eq!(memory.keys(), 1);
-        assert_eq!(left(&memory, bucket(), SECOND_US), 9);
     }
 }

@@ -105,7 +105,9 @@ impl Work<'_> {
 
 fn confirmed(found: usize, names: &[String]) -> Result<bool, Error> {
     if !stdin().is_terminal() {
-        return Err(format!("this would delete {found} keys; say --yes, or look with --dry-run").into());
+        return Err(
+            format!("this would delete {found} keys; say --yes, or look with --dry-run").into()
+        );
     }
     show(found, names);
     anstream::print!("Delete {found} {}? [y/N] ", plural(found, "key"));
@@ -127,7 +129,10 @@ fn show(found: usize, names: &[String]) {
 fn tell(arguments: &Arguments, found: usize, deleted: Option<u64>, names: &[String]) {
     if arguments.json {
         let dry_run = deleted.is_none();
-        say!("{:#}", json!({ "found": found, "deleted": deleted.unwrap_or(0), "dry_run": dry_run }));
+        say!(
+            "{:#}",
+            json!({ "found": found, "deleted": deleted.unwrap_or(0), "dry_run": dry_run })
+        );
         return;
     }
     match deleted {

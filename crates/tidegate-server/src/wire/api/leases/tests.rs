@@ -1,13 +1,16 @@
 //! Leases on a store that two nodes share: what one gave, any of them takes back.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use http_body_util::BodyExt as _;
 use tidegate::Request;
 
 use super::*;
 use crate::app::Hold;
-use crate::shared::StoreState;
 use crate::shared::tests::Late;
-use crate::telemetry::RequestId;
+use crate::shared::{StoreState, follow};
+use crate::telemetry::{Present, RequestId};
 
 const LIMITS: &str = "
 tidegate: 1
@@ -101,6 +104,11 @@ async fn what_no_node_has_given_is_not_known() {
     assert_eq!(told(release(&other, &said("what", "")).await).await.0, 404);
 }
 
+/// The same while the store is lost.
+fn lost(what: &str, done: bool) -> (u16, String) {
+    (200, format!("{{\"{what}\":{done},\"degraded\":true}}"))
+}
+
 #[tokio::test]
 async fn what_was_charged_while_the_store_was_lost_is_settled_where_it_was() {
     let store = Late::new();
@@ -108,17 +116,50 @@ async fn what_was_charged_while_the_store_was_lost_is_settled_where_it_was() {
     store.set(StoreState::Lost, None);
     let lease = lease(&one, 1).await;
     assert_eq!(told(release(&other, &said(&lease, "")).await).await.0, 404);
-    assert_eq!(told(release(&one, &said(&lease, "")).await).await, done("released", true));
+    assert_eq!(told(release(&one, &said(&lease, "")).await).await, lost("released", true));
 }
 
 #[tokio::test]
-async fn a_store_that_cannot_say_who_was_first_settles_nothing() {
+async fn what_is_told_while_the_store_is_lost_is_done_once_it_is_back() {
+    let store = Late::new();
+    let [one, other] = nodes(&store).map(Arc::new);
+    let lease = lease(&one, 60).await;
+    store.set(StoreState::Lost, None);
+    assert_eq!(told(renew(&one, &said(&lease, "")).await).await, lost("renewed", true));
+    assert_eq!(told(release(&one, &said(&lease, "")).await).await, lost("released", true));
+    let cost = said(&lease, ",\"cost\":10,\"status\":200");
+    for node in [&one, &one, &other] {
+        assert_eq!(told(settle(node, &cost).await).await, lost("settled", true));
+    }
+    assert_eq!(one.engine.shared().unwrap().corrections(), (3, 0));
+
+    store.set(StoreState::Healthy, None);
+    for node in [&one, &other] {
+        let following = tokio::spawn(follow(Arc::clone(node)));
+        while node.engine.shared().unwrap().corrections() != (0, 0) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        following.abort();
+    }
+    let seen = decide(&one, 0).await;
+    assert_eq!(seen.limits[0].remaining(), 90, "once, however often it was told: {seen:?}");
+    assert_eq!(told(settle(&one, &cost).await).await.0, 404);
+}
+
+#[tokio::test]
+async fn a_settlement_tells_cost_and_status_in_one_call() {
     let store = Late::new();
     let [one, _] = nodes(&store);
     let lease = lease(&one, 60).await;
-    store.set(StoreState::Lost, None);
-    let cost = said(&lease, ",\"cost\":10");
-    assert_eq!(told(settle(&one, &cost).await).await.0, 503);
-    store.set(StoreState::Healthy, None);
-    assert_eq!(told(settle(&one, &cost).await).await, done("settled", true));
+    told(release(&one, &said(&lease, "")).await).await;
+    let calls = |app: &App| {
+        let page = app.metrics.render(&Present::default());
+        let count = "tidegate_store_seconds_count{op=\"amend\"} ";
+        let line = page.lines().find_map(|line| line.strip_prefix(count)).unwrap();
+        line.parse::<u64>().unwrap()
+    };
+    let before = calls(&one);
+    let both = said(&lease, ",\"cost\":10,\"status\":200");
+    assert_eq!(told(settle(&one, &both).await).await, done("settled", true));
+    assert_eq!(calls(&one), before + 1);
 }

@@ -130,10 +130,8 @@ const BODY_PROBLEMS: Problems = &[
     ("408", "The body did not arrive in time"),
     ("413", "The body is too large"),
 ];
-const LEASE_PROBLEMS: Problems = &[
-    ("404", "The lease is not known, or nothing of it may change any more"),
-    ("503", "The store cannot answer; what is charged stays charged"),
-];
+const LEASE_PROBLEMS: Problems =
+    &[("404", "The lease is not known, or nothing of it may change any more")];
 const POLICY_PROBLEMS: Problems = &[
     ("400", "A parameter is not known"),
     GUARD_PROBLEMS[0],

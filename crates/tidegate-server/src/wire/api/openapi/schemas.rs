@@ -202,6 +202,8 @@ pub(super) struct Settle {
 #[serde(deny_unknown_fields)]
 pub(super) struct Released {
     released: bool,
+    /// True while the store is lost: it is done once that is back.
+    degraded: Option<bool>,
 }
 
 /// Whether all places are held for another while.
@@ -209,6 +211,8 @@ pub(super) struct Released {
 #[serde(deny_unknown_fields)]
 pub(super) struct Renewed {
     renewed: bool,
+    /// True while the store is lost: nobody could be asked, and its holder goes on.
+    degraded: Option<bool>,
 }
 
 /// It is settled; what was settled before stays as it is.
@@ -216,6 +220,8 @@ pub(super) struct Renewed {
 #[serde(deny_unknown_fields)]
 pub(super) struct Settled {
     settled: bool,
+    /// True while the store is lost: it is done once that is back.
+    degraded: Option<bool>,
 }
 
 /// The daemon's state.

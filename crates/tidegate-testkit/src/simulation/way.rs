@@ -1,0 +1,95 @@
+//! A node's way to the server: past what it has borrowed, and over the network.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use tidegate::clock::{Clock as _, Now};
+use tidegate::plan::Plan;
+use tidegate::store::{Amended, Amendment, Answer, Store, StoreError};
+use tidegate_redis::leases::Table;
+
+use super::clock::NodeClock;
+use super::network::{Ask, Network, Told, lock, unreachable};
+
+/// A node's way to the server.
+#[derive(Clone, Debug)]
+pub(super) struct Way {
+    pub(super) node: u32,
+    pub(super) network: Arc<Mutex<Network>>,
+    pub(super) clock: NodeClock,
+    /// What it has borrowed: another table after a crash.
+    pub(super) leases: Arc<Mutex<Arc<Table>>>,
+}
+
+impl Way {
+    pub(super) fn leases(&self) -> Arc<Table> {
+        Arc::clone(&self.leases.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn crash(&self, nodes: u32) {
+        let table = Table::new();
+        table.set_nodes(nodes);
+        *self.leases.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
+    }
+
+    pub(super) fn now_us(&self) -> u64 {
+        self.clock.now().steady_us
+    }
+}
+
+impl Store for Way {
+    const NAMES_KEYS: bool = true;
+
+    fn decide_at_once(&self, plan: &Plan) -> Option<Answer> {
+        self.leases().at_once(plan, self.now_us())
+    }
+
+    async fn decide(&self, plan: &Plan) -> Result<Answer, StoreError> {
+        let leases = self.leases();
+        let mut begun = leases.begin(plan, self.now_us());
+        if let Some(answer) = begun.done {
+            return Ok(answer);
+        }
+        for loan in std::mem::take(&mut begun.first) {
+            lock(&self.network).send(self.node, Ask::Loan(loan));
+        }
+        let rest = begun.rest.as_ref().unwrap_or(plan).clone();
+        let call = lock(&self.network).send(self.node, Ask::Plan(rest));
+        let answered = Waiting { network: &self.network, call }.await;
+        leases.finish(plan, &begun, answered, self.now_us())
+    }
+
+    /// Corrections are not on their way for any time: they happen at once, or not at all.
+    async fn amend(&self, _: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {
+        let mut network = lock(&self.network);
+        if network.cut_off().contains(&self.node) {
+            return Err(unreachable());
+        }
+        let now_us = network.time.now_us();
+        network.server.amend(now_us, amendments)
+    }
+
+    fn announce(&self, _families: &[u64]) {}
+}
+
+/// Waits for the end of a call. The world polls it when that has come.
+struct Waiting<'n> {
+    network: &'n Mutex<Network>,
+    call: usize,
+}
+
+impl Future for Waiting<'_> {
+    type Output = Result<Answer, StoreError>;
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        match lock(self.network).outcome(self.call) {
+            Some(Ok(Told::Answer(answer))) => Poll::Ready(Ok(answer.clone())),
+            // Nobody waits for a loan here.
+            Some(Ok(Told::Lent(_))) => Poll::Ready(Err(unreachable())),
+            Some(Err(error)) => Poll::Ready(Err(error.clone())),
+            None => Poll::Pending,
+        }
+    }
+}

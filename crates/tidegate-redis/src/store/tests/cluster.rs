@@ -146,6 +146,20 @@ async fn totals_are_exact(cluster: &Cluster, tag: Option<&str>) {
     assert_eq!((one.health().lost_refunds, other.health().lost_refunds), (0, 0));
 }
 
+#[tokio::test]
+async fn a_cluster_that_nobody_tells_of_is_lost_and_says_why() {
+    let server = Server::start().unwrap();
+    let url = server.url().replace("redis://", "redis+cluster://");
+    let store = RedisStore::connect(&Config::parse(&url).unwrap());
+    let error = store.secret(Duration::from_millis(300)).await.unwrap_err();
+    assert!(error.transient && error.detail.contains("cluster support disabled"), "{error}");
+    let health = store.health();
+    assert_eq!(health.state(), State::Open);
+    assert_eq!(health.shards[0].address, server.addr().to_string());
+    assert!(health.shards[0].last_error.is_some() && health.shards[0].since_us > 0);
+    assert!(store.decide(&plan(1)).await.unwrap_err().transient);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn slots_may_move_and_masters_fail_under_load() {
     let cluster = Cluster::start().unwrap();

@@ -238,6 +238,7 @@ fn the_permissions_in_the_document_are_enough() {
     an_operator_finds_and_deletes(&nodes[0]);
     eventually("both nodes to be seen", || nodes[0].status()["store"]["nodes"] == 2);
     let denied = redis.command(&["ACL", "LOG"]).unwrap();
+    what_is_not_allowed_admits_nobody_unseen(&redis, &nodes[0]);
     // What says who is connected may be refused, and is not known to every server.
     let named = |entry: &Reply| {
         let at = entry.items().iter().position(|field| field.text() == "object").unwrap();
@@ -245,6 +246,23 @@ fn the_permissions_in_the_document_are_enough() {
     };
     let denied: Vec<String> = denied.items().iter().map(named).collect();
     assert!(denied.iter().all(|command| command.starts_with("client")), "{denied:?}");
+}
+
+/// A server that does not let its keys be read or written is lost, not empty.
+fn what_is_not_allowed_admits_nobody_unseen(redis: &Server, node: &Daemon) {
+    for command in ["mget", "exists", "set", "psetex"] {
+        redis.command(&["ACL", "SETUSER", "tidegate", &format!("-{command}")]).unwrap();
+        let unseen = (0..20).filter(|address| {
+            let answer = buy(node, command, &format!("203.0.113.{address}"));
+            answer["allowed"] == true && answer["degraded"] == false
+        });
+        let unseen = unseen.count();
+        assert!(unseen <= 10, "without {command}, {unseen} passed a limit of 10");
+        redis.command(&["ACL", "SETUSER", "tidegate", &format!("+{command}")]).unwrap();
+        eventually("the store to be found again", || {
+            buy(node, "u8", "203.0.113.99")["degraded"] == false
+        });
+    }
 }
 
 #[test]

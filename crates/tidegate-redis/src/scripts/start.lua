@@ -53,13 +53,14 @@ end
 -- than one by one.
 local stored, own = {}, lane and #KEYS - 1 or #KEYS
 if own > 0 then
-  stored = call('MGET', unpack(KEYS, 1, own))
+  -- What cannot be read ends the call: taken for missing, everybody would start afresh.
+  stored = redis.call('MGET', unpack(KEYS, 1, own))
   local missing = {}
   for place = 1, own do
     if not stored[place] then missing[#missing + 1] = KEYS[place] end
   end
   -- What MGET does not show may be of another type, and is somebody else's then.
-  if #missing > 0 and call('EXISTS', unpack(missing)) > 0 then
+  if #missing > 0 and redis.call('EXISTS', unpack(missing)) > 0 then
     for _, key in ipairs(missing) do
       local found = call('GET', key)
       if found then slots[key] = { broken = found.err } end

@@ -32,8 +32,9 @@ pub(crate) struct Topology {
     only: Option<Target>,
     /// Whom to ask for the others at first; nobody where there are no others.
     pub(super) seeds: Vec<Server>,
-    /// The servers as the configuration names them.
+    /// The servers as the configuration names them, and since when they are looked for.
     address: String,
+    since_us: u64,
     /// The slot that all keys lie in, where there is only one.
     pub(super) only_slot: Option<u16>,
     /// The slot of what belongs to the deployment as a whole.
@@ -100,7 +101,7 @@ impl Topology {
             Place::Cluster { seeds } => seeds.clone(),
             Place::Single(_) | Place::Sentinel { .. } => Vec::new(),
         };
-        let is_cluster = !seeds.is_empty();
+        let (is_cluster, since_us) = (!seeds.is_empty(), common.clock.steady_us());
         let own_slot = if is_cluster { slot::of(&keys::secret(&common.own)) } else { 0 };
         Self {
             common,
@@ -108,6 +109,7 @@ impl Topology {
             only,
             seeds,
             address: config.address(),
+            since_us,
             only_slot: (!is_cluster || config.tag.is_some()).then_some(own_slot),
             own_slot,
             map: ArcSwap::from_pointee(Map { members, owners: Vec::new(), known: Vec::new() }),
@@ -266,7 +268,7 @@ impl Topology {
         let members = self.members();
         let statuses = members.iter().map(|member| member.shard.status().borrow().clone());
         let worst = statuses.max_by_key(|status| (status.state.badness(), status.since_us));
-        worst.unwrap_or(Status { state: State::Open, since_us: 0 })
+        worst.unwrap_or(Status { state: State::Open, since_us: self.since_us })
     }
 
     fn new_member(&self, server: &Server) -> Arc<Member> {
@@ -281,7 +283,7 @@ impl Topology {
         ShardHealth {
             address: self.address.clone(),
             state: State::Open,
-            since_us: 0,
+            since_us: self.since_us,
             last_error: Some(locked(&self.trouble).clone().unwrap_or(none)),
             asks: 0,
             calls: 0,

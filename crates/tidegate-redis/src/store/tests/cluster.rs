@@ -82,6 +82,37 @@ async fn a_cluster_shows_every_behaviour_and_exact_totals() {
     shows_every_behaviour(&cluster, Some("one")).await;
     totals_are_exact(&cluster, None).await;
     totals_are_exact(&cluster, Some("one")).await;
+    who_loses_a_race_gives_back(&cluster).await;
+}
+
+/// Requests that all see enough at first race for what they share, and charge something else before.
+async fn who_loses_a_race_gives_back(cluster: &Cluster) {
+    let store = connected(config(cluster)).await;
+    let mut races = JoinSet::new();
+    for _ in 0..100 {
+        for names in [["own", "shared"], ["shared", "other"]] {
+            let store = store.clone();
+            races.spawn(async move {
+                let answer = store.decide(&plan_of(&names, 100)).await.unwrap();
+                let charged = answer.replies.iter().filter(|reply| reply.charged).count();
+                assert!(charged == 0 || charged == 2, "{answer:?}");
+                (names[0] == "own", charged == 2)
+            });
+        }
+    }
+    let races = races.join_all().await;
+    let [own, other] = [true, false].map(|own| {
+        let admitted = races.iter().filter(|race| **race == (own, true));
+        u64::try_from(admitted.count()).unwrap()
+    });
+    assert!(own + other <= 100, "{own} and {other}");
+    let given_back = async {
+        while spent(&store, &["own", "shared", "other"], 100).await != [own, own + other, other] {
+            sleep(RETRY).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, given_back).await.unwrap();
+    assert_eq!(store.health().lost_refunds, 0);
 }
 
 /// Two nodes charge limits in several slots until none is left.
@@ -113,6 +144,20 @@ async fn totals_are_exact(cluster: &Cluster, tag: Option<&str>) {
     assert_eq!(admitted, 100);
     assert_eq!(spent(&other, &names, 100).await, [100; 4]);
     assert_eq!((one.health().lost_refunds, other.health().lost_refunds), (0, 0));
+}
+
+#[tokio::test]
+async fn a_cluster_that_nobody_tells_of_is_lost_and_says_why() {
+    let server = Server::start().unwrap();
+    let url = server.url().replace("redis://", "redis+cluster://");
+    let store = RedisStore::connect(&Config::parse(&url).unwrap());
+    let error = store.secret(Duration::from_millis(300)).await.unwrap_err();
+    assert!(error.transient && error.detail.contains("cluster support disabled"), "{error}");
+    let health = store.health();
+    assert_eq!(health.state(), State::Open);
+    assert_eq!(health.shards[0].address, server.addr().to_string());
+    assert!(health.shards[0].last_error.is_some() && health.shards[0].since_us > 0);
+    assert!(store.decide(&plan(1)).await.unwrap_err().transient);
 }
 
 #[tokio::test(flavor = "multi_thread")]

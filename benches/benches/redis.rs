@@ -39,11 +39,12 @@ redis.call('SET', KEYS[1], string.format('%.0f', full_at + each), 'PX', math.cei
 return { 1, math.floor((burst * each - owed) / each), 0 }
 ";
 
+/// So slow that a user who comes again still owes something.
 const ONE: &str = "
 tidegate: 1
 name: one
 limits:
-  booking-user: { by: user, token_bucket: 1000/min }
+  booking-user: { by: user, token_bucket: 100/h }
 ";
 
 /// So much that nobody is refused.
@@ -59,8 +60,8 @@ tidegate: 1
 name: three
 operations: { booking: 'POST /rooms/{room}/bookings' }
 limits:
-  booking-user: { when: booking, by: user, token_bucket: 1000/min }
-  booking-room: { when: booking, by: room, token_bucket: 1m/min }
+  booking-user: { when: booking, by: user, token_bucket: 100/h }
+  booking-room: { when: booking, by: room, token_bucket: 1m/h }
   everything: { by: global, token_bucket: 1m/s }
 ";
 
@@ -68,23 +69,23 @@ const THREE_OF_ITS_OWN: &str = "
 tidegate: 1
 name: own
 limits:
-  per-second: { by: user, token_bucket: 1000/s }
-  per-minute: { by: user, token_bucket: 10k/min }
-  per-hour: { by: user, token_bucket: 100k/h }
+  per-hour: { by: user, token_bucket: 100/h }
+  per-day: { by: user, token_bucket: 1000/day }
+  per-month: { by: user, token_bucket: 10k/720h }
 ";
 
 fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let redis = Redis::start();
-        let peer = Peer::connect(&redis, 1_000).await;
+        let peer = Peer::connect(&redis, 100, 36_000_000).await;
         let [one, three, own, hot] =
             [ONE, THREE, THREE_OF_ITS_OWN, HOT].map(|policy| Ours::connect(&redis, policy));
         for ours in [&one, &three, &own, &hot] {
             assert!(ours.store.ready(Duration::from_secs(5)).await);
         }
         levels(&redis, &peer, [&one, &three, &own]).await;
-        hot_keys(&redis, &Peer::connect(&redis, 10_000_000).await, &hot).await;
+        hot_keys(&redis, &Peer::connect(&redis, 10_000_000, 6).await, &hot).await;
         latency(&redis, &peer, &one).await;
         memory(&redis, &one).await;
     });
@@ -179,16 +180,17 @@ fn latencies(figures: &Figures) -> String {
 struct Peer {
     connection: MultiplexedConnection,
     sha1: String,
-    /// The burst, which is refilled in a minute.
     burst: u64,
+    /// How long one of them takes to be refilled.
+    each_us: u64,
 }
 
 impl Peer {
-    async fn connect(redis: &Redis, burst: u64) -> Self {
+    async fn connect(redis: &Redis, burst: u64, each_us: u64) -> Self {
         let mut connection = redis.connect().await;
         let script = redis::Script::new(PEER);
         script.prepare_invoke().load_async(&mut connection).await.unwrap();
-        Self { connection, sha1: script.get_hash().to_owned(), burst }
+        Self { connection, sha1: script.get_hash().to_owned(), burst, each_us }
     }
 }
 
@@ -196,7 +198,7 @@ impl Checks for Peer {
     async fn check(&self, turn: usize, users: usize) -> bool {
         let mut command = redis::cmd("EVALSHA");
         command.arg(&self.sha1).arg(1).arg(format!("peer:user-{:020}", turn % users));
-        command.arg(self.burst).arg(60_000_000 / self.burst);
+        command.arg(self.burst).arg(self.each_us);
         let reply: redis::RedisResult<(u64, u64, u64)> =
             command.query_async(&mut self.connection.clone()).await;
         reply.is_ok()

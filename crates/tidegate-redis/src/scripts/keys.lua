@@ -192,11 +192,8 @@ local function slot_of(place, kind, asked)
   }
   slots[key] = slot
   local value = staged[key]
-  if value == nil then value = call('GET', key) end
-  if type(value) == 'table' then
-    slot.broken = value.err
-    error(slot.broken, 0)
-  elseif value then
+  if value == nil then value = stored[place] end
+  if value then
     -- Until it has been read: whatever goes wrong, the ask that wanted it ends here.
     slot.broken = 'cannot read its value'
     slot.other = is_of_another(kind, value)

@@ -16,8 +16,7 @@ local function numbers(kind, spec)
 end
 
 local function look(place, ttl)
-  local value = call('GET', KEYS[place])
-  local kind = type(value) == 'string' and #value > 0 and byte(value) % 8 or 0
+  local kind = (byte(stored[place] or '') or 0) % 8
   local slot = slot_of(place, kind > 0 and kind or BUCKET)
   if not slot.accounts then unreadable() end
   local told = { pack('<Bi8B', kind, ttl, #slot.accounts) }

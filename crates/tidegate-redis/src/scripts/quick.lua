@@ -17,7 +17,7 @@ while index <= #ARGV do
       break
     end
     local value = staged[key]
-    if value == nil then value = call('GET', key) end
+    if value == nil then value = stored[place] end
     -- The numbers of an ask are often those of the one before.
     if ask ~= same then
       kind, enforced = byte(ask, at, at + 1)
@@ -162,7 +162,11 @@ while index <= #ARGV do
           code, wait or 0, charged, left, reset
         reply = level == levels and pack(replied[level], 0, now, unpack(told, 1, n))
       end
-      values[level], ending[level] = saved, ends
+      if levels > 1 then
+        values[level], ending[level] = saved, ends
+      elseif saved then
+        staged[key], expires[key] = saved, ends
+      end
       level, place = level + 1, place + 1
     end
   end
@@ -170,7 +174,7 @@ while index <= #ARGV do
     same = nil
     break
   end
-  for level = 1, levels do
+  for level = 1, levels > 1 and levels or 0 do
     local saved, key = values[level], KEYS[cursor + level - 1]
     if saved then staged[key], expires[key] = saved, ending[level] end
   end

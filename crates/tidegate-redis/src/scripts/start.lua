@@ -1,4 +1,4 @@
--- What all asks of a batch share: the time, and what is to be stored.
+-- What all asks of a batch share: the time, what is stored, and what is to be stored.
 
 -- A key goes this long after its state means nothing.
 local MARGIN_MS = 1000
@@ -7,18 +7,18 @@ local STANDSTILL_MS = 3600000
 
 local KEYS, ARGV = KEYS, ARGV
 
--- The time, how many milliseconds after its end by that a key goes by the server's own clock, and
--- the number of the batch.
-local now, late_ms, number
+-- The time, how many milliseconds a key lasts longer than its state means something, and the number
+-- of the batch.
+local now, spare_ms, number
 do
-  local time, header = call('TIME'), ARGV[1]
-  now, late_ms = time[1] * 1000000 + time[2], MARGIN_MS
-  if #header > 0 then
-    local fixed, at = unpack_from('<I8', header)
-    if #header > 8 then number = unpack_from('<I8', header, at) end
-    if fixed <= MAX then
-      now, late_ms = fixed, floor((now - fixed) / 1000) + STANDSTILL_MS
-    end
+  local header, at = ARGV[1], nil
+  if #header > 0 then now, at = unpack_from('<I8', header) end
+  if #header > 8 then number = unpack_from('<I8', header, at) end
+  if now and now <= MAX then
+    spare_ms = STANDSTILL_MS
+  else
+    local time = call('TIME')
+    now, spare_ms = time[1] * 1000000 + time[2], MARGIN_MS
   end
 end
 
@@ -45,6 +45,24 @@ if lane then
     elseif answered == number then
       local _, replies = cmsgpack.unpack(call('GET', lane))
       return replies
+    end
+  end
+end
+
+-- What the server has, in the order of KEYS: a string, or false for none. All at once is cheaper
+-- than one by one.
+local stored, own = {}, lane and #KEYS - 1 or #KEYS
+if own > 0 then
+  stored = call('MGET', unpack(KEYS, 1, own))
+  local missing = {}
+  for place = 1, own do
+    if not stored[place] then missing[#missing + 1] = KEYS[place] end
+  end
+  -- What MGET does not show may be of another type, and is somebody else's then.
+  if #missing > 0 and call('EXISTS', unpack(missing)) > 0 then
+    for _, key in ipairs(missing) do
+      local found = call('GET', key)
+      if found then slots[key] = { broken = found.err } end
     end
   end
 end

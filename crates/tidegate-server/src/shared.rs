@@ -1,6 +1,7 @@
 //! The store that nodes share, as the daemon sees it: every call is timed, and one that nobody waits for
 //! any more is finished all the same, and what it took is given back.
 
+mod health;
 mod later;
 mod recovery;
 mod watch;
@@ -23,6 +24,7 @@ use crate::seal::Travelled;
 use crate::telemetry::{Metrics, StoreCall, store_failed};
 use later::{Correction, Later};
 
+pub(crate) use health::{Health, KnownHealth, ShardHealth, StoreState};
 pub(crate) use watch::{follow, settled};
 
 /// What a call to the store becomes.
@@ -77,75 +79,6 @@ pub(crate) trait Remote: Send + Sync + 'static {
 
     /// Deletes keys that cannot be read, by their names.
     fn delete(&self, names: Vec<Arc<str>>) -> Calling<u64>;
-}
-
-/// How a shared store is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Health {
-    /// What it is, such as `redis`.
-    pub(crate) kind: &'static str,
-    pub(crate) state: StoreState,
-    /// Since when.
-    pub(crate) since_unix_us: u64,
-    /// How many nodes were last seen to share it, this one included; `None` before any was.
-    pub(crate) nodes: Option<u32>,
-    /// What went wrong last.
-    pub(crate) last_error: Option<String>,
-    /// One for each server that is asked.
-    pub(crate) shards: Vec<ShardHealth>,
-    /// How many charges stand that a request with limits in several slots could not give back.
-    pub(crate) lost_refunds: u64,
-    /// The refusals that this node gives without asking.
-    pub(crate) known: KnownHealth,
-    /// How many nodes hash keys with another secret than this one.
-    pub(crate) strangers: u32,
-}
-
-/// How one server of a shared store is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ShardHealth {
-    pub(crate) address: String,
-    /// The name of its state.
-    pub(crate) state: &'static str,
-    pub(crate) since_unix_us: u64,
-    pub(crate) last_error: Option<String>,
-    /// How many requests wait to be sent.
-    pub(crate) queued: usize,
-    /// In how many calls they travelled.
-    pub(crate) calls: u64,
-    /// How many were not answered, by reason.
-    pub(crate) errors: Vec<(&'static str, u64)>,
-    /// How often each state was entered: all that there are, in their order.
-    pub(crate) changes: Vec<(&'static str, u64)>,
-}
-
-/// What becomes of refusals that are remembered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct KnownHealth {
-    /// Whether this node hears what others change; without that nothing is remembered.
-    pub(crate) hears: bool,
-    pub(crate) refusals: usize,
-    pub(crate) answered: u64,
-}
-
-/// Whether a store can be asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StoreState {
-    Healthy,
-    /// It was lost, and is tried again.
-    Recovering,
-    /// Limits do what their `on_store_failure` says.
-    Lost,
-}
-
-impl StoreState {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Healthy => "healthy",
-            Self::Recovering => "recovering",
-            Self::Lost => "lost",
-        }
-    }
 }
 
 /// What the digest of a secret is for.

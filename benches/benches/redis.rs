@@ -55,6 +55,13 @@ limits:
   booking-user: { by: user, token_bucket: 10m/min }
 ";
 
+const LEASED: &str = "
+tidegate: 1
+name: leased
+limits:
+  booking-user: { by: user, token_bucket: 10m/s, consistency: leased }
+";
+
 const THREE: &str = "
 tidegate: 1
 name: three
@@ -86,6 +93,7 @@ fn main() {
         }
         levels(&redis, &peer, [&one, &three, &own]).await;
         hot_keys(&redis, &Peer::connect(&redis, 10_000_000, 6).await, &hot).await;
+        leased(&redis).await;
         latency(&redis, &peer, &one).await;
         memory(&redis, &one).await;
     });
@@ -129,6 +137,30 @@ async fn hot_keys(redis: &Redis, peer: &Peer, ours: &Ours) {
     println!("\n{HOT_USERS} users, {IN_FLIGHT} in flight");
     print("redis-rs, one EVALSHA a check", &peer, &peer);
     print("tidegate, one bucket", &ours, &peer);
+}
+
+/// Few keys that nodes borrow from, against the same in memory.
+async fn leased(redis: &Redis) {
+    let ours = Ours::connect(redis, LEASED);
+    assert!(ours.store.ready(Duration::from_secs(5)).await);
+    let memory = Local(Limiter::new(Policy::parse("bench.yaml", LEASED).unwrap()));
+    let load = InFlight { checks: 10 * CHECKS, in_flight: IN_FLIGHT, users: HOT_USERS };
+    let mut rounds: [Vec<Figures>; 2] = Default::default();
+    for _ in 0..ROUNDS {
+        rounds[0].push(load.run(redis, &memory).await);
+        rounds[1].push(load.run(redis, &ours).await);
+    }
+    let [memory, ours] = rounds.map(median);
+    println!("\n{HOT_USERS} users of a leased bucket, {IN_FLIGHT} in flight");
+    for (name, figures) in [("tidegate in memory", memory), ("tidegate, leased", ours)] {
+        println!(
+            "  {name:<42} {:>8.0}/s {:>5.2} x   {:>5.1} % of a core of Redis   {} unanswered",
+            figures.per_second,
+            figures.per_second / memory.per_second,
+            figures.redis_us * figures.per_second / 1e4,
+            figures.unanswered,
+        );
+    }
 }
 
 /// Arrivals that do not wait for answers, at a share of what the peer can do.
@@ -223,8 +255,20 @@ impl Ours {
 
 impl Checks for Ours {
     async fn check(&self, turn: usize, users: usize) -> bool {
-        let path = format!("/rooms/r{}/bookings", turn % ROOMS);
-        let request = Request::new("POST", path).user(format!("user-{:020}", turn % users));
-        !self.limiter.decide(&request, Mode::Charge).await.unwrap().degraded
+        !self.limiter.decide(&request(turn, users), Mode::Charge).await.unwrap().degraded
     }
+}
+
+#[derive(Clone)]
+struct Local(Limiter);
+
+impl Checks for Local {
+    async fn check(&self, turn: usize, users: usize) -> bool {
+        self.0.decide(&request(turn, users), Mode::Charge).await.unwrap().is_allowed()
+    }
+}
+
+fn request(turn: usize, users: usize) -> Request<'static> {
+    let path = format!("/rooms/r{}/bookings", turn % ROOMS);
+    Request::new("POST", path).user(format!("user-{:020}", turn % users))
 }

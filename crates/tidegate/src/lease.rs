@@ -241,3 +241,40 @@ impl Receipt {
 fn is_place(level: &Level) -> bool {
     matches!(level.spec, algorithm::Spec::Concurrency(_))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Limiter, Request};
+
+    const LIMITS: &str = "
+tidegate: 1
+name: api
+limits:
+  tokens: { by: user, total: 100 }
+  logins: { by: user, total: 5, cost: 1, counts: failures }
+  failed: { by: user, total: 100, counts: failures }
+";
+
+    /// What is left of each limit once a request of 60 turned out to cost 10.
+    fn left_after(status: u16) -> Vec<u64> {
+        let limiter = Limiter::new(Policy::parse("p.yaml", LIMITS).unwrap());
+        let units = |units| Amount::from_units(units).unwrap();
+        let request = Request::operation("default").user("u1").cost(units(60)).reserve();
+        let mut lease = limiter.check(&request).unwrap().lease.unwrap();
+        limiter.settle(&mut lease, Settlement::CostAndStatus(units(10), status)).unwrap();
+        limiter.settle(&mut lease, Settlement::CostAndStatus(units(1), status)).unwrap();
+        let seen = limiter.peek(&Request::operation("default").user("u1")).unwrap();
+        seen.limits.iter().map(crate::LimitReport::remaining).collect()
+    }
+
+    #[test]
+    fn cost_and_status_are_settled_together_and_once() {
+        assert_eq!(left_after(401), [90, 4, 90]);
+    }
+
+    #[test]
+    fn what_does_not_count_is_given_back_whatever_it_cost() {
+        assert_eq!(left_after(200), [90, 5, 100]);
+    }
+}

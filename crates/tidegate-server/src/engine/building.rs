@@ -71,29 +71,32 @@ impl Building<'_> {
     }
 }
 
-/// The secret that all nodes hash keys with. A store that is lost is not waited for: this node's own
-/// does until it can be asked.
+/// The secret that all nodes hash keys with. It is asked for however the store is: whoever keeps it may
+/// answer while others are lost. If nobody does in time, this node's own does until then.
 async fn agreed(config: &Config, store: &SharedStore, own: HashKey) -> HashKey {
-    let answers = settled(store, CONNECT_WAIT).await;
+    if config.hash_key.is_some() {
+        store.secret_is_known(&own);
+    }
+    let asking =
+        async { if store.lacks_secret() { store.secret().await.map(Some) } else { Ok(None) } };
+    let (answers, asked) = tokio::join!(settled(store, CONNECT_WAIT), asking);
     if !answers {
         let error = store.health().last_error.unwrap_or_default();
         let state = StoreState::Lost.name();
         let message = "the store does not answer: each limit does what its on_store_failure says";
         tracing::error!(event = "store_state", state, error, "{message}");
     }
-    if config.hash_key.is_some() {
-        store.secret_is_known(&own);
-    }
-    if !store.lacks_secret() || !answers {
-        return own;
-    }
-    match store.secret().await {
-        Ok(secret) => {
+    match asked {
+        Ok(Some(secret)) => {
             store.secret_is_known(&secret);
             secret
         }
+        Ok(None) => own,
         Err(error) => {
-            store_failed(&error, "keys are hashed with this node's own secret until it answers");
+            if answers {
+                let until = "keys are hashed with this node's own secret until it answers";
+                store_failed(&error, until);
+            }
             own
         }
     }

@@ -30,6 +30,8 @@ pub(crate) struct Late {
     memory: Arc<Memory>,
     gate: watch::Sender<bool>,
     health: Arc<Mutex<Health>>,
+    /// Whether what is lost is another part of it than all that is asked for.
+    answers_in_part: Arc<AtomicBool>,
 }
 
 impl Late {
@@ -48,7 +50,8 @@ impl Late {
             strangers: 0,
         };
         let health = Arc::new(Mutex::new(health));
-        Self { memory: Arc::default(), gate: watch::Sender::new(true), health }
+        let (memory, answers_in_part) = (Arc::default(), Arc::default());
+        Self { memory, gate: watch::Sender::new(true), health, answers_in_part }
     }
 
     pub(crate) fn set(&self, state: StoreState, last_error: Option<&str>) {
@@ -89,8 +92,8 @@ impl Late {
         let store = self.clone();
         Box::pin(async move {
             let gone = || StoreError { transient: true, detail: "gone".to_owned() };
-            if store.health.lock().unwrap_or_else(PoisonError::into_inner).state == StoreState::Lost
-            {
+            let state = store.health.lock().unwrap_or_else(PoisonError::into_inner).state;
+            if state == StoreState::Lost && !store.answers_in_part.load(Ordering::Relaxed) {
                 return Err(gone());
             }
             let done = act(&store.memory);
@@ -274,6 +277,21 @@ async fn a_node_that_does_not_know_the_secret_does_without_the_store_until_it_do
     let mut lease = decide(&node, Hold::Never).await.lease.unwrap();
     assert_eq!(decide(&store.node(), Hold::Never).await.limit_name(), Some("places"));
     assert!(node.engine.release(&mut lease).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_node_learns_the_secret_though_a_part_of_the_store_is_lost() {
+    let store = Late::new();
+    store.set(StoreState::Lost, Some("one of three servers is gone"));
+    let node = Arc::new(store.stranger(LIMITS));
+    let following = tokio::spawn(follow(Arc::clone(&node)));
+    assert!(decide(&node, Hold::Never).await.degraded);
+    store.answers_in_part.store(true, Ordering::Relaxed);
+    eventually(async || !node.engine.shared().unwrap().lacks_secret()).await;
+    following.abort();
+    let decision = decide(&node, Hold::Never).await;
+    assert!(!decision.degraded && decision.is_allowed(), "what answers is asked");
+    assert_eq!(decide(&store.node(), Hold::Never).await.limit_name(), Some("places"));
 }
 
 #[tokio::test]

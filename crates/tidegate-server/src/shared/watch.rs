@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::SharedStore;
 use super::recovery::Recovery;
-use super::{SharedStore, StoreState};
 use crate::app::App;
 
 /// How often it is looked at.
@@ -30,29 +30,43 @@ pub(crate) async fn settled(store: &SharedStore, bound: Duration) -> bool {
 /// share the limits with when it is lost, learns the secret of all nodes, and gives the store its due
 /// when it is back.
 pub(crate) async fn follow(app: Arc<App>) {
+    let Some(store) = app.engine.shared() else { return };
+    tokio::join!(keep_up(&app, store), learn_secret(&app, store));
+}
+
+async fn keep_up(app: &App, store: &SharedStore) {
     let mut recovery = Recovery::default();
     loop {
-        let Some(store) = app.engine.shared() else { return };
         let health = store.health();
         if let Some(nodes) = health.nodes {
             app.engine.set_nodes(nodes);
         }
-        if store.lacks_secret() && health.state != StoreState::Lost {
-            learn_secret(&app, store).await;
-        }
-        recovery.go_on(&app, store, health.state).await;
+        recovery.go_on(app, store, health.state).await;
         sleep(LOOK_EVERY).await;
     }
 }
 
-/// A node that started without the store has hashed keys with a secret of its own until now.
+/// A node that started without the store hashes keys with a secret of its own until it has learned
+/// that of all. It asks however the store is: the server that keeps the secret may answer while others
+/// are lost, and limits whose keys are on servers that answer are to be counted there.
 async fn learn_secret(app: &App, store: &SharedStore) {
-    match store.secret().await {
-        Ok(secret) => {
-            app.share_leases(&secret);
-            app.engine.set_hash_key(secret.clone());
-            store.secret_is_known(&secret);
+    let mut told = None;
+    while store.lacks_secret() {
+        match store.secret().await {
+            Ok(secret) => {
+                app.share_leases(&secret);
+                app.engine.set_hash_key(secret.clone());
+                store.secret_is_known(&secret);
+            }
+            Err(error) => {
+                // Of a store that is lost others tell.
+                let news = !(error.transient && store.is_lost()) && told.as_ref() != Some(&error);
+                if news {
+                    app.store_failed(&error, "its secret is not known; it is asked again");
+                    told = Some(error);
+                }
+                sleep(LOOK_EVERY).await;
+            }
         }
-        Err(error) => app.store_failed(&error, "its secret is not known; it is asked again"),
     }
 }

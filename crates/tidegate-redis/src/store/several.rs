@@ -149,12 +149,9 @@ impl Topology {
         deadline: Instant,
     ) -> Result<Amended, Failure> {
         let told = all(parts.iter().map(|part| self.amend_part(amendments, part, deadline))).await;
-        let unsent = |told: &Result<_, Failure>| told.as_ref().is_err_and(Failure::is_unsent);
-        let partly = !told.iter().all(unsent);
         let mut amended: Vec<bool> = vec![false; amendments.len()];
-        for (part, told) in parts.iter().zip(told) {
-            let told = told.map_err(|failure| if partly { failure.in_part() } else { failure });
-            for (place, found) in part.places.iter().zip(told?) {
+        for (part, told) in parts.iter().zip(together(told)?) {
+            for (place, found) in part.places.iter().zip(told) {
                 amended[*place] = found;
             }
         }
@@ -172,7 +169,7 @@ impl Topology {
                 let divided = part.divided();
                 let each = |part| self.amend_together(amendments, part, deadline);
                 let told = all(divided.iter().map(each)).await;
-                Ok(told.into_iter().collect::<Result<Vec<_>, _>>()?.concat())
+                Ok(together(told)?.concat())
             }
             told => told,
         }
@@ -202,6 +199,15 @@ impl Ask {
     }
 }
 
+/// What was told of all parts. Where one of them failed and another may have been carried out, it does
+/// not look as if nothing was sent: a refund that is sent again would be made twice.
+fn together<T>(told: Vec<Result<T, Failure>>) -> Result<Vec<T>, Failure> {
+    let unsent = |told: &Result<T, Failure>| told.as_ref().is_err_and(Failure::is_unsent);
+    let partly = !told.iter().all(unsent);
+    let of_all = |failure: Failure| if partly { failure.in_part() } else { failure };
+    told.into_iter().map(|told| told.map_err(of_all)).collect()
+}
+
 /// Waits for all of them at once.
 async fn all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
     let mut futures: Vec<Pin<Box<F>>> = futures.map(Box::pin).collect();
@@ -218,4 +224,21 @@ async fn all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
     })
     .await;
     outputs.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection::Reason;
+
+    #[test]
+    fn what_was_sent_in_part_does_not_look_unsent() {
+        let open = || Failure::new(Reason::Open, true, "it failed before");
+        assert_eq!(together(vec![Ok(1), Ok(2)]), Ok(vec![1, 2]));
+        assert!(together::<()>(vec![Err(open()), Err(open())]).unwrap_err().is_unsent());
+        for other in [Ok(()), Err(Failure::timeout())] {
+            assert!(!together(vec![Err(open()), other.clone()]).unwrap_err().is_unsent());
+            assert!(!together(vec![other, Err(open())]).unwrap_err().is_unsent());
+        }
+    }
 }

@@ -101,15 +101,15 @@ struct Beat {
 
 /// How many nodes are alive, and whether they hash keys as this one does.
 async fn beat(topology: &Topology, name: &[u8]) -> Result<Beat, Failure> {
-    let shard = &topology.own_member()?.shard;
+    let member = topology.own_member()?;
     let keys = vec![keys::heartbeats(topology.own()), keys::secret(topology.own())];
     let secret = topology.known_secret().map(written).unwrap_or_default();
     let digest = topology.common.digest.get().cloned().unwrap_or_default();
     let alive = ALIVE.as_millis().to_string().into_bytes();
     let arguments = vec![name.to_vec(), alive, secret.into_bytes(), digest.into_bytes()];
     let run = Run { keys, arguments, asking: false };
-    let replied = shard.run(script(), run, Instant::now() + TIMEOUT).await;
-    topology.note_move(&replied);
+    let replied = member.shard.run(script(), run, Instant::now() + TIMEOUT).await;
+    topology.note_move(&member, &replied);
     if let Value::Array(reply) = &replied?
         && let [Value::Int(count), Value::Int(ours), Value::Int(strangers)] = reply[..]
     {

@@ -120,7 +120,7 @@ impl Topology {
 }
 
 /// An address without a host is on the same one as whoever told it.
-fn complete(to: &Server, told_by: &Member) -> Server {
+pub(super) fn complete(to: &Server, told_by: &Member) -> Server {
     match told_by.server() {
         Some(server) if to.host.is_empty() => Server { host: server.host.clone(), port: to.port },
         _ => to.clone(),

@@ -7,6 +7,8 @@ use redis::Value;
 use tidegate::store::StoreError;
 use tokio::time::{Instant, sleep};
 
+use super::member::Member;
+use super::routing::complete;
 use super::shard::Shard;
 use super::topology::Topology;
 use crate::connection::{Failure, Remedy};
@@ -39,14 +41,14 @@ impl Topology {
     async fn offer(&self, mine: [u8; 16], deadline: Instant) -> Result<[u8; 16], Failure> {
         let member = self.own_member()?;
         let offered = member.shard.offer(mine, deadline).await;
-        self.note_move(&offered);
+        self.note_move(&member, &offered);
         offered
     }
 
-    /// Goes by what a failure says of where the deployment's own keys are.
-    pub(crate) fn note_move<T>(&self, replied: &Result<T, Failure>) {
+    /// Goes by what a server says of where the deployment's own keys are.
+    pub(crate) fn note_move<T>(&self, told_by: &Member, replied: &Result<T, Failure>) {
         if let Err(Failure { remedy: Remedy::Moved { slot, to }, .. }) = replied {
-            self.moved(*slot, to);
+            self.moved(*slot, &complete(to, told_by));
         }
     }
 }
@@ -87,4 +89,29 @@ fn random() -> Result<[u8; 16], StoreError> {
     let filled = provider.secure_random.fill(&mut bytes);
     let detail = || "the system gives no random bytes".to_owned();
     filled.map(|()| bytes).map_err(|_| StoreError { transient: false, detail: detail() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::config::{Config, Server};
+    use crate::connection::Reason;
+    use crate::store::common::Common;
+    use crate::store::topology::Range;
+
+    #[tokio::test]
+    async fn keys_that_moved_to_a_server_without_a_host_are_where_whoever_says_so_is() {
+        let config = Config::parse("redis+cluster://127.0.0.1:1").unwrap();
+        let topology = Topology::start(&config, Arc::new(Common::new(&config)));
+        let server = |host: &str, port| Server { host: host.to_owned(), port };
+        let master = server("127.0.0.1", 1);
+        topology.install(&[Range { first: 0, last: 16_383, master, replicas: Vec::new() }]);
+        let (slot, to) = (topology.own_slot, server("", 2));
+        let moved = Failure::new(Reason::Refused, true, "MOVED");
+        let moved = Failure { remedy: Remedy::Moved { slot, to }, ..moved };
+        topology.note_move::<()>(&topology.own_member().unwrap(), &Err(moved));
+        assert_eq!(topology.own_member().unwrap().server(), Some(&server("127.0.0.1", 2)));
+    }
 }

@@ -287,3 +287,26 @@ async fn a_master_is_lost(cluster: &Cluster, store: &RedisStore) {
     let gone = cluster.nodes()[lost].addr().to_string();
     assert!(store.health().shards.iter().all(|shard| shard.address != gone));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_starts_while_one_server_is_lost_learns_the_secret_and_asks_the_others() {
+    let cluster = Cluster::start().unwrap();
+    let owner = |key: &str| cluster.first_owner_of(cluster.slot_of(key).unwrap());
+    let lost = (owner("tg:@{all}secret") + 1) % 3;
+    let proxy = Proxy::to(cluster.nodes()[lost].addr()).unwrap();
+    proxy.set(Fault::Refuse);
+    cluster.announce(lost, proxy.addr().port()).unwrap();
+    let store = RedisStore::connect(&config(&cluster));
+    store.secret(PATIENCE).await.unwrap();
+    let names: Vec<String> = (0..20).map(|number| format!("n{number}")).collect();
+    let answering = names.iter().filter(|name| owner(&format!("tg:{name}")) != lost);
+    for name in answering {
+        let asked = async {
+            while store.decide(&plan_of(&[name], MANY)).await.is_err() {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, asked).await.unwrap();
+    }
+    assert!(!store.health().state().asks());
+}

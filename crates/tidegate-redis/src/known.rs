@@ -27,7 +27,7 @@ pub use changed::Changed;
 pub(crate) use listener::Listener;
 
 use crate::health::KnownHealth;
-use table::{Refusal, Table, id_of};
+use table::{Ended, Refusal, Table, id_of};
 
 /// How long a refusal is remembered at most.
 const LASTS_US_MAX: u64 = 1_000_000;
@@ -101,10 +101,11 @@ impl Known {
         if self.refusals.load(Ordering::SeqCst) == 0 {
             return;
         }
+        let ended = Ended::by(changed);
         for shard in &self.shards {
             let mut table = locked(shard);
             let before = table.len();
-            table.forget(changed);
+            table.forget(ended);
             self.count(before, table.len());
         }
     }

@@ -17,11 +17,31 @@ use super::holds;
 /// How many refusals a table holds.
 pub(super) const REFUSALS_MAX: usize = 1024;
 
-/// Refusals by their plan, also in the order in which they end.
+/// Refusals by their plan, also in the order in which they end, and by the names of their states.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     refusals: HashMap<u128, Refusal>,
     by_end: BTreeSet<(u64, u128)>,
+    by_name: BTreeSet<(u64, u128)>,
+}
+
+/// Which refusals a change ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Ended {
+    /// Those with a state whose name has this hash.
+    Name(u64),
+    Family(u64),
+    All,
+}
+
+impl Ended {
+    pub(super) fn by(changed: &Changed) -> Self {
+        match changed {
+            Changed::Key(name) => Self::Name(hash(name)),
+            Changed::Family(family) => Self::Family(*family),
+            Changed::Everything => Self::All,
+        }
+    }
 }
 
 /// A plan that was refused.
@@ -71,33 +91,33 @@ impl Table {
             self.remove(first);
         }
         self.by_end.insert((refusal.until_us, id));
+        self.by_name.extend(refusal.levels.iter().map(|said| (said.name, id)));
         self.refusals.insert(id, refusal);
     }
 
-    pub(super) fn forget(&mut self, changed: &Changed) {
-        let (name, family) = match changed {
-            Changed::Key(name) => (Some(hash(name)), None),
-            Changed::Family(family) => (None, Some(*family)),
-            Changed::Everything => {
-                self.refusals.clear();
-                self.by_end.clear();
-                return;
+    pub(super) fn forget(&mut self, ended: Ended) {
+        let ids: Vec<u128> = match ended {
+            Ended::Name(name) => {
+                self.by_name.range((name, 0)..=(name, u128::MAX)).map(|(_, id)| *id).collect()
             }
+            // Only operators change a whole limit: nobody waits for this walk often.
+            Ended::Family(family) => {
+                let touched = |said: &Said| said.family == family;
+                let refusals = self.refusals.iter();
+                let ended = refusals.filter(|(_, refusal)| refusal.levels.iter().any(touched));
+                ended.map(|(id, _)| *id).collect()
+            }
+            Ended::All => return *self = Self::default(),
         };
-        let touched = |said: &Said| Some(said.name) == name || Some(said.family) == family;
-        let by_end = &mut self.by_end;
-        self.refusals.retain(|id, refusal| {
-            let stays = !refusal.levels.iter().any(touched);
-            if !stays {
-                by_end.remove(&(refusal.until_us, *id));
-            }
-            stays
-        });
+        ids.into_iter().for_each(|id| self.remove(id));
     }
 
     fn remove(&mut self, id: u128) {
         if let Some(refusal) = self.refusals.remove(&id) {
             self.by_end.remove(&(refusal.until_us, id));
+            for said in &refusal.levels {
+                self.by_name.remove(&(said.name, id));
+            }
         }
     }
 }
@@ -176,4 +196,62 @@ fn hash(name: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     name.hash(&mut hasher);
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate::plan::Mode;
+    use tidegate::policy::OnStoreFailure;
+
+    use super::*;
+
+    fn refusal(names: &[&str], until_us: u64) -> Refusal {
+        let now = Now { steady_us: 0, unix_us: 0 };
+        let level = Level {
+            limit: 0,
+            family: 7,
+            key: Key(1),
+            spec: Spec::Ceiling(tidegate::algorithm::ceiling::Spec { limit: Amount::ONE }),
+            cost: Amount::ONE,
+            refundable: false,
+            leased: false,
+            enforcement: Enforcement::Reject,
+            on_store_failure: OnStoreFailure::Local,
+        };
+        let reading = Reading { available: Amount::ZERO, reset_us: None };
+        let verdict = Verdict::Denied { retry_after_us: None };
+        let reply = Reply { verdict, charged: false, charged_at_us: 0, reading };
+        let plan = Plan {
+            mode: Mode::Charge,
+            now,
+            holder: 0,
+            levels: names.iter().map(|_| level).collect(),
+            names: names.iter().map(|name| (*name).into()).collect(),
+        };
+        let answer = Answer { now, replies: names.iter().map(|_| reply).collect() };
+        Refusal::new(&plan, &answer, until_us, 0)
+    }
+
+    fn sizes(table: &Table) -> [usize; 3] {
+        [table.len(), table.by_end.len(), table.by_name.len()]
+    }
+
+    #[test]
+    fn a_refusal_is_found_by_each_of_its_names_and_leaves_nothing_behind() {
+        for name in ["a", "b"] {
+            let mut table = Table::default();
+            table.insert(1, refusal(&["old", "a"], 10), 0);
+            table.insert(1, refusal(&["a", "b"], 20), 0);
+            table.insert(2, refusal(&["c", "c"], 30), 0);
+            assert_eq!(sizes(&table), [2, 2, 3]);
+            table.forget(Ended::by(&Changed::Key("old".into())));
+            assert_eq!(sizes(&table), [2, 2, 3], "it has no such state any more");
+            table.forget(Ended::by(&Changed::Key(name.into())));
+            assert_eq!(sizes(&table), [1, 1, 1]);
+            table.insert(3, refusal(&["d"], 50), 40);
+            assert_eq!(sizes(&table), [1, 1, 1], "what is over goes");
+            table.forget(Ended::by(&Changed::Family(7)));
+            assert_eq!(sizes(&table), [0, 0, 0]);
+        }
+    }
 }

@@ -76,6 +76,7 @@ mod tests {
         spec: Spec::Total(total::Spec { limit: Amount::ONE }),
         cost: Amount::ONE,
         refundable: false,
+        reserved: false,
         leased: false,
         enforcement: Enforcement::Reject,
         on_store_failure: OnStoreFailure::Local,

@@ -154,11 +154,12 @@ impl Known {
     }
 }
 
-/// What corrections may end: a refund gives something back, a reset everything.
+/// What corrections may end: a refund gives something back, a reset everything. Of keys that are given
+/// back as a matter of course nobody remembers anything; of what one request reserved others may.
 pub(crate) fn changes(amendments: &[Amendment]) -> impl Iterator<Item = Changed> {
     let gives = |amendment: &&Amendment| {
         let gives = matches!(amendment.change, Change::Refund(_) | Change::Reset);
-        gives && is_steady(&amendment.level.spec)
+        gives && !amendment.level.refundable && is_steady(&amendment.level.spec)
     };
     let changed = |amendment: &Amendment| Changed::of(amendment.name.as_ref(), &amendment.level);
     amendments.iter().filter(gives).map(changed)
@@ -181,7 +182,7 @@ fn lasts_us(plan: &Plan, answer: &Answer) -> Option<u64> {
 
 /// Whether a refusal here holds until the time that is told.
 fn holds(level: &Level) -> bool {
-    !level.refundable && is_steady(&level.spec)
+    !level.is_given_back() && is_steady(&level.spec)
 }
 
 /// Whether only time gives back what was charged, as a rule.

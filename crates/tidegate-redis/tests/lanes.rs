@@ -34,6 +34,7 @@ fn plan(name: &str) -> Plan {
         spec: Spec::Total(total::Spec { limit: Amount::from_units(LIMIT).unwrap() }),
         cost: Amount::ONE,
         refundable: false,
+        reserved: false,
         leased: false,
         enforcement: Enforcement::Reject,
         on_store_failure: OnStoreFailure::Local,

@@ -72,6 +72,7 @@ fn level(key: u128, spec: token_bucket::Spec, cost: u64) -> Level {
         spec: Spec::TokenBucket(spec),
         cost: amount(cost),
         refundable: false,
+        reserved: false,
         leased: true,
         enforcement: Enforcement::Reject,
         on_store_failure: OnStoreFailure::Local,

@@ -38,6 +38,7 @@ fn plan(mode: Mode, keys: &[(&str, Spec)]) -> Plan {
         spec: *spec,
         cost: Amount::ONE,
         refundable: false,
+        reserved: false,
         leased: false,
         enforcement: Enforcement::Reject,
         on_store_failure: OnStoreFailure::Local,

@@ -261,6 +261,7 @@ fn level(key: usize, spec: Spec, cost: u64, enforcement: Enforcement) -> Level {
         spec,
         cost: amount(cost),
         refundable: false,
+        reserved: false,
         leased: false,
         enforcement,
         on_store_failure: OnStoreFailure::Local,

@@ -46,6 +46,7 @@ fn plan(keys: &[(String, Spec)]) -> Plan {
         spec: *spec,
         cost: Amount::ONE,
         refundable: false,
+        reserved: false,
         leased: false,
         enforcement: Enforcement::Reject,
         on_store_failure: OnStoreFailure::Local,

@@ -62,9 +62,12 @@ pub struct Level {
     /// What the request costs here; for a ceiling, the value compared.
     #[serde(with = "algorithm::as_micros")]
     pub cost: Amount,
-    /// Whether charges of its key are given back as a matter of course, as where only failures count:
-    /// a refusal may then end before the time that was told.
+    /// Whether all charges of its key may well be given back, as where only failures count: a refusal
+    /// may then end before the time that was told.
     pub refundable: bool,
+    /// Whether this charge is an estimate, of which the rest is given back. Others of the same key may
+    /// be none.
+    pub reserved: bool,
     /// Whether a shared store may lend tokens of it in advance. Only of a bucket it does.
     pub leased: bool,
     /// What being over means.
@@ -84,10 +87,17 @@ impl Level {
             spec,
             cost: Amount::ZERO,
             refundable: false,
+            reserved: false,
             leased: false,
             enforcement: Enforcement::Shadow,
             on_store_failure: OnStoreFailure::Local,
         }
+    }
+
+    /// Whether what is charged here may well be given back.
+    #[must_use]
+    pub const fn is_given_back(&self) -> bool {
+        self.refundable || self.reserved
     }
 
     /// The clock that this level runs on.
@@ -248,7 +258,8 @@ impl Planner<'_> {
             key: keys.key(limit, self.facts),
             spec: spec.at(self.now, &policy.zone),
             cost,
-            refundable: refundable(limit, self.facts),
+            refundable: limit.counts != Counts::All,
+            reserved: self.facts.request.reserve && limit.cost == Cost::Requested,
             leased: limit.is_leased(),
             enforcement: enforcement(limit),
             on_store_failure: limit.on_store_failure,
@@ -319,12 +330,6 @@ fn amount_of(attribute: AttributeId, facts: &Facts<'_>) -> Result<Option<Amount>
         }
         Found::Unusable => Err(refused("expected a decimal number in a JSON body".to_owned())),
     }
-}
-
-/// Whether what a request is charged on this limit may well be given back.
-fn refundable(limit: &Limit, facts: &Facts<'_>) -> bool {
-    let reserved = facts.request.reserve && limit.cost == Cost::Requested;
-    limit.counts != Counts::All || reserved
 }
 
 fn enforcement(limit: &Limit) -> Enforcement {

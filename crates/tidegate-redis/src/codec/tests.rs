@@ -15,6 +15,7 @@ fn level(spec: Spec) -> Level {
         spec,
         cost: Amount::ONE,
         refundable: false,
+        reserved: false,
         leased: false,
         enforcement: Enforcement::Reject,
         on_store_failure: OnStoreFailure::Local,

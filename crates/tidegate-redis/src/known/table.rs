@@ -214,6 +214,7 @@ mod tests {
             spec: Spec::Ceiling(tidegate::algorithm::ceiling::Spec { limit: Amount::ONE }),
             cost: Amount::ONE,
             refundable: false,
+            reserved: false,
             leased: false,
             enforcement: Enforcement::Reject,
             on_store_failure: OnStoreFailure::Local,

@@ -24,6 +24,7 @@ fn level(key: u128, spec: Spec) -> Level {
         spec,
         cost: Amount::ONE,
         refundable: false,
+        reserved: false,
         leased: false,
         enforcement: Enforcement::Reject,
         on_store_failure: OnStoreFailure::Local,
@@ -109,7 +110,8 @@ fn what_passes_or_is_given_back_as_a_matter_of_course_is_not_remembered() {
     let places = Spec::Concurrency(concurrency::Spec { places: Amount::ONE, lease_us: SECOND_US });
     let once = Spec::Total(total::Spec { limit: Amount::ONE });
     let refundable = Level { refundable: true, ..level(1, bucket()) };
-    for one in [level(1, places), level(1, once), refundable] {
+    let reserved = Level { reserved: true, ..level(1, bucket()) };
+    for one in [level(1, places), level(1, once), refundable, reserved] {
         let (known, plan) = (known(), plan(&[level(2, bucket()), one]));
         refuse(&known, &plan, &[Some(1_000), Some(1_000)]);
         assert_eq!(known.health().refusals, 0, "{one:?}");
@@ -142,6 +144,7 @@ fn only_a_plan_that_cannot_fare_better_is_answered() {
         ([asked, Level { cost: three, ..allowed }], false),
         ([Level { spec: larger, ..asked }, allowed], false),
         ([Level { refundable: true, ..asked }, allowed], false),
+        ([Level { reserved: true, ..asked }, allowed], false),
         ([Level { enforcement: Enforcement::Shadow, ..asked }, allowed], false),
         ([asked, level(3, bucket())], false),
     ] {
@@ -207,6 +210,21 @@ fn refunds_and_resets_are_changes() {
     ];
     let key = Changed::Key("api:calls:1".into());
     assert_eq!(changes(&amendments).collect::<Vec<_>>(), [key.clone(), key]);
+}
+
+#[test]
+fn a_refund_is_told_only_where_somebody_may_remember_a_refusal() {
+    let refund = |level| Amendment {
+        level,
+        name: Some("api:calls:1".into()),
+        charged_at_us: 0,
+        holder: 0,
+        change: Change::Refund(Amount::ONE),
+    };
+    let refundable = Level { refundable: true, ..level(1, bucket()) };
+    assert_eq!(changes(&[refund(refundable)]).count(), 0);
+    let reserved = Level { reserved: true, ..level(1, bucket()) };
+    assert_eq!(changes(&[refund(reserved)]).count(), 1, "others may not have reserved");
 }
 
 #[test]

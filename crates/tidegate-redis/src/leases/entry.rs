@@ -100,7 +100,7 @@ impl Entry {
         let batch = [&mut self.older, &mut self.newer].into_iter().find(fits)?;
         let id = batch.id;
         if let Some(holder) = holder {
-            batch.take(cost, level.refundable.then_some(holder));
+            batch.take(cost, level.is_given_back().then_some(holder));
             self.demand.note(cost, now_us);
         }
         let left = self.older.left + self.newer.left;
@@ -237,7 +237,7 @@ impl Entry {
 
     /// Spends more for something spent before; whether it could.
     pub(super) fn surcharge(&mut self, level: &Level, extra: Amount, now_us: u64) -> bool {
-        let extra = Level { cost: extra, refundable: false, ..*level };
+        let extra = Level { cost: extra, refundable: false, reserved: false, ..*level };
         self.spend(&extra, Some(0), now_us).is_some()
     }
 

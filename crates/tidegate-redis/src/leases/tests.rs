@@ -31,6 +31,7 @@ fn level(key: u128, spec: Spec) -> Level {
         spec,
         cost: Amount::ONE,
         refundable: true,
+        reserved: false,
         leased: true,
         enforcement: Enforcement::Reject,
         on_store_failure: OnStoreFailure::Local,

@@ -129,6 +129,7 @@ mod tests {
             spec: Spec::Total(total::Spec { limit: units(limit) }),
             cost: Amount::ONE,
             refundable: false,
+            reserved: false,
             leased: false,
             enforcement,
             on_store_failure: OnStoreFailure::Local,

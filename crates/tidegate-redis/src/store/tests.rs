@@ -34,6 +34,7 @@ fn plan(key: u128) -> Plan {
         spec: Spec::Total(total::Spec { limit }),
         cost: Amount::ONE,
         refundable: false,
+        reserved: false,
         leased: false,
         enforcement: Enforcement::Reject,
         on_store_failure: OnStoreFailure::Local,

@@ -63,6 +63,7 @@ impl<S: Subject> World<S> {
             spec,
             cost: Amount::ONE,
             refundable: false,
+            reserved: false,
             leased: false,
             enforcement: Enforcement::Reject,
             on_store_failure: OnStoreFailure::Local,

@@ -36,6 +36,7 @@ fn plan(spec: Spec, now: Now) -> Plan {
         spec,
         cost: Amount::ONE,
         refundable: false,
+        reserved: false,
         leased: false,
         enforcement: Enforcement::Reject,
         on_store_failure: OnStoreFailure::Local,

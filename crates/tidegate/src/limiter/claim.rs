@@ -28,6 +28,7 @@ impl<S: Store> Limiter<S> {
             spec: Spec::Concurrency(concurrency::Spec { places: Amount::ONE, lease_us }),
             cost: Amount::ONE,
             refundable: false,
+            reserved: false,
             leased: false,
             enforcement: Enforcement::Reject,
             on_store_failure: OnStoreFailure::Deny,

@@ -66,6 +66,7 @@ mod tests {
             spec: Spec::TokenBucket(spec),
             cost: Amount::ONE,
             refundable: false,
+            reserved: false,
             leased: false,
             enforcement: Enforcement::Reject,
             on_store_failure: OnStoreFailure::Local,

@@ -200,6 +200,7 @@ fn plan(step: &Step, now: Now, holder: u64, cost: u64) -> Plan {
             spec: spec(kind, step.slow, now.unix_us),
             cost: Amount::from_micros(cost).unwrap(),
             refundable: false,
+            reserved: false,
             leased: false,
             enforcement: Enforcement::Reject,
             on_store_failure: OnStoreFailure::Local,

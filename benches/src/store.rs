@@ -93,10 +93,13 @@ impl OpenLoop {
     /// Runs the load.
     pub async fn run(&self, redis: &Redis, checks: &impl Checks) -> Figures {
         let (measure, mut tasks) = (Measure::start(redis).await, JoinSet::new());
-        let (mut sent, users) = (0, self.users);
+        let (mut sent, mut latencies, users) = (0, Vec::new(), self.users);
         let mut ticks = tokio::time::interval(Duration::from_millis(1));
         while measure.started.elapsed() < self.lasts {
             ticks.tick().await;
+            while let Some(Ok(answered)) = tasks.try_join_next() {
+                latencies.push(answered);
+            }
             let due = (measure.started.elapsed().as_secs_f64() * self.per_second) as usize;
             while sent < due {
                 let (checks, turn, arrived) = (checks.clone(), sent * 7_919, now());
@@ -107,7 +110,7 @@ impl OpenLoop {
                 sent += 1;
             }
         }
-        let latencies = tasks.join_all().await;
+        latencies.extend(tasks.join_all().await);
         measure.figures(redis, latencies).await
     }
 }

@@ -207,28 +207,30 @@ fn a_value_that_cannot_be_read_is_an_error_of_its_asks_alone() {
 
 /// A limit with a template for its keys has got another algorithm.
 #[test]
-fn a_value_of_another_algorithm_counts_as_none_and_is_overwritten() {
+fn a_value_of_another_algorithm_holds_for_a_minute_and_then_counts_as_none() {
     let (_server, store, mut admin) = start();
     let now_us = charge(&store, "clock", TOTAL).now.unix_us;
     let mut specs = passing_specs(now_us).to_vec();
     specs.push(TOTAL);
+    let at = |us: u64, spec| {
+        let decided = store.decide_all(Time::Fixed(us), vec![one("key", spec)]).unwrap();
+        decided[0].as_ref().map(|answer| answer.replies[0].reading.available).ok()
+    };
     let left = LIMIT.saturating_sub(Amount::ONE);
     for before in &specs {
         for after in specs.iter().filter(|spec| *spec != before) {
             let () = redis::cmd("DEL").arg("tg:key").query(&mut admin).unwrap();
-            charge(&store, "key", *before);
-            let peeked = store.decide_all(Time::Server, vec![peek("key", *after)]).unwrap();
-            let reading = peeked[0].as_ref().unwrap().replies[0].reading;
-            assert_eq!(reading.available, LIMIT, "{after} after {before}");
-            // In a call of their own, and each in one call with one of the other kind.
-            let reply = charge(&store, "key", *after).replies[0];
-            assert!(reply.charged && reply.reading.available == left, "{after} after {before}");
+            assert_eq!(at(now_us, *before), Some(left));
+            // Nodes with the old policy and the new one, in turn: none begins afresh.
+            assert_eq!(at(now_us + 59_999_999, *after), None, "{after} after {before}");
+            assert!(at(now_us + 1, *before) < Some(left), "{before} beside {after}");
+            let over_us = now_us + 60_000_001;
+            assert_eq!(at(over_us, *after), Some(left), "{after} after {before}");
+            // In one call, the first is another's to the second.
             let plans = vec![one("key", *after), one("key", *before), one("key", *after)];
-            let answers = store.decide_all(Time::Server, plans).unwrap();
-            for answer in &answers[1..] {
-                let available = answer.as_ref().unwrap().replies[0].reading.available;
-                assert_eq!(available, left, "{after} in turn with {before}");
-            }
+            let answers = store.decide_all(Time::Fixed(over_us), plans).unwrap();
+            let told: Vec<bool> = answers.iter().map(Result::is_ok).collect();
+            assert_eq!(told, [true, false, true], "{after} in turn with {before}");
         }
     }
 }

@@ -72,7 +72,7 @@ local function decide(ask, cursor, now)
     local one = made[kind] or algorithm(kind)
     level.spec, at = one.read_spec(ask, next)
     if kind ~= CEILING then
-      level.slot = slot_of(cursor, kind, level.spec)
+      level.slot = usable(slot_of(cursor, kind, level.spec))
       cursor = cursor + 1
     end
     levels[index] = level
@@ -104,7 +104,7 @@ local REFUND, SURCHARGE, RELEASE, RENEW, RESET, DEBIT = 1, 2, 3, 4, 5, 6
 -- Charges what nobody asked for; whether there is something to charge.
 local function debit(one, now)
   local slot = one.slot
-  if not slot or slot.kind == PLACES or one.amount == 0 then return false end
+  if not slot or slot.kind == PLACES or one.amount == 0 or is_anothers(slot) then return false end
   local algorithm, accounts = slot.algorithm, charged_accounts(slot, one.spec, now)
   for _, account in ipairs(accounts) do
     local state, spec = account.state, account.spec

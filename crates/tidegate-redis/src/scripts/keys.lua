@@ -136,13 +136,28 @@ local function load(slot, value, asked)
   end
 end
 
--- Whether a value is one that was written for another algorithm: then its key is as good as new.
-local function is_of_another(kind, value)
+-- A limit may have got another algorithm, and nodes with the policy before may still count by the
+-- old one. What they wrote stays for so long after the last time; then its key is as good as new.
+-- Otherwise both would begin afresh with every request.
+local OTHERS_US = 60000000
+
+-- When a value was last charged by another algorithm; nil if it was not.
+local function charged_by_another(kind, value)
   local head = byte(value)
   local other = head and head % 8 or 0
-  if other == 0 or other == kind then return false end
-  load({ kind = other, algorithm = algorithm(other) }, value)
-  return true
+  if other == 0 or other == kind then return nil end
+  local found = { kind = other, algorithm = algorithm(other) }
+  load(found, value)
+  return found.charged
+end
+
+local function is_anothers(slot)
+  return slot.other and now - slot.other < OTHERS_US
+end
+
+local function usable(slot)
+  if is_anothers(slot) then error('another algorithm counted there within the last minute', 0) end
+  return slot
 end
 
 local function forget(slot)
@@ -196,7 +211,7 @@ local function slot_of(place, kind, asked)
   if value then
     -- Until it has been read: whatever goes wrong, the ask that wanted it ends here.
     slot.broken = 'cannot read its value'
-    slot.other = is_of_another(kind, value)
+    slot.other = charged_by_another(kind, value)
     if not slot.other then load(slot, value, asked) end
     slot.broken, slot.stored = nil, true
   end

@@ -37,7 +37,7 @@ local function lend(ask, cursor, now)
   local spec, at = algorithm(BUCKET).read_spec(ask, 3)
   local wish, parts, least, count
   wish, parts, least, count, at = unpack_from('<I8I8I8B', ask, at)
-  local slot = slot_of(cursor, BUCKET, spec)
+  local slot = usable(slot_of(cursor, BUCKET, spec))
   used[1] = { slot = slot }
   changing = true
   for _ = 1, count do

@@ -180,6 +180,34 @@ fn a_state_that_means_nothing_leaves_no_key() {
     }
 }
 
+/// What one pace owes is paid back when a refund comes, what another owes is not; then the clock is set
+/// back behind the refund.
+#[test]
+fn a_bucket_that_is_charged_before_its_last_refund_can_still_be_read() {
+    let (_server, store, _admin) = start();
+    let quick =
+        Spec::TokenBucket(token_bucket::Spec { count: LIMIT, period_us: SECOND_US, burst: LIMIT });
+    let at = |us| Now { steady_us: us, unix_us: us };
+    let charge = |us, spec| {
+        let answers = store.decide_all(Time::Fixed(us), vec![one("key", spec)]).unwrap();
+        answers.into_iter().next().unwrap().unwrap()
+    };
+    let began_us = 1_000 * SECOND_US;
+    charge(began_us, BUCKET);
+    let plan = one("key", quick);
+    let refund = Amendment {
+        level: plan.levels[0],
+        name: Some(plan.names[0].clone()),
+        charged_at_us: charge(began_us, quick).replies[0].charged_at_us,
+        holder: 1,
+        change: Change::Refund(Amount::from_micros(1).unwrap()),
+    };
+    let refunded_us = began_us + SECOND_US / 2;
+    assert!(block_on(store.amend(at(refunded_us), &[refund])).unwrap()[0]);
+    charge(refunded_us - 2, quick);
+    assert!(charge(refunded_us - 1, quick).replies[0].charged);
+}
+
 #[test]
 fn a_value_that_cannot_be_read_is_an_error_of_its_asks_alone() {
     let (_server, store, mut admin) = start();

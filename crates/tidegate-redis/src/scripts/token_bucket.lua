@@ -124,13 +124,15 @@ local function token_bucket()
         count = get(values[n + 1]), period = get(values[n + 2]),
         common = get(values[n + 3]), burst = get(values[n + 4]),
       }
-      local low, since = values[n + 7], values[n + 9] + slot.born
-      if spec.period == 0 or spec.common == 0 or since < slot.born or since > slot.charged then
+      local low, at, since = values[n + 7], values[n + 8] + slot.charged, values[n + 9] + slot.born
+      -- A refund may be later than the last charge, where the clock was set back since.
+      if spec.period == 0 or spec.common == 0 or since < slot.born
+        or since > max(at, slot.charged) then
         unreadable()
       end
       return spec, {
         owed = get(values[n + 5]), remainder = get(values[n + 6]), low = low and get(low),
-        at = values[n + 8] + slot.charged, since = since,
+        at = at, since = since,
       }, n + 9
     end,
   }

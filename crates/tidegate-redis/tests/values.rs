@@ -60,10 +60,6 @@ fn one(name: &str, spec: Spec) -> Plan {
     plan(&[(name.to_owned(), spec)])
 }
 
-fn peek(name: &str, spec: Spec) -> Plan {
-    Plan { mode: Mode::Peek, ..one(name, spec) }
-}
-
 /// Charges one key by the server's clock.
 fn charge(store: &Direct, name: &str, spec: Spec) -> Answer {
     store.decide_all(Time::Server, vec![one(name, spec)]).unwrap().pop().unwrap().unwrap()

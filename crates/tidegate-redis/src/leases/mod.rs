@@ -2,7 +2,7 @@
 //!
 //! A [`Table`] holds what was borrowed, key by key. It knows no network and no clock: whoever uses it
 //! tells it the node's own steady time, sends its [`Loan`]s, each once and never again, and tells it
-//! what became of them. [`Leases`] does that on the shared store.
+//! what became of them. `Leases` does that on the shared store.
 //!
 //! A node spends at most what it was granted, and only before that runs out, counted from when the
 //! loan was asked for: so level and loans of a bucket together never exceed its burst, and nobody can

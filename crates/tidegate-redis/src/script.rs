@@ -18,6 +18,28 @@ use std::sync::OnceLock;
 
 use crate::connection::Script;
 
+/// The layers that know all algorithms, keys and values; what is behind them is within the last.
+macro_rules! machinery {
+    () => {
+        concat!(
+            include_str!("scripts/arithmetic.lua"),
+            "return (function()\n",
+            include_str!("scripts/token_bucket.lua"),
+            include_str!("scripts/sliding_window.lua"),
+            include_str!("scripts/sliding_counter.lua"),
+            include_str!("scripts/windows.lua"),
+            include_str!("scripts/concurrency.lua"),
+            include_str!("scripts/total.lua"),
+            include_str!("scripts/algorithms.lua"),
+            "return (function()\n",
+            include_str!("scripts/leases.lua"),
+            include_str!("scripts/ledger.lua"),
+            include_str!("scripts/keys.lua"),
+            "return (function()\n",
+        )
+    };
+}
+
 /// The script.
 ///
 /// What few asks need is in a function that is made when the first of them comes. Its layers are
@@ -32,20 +54,7 @@ pub(crate) const TEXT: &str = concat!(
     "repeat\n",
     include_str!("scripts/quick.lua"),
     "if index <= #ARGV then\nif not answer then answer, leave = (function()\n",
-    include_str!("scripts/arithmetic.lua"),
-    "return (function()\n",
-    include_str!("scripts/token_bucket.lua"),
-    include_str!("scripts/sliding_window.lua"),
-    include_str!("scripts/sliding_counter.lua"),
-    include_str!("scripts/windows.lua"),
-    include_str!("scripts/concurrency.lua"),
-    include_str!("scripts/total.lua"),
-    include_str!("scripts/algorithms.lua"),
-    "return (function()\n",
-    include_str!("scripts/leases.lua"),
-    include_str!("scripts/ledger.lua"),
-    include_str!("scripts/keys.lua"),
-    "return (function()\n",
+    machinery!(),
     include_str!("scripts/asks.lua"),
     include_str!("scripts/lend.lua"),
     include_str!("scripts/answer.lua"),
@@ -60,20 +69,7 @@ const LOOK: &str = concat!(
     include_str!("scripts/start.lua"),
     include_str!("scripts/forms.lua"),
     "return (function()\n",
-    include_str!("scripts/arithmetic.lua"),
-    "return (function()\n",
-    include_str!("scripts/token_bucket.lua"),
-    include_str!("scripts/sliding_window.lua"),
-    include_str!("scripts/sliding_counter.lua"),
-    include_str!("scripts/windows.lua"),
-    include_str!("scripts/concurrency.lua"),
-    include_str!("scripts/total.lua"),
-    include_str!("scripts/algorithms.lua"),
-    "return (function()\n",
-    include_str!("scripts/leases.lua"),
-    include_str!("scripts/ledger.lua"),
-    include_str!("scripts/keys.lua"),
-    "return (function()\n",
+    machinery!(),
     include_str!("scripts/look.lua"),
     "end)() end)() end)() end)()\n",
 );

@@ -12,6 +12,7 @@ use tidegate::{Explanation, HashKey, LimitExplanation, Limiter, Policy, Request}
 use tidegate_server::files;
 
 use super::Error;
+use super::pair::pair;
 use crate::{paint, say};
 
 /// Say which limits a request meets, and why it does not meet the others.
@@ -75,17 +76,6 @@ pub(crate) struct Arguments {
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
-}
-
-/// Reads `NAME=VALUE` or `NAME: VALUE`.
-fn pair(
-    separator: char,
-) -> impl Fn(&str) -> Result<(String, String), String> + Clone + Send + Sync + 'static {
-    move |text| {
-        let (name, value) =
-            text.split_once(separator).ok_or_else(|| format!("expected NAME{separator}VALUE"))?;
-        Ok((name.trim().to_owned(), value.trim().to_owned()))
-    }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<bool, Error> {

@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use clap::Args;
 use form_urlencoded::Serializer;
 
+use crate::command::pair::pair;
+
 /// A limit, a subject, or both.
 #[derive(Args)]
 #[group(id = "Selection", multiple = true)]
@@ -42,17 +44,6 @@ pub(super) struct Selection {
     /// A header line; may be given again
     #[arg(long = "header", value_name = "NAME: VALUE", value_parser = pair(':'))]
     headers: Vec<(String, String)>,
-}
-
-/// Reads `NAME=VALUE` or `NAME: VALUE`.
-fn pair(
-    separator: char,
-) -> impl Fn(&str) -> Result<(String, String), String> + Clone + Send + Sync + 'static {
-    move |text| {
-        let (name, value) =
-            text.split_once(separator).ok_or_else(|| format!("expected NAME{separator}VALUE"))?;
-        Ok((name.trim().to_owned(), value.trim().to_owned()))
-    }
 }
 
 impl Selection {

@@ -224,6 +224,39 @@ impl RedisStore {
         }
     }
 
+    /// Asks for all of a plan.
+    async fn decide_exactly(&self, plan: &Plan) -> Result<Answer, StoreError> {
+        let Inner { known, clock, .. } = &*self.inner;
+        let asking = known.asking(clock.steady_us());
+        match self.ask(|| Ask::Decide(plan.clone())).await {
+            Ok(Told::Decided(answer)) => {
+                known.note(plan, &answer, asking, clock.steady_us());
+                Ok(answer)
+            }
+            Ok(_) => Err(Failure::unreadable("an answer to something else").error),
+            Err(failure) => Err(failure.error),
+        }
+    }
+
+    /// Asks for what leases do not cover of a plan.
+    async fn decide_leased(&self, plan: &Plan) -> Result<Answer, StoreError> {
+        let Inner { known, leases, clock, .. } = &*self.inner;
+        let mut begun = leases.begin(plan);
+        if let Some(answer) = begun.done {
+            return Ok(answer);
+        }
+        for loan in std::mem::take(&mut begun.first) {
+            leases.tell(self, loan);
+        }
+        if let Some(rest) = &begun.rest
+            && let Some(answer) = known.recall(rest, || clock.steady_us())
+        {
+            return leases.finish(plan, &begun, Ok(answer));
+        }
+        let answered = self.decide_exactly(begun.rest.as_ref().unwrap_or(plan)).await;
+        leases.finish(plan, &begun, answered)
+    }
+
     /// The servers.
     pub(crate) fn topology(&self) -> &Topology {
         &self.inner.topology
@@ -232,10 +265,12 @@ impl RedisStore {
     /// Asks whoever has the keys, in as many calls as that takes.
     pub(crate) async fn ask(&self, ask: impl FnOnce() -> Ask) -> Result<Told, Failure> {
         let Inner { topology, timeout, .. } = &*self.inner;
-        let (ask, deadline) = (ask(), Instant::now() + *timeout);
+        let (ask, deadline) = (Arc::new(ask()), Instant::now() + *timeout);
         match topology.slots_of(&ask) {
             Slots::One(slot) => topology.ask_one(slot, ask, deadline).await,
-            Slots::Several(slots) => topology.ask_several(&ask, &parts(&slots), deadline).await,
+            Slots::Several(slots) => {
+                Box::pin(topology.ask_several(&ask, &parts(&slots), deadline)).await
+            }
         }
     }
 }
@@ -272,32 +307,14 @@ impl Store for RedisStore {
     }
 
     async fn decide(&self, plan: &Plan) -> Result<Answer, StoreError> {
-        let Inner { known, leases, clock, .. } = &*self.inner;
+        let Inner { known, clock, .. } = &*self.inner;
         if let Some(answer) = known.recall(plan, || clock.steady_us()) {
             return Ok(answer);
         }
-        let mut begun = leases.begin(plan);
-        if let Some(answer) = begun.done {
-            return Ok(answer);
+        if plan.levels.iter().any(|level| level.leased) {
+            return Box::pin(self.decide_leased(plan)).await;
         }
-        for loan in std::mem::take(&mut begun.first) {
-            leases.tell(self, loan);
-        }
-        if let Some(rest) = &begun.rest
-            && let Some(answer) = known.recall(rest, || clock.steady_us())
-        {
-            return leases.finish(plan, &begun, Ok(answer));
-        }
-        let (rest, asking) = (begun.rest.as_ref().unwrap_or(plan), known.asking(clock.steady_us()));
-        let answered = match self.ask(|| Ask::Decide(rest.clone())).await {
-            Ok(Told::Decided(answer)) => {
-                known.note(rest, &answer, asking, clock.steady_us());
-                Ok(answer)
-            }
-            Ok(_) => Err(Failure::unreadable("an answer to something else").error),
-            Err(failure) => Err(failure.error),
-        };
-        leases.finish(plan, &begun, answered)
+        self.decide_exactly(plan).await
     }
 
     /// The server's clock holds, whatever `now` is.

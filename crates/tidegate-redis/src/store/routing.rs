@@ -68,7 +68,7 @@ impl Topology {
         let sent = Sent { ask, slot };
         let told = match member.ask(sent.clone(), deadline).await {
             Err(failure) if self.is_cluster() => {
-                self.follow(Arc::clone(&member), sent, failure, deadline).await
+                Box::pin(self.follow(Arc::clone(&member), sent, failure, deadline)).await
             }
             told => told,
         };

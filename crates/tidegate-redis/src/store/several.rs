@@ -24,14 +24,14 @@ impl Topology {
     pub(super) async fn ask_one(
         self: &Arc<Self>,
         slot: u16,
-        ask: Ask,
+        ask: Arc<Ask>,
         deadline: Instant,
     ) -> Result<Told, Failure> {
-        let ask = Arc::new(ask);
         match self.ask(slot, Arc::clone(&ask), deadline).await {
             Err(failure) if failure.remedy == Remedy::TryAgain && ask.len() > 1 => {
                 let whole = Part { slot, places: (0..ask.len()).collect() };
-                self.ask_several(&ask, &whole.divided(), deadline).await
+                // Boxed, as is all that few need: every request has room for the rest.
+                Box::pin(self.ask_several(&ask, &whole.divided(), deadline)).await
             }
             told => told,
         }

@@ -2,12 +2,15 @@
 //!
 //! It refuses what it cannot hold, forgets what nobody waits for any more, and knows nothing of Redis.
 
-use std::future::Future;
+mod calls;
+
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
+use calls::Calls;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 /// What may be in one call, so that nobody waits long for others.
@@ -16,6 +19,9 @@ const KEYS_MAX: usize = 256;
 /// How many calls may be under way at once, for servers that are far away. A near one is as fast with
 /// one at a time.
 const CALLS_MAX: usize = 4;
+/// How many if all further ones are full: where this process is so busy that it seldom sees to the
+/// replies, what it can ask in between must not be what limits it.
+const CALLS_FULL_MAX: usize = 16;
 /// From how many asks on a call waits for no other: with more, each costs the server hardly less.
 const ASKS_ENOUGH: usize = 32;
 /// How long an ask waits for the reply to the call before it. Those that arrive later see to it to the
@@ -37,18 +43,15 @@ pub(crate) trait Caller: Send + Sync + 'static {
     /// One answer, or why there is none.
     type Told: Send + 'static;
 
-    /// Carries out all asks in one call, which ends by `deadline`. One answer for each, in order.
-    fn call(
-        &self,
-        asks: Vec<Self::Ask>,
-        deadline: Instant,
-    ) -> impl Future<Output = Vec<Self::Told>> + Send;
+    /// Carries out all asks in one call. One answer for each, in order. However long they waited
+    /// before, the call has the time that it may take: it tells how the server is.
+    fn call(&self, asks: Vec<Self::Ask>) -> impl Future<Output = Vec<Self::Told>> + Send;
 }
 
 /// Why an ask was not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unanswered {
-    /// Too many wait already; it was not sent.
+    /// Too many wait already, or it waited too long because of them; it was not sent.
     Full,
     /// Its deadline passed; whether it was carried out is unknown.
     Late,
@@ -63,16 +66,12 @@ pub(crate) struct Batch<C: Caller> {
 
 struct Waiting<C: Caller> {
     ask: C::Ask,
-    deadline: Instant,
-    answer: oneshot::Sender<C::Told>,
+    /// When too little time would be left for an answer.
+    send_by: Instant,
+    answer: Answer<C>,
 }
 
-impl<C: Caller> Waiting<C> {
-    /// Whether there is anybody to answer.
-    fn is_wanted(&self, now: Instant) -> bool {
-        now < self.deadline && !self.answer.is_closed()
-    }
-}
+type Answer<C> = oneshot::Sender<Result<<C as Caller>::Told, Unanswered>>;
 
 impl<C: Caller> Clone for Batch<C> {
     fn clone(&self) -> Self {
@@ -89,12 +88,13 @@ impl<C: Caller> Batch<C> {
     }
 
     /// Asks, and waits for the answer until `deadline`. An ask that is given up before it is sent is
-    /// never sent.
+    /// never sent, nor is one that waits for half of its time.
     pub(crate) async fn ask(&self, ask: C::Ask, deadline: Instant) -> Result<C::Told, Unanswered> {
         let (answer, answered) = oneshot::channel();
-        self.queue.try_send(Waiting { ask, deadline, answer }).map_err(|_| Unanswered::Full)?;
+        let send_by = deadline - deadline.saturating_duration_since(Instant::now()) / 2;
+        self.queue.try_send(Waiting { ask, send_by, answer }).map_err(|_| Unanswered::Full)?;
         match timeout_at(deadline, answered).await {
-            Ok(Ok(told)) => Ok(told),
+            Ok(Ok(told)) => told,
             Ok(Err(_)) if deadline <= Instant::now() => Err(Unanswered::Late),
             Ok(Err(_)) => Err(Unanswered::Lost),
             Err(_) => Err(Unanswered::Late),
@@ -112,7 +112,7 @@ struct Dispatcher<C: Caller> {
     caller: Arc<C>,
     asks: mpsc::Receiver<Waiting<C>>,
     next: Next<C>,
-    calls: JoinSet<()>,
+    calls: Calls,
 }
 
 /// The next call, as far as it is known.
@@ -148,17 +148,21 @@ impl<C: Caller> Next<C> {
 
 impl<C: Caller> Dispatcher<C> {
     fn new(caller: Arc<C>, asks: mpsc::Receiver<Waiting<C>>) -> Self {
-        Self { caller, asks, next: Next::new(), calls: JoinSet::new() }
+        Self { caller, asks, next: Next::new(), calls: Calls::default() }
     }
 
     /// Runs until nobody is left who could ask.
     async fn run(mut self) {
         loop {
             let (waits, full) = (!self.next.asks.is_empty(), self.next.is_full());
-            let may_call = self.calls.len() < CALLS_MAX;
+            let may_call = self.may_call();
             tokio::select! {
                 biased;
-                Some(_) = self.calls.join_next() => self.flush(),
+                () = self.calls.one_ends() => {
+                    // Those who were just answered may ask for more, which then travels along.
+                    let_others_go_first().await;
+                    self.flush();
+                }
                 taken = self.asks.recv(), if !full => match taken {
                     Some(waiting) => self.take(waiting),
                     None => return,
@@ -168,44 +172,73 @@ impl<C: Caller> Dispatcher<C> {
         }
     }
 
-    /// Nothing is gained by waiting while no call is under way, or with asks enough for one.
-    fn take(&mut self, waiting: Waiting<C>) {
-        self.next.take(waiting);
-        let may_call = self.calls.len() < CALLS_MAX;
-        if self.calls.is_empty() || (may_call && self.next.is_due(Instant::now())) {
+    /// Takes all that has arrived. Nothing is gained by waiting while no call is under way, or with
+    /// asks enough for one.
+    fn take(&mut self, first: Waiting<C>) {
+        self.next.take(first);
+        self.fill(ASKS_MAX);
+        if self.calls.len() == 0 || (self.may_call() && self.next.is_due(Instant::now())) {
             self.flush();
         }
     }
 
-    /// Sends all that wait, as far as one call can hold them: what is still in the queue has arrived
-    /// too.
-    fn flush(&mut self) {
-        while !self.next.is_full()
+    fn may_call(&self) -> bool {
+        let max = if self.next.is_full() { CALLS_FULL_MAX } else { CALLS_MAX };
+        self.calls.len() < max
+    }
+
+    fn fill(&mut self, asks: usize) {
+        while self.next.asks.len() < asks
+            && !self.next.is_full()
             && let Ok(waiting) = self.asks.try_recv()
         {
             self.next.take(waiting);
         }
-        let now = Instant::now();
-        let next = std::mem::replace(&mut self.next, Next::new());
-        let wanted = next.asks.into_iter().filter(|waiting| waiting.is_wanted(now));
-        let (mut asks, mut answers, mut deadline) = (Vec::new(), Vec::new(), now);
-        for Waiting { ask, deadline: until, answer } in wanted {
+    }
+
+    /// Sends all that wait, as far as one call can hold them: what is still in the queue has arrived
+    /// too. What waited too long makes room for what did not.
+    fn flush(&mut self) {
+        self.fill(ASKS_MAX);
+        let (now, next) = (Instant::now(), std::mem::replace(&mut self.next, Next::new()));
+        let (mut asks, mut answers) = (Vec::new(), Vec::new());
+        for Waiting { ask, send_by, answer } in next.asks {
+            if answer.is_closed() {
+                continue;
+            }
+            if send_by <= now {
+                _ = answer.send(Err(Unanswered::Full));
+                continue;
+            }
             asks.push(ask);
             answers.push(answer);
-            deadline = deadline.max(until);
         }
         if asks.is_empty() {
             return;
         }
         let caller = Arc::clone(&self.caller);
-        self.calls.spawn(async move {
-            let told = caller.call(asks, deadline).await;
+        self.calls.push(async move {
+            let told = caller.call(asks).await;
             for (answer, told) in answers.into_iter().zip(told) {
                 // Whoever gave up in the meantime needs no answer.
-                _ = answer.send(told);
+                _ = answer.send(Ok(told));
             }
         });
     }
+}
+
+/// Lets everybody have a turn who is ready for one. The runtime's own way to do it also waits for the
+/// sockets to be looked at, which is much later where many are ready.
+async fn let_others_go_first() {
+    let mut gone = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut gone, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 #[cfg(test)]

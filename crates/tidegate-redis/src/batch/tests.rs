@@ -6,6 +6,9 @@ use tokio::time::sleep;
 
 use super::*;
 
+/// How long an ask waits for its answer, and a call for its reply.
+const WITHIN: Duration = Duration::from_millis(20);
+
 /// An ask of one key, or of as many as it says.
 struct Number(u32, usize);
 
@@ -21,6 +24,7 @@ struct Scripted(Arc<Inner>);
 
 struct Inner {
     calls: Mutex<Vec<Vec<u32>>>,
+    answered: Mutex<Vec<u32>>,
     let_through: Semaphore,
     answers_max: usize,
 }
@@ -31,13 +35,19 @@ impl Scripted {
     }
 
     fn answering_at_most(answers_max: usize) -> (Self, Batch<Self>) {
-        let (calls, let_through) = (Mutex::new(Vec::new()), Semaphore::new(0));
-        let caller = Self(Arc::new(Inner { calls, let_through, answers_max }));
+        let (calls, answered, let_through) =
+            (Mutex::default(), Mutex::default(), Semaphore::new(0));
+        let caller = Self(Arc::new(Inner { calls, answered, let_through, answers_max }));
         (caller.clone(), Batch::start(Arc::new(caller)))
     }
 
     fn calls(&self) -> Vec<Vec<u32>> {
         self.0.calls.lock().unwrap().clone()
+    }
+
+    /// All asks of calls that were let in time.
+    fn answered(&self) -> Vec<u32> {
+        self.0.answered.lock().unwrap().clone()
     }
 
     fn answer(&self, calls: usize) {
@@ -49,13 +59,15 @@ impl Caller for Scripted {
     type Ask = Number;
     type Told = u32;
 
-    async fn call(&self, asks: Vec<Number>, deadline: Instant) -> Vec<u32> {
+    async fn call(&self, asks: Vec<Number>) -> Vec<u32> {
+        let deadline = Instant::now() + WITHIN;
         let numbers: Vec<u32> = asks.iter().map(|ask| ask.0).collect();
         self.0.calls.lock().unwrap().push(numbers.clone());
         match timeout_at(deadline, self.0.let_through.acquire()).await {
             Ok(permit) => permit.unwrap().forget(),
             Err(_) => return Vec::new(),
         }
+        self.0.answered.lock().unwrap().extend(&numbers);
         numbers.into_iter().take(self.0.answers_max).collect()
     }
 }
@@ -68,7 +80,7 @@ fn ask(batch: &Batch<Scripted>, number: u32) -> Asking {
 
 fn ask_weighing(batch: &Batch<Scripted>, number: u32, keys: usize) -> Asking {
     let batch = batch.clone();
-    let deadline = Instant::now() + Duration::from_millis(20);
+    let deadline = Instant::now() + WITHIN;
     tokio::spawn(async move { batch.ask(Number(number, keys), deadline).await })
 }
 
@@ -160,6 +172,40 @@ async fn only_a_few_calls_are_under_way_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn more_calls_are_under_way_only_if_they_are_full() {
+    let (caller, batch) = Scripted::new();
+    let _first = ask(&batch, 0);
+    settle().await;
+    let many = u32::try_from(ASKS_MAX * (CALLS_FULL_MAX + 2)).unwrap();
+    let _more: Vec<Asking> = (0..many).map(|number| ask(&batch, number)).collect();
+    sleep(Duration::from_millis(2)).await;
+    settle().await;
+    let sizes: Vec<usize> = caller.calls().iter().map(Vec::len).collect();
+    assert_eq!(sizes.len(), CALLS_FULL_MAX);
+    assert!(sizes[1..].iter().all(|size| *size == ASKS_MAX), "{sizes:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_who_were_just_answered_travel_with_the_next_call() {
+    let (caller, batch) = Scripted::new();
+    let again = |number| {
+        let batch = batch.clone();
+        let deadline = Instant::now() + WITHIN;
+        tokio::spawn(async move {
+            batch.ask(Number(number, 1), deadline).await?;
+            batch.ask(Number(number + 10, 1), deadline).await
+        })
+    };
+    let _asking = [again(0), again(1)];
+    settle().await;
+    let _waits = ask(&batch, 2);
+    settle().await;
+    caller.answer(1);
+    settle().await;
+    assert_eq!(caller.calls(), [vec![0, 1], vec![2, 10, 11]]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_call_holds_a_bounded_number_of_asks() {
     let (caller, batch) = Scripted::new();
     let _first = ask(&batch, 0);
@@ -212,13 +258,50 @@ async fn an_ask_whose_deadline_passed_is_never_sent() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_ask_that_waited_for_half_of_its_time_makes_room_for_others() {
+    let (caller, batch) = Scripted::new();
+    for number in 0..4 {
+        _ = ask(&batch, number);
+        sleep(Duration::from_millis(2)).await;
+    }
+    let waits = ask(&batch, 4);
+    sleep(WITHIN / 2).await;
+    let comes = ask(&batch, 5);
+    settle().await;
+    caller.answer(5);
+    assert_eq!(waits.await.unwrap(), Err(Unanswered::Full));
+    assert_eq!(comes.await.unwrap(), Ok(5));
+    assert_eq!(caller.calls(), [[0], [1], [2], [3], [5]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_has_its_time_however_long_its_asks_waited() {
+    let (caller, batch) = Scripted::new();
+    for number in 0..4 {
+        _ = ask(&batch, number);
+        sleep(Duration::from_millis(2)).await;
+    }
+    let waits = ask(&batch, 4);
+    sleep(Duration::from_millis(5)).await;
+    // Those before have been under way for up to 13 ms; the one that waited is sent.
+    caller.answer(1);
+    settle().await;
+    assert_eq!(caller.calls().len(), 5);
+    assert_eq!(waits.await.unwrap(), Err(Unanswered::Late));
+    sleep(Duration::from_millis(1)).await;
+    caller.answer(1);
+    settle().await;
+    assert_eq!(caller.answered(), [0, 4], "after everybody else was given up");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_full_queue_refuses_at_once() {
     let (_caller, batch) = Scripted::new();
-    let capacity = QUEUE_MAX + CALLS_MAX * ASKS_MAX + ASKS_MAX;
-    let asking: Vec<Asking> = (0..5000).map(|number| ask(&batch, number)).collect();
+    let capacity = QUEUE_MAX + CALLS_FULL_MAX * ASKS_MAX + ASKS_MAX;
+    let asking: Vec<Asking> = (0..6000).map(|number| ask(&batch, number)).collect();
     settle().await;
     let refused = asking.iter().filter(|asking| asking.is_finished()).count();
-    assert!(refused >= 5000 - capacity, "{refused}");
+    assert!(refused >= 6000 - capacity, "{refused}");
     assert!(batch.queued() <= QUEUE_MAX);
     for asking in asking.into_iter().filter(Asking::is_finished) {
         assert_eq!(asking.await.unwrap(), Err(Unanswered::Full));

@@ -96,8 +96,8 @@ impl Caller for Shard {
     type Ask = Sent;
     type Told = Result<Told, Failure>;
 
-    async fn call(&self, asks: Vec<Sent>, deadline: Instant) -> Vec<Result<Told, Failure>> {
-        let lane = self.common.lanes.take();
+    async fn call(&self, asks: Vec<Sent>) -> Vec<Result<Told, Failure>> {
+        let (lane, deadline) = (self.common.lanes.take(), Instant::now() + self.common.timeout);
         self.carry_out(&asks, Some(lane), false, deadline).await
     }
 }

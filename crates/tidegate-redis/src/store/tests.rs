@@ -447,3 +447,36 @@ async fn a_store_that_is_lost_says_so_at_once() {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(deciding.as_mut().poll(&mut context).is_ready());
 }
+
+#[tokio::test]
+async fn more_requests_than_it_can_carry_are_no_sign_of_a_lost_server() {
+    const CALLS: u128 = 4;
+    const REQUESTS: u128 = 24;
+    const WITHIN: Duration = Duration::from_secs(4);
+    // Both ways take more than half of the time that an answer may take, and three less than all: what
+    // is sent when the first call is answered could not be answered in time.
+    const EACH_WAY: Duration = Duration::from_millis(1_160);
+    let server = Server::start().unwrap();
+    let proxy = Proxy::to(server.addr()).unwrap();
+    let config = Config::parse(&proxy.url()).unwrap().timeout(WITHIN).unwrap();
+    let store = connected(config).await;
+    reaches(&store, State::Healthy).await;
+    proxy.set(Fault::Delay(EACH_WAY));
+    let (mut asking, before) = (JoinSet::new(), store.health().shards[0].calls);
+    for number in 0..REQUESTS {
+        let asks = store.clone();
+        asking.spawn(async move { asks.decide(&plan(number)).await.is_ok() });
+        let calls = before + u64::try_from(CALLS.min(number + 1)).unwrap();
+        while store.health().shards[0].calls < calls {
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+    let answered = asking.join_all().await.into_iter().filter(|answered| *answered).count();
+    let health = store.health();
+    assert_eq!(answered, usize::try_from(CALLS).unwrap(), "{health:?}");
+    let overload = u64::try_from(REQUESTS - CALLS).unwrap();
+    assert_eq!(errors(&store, Reason::Overload), overload, "{health:?}");
+    // A call that fails for lack of time is what opens the breaker.
+    assert_eq!(errors(&store, Reason::Timeout), 0, "{health:?}");
+    assert_eq!(health.shards[0].changes[State::Open.index()].1, 0, "{health:?}");
+}

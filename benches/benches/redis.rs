@@ -1,11 +1,12 @@
 //! The shared store against redis-rs that sends one EVALSHA for each check, as everybody does: the
 //! same server, the same clients, in turn. Needs redis-server.
 //!
-//! `cargo bench -p tidegate-benches --bench redis`
+//! `cargo bench -p tidegate-benches --bench redis`, with `-- latency` for that part alone
 
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
+    clippy::cast_precision_loss,
     reason = "a benchmark may stop at the first surprise, and prints"
 )]
 
@@ -14,7 +15,8 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use tidegate::plan::Mode;
 use tidegate::{Limiter, Policy, Request};
-use tidegate_benches::store::{Checks, Figures, InFlight, OpenLoop, Redis, median};
+use tidegate_benches::open_loop::{Open, OpenLoop};
+use tidegate_benches::store::{Checks, Figures, InFlight, Redis, median};
 use tidegate_redis::{Config, RedisStore};
 
 const IN_FLIGHT: usize = 128;
@@ -23,8 +25,11 @@ const ROUNDS: usize = 7;
 const USERS: usize = 100_000;
 const HOT_USERS: usize = 10;
 const ROOMS: usize = 1_000;
-/// The share of the peer's throughput at which latencies are compared.
+/// The share of somebody's throughput at which latencies are compared.
 const LOAD: f64 = 0.7;
+/// What 99 of a hundred must take less than.
+const P99_MUST_US: f64 = 2_000.0;
+const LATENCY_ROUNDS: usize = 5;
 
 /// A token bucket as one instant: the fastest of the scripts that people use.
 const PEER: &str = "
@@ -85,17 +90,22 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let redis = Redis::start();
+        if !redis.keep_apart() {
+            println!("the server and its client share processors");
+        }
         let peer = Peer::connect(&redis, 100, 36_000_000).await;
         let [one, three, own, hot] =
             [ONE, THREE, THREE_OF_ITS_OWN, HOT].map(|policy| Ours::connect(&redis, policy));
         for ours in [&one, &three, &own, &hot] {
             assert!(ours.store.ready(Duration::from_secs(5)).await);
         }
-        levels(&redis, &peer, [&one, &three, &own]).await;
-        hot_keys(&redis, &Peer::connect(&redis, 10_000_000, 6).await, &hot).await;
-        leased(&redis).await;
+        if !std::env::args().any(|argument| argument == "latency") {
+            levels(&redis, &peer, [&one, &three, &own]).await;
+            hot_keys(&redis, &Peer::connect(&redis, 10_000_000, 6).await, &hot).await;
+            leased(&redis).await;
+            memory(&redis, &one).await;
+        }
         latency(&redis, &peer, &one).await;
-        memory(&redis, &one).await;
     });
 }
 
@@ -163,16 +173,37 @@ async fn leased(redis: &Redis) {
     }
 }
 
-/// Arrivals that do not wait for answers, at a share of what the peer can do.
+/// Arrivals that do not wait for answers, at a share of what the peer can do, and of what we can.
 async fn latency(redis: &Redis, peer: &Peer, ours: &Ours) {
     let load = InFlight { checks: CHECKS, in_flight: IN_FLIGHT, users: USERS };
-    let per_second = load.run(redis, peer).await.per_second * LOAD;
-    println!("\n{per_second:.0} checks a second, whatever comes back (every millisecond some)");
-    let open = OpenLoop { per_second, lasts: Duration::from_secs(3), users: USERS };
-    for _ in 0..3 {
-        print_latency("redis-rs, one EVALSHA a check", &open.run(redis, peer).await);
-        print_latency("tidegate, one bucket", &open.run(redis, ours).await);
+    let (mut peers, mut own) = (Vec::new(), Vec::new());
+    for _ in 0..LATENCY_ROUNDS {
+        peers.push(load.run(redis, peer).await);
+        own.push(load.run(redis, ours).await);
     }
+    for (whose, most) in [("the peer", median(peers)), ("we", median(own))] {
+        let per_second = most.per_second * LOAD;
+        println!("\n{per_second:.0} checks a second whatever comes back: 70 % of what {whose} can");
+        let open = OpenLoop { per_second, lasts: Duration::from_secs(2), users: USERS };
+        let mut rounds: [Vec<Open>; 2] = Default::default();
+        for _ in 0..LATENCY_ROUNDS {
+            rounds[0].push(open.run(redis, peer).await);
+            rounds[1].push(open.run(redis, ours).await);
+        }
+        for (name, rounds) in ["redis-rs, one EVALSHA a check", "tidegate"].iter().zip(&rounds) {
+            rounds.iter().for_each(|open| print_latency(name, open));
+        }
+        let [peers, own] = rounds.each_ref().map(|rounds| p99_us(rounds));
+        let (of_peer, of_must) = (own / peers, own / P99_MUST_US);
+        println!("  p99, the middle: {of_peer:.2} of the peer's, {of_must:.2} of the must of 2 ms");
+    }
+}
+
+/// The middle of several.
+fn p99_us(rounds: &[Open]) -> f64 {
+    let mut all: Vec<u64> = rounds.iter().map(|open| open.figures.p99_us).collect();
+    all.sort_unstable();
+    all[all.len() / 2] as f64
 }
 
 /// What a bucket takes in Redis, all included.
@@ -197,10 +228,13 @@ fn print(name: &str, figures: &Figures, peer: &Figures) {
     );
 }
 
-fn print_latency(name: &str, figures: &Figures) {
+fn print_latency(name: &str, Open { figures, late_us }: &Open) {
     let Figures { per_second, redis_us, .. } = figures;
     let latencies = latencies(figures);
-    println!("  {name:<42} {per_second:>8.0}/s   {redis_us:>6.2} µs of Redis   {latencies}");
+    println!(
+        "  {name:<42} {per_second:>8.0}/s   {redis_us:>6.2} µs of Redis   {latencies}   \
+         of which {late_us} µs before it was sent"
+    );
 }
 
 fn latencies(figures: &Figures) -> String {

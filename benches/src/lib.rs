@@ -6,6 +6,7 @@
 pub mod daemon;
 pub mod evenly;
 pub mod load;
+pub mod open_loop;
 pub mod store;
 
 use std::hint::black_box;

@@ -4,8 +4,6 @@
     clippy::unwrap_used,
     clippy::missing_panics_doc,
     clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
     reason = "a benchmark may stop at the first surprise, and its figures are for people"
 )]
 
@@ -78,72 +76,40 @@ impl InFlight {
     }
 }
 
-/// So many a second, whether or not those before have been answered.
-#[derive(Clone, Copy, Debug)]
-pub struct OpenLoop {
-    /// How many arrive in a second; every millisecond some.
-    pub per_second: f64,
-    /// For how long.
-    pub lasts: Duration,
-    /// How many users take turns.
-    pub users: usize,
-}
-
-impl OpenLoop {
-    /// Runs the load.
-    pub async fn run(&self, redis: &Redis, checks: &impl Checks) -> Figures {
-        let (measure, mut tasks) = (Measure::start(redis).await, JoinSet::new());
-        let (mut sent, mut latencies, users) = (0, Vec::new(), self.users);
-        let mut ticks = tokio::time::interval(Duration::from_millis(1));
-        while measure.started.elapsed() < self.lasts {
-            ticks.tick().await;
-            while let Some(Ok(answered)) = tasks.try_join_next() {
-                latencies.push(answered);
-            }
-            let due = (measure.started.elapsed().as_secs_f64() * self.per_second) as usize;
-            while sent < due {
-                let (checks, turn, arrived) = (checks.clone(), sent * 7_919, now());
-                tasks.spawn(async move {
-                    let answered = checks.check(turn, users).await;
-                    (arrived.elapsed(), answered)
-                });
-                sent += 1;
-            }
-        }
-        latencies.extend(tasks.join_all().await);
-        measure.figures(redis, latencies).await
-    }
-}
-
-struct Measure {
-    started: Instant,
+/// What was spent before a load.
+pub(crate) struct Measure {
+    pub(crate) started: Instant,
     redis_seconds: f64,
     client_seconds: f64,
 }
 
 impl Measure {
-    async fn start(redis: &Redis) -> Self {
+    pub(crate) async fn start(redis: &Redis) -> Self {
         let (redis_seconds, client_seconds) = (redis.cpu_seconds().await, own_cpu_seconds());
         Self { redis_seconds, client_seconds, started: now() }
     }
 
-    async fn figures(self, redis: &Redis, mut latencies: Vec<(Duration, bool)>) -> Figures {
+    pub(crate) async fn figures(self, redis: &Redis, latencies: Vec<(Duration, bool)>) -> Figures {
         let elapsed = self.started.elapsed();
         let client_seconds = own_cpu_seconds() - self.client_seconds;
         let redis_seconds = redis.cpu_seconds().await - self.redis_seconds;
+        let unanswered = latencies.iter().filter(|(_, answered)| !answered).count();
+        let mut latencies: Vec<Duration> = latencies.into_iter().map(|(took, _)| took).collect();
         latencies.sort_unstable();
-        let at = |per_cent: usize| {
-            u64::try_from(latencies[latencies.len() * per_cent / 100].0.as_micros()).unwrap()
-        };
         Figures {
             per_second: latencies.len() as f64 / elapsed.as_secs_f64(),
             redis_us: redis_seconds * 1e6 / latencies.len() as f64,
             client_us: client_seconds * 1e6 / latencies.len() as f64,
-            p50_us: at(50),
-            p99_us: at(99),
-            unanswered: latencies.iter().filter(|(_, answered)| !answered).count(),
+            p50_us: us_at(&latencies, 50),
+            p99_us: us_at(&latencies, 99),
+            unanswered,
         }
     }
+}
+
+/// What so many of a hundred took at most, of latencies in order.
+pub(crate) fn us_at(latencies: &[Duration], per_cent: usize) -> u64 {
+    u64::try_from(latencies[latencies.len() * per_cent / 100].as_micros()).unwrap()
 }
 
 /// The middle of several figures, by processor time.
@@ -157,7 +123,7 @@ pub fn median(mut figures: Vec<Figures>) -> Figures {
 #[derive(Debug)]
 pub struct Redis {
     port: u16,
-    _server: Server,
+    server: Server,
 }
 
 impl Redis {
@@ -173,7 +139,20 @@ impl Redis {
             .unwrap();
         let server = Server(child);
         wait_for(address);
-        Self { port: address.port(), _server: server }
+        Self { port: address.port(), server }
+    }
+
+    /// Gives the server one processor and this thread another, where there are two: a server that
+    /// is moved to its client's processor waits for whole slices of time. Whether it could.
+    #[must_use]
+    pub fn keep_apart(&self) -> bool {
+        let pin = |process: u32, processor: &str| {
+            let mut command = Command::new("taskset");
+            command.args(["--pid", "--cpu-list", processor, &process.to_string()]);
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+            command.status().is_ok_and(|status| status.success())
+        };
+        pin(self.server.0.id(), "1") && pin(std::process::id(), "0")
     }
 
     /// Where it is.
@@ -221,6 +200,6 @@ fn own_cpu_seconds() -> f64 {
 }
 
 #[allow(clippy::disallowed_methods, reason = "a benchmark measures time")]
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::now()
 }

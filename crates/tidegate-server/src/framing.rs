@@ -6,6 +6,8 @@
 //! otherwise, so the bytes of each head are watched as they come. Bodies are followed to their end,
 //! since the next head may come in the same breath.
 
+use memchr::memchr;
+
 /// As much of a line as is looked at: the longest name and its colon, blanks and a number.
 const LINE: usize = 64;
 /// What a connection of HTTP/2 begins with.
@@ -93,15 +95,19 @@ impl Framing {
     }
 
     fn take_line<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
-        let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {
+        let Some(end) = memchr(b'\n', bytes) else {
             self.line.take(bytes);
             return &[];
         };
         let (piece, behind) = bytes.split_at(end);
+        let behind = behind.get(1..).unwrap_or_default();
+        if self.line.bytes == 0 && matches!(self.state, State::Head) && says_nothing(piece) {
+            return behind;
+        }
         self.line.take(piece);
         let line = std::mem::take(&mut self.line);
         self.state = self.after(&line);
-        behind.get(1..).unwrap_or_default()
+        behind
     }
 
     fn after(&mut self, line: &Line) -> State {
@@ -157,6 +163,12 @@ impl Seen {
         }
         self.encoding |= line.text().starts_with(b"transfer-encoding:");
     }
+}
+
+/// Whether a whole line of a head can be passed over: it ends well, and is neither of the two that say
+/// where a body ends. Nearly all are such.
+fn says_nothing(line: &[u8]) -> bool {
+    matches!(line, [first, .., b'\r'] if !matches!(first, b'C' | b'c' | b'T' | b't'))
 }
 
 /// A line as it comes, in lower case and without its line feed.

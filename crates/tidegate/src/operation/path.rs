@@ -27,7 +27,8 @@ impl<'p> NormalPath<'p> {
     /// # Errors
     /// A path that does not start with a slash, that cannot be decoded safely, or that is too long.
     pub fn parse(raw: &'p str) -> Result<Self, PathError> {
-        let path = raw.split(['?', '#']).next().unwrap_or_default();
+        let end = raw.bytes().position(|byte| matches!(byte, b'?' | b'#'));
+        let path = end.map_or(raw, |end| &raw[..end]);
         if path.len() > PATH_BYTES_MAX {
             return Err(PathError::TooLong { bytes: path.len() });
         }
@@ -39,6 +40,10 @@ impl<'p> NormalPath<'p> {
         };
         let text = if is_normal(path) { Cow::Borrowed(path) } else { Cow::Owned(rebuilt(rest)?) };
         let normal = Self { text };
+        // A path this short has not as many.
+        if normal.text.len() <= SEGMENTS_MAX {
+            return Ok(normal);
+        }
         match normal.segments().count() {
             segments if segments > SEGMENTS_MAX => Err(PathError::TooManySegments { segments }),
             _ => Ok(normal),

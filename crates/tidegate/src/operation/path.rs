@@ -142,16 +142,38 @@ pub fn forwarded_path(raw: &str) -> Result<Cow<'_, str>, PathError> {
 /// Whether a path is in normal form as it stands. Nearly all are, and need no copy. A `false` only
 /// means that it takes a closer look.
 fn is_normal(path: &str) -> bool {
-    let mut before = 0;
+    let mut follows_slash = false;
     for byte in path.bytes() {
-        let begins = before == b'/' && matches!(byte, b'/' | b'.');
-        if begins || matches!(byte, b'%' | b';' | b'\\' | b'\0') {
+        let kind = KINDS[usize::from(byte)];
+        if kind == Kind::Odd || follows_slash && kind != Kind::Plain {
             return false;
         }
-        before = byte;
+        follows_slash = kind == Kind::Slash;
     }
-    before != b'/' || path.len() == 1
+    !follows_slash || path.len() == 1
 }
+
+/// What a byte means for the form of a path.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Plain,
+    Slash,
+    /// Only at the start of a segment it may mean something.
+    Dot,
+    /// It takes a closer look wherever it stands.
+    Odd,
+}
+
+const KINDS: [Kind; 256] = {
+    let mut kinds = [Kind::Plain; 256];
+    kinds[b'/' as usize] = Kind::Slash;
+    kinds[b'.' as usize] = Kind::Dot;
+    kinds[b'%' as usize] = Kind::Odd;
+    kinds[b';' as usize] = Kind::Odd;
+    kinds[b'\\' as usize] = Kind::Odd;
+    kinds[0] = Kind::Odd;
+    kinds
+};
 
 /// The normal form of what follows a path's first slash.
 fn rebuilt(rest: &str) -> Result<String, PathError> {

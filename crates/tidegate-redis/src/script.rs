@@ -1,12 +1,12 @@
 //! The one script that decides everything, and what it is called with.
 //!
-//! KEYS are the keys of all asks, one behind the other. ARGV begins with the [`header`]; behind it
-//! come the asks in the same order. The reply is one string per ask.
+//! KEYS are the keys of all asks, each once. ARGV begins with the [`header`]; behind it come the asks
+//! as [`codec`](crate::codec) packs them. The reply is one string, which it reads.
 //!
 //! A call whose connection broke can be sent again if it has a [`Sequence`]: the last of KEYS is then
 //! the [lane](crate::keys::lane) of the batch, in the same slot as the others, where the script keeps
-//! the number and the replies of the lane's last batch for 12 seconds. The same number is answered
-//! with the same replies, and changes nothing; a smaller one with the error `STALE`. So a lane has one
+//! the number and the reply of the lane's last batch for 12 seconds. The same number is answered
+//! with the same reply, and changes nothing; a smaller one with the error `STALE`. So a lane has one
 //! batch under way at a time, with a number that is larger each time.
 //!
 //! Measured on Redis 7.0.15, in instructions of the server for each plan of one bucket: 41,000 in
@@ -50,16 +50,17 @@ pub(crate) const TEXT: &str = concat!(
     include_str!("scripts/head.lua"),
     include_str!("scripts/start.lua"),
     include_str!("scripts/forms.lua"),
+    include_str!("scripts/held.lua"),
     include_str!("scripts/batch.lua"),
     "repeat\n",
     include_str!("scripts/quick.lua"),
-    "if index <= #ARGV then\nif not answer then answer, leave = (function()\n",
+    "if at <= last then\nif not answer then answer, leave = (function()\n",
     machinery!(),
     include_str!("scripts/asks.lua"),
     include_str!("scripts/lend.lua"),
     include_str!("scripts/answer.lua"),
     "end)() end)() end)() end)() end\n",
-    "answer() end until index > #ARGV\n",
+    "answer() end until at > last\n",
     include_str!("scripts/finish.lua"),
 );
 
@@ -68,6 +69,7 @@ const LOOK: &str = concat!(
     include_str!("scripts/head.lua"),
     include_str!("scripts/start.lua"),
     include_str!("scripts/forms.lua"),
+    include_str!("scripts/held.lua"),
     "return (function()\n",
     machinery!(),
     include_str!("scripts/look.lua"),

@@ -14,6 +14,10 @@ local WIDE_FORM = '<BI7I5I5I3I3I2I3I3I6I6'
 -- Limit in units, window in milliseconds, used.
 local WINDOW_FORM = '<BI7I5I4I4I6'
 
+-- Added to the first byte where the key lasts until the end that `seal` rounds up, so that the value
+-- alone says whether a later charge has to move it.
+local ROUNDED = 32
+
 -- No low-water mark; what is owed or used is less than it.
 local NO_LOW, NO_WIDE_LOW = 4294967295, 281474976710655
 local AGE_MAX = 1099511627776

@@ -14,16 +14,16 @@ function seal(state)
     local due = debt * period - rest
     local over = due % rate
     ends = charged + (due - over) / rate + (over > 0 and 1 or 0)
-    if shape.tight and (owing == age or owing == 0) and debt < NO_LOW then
-      value = pack(TIGHT_FORM, (owing == age and TIGHT or TIGHT_NEW) + mark, charged, age, rate,
-        period, shape.units, rest, debt, low or NO_LOW)
+    if shape.pace and (owing == age or owing == 0) and debt < NO_LOW then
+      value = pack(TIGHT_PACED, (owing == age and TIGHT or TIGHT_NEW) + mark, charged, age,
+        shape.pace, rest, debt, low or NO_LOW)
     else
-      value = pack(WIDE_FORM, WIDE + mark, charged, age, owing, rate, period, shape.units,
-        shape.room, rest, debt, low or NO_WIDE_LOW)
+      value = pack(WIDE_PACED, WIDE + mark, charged, age, owing, shape.wide_pace, shape.size, rest,
+        debt, low or NO_WIDE_LOW)
     end
   else
     ends = charged - charged % period + period
-    value = pack(WINDOW_FORM, WINDOW + mark, charged, age, shape.units, period / 1000, debt)
+    value = pack(WINDOW_FORM, WINDOW + mark, charged, age, shape.room, period / 1000, debt)
   end
   local quantum = shape.quantum
   ends = ends - ends % quantum + quantum

@@ -5,15 +5,17 @@
 -- A key is read once, when it is first met, and written once, in the end. There are no functions
 -- here, which would have to be called.
 
+-- Whether no key is the machinery's; its places come from those alone.
+local clean, levels_at_work = not next(slots), {}
+
 while at <= last do
   local index = codes[at]
   local pattern = patterns[index]
-  if not pattern then
+  if pattern == nil then
     if index == 0 then break end
-    local ask, from = ARGV[2 + index], 13
+    local ask, from, sound = ARGV[2 + index], 13, true
     local _, levels, charges = byte(ask, 1, 3)
-    pattern = { charges = charges == 1, levels = levels, slow = false }
-    patterns[index] = pattern
+    pattern = { charges = charges == 1, levels = levels }
     for level = 1, levels do
       local kind, enforced, begins = byte(ask, from), byte(ask, from + 1), from + 10
       local cost, rate, period, common, limit = nil, 1, nil, 1000000, nil
@@ -23,28 +25,36 @@ while at <= last do
         cost, limit, period, from = unpack_from('<I8I8I8', ask, from + 2)
       end
       local units, room = common / 1000000, limit / 1000000
-      local span, sound = limit * period / rate, units % 1 == 0 and room % 1 == 0
+      local span, pace = period, false
+      sound = sound and units % 1 == 0 and room % 1 == 0
       if kind == BUCKET then
         -- What is owed, times the period, must be exact, and there must be room for all in a value.
+        span = limit * period / rate
         sound = sound and rate > 0 and rate < 16777216 and period < 16777216 and units < 65536
           and room < 16777216 and limit * period <= MAX
+        if room == rate * units and units < 256 and rate < 65536 and period < 65536 then
+          pace = rate + period * 65536 + units * 4294967296
+        end
       else
-        units, span = room, period
         sound = sound and room < 4294967296 and limit < NO_WIDE_LOW and period % 1000 == 0
           and period < 4294967296000
       end
-      if not sound or now + span > MAX then pattern.slow = true end
+      sound = sound and now + span <= MAX
       local part = span / 32
       pattern[level] = {
         kind = kind, enforced = enforced == 1, cost = cost, rate = rate, period = period,
-        limit = limit, units = units, room = room, span = span, spec = sub(ask, begins, from - 1),
-        tight = room == rate * units and units < 256 and rate < 65536 and period < 65536,
+        limit = limit, room = room, span = span, spec = sub(ask, begins, from - 1),
+        -- What may be spent before, and what becomes of the level then.
+        most = limit - cost, becomes = cost > 0 and CHARGED or LOOKED,
+        pace = pace, wide_pace = rate + period * 16777216, size = units + room * 65536,
         -- Keys last so much longer at the most: a 32nd of what it takes to refill a bucket.
         quantum = kind == BUCKET and part > 1000000 and part - part % 1 or 1000000,
       }
     end
+    pattern = sound and pattern
+    patterns[index] = pattern
   end
-  if pattern.slow then break end
+  if not pattern then break end
 
   local levels, commits, slow = pattern.levels, pattern.charges, false
   for level = 1, levels do
@@ -52,37 +62,42 @@ while at <= last do
     local state = held[place]
     if not state then
       local value, period = stored[place], shape.period
+      -- The end is that of what is stored, where the key goes by it.
       local charged, age, debt, rest, owing, low, ends = now, 0, 0, 0, 0, false, false
-      if slots[KEYS[place]] then
+      if not clean and slots[KEYS[place]] then
         slow = true
         break
       elseif not value then
         -- A key that nobody has used.
       elseif shape.kind == BUCKET then
-        local form, rate, held_period, units, room
+        local form, rate, pace, size, rounded = nil, shape.rate, nil, nil, false
         if #value == 28 then
-          form, charged, age, rate, held_period, units, rest, debt, low =
-            unpack_from(TIGHT_FORM, value)
-          room = rate * units
-          if form == TIGHT or form == TIGHT + ROUNDED then
-            owing = age
-          elseif form ~= TIGHT_NEW and form ~= TIGHT_NEW + ROUNDED then
-            rate = nil
+          form, charged, age, pace, rest, debt, low = unpack_from(TIGHT_PACED, value)
+          if form > 96 then form, rounded = form - ROUNDED, true end
+          if form == TIGHT then owing = age elseif form ~= TIGHT_NEW then pace = nil end
+          if pace ~= shape.pace then
+            slow = true
+            break
           end
           if low == NO_LOW then low = false end
-        elseif #value == 44 then
-          form, charged, age, owing, rate, held_period, units, room, rest, debt, low =
-            unpack_from(WIDE_FORM, value)
-          if form ~= WIDE and form ~= WIDE + ROUNDED then rate = nil end
+        else
+          if #value == 44 then
+            form, charged, age, owing, pace, size, rest, debt, low =
+              unpack_from(WIDE_PACED, value)
+            rounded = form == WIDE + ROUNDED
+          end
+          if pace ~= shape.wide_pace or size ~= shape.size or not (rounded or form == WIDE) then
+            slow = true
+            break
+          end
           if low == NO_WIDE_LOW then low = false end
         end
-        if rate ~= shape.rate or held_period ~= period or units ~= shape.units
-          or room ~= shape.room then
-          slow = true
-          break
-        end
-        if debt > 2 * shape.limit then debt = 2 * shape.limit end
         if rest >= period then rest = 0 end
+        if rounded then
+          local due = debt * period - rest
+          local over = due % rate
+          ends = charged + (due - over) / rate + (over > 0 and 1 or 0)
+        end
         if now > charged then
           local gone = now - charged
           local refilled = gone * rate + rest
@@ -90,18 +105,14 @@ while at <= last do
             slow = true
             break
           end
+          -- A debt counts at most twice the burst, which is cut before the refill.
+          if debt > shape.limit and debt > 2 * shape.limit then debt = 2 * shape.limit end
           charged, age, owing = now, age + gone, owing + gone
           rest = refilled % period
           refilled = (refilled - rest) / period
           debt = refilled < debt and debt - refilled or 0
         end
-        if debt == 0 then
-          rest = 0
-        elseif form > ROUNDED + 64 then
-          local due = debt * period - rest
-          local over = due % rate
-          ends = charged + (due - over) / rate + (over > 0 and 1 or 0)
-        end
+        if debt == 0 then rest = 0 end
       else
         local form, ms, _
         if #value == 27 then
@@ -111,29 +122,32 @@ while at <= last do
           slow = true
           break
         end
+        if form ~= WINDOW then ends = charged - charged % period + period end
         if now > charged then
           if now - now % period > charged then debt = 0 end
           charged, age = now, age + now - charged
         end
-        if debt > 0 and form > ROUNDED + 64 then ends = charged - charged % period + period end
       end
       if age >= AGE_MAX or charged + shape.span > MAX then
         slow = true
         break
       end
-      if ends then ends = ends - ends % shape.quantum + shape.quantum end
+      if ends then
+        local quantum = shape.quantum
+        ends = ends - ends % quantum + quantum
+      end
       state = { debt, rest, charged, age, owing, low, ends, shape, false }
       held[place] = state
     elseif state[SHAPE] ~= shape and state[SHAPE].spec ~= shape.spec then
       slow = true
       break
     end
-    local cost = shape.cost
-    if state[DEBT] + cost > shape.limit then
+    levels_at_work[level] = state
+    if state[DEBT] > shape.most then
       told[n + level] = DENIED
       if shape.enforced then commits = false end
     else
-      told[n + level] = cost > 0 and CHARGED or LOOKED
+      told[n + level] = shape.becomes
     end
   end
   if slow then break end
@@ -141,15 +155,15 @@ while at <= last do
   for level = 1, levels do
     if told[n + level] == CHARGED then
       if commits then
-        local state, cost = held[codes[at + level]], pattern[level].cost
+        local state = levels_at_work[level]
         local debt, low = state[DEBT], state[LOW]
         if debt == 0 then
           state[OWING], state[LOW] = 0, false
-        else
+        elseif not low or debt <= low then
           local least = state[REST] > 0 and debt - 1 or debt
           if not low or least < low then state[LOW] = least end
         end
-        state[DEBT], state[CHANGED] = debt + cost, true
+        state[DEBT], state[CHANGED] = debt + pattern[level].cost, true
       else
         told[n + level] = LOOKED
       end

@@ -30,20 +30,13 @@ pub(crate) struct Layout {
 
 /// Packs asks; their keys begin with the prefix.
 pub(crate) fn encode<'a>(asks: impl IntoIterator<Item = &'a Ask>, prefix: &str) -> Packed {
-    let mut places = Places { prefix, places: HashMap::new() };
-    let (mut codes, mut plain) = (vec![0], Vec::new());
-    let (mut patterns, mut others): (Vec<Vec<u8>>, Vec<Vec<u8>>) = (Vec::new(), Vec::new());
+    let asks = asks.into_iter();
+    let mut places = Places { prefix, places: HashMap::with_capacity(asks.size_hint().0 * 2) };
+    let (mut codes, mut plain) = (vec![0], Vec::with_capacity(asks.size_hint().0));
+    let (mut patterns, mut others): (Vec<&Plan>, Vec<Vec<u8>>) = (Vec::new(), Vec::new());
     for ask in asks {
         let own = places.of(ask);
-        let pattern = pattern(ask, &own).and_then(|(argument, own)| {
-            let known = patterns.iter().position(|pattern| *pattern == argument);
-            let index = known.unwrap_or(patterns.len());
-            let code = u8::try_from(index + 1).ok()?;
-            if known.is_none() {
-                patterns.push(argument);
-            }
-            Some((code, own))
-        });
+        let pattern = pattern(ask, &own, &mut patterns);
         if let Some((code, own)) = &pattern {
             codes.push(*code);
             codes.extend(own);
@@ -56,16 +49,39 @@ pub(crate) fn encode<'a>(asks: impl IntoIterator<Item = &'a Ask>, prefix: &str) 
     codes[0] = u8::try_from(patterns.len()).unwrap_or(u8::MAX);
     let keys = places.into_keys();
     let layout = Layout { plain, keys: keys.len() };
+    let patterns = patterns.into_iter().map(Writer::pattern);
     let arguments = std::iter::once(codes).chain(patterns).chain(others).collect();
     Packed { keys, arguments, layout }
 }
 
-/// What a plan says that the script can decide straight on, and the places of its keys.
-fn pattern(ask: &Ask, places: &[u16]) -> Option<(Vec<u8>, PerLevel<u8>)> {
+/// Which of the patterns a plan is that the script can decide straight on, from one on, and the places
+/// of its keys. One that is new is added.
+fn pattern<'a>(
+    ask: &'a Ask,
+    places: &[u16],
+    patterns: &mut Vec<&'a Plan>,
+) -> Option<(u8, PerLevel<u8>)> {
     let Ask::Decide(plan) = ask else { return None };
-    let small = |place: &u16| u8::try_from(*place).ok();
-    let own = is_plain(plan).then(|| places.iter().map(small).collect::<Option<PerLevel<u8>>>());
-    Some((Writer::pattern(plan), own.flatten()?))
+    if !is_plain(plan) {
+        return None;
+    }
+    let own = places.iter().map(|place| u8::try_from(*place).ok()).collect::<Option<_>>()?;
+    let known = patterns.iter().position(|one| says_the_same(one, plan));
+    let code = u8::try_from(known.unwrap_or(patterns.len()) + 1).ok()?;
+    if known.is_none() {
+        patterns.push(plan);
+    }
+    Some((code, own))
+}
+
+/// Whether two plans differ at most in their keys, as far as the script hears of them.
+fn says_the_same(one: &Plan, other: &Plan) -> bool {
+    let same = |(one, other): (&Level, &Level)| {
+        one.cost == other.cost && one.enforcement == other.enforcement && one.spec == other.spec
+    };
+    one.mode == other.mode
+        && one.levels.len() == other.levels.len()
+        && one.levels.iter().zip(&other.levels).all(same)
 }
 
 /// Buckets and fixed windows, each on a key of its own.
@@ -110,8 +126,12 @@ impl Places<'_> {
     }
 
     fn into_keys(self) -> Vec<Vec<u8>> {
-        let mut keys: Vec<(Vec<u8>, u16)> = self.places.into_iter().collect();
-        keys.sort_unstable_by_key(|(_, place)| *place);
-        keys.into_iter().map(|(key, _)| key).collect()
+        let mut keys = vec![Vec::new(); self.places.len()];
+        for (key, place) in self.places {
+            if let Some(slot) = keys.get_mut(usize::from(place) - 1) {
+                *slot = key;
+            }
+        }
+        keys
     }
 }

@@ -26,34 +26,39 @@ impl Answering {
     }
 
     /// Lets `finish` complete the answer, where it stands if it is there.
-    pub(crate) fn then(
-        mut self,
-        finish: impl FnOnce(&mut Response<Body>) + Send + 'static,
-    ) -> Self {
-        match self {
-            Self::Now(ref mut response) => {
+    pub(crate) fn then<F: FnOnce(&mut Response<Body>)>(mut self, finish: F) -> Finished<F> {
+        let finish = match &mut self {
+            Self::Now(response) => {
                 response.as_mut().map(finish);
-                self
+                None
             }
-            Self::Later(answer) => Self::later(async move {
-                let mut response = answer.await;
-                finish(&mut response);
-                response
-            }),
-        }
+            Self::Later(_) => Some(finish),
+        };
+        Finished { answering: self, finish }
     }
 }
 
-impl Future for Answering {
+/// An answer that is completed when it is there.
+pub(crate) struct Finished<F> {
+    answering: Answering,
+    /// What completes it, until it has.
+    finish: Option<F>,
+}
+
+impl<F: FnOnce(&mut Response<Body>) + Unpin> Future for Finished<F> {
     type Output = Result<Response<Body>, Infallible>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.get_mut() {
+        let Self { answering, finish } = self.get_mut();
+        match answering {
             // Nobody asks a future again that has given its answer.
-            Self::Now(response) => {
+            Answering::Now(response) => {
                 response.take().map_or(Poll::Pending, |now| Poll::Ready(Ok(now)))
             }
-            Self::Later(answer) => answer.as_mut().poll(context).map(Ok),
+            Answering::Later(answer) => answer.as_mut().poll(context).map(|mut response| {
+                finish.take().map(|finish| finish(&mut response));
+                Ok(response)
+            }),
         }
     }
 }

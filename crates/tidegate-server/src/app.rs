@@ -51,9 +51,7 @@ impl App {
             self.tell(&decision, request, request_id);
             return Ok((decision, 0));
         }
-        let (decision, waited_us) = Box::pin(self.later(request, hold)).await?;
-        self.tell(&decision, request, request_id);
-        Ok((decision, waited_us))
+        Box::pin(self.decide_later(request, request_id, hold)).await
     }
 
     /// The same where nothing is to be waited for; `None` where something is.
@@ -68,6 +66,18 @@ impl App {
             self.tell(decision, request, request_id);
         }
         Ok(decision)
+    }
+
+    /// The same where something is to be waited for.
+    pub(crate) async fn decide_later(
+        &self,
+        request: &Request<'_>,
+        request_id: impl FnOnce() -> RequestId,
+        hold: Hold,
+    ) -> Result<(Decision, u64), RequestError> {
+        let (decision, waited_us) = self.later(request, hold).await?;
+        self.tell(&decision, request, request_id);
+        Ok((decision, waited_us))
     }
 
     fn without_waiting(

@@ -6,15 +6,18 @@
 //! otherwise, so the bytes of each head are watched as they come. Bodies are followed to their end,
 //! since the next head may come in the same breath.
 
+use memchr::memchr;
+
 /// As much of a line as is looked at: the longest name and its colon, blanks and a number.
 const LINE: usize = 64;
 /// What a connection of HTTP/2 begins with.
-const HTTP2: &[u8] = b"pri * http/2.0\r";
+const HTTP2: &[u8] = b"PRI * HTTP/2.0\r";
 
 /// Watches the bytes of a connection, one request after the other.
 #[derive(Debug)]
 pub(crate) struct Framing {
-    line: Line,
+    /// The beginning of a line whose end is still to come.
+    begun: Begun,
     state: State,
     seen: Seen,
     /// How many heads have ended, without the one that is ambiguous.
@@ -47,7 +50,7 @@ struct Seen {
 
 impl Framing {
     pub(crate) fn new() -> Self {
-        Self { line: Line::default(), state: State::Idle, seen: Seen::default(), heads: 0 }
+        Self { begun: Begun::default(), state: State::Idle, seen: Seen::default(), heads: 0 }
     }
 
     /// Takes the bytes that came next.
@@ -66,7 +69,7 @@ impl Framing {
     /// Whether a head has begun and not ended.
     pub(crate) fn is_inside_head(&self) -> bool {
         matches!(self.state, State::Head)
-            || matches!(self.state, State::Idle) && !self.line.is_blank()
+            || matches!(self.state, State::Idle) && !self.begun.line().is_blank()
     }
 
     /// The first request that is ambiguous, counted from 0, if one is.
@@ -93,20 +96,25 @@ impl Framing {
     }
 
     fn take_line<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
-        let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {
-            self.line.take(bytes);
+        let Some(end) = memchr(b'\n', bytes) else {
+            self.begun.take(bytes);
             return &[];
         };
         let (piece, behind) = bytes.split_at(end);
-        self.line.take(piece);
-        let line = std::mem::take(&mut self.line);
-        self.state = self.after(&line);
+        // Nearly all lines come in one piece.
+        if self.begun.bytes == 0 {
+            self.state = self.after(&Line::whole(piece));
+        } else {
+            let mut begun = std::mem::take(&mut self.begun);
+            begun.take(piece);
+            self.state = self.after(&begun.line());
+        }
         behind.get(1..).unwrap_or_default()
     }
 
-    fn after(&mut self, line: &Line) -> State {
+    fn after(&mut self, line: &Line<'_>) -> State {
         match self.state {
-            State::Idle if self.heads == 0 && line.text() == HTTP2 => State::Http2,
+            State::Idle if self.heads == 0 && line.start == HTTP2 => State::Http2,
             // Empty lines before a head are no part of it.
             State::Idle if line.is_empty() => {
                 self.seen.ambiguous |= !line.ends_well();
@@ -148,44 +156,64 @@ impl Framing {
 }
 
 impl Seen {
-    fn note(&mut self, line: &Line) {
+    fn note(&mut self, line: &Line<'_>) {
         self.ambiguous |= !line.ends_well();
-        if let Some(value) = line.text().strip_prefix(b"content-length:") {
+        if let Some(value) = line.value_of(b"content-length:") {
             let length = line.is_whole().then(|| number(value.trim_ascii(), 10)).flatten();
             self.ambiguous |= length.is_none() || self.length.is_some_and(|l| Some(l) != length);
             self.length = length.or(self.length);
         }
-        self.encoding |= line.text().starts_with(b"transfer-encoding:");
+        self.encoding |= line.value_of(b"transfer-encoding:").is_some();
     }
 }
 
-/// A line as it comes, in lower case and without its line feed.
+/// What came of a line.
 #[derive(Debug)]
-struct Line {
+struct Begun {
     start: [u8; LINE],
     bytes: usize,
     last: u8,
 }
 
-impl Default for Line {
+impl Default for Begun {
     fn default() -> Self {
         Self { start: [0; LINE], bytes: 0, last: 0 }
     }
 }
 
-impl Line {
+impl Begun {
     fn take(&mut self, piece: &[u8]) {
         let free = self.start.get_mut(self.bytes.min(LINE)..).unwrap_or_default();
         for (to, from) in free.iter_mut().zip(piece) {
-            *to = from.to_ascii_lowercase();
+            *to = *from;
         }
         self.bytes = self.bytes.saturating_add(piece.len());
         self.last = piece.last().copied().unwrap_or(self.last);
     }
 
-    /// Its beginning.
-    fn text(&self) -> &[u8] {
-        self.start.get(..self.bytes.min(LINE)).unwrap_or_default()
+    fn line(&self) -> Line<'_> {
+        let start = self.start.get(..self.bytes.min(LINE)).unwrap_or_default();
+        Line { start, bytes: self.bytes, last: self.last }
+    }
+}
+
+/// A line without its line feed, as far as it is looked at.
+struct Line<'b> {
+    start: &'b [u8],
+    bytes: usize,
+    last: u8,
+}
+
+impl<'b> Line<'b> {
+    fn whole(line: &'b [u8]) -> Self {
+        let start = line.get(..LINE).unwrap_or(line);
+        Self { start, bytes: line.len(), last: line.last().copied().unwrap_or_default() }
+    }
+
+    /// What stands behind this name of a header and its colon, whatever their case.
+    fn value_of(&self, name: &[u8]) -> Option<&'b [u8]> {
+        let (found, value) = self.start.split_at_checked(name.len())?;
+        found.eq_ignore_ascii_case(name).then_some(value)
     }
 
     /// Nothing, or the beginning of an empty line, which may stand before a head.
@@ -207,7 +235,7 @@ impl Line {
 
     /// The size that a chunk begins with; what follows it is an extension.
     fn chunk_size(&self) -> Option<u64> {
-        let text = self.text();
+        let text = self.start;
         let digits = text.iter().position(|byte| !byte.is_ascii_hexdigit()).unwrap_or(text.len());
         let (size, behind) = text.split_at(digits);
         let is_size = matches!(behind.first(), Some(b'\r' | b';' | b' ' | b'\t'));

@@ -226,7 +226,7 @@ impl<S: Service> Connection<S> {
             let is_http1 = request.version() < Version::HTTP_2;
             let in_flight = requests.begin(request.version());
             let ambiguous = in_flight.is_ambiguous();
-            let too_many = header_lines(request.headers()) > HEADERS_MAX;
+            let too_many = has_too_many_lines(request.headers());
             if is_http1 && request.headers().contains_key(header::UPGRADE) {
                 request.extensions_mut().insert(place.clone());
             }
@@ -269,10 +269,10 @@ impl<S: Service> Connection<S> {
     }
 }
 
-/// How many lines a head has in HTTP/1.1, where the cookies that HTTP/2 splits are one.
-fn header_lines(headers: &HeaderMap) -> usize {
-    let cookies = headers.get_all(header::COOKIE).iter().count();
-    headers.len() - cookies.saturating_sub(1)
+/// Whether a head has more lines than are served. Cookies, which HTTP/2 splits, are one line.
+fn has_too_many_lines(headers: &HeaderMap) -> bool {
+    let split_cookies = || headers.get_all(header::COOKIE).iter().count().saturating_sub(1);
+    headers.len() > HEADERS_MAX && headers.len() - split_cookies() > HEADERS_MAX
 }
 
 fn builder() -> auto::Builder<TokioExecutor> {

@@ -21,6 +21,14 @@ pub fn push_decimal(text: &mut String, micros: u64) {
     }
 }
 
+/// Appends a name in quotes. The names of policies, tiers, operations, limits and headers hold nothing
+/// that JSON or a header would escape.
+pub fn push_name(text: &mut String, name: &str) {
+    text.push('"');
+    text.push_str(name);
+    text.push('"');
+}
+
 /// Appends a JSON string, quoted.
 pub fn push_json(text: &mut String, value: &str) {
     text.push('"');

@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 
+use foldhash::fast::FixedState;
 use smallvec::SmallVec;
 
 use super::path::{NormalPath, Span};
@@ -14,6 +15,9 @@ use super::pattern::{Pattern, Segment};
 
 /// The node of `/`, where every path starts.
 const ROOT: usize = 0;
+
+/// By a text of the policy. Whoever sends a request cannot add to it, so that it needs no secret.
+type ByText<T> = HashMap<String, T, FixedState>;
 
 /// The nodes that a path could have reached; more than a few need wildcards side by side.
 type Active = SmallVec<[usize; 8]>;
@@ -47,7 +51,7 @@ struct Rule {
 
 #[derive(Clone, Debug, Default)]
 struct Node {
-    literals: HashMap<String, usize>,
+    literals: ByText<usize>,
     one: Option<usize>,
     many: Option<usize>,
     /// Whether this is the node of a `**`, which any further segment leaves active.
@@ -61,7 +65,7 @@ struct Ends {
     plain: Vec<usize>,
     /// Rules with header conditions, under the first one's name and value: an API with one path
     /// and a thousand actions named in a header is as quick as one with a thousand paths.
-    by_header: Vec<(String, HashMap<String, Vec<usize>>)>,
+    by_header: Vec<(String, ByText<Vec<usize>>)>,
 }
 
 impl Matcher {
@@ -252,7 +256,7 @@ impl Ends {
         let Some((name, value)) = condition else { return self.plain.push(rule) };
         let place = self.by_header.iter().position(|(known, _)| known == name);
         let place = place.unwrap_or_else(|| {
-            self.by_header.push((name.clone(), HashMap::new()));
+            self.by_header.push((name.clone(), ByText::default()));
             self.by_header.len() - 1
         });
         if let Some((_, by_value)) = self.by_header.get_mut(place) {

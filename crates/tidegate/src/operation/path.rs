@@ -27,7 +27,8 @@ impl<'p> NormalPath<'p> {
     /// # Errors
     /// A path that does not start with a slash, that cannot be decoded safely, or that is too long.
     pub fn parse(raw: &'p str) -> Result<Self, PathError> {
-        let path = raw.split(['?', '#']).next().unwrap_or_default();
+        let end = raw.bytes().position(|byte| matches!(byte, b'?' | b'#'));
+        let path = end.map_or(raw, |end| &raw[..end]);
         if path.len() > PATH_BYTES_MAX {
             return Err(PathError::TooLong { bytes: path.len() });
         }
@@ -39,6 +40,10 @@ impl<'p> NormalPath<'p> {
         };
         let text = if is_normal(path) { Cow::Borrowed(path) } else { Cow::Owned(rebuilt(rest)?) };
         let normal = Self { text };
+        // A path this short has not as many.
+        if normal.text.len() <= SEGMENTS_MAX {
+            return Ok(normal);
+        }
         match normal.segments().count() {
             segments if segments > SEGMENTS_MAX => Err(PathError::TooManySegments { segments }),
             _ => Ok(normal),
@@ -137,16 +142,38 @@ pub fn forwarded_path(raw: &str) -> Result<Cow<'_, str>, PathError> {
 /// Whether a path is in normal form as it stands. Nearly all are, and need no copy. A `false` only
 /// means that it takes a closer look.
 fn is_normal(path: &str) -> bool {
-    let mut before = 0;
+    let mut follows_slash = false;
     for byte in path.bytes() {
-        let begins = before == b'/' && matches!(byte, b'/' | b'.');
-        if begins || matches!(byte, b'%' | b';' | b'\\' | b'\0') {
+        let kind = KINDS[usize::from(byte)];
+        if kind == Kind::Odd || follows_slash && kind != Kind::Plain {
             return false;
         }
-        before = byte;
+        follows_slash = kind == Kind::Slash;
     }
-    before != b'/' || path.len() == 1
+    !follows_slash || path.len() == 1
 }
+
+/// What a byte means for the form of a path.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Plain,
+    Slash,
+    /// Only at the start of a segment it may mean something.
+    Dot,
+    /// It takes a closer look wherever it stands.
+    Odd,
+}
+
+const KINDS: [Kind; 256] = {
+    let mut kinds = [Kind::Plain; 256];
+    kinds[b'/' as usize] = Kind::Slash;
+    kinds[b'.' as usize] = Kind::Dot;
+    kinds[b'%' as usize] = Kind::Odd;
+    kinds[b';' as usize] = Kind::Odd;
+    kinds[b'\\' as usize] = Kind::Odd;
+    kinds[0] = Kind::Odd;
+    kinds
+};
 
 /// The normal form of what follows a path's first slash.
 fn rebuilt(rest: &str) -> Result<String, PathError> {

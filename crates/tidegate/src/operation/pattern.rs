@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use arrayvec::ArrayVec;
+use smallvec::SmallVec;
 
 use super::methods::{Methods, PatternError};
 use super::path::{NormalPath, PathError, Span, decode};
@@ -136,10 +136,7 @@ impl PathPattern {
 
     /// Where the segments are that the names in the pattern stand for, or `None` where the path does
     /// not match. Each `**` takes as few segments as it can, the first one first.
-    pub(super) fn captures(
-        &self,
-        path: &NormalPath<'_>,
-    ) -> Option<ArrayVec<Span, PATTERN_SEGMENTS_MAX>> {
+    pub(super) fn captures(&self, path: &NormalPath<'_>) -> Option<Captured<Span>> {
         let accepts = |segment: &Segment, span| segment.accepts(path.text(span));
         align(&self.segments, path.spans(), accepts)
     }
@@ -188,6 +185,9 @@ fn written(literal: &str) -> String {
     spelt.iter().fold(literal.to_owned(), |text, (from, to)| text.replace(from, to))
 }
 
+/// What the names of a pattern stand for; few have more than four.
+type Captured<T> = SmallVec<[T; 4]>;
+
 /// Lays a pattern over items and returns those that its captures stand for, or `None`.
 ///
 /// Only the last `**` met is ever asked to take more: whatever an earlier one could give up, the
@@ -196,8 +196,8 @@ fn align<T: Copy>(
     pattern: &[Segment],
     items: impl Iterator<Item = T> + Clone,
     accepts: impl Fn(&Segment, T) -> bool,
-) -> Option<ArrayVec<T, PATTERN_SEGMENTS_MAX>> {
-    let mut captured = ArrayVec::new();
+) -> Option<Captured<T>> {
+    let mut captured = Captured::new();
     let (mut at, mut rest) = (0, items);
     let mut last_many = None;
     loop {
@@ -211,7 +211,7 @@ fn align<T: Copy>(
             (None, None) => return Some(captured),
             (Some(segment), Some(item)) if accepts(segment, item) => {
                 if matches!(segment, Segment::Capture(_)) {
-                    captured.try_push(item).ok()?;
+                    captured.push(item);
                 }
             }
             _ => {

@@ -13,7 +13,7 @@ use crate::clock::Now;
 use crate::identity::{ForwardingHeader, Networks};
 use crate::key::Template;
 use crate::operation::Operations;
-use crate::response::ResponseRules;
+use crate::response::{Items, ResponseRules};
 use crate::units::Amount;
 
 /// The operation of a request that matches none.
@@ -207,6 +207,8 @@ pub(crate) enum Source {
 #[derive(Debug)]
 pub struct Limit {
     pub(crate) name: String,
+    /// How the rate limit headers name it.
+    pub(crate) items: Items,
     pub(crate) when: When,
     pub(crate) by: Vec<Part>,
     /// What keeps the rows of a map apart where several users share a key.

@@ -169,9 +169,8 @@ fn render_rate_limits<'d, S: Sink<'d>>(decision: &Decision, sink: &mut S) {
         }
     }
     if style != HeaderStyle::X && published(decision).next().is_some() {
-        let quote = if S::IN_JSON { "\\\"" } else { "\"" };
-        sink.header("RateLimit-Policy", |text| write_policies(decision, quote, text));
-        sink.header("RateLimit", |text| write_states(decision, quote, text));
+        sink.header("RateLimit-Policy", |text| write_policies(decision, S::IN_JSON, text));
+        sink.header("RateLimit", |text| write_states(decision, S::IN_JSON, text));
     }
 }
 
@@ -230,10 +229,28 @@ fn published(decision: &Decision) -> impl Iterator<Item = (&Limit, &LimitReport)
     })
 }
 
+/// A limit's name in quotes and the name of its first parameter, as the rate limit headers have them:
+/// as it is, and as it stands in a JSON string. Every answer has a few of them.
+#[derive(Debug)]
+pub(crate) struct Items {
+    policy: [String; 2],
+    state: [String; 2],
+}
+
+impl Items {
+    pub(crate) fn new(name: &str) -> Self {
+        let item = |quote, parameter| format!("{quote}{name}{quote};{parameter}=");
+        let both = |parameter| [item("\"", parameter), item("\\\"", parameter)];
+        Self { policy: both("q"), state: both("r") }
+    }
+}
+
 /// `"per-user";q=100;w=60, …`
-fn write_policies(decision: &Decision, quote: &str, text: &mut String) {
+fn write_policies(decision: &Decision, in_json: bool, text: &mut String) {
     for (index, (limit, report)) in published(decision).enumerate() {
-        push_item(text, index, (quote, limit), ";q=", report.spec.number().whole());
+        text.push_str(if index > 0 { ", " } else { "" });
+        text.push_str(&limit.items.policy[usize::from(in_json)]);
+        push_number(text, report.spec.number().whole());
         if let Some(us) = report.spec.window_us() {
             text.push_str(";w=");
             push_number(text, seconds_rounded_up(us));
@@ -242,30 +259,16 @@ fn write_policies(decision: &Decision, quote: &str, text: &mut String) {
 }
 
 /// `"per-user";r=99;t=1, …`
-fn write_states(decision: &Decision, quote: &str, text: &mut String) {
+fn write_states(decision: &Decision, in_json: bool, text: &mut String) {
     for (index, (limit, report)) in published(decision).enumerate() {
-        push_item(text, index, (quote, limit), ";r=", report.remaining());
+        text.push_str(if index > 0 { ", " } else { "" });
+        text.push_str(&limit.items.state[usize::from(in_json)]);
+        push_number(text, report.remaining());
         if let Some(us) = report.retry_after_us().or(report.reset_us) {
             text.push_str(";t=");
             push_number(text, seconds_rounded_up(us));
         }
     }
-}
-
-/// A limit's name in quotes and its first parameter.
-fn push_item(
-    text: &mut String,
-    index: usize,
-    (quote, limit): (&str, &Limit),
-    parameter: &str,
-    value: u64,
-) {
-    text.push_str(if index > 0 { ", " } else { "" });
-    text.push_str(quote);
-    text.push_str(limit.name());
-    text.push_str(quote);
-    text.push_str(parameter);
-    push_number(text, value);
 }
 
 /// When nothing is owed any more, as Unix seconds, rounded up.

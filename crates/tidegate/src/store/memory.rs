@@ -29,7 +29,7 @@ use crate::units::Amount;
 const MAX_KEYS_DEFAULT: usize = 1_000_000;
 /// Limits that are in different shards do not wait for each other.
 const SHARDS: u64 = 64;
-/// How many states that are empty of meaning an insertion clears away in passing.
+/// How many states that are empty of meaning an insertion clears away before the table grows.
 const SWEPT_PER_INSERT: usize = 2;
 /// How many keys that were charged since they were ordered are put in their place at once.
 const REORDERED_AT_ONCE: usize = 64;
@@ -363,7 +363,9 @@ impl Slot {
 impl Table {
     /// Makes room for a key that is not there yet; returns how many live keys had to go.
     fn make_room(&mut self, now_us: u64, share: usize) -> u64 {
-        for _ in 0..SWEPT_PER_INSERT {
+        // While there is room, what means nothing is left where it is: its key may come again.
+        let swept = if self.slots.len() < self.slots.capacity() { 0 } else { SWEPT_PER_INSERT };
+        for _ in 0..swept {
             match self.first() {
                 Some((meaningless_at_us, oldest)) if meaningless_at_us <= now_us => {
                     self.remove(oldest)

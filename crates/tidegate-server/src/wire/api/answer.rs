@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde::ser::Serializer;
 use serde_json::value::RawValue;
 use tidegate::plan::Enforcement;
-use tidegate::text::{push_decimal, push_json, push_number};
+use tidegate::text::{push_decimal, push_json, push_name, push_number};
 use tidegate::units::Amount;
 use tidegate::{Decision, LimitReport, Sink, render};
 
@@ -13,8 +13,8 @@ use crate::respond::{Problem, jitter};
 
 const MILLISECOND_US: u64 = 1_000;
 
-/// Room for nearly every answer.
-const ANSWER_BYTES: usize = 1_536;
+/// Room for nearly every answer, and no more than the allocator has at hand.
+const ANSWER_BYTES: usize = 1_024;
 
 /// Appends the answer to a check.
 pub(crate) fn write_decided(
@@ -29,18 +29,18 @@ pub(crate) fn write_decided(
     json.push_str(",\"outcome\":\"");
     json.push_str(decision.outcome.name());
     json.push_str("\",\"limit\":");
-    push_text(json, decision.limit_name());
+    push_text(json, decision.limit_name(), push_name);
     json.push_str(",\"status\":");
     push_number(json, decision.status().into());
     json.push_str(",\"retry_after_ms\":");
     let wait = decision.retry_after();
     push_ms(json, wait.map(|wait| u64::try_from(wait.as_micros()).unwrap_or(u64::MAX)));
     json.push_str(",\"operation\":");
-    push_json(json, decision.operation());
+    push_name(json, decision.operation());
     json.push_str(",\"tier\":");
-    push_json(json, decision.tier());
+    push_name(json, decision.tier());
     json.push_str(",\"warnings\":[");
-    write_list(json, decision.warnings(), push_json);
+    write_list(json, decision.warnings(), push_name);
     json.push_str("],\"headers\":{");
     let mut members = Members { json, headers: 0, is_body_there: false };
     render(decision, jitter(), &mut members);
@@ -50,7 +50,7 @@ pub(crate) fn write_decided(
     json.push_str(",\"limits\":[");
     write_list(json, &decision.limits, |json, report| write_limit(json, decision, report));
     json.push_str("],\"lease\":");
-    push_text(json, lease);
+    push_text(json, lease, push_json);
     json.push_str(",\"degraded\":");
     json.push_str(truth(decision.degraded));
     if let Some(us) = waited_us {
@@ -75,7 +75,7 @@ impl<'d> Sink<'d> for Members<'_> {
             self.json.push(',');
         }
         self.headers += 1;
-        push_json(self.json, name);
+        push_name(self.json, name);
         self.json.push_str(":\"");
         write(self.json);
         self.json.push('"');
@@ -91,7 +91,7 @@ impl<'d> Sink<'d> for Members<'_> {
 fn write_limit(json: &mut String, decision: &Decision, report: &LimitReport) {
     let limit = decision.limit_of(report);
     json.push_str("{\"name\":");
-    push_json(json, limit.map_or("", |limit| limit.name()));
+    push_name(json, limit.map_or("", |limit| limit.name()));
     json.push_str(",\"algorithm\":\"");
     json.push_str(limit.map_or("", |limit| limit.algorithm().name()));
     json.push_str("\",\"limit\":");
@@ -113,9 +113,9 @@ const fn truth(value: bool) -> &'static str {
     if value { "true" } else { "false" }
 }
 
-fn push_text(json: &mut String, text: Option<&str>) {
+fn push_text(json: &mut String, text: Option<&str>, push: fn(&mut String, &str)) {
     match text {
-        Some(text) => push_json(json, text),
+        Some(text) => push(json, text),
         None => json.push_str("null"),
     }
 }

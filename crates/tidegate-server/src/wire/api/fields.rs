@@ -40,7 +40,9 @@ pub(crate) struct Object<'a>(pub(crate) Vec<(Cow<'a, str>, &'a RawValue)>);
 impl<'a> Object<'a> {
     /// Reads an object; its own field has no name yet.
     pub(crate) fn parse(text: &'a [u8]) -> Result<Self, FieldError> {
-        serde_json::from_slice(text).map_err(|error| FieldError::new("", expected_object(&error)))
+        let text = str::from_utf8(text)
+            .map_err(|_| FieldError::new("", "expected a JSON object, which is UTF-8"))?;
+        serde_json::from_str(text).map_err(|error| FieldError::new("", expected_object(&error)))
     }
 }
 

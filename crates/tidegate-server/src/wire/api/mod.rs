@@ -7,8 +7,8 @@ mod leases;
 mod limits;
 mod openapi;
 
-use std::future::{Future as _, poll_fn};
-use std::pin::pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -92,16 +92,22 @@ impl Service for Api {
         if let Err(refused) = self.guard.admit(&parts) {
             return refused.into_response().into();
         }
-        let told = |Failure(response)| *response;
+        let failed = |Failure(response)| *response;
         let Some(posted) = Posted::find(&parts) else {
-            return self.answer(&parts).unwrap_or_else(told).into();
+            return self.answer(&parts).unwrap_or_else(failed).into();
         };
         let (app, bound, headers) = (Arc::clone(&self.app), self.body_timeout, parts.headers);
         Answering::later(async move {
-            match read(body, posted.bytes_max(), bound).await {
-                Ok(text) => posted.answer(&app, headers, &text).await.unwrap_or_else(told),
-                Err(failure) => told(failure),
-            }
+            let text = match read(body, posted.bytes_max(), bound).await {
+                Ok(text) => text,
+                Err(failure) => return failed(failure),
+            };
+            let answered = match posted.answer(&app, headers, &text) {
+                Ok(Answered::Now(response)) => return response,
+                Ok(Answered::Later(answer)) => answer.await,
+                Err(failure) => Err(failure),
+            };
+            answered.unwrap_or_else(failed)
         })
     }
 }
@@ -128,42 +134,65 @@ impl Posted {
         if matches!(self, Self::Batch) { BATCH_BYTES_MAX } else { CALL_BYTES_MAX }
     }
 
-    async fn answer(
+    fn answer<'a>(
         self,
-        app: &App,
+        app: &'a App,
         headers: HeaderMap,
-        text: &[u8],
-    ) -> Result<Response<Body>, Failure> {
-        match self {
-            Self::Check => decide(app, headers, Call::check(text)?, Hold::Never).await,
-            Self::Batch => Box::pin(batch(app, &headers, text)).await,
+        text: &'a [u8],
+    ) -> Result<Answered<'a>, Failure> {
+        Ok(match self {
+            Self::Check => return decide(app, headers, Call::check(text)?, Hold::Never),
             Self::Acquire => {
                 let call = Call::acquire(text)?;
                 let max_wait = Duration::from_millis(call.max_wait_ms.unwrap_or_default());
-                decide(app, headers, call, Hold::UpTo(max_wait)).await
+                return decide(app, headers, call, Hold::UpTo(max_wait));
             }
-            Self::Release => Box::pin(leases::release(app, text)).await,
-            Self::Renew => Box::pin(leases::renew(app, text)).await,
-            Self::Settle => Box::pin(leases::settle(app, text)).await,
-        }
+            Self::Batch => Answered::Later(Box::pin(batch(app, headers, text))),
+            Self::Release => Answered::Later(Box::pin(leases::release(app, text))),
+            Self::Renew => Answered::Later(Box::pin(leases::renew(app, text))),
+            Self::Settle => Answered::Later(Box::pin(leases::settle(app, text))),
+        })
     }
 }
 
-async fn decide(
-    app: &App,
-    headers: HeaderMap,
-    call: Call<'_>,
-    hold: Hold,
-) -> Result<Response<Body>, Failure> {
-    let request = identified(app, call);
-    let (decision, waited_us) = app.decide(&request, || RequestId::of(&headers), hold).await?;
-    let waited_us = matches!(hold, Hold::UpTo(_)).then_some(waited_us);
-    let mut json = String::new();
-    tell(app, &mut json, decision, waited_us);
-    Ok(respond::json_in(Room::of(headers), json))
+/// What a call comes to. What is decided at once is so in a plain call: a future would have to have
+/// room for all that it is made of.
+enum Answered<'a> {
+    Now(Response<Body>),
+    Later(Pin<Box<dyn Future<Output = Result<Response<Body>, Failure>> + Send + 'a>>),
 }
 
-async fn batch(app: &App, headers: &HeaderMap, text: &[u8]) -> Result<Response<Body>, Failure> {
+fn decide<'a>(
+    app: &'a App,
+    headers: HeaderMap,
+    call: Call<'a>,
+    hold: Hold,
+) -> Result<Answered<'a>, Failure> {
+    let request = identified(app, call);
+    if let Some(decision) = app.decide_now(&request, || RequestId::of(&headers), hold)? {
+        return Ok(Answered::Now(told(app, headers, decision, None)));
+    }
+    Ok(Answered::Later(Box::pin(async move {
+        let decided = app.decide_later(&request, || RequestId::of(&headers), hold).await;
+        let (decision, waited_us) = decided?;
+        let waited_us = matches!(hold, Hold::UpTo(_)).then_some(waited_us);
+        Ok(told(app, headers, decision, waited_us))
+    })))
+}
+
+/// The answer that tells a decision.
+fn told(
+    app: &App,
+    headers: HeaderMap,
+    decision: Decision,
+    waited_us: Option<u64>,
+) -> Response<Body> {
+    let mut json = String::new();
+    tell(app, &mut json, decision, waited_us);
+    respond::json_in(Room::of(headers), json)
+}
+
+async fn batch(app: &App, headers: HeaderMap, text: &[u8]) -> Result<Response<Body>, Failure> {
     let calls = Call::batch(text, BATCH_MAX)?;
     let mut json = String::with_capacity(1_024 * calls.len());
     json.push('[');
@@ -172,7 +201,7 @@ async fn batch(app: &App, headers: &HeaderMap, text: &[u8]) -> Result<Response<B
             json.push(',');
         }
         let request = identified(app, call);
-        match app.decide(&request, || RequestId::of(headers), Hold::Never).await {
+        match app.decide(&request, || RequestId::of(&headers), Hold::Never).await {
             Ok((decision, _)) => tell(app, &mut json, decision, None),
             Err(error) => {
                 let error = FieldError::from(error).within(&format!("[{index}]"));

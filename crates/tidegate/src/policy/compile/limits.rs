@@ -12,6 +12,7 @@ use crate::policy::model::{
     Algorithm, AttributeId, Consistency, Cost, Counts, Exceed, Limit, Missing, OnStoreFailure,
     Part, Refusal,
 };
+use crate::response::Items;
 use crate::units::{Amount, SECOND_US, parse_duration};
 
 pub(in crate::policy) const KEYS: Keys = Keys {
@@ -183,6 +184,7 @@ impl Compiler<'_> {
         let settings = settings?;
         Some(Limit {
             name: entry.key.clone(),
+            items: Items::new(&entry.key),
             key,
             when,
             row: settings::row(&by, &settings),

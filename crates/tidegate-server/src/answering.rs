@@ -56,7 +56,9 @@ impl<F: FnOnce(&mut Response<Body>) + Unpin> Future for Finished<F> {
                 response.take().map_or(Poll::Pending, |now| Poll::Ready(Ok(now)))
             }
             Answering::Later(answer) => answer.as_mut().poll(context).map(|mut response| {
-                finish.take().map(|finish| finish(&mut response));
+                if let Some(finish) = finish.take() {
+                    finish(&mut response);
+                }
                 Ok(response)
             }),
         }

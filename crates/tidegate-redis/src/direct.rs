@@ -105,19 +105,17 @@ impl Direct {
         lane: Option<(&str, u64)>,
         asks: &[Ask],
     ) -> Result<Vec<Result<Told, StoreError>>, StoreError> {
-        let mut keys = Vec::new();
-        let arguments: Vec<Vec<u8>> =
-            asks.iter().map(|ask| codec::encode(ask, &self.prefix, &mut keys)).collect();
+        let codec::Packed { mut keys, arguments, layout } = codec::encode(asks, &self.prefix);
         keys.extend(lane.map(|(lane, _)| keys::lane(&self.prefix, lane)));
         let sequence = lane.map(|(_, number)| Sequence(number));
         let mut command = redis::cmd("EVALSHA");
         command.arg(&self.sha1).arg(keys.len()).arg(keys);
         command.arg(script::header(time, sequence)).arg(arguments);
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        let replies: Vec<Vec<u8>> = command
+        let reply: Vec<u8> = command
             .query(&mut *connection)
             .map_err(|error| StoreError { transient: true, detail: error.to_string() })?;
-        Ok(asks.iter().zip(replies).map(|(ask, reply)| codec::decode(ask, &reply)).collect())
+        codec::decode(&asks.iter().collect::<Vec<_>>(), &layout, &reply)
     }
 
     fn one(&self, now: Now, ask: Ask) -> Result<Told, StoreError> {

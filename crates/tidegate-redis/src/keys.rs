@@ -27,7 +27,7 @@ pub(crate) fn own(prefix: &str, in_slots: bool) -> String {
 pub(crate) fn named(prefix: &str, name: &str) -> Vec<u8> {
     // A name that a template made may be anything.
     let own = if name.starts_with('@') { "@" } else { "" };
-    format!("{prefix}{own}{name}").into_bytes()
+    [prefix, own, name].concat().into_bytes()
 }
 
 /// The name of the state in a key; `None` for what is none of the states.

@@ -1,18 +1,20 @@
 //! The one script that decides everything, and what it is called with.
 //!
-//! KEYS are the keys of all asks, one behind the other. ARGV begins with the [`header`]; behind it
-//! come the asks in the same order. The reply is one string per ask.
+//! KEYS are the keys of all asks, each once. ARGV begins with the [`header`]; behind it come the asks
+//! as [`codec`](crate::codec) packs them. The reply is one string, which it reads.
 //!
 //! A call whose connection broke can be sent again if it has a [`Sequence`]: the last of KEYS is then
 //! the [lane](crate::keys::lane) of the batch, in the same slot as the others, where the script keeps
-//! the number and the replies of the lane's last batch for 12 seconds. The same number is answered
-//! with the same replies, and changes nothing; a smaller one with the error `STALE`. So a lane has one
+//! the number and the reply of the lane's last batch for 12 seconds. The same number is answered
+//! with the same reply, and changes nothing; a smaller one with the error `STALE`. So a lane has one
 //! batch under way at a time, with a number that is larger each time.
 //!
-//! Measured on Redis 7.0.15, in instructions of the server for each plan of one bucket: 41,000 in
-//! batches of 64 (a numbered batch 1 % more; on ten hot keys 28,000), 83,000 alone; a minimal bucket
-//! script, called once per check and pipelined, takes 62,000. On a machine at rest a thousand
-//! instructions are some 0.1 µs. What needs the machinery takes twice as many in a batch.
+//! Measured on Redis 7.0.15, in instructions of the server for each plan (callgrind, all that the
+//! process does, batches of 64): one bucket 36,000, and 11,000 on ten hot keys; three buckets, of
+//! which one is everybody's, 74,000; one alone in its call 150,000. A minimal bucket script, called
+//! once per check and pipelined, takes 64,000. Of a bucket, some 5,000 are to change the value in its
+//! place; to set it with its TTL would be 11,000. On a machine at rest a thousand instructions are
+//! some 0.1 µs. What needs the machinery takes twice as many in a batch.
 
 use std::sync::OnceLock;
 
@@ -50,16 +52,17 @@ pub(crate) const TEXT: &str = concat!(
     include_str!("scripts/head.lua"),
     include_str!("scripts/start.lua"),
     include_str!("scripts/forms.lua"),
+    include_str!("scripts/held.lua"),
     include_str!("scripts/batch.lua"),
     "repeat\n",
     include_str!("scripts/quick.lua"),
-    "if index <= #ARGV then\nif not answer then answer, leave = (function()\n",
+    "if at <= last then\nif not answer then answer, leave = (function()\n",
     machinery!(),
     include_str!("scripts/asks.lua"),
     include_str!("scripts/lend.lua"),
     include_str!("scripts/answer.lua"),
     "end)() end)() end)() end)() end\n",
-    "answer() end until index > #ARGV\n",
+    "answer() end until at > last\n",
     include_str!("scripts/finish.lua"),
 );
 
@@ -68,6 +71,7 @@ const LOOK: &str = concat!(
     include_str!("scripts/head.lua"),
     include_str!("scripts/start.lua"),
     include_str!("scripts/forms.lua"),
+    include_str!("scripts/held.lua"),
     "return (function()\n",
     machinery!(),
     include_str!("scripts/look.lua"),

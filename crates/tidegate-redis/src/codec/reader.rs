@@ -28,6 +28,20 @@ impl<'r> Reader<'r> {
         u64::try_from(self.signed()?).ok()
     }
 
+    /// A number of so many bytes, at most eight.
+    pub(crate) fn short(&mut self, bytes: usize) -> Option<u64> {
+        let mut whole = [0; 8];
+        whole.get_mut(..bytes)?.copy_from_slice(self.part(bytes)?);
+        Some(u64::from_le_bytes(whole))
+    }
+
+    /// So many bytes.
+    pub(crate) fn part(&mut self, bytes: usize) -> Option<&'r [u8]> {
+        let (part, left) = self.left.split_at_checked(bytes)?;
+        self.left = left;
+        Some(part)
+    }
+
     /// A number, or −1 for none.
     pub(crate) fn optional(&mut self) -> Option<Option<u64>> {
         match self.signed()? {

@@ -1,9 +1,11 @@
 use proptest::prelude::*;
 use tidegate::Key;
-use tidegate::algorithm::{Spec, ceiling, fixed_window, token_bucket, total};
+use tidegate::algorithm::{Reading, Spec, Verdict, ceiling, fixed_window, token_bucket, total};
+use tidegate::clock::Now;
 use tidegate::plan::{Enforcement, Level, Mode};
 use tidegate::policy::OnStoreFailure;
-use tidegate::store::Change;
+use tidegate::store::{Change, Reply, StoreError};
+use tidegate::units::Amount;
 
 use super::*;
 
@@ -48,45 +50,146 @@ fn packed(code: u8, numbers: [i64; 4]) -> Vec<u8> {
     std::iter::once(code).chain(numbers.into_iter().flat_map(i64::to_le_bytes)).collect()
 }
 
-fn replied(now_us: i64, levels: &[Vec<u8>]) -> Vec<u8> {
+/// An answer in full.
+fn full(now_us: i64, levels: &[Vec<u8>]) -> Vec<u8> {
     [&[0][..], &now_us.to_le_bytes(), &levels.concat()].concat()
 }
 
+/// The reply to one ask with one key that is answered in full.
+fn replied(answer: &[u8]) -> Vec<u8> {
+    replied_with(1, answer)
+}
+
+fn replied_with(keys: usize, answer: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(answer.len()).unwrap().to_le_bytes();
+    [&3_u64.to_le_bytes()[..], &[3], &vec![0; keys], &length, answer].concat()
+}
+
+fn read(asks: &[Ask], reply: &[u8]) -> Result<Vec<Result<Told, StoreError>>, StoreError> {
+    let asks: Vec<&Ask> = asks.iter().collect();
+    decode(&asks, &encode(asks.iter().copied(), "tg:").layout, reply)
+}
+
+fn read_one(ask: &Ask, reply: &[u8]) -> Result<Told, StoreError> {
+    read(std::slice::from_ref(ask), reply)?.remove(0)
+}
+
+/// So many in an hour.
+fn bucket(units: u64) -> Spec {
+    let count = Amount::from_units(units).unwrap();
+    Spec::TokenBucket(token_bucket::Spec { count, period_us: 3_600_000_000, burst: count })
+}
+
 #[test]
-fn keys_are_those_of_levels_that_keep_something() {
-    let mut keys = vec![b"of another".to_vec()];
-    let argument = encode(&plan(&[TOTAL, CEILING, TOTAL]), "tg:", &mut keys);
-    assert_eq!(keys, [&b"of another"[..], b"tg:n0", b"tg:n2"]);
-    assert_eq!(argument[..4], [1, 2, 1, 3]);
-    let argument = encode(&amendments(2), "tg:", &mut keys);
-    assert_eq!(keys.len(), 5);
-    assert_eq!(argument[..3], [2, 2, 2]);
+fn keys_travel_once_and_are_those_of_levels_that_keep_something() {
+    let asks = [plan(&[TOTAL, CEILING, TOTAL]), amendments(2), plan(&[TOTAL])];
+    let Packed { keys, arguments, .. } = encode(&asks, "tg:");
+    assert_eq!(keys, [&b"tg:n0"[..], b"tg:n2", b"tg:n"]);
+    assert_eq!(arguments[0], [0, 0, 0, 0], "no patterns");
+    assert_eq!(arguments[1][..8], [1, 2, 1, 0, 2, 0, 1, 3]);
+    assert_eq!(arguments[2][..7], [2, 2, 3, 0, 3, 0, 2]);
+    assert_eq!(arguments[3][..6], [1, 1, 1, 0, 1, 1]);
 }
 
 #[test]
 fn a_bucket_travels_with_its_rate_in_lowest_terms() {
     let (count, burst) = (Amount::from_units(100).unwrap(), Amount::from_units(5).unwrap());
     let bucket = Spec::TokenBucket(token_bucket::Spec { count, period_us: 1_000_000, burst });
-    let argument = encode(&plan(&[bucket]), "", &mut Vec::new());
+    let arguments = encode(&[plan(&[bucket])], "").arguments;
     let numbers = [1_000_000, 100, 1, 1_000_000, 5_000_000_u64].map(u64::to_le_bytes).concat();
-    assert_eq!(argument[12..], [&[1, 1][..], &numbers].concat());
+    assert_eq!(arguments[1][12..], [&[1, 1][..], &numbers].concat());
+}
+
+#[test]
+fn what_plans_have_in_common_travels_once() {
+    let [one, other] = [bucket(1), bucket(2)];
+    let asks = [plan(&[one, other]), plan(&[other]), plan(&[TOTAL]), plan(&[one, other])];
+    let Packed { keys, arguments, .. } = encode(&asks, "");
+    assert_eq!((keys.len(), arguments.len()), (2, 4));
+    assert_eq!(arguments[0], [2, 1, 1, 2, 2, 1, 0, 1, 1, 2]);
 }
 
 #[test]
 fn plans_of_buckets_and_fixed_windows_on_keys_of_their_own_are_plain() {
-    let (count, window_us) = (Amount::ONE, 1_000_000);
-    let bucket =
-        Spec::TokenBucket(token_bucket::Spec { count, period_us: window_us, burst: count });
-    let fixed = Spec::FixedWindow(fixed_window::Spec { limit: count, window_us });
-    let kind = |ask: &Ask| encode(ask, "", &mut Vec::new())[0];
-    assert_eq!(kind(&plan(&[bucket, fixed, bucket])), 0);
-    assert_eq!(kind(&plan(&[bucket, TOTAL])), 1);
-    assert_eq!(kind(&plan(&[bucket, CEILING])), 1);
+    let fixed = fixed_window::Spec { limit: Amount::ONE, window_us: 1_000_000 };
+    let (bucket, fixed) = (bucket(1), Spec::FixedWindow(fixed));
+    let is_plain = |ask: Ask| encode([&ask], "").layout.plain[0].is_some();
+    assert!(is_plain(plan(&[bucket, fixed, bucket])));
+    assert!(!is_plain(plan(&[bucket, TOTAL])));
+    assert!(!is_plain(plan(&[bucket, CEILING])));
     let Ask::Decide(mut shared) = plan(&[bucket, fixed, bucket]) else { panic!("no plan") };
     shared.names[2] = shared.names[0].clone();
-    assert_eq!(kind(&Ask::Decide(shared.clone())), 1, "a key twice");
+    assert!(!is_plain(Ask::Decide(shared.clone())), "a key twice");
     shared.names.clear();
-    assert_eq!(kind(&Ask::Decide(shared)), 1, "keys without names");
+    assert!(!is_plain(Ask::Decide(shared)), "keys without names");
+}
+
+#[test]
+fn keys_that_a_byte_cannot_name_take_an_argument_of_their_own() {
+    let named = |name: usize| {
+        let Ask::Decide(mut one) = plan(&[bucket(1)]) else { panic!("no plan") };
+        one.names[0] = format!("key {name}").into();
+        Ask::Decide(one)
+    };
+    let asks: Vec<Ask> = (0..300).chain([7, 290]).map(named).collect();
+    let Packed { keys, arguments, layout } = encode(&asks, "");
+    assert_eq!((keys.len(), arguments.len()), (300, 2 + 45 + 1));
+    assert_eq!(arguments[47][..4], [1, 1, 35, 1], "the 291st key");
+    let plain = |at: usize| layout.plain[at].as_ref().map(|places| places[0]);
+    assert_eq!([254, 255, 300, 301].map(plain), [Some(255), None, Some(8), None]);
+}
+
+/// A hundred in an hour: 36 microseconds for a millionth.
+#[test]
+fn what_plain_plans_found_is_told_from_what_they_left() {
+    let now_us = 1_767_603_612_345_678_u64;
+    let value = [
+        &[97][..],
+        &now_us.to_le_bytes()[..7],
+        &[0; 5],
+        &[1, 0, 36, 0, 100],
+        &[6, 0],
+        &99_500_000_u32.to_le_bytes(),
+        &[255; 4],
+    ];
+    let asks = [plan(&[bucket(100)]), plan(&[bucket(100)]), plan(&[bucket(100)])];
+    let reply = [&now_us.to_le_bytes()[..], &[1, 1, 2], &value.concat()].concat();
+    let told = read(&asks, &reply).unwrap().into_iter();
+    let replies = told.map(|told| match told {
+        Ok(Told::Decided(answer)) => answer.replies[0],
+        other => panic!("{other:?}"),
+    });
+    let replies: Vec<Reply> = replies.collect();
+    let reset_us = |owed: u64| Some(owed * 36 - 6);
+    let reading = |owed| Reading {
+        available: Amount::from_micros(100_000_000 - owed).unwrap(),
+        reset_us: reset_us(owed),
+    };
+    let charged = |owed| Reply {
+        verdict: Verdict::Allowed,
+        charged: true,
+        charged_at_us: now_us,
+        reading: reading(owed),
+    };
+    assert_eq!(replies[..2], [charged(98_500_000), charged(99_500_000)]);
+    let verdict = Verdict::Denied { retry_after_us: reset_us(500_000) };
+    let denied = Reply { verdict, charged: false, charged_at_us: 0, reading: reading(99_500_000) };
+    assert_eq!(replies[2], denied);
+    let wrong = [&now_us.to_le_bytes()[..], &[1, 2, 1], &value.concat()].concat();
+    assert!(read(&asks, &wrong).is_err(), "what was refused would have fitted");
+}
+
+#[test]
+fn what_failed_is_told_apart_from_what_it_charged() {
+    let now_us = 1_767_603_612_345_678_u64.to_le_bytes();
+    let value = [&[65][..], &now_us[..7], &[0; 5], &[1, 0, 36, 0, 100, 0, 0]].concat();
+    let value = [&value[..], &2_000_000_u32.to_le_bytes(), &[255; 4]].concat();
+    let asks = [plan(&[bucket(100)]), plan(&[bucket(100)])];
+    let reply = [&now_us[..], &[1, 4, 1], &value, &[4, 0, 1], b"OOM"].concat();
+    let told = read(&asks, &reply).unwrap();
+    let Ok(Told::Decided(answer)) = &told[0] else { panic!("{told:?}") };
+    assert_eq!(answer.replies[0].reading.available.whole(), 99);
+    assert_eq!(told[1].as_ref().unwrap_err().detail, "OOM");
 }
 
 #[test]
@@ -98,7 +201,9 @@ fn every_kind_of_reply_is_read() {
         packed(2, [5, 0, 0, 4]),
         packed(2, [-1, 0, 0, -1]),
     ];
-    let Ok(Told::Decided(answer)) = decode(&ask, &replied(3, &levels)) else { panic!("no answer") };
+    let Ok(Told::Decided(answer)) = read_one(&ask, &replied_with(4, &full(3, &levels))) else {
+        panic!("no answer")
+    };
     assert_eq!(answer.now, Now { steady_us: 3, unix_us: 3 });
     let reply = |verdict, charged, charged_at_us, micros, reset_us| {
         let available = Amount::from_micros(micros).unwrap();
@@ -116,30 +221,34 @@ fn every_kind_of_reply_is_read() {
 
 #[test]
 fn corrections_are_answered_one_by_one() {
-    let reply = replied(3, &[vec![1, 0, 1]]);
+    let reply = replied(&full(3, &[vec![1, 0, 1]]));
     let expected = Told::Amended([true, false, true].into_iter().collect());
-    assert_eq!(decode(&amendments(3), &reply), Ok(expected));
+    assert_eq!(read_one(&amendments(3), &reply), Ok(expected));
 }
 
 #[test]
 fn an_error_is_one_of_this_ask() {
-    let error = decode(&plan(&[TOTAL]), b"\x01WRONGTYPE").unwrap_err();
+    let error = read_one(&plan(&[TOTAL]), &replied(b"\x01WRONGTYPE")).unwrap_err();
     assert_eq!(error, StoreError { transient: false, detail: "WRONGTYPE".to_owned() });
 }
 
 #[test]
 fn a_reply_that_is_too_short_or_too_long_is_an_error() {
-    let whole = replied(3, &[packed(1, [0, 7, 6, -1])]);
-    let ask = plan(&[TOTAL]);
-    assert!(decode(&ask, &whole).is_ok());
+    let answer = full(3, &[packed(1, [0, 7, 6, -1])]);
+    let (ask, whole) = (plan(&[TOTAL]), replied(&answer));
+    assert!(read_one(&ask, &whole).is_ok());
     for length in 0..whole.len() {
-        assert!(decode(&ask, &whole[..length]).is_err(), "{length}");
+        assert!(read_one(&ask, &whole[..length]).is_err(), "{length}");
     }
-    assert!(decode(&ask, &[&whole[..], &[0]].concat()).is_err());
+    for length in 0..answer.len() {
+        assert!(read_one(&ask, &replied(&answer[..length])).is_err(), "{length}");
+    }
+    assert!(read_one(&ask, &[&whole[..], &[0]].concat()).is_err());
+    assert!(read_one(&ask, &replied(&[&answer[..], &[0]].concat())).is_err());
     for wrong in
         [packed(3, [0, 7, 6, -1]), packed(1, [0, -7, 6, 0]), packed(1, [0, 7, i64::MAX, 0])]
     {
-        assert!(decode(&ask, &replied(3, &[wrong])).is_err());
+        assert!(read_one(&ask, &replied(&full(3, &[wrong]))).is_err());
     }
 }
 
@@ -149,8 +258,8 @@ proptest! {
         reply in prop::collection::vec(any::<u8>(), 0..120),
         begins_well: bool,
     ) {
-        let reply = if begins_well { [&[0][..], &reply].concat() } else { reply };
-        let _ = decode(&plan(&[TOTAL, CEILING]), &reply);
-        let _ = decode(&amendments(3), &reply);
+        let reply = if begins_well { [&3_u64.to_le_bytes()[..], &reply].concat() } else { reply };
+        let _ = read(&[plan(&[TOTAL, CEILING]), amendments(3)], &reply);
+        let _ = read(&[plan(&[bucket(100), bucket(5)]), plan(&[bucket(100)])], &reply);
     }
 }

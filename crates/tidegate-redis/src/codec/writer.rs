@@ -1,13 +1,11 @@
 //! Packs one ask.
 
-use std::sync::Arc;
-
 use tidegate::algorithm::{Spec, calendar, token_bucket};
-use tidegate::plan::{Enforcement, LEVELS_MAX, Level, Mode, Plan};
+use tidegate::plan::{Enforcement, LEVELS_MAX, Mode, Plan};
 use tidegate::store::{Amendment, Change};
 use tidegate::units::Amount;
 
-use crate::keys;
+use super::Ask;
 use crate::leases::Loan;
 
 /// No length or instant is larger (71 years; policies know 1000 days, and clocks the time since
@@ -16,29 +14,51 @@ const LENGTH_US_MAX: u64 = 1 << 51;
 const INSTANT_US_MAX: u64 = 1 << 52;
 
 const AMOUNT_MAX: u64 = Amount::MAX.micros();
+/// The kind of plans that the script decides straight on.
+const PLAIN: u8 = 0;
 /// More epochs than this are over by now.
 const REPORTS_MAX: usize = 8;
 
-/// An argument in the making.
-pub(super) struct Writer<'w> {
-    prefix: &'w str,
-    keys: &'w mut Vec<Vec<u8>>,
+/// An argument in the making. Its keys are left to others.
+pub(super) struct Writer {
     argument: Vec<u8>,
-    own_keys: u8,
 }
 
-impl<'w> Writer<'w> {
-    pub(super) fn new(prefix: &'w str, keys: &'w mut Vec<Vec<u8>>) -> Self {
-        Self { prefix, keys, argument: Vec::with_capacity(128), own_keys: 0 }
+impl Writer {
+    /// What a plain plan says, its keys aside: nobody holds a place in it, so that many are the same.
+    pub(super) fn pattern(plan: &Plan) -> Vec<u8> {
+        let mut writer = Self::new(PLAIN, plan.levels.len(), &[]);
+        writer.plan(plan, 0);
+        writer.argument
     }
 
-    pub(super) fn plan(&mut self, plan: &Plan) {
-        let (plain, charge) = (is_plain(plan), u8::from(plan.mode == Mode::Charge));
-        self.argument.extend([u8::from(!plain), 0, charge, count(&plan.levels)]);
-        // Nobody holds a place in them, so that asks of the same numbers are the same bytes.
-        self.number(if plain { 0 } else { plan.holder });
-        for (index, level) in plan.levels.iter().take(LEVELS_MAX).enumerate() {
-            self.key(plan.names.get(index), level);
+    /// An ask by itself, with the places of its keys.
+    pub(super) fn ask(ask: &Ask, places: &[u16]) -> Vec<u8> {
+        let kind = match ask {
+            Ask::Decide(_) => 1,
+            Ask::Amend(_) => 2,
+            Ask::Lend(_) => 3,
+        };
+        let mut writer = Self::new(kind, places.len(), places);
+        match ask {
+            Ask::Decide(plan) => writer.plan(plan, plan.holder),
+            Ask::Amend(amendments) => writer.amendments(amendments),
+            Ask::Lend(loan) => writer.loan(loan),
+        }
+        writer.argument
+    }
+
+    fn new(kind: u8, keys: usize, places: &[u16]) -> Self {
+        let mut argument = Vec::with_capacity(128);
+        argument.extend([kind, u8::try_from(keys).unwrap_or(u8::MAX)]);
+        argument.extend(places.iter().flat_map(|place| place.to_le_bytes()));
+        Self { argument }
+    }
+
+    fn plan(&mut self, plan: &Plan, holder: u64) {
+        self.argument.extend([u8::from(plan.mode == Mode::Charge), count(&plan.levels)]);
+        self.number(holder);
+        for level in plan.levels.iter().take(LEVELS_MAX) {
             let enforced = level.enforcement == Enforcement::Reject;
             self.argument.extend([kind(&level.spec), u8::from(enforced)]);
             self.number(level.cost.micros());
@@ -46,11 +66,9 @@ impl<'w> Writer<'w> {
         }
     }
 
-    pub(super) fn amendments(&mut self, amendments: &[Amendment]) {
-        self.argument.extend([2, 0, count(amendments)]);
+    fn amendments(&mut self, amendments: &[Amendment]) {
+        self.argument.push(count(amendments));
         for amendment in amendments.iter().take(LEVELS_MAX) {
-            let level = &amendment.level;
-            self.key(amendment.name.as_ref(), level);
             let (change, micros) = match amendment.change {
                 Change::Refund(amount) => (1, amount.micros()),
                 Change::Surcharge(amount) => (2, amount.micros()),
@@ -61,17 +79,15 @@ impl<'w> Writer<'w> {
                 // One that the script does not know changes nothing.
                 _ => (0, 0),
             };
-            self.argument.extend([kind(&level.spec), change]);
+            self.argument.extend([kind(&amendment.level.spec), change]);
             self.number(micros);
             self.instant(amendment.charged_at_us);
             self.number(amendment.holder);
-            self.spec(&level.spec);
+            self.spec(&amendment.level.spec);
         }
     }
 
-    pub(super) fn loan(&mut self, loan: &Loan) {
-        self.argument.extend([3, 0]);
-        self.key(loan.name.as_ref(), &loan.level);
+    fn loan(&mut self, loan: &Loan) {
         self.spec(&loan.level.spec);
         for number in [loan.wish.min(AMOUNT_MAX), loan.parts.max(1), loan.least.min(AMOUNT_MAX)] {
             self.number(number);
@@ -82,21 +98,6 @@ impl<'w> Writer<'w> {
             for number in [report.epoch, report.spent, report.returned] {
                 self.number(number.min(INSTANT_US_MAX));
             }
-        }
-    }
-
-    pub(super) fn finish(mut self) -> Vec<u8> {
-        if let Some(keys) = self.argument.get_mut(1) {
-            *keys = self.own_keys;
-        }
-        self.argument
-    }
-
-    /// A ceiling keeps nothing and has no key.
-    fn key(&mut self, name: Option<&Arc<str>>, level: &Level) {
-        if !matches!(level.spec, Spec::Ceiling(_)) {
-            self.keys.push(keys::state(self.prefix, name, level));
-            self.own_keys += 1;
         }
     }
 
@@ -145,14 +146,6 @@ impl<'w> Writer<'w> {
     fn number(&mut self, number: u64) {
         self.argument.extend(number.to_le_bytes());
     }
-}
-
-/// Whether the script can decide it straight on.
-fn is_plain(plan: &Plan) -> bool {
-    let Plan { levels, names, .. } = plan;
-    let simple = |level: &Level| matches!(level.spec, Spec::TokenBucket(_) | Spec::FixedWindow(_));
-    let own = |(index, name): (usize, &Arc<str>)| !names.iter().take(index).any(|one| one == name);
-    levels.iter().all(simple) && names.len() == levels.len() && names.iter().enumerate().all(own)
 }
 
 const fn kind(spec: &Spec) -> u8 {

@@ -4,10 +4,9 @@ local acts = { [PLAIN] = decide, decide, amend_all, lend }
 
 -- Answers the ask at work, of any kind, and goes on to the next.
 local function answer()
-  local ask = ARGV[index]
-  local act, keys = byte(ask, 1, 2)
+  local ask, from, places = next_ask()
   used, changing = {}, false
-  local done, reply = pcall(acts[act], ask, cursor, now)
+  local done, reply = pcall(acts[byte(ask)], ask, from, places, now)
   if not done then
     local why = tostring(reply)
     if changing then
@@ -18,8 +17,8 @@ local function answer()
     end
     reply = '\1' .. why
   end
-  replies[index - 1] = reply
-  index, cursor = index + 1, cursor + keys
+  n = n + 1
+  told[n], answers[#answers + 1] = FULL, reply
 end
 
 -- Leaves what was changed to be stored.

@@ -63,17 +63,17 @@ local function remember(level, now)
   end
 end
 
-local function decide(ask, cursor, now)
-  local charges, count, holder, at = unpack_from('<BBc8', ask, 3)
-  local levels = used
+local function decide(ask, at, places, now)
+  local levels, key, charges, count, holder = used, 1, nil, nil, nil
+  charges, count, holder, at = unpack_from('<BBc8', ask, at)
   for index = 1, count do
     local kind, enforced, cost, next = unpack_from('<BBI8', ask, at)
     local level = { enforced = enforced == 1, cost = cost, spec = nil, slot = nil, wait = nil }
     local one = made[kind] or algorithm(kind)
     level.spec, at = one.read_spec(ask, next)
     if kind ~= CEILING then
-      level.slot = usable(slot_of(cursor, kind, level.spec))
-      cursor = cursor + 1
+      level.slot = usable(slot_of(places[key], kind, level.spec))
+      key = key + 1
     end
     levels[index] = level
   end
@@ -166,16 +166,16 @@ local function amend(one, now)
   return found
 end
 
-local function amend_all(ask, cursor, now)
-  local count, at = unpack_from('<B', ask, 3)
-  local amendments = used
+local function amend_all(ask, at, places, now)
+  local amendments, key, count = used, 1, nil
+  count, at = unpack_from('<B', ask, at)
   for index = 1, count do
     local kind, change, amount, charged_at, holder, next = unpack_from('<BBI8I8c8', ask, at)
     local one = { change = change, amount = amount, charged_at = charged_at, holder = holder }
     one.spec, at = algorithm(kind).read_spec(ask, next)
     if kind ~= CEILING then
-      one.slot = slot_of(cursor, kind, one.spec)
-      cursor = cursor + 1
+      one.slot = slot_of(places[key], kind, one.spec)
+      key = key + 1
     end
     amendments[index] = one
   end

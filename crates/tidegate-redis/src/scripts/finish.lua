@@ -1,6 +1,6 @@
--- What is left to do for the batch: to write what it has changed.
+-- What is left to do for the batch: to write what it has changed, and to say what became of it.
 
--- How long the answers of a batch are kept, longer than anybody waits for them.
+-- How long the reply to a batch is kept, longer than anybody waits for it.
 local LANE_MS = '12000'
 
 if leave then leave() end
@@ -8,12 +8,47 @@ for key in next, failed do
   staged[key] = nil
 end
 
+-- Ends are few, and many keys have the same. By the server's clock they are instants; a test's clock
+-- stands still, and the server's does not.
+local lasts = {}
+local EXPIRE, EXPIRES = 'PEXPIREAT', 'PXAT'
+if mark == 0 then
+  EXPIRE, EXPIRES = 'PEXPIRE', 'PX'
+end
+
+local shown = {}
+for place = 1, own do
+  local state, value = held[place], sealed[place]
+  if state and state[CHANGED] then
+    local key, before, ends, kept, reply = KEYS[place], stored[place], nil, nil, nil
+    value, ends, kept = seal(state)
+    -- To change a value in its place takes the server half as long as to set it.
+    local in_place = before and #before == #value
+    local text = in_place and kept or lasts[ends]
+    if not text then
+      local from = mark == 0 and now or 0
+      -- As text, which Lua makes of whole numbers much faster than Redis does of any.
+      text = format('%d', (ends > from and ends - from + 999 or 0) / 1000 + spare_ms)
+      lasts[ends] = text
+    end
+    if in_place then
+      if not kept then call(EXPIRE, key, text) end
+      reply = call('SETRANGE', key, '0', value)
+      if reply ~= #value then failed[key] = reply.err end
+    else
+      reply = call('SET', key, value, EXPIRES, text)
+      if reply.err then failed[key] = reply.err end
+    end
+  elseif state then
+    value = stored[place]
+  end
+  shown[place] = value or '\0'
+end
+
 for key, value in next, staged do
   local ends, reply = expires[key], nil
   if ends and value then
     local left_ms = (ends > now and ends - now + 999 or 0) / 1000 + spare_ms
-    -- As text, which Lua makes of whole numbers much faster than Redis does of any; and with the
-    -- command that has the fewest words to read.
     reply = call('PSETEX', key, format('%d', left_ms), value)
   elseif value then
     reply = call('SET', key, value)
@@ -25,20 +60,38 @@ end
 
 -- Nobody is told what could not be stored, nor what was decided by it.
 if next(failed) then
-  cursor = 1
-  for index = 2, #ARGV do
-    local keys = byte(ARGV[index], 2)
-    for place = cursor, cursor + keys - 1 do
-      local why = failed[KEYS[place]]
-      if why then replies[index - 1] = '\1' .. why end
+  local was, given, from, before = told, answers, 0, 0
+  told, n, answers, at, other = {}, 0, {}, 2, first_other
+  while at <= last do
+    local levels, why = codes[at] > 0 and patterns[codes[at]], nil
+    local _, _, places = next_ask()
+    for _, place in ipairs(places) do
+      why = failed[KEYS[place]] or why
     end
-    cursor = cursor + keys
+    if was[from + 1] == FULL then
+      from, before, n = from + 1, before + 1, n + 1
+      told[n], answers[#answers + 1] = FULL, why and '\1' .. why or given[before]
+    else
+      if why then
+        n = n + 1
+        told[n], answers[#answers + 1] = FAILED, '\1' .. why
+      end
+      for level = 1, levels.levels do
+        told[n + level] = was[from + level]
+      end
+      from, n = from + levels.levels, n + levels.levels
+    end
   end
 end
 
-if lane then
-  local kept = call('SET', lane, msgpack(pack('<I8', number), replies), 'PX', LANE_MS)
-  -- A batch without asks is there to find out whether anything can be written.
-  if #ARGV == 1 and type(kept) == 'table' and kept.err then return kept end
+for index, reply in next, answers do
+  answers[index] = pack('<I2', #reply) .. reply
 end
-return replies
+local reply = pack('<I8', now) .. string.char(unpack(told, 1, n)) .. table.concat(shown)
+  .. table.concat(answers)
+if lane then
+  local kept = call('SET', lane, pack('<BI8', LANE_HEAD, number) .. reply, 'PX', LANE_MS)
+  -- A batch without asks is there to find out whether anything can be written.
+  if last < 2 and type(kept) == 'table' and kept.err then return kept end
+end
+return reply

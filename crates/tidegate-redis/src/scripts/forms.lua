@@ -13,6 +13,13 @@ local TIGHT_FORM = '<BI7I5I2I2BI2I4I4'
 local WIDE_FORM = '<BI7I5I5I3I3I2I3I3I6I6'
 -- Limit in units, window in milliseconds, used.
 local WINDOW_FORM = '<BI7I5I4I4I6'
+-- The same bytes, with the numbers of the spec taken together: count, period and common; count and
+-- period, common and burst; limit and window aside.
+local TIGHT_PACED, WIDE_PACED = '<BI7I5I5I2I4I4', '<BI7I5I5I6I5I3I6I6'
+
+-- Added to the first byte where the key lasts until the end that `seal` rounds up, so that the value
+-- alone says whether a later charge has to move it.
+local ROUNDED = 32
 
 -- No low-water mark; what is owed or used is less than it.
 local NO_LOW, NO_WIDE_LOW = 4294967295, 281474976710655

@@ -60,13 +60,14 @@ local function load_bucket(slot, value, asked)
   local form, charged, age, owing, count, period, units, room, remainder, owed, low
   if #value == 28 then
     form, charged, age, count, period, units, remainder, owed, low = unpack_from(TIGHT_FORM, value)
+    if form > ROUNDED + SHORT then form = form - ROUNDED end
     owing, room = form == TIGHT and age or 0, count * units
     if form ~= TIGHT and form ~= TIGHT_NEW then unreadable() end
     low = low ~= NO_LOW and low
   else
     form, charged, age, owing, count, period, units, room, remainder, owed, low =
       unpack_from(WIDE_FORM, value)
-    if #value ~= 44 or form ~= WIDE then unreadable() end
+    if #value ~= 44 or (form ~= WIDE and form ~= WIDE + ROUNDED) then unreadable() end
     low = low ~= NO_WIDE_LOW and low
   end
   if period == 0 or units == 0 or owing > age then unreadable() end
@@ -86,7 +87,9 @@ end
 
 local function load_window(slot, value)
   local form, charged, age, units, ms, used = unpack_from(WINDOW_FORM, value)
-  if #value ~= 27 or form ~= WINDOW or ms == 0 then unreadable() end
+  if #value ~= 27 or (form ~= WINDOW and form ~= WINDOW + ROUNDED) or ms == 0 then
+    unreadable()
+  end
   slot.born, slot.charged = charged - age, charged
   slot.accounts = { {
     spec = { limit = units * 1000000, window = ms * 1000 }, state = { at = charged, used = used },
@@ -182,6 +185,19 @@ local function stage(slot)
   end
 end
 
+-- Takes a key over from quick.lua, with what it has charged.
+local function take_over(place, key)
+  local state = held[place]
+  if not state then return end
+  if state[CHANGED] then
+    sealed[place], expires[key] = seal(state)
+    staged[key] = sealed[place]
+  else
+    sealed[place] = stored[place]
+  end
+  held[place] = nil
+end
+
 -- The levels or amendments of the ask at work, and whether it has begun to change their keys.
 local used, changing
 
@@ -206,6 +222,7 @@ local function slot_of(place, kind, asked)
     other = nil, stored = nil, changed = nil, broken = nil, ends = nil, lent = nil, user = used,
   }
   slots[key] = slot
+  take_over(place, key)
   local value = staged[key]
   if value == nil then value = stored[place] end
   if value then

@@ -33,11 +33,11 @@ local function grant(slot, spec, now, wish, parts, least)
   return granted
 end
 
-local function lend(ask, cursor, now)
-  local spec, at = algorithm(BUCKET).read_spec(ask, 3)
-  local wish, parts, least, count
+local function lend(ask, at, places, now)
+  local spec, wish, parts, least, count
+  spec, at = algorithm(BUCKET).read_spec(ask, at)
   wish, parts, least, count, at = unpack_from('<I8I8I8B', ask, at)
-  local slot = usable(slot_of(cursor, BUCKET, spec))
+  local slot = usable(slot_of(places[1], BUCKET, spec))
   used[1] = { slot = slot }
   changing = true
   for _ = 1, count do

@@ -2,182 +2,172 @@
 -- is of a short form, or none. They are decided straight on, one after the other, up to the first
 -- that takes the machinery. Nothing is left of an ask before all of it is decided.
 --
--- There are no functions here, which would have to be made for every call.
+-- A key is read once, when it is first met, and written once, in the end. There are no functions
+-- here, which would have to be called.
 
-while index <= #ARGV do
-  local ask = ARGV[index]
-  local act, levels, charges = byte(ask, 1, 3)
-  if act ~= PLAIN then break end
-  local commits, reply, level, place, at = charges == 1, nil, 1, cursor, 13
-  if not replied[levels] then replied[levels] = '<BI8' .. rep('Bi8I8I8i8', levels) end
-  while level <= levels do
-    local key = KEYS[place]
-    if slots[key] then
-      reply = nil
-      break
-    end
-    local value = staged[key]
-    if value == nil then value = stored[place] end
-    -- The numbers of an ask are often those of the one before.
-    if ask ~= same then
-      kind, enforced = byte(ask, at, at + 1)
+-- Whether no key is the machinery's; its places come from those alone.
+local clean, levels_at_work = not next(slots), {}
+
+while at <= last do
+  local index = codes[at]
+  local pattern = patterns[index]
+  if pattern == nil then
+    if index == 0 then break end
+    local ask, from, sound = ARGV[2 + index], 13, true
+    local _, levels, charges = byte(ask, 1, 3)
+    pattern = { charges = charges == 1, levels = levels }
+    for level = 1, levels do
+      local kind, enforced, begins = byte(ask, from), byte(ask, from + 1), from + 10
+      local cost, rate, period, common, limit = nil, 1, nil, 1000000, nil
       if kind == BUCKET then
-        cost, rate, period, common, limit, at = unpack_from('<I8I8I8I8I8', ask, at + 2)
+        cost, rate, period, common, limit, from = unpack_from('<I8I8I8I8I8', ask, from + 2)
       else
-        cost, limit, period, at = unpack_from('<I8I8I8', ask, at + 2)
+        cost, limit, period, from = unpack_from('<I8I8I8', ask, from + 2)
       end
-      same = levels == 1 and ask
-    end
-
-    -- When it was charged, how long before that it was born, what is left of the limit, until when
-    -- something is spent of it, how long to wait, and the value if it is charged now. Without an
-    -- end, the ask takes the machinery.
-    local charged, age, left, ends, wait, saved
-    if kind == BUCKET then
-      local owing, remainder, owed, low = 0, 0, 0, false
-      if not value then
-        charged, age = now, 0
+      local units, room = common / 1000000, limit / 1000000
+      local span, pace = period, false
+      sound = sound and units % 1 == 0 and room % 1 == 0
+      if kind == BUCKET then
+        -- What is owed, times the period, must be exact, and there must be room for all in a value.
+        span = limit * period / rate
+        sound = sound and rate > 0 and rate < 16777216 and period < 16777216 and units < 65536
+          and room < 16777216 and limit * period <= MAX
+        if room == rate * units and units < 256 and rate < 65536 and period < 65536 then
+          pace = rate + period * 65536 + units * 4294967296
+        end
       else
-        local form, held_rate, held_period, units, room
+        sound = sound and room < 4294967296 and limit < NO_WIDE_LOW and period % 1000 == 0
+          and period < 4294967296000
+      end
+      sound = sound and now + span <= MAX
+      local part = span / 32
+      pattern[level] = {
+        kind = kind, enforced = enforced == 1, cost = cost, rate = rate, period = period,
+        limit = limit, room = room, span = span, spec = sub(ask, begins, from - 1),
+        -- What may be spent before, and what becomes of the level then.
+        most = limit - cost, becomes = cost > 0 and CHARGED or LOOKED,
+        pace = pace, wide_pace = rate + period * 16777216, size = units + room * 65536,
+        -- Keys last so much longer at the most: a 32nd of what it takes to refill a bucket.
+        quantum = kind == BUCKET and part > 1000000 and part - part % 1 or 1000000,
+      }
+    end
+    pattern = sound and pattern
+    patterns[index] = pattern
+  end
+  if not pattern then break end
+
+  local levels, commits, slow = pattern.levels, pattern.charges, false
+  for level = 1, levels do
+    local shape, place = pattern[level], codes[at + level]
+    local state = held[place]
+    if not state then
+      local value, period = stored[place], shape.period
+      -- The end is that of what is stored, where the key goes by it.
+      local charged, age, debt, rest, owing, low, ends = now, 0, 0, 0, 0, false, false
+      if not clean and slots[KEYS[place]] then
+        slow = true
+        break
+      elseif not value then
+        -- A key that nobody has used.
+      elseif shape.kind == BUCKET then
+        local form, rate, pace, size, rounded = nil, shape.rate, nil, nil, false
         if #value == 28 then
-          form, charged, age, held_rate, held_period, units, remainder, owed, low =
-            unpack_from(TIGHT_FORM, value)
-          room = held_rate * units
-          if form == TIGHT then owing = age elseif form == TIGHT_NEW then form = TIGHT end
-          if low == NO_LOW then low = false end
-        elseif #value == 44 then
-          form, charged, age, owing, held_rate, held_period, units, room, remainder, owed, low =
-            unpack_from(WIDE_FORM, value)
-          if low == NO_WIDE_LOW then low = false end
-        end
-        if held_rate ~= rate or held_period ~= period or units * 1000000 ~= common
-          or room * 1000000 ~= limit or (form ~= TIGHT and form ~= WIDE) then
-          reply = nil
-          break
-        end
-        if owed > 2 * limit then owed = 2 * limit end
-        if remainder >= period then remainder = 0 end
-        if now > charged then
-          local gone = now - charged
-          local refilled = gone * rate + remainder
-          charged, age, owing = now, age + gone, owing + gone
-          if refilled > MAX then
-            reply = nil
+          form, charged, age, pace, rest, debt, low = unpack_from(TIGHT_PACED, value)
+          if form > 96 then form, rounded = form - ROUNDED, true end
+          if form == TIGHT then owing = age elseif form ~= TIGHT_NEW then pace = nil end
+          if pace ~= shape.pace then
+            slow = true
             break
           end
-          remainder = refilled % period
-          refilled = (refilled - remainder) / period
-          owed = refilled < owed and owed - refilled or 0
-        end
-        if owed == 0 then remainder = 0 end
-      end
-      if owed + cost > limit then
-        if cost > limit then
-          wait = NEVER
+          if low == NO_LOW then low = false end
         else
-          local due = (owed - (limit - cost)) * period - remainder
-          local rest = due % rate
-          wait = charged - now + (due - rest) / rate + (rest > 0 and 1 or 0)
+          if #value == 44 then
+            form, charged, age, owing, pace, size, rest, debt, low =
+              unpack_from(WIDE_PACED, value)
+            rounded = form == WIDE + ROUNDED
+          end
+          if pace ~= shape.wide_pace or size ~= shape.size or not (rounded or form == WIDE) then
+            slow = true
+            break
+          end
+          if low == NO_WIDE_LOW then low = false end
         end
-      elseif commits and cost > 0 then
-        if owed == 0 then
-          owing, low = 0, false
-        else
-          local least = remainder > 0 and owed - 1 or owed
-          if not low or least < low then low = least end
+        if rest >= period then rest = 0 end
+        if rounded then
+          local due = debt * period - rest
+          local over = due % rate
+          ends = charged + (due - over) / rate + (over > 0 and 1 or 0)
         end
-        owed = owed + cost
-        local units, room = common / 1000000, limit / 1000000
-        if room == rate * units and units < 256 and rate < 65536 and period < 65536
-          and (owing == age or owing == 0) and age < AGE_MAX and units % 1 == 0
-          and owed < NO_LOW then
-          saved = pack(TIGHT_FORM, owing == age and TIGHT or TIGHT_NEW, charged, age, rate, period,
-            units, remainder, owed, low or NO_LOW)
-        elseif rate < 16777216 and period < 16777216 and units < 65536 and room < 16777216
-          and age < AGE_MAX and units % 1 == 0 and room % 1 == 0 and owed < NO_WIDE_LOW then
-          saved = pack(WIDE_FORM, WIDE, charged, age, owing, rate, period, units, room, remainder,
-            owed, low or NO_WIDE_LOW)
-        else
-          reply = nil
-          break
+        if now > charged then
+          local gone = now - charged
+          local refilled = gone * rate + rest
+          if refilled > MAX then
+            slow = true
+            break
+          end
+          -- A debt counts at most twice the burst, which is cut before the refill.
+          if debt > shape.limit and debt > 2 * shape.limit then debt = 2 * shape.limit end
+          charged, age, owing = now, age + gone, owing + gone
+          rest = refilled % period
+          refilled = (refilled - rest) / period
+          debt = refilled < debt and debt - refilled or 0
         end
-      end
-      left, ends = limit - owed, now
-      if owed > 0 then
-        local due = owed * period - remainder
-        local rest = due % rate
-        ends = due <= MAX and rate > 0 and charged + (due - rest) / rate + (rest > 0 and 1 or 0)
-      end
-    else
-      local used = 0
-      if not value then
-        charged, age = now, 0
+        if debt == 0 then rest = 0 end
       else
         local form, ms, _
         if #value == 27 then
-          form, charged, age, _, ms, used = unpack_from(WINDOW_FORM, value)
+          form, charged, age, _, ms, debt = unpack_from(WINDOW_FORM, value)
         end
-        if form ~= WINDOW or ms * 1000 ~= period then
-          reply = nil
+        if (form ~= WINDOW and form ~= WINDOW + ROUNDED) or ms * 1000 ~= period then
+          slow = true
           break
         end
+        if form ~= WINDOW then ends = charged - charged % period + period end
         if now > charged then
-          if now - now % period > charged then used = 0 end
+          if now - now % period > charged then debt = 0 end
           charged, age = now, age + now - charged
         end
       end
-      ends = charged - charged % period + period
-      if used + cost > limit then
-        wait = cost > limit and NEVER or ends - now
-      elseif commits and cost > 0 then
-        used = used + cost
-        local units, ms = limit / 1000000, period / 1000
-        if units >= 4294967296 or ms >= 4294967296 or units % 1 > 0 or ms % 1 > 0
-          or age >= AGE_MAX or used > NO_WIDE_LOW then
-          reply = nil
-          break
-        end
-        saved = pack(WINDOW_FORM, WINDOW, charged, age, units, ms, used)
+      if age >= AGE_MAX or charged + shape.span > MAX then
+        slow = true
+        break
       end
-      left = limit - used
-    end
-    -- What is later than numbers go is for the machinery too.
-    if not ends or ends > MAX then
-      reply = nil
+      if ends then
+        local quantum = shape.quantum
+        ends = ends - ends % quantum + quantum
+      end
+      state = { debt, rest, charged, age, owing, low, ends, shape, false }
+      held[place] = state
+    elseif state[SHAPE] ~= shape and state[SHAPE].spec ~= shape.spec then
+      slow = true
       break
     end
-
-    if wait and commits and enforced == 1 then
-      -- Nothing is charged: from the first level on again, only looking.
-      commits, reply, level, place, at, same = false, nil, 1, cursor, 13, nil
+    levels_at_work[level] = state
+    if state[DEBT] > shape.most then
+      told[n + level] = DENIED
+      if shape.enforced then commits = false end
     else
-      local code = saved and 1 or wait and 2 or 0
-      charged, left = saved and charged or 0, left > 0 and left or 0
-      local reset = ends > now and ends - now or 0
-      if levels == 1 then
-        reply = pack(replied[1], 0, now, code, wait or 0, charged, left, reset)
-      else
-        local n = 5 * level
-        told[n - 4], told[n - 3], told[n - 2], told[n - 1], told[n] =
-          code, wait or 0, charged, left, reset
-        reply = level == levels and pack(replied[level], 0, now, unpack(told, 1, n))
-      end
-      if levels > 1 then
-        values[level], ending[level] = saved, ends
-      elseif saved then
-        staged[key], expires[key] = saved, ends
-      end
-      level, place = level + 1, place + 1
+      told[n + level] = shape.becomes
     end
   end
-  if not reply then
-    same = nil
-    break
+  if slow then break end
+
+  for level = 1, levels do
+    if told[n + level] == CHARGED then
+      if commits then
+        local state = levels_at_work[level]
+        local debt, low = state[DEBT], state[LOW]
+        if debt == 0 then
+          state[OWING], state[LOW] = 0, false
+        elseif not low or debt <= low then
+          local least = state[REST] > 0 and debt - 1 or debt
+          if not low or least < low then state[LOW] = least end
+        end
+        state[DEBT], state[CHANGED] = debt + pattern[level].cost, true
+      else
+        told[n + level] = LOOKED
+      end
+    end
   end
-  for level = 1, levels > 1 and levels or 0 do
-    local saved, key = values[level], KEYS[cursor + level - 1]
-    if saved then staged[key], expires[key] = saved, ending[level] end
-  end
-  replies[index - 1] = reply
-  index, cursor = index + 1, cursor + levels
+  n, at = n + levels, at + levels + 1
 end

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use redis::Value;
+use tidegate::store::StoreError;
 use tokio::time::Instant;
 
 use super::lanes::Lane;
 use super::shard::Shard;
 use crate::batch::{Caller, Weighed};
-use crate::codec::{self, Ask, Told};
+use crate::codec::{self, Ask, Layout, Packed, Told};
 use crate::connection::{Failure, Remedy, Run, Script};
 use crate::script;
 
@@ -27,6 +28,8 @@ pub(crate) struct Sent {
 struct Group {
     slot: u16,
     asks: Vec<usize>,
+    /// How they travel.
+    layout: Layout,
 }
 
 impl Shard {
@@ -55,9 +58,9 @@ impl Shard {
             Ok(permit) => permit,
             Err(open) => return vec![Err(open); asks.len()],
         };
-        let groups = by_slot(asks);
-        let runs: Vec<Run> =
-            groups.iter().map(|group| self.run_of(group, asks, lane.as_ref(), asking)).collect();
+        let mut groups = by_slot(asks);
+        let runs = groups.iter_mut().map(|group| self.run_of(group, asks, lane.as_ref(), asking));
+        let runs: Vec<Run> = runs.collect();
         let began_us = self.common.clock.steady_us();
         let mut replied = self.connection.run_all(decide(), &runs, deadline).await;
         for _ in 0..AGAIN_MAX {
@@ -81,13 +84,20 @@ impl Shard {
         told
     }
 
-    fn run_of(&self, group: &Group, asks: &[Sent], lane: Option<&Lane<'_>>, asking: bool) -> Run {
-        let (mut keys, mut arguments) = (Vec::new(), Vec::with_capacity(group.asks.len() + 1));
-        arguments.push(self.common.header(lane));
-        for at in &group.asks {
-            arguments.push(codec::encode(&asks[*at].ask, &self.common.front, &mut keys));
-        }
+    fn run_of(
+        &self,
+        group: &mut Group,
+        asks: &[Sent],
+        lane: Option<&Lane<'_>>,
+        asking: bool,
+    ) -> Run {
+        let own = group.asks.iter().map(|at| &*asks[*at].ask);
+        let Packed { mut keys, arguments: packed, layout } = codec::encode(own, &self.common.front);
+        group.layout = layout;
         keys.extend(lane.map(|lane| self.common.key_of(lane, group.slot)));
+        let mut arguments = Vec::with_capacity(packed.len() + 1);
+        arguments.push(self.common.header(lane));
+        arguments.extend(packed);
         Run { keys, arguments, asking }
     }
 }
@@ -123,7 +133,9 @@ fn by_slot(asks: &[Sent]) -> Vec<Group> {
     for (at, Sent { slot, .. }) in asks.iter().enumerate() {
         match groups.iter_mut().find(|group| group.slot == *slot) {
             Some(group) => group.asks.push(at),
-            None => groups.push(Group { slot: *slot, asks: vec![at] }),
+            None => {
+                groups.push(Group { slot: *slot, asks: vec![at], layout: Layout::default() });
+            }
         }
     }
     groups
@@ -138,10 +150,10 @@ fn answers(
     let missing = || Err(Failure::unreadable("there is no reply"));
     let mut answers: Vec<Result<Told, Failure>> = asks.iter().map(|_| missing()).collect();
     for (group, replied) in groups.iter().zip(replied) {
-        match replied.and_then(|reply| replies(reply, group.asks.len())) {
-            Ok(replies) => {
-                for (at, reply) in group.asks.iter().zip(replies) {
-                    answers[*at] = told(&asks[*at].ask, reply);
+        match replied.and_then(|reply| told(group, asks, reply)) {
+            Ok(told) => {
+                for (at, told) in group.asks.iter().zip(told) {
+                    answers[*at] = told.map_err(Failure::of_ask);
                 }
             }
             Err(failure) => group.asks.iter().for_each(|at| answers[*at] = Err(failure.clone())),
@@ -150,17 +162,14 @@ fn answers(
     answers
 }
 
-fn replies(reply: Value, expected: usize) -> Result<Vec<Value>, Failure> {
-    match reply {
-        Value::Array(replies) if replies.len() == expected => Ok(replies),
-        _ => Err(Failure::unreadable("the script's reply has another shape")),
-    }
-}
-
-fn told(ask: &Ask, reply: Value) -> Result<Told, Failure> {
-    match reply {
-        Value::BulkString(bytes) => codec::decode(ask, &bytes).map_err(Failure::of_ask),
-        Value::ServerError(error) => Err(Failure::refused(&error)),
-        _ => Err(Failure::unreadable("the script's reply has another shape")),
-    }
+fn told(
+    group: &Group,
+    asks: &[Sent],
+    reply: Value,
+) -> Result<Vec<Result<Told, StoreError>>, Failure> {
+    let Value::BulkString(reply) = reply else {
+        return Err(Failure::unreadable("the script's reply has another shape"));
+    };
+    let asks: Vec<&Ask> = group.asks.iter().map(|at| &*asks[*at].ask).collect();
+    codec::decode(&asks, &group.layout, &reply).map_err(Failure::of_ask)
 }

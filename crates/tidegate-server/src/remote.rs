@@ -117,6 +117,7 @@ impl Remote for Redis {
             kind: "redis",
             state,
             since_unix_us: since_unix_us.unwrap_or_default(),
+            losses: health.shards.iter().map(losses).sum(),
             nodes: health.nodes,
             last_error,
             shards: health.shards.iter().map(shard).collect(),
@@ -153,6 +154,12 @@ impl Remote for Redis {
         let store = self.0.clone();
         Box::pin(async move { store.delete(&names).await })
     }
+}
+
+/// How often a server was lost.
+fn losses(shard: &tidegate_redis::ShardHealth) -> u64 {
+    let open = shard.changes.iter().filter(|(state, _)| *state == State::Open);
+    open.map(|(_, times)| times).sum()
 }
 
 fn shard(shard: &tidegate_redis::ShardHealth) -> ShardHealth {

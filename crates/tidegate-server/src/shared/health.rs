@@ -8,6 +8,9 @@ pub(crate) struct Health {
     pub(crate) state: StoreState,
     /// Since when.
     pub(crate) since_unix_us: u64,
+    /// How often one of its servers was lost. Whoever looks now and then does not see a loss that was
+    /// short, and has to make up for it all the same.
+    pub(crate) losses: u64,
     /// How many nodes were last seen to share it, this one included; `None` before any was.
     pub(crate) nodes: Option<u32>,
     /// What went wrong last.

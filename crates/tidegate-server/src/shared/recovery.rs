@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::later::Correction;
-use super::{SharedStore, StoreState, Unamended};
+use super::{Health, SharedStore, StoreState, Unamended};
 use crate::app::App;
 
 /// How long a store that was only late to answer may yet turn out to be lost.
@@ -15,23 +15,25 @@ const DOUBT: Duration = Duration::from_secs(10);
 pub(super) struct Recovery {
     /// Whether the store was lost, and has not had its due since.
     was_lost: bool,
+    /// How often it was lost, as far as is known.
+    losses: u64,
 }
 
 impl Recovery {
     /// Does what is to be done now.
-    pub(super) async fn go_on(&mut self, app: &App, store: &SharedStore, state: StoreState) {
-        match state {
-            StoreState::Lost => self.was_lost = true,
-            _ if store.lacks_secret() => {}
-            StoreState::Recovering | StoreState::Healthy => {
-                if self.was_lost {
-                    self.was_lost = !merge(app).await;
-                } else if state == StoreState::Healthy {
-                    forgive(app);
-                }
-                send_corrections(app, store).await;
-            }
+    pub(super) async fn go_on(&mut self, app: &App, store: &SharedStore, health: &Health) {
+        let before = std::mem::replace(&mut self.losses, health.losses);
+        self.was_lost |= health.state == StoreState::Lost || health.losses != before;
+        if health.state == StoreState::Lost || store.lacks_secret() {
+            return;
         }
+        if self.was_lost {
+            // What some servers cannot take yet is admitted without them until all are well.
+            self.was_lost = !merge(app).await || health.state == StoreState::Recovering;
+        } else {
+            forgive(app);
+        }
+        send_corrections(app, store).await;
     }
 }
 

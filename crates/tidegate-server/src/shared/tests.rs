@@ -42,6 +42,7 @@ impl Late {
             kind: "late",
             state,
             since_unix_us: 0,
+            losses: 0,
             nodes,
             last_error,
             shards: Vec::new(),
@@ -56,6 +57,7 @@ impl Late {
 
     pub(crate) fn set(&self, state: StoreState, last_error: Option<&str>) {
         let mut health = self.health.lock().unwrap();
+        health.losses += u64::from(state == StoreState::Lost);
         (health.state, health.last_error) = (state, last_error.map(str::to_owned));
     }
 
@@ -301,19 +303,35 @@ async fn what_a_node_admitted_alone_is_charged_to_the_store_once_it_is_back() {
     let shared = node.engine.shared().unwrap();
     let mut recovery = recovery::Recovery::default();
     store.set(StoreState::Lost, None);
-    recovery.go_on(&node, shared, StoreState::Lost).await;
+    recovery.go_on(&node, shared, &shared.health()).await;
     let alone = decide(&node, Hold::Never).await;
     assert!(alone.degraded && alone.is_allowed());
     assert_eq!((node.engine.owed().keys, store.memory.keys()), (1, 0), "places are not owed");
 
     store.set(StoreState::Recovering, None);
-    recovery.go_on(&node, shared, StoreState::Recovering).await;
+    recovery.go_on(&node, shared, &shared.health()).await;
     assert_eq!((node.engine.owed().keys, store.memory.keys()), (0, 1));
-    recovery.go_on(&node, shared, StoreState::Healthy).await;
+    store.set(StoreState::Healthy, None);
+    recovery.go_on(&node, shared, &shared.health()).await;
     let seen = decide(&node, Hold::Never).await;
     assert_eq!((seen.degraded, seen.limits[0].remaining()), (false, 1), "one alone, one now");
     let page = node.metrics.render(&Present::default());
     assert!(page.contains("tidegate_store_merged_total{result=\"sent\"} 1\n"), "{page}");
+}
+
+#[tokio::test]
+async fn a_loss_that_nobody_saw_is_made_up_for() {
+    let store = Late::new();
+    let node = store.node();
+    let shared = node.engine.shared().unwrap();
+    let mut recovery = recovery::Recovery::default();
+    recovery.go_on(&node, shared, &shared.health()).await;
+    store.set(StoreState::Lost, None);
+    assert!(decide(&node, Hold::Never).await.degraded);
+    store.set(StoreState::Healthy, None);
+    assert_eq!(node.engine.owed().keys, 1);
+    recovery.go_on(&node, shared, &shared.health()).await;
+    assert_eq!((node.engine.owed().keys, store.memory.keys()), (0, 1));
 }
 
 #[tokio::test]

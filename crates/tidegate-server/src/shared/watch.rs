@@ -41,7 +41,7 @@ async fn keep_up(app: &App, store: &SharedStore) {
         if let Some(nodes) = health.nodes {
             app.engine.set_nodes(nodes);
         }
-        recovery.go_on(app, store, health.state).await;
+        recovery.go_on(app, store, &health).await;
         sleep(LOOK_EVERY).await;
     }
 }

@@ -365,6 +365,7 @@ fn lost_store() -> SharedPresent {
         kind: "redis",
         state: StoreState::Lost,
         since_unix_us: 0,
+        losses: 0,
         nodes: None,
         last_error: None,
         shards: vec![shard],

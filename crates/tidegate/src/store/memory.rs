@@ -29,8 +29,10 @@ use crate::units::Amount;
 const MAX_KEYS_DEFAULT: usize = 1_000_000;
 /// Limits that are in different shards do not wait for each other.
 const SHARDS: u64 = 64;
-/// How many states that are empty of meaning an insertion clears away before the table grows.
+/// How many states that are empty of meaning an insertion clears away in passing.
 const SWEPT_PER_INSERT: usize = 2;
+/// How long such a state is left where it is while there is room: its key may well come again.
+const LINGERS_US: u64 = 1_000_000;
 /// How many keys that were charged since they were ordered are put in their place at once.
 const REORDERED_AT_ONCE: usize = 64;
 
@@ -363,11 +365,11 @@ impl Slot {
 impl Table {
     /// Makes room for a key that is not there yet; returns how many live keys had to go.
     fn make_room(&mut self, now_us: u64, share: usize) -> u64 {
-        // While there is room, what means nothing is left where it is: its key may come again.
-        let swept = if self.slots.len() < self.slots.capacity() { 0 } else { SWEPT_PER_INSERT };
-        for _ in 0..swept {
+        for _ in 0..SWEPT_PER_INSERT {
             match self.first() {
-                Some((meaningless_at_us, oldest)) if meaningless_at_us <= now_us => {
+                Some((meaningless_at_us, oldest))
+                    if meaningless_at_us.saturating_add(LINGERS_US) <= now_us =>
+                {
                     self.remove(oldest)
                 }
                 _ => break,

@@ -25,6 +25,7 @@ impl Store for Held {
     }
 
     fn decide(&self, plan: &Plan) -> impl Future<Output = Result<Answer, StoreError>> + Send {
+        assert_eq!(plan.names.len(), plan.levels.len(), "by the names of its keys");
         ready(self.memory.decide_now(plan))
     }
 
@@ -80,6 +81,29 @@ fn what_may_be_given_back_is_known_by_its_name() {
     assert!(settled.is_ok());
     let decision = limiter.decide_at_once(&request()).unwrap().unwrap();
     assert_eq!(decision.limits[0].remaining(), 8, "the first was given back");
+}
+
+#[test]
+fn a_refusal_that_makes_an_event_is_left_to_the_store_and_grace_knows_all_names() {
+    let text = "
+tidegate: 1
+name: n
+limits:
+  a: { by: user, token_bucket: 1/h burst 1, consistency: leased }
+  b: { by: user, total: 9 }
+penalties:
+  p: { event: limited, by: user, within: 1h, ladder: { 1: { allow: true }, 2: {} } }
+";
+    let policy = Policy::parse("n.yaml", text).unwrap();
+    let limiter = Limiter::builder().policy(policy).store(Held::default()).build().unwrap();
+    limiter.store().holds.store(true, Ordering::Relaxed);
+    assert!(limiter.decide_at_once(&request()).unwrap().unwrap().is_allowed());
+    assert!(limiter.decide_at_once(&request()).unwrap().is_none());
+    let graced = at_once(limiter.decide(&request(), tidegate::plan::Mode::Charge)).unwrap();
+    assert_eq!(graced.outcome, tidegate::Outcome::Warned);
+    assert_eq!([graced.limits[0].charged, graced.limits[1].charged], [false, true]);
+    let refused = at_once(limiter.decide(&request(), tidegate::plan::Mode::Charge)).unwrap();
+    assert_eq!((refused.outcome, refused.limits[1].remaining()), (tidegate::Outcome::Limited, 7));
 }
 
 /// The futures of this store are ready when they are made.

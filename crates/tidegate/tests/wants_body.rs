@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at a surprise")]
 
-use tidegate::{Limiter, Policy, Request};
+use tidegate::{Limiter, Order, Policy, Request, Whom};
 
 /// A policy with these rules, two attributes in the body and two operations.
 fn limiter(rules: &str) -> Limiter {
@@ -77,4 +77,47 @@ fn exemptions_and_blocks_are_asked_first() {
     assert!(!blocked.wants_body(&post("/pay").ip("192.0.2.1".parse().unwrap())));
     let off = limiter(&format!("enabled: false\n{limit}"));
     assert!(!off.wants_body(&post("/pay")));
+}
+
+#[test]
+fn what_penalties_ratios_and_factors_count_by_is_read_where_their_events_may_be_made() {
+    let events = "events:
+  failure: { when: login, status: 401 }
+  success: { when: login, status: 2xx }
+  paid: { when: pay, status: 2xx, value: amount }
+  told: {}
+";
+    let rest = "within: 1h, ladder: { 5: { ban: { for: 1h, by: ip } } }";
+    let wants =
+        |rules: &str, path: &str| limiter(&format!("{events}{rules}")).wants_body(&post(path));
+    let by_email = format!("penalties: {{ a: {{ event: failure, by: email, {rest} }} }}");
+    assert!(wants(&by_email, "/login"));
+    assert!(!wants(&by_email, "/pay"));
+    let forgiven =
+        format!("penalties: {{ a: {{ event: told, forgive: success, by: email, {rest} }} }}");
+    assert!(wants(&forgiven, "/login"));
+    let told = format!("penalties: {{ a: {{ event: told, by: email, {rest} }} }}");
+    assert!(!wants(&told, "/login"), "whoever reports it says whose it is");
+    let by_ip = format!("penalties: {{ a: {{ event: failure, by: ip, {rest} }} }}");
+    assert!(!wants(&by_ip, "/login"));
+    let ratio = "ratios: { a: { of: told, to: paid, by: ip, within: 1h } }";
+    assert!(wants(ratio, "/pay"), "its value is in the body");
+    assert!(!wants(ratio, "/login"));
+    let factor = "factors: { a: { when: { operation: pay, attributes: { email: a } }, times: 2 } }";
+    assert!(wants(&format!("{factor}\nlimits: {{ a: {{ by: ip, fixed_window: 1/s }} }}"), "/pay"));
+}
+
+#[test]
+fn while_somebody_is_banned_by_what_is_in_a_body_every_body_is_read() {
+    let limiter = limiter(
+        "events: { failure: { when: login, status: 401 } }
+penalties: { a: { event: failure, by: email, within: 1h, ladder: { 1: { ban: 1h } } } }",
+    );
+    assert!(!limiter.wants_body(&post("/pay")));
+    limiter.ban(&Order::new(Whom::user("u1"))).unwrap();
+    assert!(!limiter.wants_body(&post("/pay")), "no body says who the user is");
+    let login = post("/login").body(&br#"{"email":"a@b.c"}"#[..]);
+    assert!(limiter.answered_now(&login, 401).unwrap().banned);
+    assert!(limiter.wants_body(&post("/pay")));
+    assert!(!limiter.wants_body(&post("/pay").attribute("email", "a")));
 }

@@ -1,7 +1,7 @@
 //! Addresses and networks, in one spelling: IPv4 inside IPv6 counts as IPv4.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
@@ -36,6 +36,18 @@ pub struct Subject {
 }
 
 impl Subject {
+    /// The network of so many bits that an address is in.
+    pub(crate) fn of_network(ip: IpAddr, bits: u8) -> Self {
+        match canonical(ip) {
+            IpAddr::V4(address) => {
+                let prefix = bits.min(32);
+                let mask = u32::MAX.checked_shl(u32::from(32 - prefix)).unwrap_or(0);
+                Self { address: Ipv4Addr::from_bits(address.to_bits() & mask).into(), prefix }
+            }
+            address @ IpAddr::V6(_) => subject(address, bits),
+        }
+    }
+
     /// Bytes for hashing: the family, the prefix and the address. They are the same on every host
     /// and in every version, and different for any two subjects.
     #[must_use]

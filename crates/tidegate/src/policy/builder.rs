@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 
 use super::compile;
+use super::compile::fields::entries;
 use super::diagnostics::{Diagnostics, Position};
-use super::document::{Entry, Node, Scalar, Value};
+use super::document::{self, Entry, Node, Scalar, Value};
 use super::model::Policy;
 
-/// Puts a policy together. What it has no method for (exemptions, blocks, responses, profiles) is for
-/// YAML.
+/// Puts a policy together. What it has no method for (exemptions, blocks, penalties, responses) is
+/// given as [`yaml`](Self::yaml).
 #[derive(Clone, Debug)]
 pub struct PolicyBuilder {
     name: String,
@@ -18,6 +19,7 @@ pub struct PolicyBuilder {
     attributes: Vec<Entry>,
     operations: Vec<Entry>,
     limits: Vec<Entry>,
+    sections: Vec<String>,
 }
 
 impl PolicyBuilder {
@@ -25,7 +27,8 @@ impl PolicyBuilder {
         let name = name.to_owned();
         let (identity, attributes, operations, limits) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { name, timezone: None, identity, attributes, operations, limits }
+        let sections = Vec::new();
+        Self { name, timezone: None, identity, attributes, operations, limits, sections }
     }
 
     /// Where quota days, weeks and months turn over.
@@ -70,6 +73,28 @@ impl PolicyBuilder {
         self
     }
 
+    /// Adds whole sections as a policy file has them. May be called again.
+    ///
+    /// ```
+    /// use tidegate::Policy;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let policy = Policy::builder("api")
+    ///     .operation("login", "POST /auth/login")
+    ///     .yaml("events: { failure: { when: login, status: 401 } }")
+    ///     .yaml("penalties:
+    ///   brute-force: { event: failure, by: ip, within: 15min, ladder: { 10: { ban: 15min } } }")
+    ///     .build()?;
+    /// assert!(policy.events().any(|event| event == "failure"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn yaml(mut self, sections: &str) -> Self {
+        self.sections.push(sections.to_owned());
+        self
+    }
+
     /// The checked policy.
     ///
     /// # Errors
@@ -88,6 +113,12 @@ impl PolicyBuilder {
             }
         }
         let mut diagnostics = Diagnostics::new(&self.name);
+        for text in &self.sections {
+            let read = document::parse(text, &mut diagnostics);
+            let what = "the sections of a policy";
+            let entries = read.as_ref().and_then(|node| entries(node, what, &mut diagnostics));
+            root.extend(entries.unwrap_or_default().iter().cloned());
+        }
         repeated(&root, &mut diagnostics);
         let policy = compile::compile(&map(root), &BTreeMap::new(), &mut diagnostics);
         policy.filter(|_| !diagnostics.has_errors()).ok_or(diagnostics)
@@ -217,6 +248,12 @@ fn append(entries: &mut Vec<Entry>, key: &str, value: &str) {
 
 /// A file cannot hold a name twice; nor can a builder.
 fn repeated(root: &[Entry], diagnostics: &mut Diagnostics) {
+    for (index, section) in root.iter().enumerate() {
+        if root[..index].iter().any(|earlier| earlier.key == section.key) {
+            let message = format!("found `{}` twice, expected it once", section.key);
+            diagnostics.error(section.key_at, message);
+        }
+    }
     for section in root {
         let entries = section.value.entries().unwrap_or_default();
         for (index, entry) in entries.iter().enumerate() {
@@ -243,5 +280,17 @@ mod tests {
         assert!(message.contains("5/mn") || message.contains("`mn`"), "{message}");
         assert!(message.contains("`a` twice"), "{message}");
         assert!(message.contains("`nobody`"), "{message}");
+    }
+
+    #[test]
+    fn sections_in_yaml_are_part_of_the_policy_and_cannot_be_said_twice() {
+        let builder = || {
+            let limit = LimitBuilder::sliding_window("a", "5/min").by("ip");
+            Policy::builder("api").limit(limit).yaml("block: { countries: [kp] }")
+        };
+        assert_eq!(builder().build().unwrap().blocked_countries, ["KP"]);
+        for wrong in ["limits: {}", "block: {}", "[block]", "block: {", "blok: {}"] {
+            assert!(builder().yaml(wrong).build().is_err(), "{wrong}");
+        }
     }
 }

@@ -8,6 +8,7 @@ pub(crate) mod model;
 pub(crate) mod names;
 mod needs;
 pub(crate) mod overlay;
+pub(crate) mod protection;
 mod published;
 mod schema;
 pub(crate) mod when;
@@ -17,6 +18,7 @@ use std::collections::BTreeMap;
 pub use builder::{LimitBuilder, PolicyBuilder};
 pub use model::{Algorithm, Limit, OnStoreFailure, Policy};
 pub use needs::Need;
+pub use protection::{Challenge, ChallengeKind, Secret, Webhook};
 pub use published::{
     Conditions, Published, PublishedCost, PublishedLimit, PublishedOperation, PublishedPattern,
     Row, Rows,
@@ -27,6 +29,10 @@ use compile::fields;
 use diagnostics::{Diagnostics, shown};
 use document::Node;
 use overlay::{Place, lay_over, substitute};
+
+/// The sections whose keys are names.
+const NAMED_SECTIONS: [&str; 7] =
+    ["limits", "operations", "events", "penalties", "ratios", "factors", "notify"];
 
 /// What a policy is read with.
 #[derive(Clone, Debug, Default)]
@@ -173,7 +179,7 @@ fn lay_profile_over(root: &mut Node, name: &str, diagnostics: &mut Diagnostics) 
 /// What a profile deletes must be there: a limit or operation of that name, a key that there is.
 fn check_deletions(base: &Node, profile: &Node, diagnostics: &mut Diagnostics) {
     deletions_among(compile::POLICY_KEYS.known, profile, diagnostics);
-    for section in ["limits", "operations"] {
+    for section in NAMED_SECTIONS {
         let Some(over) = profile.get(section) else { continue };
         let here = base.get(section).and_then(Node::entries).unwrap_or_default();
         let here: Vec<&str> = here.iter().map(|entry| entry.key.as_str()).collect();

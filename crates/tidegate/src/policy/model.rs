@@ -7,6 +7,7 @@ use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
 use super::names::Names;
+use super::protection::Protection;
 use super::when::When;
 use crate::algorithm::{self, calendar};
 use crate::clock::Now;
@@ -41,7 +42,10 @@ pub struct Policy {
     pub(crate) operations: Operations,
     pub(crate) exempt: Vec<When>,
     pub(crate) blocked: Networks,
+    /// In capitals.
+    pub(crate) blocked_countries: Vec<String>,
     pub(crate) limits: Vec<Limit>,
+    pub(crate) protection: Protection,
     pub(crate) response: ResponseRules,
     pub(crate) headers_read: Vec<String>,
 }
@@ -85,6 +89,12 @@ impl Policy {
             || self.attributes.iter().any(|one| matches!(one.source, Source::Jwt(_)))
     }
 
+    /// Whether it refuses clients by their country. A surface that knows no countries blocks none.
+    #[must_use]
+    pub fn blocks_countries(&self) -> bool {
+        !self.blocked_countries.is_empty()
+    }
+
     /// Whether a peer may speak for clients.
     #[must_use]
     pub fn trusts(&self, peer: IpAddr) -> bool {
@@ -118,7 +128,8 @@ impl Policy {
             Source::Header { name, trusted: false } => Some(name.as_str()),
             _ => None,
         });
-        let keys = self.limits.iter().flat_map(|limit| &limit.by).filter_map(|part| match part {
+        let counted = self.limits.iter().flat_map(|limit| &limit.by);
+        let keys = counted.chain(self.protection.parts()).filter_map(|part| match part {
             Part::Header(name) => Some(name.as_str()),
             _ => None,
         });
@@ -221,6 +232,8 @@ pub struct Limit {
     pub(crate) exceed: Exceed,
     pub(crate) shadow: bool,
     pub(crate) counts: Counts,
+    /// Whether factors apply.
+    pub(crate) scaled: bool,
     pub(crate) on_store_failure: OnStoreFailure,
     pub(crate) consistency: Consistency,
     pub(crate) key: Option<Template>,
@@ -453,6 +466,8 @@ pub(crate) enum Exceed {
     Wait {
         max_us: u64,
     },
+    /// Those who solve a challenge pass, with a warning.
+    Challenge,
 }
 
 /// Which answers a limit counts.

@@ -50,7 +50,7 @@ impl fmt::Display for Need {
                 f.write_str("callers who say the tier, which no trusted header does")
             }
             Self::GivenInternal => f.write_str("callers who say that they are internal"),
-            Self::Country => f.write_str("the country of the client"),
+            Self::Country => f.write_str("the country of the client, from --geoip or its caller"),
             Self::Body(name) => write!(f, "`{name}` from the body"),
             Self::Answer => f.write_str("the status of the answer"),
             Self::Place => f.write_str("to know when the work is done"),

@@ -77,7 +77,7 @@ pub struct PublishedLimit<'p> {
     pub value: Option<&'p str>,
     /// `all`, `failures` or `successes`.
     pub counts: &'static str,
-    /// `reject`, `warn` or `wait 2s`.
+    /// `reject`, `warn`, `wait 2s` or `challenge`.
     pub exceed: String,
     /// What a refusal says, as the policy writes it.
     pub message: String,
@@ -205,6 +205,7 @@ impl Policy {
             exceed: match limit.exceed {
                 Exceed::Reject => "reject".to_owned(),
                 Exceed::Warn => "warn".to_owned(),
+                Exceed::Challenge => "challenge".to_owned(),
                 Exceed::Wait { max_us } => format!("wait {}", written_duration(max_us)),
             },
             message: as_written(message),

@@ -81,6 +81,10 @@ mod tests {
         assert_eq!(*headers, Value::from(expected));
         let parts = &schema["$defs"]["part"]["anyOf"][0]["enum"];
         assert_eq!(*parts, Value::from(crate::policy::compile::RESERVED_PARTS.to_vec()));
+        let taken = &schema["$defs"]["attribute_name"]["allOf"][2]["not"]["enum"];
+        let words = crate::policy::compile::RESERVED_PARTS.iter();
+        let words = words.chain(&[crate::policy::compile::NETWORK]).copied();
+        assert_eq!(*taken, Value::from(words.collect::<Vec<_>>()));
         let body = schema["$defs"]["body_value"].to_string();
         let words: Vec<&str> = Placeholder::ALL.iter().map(|(word, _)| *word).collect();
         assert!(body.contains(&format!("(?:{})", words.join("|"))), "{body}");

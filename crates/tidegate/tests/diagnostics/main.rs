@@ -13,6 +13,7 @@ mod limits;
 mod not_yet;
 mod operations;
 mod overlays;
+mod protection;
 mod response;
 mod test_files;
 mod top;

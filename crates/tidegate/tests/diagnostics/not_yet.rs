@@ -12,21 +12,9 @@ fn assert_not_yet(found: &Diagnostics, text: &str) {
 #[test]
 fn keys_and_words_of_policies_are_refused() {
     let pieces = [
-        "block: { countries: [KP] }",
-        "events: {}",
-        "penalties: {}",
-        "ratios: {}",
-        "factors: {}",
-        "challenge: {}",
-        "notify: {}",
         "alerts: {}",
         "notice: 7d",
-        "defaults: { exceed: challenge }",
-        "limits: { a: { by: ip, total: 5, exceed: challenge } }",
-        "limits: { a: { by: ip, total: 5, scaled: true } }",
         "limits: { a: { by: ip, count: { max: 10, source: main, sql: select 1 } } }",
-        "response: { banned: { status: 403 } }",
-        "response: { challenged: { status: 403 } }",
     ];
     let mut all = String::new();
     for piece in pieces {
@@ -41,22 +29,8 @@ fn keys_and_words_of_policies_are_refused() {
 }
 
 #[test]
-fn steps_and_expectations_of_tests_are_refused() {
-    let steps = [
-        "report: {}",
-        "load: 80%",
-        "source: {}",
-        "override: {}",
-        "ban: {}",
-        "expect: { delay: 2s }",
-        "expect: { factor: 2 }",
-        "expect: { flags: [a] }",
-        "expect: { notified: [a] }",
-        "expect: { outcome: banned }",
-        "expect: { outcome: challenged }",
-        "expect: banned",
-        "expect: challenged",
-    ];
+fn steps_of_tests_are_refused() {
+    let steps = ["source: {}", "override: {}"];
     let mut all = String::new();
     for step in steps {
         let text = format!("policy: p.yaml\ntests: [{{ name: n, steps: [{{ {step} }}] }}]");

@@ -85,3 +85,31 @@ tests:
 "
     ));
 }
+
+#[test]
+fn reports_loads_and_bans() {
+    assert_snapshot!(test_file(
+        "
+policy: p.yaml
+tests:
+  - name: steps
+    request: { user: u1 }
+    steps:
+      - { report: login }
+      - { report: { user: u2 } }
+      - { report: { event: , usr: u2 } }
+      - { report: { event: login, value: -1 } }
+      - { report: { event: login }, request: {} }
+      - { report: { event: login }, status: 401 }
+      - { report: { event: login }, expect: { delay: 2, limit: a, outcome: bannd } }
+      - { load: 80%, expect: allowed }
+      - { load: 1.1 }
+      - { ban: u1 }
+      - { ban: { kee: { user: u1 } } }
+      - { ban: { key: {}, for: 1h } }
+      - { ban: { key: { user: [] } } }
+      - { ban: { key: { user: u1 }, for: long, reason: } }
+      - { expect: { delay: , factor: twice, flags: [{}], notified: {} } }
+"
+    ));
+}

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use crate::policy::diagnostics::{Diagnostics, Position, shown};
 use crate::policy::document::{Entry, Node, Value};
+use crate::policy::protection::percent_ppm;
 use crate::units::{UnitError, parse_duration};
 
 /// A map whose keys are all known.
@@ -71,7 +72,10 @@ pub(crate) fn entries<'n>(
     if entries.is_none() {
         let message = format!("found {}, expected a map for {what}", node.kind());
         match (&node.value, what) {
-            (Value::List(_), "`limits`" | "`operations`" | "`attributes`") => {
+            (
+                Value::List(_),
+                "`limits`" | "`operations`" | "`attributes`" | "`events`" | "`penalties`",
+            ) => {
                 diagnostics.error_with_help(node.at, message, "write `NAME: …` instead of `- …`");
             }
             (Value::Scalar(scalar), "an exemption") if scalar.text.starts_with('/') => {
@@ -163,6 +167,23 @@ pub(crate) fn duration_us(node: &Node, diagnostics: &mut Diagnostics) -> Option<
         }
         other => unit(other, node.at, diagnostics),
     }
+}
+
+/// `10%`, in millionths.
+pub(crate) fn percentage_ppm(
+    node: &Node,
+    percent_max: u64,
+    diagnostics: &mut Diagnostics,
+) -> Option<u64> {
+    let ppm = node.text().and_then(|text| percent_ppm(text, percent_max));
+    if ppm.is_none() {
+        let message = format!(
+            "found {}, expected a percentage such as 10%, at most {percent_max}%",
+            node.kind()
+        );
+        diagnostics.error(node.at, message);
+    }
+    ppm
 }
 
 /// A number with a unit, or its error as a diagnostic.

@@ -1,7 +1,7 @@
 //! The `identity:` section, and the attributes it declares.
 
 use super::fields::{Fields, Keys, boolean, entries, header_name, integer, text};
-use super::{Compiler, RESERVED_PARTS};
+use super::{Compiler, NETWORK, RESERVED_PARTS};
 use crate::identity::{ForwardingHeader, Networks};
 use crate::policy::diagnostics::{Position, shown};
 use crate::policy::document::{Entry, Node};
@@ -141,6 +141,10 @@ impl Compiler<'_> {
         if name.starts_with(|first: char| !first.is_ascii_alphabetic() && first != '_') {
             let message = format!("found `{}` as the name of an attribute", shown(name));
             self.diagnostics.error_with_help(at, message, "it starts with a letter or `_`");
+        }
+        if name == NETWORK {
+            let message = "found `network` as the name of an attribute, but bans have that word";
+            self.diagnostics.error(at, message);
         }
         if RESERVED_PARTS.contains(&name) || name.starts_with("header.") {
             self.diagnostics.error(

@@ -1,8 +1,8 @@
 //! The `limits:` section.
 
 use super::fields::{
-    Fields, Keys, boolean, check_name, distinct_texts, entries, integer, is_header_name, not_yet,
-    text, unit, word,
+    Fields, Keys, boolean, check_name, distinct_texts, entries, integer, is_header_name, text,
+    unit, word,
 };
 use super::settings::{self, Audience};
 use super::{Compiler, RESERVED_PARTS, Scope};
@@ -35,6 +35,7 @@ pub(in crate::policy) const KEYS: Keys = Keys {
         "exceed",
         "shadow",
         "counts",
+        "scaled",
         "on_store_failure",
         "consistency",
         "key",
@@ -44,7 +45,7 @@ pub(in crate::policy) const KEYS: Keys = Keys {
         "describe",
         "publish",
     ],
-    later: &["count", "scaled"],
+    later: &["count"],
 };
 pub(super) const DEFAULTS_KEYS: Keys =
     Keys { known: &["on_store_failure", "consistency", "exceed", "shadow"], later: &[] };
@@ -121,16 +122,17 @@ impl Compiler<'_> {
 
     fn exceed(&mut self, node: &Node) -> Option<Exceed> {
         let text = node.text().unwrap_or_default();
-        if text == "challenge" {
-            not_yet(node.at, "`exceed: challenge`", self.diagnostics);
-            return None;
-        }
         if text == "wait" || text.starts_with("wait ") {
             return self.wait(text, node.at);
         }
         // The last is there to be suggested.
         let example = Exceed::Wait { max_us: 2 * SECOND_US };
-        let words = [("reject", Exceed::Reject), ("warn", Exceed::Warn), ("wait 2s", example)];
+        let words = [
+            ("reject", Exceed::Reject),
+            ("warn", Exceed::Warn),
+            ("challenge", Exceed::Challenge),
+            ("wait 2s", example),
+        ];
         word(node, &words, self.diagnostics)
     }
 
@@ -181,6 +183,7 @@ impl Compiler<'_> {
         let describe =
             fields.get("describe").and_then(|node| text(node, "a sentence", self.diagnostics));
         let key = fields.get("key").and_then(|node| self.template(node, &by, &scope));
+        let scaled = fields.get("scaled").and_then(|node| boolean(node, self.diagnostics));
         let settings = settings?;
         Some(Limit {
             name: entry.key.clone(),
@@ -197,6 +200,7 @@ impl Compiler<'_> {
             exceed,
             shadow,
             counts: counts.unwrap_or(Counts::All),
+            scaled: scaled.unwrap_or_else(|| scales(algorithm, cost)),
             on_store_failure,
             // A default is for those limits that can be leased.
             consistency: match algorithm? {
@@ -256,14 +260,7 @@ impl Compiler<'_> {
         scope: &Scope<'_>,
     ) -> Vec<Part> {
         match fields.get("by") {
-            Some(node) => {
-                let words = distinct_texts(node, "a part such as `ip` or `user`", self.diagnostics);
-                if words.len() > PARTS_MAX {
-                    self.diagnostics.error(node.at, format!("found more than {PARTS_MAX} parts"));
-                    return Vec::new();
-                }
-                words.into_iter().filter_map(|(name, at)| self.part(name, at, scope)).collect()
-            }
+            Some(node) => self.parts(node, scope),
             None if algorithm == Some(Algorithm::Ceiling) => vec![Part::Global],
             None if fields.is_misspelt(&["by"]) => Vec::new(),
             None => {
@@ -276,6 +273,16 @@ impl Compiler<'_> {
                 Vec::new()
             }
         }
+    }
+
+    /// One part of a key, or a list of them.
+    pub(super) fn parts(&mut self, node: &Node, scope: &Scope<'_>) -> Vec<Part> {
+        let words = distinct_texts(node, "a part such as `ip` or `user`", self.diagnostics);
+        if words.len() > PARTS_MAX {
+            self.diagnostics.error(node.at, format!("found more than {PARTS_MAX} parts"));
+            return Vec::new();
+        }
+        words.into_iter().filter_map(|(name, at)| self.part(name, at, scope)).collect()
     }
 
     pub(super) fn part(&mut self, name: &str, at: Position, scope: &Scope<'_>) -> Option<Part> {
@@ -387,4 +394,13 @@ impl Compiler<'_> {
             body: fields.get("body").and_then(|node| self.body(node)),
         }
     }
+}
+
+/// Whether factors apply to a limit that does not say so: not to money, and not to what is held.
+fn scales(algorithm: Option<Algorithm>, cost: Cost) -> bool {
+    let held = matches!(
+        algorithm,
+        Some(Algorithm::Concurrency | Algorithm::Total | Algorithm::Ceiling) | None
+    );
+    !held && !matches!(cost, Cost::Attribute(_))
 }

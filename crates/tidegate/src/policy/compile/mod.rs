@@ -1,10 +1,17 @@
 //! Document → checked policy. Every section reports all it finds; a policy comes out only if none
 //! reported an error.
 
+mod challenge;
+mod events;
+mod factors;
 pub(crate) mod fields;
 mod identity;
 mod limits;
+mod notify;
 mod operations;
+mod penalties;
+mod protection_warnings;
+mod ratios;
 mod response;
 pub(super) mod settings;
 mod spec;
@@ -22,8 +29,9 @@ pub(super) use limits::KEYS as LIMIT_KEYS;
 
 use super::diagnostics::{Diagnostics, Position, nearest, shown};
 use super::document::Node;
-use super::model::{Algorithm, Attribute, AttributeId, OperationId, Policy, TierId};
+use super::model::{Algorithm, Attribute, AttributeId, Exceed, Limit, OperationId, Policy, TierId};
 use super::names::Names;
+use super::protection::{Challenge, Protection};
 use crate::identity::Networks;
 use crate::identity::attribute::fold;
 
@@ -33,6 +41,9 @@ const TIERS_MAX: usize = 100;
 /// The words of `by:` that are not attributes.
 pub(crate) const RESERVED_PARTS: [&str; 9] =
     ["ip", "user", "client", "tier", "operation", "method", "path", "country", "global"];
+
+/// A word that bans have beside those: an attribute of that name would be taken for it.
+pub(crate) const NETWORK: &str = "network";
 
 pub(super) const POLICY_KEYS: Keys = Keys {
     known: &[
@@ -49,11 +60,17 @@ pub(super) const POLICY_KEYS: Keys = Keys {
         "limits",
         "defaults",
         "response",
+        "events",
+        "penalties",
+        "ratios",
+        "factors",
+        "challenge",
+        "notify",
         "profiles",
     ],
-    later: &["events", "penalties", "ratios", "factors", "challenge", "notify", "alerts", "notice"],
+    later: &["alerts", "notice"],
 };
-const BLOCK_KEYS: Keys = Keys { known: &["ips"], later: &["countries"] };
+const BLOCK_KEYS: Keys = Keys { known: &["ips", "countries"], later: &[] };
 
 /// What is known while a policy is put together.
 struct Compiler<'c> {
@@ -69,6 +86,9 @@ struct Compiler<'c> {
     declared_attributes: usize,
     /// Which operation captures which attribute.
     captured: HashSet<(OperationId, AttributeId)>,
+    ratio_names: Names,
+    webhook_names: Names,
+    protection: Protection,
 }
 
 /// The operations whose captures a limit may use; none named means any request.
@@ -105,6 +125,9 @@ pub(super) fn compile(
         attributes: Vec::new(),
         declared_attributes: 0,
         captured: HashSet::new(),
+        ratio_names: Names::default(),
+        webhook_names: Names::default(),
+        protection: Protection::none(),
     };
     let policy = compiler.policy(root, &fields);
     policy.filter(|_| !diagnostics.has_errors())
@@ -130,10 +153,14 @@ impl Compiler<'_> {
         let identity = self.identity(fields.get("identity"));
         let exempt = fields.get("exempt").map(one_or_many).unwrap_or_default();
         let exempt = exempt.iter().map(|node| self.when_map(node, "an exemption")).collect();
-        let blocked = fields.get("block").map(|node| self.block(node)).unwrap_or_default();
+        let (blocked, blocked_countries) =
+            fields.get("block").map(|node| self.block(node)).unwrap_or_default();
         let errors = self.diagnostics.errors();
         let limits = self.limits(fields);
         let sound_limits = self.diagnostics.errors() == errors;
+        let errors = self.diagnostics.errors();
+        let protection = self.protection(fields, &limits);
+        let sound_protection = self.diagnostics.errors() == errors;
         let response = self.response(fields.get("response"));
         // Beside errors of its own a section's warnings would speak of what nobody wrote.
         if sound_operations {
@@ -148,7 +175,9 @@ impl Compiler<'_> {
             operations: self.operations(declared),
             exempt,
             blocked,
+            blocked_countries,
             limits,
+            protection,
             response,
             tiers: std::mem::take(&mut self.tiers),
             attribute_names: std::mem::take(&mut self.attribute_names),
@@ -158,6 +187,9 @@ impl Compiler<'_> {
         policy.headers_read = headers_read(&policy);
         if sound_operations && sound_limits {
             warnings::warn(&policy, root, self.diagnostics);
+            if sound_protection {
+                protection_warnings::warn(&policy, root, self.diagnostics);
+            }
         }
         Some(policy)
     }
@@ -208,12 +240,40 @@ impl Compiler<'_> {
         zone.map_err(report).ok()
     }
 
-    fn block(&mut self, node: &Node) -> Networks {
+    fn block(&mut self, node: &Node) -> (Networks, Vec<String>) {
         let fields = Fields::of(node, "`block`", &BLOCK_KEYS, self.diagnostics);
-        fields
-            .and_then(|fields| fields.get("ips"))
-            .map(|node| self.networks(node))
-            .unwrap_or_default()
+        let Some(fields) = fields else { return Default::default() };
+        let ips = fields.get("ips").map(|node| self.networks(node));
+        let countries = fields.get("countries").map(|node| self.countries(node));
+        (ips.unwrap_or_default(), countries.unwrap_or_default())
+    }
+
+    /// What protects, each section after those that it refers to.
+    fn protection(&mut self, fields: &Fields<'_>, limits: &[Limit]) -> Protection {
+        let written = fields.get("limits").and_then(Node::entries).unwrap_or_default();
+        let names: Vec<&str> = written.iter().map(|entry| entry.key.as_str()).collect();
+        let webhooks = fields.get("notify").map(|node| self.notify(node));
+        if let Some(node) = fields.get("events") {
+            self.events(node, &names);
+        }
+        let ratios = fields.get("ratios").map(|node| self.ratios(node)).unwrap_or_default();
+        let penalties = fields.get("penalties").map(|node| self.penalties(node));
+        let factors = fields.get("factors").map(|node| self.factors(node, &ratios));
+        let challenge = fields.get("challenge").and_then(|node| self.challenge(node));
+        let mut protection = Protection {
+            webhooks: webhooks.unwrap_or_default(),
+            penalties: penalties.unwrap_or_default(),
+            factors: factors.unwrap_or_default(),
+            ratios,
+            challenge,
+            ..std::mem::take(&mut self.protection)
+        };
+        let challenges = limits.iter().any(|limit| limit.exceed == Exceed::Challenge)
+            || protection.steps().any(|step| step.challenge);
+        if challenges {
+            protection.challenge.get_or_insert(Challenge::DEFAULT);
+        }
+        protection
     }
 
     /// The tiers that are declared, or else all that the policy names.
@@ -326,7 +386,9 @@ fn named_tiers(root: &Node) -> impl Iterator<Item = (&str, Position)> {
                 .filter(|(key, _)| *key != "default")
         });
     let exempt = root.get("exempt").map(one_or_many).unwrap_or_default();
-    let conditions = limits.iter().filter_map(|entry| entry.value.get("when")).chain(exempt);
+    let named = ["limits", "events", "factors"].into_iter().filter_map(|section| root.get(section));
+    let named = named.filter_map(Node::entries).flatten();
+    let conditions = named.filter_map(|entry| entry.value.get("when")).chain(exempt);
     let conditions = conditions.flat_map(|when| [Some(when), when.get("not")]).flatten();
     let conditions = conditions.filter_map(|when| when.get("tier")).flat_map(one_or_many);
     let conditions = conditions.filter_map(|node| Some((node.text()?, node.at)));
@@ -359,5 +421,14 @@ pub(crate) fn known_keys() -> Vec<(&'static str, &'static Keys)> {
         ("defaults", &limits::DEFAULTS_KEYS),
         ("response", &response::KEYS),
         ("blocked", &response::BLOCKED_KEYS),
+        ("event", &events::KEYS),
+        ("penalty", &penalties::KEYS),
+        ("step", &penalties::STEP_KEYS),
+        ("then", &penalties::THEN_KEYS),
+        ("ban", &penalties::BAN_KEYS),
+        ("ratio", &ratios::KEYS),
+        ("factor", &factors::KEYS),
+        ("challenge", &challenge::KEYS),
+        ("webhook", &notify::KEYS),
     ]
 }

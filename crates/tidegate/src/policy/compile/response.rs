@@ -1,17 +1,26 @@
 //! The `response:` section, and bodies wherever they stand.
 
 use super::Compiler;
-use super::fields::{Fields, Keys, entries, integer, is_header_name, text, word};
+use super::fields::{Fields, Keys, entries, integer, is_header_name, percentage_ppm, text, word};
 use crate::policy::diagnostics::shown;
 use crate::policy::document::{Node, Value};
 use crate::response::{
-    BlockedRules, Body, HeaderStyle, Piece, Placeholder, ResponseRules, parse_text,
+    Body, HeaderStyle, Piece, Placeholder, RefusalRules, ResponseRules, parse_text,
 };
-use crate::units::Amount;
 
 pub(super) const KEYS: Keys = Keys {
-    known: &["headers", "message", "body", "content_type", "add", "jitter", "blocked"],
-    later: &["banned", "challenged"],
+    known: &[
+        "headers",
+        "message",
+        "body",
+        "content_type",
+        "add",
+        "jitter",
+        "blocked",
+        "banned",
+        "challenged",
+    ],
+    later: &[],
 };
 pub(super) const BLOCKED_KEYS: Keys = Keys { known: &["status", "body"], later: &[] };
 
@@ -39,7 +48,9 @@ impl Compiler<'_> {
             content_type: None,
             add: Vec::new(),
             jitter_ppm: 0,
-            blocked: BlockedRules { status: 403, body: None },
+            blocked: RefusalRules::FORBIDDEN,
+            banned: RefusalRules::FORBIDDEN,
+            challenged: RefusalRules::FORBIDDEN,
         };
         let fields = node.and_then(|node| Fields::of(node, "`response`", &KEYS, self.diagnostics));
         let Some(fields) = fields else { return rules };
@@ -53,21 +64,30 @@ impl Compiler<'_> {
         rules.body = fields.get("body").and_then(|node| self.body(node));
         rules.content_type = fields.get("content_type").and_then(|node| self.header_value(node));
         rules.add = fields.get("add").map(|node| self.added_headers(node)).unwrap_or_default();
-        rules.jitter_ppm =
-            fields.get("jitter").and_then(|node| self.percentage_ppm(node)).unwrap_or(0);
-        if let Some(node) = fields.get("blocked") {
-            rules.blocked = self.blocked(node, rules.blocked.status);
+        let jitter_ppm =
+            fields.get("jitter").and_then(|node| percentage_ppm(node, 100, self.diagnostics));
+        rules.jitter_ppm = jitter_ppm.and_then(|ppm| u32::try_from(ppm).ok()).unwrap_or(0);
+        for (key, rules) in [
+            ("blocked", &mut rules.blocked),
+            ("banned", &mut rules.banned),
+            ("challenged", &mut rules.challenged),
+        ] {
+            if let Some(node) = fields.get(key) {
+                *rules = self.refusal_rules(node, &format!("`{key}`"));
+            }
         }
         rules
     }
 
-    fn blocked(&mut self, node: &Node, standard: u16) -> BlockedRules {
-        let fields = Fields::of(node, "`blocked`", &BLOCKED_KEYS, self.diagnostics);
-        let Some(fields) = fields else { return BlockedRules { status: standard, body: None } };
+    fn refusal_rules(&mut self, node: &Node, what: &str) -> RefusalRules {
+        let standard = RefusalRules::FORBIDDEN;
+        let fields = Fields::of(node, what, &BLOCKED_KEYS, self.diagnostics);
+        let Some(fields) = fields else { return standard };
         let status =
             fields.get("status").and_then(|node| integer(node, 400, 599, self.diagnostics));
-        let status = status.and_then(|status| u16::try_from(status).ok()).unwrap_or(standard);
-        BlockedRules { status, body: fields.get("body").and_then(|node| self.body(node)) }
+        let status =
+            status.and_then(|status| u16::try_from(status).ok()).unwrap_or(standard.status);
+        RefusalRules { status, body: fields.get("body").and_then(|node| self.body(node)) }
     }
 
     fn added_headers(&mut self, node: &Node) -> Vec<(String, String)> {
@@ -98,21 +118,6 @@ impl Compiler<'_> {
             return None;
         }
         Some(value.to_owned())
-    }
-
-    /// `10%`, in millionths.
-    fn percentage_ppm(&mut self, node: &Node) -> Option<u32> {
-        let percent = node
-            .text()
-            .and_then(|text| text.strip_suffix('%'))
-            .and_then(|text| Amount::parse(text).ok());
-        let ppm = percent.map(|percent| percent.micros() / 100).filter(|ppm| *ppm <= 1_000_000);
-        if ppm.is_none() {
-            let message =
-                format!("found {}, expected a percentage such as 10%, at most 100%", node.kind());
-            self.diagnostics.error(node.at, message);
-        }
-        ppm.and_then(|ppm| u32::try_from(ppm).ok())
     }
 
     /// Any JSON value. A null is nearly always `{limit}` without its quotes.

@@ -91,7 +91,7 @@ fn nobody_is_trusted(policy: &Policy, root: &Node, diagnostics: &mut Diagnostics
 }
 
 /// Where a named thing stands in a section.
-fn position(root: &Node, section: &str, name: &str) -> Position {
+pub(super) fn position(root: &Node, section: &str, name: &str) -> Position {
     let entries = root.get(section).and_then(Node::entries).unwrap_or_default();
     entries.iter().find(|entry| entry.key == name).map_or(root.at, |entry| entry.key_at)
 }
@@ -162,16 +162,10 @@ fn nobody_is_a_user_yet(
     diagnostics: &mut Diagnostics,
 ) {
     let operations = limit.when.operations.as_deref().unwrap_or_default();
-    let before_login = |id: &&OperationId| {
-        let name = policy.operations.name(**id).to_ascii_lowercase();
-        BEFORE_LOGIN.iter().any(|word| name.contains(word))
-    };
-    let Some(operation) =
-        operations.iter().find(before_login).filter(|_| limit.by.contains(&Part::User))
+    let Some(name) = before_login(policy, operations).filter(|_| limit.by.contains(&Part::User))
     else {
         return;
     };
-    let name = policy.operations.name(*operation);
     let message =
         format!("the limit `{}` counts users, but at `{name}` nobody is one yet", limit.name);
     diagnostics.warn(
@@ -179,6 +173,16 @@ fn nobody_is_a_user_yet(
         message,
         "use `by: ip`, or an attribute such as the e-mail address in the body",
     );
+}
+
+/// The first of some operations at which nobody is a user yet, by its name.
+pub(super) fn before_login<'p>(policy: &'p Policy, operations: &[OperationId]) -> Option<&'p str> {
+    let mut names = operations.iter().map(|id| policy.operations.name(*id));
+    let is_before = |name: &&str| {
+        let name = name.to_ascii_lowercase();
+        BEFORE_LOGIN.iter().any(|word| name.contains(word))
+    };
+    names.find(is_before)
 }
 
 /// A burst that a day's quota could never pay for.

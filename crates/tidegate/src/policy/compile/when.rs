@@ -97,7 +97,7 @@ impl Compiler<'_> {
     }
 
     /// ISO 3166 codes, in capitals whichever way they are written.
-    fn countries(&mut self, node: &Node) -> Vec<String> {
+    pub(super) fn countries(&mut self, node: &Node) -> Vec<String> {
         let expected = "a country code of two letters such as DE";
         let found = texts(node, expected, self.diagnostics);
         let code = |(text, at): (&str, Position)| {

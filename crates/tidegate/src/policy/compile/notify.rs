@@ -1,0 +1,67 @@
+//! The `notify:` section: where notices go.
+
+use super::Compiler;
+use super::fields::{Fields, Keys, check_name, entries, text};
+use crate::policy::diagnostics::shown;
+use crate::policy::document::{Entry, Node};
+use crate::policy::protection::Webhook;
+
+pub(super) const KEYS: Keys = Keys { known: &["webhook", "secret_env"], later: &[] };
+
+const WEBHOOKS_MAX: usize = 100;
+const URL_BYTES_MAX: usize = 2_048;
+
+impl Compiler<'_> {
+    pub(super) fn notify(&mut self, node: &Node) -> Vec<Webhook> {
+        let written = entries(node, "`notify`", self.diagnostics).unwrap_or_default();
+        if written.len() > WEBHOOKS_MAX {
+            self.diagnostics.error(node.at, format!("found more than {WEBHOOKS_MAX} webhooks"));
+            return Vec::new();
+        }
+        written.iter().filter_map(|entry| self.webhook(entry)).collect()
+    }
+
+    fn webhook(&mut self, entry: &Entry) -> Option<Webhook> {
+        check_name(&entry.key, entry.key_at, "a webhook", self.diagnostics);
+        self.webhook_names.add(&entry.key);
+        let what = format!("`{}` under `notify`", shown(&entry.key));
+        let fields = Fields::of(&entry.value, &what, &KEYS, self.diagnostics)?;
+        let expected = "the address that notices are sent to";
+        let url = self.needed(&fields, entry, "webhook", expected);
+        let url = url.and_then(|node| self.web_address(node));
+        let secret = fields.get("secret_env").and_then(|node| self.secret(node));
+        Some(Webhook { name: entry.key.clone(), url: url?, secret })
+    }
+
+    /// An address of HTTP. What is wrong with it is told without it, for it may hold secrets.
+    pub(super) fn web_address(&mut self, node: &Node) -> Option<String> {
+        let expected = "an address such as https://example.org/hook";
+        let Some(address) = node.text().filter(|text| !text.is_empty() && !node.is_null()) else {
+            self.diagnostics.error(node.at, format!("found {}, expected {expected}", node.kind()));
+            return None;
+        };
+        let rest = ["https://", "http://"].iter().find_map(|scheme| address.strip_prefix(scheme));
+        let host = rest.map(|rest| rest.split(['/', '?', '#']).next().unwrap_or_default());
+        let plain = address.len() <= URL_BYTES_MAX && address.bytes().all(|b| b.is_ascii_graphic());
+        if !plain || host.is_none_or(|host| host.is_empty() || host.contains('@')) {
+            self.diagnostics.error_with_help(
+                node.at,
+                format!("found no such address, expected {expected}"),
+                "with http or https, a host, and no user or password",
+            );
+            return None;
+        }
+        Some(address.to_owned())
+    }
+
+    /// The value of the environment variable that is named here.
+    pub(super) fn secret(&mut self, node: &Node) -> Option<String> {
+        let variable = text(node, "the name of an environment variable", self.diagnostics)?;
+        let secret = self.env.get(variable).filter(|secret| !secret.is_empty()).cloned();
+        if secret.is_none() {
+            let message = format!("the environment variable `{}` is not set", shown(variable));
+            self.diagnostics.error_with_help(node.at, message, "set it to the secret");
+        }
+        secret
+    }
+}

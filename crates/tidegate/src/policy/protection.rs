@@ -1,0 +1,471 @@
+//! What protects, as a policy says it: events, ladders, ratios, factors, challenges, notices.
+
+use super::Policy;
+use super::model::{AttributeId, Part};
+use super::names::Names;
+use super::when::When;
+use crate::decision::Outcome;
+use crate::units::Amount;
+
+/// Which event, by its place in the policy; the built-in ones are first.
+pub(crate) type EventId = u16;
+
+/// The events that every policy has, in the order of their numbers.
+pub(crate) const BUILT_IN_EVENTS: [&str; 4] = ["limited", "blocked", "banned", "challenge_failed"];
+
+/// Parts of one in a million: factors and ratios.
+pub(crate) const PPM: u64 = 1_000_000;
+/// How far a load has to be below what tripped a factor until that ends.
+pub(crate) const LOAD_LOWER_PPM: u64 = 100_000;
+
+/// All of it.
+#[derive(Debug, Default)]
+pub(crate) struct Protection {
+    /// The built-in ones, then those of the policy.
+    pub(crate) event_names: Names,
+    /// By the number of the event.
+    pub(crate) events: Vec<Event>,
+    pub(crate) penalties: Vec<Penalty>,
+    pub(crate) ratios: Vec<Ratio>,
+    pub(crate) factors: Vec<Factor>,
+    pub(crate) challenge: Option<Challenge>,
+    pub(crate) webhooks: Vec<Webhook>,
+}
+
+/// Something that happens to a subject: reported, seen in an answer, or made of an outcome.
+#[derive(Debug, Default)]
+pub(crate) struct Event {
+    /// Which requests it is seen in; those that are reported need not fit.
+    pub(crate) when: When,
+    /// Seen where the upstream answers so; empty: never seen in an answer.
+    pub(crate) statuses: Vec<Statuses>,
+    /// Made of this outcome of a decision.
+    pub(crate) outcome: Option<Outcome>,
+    /// Of these limits only, by their place in the policy; none: of any.
+    pub(crate) limits: Option<Vec<u16>>,
+    /// What ratios sum; 1 without it.
+    pub(crate) value: Option<AttributeId>,
+}
+
+/// HTTP statuses from the first to the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Statuses {
+    pub(crate) first: u16,
+    pub(crate) last: u16,
+}
+
+/// A ladder: how often within a sliding span, and what then.
+#[derive(Debug)]
+pub(crate) struct Penalty {
+    pub(crate) name: String,
+    pub(crate) events: Vec<EventId>,
+    pub(crate) by: Vec<Part>,
+    pub(crate) within_us: u64,
+    pub(crate) forgive: Vec<EventId>,
+    /// By the count from which each holds, rising; never empty.
+    pub(crate) ladder: Vec<Step>,
+}
+
+/// What holds from a count on.
+#[derive(Debug)]
+pub(crate) struct Step {
+    pub(crate) from: u32,
+    /// The violation passes, with a warning.
+    pub(crate) allow: bool,
+    pub(crate) delay_us: u64,
+    pub(crate) warn: Option<String>,
+    pub(crate) challenge: bool,
+    pub(crate) ban: Option<Ban>,
+    pub(crate) flag: Option<String>,
+    /// Webhooks, by their place in the policy.
+    pub(crate) notify: Vec<usize>,
+}
+
+/// For how long, and how wide.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ban {
+    pub(crate) for_us: u64,
+    /// Whom: the penalty's own key without it, or another part of the request, such as its network.
+    pub(crate) by: Option<BanBy>,
+}
+
+/// Who is banned, where it is not the penalty's own key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BanBy {
+    User,
+    Client,
+    Ip,
+    /// The address's network: of so many bits for IPv4, and for IPv6.
+    Network {
+        v4_bits: u8,
+        v6_bits: u8,
+    },
+}
+
+/// One event's share of another.
+#[derive(Debug)]
+pub(crate) struct Ratio {
+    pub(crate) name: String,
+    pub(crate) of: EventId,
+    pub(crate) to: EventId,
+    pub(crate) by: Vec<Part>,
+    pub(crate) within_us: u64,
+    /// How many events of `to` it takes before it means anything.
+    pub(crate) at_least: u32,
+    /// Above this share, in millionths, `then` holds.
+    pub(crate) above_ppm: Option<u64>,
+    pub(crate) then: Option<Step>,
+}
+
+/// What makes limits larger or smaller.
+#[derive(Debug)]
+pub(crate) struct Factor {
+    pub(crate) name: String,
+    pub(crate) when: When,
+    pub(crate) kind: FactorKind,
+}
+
+#[derive(Debug)]
+pub(crate) enum FactorKind {
+    /// Always, where `when` holds.
+    Fixed { times_ppm: u64 },
+    /// While the load is above this share, in millionths; ten points lower ends it.
+    Load { above_ppm: u64, times_ppm: u64 },
+    /// Moves step by step within a range.
+    Behaviour(Behaviour),
+}
+
+#[derive(Debug)]
+pub(crate) struct Behaviour {
+    pub(crate) by: Vec<Part>,
+    pub(crate) good: Vec<Good>,
+    pub(crate) step_ppm: u64,
+    pub(crate) every_us: u64,
+    pub(crate) lowest_ppm: u64,
+    pub(crate) highest_ppm: u64,
+}
+
+/// A ratio that is on the right side of a share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Good {
+    /// By its place in the policy.
+    pub(crate) ratio: usize,
+    pub(crate) is: Compared,
+    pub(crate) share_ppm: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Compared {
+    Below,
+    AtMost,
+    Above,
+    AtLeast,
+}
+
+/// How a client shows that it is worth an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Challenge {
+    /// What it is asked for.
+    pub kind: ChallengeKind,
+    /// How long a pass is good, in microseconds.
+    pub pass_us: u64,
+}
+
+/// What a challenge asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChallengeKind {
+    /// A number whose hash begins with so many zero bits.
+    ProofOfWork {
+        /// How many.
+        difficulty: u8,
+    },
+    /// The token of a service that tells people from machines.
+    Captcha {
+        /// Where its tokens are verified, in the siteverify form.
+        verify_url: String,
+        /// What its service knows the operator by.
+        secret: Secret,
+        /// What the page gives to the service's script.
+        site_key: Option<String>,
+        /// The service's script.
+        script_url: Option<String>,
+    },
+}
+
+/// A secret that a policy names; it stays out of logs.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// A secret as it was given.
+    #[must_use]
+    pub const fn new(secret: String) -> Self {
+        Self(secret)
+    }
+
+    /// The secret itself.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// Where notices go.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Webhook {
+    /// Its name in the policy.
+    pub name: String,
+    /// Where it is reached.
+    pub url: String,
+    /// What its messages are signed with.
+    pub secret: Option<String>,
+}
+
+impl std::fmt::Debug for Webhook {
+    /// Addresses of webhooks are secrets themselves, and stay out of logs.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Webhook").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Policy {
+    /// How clients are challenged; `None` where nothing in the policy challenges.
+    #[must_use]
+    pub fn challenge(&self) -> Option<&Challenge> {
+        self.protection.challenge.as_ref()
+    }
+
+    /// Where its notices go.
+    #[must_use]
+    pub fn webhooks(&self) -> &[Webhook] {
+        &self.protection.webhooks
+    }
+
+    /// The names of its ratios.
+    pub fn ratios(&self) -> impl Iterator<Item = &str> {
+        self.protection.ratios.iter().map(|ratio| &*ratio.name)
+    }
+
+    /// The names of its events, the built-in ones first.
+    pub fn events(&self) -> impl Iterator<Item = &str> {
+        self.protection.event_names.iter()
+    }
+}
+
+/// `10%`, in millionths.
+pub(crate) fn percent_ppm(text: &str, percent_max: u64) -> Option<u64> {
+    let percent = Amount::parse(text.strip_suffix('%')?).ok()?;
+    let ppm = percent.micros() / 100;
+    (ppm <= percent_max * PPM / 100).then_some(ppm)
+}
+
+impl Statuses {
+    /// Whether a status is one of them.
+    pub(crate) const fn contains(self, status: u16) -> bool {
+        self.first <= status && status <= self.last
+    }
+}
+
+impl Protection {
+    /// The parts of all keys.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = &Part> {
+        let penalties = self.penalties.iter().flat_map(|penalty| &penalty.by);
+        let ratios = self.ratios.iter().flat_map(|ratio| &ratio.by);
+        let behaviours = self.factors.iter().filter_map(|factor| match &factor.kind {
+            FactorKind::Behaviour(behaviour) => Some(&behaviour.by),
+            FactorKind::Fixed { .. } | FactorKind::Load { .. } => None,
+        });
+        penalties.chain(ratios).chain(behaviours.flatten())
+    }
+
+    /// The steps of all ladders and ratios.
+    pub(crate) fn steps(&self) -> impl Iterator<Item = &Step> {
+        let ladders = self.penalties.iter().flat_map(|penalty| &penalty.ladder);
+        ladders.chain(self.ratios.iter().filter_map(|ratio| ratio.then.as_ref()))
+    }
+
+    /// Without anything but the built-in events.
+    pub(crate) fn none() -> Self {
+        let outcomes =
+            [Some(Outcome::Limited), Some(Outcome::Blocked), Some(Outcome::Banned), None];
+        let built_in = |outcome| Event { outcome, ..Event::default() };
+        Self {
+            event_names: BUILT_IN_EVENTS.into_iter().collect(),
+            events: outcomes.map(built_in).into(),
+            ..Self::default()
+        }
+    }
+}
+
+impl Penalty {
+    /// The step that holds at a count, if one does.
+    pub(crate) fn step_at(&self, count: u64) -> Option<&Step> {
+        self.ladder.iter().rev().find(|step| u64::from(step.from) <= count)
+    }
+
+    /// More than this many events need not be told apart.
+    pub(crate) fn highest(&self) -> u32 {
+        self.ladder.last().map_or(1, |step| step.from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Options;
+    use crate::policy::model::Exceed;
+    use crate::units::SECOND_US;
+
+    const POLICY: &str = r#"
+tidegate: 1
+name: shop
+identity: { attributes: { email: { body: /email, fold: true }, notional: given } }
+operations: { login: POST /login, book: "POST /rooms/{room}/bookings" }
+block: { countries: [kp] }
+limits:
+  a: { when: login, by: ip, sliding_window: 5/min }
+  b: { by: user, sliding_window: 5/min, exceed: challenge }
+  c: { by: user, total: 5 }
+  d: { by: user, sliding_window: 100/min, cost: notional }
+  e: { by: user, sliding_window: 100/min, cost: notional, scaled: true }
+events:
+  auth_failure: { when: login, status: [401, 4xx] }
+  auth_success: { when: login, status: 2xx }
+  rate_hit: { outcome: limited, limit: [a, c] }
+  booked: { when: book, status: 2xx }
+  order: { value: notional }
+  cancel: {}
+penalties:
+  brute-force:
+    event: auth_failure
+    by: email
+    within: 15min
+    forgive: auth_success
+    ladder:
+      11: { ban: 15min, notify: [security] }
+      4: { delay: 2s }
+      6: { delay: 5s, warn: captcha }
+  rooms: { event: booked, by: room, within: 1h, ladder: { 9: { ban: { for: 1h, by: network } } } }
+ratios:
+  cancel-rate: { of: cancel, to: order, by: user, within: 1day, at_least: 50 }
+  wash: { of: cancel, to: order, by: user, within: 1day, above: 10.5%, then: { flag: wash } }
+factors:
+  makers: { when: { ip: [198.51.100.0/24] }, times: 10 }
+  overload: { load_above: 80%, times: 0.5 }
+  behaviour: { by: user, good: [wash < 90%, cancel-rate >= 5%], step: 0.1 every 1h, range: 0.5..2 }
+notify:
+  security: { webhook: "${HOOK}", secret_env: KEY }
+"#;
+
+    fn policy() -> Policy {
+        let env = [("HOOK", "https://example.org/h"), ("KEY", "hush")];
+        let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let options = Options { profile: None, env };
+        Policy::check("p.yaml", POLICY, &options).unwrap_or_else(|errors| panic!("{errors}")).policy
+    }
+
+    #[test]
+    fn the_highest_step_not_above_the_count_holds() {
+        let policy = policy();
+        let penalty = &policy.protection.penalties[0];
+        let at = |count| penalty.step_at(count).map(|step| step.from);
+        let steps = [3, 4, 5, 6, 10, 11, 99].map(at);
+        assert_eq!(steps, [None, Some(4), Some(4), Some(6), Some(6), Some(11), Some(11)]);
+        assert_eq!(penalty.highest(), 11);
+        let steps: Vec<_> = penalty.ladder.iter().map(|step| step.delay_us / SECOND_US).collect();
+        assert_eq!(steps, [2, 5, 0]);
+        assert_eq!(penalty.ladder[1].warn.as_deref(), Some("captcha"));
+        assert_eq!(penalty.ladder[2].notify, [0]);
+        assert_eq!(penalty.ladder[2].ban, Some(Ban { for_us: 900 * SECOND_US, by: None }));
+    }
+
+    #[test]
+    fn built_in_events_come_first_and_others_in_the_order_of_the_file() {
+        let policy = policy();
+        let names: Vec<&str> = policy.events().collect();
+        assert_eq!(names[..4], BUILT_IN_EVENTS);
+        assert_eq!(
+            names[4..],
+            ["auth_failure", "auth_success", "rate_hit", "booked", "order", "cancel"]
+        );
+        let protection = &policy.protection;
+        assert_eq!(protection.events.len(), names.len());
+        assert_eq!(protection.penalties[0].events, [4]);
+        assert_eq!(protection.penalties[0].forgive, [5]);
+        let failure = &protection.events[4];
+        let seen = |status| failure.statuses.iter().any(|range| range.contains(status));
+        assert_eq!([200, 400, 401, 499, 500].map(seen), [false, true, true, true, false]);
+        assert_eq!(protection.events[6].limits.as_deref(), Some(&[0, 2][..]));
+        assert_eq!(protection.events[6].outcome, Some(Outcome::Limited));
+        assert_eq!(protection.events[8].value, policy.attribute_names.id("notional"));
+    }
+
+    #[test]
+    fn a_penalty_may_count_by_what_its_events_operations_capture() {
+        let policy = policy();
+        let rooms = &policy.protection.penalties[1];
+        let room = policy.attribute_names.id("room").unwrap();
+        assert_eq!(rooms.by, [Part::Attribute(room)]);
+        let by = rooms.ladder[0].ban.as_ref().and_then(|ban| ban.by);
+        assert_eq!(by, Some(BanBy::Network { v4_bits: 24, v6_bits: 64 }));
+    }
+
+    #[test]
+    fn shares_and_factors_are_exact_millionths() {
+        let policy = policy();
+        let protection = &policy.protection;
+        let [rate, wash] = &protection.ratios[..] else { panic!("{protection:?}") };
+        assert_eq!((rate.at_least, rate.above_ppm), (50, None));
+        assert_eq!((wash.at_least, wash.above_ppm), (1, Some(105_000)));
+        let [makers, overload, behaviour] = &protection.factors[..] else { panic!() };
+        assert!(matches!(makers.kind, FactorKind::Fixed { times_ppm: 10_000_000 }));
+        let FactorKind::Load { above_ppm, times_ppm } = overload.kind else { panic!() };
+        assert_eq!((above_ppm, times_ppm), (800_000, 500_000));
+        let FactorKind::Behaviour(behaviour) = &behaviour.kind else { panic!() };
+        let range = (behaviour.lowest_ppm, behaviour.highest_ppm);
+        assert_eq!((behaviour.step_ppm, range), (100_000, (500_000, 2_000_000)));
+        let below = Good { ratio: 1, is: Compared::Below, share_ppm: 900_000 };
+        let at_least = Good { ratio: 0, is: Compared::AtLeast, share_ppm: 50_000 };
+        assert_eq!(behaviour.good, [below, at_least]);
+    }
+
+    #[test]
+    fn money_and_what_is_held_are_not_scaled_unless_told() {
+        let scaled: Vec<bool> = policy().limits.iter().map(|limit| limit.scaled).collect();
+        assert_eq!(scaled, [true, true, false, false, true]);
+    }
+
+    #[test]
+    fn a_policy_that_challenges_says_how_or_has_a_proof_of_work() {
+        let policy = policy();
+        assert_eq!(policy.limits[1].exceed, Exceed::Challenge);
+        let expected = ChallengeKind::ProofOfWork { difficulty: 18 };
+        let challenge = policy.challenge().map(|one| (&one.kind, one.pass_us));
+        assert_eq!(challenge, Some((&expected, 3_600 * SECOND_US)));
+        let none = Policy::parse("p.yaml", "{tidegate: 1, name: n}").unwrap();
+        assert_eq!(none.challenge(), None);
+    }
+
+    #[test]
+    fn webhooks_take_their_address_and_secret_from_the_environment_and_keep_them_to_themselves() {
+        let policy = policy();
+        let [security] = policy.webhooks() else { panic!() };
+        assert_eq!(
+            (&*security.url, security.secret.as_deref()),
+            ("https://example.org/h", Some("hush"))
+        );
+        let shown = format!("{policy:?}");
+        assert!(!shown.contains("hush") && !shown.contains("example.org/h"), "{shown}");
+    }
+
+    #[test]
+    fn blocked_countries_are_in_capitals() {
+        assert_eq!(policy().blocked_countries, ["KP"]);
+    }
+}

@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use crate::algorithm::{self, Verdict};
 use crate::clock::Now;
+use crate::events::{Effect, Reported, only_challenges};
+use crate::factors::Times;
 use crate::lease::Lease;
 use crate::limiter::HeldUp;
+use crate::marks::Mark;
 use crate::plan::Enforcement;
 use crate::policy::Policy;
 use crate::policy::model::{Exceed, Limit, OperationId, TierId};
@@ -25,14 +28,25 @@ pub enum Outcome {
     Warned,
     /// A limit refuses it.
     Limited,
-    /// Its address is refused.
+    /// Its address or country is refused.
     Blocked,
+    /// Its subject is banned.
+    Banned,
+    /// It must solve a challenge first.
+    Challenged,
 }
 
 impl Outcome {
     /// All of them.
-    pub const ALL: &[Self] =
-        &[Self::Allowed, Self::Exempt, Self::Warned, Self::Limited, Self::Blocked];
+    pub const ALL: &[Self] = &[
+        Self::Allowed,
+        Self::Exempt,
+        Self::Warned,
+        Self::Limited,
+        Self::Blocked,
+        Self::Banned,
+        Self::Challenged,
+    ];
 
     /// The outcome's name in answers, metrics and policy tests.
     #[must_use]
@@ -43,6 +57,8 @@ impl Outcome {
             Self::Warned => "warned",
             Self::Limited => "limited",
             Self::Blocked => "blocked",
+            Self::Banned => "banned",
+            Self::Challenged => "challenged",
         }
     }
 
@@ -81,7 +97,19 @@ pub struct Decision {
     pub(crate) tier: TierId,
     /// What a waiter waits for.
     pub(crate) held_up: Option<HeldUp>,
+    /// The factors that applied, multiplied.
+    pub(crate) times: Times,
+    pub(crate) sees_answers: bool,
+    /// What protects had to say, which is nothing for nearly every request.
+    penalty: Option<Box<Penalised>>,
     named: Option<usize>,
+}
+
+/// What events led to, or a ban.
+#[derive(Debug)]
+struct Penalised {
+    reported: Reported,
+    ban: Option<Mark>,
 }
 
 /// What one limit had to say.
@@ -150,6 +178,9 @@ impl Decision {
             operation,
             tier,
             held_up: None,
+            times: Times::ONE,
+            sees_answers: false,
+            penalty: None,
             named: None,
         }
     }
@@ -164,6 +195,9 @@ impl Decision {
     ) -> Self {
         let over = |enforcement| longest_wait(&limits, enforcement);
         let (outcome, named) = match (over(Enforcement::Reject), over(Enforcement::Warn)) {
+            (Some(named), _) if only_challenges(&policy, &limits) => {
+                (Outcome::Challenged, Some(named))
+            }
             (Some(named), _) => (Outcome::Limited, Some(named)),
             (None, Some(named)) => (Outcome::Warned, Some(named)),
             (None, None) => (Outcome::Allowed, smallest_share(&limits)),
@@ -200,10 +234,12 @@ impl Decision {
     /// The HTTP status: 200, or that of the refusal.
     #[must_use]
     pub fn status(&self) -> u16 {
+        if let Some(refusal) = self.policy.response.refusal(self.outcome) {
+            return refusal.status;
+        }
         match self.outcome {
-            Outcome::Allowed | Outcome::Exempt | Outcome::Warned => 200,
-            Outcome::Blocked => self.policy.response.blocked.status,
-            Outcome::Limited => self
+            outcome if outcome.passes() => 200,
+            _ => self
                 .limit()
                 .and_then(|report| self.limit_of(report))
                 .and_then(|limit| limit.refusal.status)
@@ -219,7 +255,11 @@ impl Decision {
     }
 
     pub(crate) fn retry_after_us(&self) -> Option<u64> {
-        if self.outcome == Outcome::Limited { self.limit()?.retry_after_us() } else { None }
+        match self.outcome {
+            Outcome::Limited => self.limit()?.retry_after_us(),
+            Outcome::Banned => self.ban()?.left_us(self.now),
+            _ => None,
+        }
     }
 
     /// How long the policy lets this request wait for its turn before it is refused: the shortest
@@ -237,7 +277,7 @@ impl Decision {
         };
         let wait_us = |report: &LimitReport| match self.limit_of(report)?.exceed {
             Exceed::Wait { max_us } => Some(max_us),
-            Exceed::Reject | Exceed::Warn => None,
+            Exceed::Reject | Exceed::Warn | Exceed::Challenge => None,
         };
         let mut waits = self.limits.iter().filter(denies).map(wait_us);
         let first_us = waits.next()??;
@@ -285,13 +325,77 @@ impl Decision {
         self.policy.tiers.name(self.tier)
     }
 
-    /// What the client is warned of: the limits that are exceeded but only warn.
+    /// How long the answer is to be held, by penalties.
+    #[must_use]
+    pub fn delay_us(&self) -> u64 {
+        self.reported().map_or(0, |reported| reported.delay_us)
+    }
+
+    /// Whether the answer to the request may make an event, so that somebody must look at its status.
+    #[must_use]
+    pub fn sees_answers(&self) -> bool {
+        self.sees_answers
+    }
+
+    /// What penalties warn the client of.
+    #[must_use]
+    pub fn penalty_warnings(&self) -> &[String] {
+        self.reported().map_or(&[], |reported| &reported.warnings)
+    }
+
+    /// The flags that the request's events have set.
+    #[must_use]
+    pub fn flags(&self) -> &[String] {
+        self.reported().map_or(&[], |reported| &reported.flags)
+    }
+
+    /// What somebody else is to hear of.
+    #[must_use]
+    pub fn effects(&self) -> &[Effect] {
+        self.reported().map_or(&[], |reported| &reported.effects)
+    }
+
+    /// The ban that refuses the request.
+    #[must_use]
+    pub fn ban(&self) -> Option<&Mark> {
+        self.penalty.as_ref().and_then(|penalty| penalty.ban.as_ref())
+    }
+
+    /// The names of the events that the decision has made, for metrics.
+    pub fn events(&self) -> impl Iterator<Item = &str> {
+        let made = self.reported().map(|reported| &*reported.events).unwrap_or_default();
+        let built_in = match self.outcome {
+            Outcome::Limited | Outcome::Blocked | Outcome::Banned if made.is_empty() => {
+                Some(self.outcome.name())
+            }
+            _ => None,
+        };
+        built_in.into_iter().chain(made.iter().map(String::as_str))
+    }
+
+    /// The factors that applied, multiplied, in millionths: 1,000,000 where none did.
+    #[must_use]
+    pub fn factor_ppm(&self) -> u64 {
+        self.times.ppm()
+    }
+
+    pub(crate) fn penalise(&mut self, reported: Reported, ban: Option<Mark>) {
+        self.penalty = Some(Box::new(Penalised { reported, ban }));
+    }
+
+    fn reported(&self) -> Option<&Reported> {
+        self.penalty.as_ref().map(|penalty| &penalty.reported)
+    }
+
+    /// What the client is warned of: the limits that are exceeded but only warn, and what penalties
+    /// say.
     pub fn warnings(&self) -> impl Iterator<Item = &str> {
         let warns =
             |report: &&LimitReport| report.enforcement == Enforcement::Warn && !report.is_allowed();
         let passed = self.outcome == Outcome::Warned;
         let reports = self.limits.iter().filter(warns).filter(move |_| passed);
-        reports.filter_map(|report| self.limit_of(report)).map(Limit::name)
+        let limits = reports.filter_map(|report| self.limit_of(report)).map(Limit::name);
+        limits.chain(self.penalty_warnings().iter().map(String::as_str))
     }
 }
 

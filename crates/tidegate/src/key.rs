@@ -7,11 +7,13 @@
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use siphasher::sip128::{Hasher128, SipHasher24};
 
 use crate::facts::Facts;
+use crate::identity::Subject;
 use crate::policy::model::{Limit, Part, Policy};
 
 /// The longest value that stands in a key's name as it is.
@@ -78,6 +80,51 @@ impl HashKey {
         (family, Key(hasher.finish128().as_u128()))
     }
 
+    /// What shares the part of the memory for what is used once.
+    pub(crate) fn once_family(&self) -> u64 {
+        let mut hasher = self.hasher();
+        write_text(&mut hasher, "tidegate: what is used once");
+        hasher.finish128().as_u64().0
+    }
+
+    /// What says that something is used up: the limit and the key of it.
+    pub(crate) fn once(&self, purpose: &str, number: u128) -> (u64, Key) {
+        let mut hasher = self.hasher();
+        write_text(&mut hasher, "tidegate: a number that is used once");
+        write_text(&mut hasher, purpose);
+        hasher.write(&number.to_le_bytes());
+        (self.once_family(), Key(hasher.finish128().as_u128()))
+    }
+
+    /// Whom a token of a policy is for: the policy, and the client as limits see it.
+    pub(crate) fn bearer(
+        &self,
+        policy: &str,
+        user: Option<&str>,
+        address: Option<&Subject>,
+    ) -> Option<(Key, Key)> {
+        let mut hasher = self.hasher();
+        write_text(&mut hasher, "tidegate: whom a token is for");
+        write_text(&mut hasher, policy);
+        let of_policy = Key(hasher.finish128().as_u128());
+        match (user, address) {
+            (Some(user), _) => {
+                hasher.write_u8(b'u');
+                write_text(&mut hasher, user);
+            }
+            (None, Some(address)) => hasher.write(&address.key_bytes()),
+            (None, None) => return None,
+        }
+        Some((of_policy, Key(hasher.finish128().as_u128())))
+    }
+
+    /// A hasher that has read these texts.
+    pub(crate) fn hasher_of(&self, texts: &[&str]) -> SipHasher24 {
+        let mut hasher = self.hasher();
+        texts.iter().for_each(|text| write_text(&mut hasher, text));
+        hasher
+    }
+
     fn hasher(&self) -> SipHasher24 {
         SipHasher24::new_with_key(&self.0)
     }
@@ -133,6 +180,33 @@ impl LimitKeys {
         Self { family: hasher.finish128().as_u64().0, hasher }
     }
 
+    /// Of counts that no limit has: what they are, and by what they count.
+    pub(crate) fn of_counts(
+        secret: &HashKey,
+        texts: &[&str],
+        by: &[Part],
+        policy: &Policy,
+    ) -> Self {
+        let mut hasher = secret.hasher_of(texts);
+        for part in by {
+            write_text(&mut hasher, &part.name(policy));
+        }
+        Self { family: hasher.finish128().as_u64().0, hasher }
+    }
+
+    /// The key of the subject of a request by these parts; `None` where one is missing. Those with a
+    /// part that cannot be read share the key of a missing one.
+    pub(crate) fn key_by(&self, by: &[Part], facts: &Facts<'_>) -> Option<Key> {
+        let mut hasher = self.hasher;
+        for part in by {
+            if !facts.tells(part) {
+                return None;
+            }
+            write_part(&mut hasher, part, facts);
+        }
+        Some(Key(hasher.finish128().as_u128()))
+    }
+
     /// The key of the limit for the subject of a request. Parts that are missing have a key of their
     /// own.
     pub(crate) fn key(&self, limit: &Limit, facts: &Facts<'_>) -> Key {
@@ -186,7 +260,7 @@ fn write_limit(hasher: &mut SipHasher24, policy: &Policy, limit: &Limit) {
     }
 }
 
-fn write_text(hasher: &mut SipHasher24, text: &str) {
+pub(crate) fn write_text(hasher: &mut SipHasher24, text: &str) {
     hasher.write_u64(u64::try_from(text.len()).unwrap_or(u64::MAX - 1));
     hasher.write(text.as_bytes());
 }
@@ -229,6 +303,11 @@ pub(crate) fn generated(limit: &Limit, key: Key) -> String {
     name.push(':');
     name.extend(key.digits());
     name
+}
+
+/// The name of a key of counts that no limit has.
+pub(crate) fn counted_name(name: &str, key: Key) -> Arc<str> {
+    format!("count:{name}:{}", key.digits().collect::<String>()).into()
 }
 
 /// Whether a key has these digits in its generated name; `None` if no key has.

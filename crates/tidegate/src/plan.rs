@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use crate::algorithm::{self, Verdict};
 use crate::clock::Now;
+use crate::factors::Times;
 use crate::facts::Facts;
 use crate::identity::attribute::Found;
 use crate::key::{self, HashKey, Key, LimitKeys, Raw};
@@ -168,6 +169,15 @@ pub(crate) struct Planner<'p> {
     pub(crate) now: Now,
     /// What the keys of each limit begin with.
     pub(crate) keys: &'p [LimitKeys],
+    /// The factors that apply, multiplied.
+    pub(crate) times: Times,
+}
+
+impl<'p> Planner<'p> {
+    /// Without factors.
+    pub(crate) fn new(facts: &'p Facts<'p>, now: Now, keys: &'p [LimitKeys]) -> Self {
+        Self { facts, now, keys, times: Times::ONE }
+    }
 }
 
 impl Planner<'_> {
@@ -252,16 +262,18 @@ impl Planner<'_> {
     fn level(&self, index: usize, limit: &Limit, spec: Spec, cost: Amount) -> Level {
         // One for each limit of this policy, and the index is that of a limit.
         let (policy, keys) = (self.facts.policy, &self.keys[index]);
+        let spec = spec.at(self.now, &policy.zone);
+        let is_scaled = limit.scaled && self.times != Times::ONE;
         Level {
             limit: u16::try_from(index).unwrap_or(u16::MAX),
             family: keys.family,
             key: keys.key(limit, self.facts),
-            spec: spec.at(self.now, &policy.zone),
+            spec: if is_scaled { spec.scaled(self.times) } else { spec },
             cost,
             refundable: limit.counts != Counts::All,
             reserved: self.facts.request.reserve && limit.cost == Cost::Requested,
             leased: limit.is_leased(),
-            enforcement: enforcement(limit),
+            enforcement: enforcement(limit, self.facts.request.pass),
             on_store_failure: limit.on_store_failure,
         }
     }
@@ -332,11 +344,13 @@ fn amount_of(attribute: AttributeId, facts: &Facts<'_>) -> Result<Option<Amount>
     }
 }
 
-fn enforcement(limit: &Limit) -> Enforcement {
+/// Who has solved a challenge is only warned where others must solve one.
+fn enforcement(limit: &Limit, passed: bool) -> Enforcement {
     match limit.exceed {
         _ if limit.shadow => Enforcement::Shadow,
         Exceed::Warn => Enforcement::Warn,
-        Exceed::Reject | Exceed::Wait { .. } => Enforcement::Reject,
+        Exceed::Challenge if passed => Enforcement::Warn,
+        Exceed::Challenge | Exceed::Reject | Exceed::Wait { .. } => Enforcement::Reject,
     }
 }
 

@@ -19,7 +19,11 @@ pub(crate) fn standing(facts: &Facts<'_>) -> Standing {
     if policy.exempt.iter().any(|when| when.holds(facts)) {
         return Standing::Exempt;
     }
-    if facts.address.is_some_and(|address| policy.blocked.contains(address)) {
+    let countries = &policy.blocked_countries;
+    let is_blocked = |country: &str| countries.iter().any(|blocked| blocked == country);
+    if facts.address.is_some_and(|address| policy.blocked.contains(address))
+        || !countries.is_empty() && facts.country().as_deref().is_some_and(is_blocked)
+    {
         return Standing::Blocked;
     }
     Standing::Ordinary

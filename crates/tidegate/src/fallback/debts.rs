@@ -63,7 +63,9 @@ impl Debts {
         let debt = found.get_mut();
         match amendment.change {
             Change::Refund(amount) => debt.amount = debt.amount.saturating_sub(amount),
-            Change::Surcharge(amount) => debt.amount = debt.amount.saturating_add(amount),
+            Change::Surcharge(amount) | Change::Debit(amount) => {
+                debt.amount = debt.amount.saturating_add(amount);
+            }
             Change::Reset => debt.amount = Amount::ZERO,
             _ => {}
         }

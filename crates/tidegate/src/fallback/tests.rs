@@ -130,6 +130,21 @@ fn no_key_owes_more_than_one_limit() {
 }
 
 #[test]
+fn an_event_that_takes_the_place_of_an_older_one_leaves_what_is_owed() {
+    let fallback = Fallback::new(100);
+    assert_eq!(admits(&fallback, window(3), 1, at(0)), 3);
+    for _ in 0..5 {
+        for change in [Change::Debit(units(1)), Change::Refund(units(1))] {
+            let level = plan(window(3), at(0)).levels[0];
+            let charged_at_us = at(0).steady_us;
+            let amendment = Amendment { level, name: None, charged_at_us, holder: 0, change };
+            fallback.amend(at(0), &[amendment]);
+        }
+    }
+    assert_eq!(owed(&fallback)[0].2, Change::Debit(units(3)));
+}
+
+#[test]
 fn what_is_given_back_here_is_owed_no_more() {
     let fallback = Fallback::new(100);
     assert_eq!(admits(&fallback, bucket(), 3, at(0)), 4);

@@ -1,7 +1,7 @@
 //! Putting a limiter together.
 
 use std::fmt;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
@@ -13,6 +13,7 @@ use super::{Holders, Limiter, Shared};
 use crate::clock::{Clock, SystemClock};
 use crate::fallback::Fallback;
 use crate::key::HashKey;
+use crate::marks::{BANS_MAX_DEFAULT, Marks};
 use crate::policy::Policy;
 use crate::store::{Memory, Store};
 
@@ -28,6 +29,7 @@ pub struct LimiterBuilder<S> {
     nodes: u32,
     local_keys_max: usize,
     max_waiters: usize,
+    max_bans: usize,
 }
 
 impl Default for LimiterBuilder<Memory> {
@@ -41,6 +43,7 @@ impl Default for LimiterBuilder<Memory> {
             nodes: 1,
             local_keys_max: LOCAL_KEYS_MAX_DEFAULT,
             max_waiters: WAITERS_MAX_DEFAULT,
+            max_bans: BANS_MAX_DEFAULT,
         }
     }
 }
@@ -56,8 +59,18 @@ impl<S> LimiterBuilder<S> {
     /// Keeps states in this store.
     #[must_use]
     pub fn store<T: Store>(self, store: T) -> LimiterBuilder<T> {
-        let Self { policies, clock, secret, nodes, local_keys_max, max_waiters, .. } = self;
-        LimiterBuilder { policies, store, clock, secret, nodes, local_keys_max, max_waiters }
+        let Self { policies, clock, secret, nodes, local_keys_max, max_waiters, max_bans, .. } =
+            self;
+        LimiterBuilder {
+            policies,
+            store,
+            clock,
+            secret,
+            nodes,
+            local_keys_max,
+            max_waiters,
+            max_bans,
+        }
     }
 
     /// Reads the time from this clock.
@@ -96,6 +109,14 @@ impl<S> LimiterBuilder<S> {
         self.max_waiters = max_waiters;
         self
     }
+
+    /// How many bans there may be at once, a million unless told otherwise. None that is in force
+    /// makes room for another.
+    #[must_use]
+    pub fn max_bans(mut self, max_bans: usize) -> Self {
+        self.max_bans = max_bans;
+        self
+    }
 }
 
 impl<S: Store> LimiterBuilder<S> {
@@ -110,7 +131,8 @@ impl<S: Store> LimiterBuilder<S> {
 
     /// The limiter, of policies that are known to be fit.
     pub(crate) fn assemble(self) -> Limiter<S> {
-        let Self { policies, store, clock, secret, nodes, local_keys_max, max_waiters } = self;
+        let Self { policies, store, clock, secret, nodes, local_keys_max, max_waiters, max_bans } =
+            self;
         let (loaded, fallback) = (load(policies, &secret), Fallback::new(local_keys_max));
         announce(&loaded, &store, &fallback);
         let policies = ArcSwap::from_pointee(loaded);
@@ -123,6 +145,8 @@ impl<S: Store> LimiterBuilder<S> {
                 fallback,
                 nodes,
                 clock,
+                marks: Marks::new(secret.clone(), max_bans),
+                load_ppm: AtomicU64::new(0),
                 secret: ArcSwap::from_pointee(secret),
                 holders,
                 waiting: Arc::new(Waiting::new(max_waiters)),

@@ -13,6 +13,8 @@ use super::waiting::{Ahead, let_past};
 use super::{Shared, Ticket};
 use crate::clock::Now;
 use crate::decision::{Decision, LimitReport, Outcome};
+use crate::events::{self, Reported};
+use crate::factors::{self, Times};
 use crate::facts::Facts;
 use crate::lease::Lease;
 use crate::plan::{Level, Mode, Plan, Planner};
@@ -49,6 +51,8 @@ pub(super) struct Open {
     /// Who waits for its keys already.
     ahead: Option<Ahead>,
     reserve: bool,
+    times: Times,
+    sees_answers: bool,
 }
 
 impl<S: Store> Shared<S> {
@@ -74,19 +78,31 @@ impl<S: Store> Shared<S> {
         let now = self.clock.now();
         let facts = Facts::gather(&loaded.policy, request)?;
         let (operation, tier) = (facts.operation, facts.tier);
-        let without_limits = |policy, outcome| {
-            let decision = Decision::without_limits(policy, outcome, operation, tier, now);
+        let sees_answers = loaded.guard.sees_answers && events::of_answers(&facts);
+        let without_limits = |policy, outcome: Outcome| {
+            let mut decision = Decision::without_limits(policy, outcome, operation, tier, now);
+            decision.sees_answers = outcome == Outcome::Allowed && sees_answers;
             Ok(Prepared::Decided(Box::new(decision)))
         };
         match standing(&facts) {
             Standing::Exempt => return without_limits(policy, Outcome::Exempt),
             Standing::Blocked => return without_limits(policy, Outcome::Blocked),
-            Standing::Ordinary if !policy.enabled => {
-                return without_limits(policy, Outcome::Allowed);
-            }
             Standing::Ordinary => {}
         }
-        let planner = Planner { facts: &facts, now, keys: &loaded.keys };
+        if let Some(ban) = loaded.guard.ban(&self.marks, &facts, now) {
+            let mut decision =
+                Decision::without_limits(policy, Outcome::Banned, operation, tier, now);
+            decision.penalise(Reported::default(), Some(ban));
+            return Ok(Prepared::Decided(Box::new(decision)));
+        }
+        if !policy.enabled {
+            return without_limits(policy, Outcome::Allowed);
+        }
+        let mut planner = Planner::new(&facts, now, &loaded.keys);
+        if !policy.protection.factors.is_empty() {
+            planner.times = factors::of_request(loaded, &facts, &self.marks, now);
+        }
+        let times = planner.times;
         planner.levels(&mut plan.levels)?;
         if plan.levels.is_empty() {
             return without_limits(policy, Outcome::Allowed);
@@ -95,7 +111,7 @@ impl<S: Store> Shared<S> {
         (plan.now, plan.holder) = (now, self.holders.next());
         plan.mode = if ahead.is_some() { Mode::Peek } else { mode };
         let reserve = request.reserve;
-        let open = Open { policy, operation, tier, ahead, reserve };
+        let open = Open { policy, operation, tier, ahead, reserve, times, sees_answers };
         let answer = if loaded.leased { self.store.decide_at_once(plan) } else { None };
         let may_change = || reserve || plan.levels.iter().any(|level: &Level| level.refundable);
         // What is decided here needs names only where it may be given back.
@@ -125,8 +141,12 @@ impl<S: Store> Shared<S> {
             }
             Err(error) => {
                 let nodes = self.nodes.load(Ordering::Relaxed);
+                let whole = plan.levels.clone();
                 let mut answer = self.fallback.decide(plan, nodes);
-                open.conclude(plan, &mut answer, Some(error))
+                let decision = open.conclude(plan, &mut answer, Some(error));
+                // Whoever decides the plan again shares its limits out anew.
+                plan.levels = whole;
+                decision
             }
         }
     }
@@ -140,7 +160,7 @@ impl Open {
         answer: &mut Answer,
         store_error: Option<StoreError>,
     ) -> Decision {
-        let Self { policy, operation, tier, ahead, reserve } = self;
+        let Self { policy, operation, tier, ahead, reserve, times, sees_answers } = self;
         if let Some(ahead) = &ahead {
             let_past(ahead, plan, answer);
         }
@@ -148,11 +168,22 @@ impl Open {
         // A shared store has a wall clock to go by, but its steady time means nothing here.
         let now = Now { steady_us: plan.now.steady_us, ..answer.now };
         let mut decision = Decision::from_limits(policy, reports, operation, tier, now);
+        decision.times = times;
+        decision.sees_answers = sees_answers;
         decision.degraded = store_error.is_some();
         decision.store_error = store_error;
         decision.lease = Lease::of(&decision.policy, plan, answer, reserve, decision.degraded);
         decision.held_up = HeldUp::of(&decision, &plan.levels);
         decision
+    }
+}
+
+impl Decision {
+    /// The request again, to be asked once more.
+    pub(super) fn reopened(&self, reserve: bool) -> Open {
+        let (policy, operation, tier) = (Arc::clone(&self.policy), self.operation, self.tier);
+        let (times, sees_answers) = (self.times, self.sees_answers);
+        Open { policy, operation, tier, ahead: None, reserve, times, sees_answers }
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::error::BuildError;
 use crate::fallback::Fallback;
+use crate::guard::Guard;
 use crate::in_force::Loaded;
 use crate::key::{HashKey, LimitKeys};
 use crate::policy::{Limit, Policy};
@@ -33,14 +34,19 @@ pub(super) fn load(policies: Vec<Arc<Policy>>, secret: &HashKey) -> Vec<Loaded> 
         let keys =
             policy.limits.iter().map(|limit| LimitKeys::new(secret, &policy, limit)).collect();
         let leased = policy.limits.iter().any(Limit::is_leased);
-        Loaded { policy, keys, leased }
+        let guard = Guard::new(secret, &policy);
+        let used_once = policy.challenge().map(|_| secret.once_family());
+        Loaded { policy, keys, leased, guard, used_once }
     };
     policies.into_iter().map(load).collect()
 }
 
 pub(super) fn announce<S: Store>(policies: &[Loaded], store: &S, fallback: &Fallback) {
-    let families: Vec<u64> =
-        policies.iter().flat_map(|loaded| loaded.keys.iter().map(|keys| keys.family)).collect();
+    let families = |loaded: &Loaded| -> Vec<u64> {
+        loaded.keys.iter().map(|keys| keys.family).chain(loaded.guard.families()).collect()
+    };
+    let mut families: Vec<u64> = policies.iter().flat_map(families).collect();
+    families.extend(policies.iter().find_map(|loaded| loaded.used_once));
     store.announce(&families);
     fallback.announce(&families);
 }

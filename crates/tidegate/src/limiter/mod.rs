@@ -3,12 +3,16 @@
 //! request → identity and operation ([`facts`](crate::facts)) → standing → plan → store (or
 //! fallback) → decision.
 
+mod bearer;
 mod builder;
 mod claim;
 mod decide;
 mod error;
 mod loaded;
 mod merge;
+mod operator;
+mod pared;
+mod protect;
 mod queue;
 mod turn;
 mod waiting;
@@ -23,9 +27,12 @@ use std::task::{Context, Poll, Waker};
 
 use arc_swap::ArcSwap;
 
+pub use bearer::Bearer;
 pub use builder::LimiterBuilder;
+pub use claim::Claim;
 pub use error::{BuildError, ResetError};
 pub use merge::{Merged, Owed};
+pub use operator::Order;
 pub use turn::{Acquired, Timer};
 pub(crate) use turn::{HeldUp, Turn};
 
@@ -41,6 +48,7 @@ use crate::fallback::Fallback;
 use crate::in_force::{InForce, Loaded};
 use crate::key::HashKey;
 use crate::lease::{Lease, Settlement};
+use crate::marks::{Marks, Shape};
 use crate::plan::{LEVELS_MAX, Level, Mode, Plan, Planner};
 use crate::policy::Policy;
 use crate::request::{Request, RequestError};
@@ -79,6 +87,9 @@ struct Shared<S> {
     fallback: Fallback,
     nodes: AtomicU32,
     clock: Arc<dyn Clock>,
+    marks: Marks,
+    /// What was last told, for policies that come into force later.
+    load_ppm: AtomicU64,
     secret: ArcSwap<HashKey>,
     holders: Holders,
     waiting: Arc<Waiting>,
@@ -111,7 +122,21 @@ impl<S: Store> Limiter<S> {
         request: &Request<'_>,
         mode: Mode,
     ) -> impl Future<Output = Result<Decision, RequestError>> + Send {
-        self.decide_in_turn(request, mode, NEWCOMER)
+        self.decide_to_the_end(request, mode)
+    }
+
+    /// Decides a request, and counts the events that the decision makes.
+    async fn decide_to_the_end(
+        &self,
+        request: &Request<'_>,
+        mode: Mode,
+    ) -> Result<Decision, RequestError> {
+        let mut plan = Plan::new(mode);
+        let decision = self.decide_in_turn(request, mode, NEWCOMER, &mut plan).await?;
+        if self.counts(request, &decision, mode) {
+            return Ok(self.penalised(request, decision, &mut plan).await);
+        }
+        Ok(decision)
     }
 
     /// Decides a request unless an older ticket waits for one of its keys.
@@ -120,15 +145,16 @@ impl<S: Store> Limiter<S> {
         request: &Request<'_>,
         mode: Mode,
         ticket: Ticket,
+        plan: &mut Plan,
     ) -> Result<Decision, RequestError> {
-        let (shared, mut plan) = (&self.shared, Plan::new(mode));
-        match shared.prepare(request, mode, ticket, Patience::Waits, &mut plan)? {
+        let shared = &self.shared;
+        match shared.prepare(request, mode, ticket, Patience::Waits, plan)? {
             Prepared::Decided(decision) => Ok(*decision),
             Prepared::Open(open) => {
-                let answered = shared.store.decide(&plan).await;
-                Ok(shared.conclude(open, &mut plan, answered))
+                let answered = shared.store.decide(plan).await;
+                Ok(shared.conclude(open, plan, answered))
             }
-            Prepared::Answered(open, mut answer) => Ok(open.conclude(&plan, &mut answer, None)),
+            Prepared::Answered(open, mut answer) => Ok(open.conclude(plan, &mut answer, None)),
         }
     }
 
@@ -144,11 +170,13 @@ impl<S: Store> Limiter<S> {
         }
         let prepared =
             shared.prepare(request, Mode::Charge, NEWCOMER, Patience::None, &mut plan)?;
-        Ok(match prepared {
+        let decision = match prepared {
             Prepared::Decided(decision) => Some(*decision),
             Prepared::Open(_) => None,
             Prepared::Answered(open, mut answer) => Some(open.conclude(&plan, &mut answer, None)),
-        })
+        };
+        // A refusal charges nothing: it can be decided again where its event must be counted.
+        Ok(decision.filter(|decision| !self.counts(request, decision, Mode::Charge)))
     }
 
     /// Tells what became of an admitted request. What is settled once is not settled again.
@@ -205,18 +233,15 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     /// The store cannot answer.
     pub async fn forget(&self, keys: &[(Level, Option<Arc<str>>)]) -> Result<Amended, StoreError> {
-        let reset = |(level, name): &(Level, Option<Arc<str>>)| Amendment {
-            level: *level,
-            name: name.clone(),
-            charged_at_us: 0,
-            holder: 0,
-            change: Change::Reset,
-        };
-        let amendments: Vec<Amendment> = keys.iter().take(LEVELS_MAX).map(reset).collect();
         // This node's own count first: it decides while the shared store cannot be asked.
-        let local = self.amend(true, &amendments).await?;
-        let shared = self.amend(false, &amendments).await?;
+        let local = self.forget_here(keys).await?;
+        let shared = self.amend(false, &resets(keys)).await?;
         Ok(local.iter().zip(&shared).map(|(local, shared)| *local || *shared).collect())
+    }
+
+    /// Forgets what this node alone knows of keys.
+    async fn forget_here(&self, keys: &[(Level, Option<Arc<str>>)]) -> Result<Amended, StoreError> {
+        self.amend(true, &resets(keys)).await
     }
 
     /// Puts other policies in force. Counters of limits that keep their name, algorithm and `by`
@@ -236,8 +261,10 @@ impl<S: Store> Limiter<S> {
     /// could not be had before. All keys are others then, so that everything starts afresh.
     pub fn set_hash_key(&self, secret: HashKey) {
         let _replacing = self.shared.replacing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.shared.marks.rekey(secret.clone(), self.now());
         self.shared.secret.store(Arc::new(secret));
         self.shared.put_in_force(self.policies());
+        self.shared.marks.drop_old_ids(self.now());
         // Nobody else knows the keys that it was counted under.
         self.forgive();
     }
@@ -307,7 +334,7 @@ impl<S: Store> Limiter<S> {
             let facts = Facts::gather(&loaded.policy, request)?;
             let mut limits = loaded.policy.limits.iter().enumerate();
             let found = limits.find(|(_, candidate)| candidate.name == limit);
-            let planner = Planner { facts: &facts, now, keys: &loaded.keys };
+            let planner = Planner::new(&facts, now, &loaded.keys);
             let level = found.map(|(index, limit)| planner.subject(index, limit));
             Ok(level.map(|level| {
                 let level = level?;
@@ -341,7 +368,20 @@ impl<S: Store> Limiter<S> {
 impl<S: Store> Shared<S> {
     /// Whoever calls it holds the lock on replacing.
     fn put_in_force(&self, policies: Vec<Arc<Policy>>) {
-        let loaded = Arc::new(load(policies, &self.secret.load()));
+        let mut loaded = load(policies, &self.secret.load());
+        let before = self.policies.load();
+        let keeps_shapes = self.marks.has_shape(Shape::Other).contains(&true);
+        for loaded in &mut loaded {
+            let same = |before: &&Loaded| before.policy.name == loaded.policy.name;
+            if let Some(before) = before.iter().find(same) {
+                loaded.guard.keep_tripped(&loaded.policy, &before.guard, &before.policy);
+                if keeps_shapes {
+                    loaded.guard.keep_shapes(&loaded.policy, &before.guard, &before.policy);
+                }
+            }
+            loaded.guard.load(&loaded.policy, self.load_ppm.load(Ordering::Relaxed));
+        }
+        let loaded = Arc::new(loaded);
         self.policies.store(Arc::clone(&loaded));
         announce(&loaded, &self.store, &self.fallback);
         self.waiting.wake_all();
@@ -360,14 +400,18 @@ impl<S: ImmediateStore> Limiter<S> {
 
     fn decide_now(&self, request: &Request<'_>, mode: Mode) -> Result<Decision, RequestError> {
         let (shared, mut plan) = (&self.shared, Plan::new(mode));
-        match shared.prepare(request, mode, NEWCOMER, Patience::Waits, &mut plan)? {
-            Prepared::Decided(decision) => Ok(*decision),
+        let decision = match shared.prepare(request, mode, NEWCOMER, Patience::Waits, &mut plan)? {
+            Prepared::Decided(decision) => *decision,
             Prepared::Open(open) => {
                 let answered = shared.store.decide_now(&plan);
-                Ok(shared.conclude(open, &mut plan, answered))
+                shared.conclude(open, &mut plan, answered)
             }
-            Prepared::Answered(open, mut answer) => Ok(open.conclude(&plan, &mut answer, None)),
+            Prepared::Answered(open, mut answer) => open.conclude(&plan, &mut answer, None),
+        };
+        if self.counts(request, &decision, mode) {
+            return Ok(at_once(self.penalised(request, decision, &mut plan)));
         }
+        Ok(decision)
     }
 
     /// Decides a request without charging it.
@@ -409,6 +453,17 @@ impl<S: ImmediateStore> Limiter<S> {
     pub fn reset(&self, limit: &str, request: &Request<'_>) -> Result<bool, ResetError> {
         at_once(self.reset_async(limit, request))
     }
+}
+
+fn resets(keys: &[(Level, Option<Arc<str>>)]) -> Vec<Amendment> {
+    let reset = |(level, name): &(Level, Option<Arc<str>>)| Amendment {
+        level: *level,
+        name: name.clone(),
+        charged_at_us: 0,
+        holder: 0,
+        change: Change::Reset,
+    };
+    keys.iter().take(LEVELS_MAX).map(reset).collect()
 }
 
 /// Runs a future that never waits, because nothing in it does.

@@ -15,7 +15,7 @@ use super::queue::{Place, Stood};
 use super::waiting::Spot;
 use crate::algorithm;
 use crate::decision::{Decision, Outcome};
-use crate::plan::{Enforcement, Level, Mode};
+use crate::plan::{Enforcement, Level, Mode, Plan};
 use crate::request::{Request, RequestError};
 use crate::store::Store;
 use crate::units::Amount;
@@ -132,7 +132,8 @@ impl<S: Store> Turn<S> {
                 spot.take_woken();
             }
             let ticket = Spot::ticket(self.spot.as_ref());
-            let decision = self.limiter.decide_in_turn(request, Mode::Charge, ticket).await?;
+            let (mode, mut plan) = (Mode::Charge, Plan::new(Mode::Charge));
+            let decision = self.limiter.decide_in_turn(request, mode, ticket, &mut plan).await?;
             let stood = match self.worth_waiting(&decision, waited_us) {
                 Some((held_up, left_us)) => {
                     self.stand(&held_up).map(|stood| (stood, held_up.fits_in_us, left_us))
@@ -142,6 +143,12 @@ impl<S: Store> Turn<S> {
             match stood {
                 None => {
                     self.spot = None;
+                    // Who still waits has violated nothing.
+                    let decision = if self.limiter.counts(request, &decision, Mode::Charge) {
+                        self.limiter.penalised(request, decision, &mut plan).await
+                    } else {
+                        decision
+                    };
                     let waited = Duration::from_micros(waited_us);
                     return Ok(ControlFlow::Break(Acquired { decision, waited }));
                 }

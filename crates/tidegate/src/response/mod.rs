@@ -27,14 +27,33 @@ pub(crate) struct ResponseRules {
     pub(crate) add: Vec<(String, String)>,
     /// The most that is added to Retry-After, in millionths of it.
     pub(crate) jitter_ppm: u32,
-    pub(crate) blocked: BlockedRules,
+    pub(crate) blocked: RefusalRules,
+    pub(crate) banned: RefusalRules,
+    pub(crate) challenged: RefusalRules,
 }
 
-/// How a blocked client is answered.
+/// How a client is answered whom no limit refuses: blocked, banned or challenged.
 #[derive(Debug)]
-pub(crate) struct BlockedRules {
+pub(crate) struct RefusalRules {
     pub(crate) status: u16,
     pub(crate) body: Option<Body>,
+}
+
+impl RefusalRules {
+    /// Where the policy says nothing.
+    pub(crate) const FORBIDDEN: Self = Self { status: 403, body: None };
+}
+
+impl ResponseRules {
+    /// How a client is answered whom no limit refuses; `None` for all others.
+    pub(crate) const fn refusal(&self, outcome: Outcome) -> Option<&RefusalRules> {
+        match outcome {
+            Outcome::Blocked => Some(&self.blocked),
+            Outcome::Banned => Some(&self.banned),
+            Outcome::Challenged => Some(&self.challenged),
+            Outcome::Allowed | Outcome::Exempt | Outcome::Warned | Outcome::Limited => None,
+        }
+    }
 }
 
 /// Which rate limit headers are sent.
@@ -89,7 +108,7 @@ pub trait Sink<'d> {
 /// Renders the headers and body that a decision asks for.
 pub fn render<'d>(decision: &'d Decision, jitter: Jitter, sink: &mut impl Sink<'d>) {
     render_rate_limits(decision, sink);
-    if decision.outcome == Outcome::Warned {
+    if decision.warnings().next().is_some() {
         sink.header("X-RateLimit-Warning", |text| {
             for (index, name) in decision.warnings().enumerate() {
                 text.push_str(if index > 0 { ", " } else { "" });
@@ -213,8 +232,8 @@ fn jittered(us: u64, jitter: Jitter, decision: &Decision) -> u64 {
 
 fn policy_body(decision: &Decision) -> Option<&Body> {
     let rules = &decision.policy.response;
-    if decision.outcome == Outcome::Blocked {
-        return rules.blocked.body.as_ref();
+    if let Some(refusal) = rules.refusal(decision.outcome) {
+        return refusal.body.as_ref();
     }
     let limit = decision.limit().and_then(|report| decision.limit_of(report));
     limit.and_then(|limit| limit.refusal.body.as_ref()).or(rules.body.as_ref())

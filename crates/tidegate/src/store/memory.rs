@@ -11,7 +11,6 @@ mod snapshot;
 mod stand_in;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -21,6 +20,7 @@ pub use snapshot::{Export, Imported, SavedKey};
 use super::{Amended, Amendment, Answer, Change, ImmediateStore, Reply, StoreError};
 use crate::algorithm::{self, Ledger, Reading, Verdict, ceiling};
 use crate::clock::Now;
+use crate::fold::Folded;
 use crate::key::Key;
 use crate::plan::{LEVELS_MAX, Level, PerLevel, Plan};
 use crate::units::Amount;
@@ -310,13 +310,13 @@ impl Locked<'_> {
 
 #[derive(Debug, Default)]
 struct Shard {
-    tables: HashMap<u64, Table, Hashed>,
+    tables: HashMap<u64, Table, Folded>,
 }
 
 /// The keys of one limit in one shard, also in the order in which they lose their meaning.
 #[derive(Debug, Default)]
 struct Table {
-    slots: HashMap<Key, Slot, Hashed>,
+    slots: HashMap<Key, Slot, Folded>,
     /// A charge only makes a key last longer, and leaves it where it is until it comes first.
     by_meaning: BTreeSet<(u64, Key)>,
     /// When a key was last put in.
@@ -440,33 +440,6 @@ impl Table {
     fn remove(&mut self, key: Key) -> bool {
         let Some(slot) = self.slots.remove(&key) else { return false };
         self.by_meaning.remove(&(slot.ordered_at_us, key))
-    }
-}
-
-/// Families and keys are keyed hashes already: nobody outside can make two of them meet.
-type Hashed = BuildHasherDefault<Fold>;
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Fold(u64);
-
-impl Hasher for Fold {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 ^= hash;
-    }
-
-    #[allow(clippy::cast_possible_truncation, reason = "the halves of a hash are hashes")]
-    fn write_u128(&mut self, hash: u128) {
-        self.0 ^= (hash >> 64) as u64 ^ hash as u64;
     }
 }
 

@@ -1,0 +1,233 @@
+//! What operators do by hand: bans, flags, and the load that factors go by.
+
+use std::time::Duration;
+
+use super::Limiter;
+use crate::identity::Networks;
+use crate::marks::{Mark, MarkKind, Marks, Set, Whom};
+use crate::policy::Policy;
+use crate::request::RequestError;
+use crate::store::Store;
+
+/// Whom an operator is named as.
+const OPERATOR: &str = "operator";
+
+/// A mark that an operator sets.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Order {
+    /// The policy that it holds in; all without it.
+    pub policy: Option<String>,
+    /// Whom it is of.
+    pub subject: Whom,
+    /// For how long; without it, until it is taken away.
+    pub lasts: Option<Duration>,
+    /// Why.
+    pub reason: String,
+}
+
+impl Order {
+    /// Of a subject, in all policies, until it is taken away.
+    #[must_use]
+    pub fn new(subject: Whom) -> Self {
+        Self { policy: None, subject, lasts: None, reason: String::new() }
+    }
+
+    /// In one policy alone.
+    #[must_use]
+    pub fn policy(mut self, policy: impl Into<String>) -> Self {
+        self.policy = Some(policy.into());
+        self
+    }
+
+    /// For so long.
+    #[must_use]
+    pub fn lasts(mut self, lasts: Duration) -> Self {
+        self.lasts = Some(lasts);
+        self
+    }
+
+    /// For this reason.
+    #[must_use]
+    pub fn reason(mut self, reason: impl Into<String>) -> Self {
+        self.reason = reason.into();
+        self
+    }
+}
+
+impl<S: Store> Limiter<S> {
+    /// All bans, flags and factors that this process knows of.
+    #[must_use]
+    pub fn marks(&self) -> &Marks {
+        &self.shared.marks
+    }
+
+    /// Bans a subject; of two bans the one that ends later stays.
+    ///
+    /// # Errors
+    /// The policy is not in force, no request of it could be known by such a subject, or there is no
+    /// room for another ban.
+    pub fn ban(&self, order: &Order) -> Result<Mark, RequestError> {
+        self.mark(MarkKind::Ban, order, None)
+    }
+
+    /// Flags a subject for somebody to look at.
+    ///
+    /// # Errors
+    /// The policy is not in force, or there is no room for another flag.
+    pub fn flag(&self, flag: &str, order: &Order) -> Result<Mark, RequestError> {
+        self.mark(MarkKind::Flag, order, Some(flag))
+    }
+
+    /// Ends a ban; returns whether there was one here.
+    pub fn unban(&self, policy: Option<&str>, subject: &Whom) -> bool {
+        let subject = self.as_found(policy, subject);
+        let marks = &self.shared.marks;
+        marks.take(MarkKind::Ban, marks.id_of(MarkKind::Ban, policy, None, &subject))
+    }
+
+    /// Takes a flag away; returns whether there was one here.
+    pub fn unflag(&self, policy: Option<&str>, flag: &str, subject: &Whom) -> bool {
+        let subject = self.as_found(policy, subject);
+        let marks = &self.shared.marks;
+        marks.take(MarkKind::Flag, marks.id_of(MarkKind::Flag, policy, Some(flag), &subject))
+    }
+
+    /// Takes a mark away by its id; returns whether there was one here.
+    pub fn unmark(&self, kind: MarkKind, id: crate::Key) -> bool {
+        self.shared.marks.take(kind, id)
+    }
+
+    /// A subject in each way that marks of it may say it, in one policy or, without one, in any: an
+    /// IPv6 client is marked as its network.
+    #[must_use]
+    pub fn spellings(&self, policy: Option<&str>, subject: &Whom) -> Vec<Whom> {
+        let mut spellings = vec![subject.clone(), self.as_found(policy, subject)];
+        if policy.is_none() {
+            let policies = self.policies();
+            spellings
+                .extend(policies.iter().map(|policy| self.as_found(Some(policy.name()), subject)));
+        }
+        let mut seen: Vec<Whom> = Vec::new();
+        for spelling in spellings {
+            if !seen.contains(&spelling) {
+                seen.push(spelling);
+            }
+        }
+        seen
+    }
+
+    /// Tells the load, in millionths, for the factors that go by it.
+    pub fn set_load(&self, load_ppm: u64) {
+        self.shared.load_ppm.store(load_ppm, std::sync::atomic::Ordering::Relaxed);
+        for loaded in self.shared.policies.load().iter() {
+            loaded.guard.load(&loaded.policy, load_ppm);
+        }
+    }
+
+    fn mark(
+        &self,
+        kind: MarkKind,
+        order: &Order,
+        flag: Option<&str>,
+    ) -> Result<Mark, RequestError> {
+        let (marks, now) = (&self.shared.marks, self.now());
+        let policy = order.policy.as_deref();
+        self.check_order(kind, order)?;
+        let subject = self.as_found(policy, &order.subject);
+        let lasts_us = order.lasts.map(|us| u64::try_from(us.as_micros()).unwrap_or(u64::MAX));
+        let mark = Mark {
+            id: marks.id_of(kind, policy, flag, &subject),
+            kind,
+            policy: order.policy.clone(),
+            subject,
+            source: OPERATOR.to_owned(),
+            reason: order.reason.clone(),
+            flag: flag.map(str::to_owned),
+            since_unix_us: now.unix_us,
+            until_unix_us: lasts_us.map(|us| now.unix_us.saturating_add(us)),
+            factor_ppm: None,
+        };
+        if marks.put(&mark, now) == Set::Full {
+            return Err(RequestError::new("key", "found no room for another one"));
+        }
+        Ok(marks.get(kind, mark.id, now).unwrap_or(mark))
+    }
+
+    fn check_order(&self, kind: MarkKind, order: &Order) -> Result<(), RequestError> {
+        let policies = self.shared.policies.load();
+        let in_scope = |name: &str| order.policy.as_deref().is_none_or(|wanted| wanted == name);
+        let mut scope = policies.iter().filter(|loaded| in_scope(&loaded.policy.name)).peekable();
+        if scope.peek().is_none() {
+            let name = order.policy.as_deref().unwrap_or_default();
+            let detail = format!("found `{name}`, expected the name of a policy in force");
+            return Err(RequestError::new("policy", detail));
+        }
+        let names: Vec<&str> = order.subject.parts().map(|(name, _)| name).collect();
+        if kind == MarkKind::Ban && !scope.any(|loaded| loaded.guard.finds(&names, &loaded.policy))
+        {
+            let detail = format!(
+                "found `{}`, expected user, client, ip, network, or what a penalty bans by",
+                names.join(", ")
+            );
+            return Err(RequestError::new("key", detail));
+        }
+        let prefixes: Vec<u8> = policies
+            .iter()
+            .filter(|loaded| in_scope(&loaded.policy.name))
+            .map(|loaded| loaded.policy.identity.ipv6_prefix)
+            .collect();
+        for (name, value) in order.subject.parts() {
+            check_value(name, value, &prefixes)
+                .map_err(|detail| RequestError::new(format!("key.{name}"), detail))?;
+        }
+        if order.policy.is_none() && self.know_otherwise(&order.subject) {
+            let detail = "found none, expected one: policies know this IPv6 client by different \
+                          prefixes";
+            return Err(RequestError::new("policy", detail));
+        }
+        Ok(())
+    }
+
+    /// Whether policies know a subject otherwise than each other. A network does not ask them.
+    fn know_otherwise(&self, subject: &Whom) -> bool {
+        let policies = self.shared.policies.load();
+        let prefixes = policies.iter().map(|loaded| loaded.policy.identity.ipv6_prefix);
+        let mut known = prefixes.map(|prefix| subject.clone().with_prefix(prefix, true));
+        let Some(first) = known.next() else { return false };
+        first.as_network().is_none() && known.any(|other| other != first)
+    }
+
+    /// A subject as requests are known by it: an IPv6 client is its network. In all policies, whose
+    /// prefixes may differ, it is that of the first.
+    fn as_found(&self, policy: Option<&str>, subject: &Whom) -> Whom {
+        let policies = self.shared.policies.load();
+        let named = |loaded: &&crate::in_force::Loaded| {
+            policy.is_none_or(|name| loaded.policy.name == name)
+        };
+        let prefix = |policy: &Policy| policy.identity.ipv6_prefix;
+        let prefix = policies.iter().find(named).map_or(64, |loaded| prefix(&loaded.policy));
+        subject.clone().with_prefix(prefix, policy.is_none())
+    }
+}
+
+/// Whether a request can be known by a value. An IPv6 client is known by its network, whose length is
+/// one of these.
+fn check_value(name: &str, value: &str, ipv6_prefixes: &[u8]) -> Result<(), String> {
+    let address = match (name, value.split_once(':')) {
+        ("client", Some(("user", _))) => return Ok(()),
+        ("client", Some(("ip", address))) => address,
+        ("client", _) => {
+            return Err(format!("found `{value}`, expected `user:ID` or `ip:ADDRESS`"));
+        }
+        ("ip" | "network", _) => value,
+        _ => return Ok(()),
+    };
+    let net = Networks::parse_net(address).map_err(|error| error.to_string())?;
+    let whole = net.prefix_len() == net.max_prefix_len();
+    let is_client = net.addr().is_ipv6() && ipv6_prefixes.contains(&net.prefix_len());
+    if name == "network" || whole || is_client {
+        return Ok(());
+    }
+    Err(format!("found the network `{address}`, expected an address; `network` is for networks"))
+}

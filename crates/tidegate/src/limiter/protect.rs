@@ -1,0 +1,370 @@
+//! Events through a limiter: counted in the store (or, while it is lost, here), judged by the ladders,
+//! and remembered as marks.
+
+use std::sync::Arc;
+
+use super::Limiter;
+use super::at_once;
+use super::loaded::select;
+use crate::clock::Now;
+use crate::decision::{Decision, LimitReport, Outcome};
+use crate::events::{self, Events, Report, Reported};
+use crate::facts::Facts;
+use crate::in_force::{InForce, Loaded};
+use crate::penalties::{Claim, Happened, Judge, longer, shares};
+use crate::plan::{Enforcement, LEVELS_MAX, Mode, Plan, Planner};
+use crate::policy::model::{Algorithm, Cost, Limit};
+use crate::request::{Request, RequestError};
+use crate::standing::{Standing, standing};
+use crate::store::{Amendment, Answer, ImmediateStore, Reply, Store, StoreError};
+use crate::tally::{Count, Named, Tally, shifted};
+use crate::units::Amount;
+
+/// Where events come from.
+#[derive(Clone, Copy, Debug)]
+enum Told {
+    /// Of an answer, or of a decision: a client who sends a value that is none escapes nothing.
+    Seen,
+    /// By an application, maybe with a value; it is told what is wrong with one.
+    Reported(Option<Amount>),
+}
+
+/// What the store said, or this node without it.
+struct Asked {
+    replies: Vec<Reply>,
+    /// The store's time at each.
+    times: Vec<Now>,
+}
+
+impl<S: Store> Limiter<S> {
+    /// Takes a report of an event: counts it, and says what it led to.
+    ///
+    /// ```
+    /// use tidegate::{Limiter, Outcome, Policy, Report, Request};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let policy = Policy::parse("shop.yaml", "
+    /// tidegate: 1
+    /// name: shop
+    /// events: { wrong_password: {} }
+    /// penalties:
+    ///   guessing: { event: wrong_password, by: user, within: 15min, ladder: { 2: { ban: 15min } } }
+    /// ")?;
+    /// let limiter = Limiter::new(policy);
+    /// let request = Request::new("POST", "/login").user("u1");
+    /// let report = Report::new("wrong_password", request.clone());
+    /// assert!(!limiter.report_now(&report)?.banned);
+    /// assert!(limiter.report_now(&report)?.banned);
+    /// assert_eq!(limiter.check(&request)?.outcome, Outcome::Banned);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The request cannot be understood, the policy has no such event, or its value is none: a 400.
+    pub async fn report(&self, report: &Report<'_>) -> Result<Reported, RequestError> {
+        let in_force = self.in_force_of(&report.request);
+        let loaded = select(in_force.policies(), &report.request)?;
+        let name = &*report.event;
+        let known = loaded.policy.protection.event_names.id(name);
+        let known = known.and_then(|id| u16::try_from(id).ok()).ok_or_else(|| {
+            let detail = format!("found `{name}`, expected the name of an event of the policy");
+            RequestError::new("event", detail)
+        })?;
+        let events = Events::from_iter([known]);
+        let happened = self
+            .happen(loaded, &report.request, &events, Told::Reported(report.value), None)
+            .await?;
+        Ok(happened.reported)
+    }
+
+    /// Sees the status of the upstream's answer to a request: counts the events that it makes, and
+    /// says what they led to. Not for refusals of this limiter: those are no answers.
+    ///
+    /// # Errors
+    /// The request cannot be understood.
+    pub async fn answered(
+        &self,
+        request: &Request<'_>,
+        status: u16,
+    ) -> Result<Reported, RequestError> {
+        let in_force = self.in_force_of(request);
+        let loaded = select(in_force.policies(), request)?;
+        if !loaded.guard.sees_answers {
+            return Ok(Reported::default());
+        }
+        let events = {
+            let facts = Facts::gather(&loaded.policy, request)?;
+            match standing(&facts) {
+                Standing::Exempt => Events::new(),
+                Standing::Blocked | Standing::Ordinary => events::of_answer(&facts, status),
+            }
+        };
+        if events.is_empty() {
+            return Ok(Reported::default());
+        }
+        Ok(self.happen(loaded, request, &events, Told::Seen, None).await?.reported)
+    }
+
+    /// The decision after the events that it makes: a violation may pass by grace, start a ban, or be
+    /// answered by a challenge.
+    pub(super) async fn penalised(
+        &self,
+        request: &Request<'_>,
+        decision: Decision,
+        plan: &mut Plan,
+    ) -> Decision {
+        let in_force = self.in_force_of(request);
+        let Ok(loaded) = select(in_force.policies(), request) else { return decision };
+        let events = Facts::gather(&loaded.policy, request)
+            .map(|facts| events::of_decision(&facts, &decision))
+            .unwrap_or_default();
+        let lost = decision.store_error.clone();
+        let Ok(mut happened) = self.happen(loaded, request, &events, Told::Seen, lost).await else {
+            return decision;
+        };
+        let mut decision = decision;
+        let started = happened.ban.take().filter(|_| decision.outcome != Outcome::Blocked);
+        let held = decision.ban().cloned().map(|ban| (ban, decision.now));
+        let ban = longer(started, held);
+        if let Some((_, now)) = &ban {
+            decision.outcome = Outcome::Banned;
+            // The ban's times are by this node's clock, not by the store's.
+            decision.now = *now;
+        } else if decision.outcome == Outcome::Limited && happened.reported.challenged {
+            decision.outcome = Outcome::Challenged;
+        } else if decision.outcome == Outcome::Limited
+            && has_grace(loaded, &decision, &events, &happened)
+        {
+            let lost = happened.lost.take();
+            decision = self.passed_by_grace(loaded, request, decision, plan, lost).await;
+        }
+        if decision.outcome != Outcome::Limited {
+            decision.held_up = None;
+        }
+        decision.degraded |= happened.reported.degraded;
+        decision.penalise(happened.reported, ban.map(|(ban, _)| ban));
+        decision
+    }
+
+    /// Whether a decision makes an event that somebody counts.
+    pub(super) fn counts(&self, request: &Request<'_>, decision: &Decision, mode: Mode) -> bool {
+        let counts = |loaded: &Loaded| loaded.guard.counts(decision.outcome);
+        mode == Mode::Charge
+            && !decision.is_allowed()
+            && self.with_policy(request, |loaded| Ok(counts(loaded))).unwrap_or(false)
+    }
+
+    /// Decides again, with the limits that are over only warning: the others are charged.
+    async fn passed_by_grace(
+        &self,
+        loaded: &Loaded,
+        request: &Request<'_>,
+        decision: Decision,
+        plan: &mut Plan,
+        lost: Option<StoreError>,
+    ) -> Decision {
+        if plan.mode == Mode::Peek {
+            // Others wait for their turn, and nobody passes them.
+            return decision;
+        }
+        for (level, report) in plan.levels.iter_mut().zip(&decision.limits) {
+            if report.enforcement == Enforcement::Reject && !report.is_allowed() {
+                level.enforcement = Enforcement::Warn;
+            }
+        }
+        // What this process refused by itself had no names.
+        if S::NAMES_KEYS
+            && plan.names.is_empty()
+            && let Ok(facts) = Facts::gather(&loaded.policy, request)
+        {
+            let planner = Planner::new(&facts, plan.now, &loaded.keys);
+            plan.names = planner.names(&self.secret(), &plan.levels);
+        }
+        let open = decision.reopened(request.reserve);
+        let answered = match lost {
+            Some(error) => Err(error),
+            None => self.shared.store.decide(plan).await,
+        };
+        self.shared.conclude(open, plan, answered)
+    }
+
+    /// Counts events and judges them. Once the store has failed this request, it is not asked again: each
+    /// call would wait for its own deadline.
+    async fn happen(
+        &self,
+        loaded: &Loaded,
+        request: &Request<'_>,
+        events: &Events,
+        told: Told,
+        lost: Option<StoreError>,
+    ) -> Result<Happened, RequestError> {
+        let (is_report, value) = match told {
+            Told::Seen => (false, None),
+            Told::Reported(value) => (true, value),
+        };
+        let mut happened = Happened { lost, ..Happened::default() };
+        let protection = &loaded.policy.protection;
+        let name = |id: &u16| protection.event_names.name(u32::from(*id)).to_owned();
+        happened.reported.events = events.iter().map(name).collect();
+        let tally = {
+            let facts = Facts::gather(&loaded.policy, request)?;
+            Tally::of(loaded, &facts, events, value, S::NAMES_KEYS)
+        };
+        if let Some(error) = tally.unread.clone().filter(|_| is_report) {
+            return Err(error);
+        }
+        if loaded.policy.enabled && !tally.is_empty() {
+            self.judged(loaded, request, &tally, &mut happened).await?;
+        }
+        let facts = Facts::gather(&loaded.policy, request)?;
+        let banned = loaded.guard.ban(&self.shared.marks, &facts, self.now()).is_some();
+        happened.reported.banned = banned || happened.ban.is_some();
+        Ok(happened)
+    }
+
+    async fn judged(
+        &self,
+        loaded: &Loaded,
+        request: &Request<'_>,
+        tally: &Tally,
+        happened: &mut Happened,
+    ) -> Result<(), RequestError> {
+        let mut lost = happened.lost.take();
+        let asked = self.ask(&tally.levels, &mut lost).await;
+        let mut amendments: Vec<Amendment> = Vec::new();
+        let mut claims: Vec<Claim> = Vec::new();
+        self.with_judge(loaded, request, |judge| {
+            for (at, penalty) in tally.penalties.iter().enumerate() {
+                let known = loaded.policy.protection.penalties.get(*penalty);
+                let found = tally.levels.get(at).zip(asked.replies.get(at)).zip(known);
+                let Some(((named, reply), known)) = found else { continue };
+                judge.count(*penalty, Count::of(known, &named.0, reply), happened);
+                let answer =
+                    Answer { now: asked.times[at], replies: [*reply].into_iter().collect() };
+                amendments.extend(shifted(named, reply, &answer).into_iter().flatten());
+            }
+            let shares = shares(tally, &asked.replies);
+            judge.shares(&shares, happened, &mut claims);
+        })?;
+        for amendments in amendments.chunks(LEVELS_MAX) {
+            let amended = self.amend(lost.is_some(), amendments).await;
+            lost = lost.or(amended.err());
+        }
+        for forgiven in tally.forgiven.chunks(LEVELS_MAX) {
+            let forgotten = match lost {
+                Some(_) => self.forget_here(forgiven).await,
+                None => self.forget(forgiven).await,
+            };
+            lost = lost.or(forgotten.err());
+        }
+        if !claims.is_empty() {
+            let (levels, acts): (Vec<Named>, Vec<_>) =
+                claims.into_iter().map(|claim| (claim.named, claim.act)).unzip();
+            let claimed = self.ask(&levels, &mut lost).await;
+            self.with_judge(loaded, request, |judge| {
+                let mine = acts.iter().zip(&claimed.replies).filter(|(_, reply)| reply.charged);
+                mine.for_each(|(act, _)| judge.claimed(act, happened));
+            })?;
+        }
+        happened.reported.degraded = lost.is_some();
+        happened.lost = lost;
+        Ok(())
+    }
+
+    fn with_judge(
+        &self,
+        loaded: &Loaded,
+        request: &Request<'_>,
+        act: impl FnOnce(&Judge<'_>),
+    ) -> Result<(), RequestError> {
+        let facts = Facts::gather(&loaded.policy, request)?;
+        let (marks, now) = (&self.shared.marks, self.now());
+        act(&Judge { loaded, facts: &facts, marks, now, named: S::NAMES_KEYS });
+        Ok(())
+    }
+
+    /// Charges counts, at most as many at once as a plan has. While the store is lost this node counts
+    /// by itself, and for itself alone: nobody's count is shared out.
+    async fn ask(&self, levels: &[Named], lost: &mut Option<StoreError>) -> Asked {
+        let shared = &*self.shared;
+        let mut asked = Asked { replies: Vec::new(), times: Vec::new() };
+        for levels in levels.chunks(LEVELS_MAX) {
+            let mut plan = Plan::new(Mode::Charge);
+            (plan.now, plan.holder) = (shared.clock.now(), shared.holders.next());
+            plan.levels = levels.iter().map(|(level, _)| *level).collect();
+            plan.names = levels.iter().filter_map(|(_, name)| name.clone()).collect();
+            let answered = match lost.take() {
+                Some(error) => Err(error),
+                None => shared.store.decide(&plan).await,
+            };
+            let answer = match answered {
+                Ok(answer) => {
+                    if !S::NEVER_LOST {
+                        shared.fallback.note(&plan, &answer, shared.clock.now());
+                    }
+                    answer
+                }
+                Err(error) => {
+                    *lost = Some(error);
+                    shared.fallback.decide(&mut plan, 1)
+                }
+            };
+            asked.times.extend(answer.replies.iter().map(|_| answer.now));
+            asked.replies.extend(answer.replies);
+        }
+        asked
+    }
+
+    fn in_force_of(&self, request: &Request<'_>) -> InForce {
+        match request.in_force {
+            Some(in_force) => in_force.clone(),
+            None => InForce::new(Arc::clone(&self.shared.policies.load())),
+        }
+    }
+}
+
+/// The same on a store that answers at once, as plain calls.
+impl<S: ImmediateStore> Limiter<S> {
+    /// As [`report`](Self::report).
+    ///
+    /// # Errors
+    /// As [`report`](Self::report).
+    pub fn report_now(&self, report: &Report<'_>) -> Result<Reported, RequestError> {
+        at_once(self.report(report))
+    }
+
+    /// As [`answered`](Self::answered).
+    ///
+    /// # Errors
+    /// As [`answered`](Self::answered).
+    pub fn answered_now(
+        &self,
+        request: &Request<'_>,
+        status: u16,
+    ) -> Result<Reported, RequestError> {
+        at_once(self.answered(request, status))
+    }
+}
+
+/// Whether grace covers all that a request has violated. What costs an attribute is never covered, and
+/// neither is a ceiling.
+fn has_grace(loaded: &Loaded, decision: &Decision, made: &Events, happened: &Happened) -> bool {
+    let protection = &loaded.policy.protection;
+    let may = |limit: &Limit| {
+        limit.algorithm != Algorithm::Ceiling && !matches!(limit.cost, Cost::Attribute(_))
+    };
+    let allowing = happened.allowing.iter().filter_map(|at| protection.penalties.get(*at));
+    let events = allowing.flat_map(|penalty| &penalty.events).filter(|id| made.contains(id));
+    let events = events.filter_map(|id| protection.events.get(usize::from(*id)));
+    let events: Vec<_> = events.collect();
+    let refuses =
+        |report: &&LimitReport| report.enforcement == Enforcement::Reject && !report.is_allowed();
+    let refusing = decision.limits.iter().filter(refuses).count();
+    // What only lost its store is no violation, and nothing covers it.
+    refusing == events::violations(decision).count()
+        && events::violations(decision).all(|report| {
+            events.iter().any(|event| events::of(event, report))
+                && decision.limit_of(report).is_some_and(may)
+        })
+}

@@ -1,0 +1,326 @@
+//! Penalties: what the counts of events come to, by the steps of their ladders (rule 6), and by
+//! ratios and behaviour (rule 7).
+
+use crate::clock::Now;
+use crate::events::{Effect, Notice, Reported};
+use crate::factors;
+use crate::facts::Facts;
+use crate::in_force::Loaded;
+use crate::marks::{self, Mark, MarkKind, Marks, Set, Whom};
+use crate::policy::model::Part;
+use crate::policy::protection::{Behaviour, FactorKind, PPM, Ratio, Step};
+use crate::store::StoreError;
+use crate::tally::{self, Count, Looked, Named, Share, Tally};
+use crate::units::written_duration;
+
+/// What events led to.
+#[derive(Debug, Default)]
+pub(crate) struct Happened {
+    pub(crate) reported: Reported,
+    /// A ban that this request started, and when: its times are by the clock that tells this.
+    pub(crate) ban: Option<(Mark, Now)>,
+    /// The penalties whose step lets violations pass, by their places.
+    pub(crate) allowing: Vec<usize>,
+    /// Why the store is asked no more.
+    pub(crate) lost: Option<StoreError>,
+}
+
+/// What one node alone does: the one that can charge this level.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    pub(crate) named: Named,
+    pub(crate) act: Act,
+}
+
+/// What it does.
+#[derive(Debug)]
+pub(crate) enum Act {
+    /// What stands behind `then` of a ratio.
+    Ratio { ratio: usize, number: u64 },
+    /// A step of a factor.
+    Step { factor: usize, to_ppm: u64 },
+}
+
+/// Judges the events of a request.
+pub(crate) struct Judge<'j> {
+    pub(crate) loaded: &'j Loaded,
+    pub(crate) facts: &'j Facts<'j>,
+    pub(crate) marks: &'j Marks,
+    pub(crate) now: Now,
+    /// Whether keys have names.
+    pub(crate) named: bool,
+}
+
+/// What a step is reached by.
+struct Cause<'c> {
+    source: &'c str,
+    by: &'c [Part],
+    within_us: u64,
+    count: u64,
+}
+
+impl Judge<'_> {
+    /// Serves what holds at a count, and does what happens once where its step is reached.
+    pub(crate) fn count(&self, penalty: usize, count: Count, happened: &mut Happened) {
+        let Some(known) = self.loaded.policy.protection.penalties.get(penalty) else { return };
+        let Some(step) = known.step_at(count.events) else { return };
+        self.serve(step, happened);
+        if step.allow {
+            happened.allowing.push(penalty);
+        }
+        if count.reached {
+            let (source, by) = (&*known.name, &*known.by);
+            let cause = Cause { source, by, within_us: known.within_us, count: count.events };
+            self.act(step, &cause, happened);
+        }
+    }
+
+    /// Serves what holds of ratios, and claims what one node alone does.
+    pub(crate) fn shares(
+        &self,
+        shares: &[(Looked, Share)],
+        happened: &mut Happened,
+        claims: &mut Vec<Claim>,
+    ) {
+        for (Looked { ratio: index, .. }, share) in shares.iter().filter(|(at, _)| at.touched) {
+            let Some(ratio) = self.loaded.policy.protection.ratios.get(*index) else { continue };
+            if let Some(step) = held(ratio, share) {
+                self.serve(step, happened);
+                claims.extend(self.claim_ratio(*index, ratio, step, share.number));
+            }
+        }
+        for (index, factor) in self.loaded.policy.protection.factors.iter().enumerate() {
+            if let FactorKind::Behaviour(behaviour) = &factor.kind {
+                claims.extend(self.claim_step(index, behaviour, shares));
+            }
+        }
+    }
+
+    /// Does what this node alone was let do.
+    pub(crate) fn claimed(&self, act: &Act, happened: &mut Happened) {
+        let protection = &self.loaded.policy.protection;
+        match *act {
+            Act::Ratio { ratio, number } => {
+                let Some(ratio) = protection.ratios.get(ratio) else { return };
+                let (source, by, within_us) = (&*ratio.name, &*ratio.by, ratio.within_us);
+                let cause = Cause { source, by, within_us, count: number };
+                if let Some(step) = &ratio.then {
+                    self.act(step, &cause, happened);
+                }
+            }
+            Act::Step { factor, to_ppm } => self.step(factor, to_ppm),
+        }
+    }
+
+    /// What is served each time: delays, warnings, challenges.
+    fn serve(&self, step: &Step, happened: &mut Happened) {
+        let reported = &mut happened.reported;
+        reported.delay_us = reported.delay_us.max(step.delay_us);
+        reported.warnings.extend(step.warn.clone());
+        reported.challenged |= step.challenge && !self.facts.request.pass;
+    }
+
+    /// What happens once: bans, flags, notices.
+    fn act(&self, step: &Step, cause: &Cause<'_>, happened: &mut Happened) {
+        // Nobody is marked for a value that cannot be read: others send such, too.
+        let subject = Whom::of(cause.by, self.facts);
+        let penalty = cause.source.to_owned();
+        let (mut done, mut kept) = (None, false);
+        if let Some((flag, subject)) = step.flag.as_ref().zip(subject.as_ref()) {
+            let mark = self.mark(MarkKind::Flag, subject.clone(), cause, Some(flag), None);
+            let set = self.marks.put(&mark, self.now);
+            kept |= set == Set::Kept;
+            if matches!(set, Set::New | Set::Changed) {
+                happened.reported.flags.push(flag.clone());
+                happened.reported.effects.push(Effect::Flagged { mark, source: penalty.clone() });
+                done = Some(("flag", subject.clone(), None));
+            }
+        }
+        let banned = step.ban.as_ref().and_then(|ban| {
+            let whom = match ban.by {
+                None => subject.clone()?,
+                Some(by) => Whom::banned(by, self.facts)?,
+            };
+            Some((whom, ban.for_us))
+        });
+        if let Some((whom, for_us)) = banned {
+            let until_us = self.now.unix_us.saturating_add(for_us);
+            let mark = self.mark(MarkKind::Ban, whom.clone(), cause, None, Some(until_us));
+            let set = self.marks.put(&mark, self.now);
+            kept |= set == Set::Kept;
+            if matches!(set, Set::New | Set::Changed) {
+                done = Some(("ban", whom, Some(until_us)));
+                happened.reported.effects.push(Effect::Banned { mark: mark.clone(), penalty });
+            }
+            if set != Set::Full {
+                // One that was there may end later.
+                let ban = self.marks.get(MarkKind::Ban, mark.id, self.now);
+                happened.ban = longer(happened.ban.take(), ban.map(|ban| (ban, self.now)));
+            }
+        }
+        // What could not be done is told all the same; what others have done before was told then.
+        let done = done.or_else(|| {
+            let subject = subject.unwrap_or_else(|| Whom::unread(cause.by, self.facts));
+            (!kept).then_some(("notice", subject, None))
+        });
+        if let Some((action, subject, until_unix_us)) = done {
+            self.notify(step, cause, &Told { action, subject, until_unix_us }, happened);
+        }
+    }
+
+    fn notify(&self, step: &Step, cause: &Cause<'_>, told: &Told, happened: &mut Happened) {
+        let policy = &self.loaded.policy;
+        let webhooks = step.notify.iter().filter_map(|at| policy.protection.webhooks.get(*at));
+        happened.reported.effects.extend(webhooks.map(|webhook| {
+            Effect::Notify(Notice {
+                webhook: webhook.name.clone(),
+                policy: policy.name.clone(),
+                source: cause.source.to_owned(),
+                subject: told.subject.clone(),
+                count: cause.count,
+                action: told.action,
+                at_unix_us: self.now.unix_us,
+                until_unix_us: told.until_unix_us,
+            })
+        }));
+    }
+
+    fn mark(
+        &self,
+        kind: MarkKind,
+        subject: Whom,
+        cause: &Cause<'_>,
+        flag: Option<&str>,
+        until_unix_us: Option<u64>,
+    ) -> Mark {
+        let policy = &*self.loaded.policy.name;
+        let span = written_duration(cause.within_us);
+        Mark {
+            id: self.marks.id_of(kind, Some(policy), flag, &subject),
+            kind,
+            policy: Some(policy.to_owned()),
+            subject,
+            source: cause.source.to_owned(),
+            reason: format!("{} events within {span}", cause.count),
+            flag: flag.map(str::to_owned),
+            since_unix_us: self.now.unix_us,
+            until_unix_us,
+            factor_ppm: None,
+        }
+    }
+
+    /// What lets one node act on a ratio, once in its span; `None` where it has been done, or where
+    /// there is nothing to do.
+    fn claim_ratio(&self, index: usize, ratio: &Ratio, step: &Step, number: u64) -> Option<Claim> {
+        let subject = Whom::of(&ratio.by, self.facts)?;
+        let flagged = step.flag.as_ref().is_some_and(|flag| {
+            let policy = Some(&*self.loaded.policy.name);
+            let id = self.marks.id_of(MarkKind::Flag, policy, Some(flag), &subject);
+            self.marks.get(MarkKind::Flag, id, self.now).is_some()
+        });
+        // A flag stands until somebody takes it away, and bans nobody.
+        let due = match (&step.ban, &step.flag) {
+            (Some(_), _) => true,
+            (None, Some(_)) => !flagged,
+            (None, None) => !step.notify.is_empty(),
+        };
+        if !due {
+            return None;
+        }
+        let keys = &self.loaded.guard.ratios.get(index)?.once;
+        let span_us = ratio.within_us;
+        let named = tally::once(keys, &ratio.by, self.facts, &ratio.name, span_us, self.named)?;
+        Some(Claim { named, act: Act::Ratio { ratio: index, number } })
+    }
+
+    /// What lets one node take a step; `None` where none is due.
+    fn claim_step(
+        &self,
+        index: usize,
+        behaviour: &Behaviour,
+        shares: &[(Looked, Share)],
+    ) -> Option<Claim> {
+        let protection = &self.loaded.policy.protection;
+        let mut is_good = true;
+        for good in &behaviour.good {
+            let (_, share) = shares.iter().find(|(at, _)| at.ratio == good.ratio)?;
+            if !share.counts(protection.ratios.get(good.ratio)?) {
+                return None;
+            }
+            is_good &= good.holds(share.of, share.to);
+        }
+        let keys = self.loaded.guard.factors.get(index)?;
+        let id = marks::key_of(keys.marks, &behaviour.by, self.facts)?;
+        let earned = self.marks.factor(id, self.now);
+        let last_us = earned.map_or(0, |(_, since_us)| since_us);
+        if earned.is_some() && self.now.steady_us.saturating_sub(last_us) < behaviour.every_us {
+            return None;
+        }
+        let from_ppm = earned.map_or(PPM, |(ppm, _)| ppm);
+        let to_ppm = factors::stepped(behaviour, from_ppm, is_good);
+        if to_ppm == from_ppm {
+            return None;
+        }
+        let name = &protection.factors.get(index)?.name;
+        let (by, span_us) = (&behaviour.by, behaviour.every_us);
+        let named = tally::once(&keys.step, by, self.facts, name, span_us, self.named)?;
+        Some(Claim { named, act: Act::Step { factor: index, to_ppm } })
+    }
+
+    fn step(&self, factor: usize, to_ppm: u64) {
+        let policy = &self.loaded.policy;
+        let Some(factor) = policy.protection.factors.get(factor) else { return };
+        let by = crate::guard::behaviour_by(factor);
+        let Some(subject) = Whom::of(by, self.facts) else { return };
+        let (kind, scope) = (MarkKind::Factor, Some(&*policy.name));
+        let mark = Mark {
+            id: self.marks.id_of(kind, scope, Some(&factor.name), &subject),
+            kind,
+            policy: scope.map(str::to_owned),
+            subject,
+            source: factor.name.clone(),
+            reason: String::new(),
+            flag: None,
+            since_unix_us: self.now.unix_us,
+            until_unix_us: None,
+            factor_ppm: Some(to_ppm),
+        };
+        self.marks.put(&mark, self.now);
+    }
+}
+
+/// Of two bans the one that ends later; of equals, the first.
+pub(crate) fn longer(one: Option<(Mark, Now)>, other: Option<(Mark, Now)>) -> Option<(Mark, Now)> {
+    let left_us = |(mark, now): &(Mark, Now)| mark.left_us(*now).unwrap_or(u64::MAX);
+    match (one, other) {
+        (Some(one), Some(other)) if left_us(&other) > left_us(&one) => Some(other),
+        (one, other) => one.or(other),
+    }
+}
+
+/// What was done, to whom, until when.
+struct Told {
+    action: &'static str,
+    subject: Whom,
+    until_unix_us: Option<u64>,
+}
+
+/// What holds of a ratio: `then`, where there are enough events and the share is above.
+fn held<'r>(ratio: &'r Ratio, share: &Share) -> Option<&'r Step> {
+    let above_ppm = ratio.above_ppm?;
+    ratio.then.as_ref().filter(|_| share.counts(ratio) && share.is_above(above_ppm))
+}
+
+/// The shares of all ratios of a tally.
+pub(crate) fn shares(tally: &Tally, replies: &[crate::store::Reply]) -> Vec<(Looked, Share)> {
+    let first = tally.penalties.len();
+    let share = |(at, looked): (usize, &Looked)| {
+        let from = first + 3 * at;
+        let share = Share::of(tally.levels.get(from..)?, replies.get(from..)?)?;
+        Some((*looked, share))
+    };
+    tally.ratios.iter().enumerate().filter_map(share).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,11 @@
 //! Whether a request's body can matter, asked before anyone reads it.
 
 use crate::facts::Facts;
+use crate::guard::Guard;
 use crate::limiter::Limiter;
+use crate::marks::Shape;
 use crate::policy::model::{AttributeId, Cost, Limit, Part, Settings};
+use crate::policy::protection::{Event, EventId, Factor, FactorKind};
 use crate::policy::when::{Unmet, When};
 use crate::request::{Request, RequestError};
 use crate::standing::{Standing, standing};
@@ -10,7 +13,8 @@ use crate::store::Store;
 
 impl<S: Store> Limiter<S> {
     /// Whether the decision on a request could depend on its body, which is not there yet: whether
-    /// an exemption or a limit that may apply reads an attribute from a body. A gateway that is told
+    /// an exemption, a limit or a penalty that may apply, or a ban that there is, reads an attribute
+    /// from a body. A gateway that is told
     /// `false` need not wait for the body; one that is told `true` reads at most 64 KiB of it.
     ///
     /// The answer is cautious: `true` where the body may turn out not to matter, never `false`
@@ -19,10 +23,19 @@ impl<S: Store> Limiter<S> {
     pub fn wants_body(&self, request: &Request<'_>) -> bool {
         let wanted = self.with_policy(request, |loaded| {
             let facts = Facts::gather(&loaded.policy, request)?;
-            Ok::<_, RequestError>(wants_body(&facts))
+            let banned = || {
+                self.marks().has_shape(Shape::Other).contains(&true)
+                    && bans_read_body(&loaded.guard, &facts)
+            };
+            Ok::<_, RequestError>(wants_body(&facts) || banned())
         });
         wanted.unwrap_or(false)
     }
+}
+
+/// Whether a ban may be of something in the body.
+fn bans_read_body(guard: &Guard, facts: &Facts<'_>) -> bool {
+    guard.ban_keys().any(|by| parts_read_body(by, facts)) && standing(facts) == Standing::Ordinary
 }
 
 fn wants_body(facts: &Facts<'_>) -> bool {
@@ -37,7 +50,48 @@ fn wants_body(facts: &Facts<'_>) -> bool {
     }
     let limited = policy.enabled && standing(facts) == Standing::Ordinary;
     let reads = |limit: &Limit| may_hold(&limit.when, facts) && limit_reads_body(limit, facts);
-    limited && policy.limits.iter().any(reads)
+    limited && (policy.limits.iter().any(reads) || protection_reads_body(facts))
+}
+
+/// Whether what counts, sums or scales may read the body.
+fn protection_reads_body(facts: &Facts<'_>) -> bool {
+    let protection = &facts.policy.protection;
+    let counts = |events: &mut dyn Iterator<Item = &EventId>, by: &[Part]| {
+        let mut events = events.filter_map(|id| protection.events.get(usize::from(*id)));
+        let by = parts_read_body(by, facts);
+        events.any(|event| may_be_made(event, facts) && (by || event_reads_body(event, facts)))
+    };
+    let scales = |factor: &Factor| match &factor.kind {
+        FactorKind::Behaviour(behaviour) => parts_read_body(&behaviour.by, facts),
+        FactorKind::Fixed { .. } | FactorKind::Load { .. } => false,
+    };
+    let reads = |factor: &Factor| {
+        may_hold(&factor.when, facts) && (scales(factor) || reads_body(&factor.when, facts))
+    };
+    protection
+        .penalties
+        .iter()
+        .any(|one| counts(&mut one.events.iter().chain(&one.forgive), &one.by))
+        || protection.ratios.iter().any(|one| counts(&mut [&one.of, &one.to].into_iter(), &one.by))
+        || protection.factors.iter().any(reads)
+}
+
+/// Whether a request, or the answer to it, may make an event.
+fn may_be_made(event: &Event, facts: &Facts<'_>) -> bool {
+    let seen = event.outcome.is_some() || !event.statuses.is_empty();
+    seen && may_hold(&event.when, facts)
+}
+
+fn event_reads_body(event: &Event, facts: &Facts<'_>) -> bool {
+    event.value.is_some_and(|id| facts.comes_from_body(id)) || reads_body(&event.when, facts)
+}
+
+fn parts_read_body(parts: &[Part], facts: &Facts<'_>) -> bool {
+    let reads = |part: &Part| match part {
+        Part::Attribute(id) | Part::Row { attribute: id, .. } => facts.comes_from_body(*id),
+        _ => false,
+    };
+    parts.iter().any(reads)
 }
 
 /// Whether a condition could hold once the body is there. All but attributes are known already.
@@ -56,10 +110,6 @@ fn reads_body(when: &When, facts: &Facts<'_>) -> bool {
 
 fn limit_reads_body(limit: &Limit, facts: &Facts<'_>) -> bool {
     let attribute = |id: AttributeId| facts.comes_from_body(id);
-    let part = |part: &Part| match part {
-        Part::Attribute(id) | Part::Row { attribute: id, .. } => attribute(*id),
-        _ => false,
-    };
     let setting = match &limit.settings {
         Settings::ByAttribute { attribute: id, .. } => attribute(*id),
         Settings::Everyone(_) | Settings::ByTier(_) => false,
@@ -71,6 +121,7 @@ fn limit_reads_body(limit: &Limit, facts: &Facts<'_>) -> bool {
     setting
         || cost
         || limit.value.is_some_and(attribute)
-        || limit.by.iter().chain(&limit.row).any(part)
+        || parts_read_body(&limit.by, facts)
+        || parts_read_body(limit.row.as_slice(), facts)
         || reads_body(&limit.when, facts)
 }

@@ -1,18 +1,24 @@
 //! Why a request is treated as it is: its identity, its operation, every limit that applies and why
 //! the others do not.
 
+mod penalties;
+
 use crate::clock::Now;
+use crate::factors;
 use crate::facts::Facts;
 use crate::identity;
 use crate::in_force::Loaded;
 use crate::key::{self, HashKey, Raw};
 use crate::limiter::Limiter;
+use crate::marks::Marks;
 use crate::plan::{Applies, Enforcement, Level, Planner, WhyNot};
 use crate::policy::model::{Exceed, Limit};
 use crate::request::{Request, RequestError};
 use crate::standing::{Standing, standing};
 use crate::store::Store;
 use crate::units::written_duration;
+
+pub use penalties::{Counting, PenaltyExplanation};
 
 /// All that is known of a request before any state is looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,10 +42,14 @@ pub struct Explanation {
     pub internal: bool,
     /// The normalised path.
     pub path: Option<String>,
-    /// `exempt`, `blocked` or `ordinary`.
+    /// `exempt`, `blocked`, `banned` or `ordinary`.
     pub standing: &'static str,
+    /// The factors that apply, in millionths. Specs are as they make them.
+    pub factors: Vec<(String, u64)>,
     /// Every limit of the policy, in its order.
     pub limits: Vec<LimitExplanation>,
+    /// Every penalty of the policy, in its order.
+    pub penalties: Vec<PenaltyExplanation>,
 }
 
 /// One limit and this request.
@@ -66,7 +76,7 @@ pub struct Application {
     pub spec: String,
     /// What the request costs; for a ceiling, the value compared.
     pub cost: String,
-    /// `reject`, `warn`, `wait 2s` or `shadow`.
+    /// `reject`, `warn`, `wait 2s`, `challenge` or `shadow`.
     pub exceed: String,
 }
 
@@ -77,7 +87,7 @@ impl<S: Store> Limiter<S> {
     /// The request cannot be understood, or lacks what a limit needs.
     pub fn explain(&self, request: &Request<'_>) -> Result<Explanation, RequestError> {
         let (now, secret) = (self.now(), self.secret());
-        self.with_policy(request, |loaded| explain(loaded, request, now, &secret))
+        self.with_policy(request, |loaded| explain(loaded, request, now, &secret, self.marks()))
     }
 }
 
@@ -86,10 +96,14 @@ fn explain(
     request: &Request<'_>,
     now: Now,
     secret: &HashKey,
+    marks: &Marks,
 ) -> Result<Explanation, RequestError> {
     let policy = &*loaded.policy;
     let facts = Facts::gather(policy, request)?;
-    let planner = Planner { facts: &facts, now, keys: &loaded.keys };
+    let mut planner = Planner::new(&facts, now, &loaded.keys);
+    planner.times = factors::of_request(loaded, &facts, marks, now);
+    let applying = factors::applying(loaded, &facts, marks, now);
+    let applying = applying.map(|(factor, ppm)| (factor.name.clone(), ppm)).collect();
     let mut limits = Vec::with_capacity(policy.limits.len());
     for (index, limit) in policy.limits.iter().enumerate() {
         let applies = match planner.applies(index, limit) {
@@ -120,8 +134,11 @@ fn explain(
         standing: match standing(&facts) {
             Standing::Exempt => "exempt",
             Standing::Blocked => "blocked",
+            Standing::Ordinary if loaded.guard.ban(marks, &facts, now).is_some() => "banned",
             Standing::Ordinary => "ordinary",
         },
+        factors: applying,
+        penalties: penalties::penalties(loaded, &facts, &limits),
         limits,
     })
 }
@@ -136,6 +153,7 @@ fn application(limit: &Limit, level: &Level, facts: &Facts<'_>, secret: &HashKey
             (Enforcement::Reject, Exceed::Wait { max_us }) => {
                 format!("wait {}", written_duration(max_us))
             }
+            (Enforcement::Reject | Enforcement::Warn, Exceed::Challenge) => "challenge".to_owned(),
             (Enforcement::Reject, _) => "reject".to_owned(),
             (Enforcement::Warn, _) => "warn".to_owned(),
             (Enforcement::Shadow, _) => "shadow".to_owned(),

@@ -2,9 +2,10 @@
 //! conditions, keys and costs are made of.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 
+use crate::countries::CountryCode;
 use crate::identity::attribute::{self, Found};
 use crate::identity::{self, Identity, Subject};
 use crate::operation::{Captures, NormalPath, PathPattern};
@@ -28,6 +29,8 @@ pub(crate) struct Facts<'r> {
     captures: Captures,
     /// What was read out of the body, which is worth reading once.
     from_body: RefCell<Vec<(AttributeId, Found<'static>)>>,
+    /// What country the address was found to be in, if it was looked up.
+    located: Cell<Option<Option<CountryCode>>>,
 }
 
 impl<'r> Facts<'r> {
@@ -57,6 +60,7 @@ impl<'r> Facts<'r> {
             headers_believed,
             captures,
             from_body: RefCell::default(),
+            located: Cell::default(),
         };
         facts.check_query()?;
         Ok(facts)
@@ -77,11 +81,24 @@ impl<'r> Facts<'r> {
         self.path.as_ref()
     }
 
-    /// The country as the caller said it, in capitals.
+    /// The country in capitals: as the caller said it, else that of the client's address.
     pub(crate) fn country(&self) -> Option<Cow<'r, str>> {
-        let said = self.request.country.as_deref().filter(|code| !code.is_empty())?;
+        let Some(said) = self.request.country.as_deref().filter(|code| !code.is_empty()) else {
+            return self.located().map(|code| Cow::Borrowed(code.as_str()));
+        };
         let capital = said.bytes().all(|b| b.is_ascii_uppercase());
         Some(if capital { Cow::Borrowed(said) } else { Cow::Owned(said.to_ascii_uppercase()) })
+    }
+
+    /// The country of the client's address, looked up at most once.
+    fn located(&self) -> Option<CountryCode> {
+        let countries = self.request.countries?;
+        if let Some(known) = self.located.get() {
+            return known;
+        }
+        let found = self.address.and_then(|address| countries.country(address));
+        self.located.set(Some(found));
+        found
     }
 
     pub(crate) fn path_matches(&self, patterns: &[PathPattern]) -> bool {
@@ -125,7 +142,7 @@ impl<'r> Facts<'r> {
     }
 
     /// Whether an attribute is given or captured, so that its declared source is not asked.
-    fn goes_before_its_source(&self, id: AttributeId) -> bool {
+    pub(crate) fn goes_before_its_source(&self, id: AttributeId) -> bool {
         let name = self.policy.attribute_names.name(id);
         let given = self.request.attributes.iter().any(|(key, _)| key == name);
         given || self.captures.iter().any(|(captured, _)| *captured == id)
@@ -164,6 +181,17 @@ impl<'r> Facts<'r> {
         }
     }
 
+    /// Whether the request is told from those of others by this part, if only as one of those whose
+    /// value cannot be read. Those are counted together, so that nobody gets away by sending what is
+    /// no value; but nobody is banned for what another has sent.
+    pub(crate) fn tells(&self, part: &Part) -> bool {
+        self.has(part) || self.is_unusable(part)
+    }
+
+    fn is_unusable(&self, part: &Part) -> bool {
+        matches!(part, Part::Attribute(id) if self.find(*id) == Found::Unusable)
+    }
+
     /// Refuses a query that says an attribute twice: a service could believe the other one.
     fn check_query(&self) -> Result<(), RequestError> {
         let from_query = |declared: &Attribute| matches!(declared.source, Source::Query(_));
@@ -183,7 +211,7 @@ impl<'r> Facts<'r> {
         Ok(())
     }
 
-    /// The value of one part of a key; `None` where it is missing.
+    /// The value of one part of a key; `None` where it is missing, or is no value.
     pub(crate) fn part(&self, part: &Part) -> Option<Cow<'_, str>> {
         match part {
             Part::Ip => self.subject().map(|subject| Cow::Owned(subject.to_string())),

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::guard::Guard;
 use crate::key::LimitKeys;
 use crate::policy::Policy;
 
@@ -21,6 +22,10 @@ pub(crate) struct Loaded {
     pub(crate) keys: Vec<LimitKeys>,
     /// Whether a limit of it may be leased.
     pub(crate) leased: bool,
+    /// Where its answered challenges are remembered, if it has any.
+    pub(crate) used_once: Option<u64>,
+    /// What protects.
+    pub(crate) guard: Guard,
 }
 
 impl InForce {

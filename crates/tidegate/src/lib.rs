@@ -49,16 +49,23 @@
 pub mod algorithm;
 mod body_need;
 pub mod clock;
+mod countries;
 mod decision;
+mod events;
 mod explain;
+mod factors;
 mod facts;
 mod fallback;
+pub mod fold;
+mod guard;
 pub mod identity;
 mod in_force;
 mod key;
 mod lease;
 mod limiter;
+pub mod marks;
 pub mod operation;
+mod penalties;
 pub mod plan;
 pub mod policy;
 mod request;
@@ -67,16 +74,23 @@ pub mod simulate;
 mod standing;
 pub mod store;
 mod subject;
+mod tally;
 pub mod text;
 pub mod units;
 mod whose;
 
+pub use countries::{Countries, CountryCode};
 pub use decision::{Decision, LimitReport, Outcome};
-pub use explain::{Application, Explanation, LimitExplanation};
+pub use events::{Effect, Notice, Report, Reported};
+pub use explain::{Application, Counting, Explanation, LimitExplanation, PenaltyExplanation};
 pub use in_force::InForce;
 pub use key::{HashKey, Key};
 pub use lease::{Lease, Settlement};
-pub use limiter::{Acquired, BuildError, Limiter, LimiterBuilder, Merged, Owed, ResetError, Timer};
+pub use limiter::{
+    Acquired, Bearer, BuildError, Claim, Limiter, LimiterBuilder, Merged, Order, Owed, ResetError,
+    Timer,
+};
+pub use marks::{Mark, MarkChange, MarkKind, MarkSink, Marks, Whom};
 pub use policy::{LimitBuilder, Options, Policy};
 pub use request::{Request, RequestError};
 pub use response::{HeaderSpans, HeaderStyle, Jitter, Response, Sink, render};

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 
+use crate::countries::Countries;
 use crate::identity::Claims;
 use crate::in_force::InForce;
 use crate::units::Amount;
@@ -56,7 +57,10 @@ pub struct Request<'a> {
     pub cost: Option<Amount>,
     /// Asks for a lease, to settle the true cost later.
     pub reserve: bool,
+    /// The client has solved a challenge, which the caller has verified.
+    pub pass: bool,
     pub(crate) in_force: Option<&'a InForce>,
+    pub(crate) countries: Option<&'a dyn Countries>,
 }
 
 impl<'a> Request<'a> {
@@ -64,6 +68,40 @@ impl<'a> Request<'a> {
     #[must_use]
     pub fn new(method: impl Into<Cow<'a, str>>, path: impl Into<Cow<'a, str>>) -> Self {
         Self::default().method(method).path(path)
+    }
+
+    /// The same with all that it says its own, to be asked about later: by the policies that are in
+    /// force then, and once it is [located](Self::locate) again.
+    #[must_use]
+    pub fn into_owned(self) -> Request<'static> {
+        let text = |text: Option<Cow<'a, str>>| text.map(|text| Cow::Owned(text.into_owned()));
+        let pairs = |pairs: Vec<(Cow<'a, str>, Cow<'a, str>)>| {
+            let pair = |(name, value): (Cow<'a, str>, Cow<'a, str>)| {
+                (Cow::Owned(name.into_owned()), Cow::Owned(value.into_owned()))
+            };
+            pairs.into_iter().map(pair).collect()
+        };
+        Request {
+            policy: text(self.policy),
+            method: text(self.method),
+            path: text(self.path),
+            peer: self.peer,
+            ip: self.ip,
+            user: text(self.user),
+            tier: text(self.tier),
+            internal: self.internal,
+            country: text(self.country),
+            operation: text(self.operation),
+            attributes: pairs(self.attributes),
+            headers: pairs(self.headers),
+            claims: self.claims,
+            body: self.body.map(|body| Cow::Owned(body.into_owned())),
+            cost: self.cost,
+            reserve: self.reserve,
+            pass: self.pass,
+            in_force: None,
+            countries: None,
+        }
     }
 
     /// A request that is known by its operation's name, such as an outgoing call.
@@ -150,6 +188,14 @@ impl<'a> Request<'a> {
         self
     }
 
+    /// Has the client's country looked up here where none is said: by the address that the policy
+    /// finds, which may be told by a proxy that it trusts.
+    #[must_use]
+    pub fn locate(mut self, countries: &'a dyn Countries) -> Self {
+        self.countries = Some(countries);
+        self
+    }
+
     /// Gives an attribute. It goes before one captured from the path, and before its declared source.
     #[must_use]
     pub fn attribute(
@@ -194,6 +240,13 @@ impl<'a> Request<'a> {
     #[must_use]
     pub fn reserve(mut self) -> Self {
         self.reserve = true;
+        self
+    }
+
+    /// Says that the client has solved a challenge, which the caller has verified.
+    #[must_use]
+    pub fn pass(mut self, pass: bool) -> Self {
+        self.pass = pass;
         self
     }
 

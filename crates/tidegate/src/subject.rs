@@ -3,8 +3,9 @@
 
 use crate::decision::Decision;
 use crate::facts::Facts;
-use crate::key::{self, LimitKeys, Raw};
+use crate::key::{self, HashKey, LimitKeys, Raw};
 use crate::limiter::Limiter;
+use crate::marks::Whom;
 use crate::policy::model::Part;
 use crate::request::Request;
 use crate::store::Store;
@@ -46,12 +47,7 @@ impl<S: Store> Limiter<S> {
         let secret = &*self.secret();
         let tell = |part: Part| {
             let value = facts.part(&part)?;
-            Some(match identities {
-                Identities::Plain => value.into_owned(),
-                Identities::Hashed => {
-                    format!("{:016x}", key::hashed(secret, &part.name(policy), &value))
-                }
-            })
+            Some(tell(secret, &part.name(policy), &value, identities))
         };
         let raw = match identities {
             Identities::Plain => Raw::Shown,
@@ -66,10 +62,27 @@ impl<S: Store> Limiter<S> {
     }
 }
 
+impl<S: Store> Limiter<S> {
+    /// Whom a mark or a notice is about, part by part, as logs and messages tell it.
+    #[must_use]
+    pub fn told(&self, whom: &Whom, identities: Identities) -> Vec<(String, String)> {
+        let secret = &*self.secret();
+        let tell =
+            |(part, value): (&str, &str)| (part.to_owned(), tell(secret, part, value, identities));
+        whom.parts().map(tell).collect()
+    }
+}
+
+fn tell(secret: &HashKey, part: &str, value: &str, identities: Identities) -> String {
+    match identities {
+        Identities::Plain => value.to_owned(),
+        Identities::Hashed => format!("{:016x}", key::hashed(secret, part, value)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::HashKey;
     use crate::policy::Policy;
 
     fn limiter(secret: u8) -> Limiter {
@@ -88,6 +101,9 @@ mod tests {
     #[test]
     fn a_hashed_subject_shows_nothing_of_itself_not_even_in_a_raw_key() {
         let hashed = subject(&limiter(1), Identities::Hashed);
+        let told = limiter(1).told(&Whom::user("u1"), Identities::Hashed);
+        let user = hashed.user.clone().unwrap();
+        assert_eq!(told, [("user".to_owned(), user)], "messages and logs agree");
         let shown = format!("{hashed:?}");
         assert!(!shown.contains("u1") && !shown.contains("192.0.2"), "{shown}");
         assert_eq!(hashed, subject(&limiter(1), Identities::Hashed));

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::Value as Json;
 
 use crate::decision::{Decision, Outcome};
+use crate::events::{Effect, Reported};
 use crate::limiter::Acquired;
 use crate::policy::compile::fields::{
     Fields, Keys, boolean, entries, integer, one_or_many, text, unit, word,
@@ -32,12 +33,42 @@ const KEYS: Keys = Keys {
         "degraded",
         "waited",
         "field",
+        "delay",
+        "factor",
+        "flags",
+        "notified",
     ],
-    later: &["delay", "factor", "flags", "notified"],
+    later: &[],
+};
+/// What a report can lead to.
+const REPORT_KEYS: Keys = Keys {
+    known: &["outcome", "delay", "warnings", "flags", "notified", "degraded", "status", "field"],
+    later: &[],
 };
 
 /// As much as a limit can have.
 const REMAINING_MAX: u64 = Amount::MAX.whole();
+
+/// What a step does, as far as anything can be expected of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A decision comes of it.
+    Request,
+    /// Delays, warnings and bans come of it.
+    Report,
+    /// Nothing comes of it.
+    Other,
+}
+
+/// What came of a step.
+pub(super) enum Came<'c> {
+    /// A decision, and what the answer to the request led to.
+    Decision(&'c Acquired, &'c Reported),
+    /// What an event led to.
+    Reported(&'c Reported),
+    /// A request that cannot be understood.
+    Refused(&'c RequestError),
+}
 
 /// What must come of a step; what is left out is not checked.
 #[derive(Debug, Default)]
@@ -55,6 +86,10 @@ pub(super) struct Expectation {
     warnings: Option<Vec<String>>,
     degraded: Option<bool>,
     waited_us: Option<u64>,
+    delay_us: Option<u64>,
+    factor_ppm: Option<u64>,
+    flags: Option<Vec<String>>,
+    notified: Option<Vec<String>>,
     /// Of a request that is answered 400: what was wrong with it.
     field: Option<String>,
 }
@@ -74,18 +109,20 @@ pub struct Mismatch {
 }
 
 impl Expectation {
-    pub(super) fn read(node: &Node, is_request: bool, diagnostics: &mut Diagnostics) -> Self {
-        if !is_request {
-            diagnostics.error(
-                node.at,
-                "found `expect` on a step that is not a request, which has no outcome",
-            );
-            return Self::default();
-        }
+    pub(super) fn read(node: &Node, kind: Kind, diagnostics: &mut Diagnostics) -> Self {
+        let keys = match kind {
+            Kind::Request => &KEYS,
+            Kind::Report => &REPORT_KEYS,
+            Kind::Other => {
+                let message = "found `expect` on a step that is neither a request nor a report";
+                diagnostics.error(node.at, message);
+                return Self::default();
+            }
+        };
         if !matches!(node.value, Value::Map(_)) {
             return Self { outcome: outcome(node, diagnostics), ..Self::default() };
         }
-        let Some(fields) = Fields::of(node, "`expect`", &KEYS, diagnostics) else {
+        let Some(fields) = Fields::of(node, "`expect`", keys, diagnostics) else {
             return Self::default();
         };
         let mut said = |key: &str| {
@@ -116,19 +153,54 @@ impl Expectation {
             body: fields.get("body").map(json),
             operation,
             tier,
-            warnings: fields.get("warnings").map(|node| texts(node, diagnostics)),
+            warnings: fields.get("warnings").map(|node| texts(node, "a warning", diagnostics)),
             degraded: fields.get("degraded").and_then(|node| boolean(node, diagnostics)),
             waited_us: fields.get("waited").and_then(|node| duration(node, diagnostics)),
+            delay_us: fields.get("delay").and_then(|node| duration(node, diagnostics)),
+            factor_ppm: fields.get("factor").and_then(|node| factor(node, diagnostics)),
+            flags: fields.get("flags").map(|node| texts(node, "a flag", diagnostics)),
+            notified: fields.get("notified").map(|node| texts(node, "a webhook", diagnostics)),
             field,
         }
     }
 
     /// Everything that did not come as expected.
-    pub(super) fn mismatches(&self, decided: &Result<Acquired, RequestError>) -> Vec<Mismatch> {
-        match decided {
-            Ok(Acquired { decision, waited }) => self.decision_mismatches(decision, *waited),
-            Err(error) => self.refusal_mismatches(error),
+    pub(super) fn mismatches(&self, came: &Came<'_>) -> Vec<Mismatch> {
+        match came {
+            Came::Decision(Acquired { decision, waited }, answered) => {
+                let mut found = self.decision_mismatches(decision, *waited);
+                found.extend(self.led_to_mismatches(&LedTo::of_decision(decision, answered)));
+                found
+            }
+            Came::Reported(reported) => {
+                let mut found = Comparison::default();
+                let outcome = self.outcome.map(|outcome| outcome.name().to_owned());
+                found.compare("outcome", outcome, outcome_of(reported).name().to_owned());
+                found.compare("status", self.status.map(|one| one.to_string()), "200".to_owned());
+                found.compare("field", self.field.clone(), "none".to_owned());
+                let degraded = self.degraded.map(|degraded| degraded.to_string());
+                found.compare("degraded", degraded, reported.degraded.to_string());
+                found.0.extend(self.led_to_mismatches(&LedTo::of_report(reported)));
+                found.0
+            }
+            Came::Refused(error) => self.refusal_mismatches(error),
         }
+    }
+
+    /// What came of penalties, ratios and factors.
+    fn led_to_mismatches(&self, came: &LedTo) -> Vec<Mismatch> {
+        let mut found = Comparison::default();
+        let listed = |list: &Vec<String>| format!("{list:?}");
+        found.compare(
+            "delay",
+            self.delay_us.map(|us| seconds(Some(us))),
+            seconds(Some(came.delay_us)),
+        );
+        found.compare("warnings", self.warnings.as_ref().map(listed), listed(&came.warnings));
+        found.compare("flags", self.flags.as_ref().map(listed), listed(&came.flags));
+        found.compare("notified", self.notified.as_ref().map(listed), listed(&came.notified));
+        found.compare("factor", self.factor_ppm.map(decimal), decimal(came.factor_ppm));
+        found.0
     }
 
     /// A request that cannot be decided is answered 400 and has nothing else to expect but the
@@ -157,15 +229,15 @@ impl Expectation {
         let numbers = times || remaining.is_some();
         let names = outcome.is_some() || limit.is_some() || self.operation.is_some();
         let answer = !self.headers.is_empty() || self.body.is_some() || self.warnings.is_some();
-        numbers || names || answer || self.tier.is_some() || self.degraded.is_some()
+        let led_to = self.delay_us.is_some() || self.flags.is_some() || self.notified.is_some();
+        let facts = self.tier.is_some() || self.degraded.is_some() || self.factor_ppm.is_some();
+        numbers || names || answer || led_to || facts
     }
 
     fn decision_mismatches(&self, decision: &Decision, waited: Duration) -> Vec<Mismatch> {
-        let mut found = Vec::new();
+        let mut found = Comparison::default();
         let mut compare = |what: &str, expected: Option<String>, came: String| {
-            if let Some(expected) = expected.filter(|expected| *expected != came) {
-                found.push(Mismatch { what: what.to_owned(), expected, found: came });
-            }
+            found.compare(what, expected, came);
         };
         let named = decision.limit();
         compare(
@@ -200,12 +272,6 @@ impl Expectation {
         compare("field", self.field.clone(), "none".to_owned());
         compare("operation", self.operation.clone(), decision.operation().to_owned());
         compare("tier", self.tier.clone(), decision.tier().to_owned());
-        let warnings: Vec<String> = decision.warnings().map(str::to_owned).collect();
-        compare(
-            "warnings",
-            self.warnings.as_ref().map(|warnings| format!("{warnings:?}")),
-            format!("{warnings:?}"),
-        );
         compare(
             "degraded",
             self.degraded.map(|degraded| degraded.to_string()),
@@ -224,15 +290,72 @@ impl Expectation {
                 body.unwrap_or(Json::Null).to_string(),
             );
         }
-        found
+        found.0
+    }
+}
+
+/// What did not come as expected, so far.
+#[derive(Default)]
+struct Comparison(Vec<Mismatch>);
+
+impl Comparison {
+    fn compare(&mut self, what: &str, expected: Option<String>, came: String) {
+        if let Some(expected) = expected.filter(|expected| *expected != came) {
+            self.0.push(Mismatch { what: what.to_owned(), expected, found: came });
+        }
+    }
+}
+
+/// What penalties, ratios and factors made of a step.
+struct LedTo {
+    delay_us: u64,
+    warnings: Vec<String>,
+    flags: Vec<String>,
+    notified: Vec<String>,
+    factor_ppm: u64,
+}
+
+impl LedTo {
+    fn of_decision(decision: &Decision, answered: &Reported) -> Self {
+        let warnings = decision.warnings().chain(answered.warnings.iter().map(String::as_str));
+        Self {
+            delay_us: decision.delay_us().max(answered.delay_us),
+            warnings: warnings.map(str::to_owned).collect(),
+            flags: decision.flags().iter().chain(&answered.flags).cloned().collect(),
+            notified: notified(decision.effects().iter().chain(&answered.effects)),
+            factor_ppm: decision.factor_ppm(),
+        }
+    }
+
+    fn of_report(reported: &Reported) -> Self {
+        Self {
+            delay_us: reported.delay_us,
+            warnings: reported.warnings.clone(),
+            flags: reported.flags.clone(),
+            notified: notified(reported.effects.iter()),
+            factor_ppm: 0,
+        }
+    }
+}
+
+fn notified<'e>(effects: impl Iterator<Item = &'e Effect>) -> Vec<String> {
+    let webhook = |effect: &Effect| match effect {
+        Effect::Notify(notice) => Some(notice.webhook.clone()),
+        _ => None,
+    };
+    effects.filter_map(webhook).collect()
+}
+
+/// A report as an outcome.
+fn outcome_of(reported: &Reported) -> Outcome {
+    match reported {
+        Reported { banned: true, .. } => Outcome::Banned,
+        Reported { challenged: true, .. } => Outcome::Challenged,
+        _ => Outcome::Allowed,
     }
 }
 
 fn outcome(node: &Node, diagnostics: &mut Diagnostics) -> Option<Outcome> {
-    if matches!(node.text(), Some("banned" | "challenged")) {
-        crate::policy::compile::fields::not_yet(node.at, &node.kind(), diagnostics);
-        return None;
-    }
     let words: Vec<(&str, Outcome)> =
         Outcome::ALL.iter().map(|outcome| (outcome.name(), *outcome)).collect();
     word(node, &words, diagnostics)
@@ -263,9 +386,9 @@ fn headers(node: &Node, diagnostics: &mut Diagnostics) -> Vec<(String, Maybe<Str
     written.iter().filter_map(pair).collect()
 }
 
-fn texts(node: &Node, diagnostics: &mut Diagnostics) -> Vec<String> {
+fn texts(node: &Node, expected: &str, diagnostics: &mut Diagnostics) -> Vec<String> {
     let texts = one_or_many(node).iter();
-    let texts = texts.filter_map(|node| text(node, "the name of a limit", diagnostics));
+    let texts = texts.filter_map(|node| text(node, expected, diagnostics));
     texts.map(str::to_owned).collect()
 }
 
@@ -284,9 +407,18 @@ fn or_none(text: Option<String>) -> String {
 
 /// An exact duration in seconds.
 pub(super) fn seconds(us: Option<u64>) -> String {
-    let Some(us) = us else { return "none".to_owned() };
+    us.map_or_else(|| "none".to_owned(), |us| format!("{}s", decimal(us)))
+}
+
+/// Millionths as a decimal number.
+fn decimal(millionths: u64) -> String {
     let mut text = String::new();
-    push_decimal(&mut text, us);
-    text.push('s');
+    push_decimal(&mut text, millionths);
     text
+}
+
+/// `0.5`, in millionths.
+fn factor(node: &Node, diagnostics: &mut Diagnostics) -> Option<u64> {
+    let text = text(node, "a factor such as 0.5", diagnostics)?;
+    unit(Amount::parse(text), node.at, diagnostics).map(Amount::micros)
 }

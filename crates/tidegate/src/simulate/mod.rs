@@ -7,6 +7,7 @@ mod expect;
 mod file;
 mod request;
 mod run;
+mod said;
 mod step;
 mod switch;
 

@@ -26,6 +26,7 @@ pub(super) const KEYS: Keys = Keys {
         "body",
         "cost",
         "reserve",
+        "pass",
     ],
     later: &[],
 };
@@ -50,6 +51,7 @@ pub(super) fn read(node: &Node, diagnostics: &mut Diagnostics) -> Request<'stati
     let mut flag =
         |key| fields.get(key).and_then(|node| boolean(node, diagnostics)).unwrap_or(false);
     (request.internal, request.reserve) = (flag("internal"), flag("reserve"));
+    request.pass = flag("pass");
     if let (Some(node), Some(cost)) = (fields.get("cost"), cost) {
         request.cost = unit(Amount::parse(&cost), node.at, diagnostics);
     }

@@ -3,16 +3,18 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::expect::{Mismatch, seconds};
+use super::expect::{Came, Mismatch, seconds};
 use super::file::{Test, TestFile};
-use super::request;
 use super::step::{Action, Step};
 use super::switch::Switch;
+use super::{request, said};
 use crate::clock::{Clock as _, FakeClock};
+use crate::events::Reported;
 use crate::key::HashKey;
 use crate::lease::{Lease, Settlement};
-use crate::limiter::{Acquired, Limiter, Turn, at_once};
+use crate::limiter::{Acquired, Limiter, Order, Turn, at_once};
 use crate::policy::Policy;
 use crate::policy::diagnostics::{Diagnostics, Position};
 use crate::policy::document::{Node, Value};
@@ -192,6 +194,12 @@ impl<'t> Run<'t> {
                 }
                 Ok(())
             }
+            Action::Report { base, over } => self.report(moment, over, base),
+            Action::Load { ppm } => {
+                self.limiter.set_load(*ppm);
+                Ok(())
+            }
+            Action::Ban(node) => self.ban(moment, node),
         }
     }
 
@@ -205,17 +213,22 @@ impl<'t> Run<'t> {
             Ok(ControlFlow::Break(acquired)) => Ok(acquired),
             Err(error) => Err(error),
         };
-        let moment = held.moment;
-        drop(held);
-        self.answered(moment, answer)
+        let Held { request, moment, .. } = held;
+        self.answered(moment, &request, answer)
     }
 
     fn answered(
         &mut self,
         moment: Moment<'t>,
+        request: &Request<'static>,
         mut answer: Result<Acquired, RequestError>,
     ) -> Result<(), Trouble> {
-        let mismatches = moment.step.mismatches(moment.repetition, &answer);
+        let led_to = self.upstream_answers(moment, request, &answer);
+        let came = match (&answer, &led_to) {
+            (Ok(acquired), Ok(reported)) => Came::Decision(acquired, reported),
+            (Err(error), _) | (_, Err(error)) => Came::Refused(error),
+        };
+        let mismatches = moment.step.mismatches(moment.repetition, &came);
         if !mismatches.is_empty() {
             return Err((mismatches, states(&answer)));
         }
@@ -231,6 +244,53 @@ impl<'t> Run<'t> {
             self.release(Some(&lease))?;
         }
         Ok(())
+    }
+
+    /// What the upstream's answer leads to, where the request passes and the step says its status.
+    fn upstream_answers(
+        &self,
+        moment: Moment<'t>,
+        request: &Request<'static>,
+        answer: &Result<Acquired, RequestError>,
+    ) -> Result<Reported, RequestError> {
+        let passed = answer.as_ref().is_ok_and(|acquired| acquired.decision.is_allowed());
+        match &moment.step.action {
+            Action::Request { status: Some(status), .. } if passed => {
+                self.limiter.answered_now(request, *status)
+            }
+            _ => Ok(Reported::default()),
+        }
+    }
+
+    fn report(&self, moment: Moment<'t>, over: &Node, base: &Node) -> Result<(), Trouble> {
+        let mut faults = Diagnostics::new("");
+        let (over, base) = (
+            request::numbered(over, moment.repetition),
+            request::numbered(base, moment.repetition),
+        );
+        let Some(report) = said::report(&over, &base, &mut faults) else {
+            let fault = faults.iter().next().map(|fault| fault.message.clone());
+            return Err(trouble("report", "one that can be read", &fault.unwrap_or_default()));
+        };
+        let reported = self.limiter.report_now(&report);
+        let came = match &reported {
+            Ok(reported) => Came::Reported(reported),
+            Err(error) => Came::Refused(error),
+        };
+        let mismatches = moment.step.mismatches(moment.repetition, &came);
+        if mismatches.is_empty() { Ok(()) } else { Err((mismatches, Vec::new())) }
+    }
+
+    fn ban(&self, moment: Moment<'t>, node: &Node) -> Result<(), Trouble> {
+        let mut faults = Diagnostics::new("");
+        let node = request::numbered(node, moment.repetition);
+        let Some(ban) = said::ban(&node, &mut faults) else {
+            let fault = faults.iter().next().map(|fault| fault.message.clone());
+            return Err(trouble("ban", "one that can be read", &fault.unwrap_or_default()));
+        };
+        let order = Order { lasts: ban.for_us.map(Duration::from_micros), ..Order::new(ban.whom) };
+        let banned = self.limiter.ban(&order.reason(ban.reason));
+        banned.map(drop).map_err(|error| trouble("ban", "one that holds", &error.to_string()))
     }
 
     fn keep(&mut self, name: &str, lease: Lease) {

@@ -3,23 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::expect::{Came, Kind};
 use super::expect::{Expectation, Mismatch};
-use super::request;
+use super::{request, said};
 use crate::lease::Settlement;
-use crate::limiter::Acquired;
 use crate::policy::compile::fields::{Fields, Keys, boolean, integer, text, unit, word};
 use crate::policy::diagnostics::{Diagnostic, Diagnostics, Position};
 use crate::policy::document::{Node, Value};
 use crate::policy::overlay::{Place, lay_over};
-use crate::request::RequestError;
 use crate::units::{Amount, DURATION_US_MAX, parse_exact_duration};
 
 const STEP_KEYS: Keys = Keys {
     known: &[
         "at", "times", "spread", "expect", "request", "acquire", "status", "as", "settle",
-        "release", "renew", "store",
+        "release", "renew", "store", "report", "load", "ban",
     ],
-    later: &["report", "load", "source", "override", "ban"],
+    later: &["source", "override"],
 };
 const SETTLE_KEYS: Keys = Keys { known: &["cost", "status", "lease"], later: &[] };
 const ACQUIRE_KEYS: Keys = Keys { known: &["max_wait"], later: &[] };
@@ -72,9 +71,27 @@ pub(super) enum Action {
     Store {
         down: bool,
     },
+    /// The test's request and what is laid over it: an event besides.
+    Report {
+        base: Arc<Node>,
+        over: Node,
+    },
+    Load {
+        ppm: u64,
+    },
+    Ban(Node),
 }
 
 impl Action {
+    /// What can be expected of it.
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Request { .. } => Kind::Request,
+            Self::Report { .. } => Kind::Report,
+            _ => Kind::Other,
+        }
+    }
+
     /// The request that it makes, before its repetitions are numbered.
     pub(super) fn request(&self) -> Option<Node> {
         let Self::Request { base, over, .. } = self else { return None };
@@ -88,17 +105,14 @@ impl Action {
 
 impl Step {
     /// What a repetition must meet.
-    pub(super) fn mismatches(
-        &self,
-        repetition: u32,
-        decided: &Result<Acquired, RequestError>,
-    ) -> Vec<Mismatch> {
+    pub(super) fn mismatches(&self, repetition: u32, came: &Came<'_>) -> Vec<Mismatch> {
         match &self.expect {
-            Expect::Same(expectation) => expectation.mismatches(decided),
+            Expect::Same(expectation) => expectation.mismatches(came),
             Expect::Numbered(node) => {
                 let node = request::numbered(node, repetition);
                 let mut faults = Diagnostics::new("");
-                let mismatches = Expectation::read(&node, true, &mut faults).mismatches(decided);
+                let kind = self.action.kind();
+                let mismatches = Expectation::read(&node, kind, &mut faults).mismatches(came);
                 let fault = |fault: &Diagnostic| Mismatch {
                     what: "expect".to_owned(),
                     expected: "what can be read".to_owned(),
@@ -129,8 +143,8 @@ pub(super) fn step(
         fields.get("times").and_then(|node| integer(node, 1, TIMES_MAX, diagnostics)).unwrap_or(1);
     let spread_us = fields.get("spread").and_then(|node| spread_us(node, diagnostics)).unwrap_or(0);
     let action = action(node, &fields, base, diagnostics);
-    let is_request = matches!(action, None | Some(Action::Request { .. }));
-    let expect = fields.get("expect").map(|node| expect(node, is_request, diagnostics));
+    let kind = action.as_ref().map_or(Kind::Request, Action::kind);
+    let expect = fields.get("expect").map(|node| expect(node, kind, diagnostics));
     let step = Step {
         place: node.at,
         at_us: at_us.unwrap_or(previous_us),
@@ -146,8 +160,8 @@ pub(super) fn step(
     Some(step)
 }
 
-fn expect(node: &Node, is_request: bool, diagnostics: &mut Diagnostics) -> Expect {
-    let first = Expectation::read(&request::numbered(node, 1), is_request, diagnostics);
+fn expect(node: &Node, kind: Kind, diagnostics: &mut Diagnostics) -> Expect {
+    let first = Expectation::read(&request::numbered(node, 1), kind, diagnostics);
     if request::is_numbered(node) {
         Expect::Numbered(node.clone())
     } else {
@@ -180,7 +194,7 @@ fn action(
     base: &Arc<Node>,
     diagnostics: &mut Diagnostics,
 ) -> Option<Action> {
-    let kinds = ["request", "settle", "release", "renew", "store"];
+    let kinds = ["request", "settle", "release", "renew", "store", "report", "load", "ban"];
     let said: Vec<&str> = kinds.into_iter().filter(|kind| fields.get(kind).is_some()).collect();
     let waits = fields.entry("acquire");
     if let (Some(acquire), Some(kind)) = (waits, said.iter().find(|kind| **kind != "request")) {
@@ -227,6 +241,20 @@ fn action(
             let words = [("down", true), ("up", false)];
             let down = word(fields.get("store")?, &words, diagnostics)?;
             Some(Action::Store { down })
+        }
+        Some(&"report") => {
+            let over = fields.get("report")?.clone();
+            said::report(&request::numbered(&over, 1), &request::numbered(base, 1), diagnostics)?;
+            Some(Action::Report { base: Arc::clone(base), over })
+        }
+        Some(&"load") => {
+            let ppm = said::load_ppm(fields.get("load")?, diagnostics)?;
+            Some(Action::Load { ppm })
+        }
+        Some(&"ban") => {
+            let node = fields.get("ban")?;
+            said::ban(&request::numbered(node, 1), diagnostics)?;
+            Some(Action::Ban(node.clone()))
         }
         _ => {
             let over = fields.get("request").cloned();

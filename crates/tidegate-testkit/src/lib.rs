@@ -4,6 +4,7 @@
 //! - [`behaviours`]: run [`every_behaviour`](behaviours::every_behaviour) on a new store.
 //! - [`checkers`]: log what a run decided, then ask whether it kept its promises.
 //! - [`lender`]: a bucket that lends, as naively as it can be written.
+//! - [`geography`]: databases of countries, in the form that they have on disk.
 //! - [`log`]: what callers were answered, collected from many threads.
 //! - [`scripted`]: a store whose answers are late, lost or errors when the script says so.
 //! - [`simulation`]: many nodes on a modelled store and network, in virtual time, by seed.
@@ -17,6 +18,7 @@ pub mod behaviours;
 pub mod checkers;
 pub mod deployment;
 mod executor;
+pub mod geography;
 pub mod lender;
 pub mod log;
 pub mod proxy;

@@ -8,6 +8,8 @@ mod rule_2;
 mod rule_3;
 mod rule_4;
 mod rule_5;
+mod rule_6;
+mod rule_7;
 mod rule_8;
 mod rule_9;
 

@@ -85,3 +85,87 @@ fn rule_2_enabled_false_keeps_what_was_counted_before() {
     desk.reload(REST);
     assert_eq!(desk.passing(5, &get("/things", GOOD)), 0);
 }
+
+const GUARDED: &str = "
+exempt:
+  - path: /health
+block: { ips: [203.0.113.0/24], countries: [KP] }
+limits:
+  all:  { by: user, total: 1 }
+penalties:
+  p: { event: limited, by: client, within: 1h, ladder: { 2: { ban: 1h } } }
+";
+
+#[test]
+fn rule_2_order_exempt_blocked_banned_limits() {
+    let desk = Desk::with_policy(GUARDED);
+    let request = |path, ip| get(path, ip).user("u");
+    desk.check(&request("/things", GOOD));
+    desk.check(&request("/things", GOOD));
+    assert_eq!(desk.outcome(&request("/things", GOOD)), Outcome::Banned);
+    assert_eq!(desk.outcome(&request("/health", GOOD)), Outcome::Exempt);
+    assert_eq!(desk.outcome(&request("/things", BAD)), Outcome::Blocked);
+    assert_eq!(desk.outcome(&request("/things", GOOD).country("kp")), Outcome::Blocked);
+    let banned = desk.check(&request("/things", GOOD));
+    assert_eq!((banned.outcome, banned.limits.len()), (Outcome::Banned, 0), "no limit is asked");
+}
+
+#[test]
+fn rule_2_a_country_is_blocked_and_an_unknown_one_passes() {
+    let desk = Desk::with_policy(GUARDED);
+    let blocked = desk.check(&get("/things", GOOD).country("KP"));
+    assert_eq!((blocked.outcome, blocked.status()), (Outcome::Blocked, 403));
+    assert_eq!(desk.outcome(&get("/things", GOOD).country("DE")), Outcome::Allowed);
+    assert_eq!(desk.outcome(&get("/things", GOOD)), Outcome::Allowed);
+}
+
+#[test]
+fn rule_2_enabled_false_skips_penalties_and_leaves_bans() {
+    let desk = Desk::with_policy(GUARDED);
+    desk.passing(3, &get("/things", GOOD).user("u"));
+    desk.reload(&format!("enabled: false\n{GUARDED}"));
+    assert_eq!(desk.outcome(&get("/things", GOOD).user("u")), Outcome::Banned);
+    let report = tidegate::Report::new("limited", get("/things", GOOD).user("v"));
+    for _ in 0..5 {
+        assert!(!desk.limiter.report_now(&report).unwrap().banned);
+    }
+    assert_eq!(desk.passing(5, &get("/things", GOOD).user("v")), 5);
+}
+
+#[test]
+fn rule_2_exempt_requests_make_no_events() {
+    let desk = Desk::with_policy(
+        "
+exempt: [{ path: /health }]
+events: { broken: { status: 5xx } }
+penalties: { p: { event: broken, by: user, within: 1h, ladder: { 1: { ban: 1h } } } }
+",
+    );
+    let request = |path| Request::new("GET", path).user("u");
+    assert!(!desk.limiter.answered_now(&request("/health"), 500).unwrap().banned);
+    assert!(desk.limiter.answered_now(&request("/other"), 500).unwrap().banned);
+}
+
+#[test]
+fn rule_2_exceed_challenge_asks_those_who_are_over_and_a_pass_lets_them_through() {
+    let desk = Desk::with_policy(
+        "
+limits:
+  soft: { by: user, total: 1, exceed: challenge }
+  hard: { by: user, total: 3 }
+challenge: { kind: proof_of_work }
+",
+    );
+    let request = || Request::new("GET", "/things").user("u");
+    assert_eq!(desk.outcome(&request()), Outcome::Allowed);
+    let asked = desk.check(&request());
+    assert_eq!(
+        (asked.outcome, asked.limit_name(), asked.status()),
+        (Outcome::Challenged, Some("soft"), 403)
+    );
+    let passed = desk.check(&request().pass(true));
+    assert_eq!((passed.outcome, passed.limits[0].charged), (Outcome::Warned, false));
+    assert_eq!(desk.outcome(&request().pass(true)), Outcome::Warned);
+    assert_eq!(desk.outcome(&request().pass(true)), Outcome::Limited, "three are through");
+    assert_eq!(desk.outcome(&request()), Outcome::Limited, "no challenge helps there");
+}

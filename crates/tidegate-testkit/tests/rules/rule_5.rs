@@ -221,3 +221,77 @@ fn rule_5_a_change_of_tier_and_back_hands_nothing_back() {
     there_and_back("sliding_window: { free: 2/min, premium: 10/h }", seconds(120));
     there_and_back("token_bucket: { free: 2/s, premium: 10/day }", seconds(60));
 }
+
+fn factored(times: &str, rest: &str) -> Desk {
+    Desk::with_policy(&format!(
+        "identity: {{ attributes: {{ usd: given }} }}
+limits: {{ a: {{ by: user, {rest} }} }}
+factors: {{ some: {{ times: {times} }} }}"
+    ))
+}
+
+#[test]
+fn rule_5_count_and_burst_are_each_floored_and_at_least_one() {
+    for (times, written, effective) in [
+        ("0.5", "token_bucket: 5/min burst 3", "2/min burst 1"),
+        ("0.5", "token_bucket: 1/min burst 1", "1/min"),
+        ("0.1", "sliding_window: 19/min", "1/min"),
+        ("0.001", "sliding_window: 5/min", "1/min"),
+        ("1.5", "fixed_window: 3/min", "4/min"),
+        ("10", "quota: 3/day", "30/day"),
+        ("0.333333", "sliding_counter: 3/min", "1/min"),
+        ("2", "total: 3", "3"),
+        ("2", "concurrency: 3", "3"),
+        ("2", "total: 3, scaled: true", "6"),
+        ("2", "sliding_window: 3/min, scaled: false", "3/min"),
+        ("2", "sliding_window: 3/min, cost: usd", "3/min"),
+        ("2", "sliding_window: 3/min, cost: usd, scaled: true", "6/min"),
+    ] {
+        let desk = factored(times, written);
+        let decided = desk.check(&user("u").attribute("usd", "1"));
+        assert_eq!(decided.limits[0].spec.to_string(), effective, "{written} × {times}");
+    }
+}
+
+#[test]
+fn rule_5_all_factors_that_apply_are_multiplied() {
+    let desk = Desk::with_policy(
+        "limits: { a: { by: user, sliding_window: 100/min } }
+factors:
+  one: { times: 0.7 }
+  two: { times: 0.7 }
+  other: { when: { method: POST }, times: 3 }",
+    );
+    let decided = desk.check(&user("u"));
+    assert_eq!(
+        (decided.factor_ppm(), decided.limits[0].spec.to_string()),
+        (490_000, "49/min".into())
+    );
+}
+
+#[test]
+fn rule_5_the_effective_spec_is_seen_in_headers_and_explained() {
+    let desk = factored("0.5", "sliding_window: 10/min");
+    let decided = desk.check(&user("u"));
+    let response = tidegate::Response::of(&decided, tidegate::Jitter::None);
+    assert_eq!(response.header("x-ratelimit-limit"), Some("5"));
+    assert_eq!(response.header("ratelimit-policy"), Some("\"a\";q=5;w=60"));
+    let explained = desk.limiter.explain(&user("u")).unwrap();
+    assert_eq!(explained.factors, [("some".to_owned(), 500_000)]);
+    assert_eq!(explained.limits[0].applies.as_ref().unwrap().spec, "5/min");
+}
+
+#[test]
+fn rule_5_a_factor_keeps_what_is_owed_and_hands_no_full_limit_back() {
+    let desk = Desk::with_policy(
+        "limits: { a: { by: user, sliding_window: 10/min } }
+factors: { overload: { load_above: 80%, times: 0.5 } }",
+    );
+    assert_eq!(desk.passing(4, &user("u")), 4);
+    desk.limiter.set_load(900_000);
+    assert_eq!(desk.passing(9, &user("u")), 1, "five in all");
+    desk.limiter.set_load(0);
+    assert_eq!(desk.passing(20, &user("u")), 5, "ten in all");
+    desk.limiter.set_load(900_000);
+    assert_eq!(desk.passing(9, &user("u")), 0);
+}

@@ -115,3 +115,47 @@ fn rule_8_a_healthy_store_is_never_called_degraded() {
     assert!(!cut.check(&user("u")).degraded);
     assert!(!cut.check(&user("u")).degraded);
 }
+
+const GUARDED: &str = "
+limits: { a: { by: user, total: 1 } }
+penalties: { p: { event: limited, by: user, within: 1h, ladder: { 3: { ban: 1h }, 9: {} } } }
+";
+
+#[test]
+fn rule_8_known_bans_stay_while_the_store_is_lost() {
+    let cut = Cut::off(GUARDED);
+    cut.restore();
+    for _ in 0..4 {
+        cut.check(&user("u"));
+    }
+    cut.limiter.store().play(Script::new().down());
+    let banned = cut.check(&user("u"));
+    assert_eq!(banned.outcome, Outcome::Banned);
+}
+
+#[test]
+fn rule_8_counts_go_on_here_while_the_store_is_lost_from_what_it_last_said() {
+    let cut = Cut::off(GUARDED);
+    cut.restore();
+    for _ in 0..3 {
+        assert_ne!(cut.check(&user("u")).outcome, Outcome::Banned);
+    }
+    cut.limiter.set_nodes(3);
+    cut.limiter.store().play(Script::new().down());
+    let third = cut.check(&user("u"));
+    assert_eq!((third.outcome, third.degraded), (Outcome::Banned, true));
+}
+
+#[test]
+fn rule_8_a_limit_that_lost_its_store_accuses_nobody_and_nothing_covers_it() {
+    let policy = "
+limits: { a: { by: user, total: 1, on_store_failure: deny } }
+penalties: { p: { event: limited, by: user, within: 1h, ladder: { 1: { allow: true }, 2: { ban: 1h } } } }
+";
+    let cut = Cut::off(policy);
+    for _ in 0..5 {
+        assert_eq!(cut.check(&user("u")).outcome, Outcome::Limited);
+    }
+    cut.restore();
+    assert_eq!(cut.check(&user("u")).outcome, Outcome::Allowed);
+}

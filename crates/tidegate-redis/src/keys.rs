@@ -59,6 +59,17 @@ pub(crate) fn changes(prefix: &str) -> Vec<u8> {
     format!("{prefix}@changes").into_bytes()
 }
 
+/// What nodes know together: five keys, in the order of the scripts' KEYS.
+pub(crate) fn marks(own: &str) -> [Vec<u8>; 5] {
+    ["head", "values", "changes", "ends", "loads"]
+        .map(|what| format!("{own}marks:{what}").into_bytes())
+}
+
+/// The channel on which nodes hear that marks have changed.
+pub(crate) fn marks_changed(prefix: &str) -> Vec<u8> {
+    format!("{prefix}@marks").into_bytes()
+}
+
 #[cfg(test)]
 mod tests {
     use tidegate::Key;
@@ -114,6 +125,9 @@ mod tests {
     fn the_deployments_own_lie_in_one_slot_of_a_cluster() {
         for own in [own("tg:", true), own("tg:{one}", false)] {
             assert_eq!(crate::slot::of(&secret(&own)), crate::slot::of(&heartbeats(&own)), "{own}");
+            for key in marks(&own) {
+                assert_eq!(crate::slot::of(&secret(&own)), crate::slot::of(&key), "{own}");
+            }
         }
     }
 }

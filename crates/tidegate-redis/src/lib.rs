@@ -17,6 +17,7 @@ mod keys;
 mod known;
 #[doc(hidden)]
 pub mod leases;
+mod marks;
 mod scan;
 mod script;
 mod slot;
@@ -28,6 +29,7 @@ pub use connection::Reason;
 pub use health::{Health, KnownHealth, ShardHealth};
 pub use known::Changed;
 pub use leases::LeaseHealth;
+pub use marks::{HeardMark, How, MarkChange, Replica};
 pub use scan::{Cursor, Found, NoCursor, Page};
 pub use script::Time;
 pub use store::{RedisStore, Status, Uncorrected};

@@ -13,8 +13,8 @@ mod shard;
 mod topology;
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tidegate::clock::{Now, SystemClock};
@@ -32,6 +32,7 @@ use crate::connection::Failure;
 use crate::health::Health;
 use crate::known::{self, Announcer, Changed, Known, Listener, keep_announcing};
 use crate::leases::{LeaseHealth, Leases};
+use crate::marks::{Keeper, MarkChange, Queue, Replica, Teller};
 use crate::script::Time;
 use crate::{heartbeat, keys};
 use common::Common;
@@ -71,10 +72,12 @@ struct Inner {
     known: Arc<Known>,
     leases: Arc<Leases>,
     announcer: Arc<Announcer>,
+    marks: Arc<Queue>,
     clock: SystemClock,
     address: String,
     /// What goes on in the background, and ends with this.
     _tasks: JoinSet<()>,
+    sharing: OnceLock<JoinSet<()>>,
 }
 
 impl RedisStore {
@@ -103,8 +106,14 @@ impl RedisStore {
         }));
         let channel = keys::changes(&config.front());
         tasks.spawn(keep_announcing(announcing, Arc::clone(&topology), channel.clone()));
-        let listener =
-            Listener { topology: Arc::clone(&topology), channel, known: Arc::clone(&known) };
+        let marks = Arc::<Queue>::default();
+        let listener = Listener {
+            topology: Arc::clone(&topology),
+            channel,
+            known: Arc::clone(&known),
+            marks_channel: keys::marks_changed(&config.front()),
+            marks: Arc::clone(&marks),
+        };
         tasks.spawn(listener.keep_listening());
         let inner = Inner {
             topology,
@@ -114,9 +123,11 @@ impl RedisStore {
             known,
             leases: Arc::new(Leases::new(config.nodes)),
             announcer,
+            marks,
             clock: SystemClock::new(),
             address: config.address(),
             _tasks: tasks,
+            sharing: OnceLock::new(),
         };
         let inner = Arc::new(inner);
         let (keeper, weak) = (Arc::clone(&inner.leases), Arc::downgrade(&inner));
@@ -147,9 +158,12 @@ impl RedisStore {
         self.inner.leases.health()
     }
 
-    /// Gives back what this node has borrowed of leased limits, and borrows nothing any more: for a
-    /// node that is about to end.
+    /// Gives back what this node has borrowed of leased limits, borrows nothing any more, and tells of
+    /// marks that the store does not know yet: for a node that is about to end.
     pub async fn close(&self) {
+        if self.inner.sharing.get().is_some() {
+            self.teller().finish().await;
+        }
         self.inner.leases.close(self).await;
     }
 
@@ -185,6 +199,23 @@ impl RedisStore {
     pub fn changed(&self, changed: Changed) {
         self.inner.known.forget(&changed);
         self.inner.announcer.announce(changed);
+    }
+
+    /// Keeps the marks of this node and those of all others the same from now on; once in the life of
+    /// a store. Tells when this node knows all that the others do.
+    pub fn share_marks(&self, replica: Arc<dyn Replica>) -> watch::Receiver<bool> {
+        let (whole, told) = watch::channel(false);
+        let keeper = Keeper::new(self.teller(), replica, whole);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(keeper.keep());
+        // Who comes second is dropped, and with it ends its task.
+        _ = self.inner.sharing.set(tasks);
+        told
+    }
+
+    /// Tells all nodes of a mark that has changed here, soon, and if the store is lost, once it is back.
+    pub fn mark_changed(&self, change: MarkChange) {
+        self.inner.marks.push(change);
     }
 
     /// Lets all further asks go by this clock instead of the server's; for tests.
@@ -255,6 +286,12 @@ impl RedisStore {
         }
         let answered = self.decide_exactly(begun.rest.as_ref().unwrap_or(plan)).await;
         leases.finish(plan, &begun, answered)
+    }
+
+    fn teller(&self) -> Teller {
+        let Inner { topology, marks, .. } = &*self.inner;
+        let channel = keys::marks_changed(&topology.common.front);
+        Teller { topology: Arc::clone(topology), channel, queue: Arc::clone(marks) }
     }
 
     /// The servers.

@@ -1,4 +1,4 @@
-//! Hears what nodes change, on a connection of its own.
+//! Hears what nodes change and that marks have changed, on a connection of its own.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use super::Known;
 use crate::connection::{Failure, Made, jittered};
+use crate::marks::Queue;
 use crate::store::Topology;
 
 /// How long it may take until it hears.
@@ -25,6 +26,8 @@ pub(crate) struct Listener {
     pub(crate) topology: Arc<Topology>,
     pub(crate) channel: Vec<u8>,
     pub(crate) known: Arc<Known>,
+    pub(crate) marks_channel: Vec<u8>,
+    pub(crate) marks: Arc<Queue>,
 }
 
 impl Listener {
@@ -66,12 +69,17 @@ impl Listener {
     }
 
     async fn connect(&self) -> Result<Made, Failure> {
-        let known = Arc::clone(&self.known);
+        let (known, marks) = (Arc::clone(&self.known), Arc::clone(&self.marks));
+        let marks_channel = self.marks_channel.clone();
         let hear = move |push: PushInfo| {
             if push.kind == PushKind::Message
-                && let [_, Value::BulkString(message)] = &push.data[..]
+                && let [Value::BulkString(channel), Value::BulkString(message)] = &push.data[..]
             {
-                known.hear(message);
+                if *channel == marks_channel {
+                    marks.wake.notify_one();
+                } else {
+                    known.hear(message);
+                }
             }
             Ok::<_, Infallible>(())
         };
@@ -82,9 +90,16 @@ impl Listener {
 
     /// Hears until the connection does not answer any more.
     async fn subscribe(&self, mut connection: MultiplexedConnection) -> Failure {
-        let subscribing = async { connection.subscribe(&self.channel).await };
+        let subscribing = async {
+            connection.subscribe(&self.channel).await?;
+            connection.subscribe(&self.marks_channel).await
+        };
         match timeout(CONNECT_MAX, subscribing).await {
-            Ok(Ok(())) => self.known.set_hears(true),
+            Ok(Ok(())) => {
+                self.known.set_hears(true);
+                // What was told before was not heard.
+                self.marks.wake.notify_one();
+            }
             Ok(Err(error)) => return Failure::unwelcome(&error),
             Err(_) => return Failure::timeout(),
         }

@@ -1,18 +1,18 @@
 //! All that this node has borrowed, key by key.
 
 use std::collections::HashMap;
-use std::hash::BuildHasherDefault;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate::algorithm::Spec;
+use tidegate::fold::Folded;
 use tidegate::plan::Level;
 use tidegate::store::{Amendment, Change};
 use tidegate::units::Amount;
 
 use super::entry::{Entry, Loans, Spent};
 use super::health::LeaseHealth;
-use super::id::{Fold, Id};
+use super::id::Id;
 use super::loan::{Lent, Loan};
 
 /// How many keys may be borrowed from; others are asked for exactly.
@@ -37,7 +37,7 @@ pub struct Table {
 
 #[derive(Debug, Default)]
 pub(super) struct Shard {
-    entries: HashMap<Id, Entry, BuildHasherDefault<Fold>>,
+    entries: HashMap<Id, Entry, Folded>,
     counts: LeaseHealth,
 }
 

@@ -1,0 +1,139 @@
+//! Passes on their way: given as a cookie, and taken off what is passed on.
+
+use std::borrow::Cow;
+
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+
+/// What a pass travels in.
+const HEADER: HeaderName = HeaderName::from_static("tidegate-pass");
+/// The same as a cookie, whose name has a case.
+const COOKIE: &str = "Tidegate-Pass";
+/// Of more than this, the rest is not looked at.
+const PRESENTED_MAX: usize = 4;
+
+/// A pass, and for how long.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    pub(crate) pass: String,
+    pub(crate) lasts_us: u64,
+}
+
+impl Granted {
+    /// The cookie that keeps it.
+    pub(crate) fn cookie(&self, secure: bool) -> String {
+        let (pass, seconds) = (&self.pass, self.lasts_us / 1_000_000);
+        let secure = if secure { "; Secure" } else { "" };
+        format!("{COOKIE}={pass}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}")
+    }
+
+    /// What a program is told of it.
+    pub(crate) fn json(&self, secure: bool) -> String {
+        let (pass, ms, cookie) = (&self.pass, self.lasts_us / 1_000, self.cookie(secure));
+        // Neither holds anything that JSON escapes.
+        format!("{{\"pass\":\"{pass}\",\"expires_in_ms\":{ms},\"cookie\":\"{cookie}\"}}")
+    }
+}
+
+/// Takes the passes out of a request: they are between the client and this hop.
+pub(crate) fn take(headers: &mut HeaderMap) -> Vec<String> {
+    let mut found = Vec::new();
+    if let Some(pass) = headers.remove(HEADER) {
+        found.extend(pass.to_str().ok().map(str::to_owned));
+    }
+    let cookies = headers.get(header::COOKIE).map(HeaderValue::as_bytes);
+    let cookies = cookies.filter(|line| memchr::memmem::find(line, COOKIE.as_bytes()).is_some());
+    if let Some(line) = cookies.map(<[u8]>::to_vec) {
+        let rest = without_pass(&line, &mut found);
+        match HeaderValue::from_bytes(&rest) {
+            Ok(rest) if !rest.is_empty() => drop(headers.insert(header::COOKIE, rest)),
+            _ => drop(headers.remove(header::COOKIE)),
+        }
+    }
+    found.truncate(PRESENTED_MAX);
+    found
+}
+
+/// The passes among the headers that a caller passes on.
+pub(crate) fn said<'h>(
+    headers: &'h [(Cow<'_, str>, Cow<'_, str>)],
+) -> impl Iterator<Item = &'h str> {
+    let passes = headers.iter().flat_map(|(name, value)| {
+        let is_header = name.eq_ignore_ascii_case(HEADER.as_str());
+        let cookies = if name.eq_ignore_ascii_case("cookie") { value } else { "" };
+        let in_cookies = cookies
+            .split(';')
+            .filter_map(|pair| pair.trim().strip_prefix(COOKIE)?.strip_prefix('='));
+        is_header.then_some(value.trim()).into_iter().chain(in_cookies)
+    });
+    passes.take(PRESENTED_MAX)
+}
+
+/// A line of cookies without our own, which are found.
+fn without_pass(line: &[u8], found: &mut Vec<String>) -> Vec<u8> {
+    let mut rest = Vec::with_capacity(line.len());
+    for pair in line.split(|byte| *byte == b';').map(<[u8]>::trim_ascii) {
+        let pass = pair.strip_prefix(COOKIE.as_bytes()).and_then(|rest| rest.strip_prefix(b"="));
+        if let Some(pass) = pass {
+            found.extend(str::from_utf8(pass).ok().map(str::to_owned));
+            continue;
+        }
+        if !rest.is_empty() {
+            rest.extend_from_slice(b"; ");
+        }
+        rest.extend_from_slice(pair);
+    }
+    rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(lines: &[(HeaderName, &'static str)]) -> HeaderMap {
+        lines.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value))).collect()
+    }
+
+    #[test]
+    fn passes_are_taken_out_of_header_and_cookies_and_the_rest_goes_on() {
+        for (cookies, passes, rest) in [
+            ("Tidegate-Pass=p1.a", &["p1.a"][..], None),
+            ("a=1; Tidegate-Pass=p1.a; b=2", &["p1.a"], Some("a=1; b=2")),
+            ("Tidegate-Pass=x; Tidegate-Pass=y;", &["x", "y"], None),
+            ("XTidegate-Pass=1;b=Tidegate-Pass", &[], Some("XTidegate-Pass=1; b=Tidegate-Pass")),
+            ("tidegate-pass=1", &[], Some("tidegate-pass=1")),
+        ] {
+            let mut headers = headers(&[(header::COOKIE, cookies)]);
+            assert_eq!(take(&mut headers), passes, "{cookies}");
+            let left = headers.get(header::COOKIE).map(|line| line.to_str().unwrap());
+            assert_eq!(left, rest, "{cookies}");
+            let lines = [(Cow::from("Cookie"), Cow::from(cookies))];
+            assert_eq!(said(&lines).collect::<Vec<_>>(), passes, "{cookies}");
+        }
+        let mut headers = headers(&[(HEADER, "p1.b"), (header::COOKIE, "a=1")]);
+        assert_eq!(take(&mut headers), ["p1.b"]);
+        assert_eq!(headers.len(), 1);
+        let lines = [(Cow::from("TIDEGATE-pass"), Cow::from(" p1.b "))];
+        assert_eq!(said(&lines).collect::<Vec<_>>(), ["p1.b"]);
+    }
+
+    #[test]
+    fn nobody_makes_us_look_at_more_than_a_few() {
+        let cookies = "Tidegate-Pass=x;".repeat(1_000);
+        let line = HeaderValue::try_from(&cookies).unwrap();
+        let mut headers: HeaderMap = [(header::COOKIE, line)].into_iter().collect();
+        assert_eq!(take(&mut headers).len(), PRESENTED_MAX);
+        assert!(headers.is_empty());
+        assert_eq!(said(&[("cookie".into(), cookies.into())]).count(), PRESENTED_MAX);
+    }
+
+    #[test]
+    fn a_cookie_is_out_of_reach_of_scripts_and_of_plain_connections_where_there_are_others() {
+        let granted = Granted { pass: "p1.x".to_owned(), lasts_us: 3_600_000_000 };
+        let plain = "Tidegate-Pass=p1.x; Path=/; Max-Age=3600; HttpOnly; SameSite=Lax";
+        assert_eq!(granted.cookie(false), plain);
+        assert_eq!(granted.cookie(true), format!("{plain}; Secure"));
+        let told: serde_json::Value = serde_json::from_str(&granted.json(false)).unwrap();
+        assert_eq!(told["cookie"], plain);
+        assert_eq!(told["expires_in_ms"], 3_600_000);
+    }
+}

@@ -1,0 +1,315 @@
+//! Challenges from offer to pass, and everything that is no pass.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use proptest::prelude::*;
+use tidegate::clock::{Clock as _, FakeClock, Now};
+use tidegate::{Key, Limiter, Options, Policy};
+
+use super::*;
+
+const POLICY: &str = "
+tidegate: 1
+name: shop
+challenge: { kind: proof_of_work, difficulty: 6, pass: 1h }
+limits: { all: { by: client, total: 1, exceed: challenge } }
+";
+
+/// The same with a service that does not answer.
+const CAPTCHA: &str = "
+tidegate: 1
+name: shop
+challenge: { kind: captcha, verify_url: 'http://127.0.0.1:1/', secret_env: KEY, pass: 1h }
+limits: { all: { by: client, total: 1, exceed: challenge } }
+";
+
+fn parsed(text: &str) -> Policy {
+    let env = [("KEY".to_owned(), "hush".to_owned())].into();
+    let checked = Policy::check("shop.yaml", text, &Options { profile: None, env });
+    checked.unwrap_or_else(|errors| panic!("{errors}")).policy
+}
+
+fn app(text: &str) -> App {
+    App::new(parsed(text))
+}
+
+fn user(name: &'static str) -> Request<'static> {
+    Request::new("GET", "/").user(name)
+}
+
+fn offered(app: &App, request: &Request<'_>) -> Offer {
+    app.offer(request).unwrap().unwrap_or_else(|refused| panic!("{refused:?}"))
+}
+
+async fn redeemed(
+    app: &App,
+    request: &Request<'_>,
+    token: &str,
+    solution: &str,
+) -> Result<Granted, Refused> {
+    app.redeem(request, Solution { token, solution }).await.unwrap()
+}
+
+/// What memory answers.
+fn at_once<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("nothing here waits"),
+    }
+}
+
+#[tokio::test]
+async fn a_solved_challenge_earns_a_pass_for_its_own_client_once() {
+    let app = app(POLICY);
+    let offer = offered(&app, &user("u1"));
+    let solution = work::solve(&offer.token, 6);
+    let granted = redeemed(&app, &user("u1"), &offer.token, &solution).await.unwrap();
+    assert_eq!(granted.lasts_us, 3_600_000_000);
+    assert!(app.honours(&user("u1"), [granted.pass.as_str()]));
+    assert!(!app.honours(&user("u2"), [granted.pass.as_str()]), "it is nobody else's");
+    assert!(app.honours(&user("u1"), ["x", granted.pass.as_str()]), "one of several is enough");
+    assert!(!app.honours(&user("u1"), [offer.token.as_str()]), "a challenge is no pass");
+    assert!(!app.honours(&user("u1"), []));
+    let replayed = redeemed(&app, &user("u1"), &offer.token, &solution).await;
+    assert_eq!(replayed.unwrap_err(), Refused::Used);
+}
+
+#[tokio::test]
+async fn what_is_wrong_forged_or_moved_earns_nothing_and_uses_nothing_up() {
+    let app = app(POLICY);
+    let token = offered(&app, &user("u1")).token;
+    let solution = work::solve(&token, 6);
+    let wrong = (0..).map(|number: u32| number.to_string());
+    let wrong = wrong.into_iter().find(|number| !work::is_done(&token, number, 6)).unwrap();
+    let other = offered(&app, &user("u2")).token;
+    let asked = parsed(POLICY).challenge().unwrap().clone();
+    let whom = Whom { policy: Key(1), client: Key(2) };
+    let pass = app.challenges.pass(&asked, whom, app.now());
+    for (token, solution, expected) in [
+        (token.as_str(), wrong.as_str(), Refused::Wrong),
+        (token.as_str(), "", Refused::Wrong),
+        ("", solution.as_str(), Refused::Token(Fault::Forged)),
+        (&token[1..], &solution, Refused::Token(Fault::Forged)),
+        (&"c1.".repeat(100_000), &solution, Refused::Token(Fault::Forged)),
+        (&pass, &solution, Refused::Token(Fault::Forged)),
+        (&other, &work::solve(&other, 6), Refused::Token(Fault::Elsewhere)),
+    ] {
+        let refused = redeemed(&app, &user("u1"), token, solution).await.unwrap_err();
+        assert_eq!(refused, expected, "{token:.20} {solution}");
+    }
+    assert!(redeemed(&app, &user("u1"), &token, &solution).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_captcha_is_used_up_by_its_first_answer_whatever_the_service_says() {
+    let app = app(CAPTCHA);
+    for (solution, first) in [("", Refused::Wrong), ("x", Refused::Unjudged)] {
+        let token = offered(&app, &user("u1")).token;
+        for expected in [first, Refused::Used] {
+            let refused = redeemed(&app, &user("u1"), &token, solution).await.unwrap_err();
+            assert_eq!(refused, expected, "{solution}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_captcha_for_which_there_is_no_place_is_not_used_up() {
+    let app = app(CAPTCHA);
+    let token = offered(&app, &user("u1")).token;
+    let client = app.engine.bearer(&user("u1")).unwrap().unwrap().client_key;
+    let places = std::iter::repeat_with(|| app.challenges.verifier.place(client));
+    let taken: Vec<_> = places.map_while(Result::ok).collect();
+    let refused = redeemed(&app, &user("u1"), &token, "").await.unwrap_err();
+    assert_eq!(refused, Refused::Unjudged);
+    drop(taken);
+    assert_eq!(redeemed(&app, &user("u1"), &token, "").await.unwrap_err(), Refused::Wrong);
+}
+
+#[tokio::test]
+async fn a_challenge_of_another_policy_or_another_difficulty_is_not_taken() {
+    let shop = app(POLICY);
+    let bank = app(&POLICY.replace("name: shop", "name: bank"));
+    bank.engine.set_hash_key(HashKey::new([1; 16]));
+    shop.engine.set_hash_key(HashKey::new([1; 16]));
+    let token_of_bank = offered(&bank, &user("u1")).token;
+    let moved = redeemed(&shop, &user("u1"), &token_of_bank, "0").await;
+    assert_eq!(moved.unwrap_err(), Refused::Token(Fault::Elsewhere));
+    let easy = app(POLICY);
+    let harder = parsed(&POLICY.replace("difficulty: 6", "difficulty: 7"));
+    let before = offered(&easy, &user("u1")).token;
+    easy.put_in_force(&[harder.into()], crate::notify::Targets::default()).unwrap();
+    let stale = redeemed(&easy, &user("u1"), &before, &work::solve(&before, 7)).await;
+    assert_eq!(stale.unwrap_err(), Refused::Stale);
+}
+
+#[tokio::test]
+async fn a_pass_is_good_only_for_what_the_policy_asks_for_by_now() {
+    let app = app(POLICY);
+    let token = offered(&app, &user("u1")).token;
+    let solution = work::solve(&token, 6);
+    let pass = redeemed(&app, &user("u1"), &token, &solution).await.unwrap().pass;
+    let honoured_by = |policy: &str| {
+        app.put_in_force(&[parsed(policy).into()], crate::notify::Targets::default()).unwrap();
+        app.honours(&user("u1"), [pass.as_str()])
+    };
+    assert!(!honoured_by(&POLICY.replace("difficulty: 6", "difficulty: 20")));
+    assert!(!honoured_by(CAPTCHA));
+    assert!(honoured_by(&POLICY.replace("pass: 1h", "pass: 2h")));
+}
+
+#[test]
+fn a_pass_lasts_no_longer_than_the_policy_says_by_now() {
+    let challenges = Challenges::new(&HashKey::new([3; 16]));
+    let long = parsed(POLICY).challenge().unwrap().clone();
+    let short = Challenge { pass_us: 1_000_000, ..long.clone() };
+    let whom = Whom { policy: Key(1), client: Key(2) };
+    let after_us = |us: u64| Now { steady_us: us, unix_us: 1_767_603_600_000_000 + us };
+    let lasts_us = |given: &Challenge, asked: &Challenge| {
+        let pass = challenges.pass(given, whom, after_us(0));
+        let ends = [1_000_000, 3_600_000_000].into_iter();
+        let mut ends = ends.filter(|us| !challenges.is_good(asked, whom, &pass, after_us(*us)));
+        assert!(challenges.is_good(asked, whom, &pass, after_us(999_999)));
+        ends.next()
+    };
+    assert_eq!(lasts_us(&long, &long), Some(3_600_000_000));
+    assert_eq!(lasts_us(&long, &short), Some(1_000_000));
+    assert_eq!(lasts_us(&short, &long), Some(1_000_000), "nor than was said when it was given");
+}
+
+#[test]
+fn a_clock_that_is_set_back_makes_no_pass_last_longer() {
+    let challenges = Challenges::new(&HashKey::new([3; 16]));
+    let asked = parsed(POLICY).challenge().unwrap().clone();
+    let whom = Whom { policy: Key(1), client: Key(2) };
+    let clock = FakeClock::at_unix_seconds(1_767_603_600);
+    let pass = challenges.pass(&asked, whom, clock.now());
+    let is_good = || challenges.is_good(&asked, whom, &pass, clock.now());
+    clock.advance_us(asked.pass_us / 2);
+    assert!(is_good());
+    clock.step_wall_clock_to_us(clock.now().unix_us - asked.pass_us / 2);
+    clock.advance_us(asked.pass_us / 2 - 1);
+    assert!(is_good());
+    clock.advance_us(1);
+    assert!(!is_good());
+    let fresh = challenges.pass(&asked, whom, clock.now());
+    assert!(challenges.is_good(&asked, whom, &fresh, clock.now()));
+}
+
+#[tokio::test]
+async fn nobody_in_particular_has_no_challenge_and_neither_has_a_policy_without() {
+    let app = app(POLICY);
+    let nobody = Request::new("GET", "/");
+    assert_eq!(app.offer(&nobody).unwrap().err(), Some(Refused::Nobody));
+    assert_eq!(redeemed(&app, &nobody, "x", "1").await.unwrap_err(), Refused::Nobody);
+    let open = self::app("{ tidegate: 1, name: open }");
+    assert_eq!(open.offer(&user("u1")).unwrap().err(), Some(Refused::NoChallenges));
+    assert!(!open.honours(&user("u1"), ["x"]));
+}
+
+#[tokio::test]
+async fn nodes_with_one_secret_take_each_others_passes_and_strangers_do_not() {
+    let (one, other) = (app(POLICY), app(POLICY));
+    for node in [&one, &other] {
+        node.engine.set_hash_key(HashKey::new([9; 16]));
+        node.challenges.rekey(&HashKey::new([9; 16]));
+    }
+    let token = offered(&one, &user("u1")).token;
+    let solution = work::solve(&token, 6);
+    let granted = redeemed(&other, &user("u1"), &token, &solution).await.unwrap();
+    assert!(one.honours(&user("u1"), [granted.pass.as_str()]));
+    one.challenges.rekey(&HashKey::new([8; 16]));
+    assert!(!one.honours(&user("u1"), [granted.pass.as_str()]));
+}
+
+#[tokio::test]
+async fn a_solution_of_before_another_secret_came_earns_nothing_and_is_no_failure() {
+    let app = app(POLICY);
+    let token = offered(&app, &user("u1")).token;
+    let solution = work::solve(&token, 6);
+    app.share_secret(&HashKey::new([9; 16]));
+    app.engine.set_hash_key(HashKey::new([9; 16]));
+    let stale = redeemed(&app, &user("u1"), &token, &solution).await.unwrap_err();
+    assert_eq!(stale, Refused::Stale);
+    assert!(!stale.is_failure());
+    let forged = redeemed(&app, &user("u1"), &token[1..], &solution).await.unwrap_err();
+    assert_eq!(forged, Refused::Token(Fault::Forged));
+}
+
+#[tokio::test]
+async fn who_is_blocked_gets_neither_a_challenge_nor_a_pass() {
+    let app = app(&format!("{POLICY}block: {{ ips: [192.0.2.0/24] }}\n"));
+    let blocked = Request::new("GET", "/").ip([192, 0, 2, 1].into());
+    assert_eq!(app.offer(&blocked).unwrap().err(), Some(Refused::ShutOut));
+    assert_eq!(redeemed(&app, &blocked, "x", "1").await.unwrap_err(), Refused::ShutOut);
+    let other = Request::new("GET", "/").ip([198, 51, 100, 1].into());
+    assert!(app.offer(&other).unwrap().is_ok());
+}
+
+#[test]
+fn refusals_are_problem_details_with_a_reason() {
+    for refused in [
+        Refused::NoChallenges,
+        Refused::Nobody,
+        Refused::ShutOut,
+        Refused::Token(Fault::Forged),
+        Refused::Token(Fault::Elsewhere),
+        Refused::Token(Fault::Expired),
+        Refused::Stale,
+        Refused::Wrong,
+        Refused::Used,
+        Refused::Unjudged,
+    ] {
+        let answer = refused.answer();
+        assert_eq!(answer.status(), refused.status());
+        let body = http_body_util::BodyExt::collect(answer.into_body());
+        let body = at_once(body).unwrap().to_bytes();
+        let told: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(told["reason"], refused.reason());
+        assert_eq!(told["status"], refused.status().as_u16());
+    }
+}
+
+/// What happens to the clocks between two attempts: time goes on, or somebody sets the wall clock.
+fn happenings() -> impl Strategy<Value = Vec<(u64, Option<i64>)>> {
+    let step = proptest::option::of(-2_000_000_000_i64..2_000_000_000);
+    proptest::collection::vec((0_u64..200_000_000, step), 1..20)
+}
+
+proptest! {
+    /// However the wall clock is set, a challenge is answered at most once in the time for which it is
+    /// remembered, and never once it is over by the farthest that clock has been.
+    #[test]
+    fn a_challenge_is_answered_once_whatever_the_wall_clock_does(happenings in happenings()) {
+        let clock = FakeClock::at_unix_seconds(1_767_603_600);
+        let limiter =
+            Limiter::builder().policy(parsed(POLICY)).clock(clock.clone()).build().unwrap();
+        let challenges = Challenges::new(&HashKey::new([3; 16]));
+        let bearer = limiter.bearer(&user("u1")).unwrap().unwrap();
+        let asked = bearer.policy.challenge().unwrap();
+        let began = clock.now();
+        let token = challenges.challenge(asked, whom(&bearer), began);
+        let (mut answered, mut ahead_us) = (0, 0);
+        for (advance_us, step_us) in happenings {
+            clock.advance_us(advance_us);
+            if let Some(step_us) = step_us {
+                let now_us = clock.now().unix_us;
+                clock.step_wall_clock_to_us(now_us.saturating_add_signed(step_us));
+            }
+            let now = clock.now();
+            if now.steady_us >= began.steady_us + CLAIMED_US {
+                break;
+            }
+            let judged = challenges.open(asked, &bearer, &token, now);
+            ahead_us = ahead_us.max(now.unix_us.saturating_sub(now.steady_us));
+            let in_time = now.steady_us + ahead_us < began.unix_us + LASTS_US;
+            prop_assert_eq!(judged.is_ok(), in_time);
+            if let Ok(token) = judged {
+                let claim = at_once(limiter.claim_once(CLAIMED, token.nonce, CLAIMED_US));
+                answered += u32::from(claim.is_first);
+            }
+        }
+        prop_assert!(answered <= 1, "{answered} times");
+    }
+}

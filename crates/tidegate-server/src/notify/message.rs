@@ -1,0 +1,123 @@
+//! What a webhook is told: a JSON object with a stable id, signed together with the time of sending.
+
+use std::collections::BTreeMap;
+
+use aws_lc_rs::hmac;
+use bytes::Bytes;
+use serde::Serialize;
+
+use super::Notice;
+use crate::telemetry::timestamp;
+
+/// A message on its way. Its id and text stay the same however often it is sent.
+#[derive(Clone, Debug)]
+pub(super) struct Message {
+    pub(super) id: String,
+    pub(super) body: Bytes,
+}
+
+/// The body. Fields are only ever added.
+#[derive(Serialize)]
+struct Payload<'n> {
+    id: &'n str,
+    event: &'static str,
+    policy: &'n str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    penalty: Option<&'n str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ratio: Option<&'n str>,
+    subject: BTreeMap<&'n str, &'n str>,
+    action: &'n str,
+    count: u64,
+    until: Option<String>,
+    timestamp: String,
+}
+
+impl Message {
+    /// A message of its own, with an id that no other has.
+    pub(super) fn new(notice: &Notice<'_>, is_ratio: bool) -> Self {
+        let id = format!("{:032x}", fastrand::u128(..));
+        let (event, penalty, ratio) = if is_ratio {
+            ("ratio", None, Some(notice.source))
+        } else {
+            ("penalty", Some(notice.source), None)
+        };
+        let subject = notice.subject.iter().map(|(part, value)| (&**part, &**value)).collect();
+        let payload = Payload {
+            id: &id,
+            event,
+            policy: notice.policy,
+            penalty,
+            ratio,
+            subject,
+            action: notice.action,
+            count: notice.count,
+            until: notice.until_unix_us.map(timestamp),
+            timestamp: timestamp(notice.at_unix_us),
+        };
+        // Strings and numbers: nothing of it can fail.
+        let body = Bytes::from(serde_json::to_vec(&payload).unwrap_or_default());
+        Self { id, body }
+    }
+
+    /// What shows that the holder of the secret sent this text, and when: a copy that is sent again
+    /// later can be told by its time.
+    pub(super) fn signature(&self, key: &hmac::Key, unix_s: u64) -> String {
+        let mut context = hmac::Context::with_key(key);
+        context.update(format!("{unix_s}.").as_bytes());
+        context.update(&self.body);
+        let tag = context.sign();
+        let digits: String = tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("t={unix_s},v1={digits}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn notice() -> Notice<'static> {
+        Notice {
+            policy: "shop",
+            webhook: "security",
+            source: "brute-force",
+            subject: vec![("email".to_owned(), "6f1c".to_owned())],
+            action: "ban",
+            count: 11,
+            until_unix_us: Some(1_767_603_600_000_000),
+            at_unix_us: 1_767_602_700_000_000,
+        }
+    }
+
+    #[test]
+    fn the_body_has_the_documented_fields() {
+        let message = Message::new(&notice(), false);
+        let expected = format!(
+            concat!(
+                r#"{{"id":"{}","event":"penalty","policy":"shop","penalty":"brute-force","#,
+                r#""subject":{{"email":"6f1c"}},"action":"ban","count":11,"#,
+                r#""until":"2026-01-05T09:00:00.000000Z","timestamp":"2026-01-05T08:45:00.000000Z"}}"#
+            ),
+            message.id
+        );
+        assert_eq!(String::from_utf8_lossy(&message.body), expected);
+        assert_eq!(message.id.len(), 32);
+        let ratio = Message::new(&notice(), true);
+        assert_ne!(message.id, ratio.id);
+        let body = String::from_utf8_lossy(&ratio.body);
+        assert!(
+            body.contains(r#""event":"ratio","policy":"shop","ratio":"brute-force","#),
+            "{body}"
+        );
+    }
+
+    #[test]
+    fn a_signature_is_what_any_hmac_says_of_time_and_body() {
+        let message = Message { id: String::new(), body: Bytes::from_static(b"{\"id\":\"1\"}") };
+        let key = hmac::Key::new(hmac::HMAC_SHA256, b"s3cret");
+        // printf '1767602700.{"id":"1"}' | openssl dgst -sha256 -hmac s3cret
+        let expected = "86f852dbf4a8810cde87a99b6feac32ddc294a8e7b86d98d6a4f58f6c642211e";
+        assert_eq!(message.signature(&key, 1_767_602_700), format!("t=1767602700,v1={expected}"));
+        assert_ne!(message.signature(&key, 1_767_602_700), message.signature(&key, 1_767_602_701));
+    }
+}

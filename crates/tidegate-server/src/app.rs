@@ -9,10 +9,14 @@ use tidegate::identity::Claims;
 use tidegate::store::StoreError;
 use tidegate::{BuildError, Decision, HashKey, Policy, Request, RequestError, Timer};
 
+use crate::challenge::Challenges;
 use crate::drain::Drain;
 use crate::engine::Engine;
+use crate::geo::GeoIp;
 use crate::jwt::Verifier;
 use crate::leases::Leases;
+use crate::notify::{Notice, Notifier, Targets};
+use crate::protect::{Holding, Load};
 use crate::seal::{Seal, Travelled};
 use crate::telemetry::{Log, Metrics, RequestId, store_failed};
 
@@ -20,12 +24,18 @@ use crate::telemetry::{Log, Metrics, RequestId, store_failed};
 pub(crate) struct App {
     pub(crate) engine: Engine,
     pub(crate) leases: Leases,
+    pub(crate) challenges: Challenges,
     pub(crate) drain: Drain,
+    pub(crate) load: Load,
+    pub(crate) holding: Holding,
     pub(crate) clock: SystemClock,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) log: Log,
     /// What verifies bearer tokens. It is there whenever a policy reads them.
     pub(crate) verifier: ArcSwapOption<Verifier>,
+    /// Which country clients are in, as far as that is known.
+    pub(crate) countries: GeoIp,
+    pub(crate) notifier: Notifier,
 }
 
 /// What becomes of a request that a limit would let through a little later.
@@ -105,6 +115,7 @@ impl App {
     ) {
         let took_us = self.clock.steady_us().saturating_sub(decision.now.steady_us);
         self.metrics.decided(decision, took_us);
+        self.follow_up(decision.events(), decision.effects());
         if self.log.wants(decision) {
             self.log.decision(&self.engine, decision, request, &request_id());
         }
@@ -148,9 +159,33 @@ impl App {
         }
     }
 
-    /// Replaces the policies.
-    pub(crate) fn put_in_force(&self, policies: &[Arc<Policy>]) -> Result<(), BuildError> {
-        self.engine.replace_policies(policies.to_vec())?;
+    /// Tells the webhook of a notice.
+    pub(crate) fn notify(&self, notice: &tidegate::Notice) {
+        self.notifier.tell(&Notice {
+            policy: &notice.policy,
+            webhook: &notice.webhook,
+            source: &notice.source,
+            subject: self.engine.told(&notice.subject, self.log.identities()),
+            action: notice.action,
+            count: notice.count,
+            until_unix_us: notice.until_unix_us,
+            at_unix_us: notice.at_unix_us,
+        });
+    }
+
+    /// Replaces the policies, and with them the webhooks.
+    pub(crate) fn put_in_force(
+        &self,
+        policies: &[Arc<Policy>],
+        webhooks: Targets,
+    ) -> Result<(), BuildError> {
+        // Both the old policies and the new ones may raise a notice in between.
+        let known = self.notifier.load_besides(webhooks.clone());
+        if let Err(error) = self.engine.replace_policies(policies.to_vec()) {
+            self.notifier.load(known);
+            return Err(error);
+        }
+        self.notifier.load(webhooks);
         self.metrics.load(policies);
         Ok(())
     }
@@ -163,13 +198,14 @@ impl App {
 
     /// Whether a lease that travelled may be settled: once in all, and only in its time.
     pub(crate) async fn may_settle(&self, travelled: &Travelled) -> Result<bool, StoreError> {
-        let Travelled { lease, given_unix_us } = travelled;
+        let Travelled { lease, given_unix_us, .. } = travelled;
         let void_at_us = given_unix_us.saturating_add(lease.void_after_us());
         Ok(self.now().unix_us < void_at_us && self.engine.claim(lease).await?)
     }
 
-    /// Lets leases be settled on any node that has this secret.
-    pub(crate) fn share_leases(&self, secret: &HashKey) {
+    /// Lets leases be settled, and tokens be opened, on any node that has this secret.
+    pub(crate) fn share_secret(&self, secret: &HashKey) {
+        self.challenges.rekey(secret);
         match Seal::new(secret) {
             Ok(seal) => self.leases.travel(seal),
             // They stay on this node, which is all that is lost.
@@ -192,16 +228,25 @@ impl App {
 impl App {
     /// One that logs nowhere.
     pub(crate) fn new(policy: tidegate::Policy) -> Self {
+        use tidegate::identity::Networks;
+
         let (policy, clock) = (Arc::new(policy), SystemClock::new());
         let out = std::io::sink();
         let (log, _) = Log::start(crate::LogSettings::default(), out, clock.clone()).unwrap();
+        let drain = Drain::new();
+        let secret = HashKey::new([1; 16]);
         Self {
             metrics: Arc::new(Metrics::new(0, &[Arc::clone(&policy)])),
             engine: Engine::Memory(
                 tidegate::Limiter::builder().policy(policy).clock(clock.clone()).build().unwrap(),
             ),
             leases: Leases::new(),
-            drain: Drain::new(),
+            load: Load::default(),
+            holding: Holding::default(),
+            notifier: Notifier::new(Networks::default(), clock.clone(), drain.clone()).unwrap(),
+            countries: GeoIp::default(),
+            drain,
+            challenges: Challenges::new(&secret),
             clock,
             log,
             verifier: ArcSwapOption::empty(),

@@ -46,6 +46,11 @@ impl Body {
         Self { content: Content::Streamed(Box::pin(body)), in_flight: None }
     }
 
+    /// Whether it is passed on as it comes.
+    pub(crate) const fn is_streamed(&self) -> bool {
+        matches!(self.content, Content::Streamed(_))
+    }
+
     /// Keeps the request in flight until the body is over.
     pub(crate) fn keep_in_flight(&mut self, in_flight: InFlight) {
         in_flight.waits();

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use http::Uri;
+use tidegate::identity::Networks;
 
 use crate::pace::Pace;
 use crate::telemetry::Settings as LogSettings;
@@ -42,6 +43,10 @@ pub struct Config {
     pub hash_key: Option<PathBuf>,
     /// What bearer tokens are verified with.
     pub jwt: Option<JwtConfig>,
+    /// Which country addresses are in: an MMDB file.
+    pub geoip: Option<PathBuf>,
+    /// Networks that are not public, where webhooks may be all the same.
+    pub notify_private: Networks,
     /// The certificate and key of the gateway, and of whatever else is not on loopback.
     pub tls: Option<TlsConfig>,
     /// What is logged, and how.

@@ -6,12 +6,14 @@ mod building;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::marks::{Mark, MarkKind, Marks, Whom};
 use tidegate::plan::{Level, Mode};
 use tidegate::policy::Policy;
 use tidegate::store::{Amended, Memory, StoreError};
 use tidegate::{
-    Acquired, BuildError, Decision, HashKey, Identities, InForce, Lease, Limiter, Merged, Owed,
-    Request, RequestError, Settlement, Subject, Timer,
+    Acquired, Bearer, BuildError, Claim, Decision, HashKey, Identities, InForce, Key, Lease,
+    Limiter, Merged, Order, Owed, Report, Reported, Request, RequestError, Settlement, Subject,
+    Timer,
 };
 
 pub(crate) use building::Building;
@@ -67,6 +69,66 @@ impl Engine {
         }
     }
 
+    /// Counts an event that an application tells of.
+    pub(crate) async fn report(&self, report: &Report<'_>) -> Result<Reported, RequestError> {
+        match self {
+            Self::Memory(limiter) => limiter.report_now(report),
+            Self::Shared(limiter) => Box::pin(limiter.report(report)).await,
+        }
+    }
+
+    /// Counts the events that an upstream's answer makes.
+    pub(crate) async fn answered(
+        &self,
+        request: &Request<'_>,
+        status: u16,
+    ) -> Result<Reported, RequestError> {
+        match self {
+            Self::Memory(limiter) => limiter.answered_now(request, status),
+            Self::Shared(limiter) => Box::pin(limiter.answered(request, status)).await,
+        }
+    }
+
+    /// A request without what its policy does not read.
+    pub(crate) fn pared<'r>(&self, request: &Request<'r>) -> Result<Request<'r>, RequestError> {
+        on_either!(self, limiter => limiter.pared(request))
+    }
+
+    /// Bans, flags and factors.
+    pub(crate) fn marks(&self) -> &Marks {
+        on_either!(self, limiter => limiter.marks())
+    }
+
+    /// Bans somebody, for an operator.
+    pub(crate) fn ban(&self, order: &Order) -> Result<Mark, RequestError> {
+        on_either!(self, limiter => limiter.ban(order))
+    }
+
+    /// Flags somebody, for an operator.
+    pub(crate) fn flag(&self, flag: &str, order: &Order) -> Result<Mark, RequestError> {
+        on_either!(self, limiter => limiter.flag(flag, order))
+    }
+
+    /// Somebody in each way that marks may say it, in one policy or in any.
+    pub(crate) fn spellings(&self, policy: Option<&str>, whom: &Whom) -> Vec<Whom> {
+        on_either!(self, limiter => limiter.spellings(policy, whom))
+    }
+
+    /// Takes a mark away; whether there was one.
+    pub(crate) fn unmark(&self, kind: MarkKind, id: Key) -> bool {
+        on_either!(self, limiter => limiter.unmark(kind, id))
+    }
+
+    /// Whom a mark is of, part by part.
+    pub(crate) fn told(&self, whom: &Whom, identities: Identities) -> Vec<(String, String)> {
+        on_either!(self, limiter => limiter.told(whom, identities))
+    }
+
+    /// How loaded the deployment is, in millionths.
+    pub(crate) fn set_load(&self, ppm: u64) {
+        on_either!(self, limiter => limiter.set_load(ppm));
+    }
+
     pub(crate) async fn settle(
         &self,
         lease: &mut Lease,
@@ -81,6 +143,21 @@ impl Engine {
     /// Whether a lease that travelled may be settled, which it may once.
     pub(crate) async fn claim(&self, lease: &Lease) -> Result<bool, StoreError> {
         on_either!(self, limiter => Box::pin(limiter.claim(lease)).await)
+    }
+
+    /// Whether something that may be used once is used for the first time.
+    pub(crate) async fn claim_once(&self, purpose: &str, number: u128, lasts_us: u64) -> Claim {
+        on_either!(self, limiter => Box::pin(limiter.claim_once(purpose, number, lasts_us)).await)
+    }
+
+    /// Whom a token for this request is for.
+    pub(crate) fn bearer(&self, request: &Request<'_>) -> Result<Option<Bearer>, RequestError> {
+        on_either!(self, limiter => limiter.bearer(request))
+    }
+
+    /// Whether the client of a request is blocked or banned.
+    pub(crate) fn is_shut_out(&self, request: &Request<'_>) -> Result<bool, RequestError> {
+        on_either!(self, limiter => limiter.is_shut_out(request))
     }
 
     pub(crate) async fn release(&self, lease: &mut Lease) -> Result<bool, StoreError> {

@@ -15,6 +15,7 @@ use tidegate::Lease;
 use tidegate::clock::Now;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
+use crate::protect::Watched;
 use crate::seal::{Seal, Travelled};
 
 /// At most so many leases.
@@ -49,6 +50,8 @@ struct Table {
 struct Held {
     /// Calls about one lease take turns, and it stays in the table meanwhile.
     lease: Arc<Mutex<Lease>>,
+    /// What was checked, if its status may make an event.
+    watched: Option<Box<Watched>>,
     void_at_us: u64,
 }
 
@@ -64,11 +67,16 @@ impl Leases {
     }
 
     /// What its holder calls a lease by.
-    pub(crate) fn give(&self, lease: Lease, now: Now) -> String {
+    pub(crate) fn give(&self, lease: Lease, watched: Option<Box<Watched>>, now: Now) -> String {
         let seal = self.seal.load();
         let sealed = seal.as_deref().filter(|_| !lease.is_local());
-        let sealed = sealed.and_then(|seal| seal.seal(&lease, now.unix_us));
-        sealed.unwrap_or_else(|| id_text(self.keep(lease, now.steady_us)))
+        let sealed = sealed.and_then(|seal| seal.seal(&lease, watched.as_deref(), now.unix_us));
+        sealed.unwrap_or_else(|| id_text(self.keep(lease, watched, now.steady_us)))
+    }
+
+    /// What a lease was given for, if its status may make an event: once.
+    pub(crate) fn take_watched(&self, id: LeaseId) -> Option<Box<Watched>> {
+        self.lock().leases.get_mut(&id)?.watched.take()
     }
 
     /// The lease that somebody calls by this; `None` if that is no name of a lease.
@@ -81,12 +89,12 @@ impl Leases {
     }
 
     /// Keeps a lease, and says by which id.
-    fn keep(&self, lease: Lease, now_us: u64) -> LeaseId {
+    fn keep(&self, lease: Lease, watched: Option<Box<Watched>>, now_us: u64) -> LeaseId {
         let id = random_id();
         let void_at_us = now_us.saturating_add(lease.void_after_us());
         let mut table = self.lock();
         table.make_room(now_us, self.max);
-        table.leases.insert(id, Held { lease: Arc::new(Mutex::new(lease)), void_at_us });
+        table.leases.insert(id, Held { lease: Arc::new(Mutex::new(lease)), watched, void_at_us });
         table.order.push_back(id);
         id
     }
@@ -138,7 +146,7 @@ impl Table {
 }
 
 /// Each half is a keyed hash under keys that come from the operating system.
-fn random_id() -> LeaseId {
+pub(crate) fn random_id() -> LeaseId {
     let half = || u128::from(RandomState::new().build_hasher().finish());
     half() << 64 | half()
 }
@@ -183,7 +191,7 @@ mod tests {
     async fn a_lease_is_found_by_its_id_until_nothing_of_it_may_change() {
         let (limiter, lease) = limited();
         let leases = Leases::new();
-        let id = leases.keep(lease, 0);
+        let id = leases.keep(lease, None, 0);
         assert_eq!(parse_id(&id_text(id)), Some(id));
         assert!(leases.open(id ^ 1, 0).await.is_none());
         let mut lease = leases.open(id, 0).await.unwrap();
@@ -199,7 +207,7 @@ mod tests {
     async fn calls_about_one_lease_take_turns() {
         let (limiter, lease) = limited();
         let leases = Leases::new();
-        let id = leases.keep(lease, 0);
+        let id = leases.keep(lease, None, 0);
         let mut first = leases.open(id, 0).await.unwrap();
         let mut second = std::pin::pin!(leases.open(id, 0));
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
@@ -213,7 +221,7 @@ mod tests {
     #[tokio::test]
     async fn a_lease_is_void_after_its_window() {
         let leases = Leases::new();
-        let id = leases.keep(lease(), 0);
+        let id = leases.keep(lease(), None, 0);
         let void_after_us = lease().void_after_us();
         assert!(leases.open(id, void_after_us - 1).await.is_some());
         assert!(leases.open(id, void_after_us).await.is_none());
@@ -223,12 +231,12 @@ mod tests {
     fn their_number_is_bounded_and_what_is_void_goes() {
         let leases = Leases { max: 10, ..Leases::new() };
         for _ in 0..100 {
-            leases.keep(lease(), 0);
+            leases.keep(lease(), None, 0);
             assert!(leases.len() <= 10);
             assert!(leases.lock().order.len() <= 20);
         }
         for _ in 0..20 {
-            let id = leases.keep(lease(), u64::MAX / 2);
+            let id = leases.keep(lease(), None, u64::MAX / 2);
             forget(&leases, id);
         }
         assert!(leases.len() <= 1, "what is void is gone");
@@ -237,9 +245,9 @@ mod tests {
     #[test]
     fn a_lease_that_lives_on_does_not_keep_the_others() {
         let leases = Leases::new();
-        leases.keep(lease(), 0);
+        leases.keep(lease(), None, 0);
         for _ in 0..1_000 {
-            let id = leases.keep(lease(), 0);
+            let id = leases.keep(lease(), None, 0);
             forget(&leases, id);
         }
         assert!(leases.lock().order.len() < 10);

@@ -1,4 +1,4 @@
-//! Reloading: policies, certificate, keys and tokens, from the files that the daemon was given. What
+//! Reloading: policies, certificate, keys, countries and tokens, from the files that the daemon was given. What
 //! is broken is refused and told, and the old one stays.
 
 use std::fmt;
@@ -39,18 +39,18 @@ impl Reload {
         let (_watcher, mut changes) = changes;
         loop {
             tokio::select! {
-                _ = hang_up.recv() => self.run(),
-                Some(()) = changes.recv() => self.run(),
+                _ = hang_up.recv() => self.run().await,
+                Some(()) = changes.recv() => self.run().await,
                 () = stop.told() => return stop,
             }
         }
     }
 
     /// Reads everything again; each part stays as it is where its files are broken.
-    fn run(&self) {
+    async fn run(&self) {
         let (now, mut outcome) = (self.app.now(), Outcome::default());
         for part in self.sources.parts() {
-            match self.renew(part, now) {
+            match self.renew(part, now).await {
                 Ok(()) => outcome.taken.push(part),
                 Err(error) => outcome.refused.push((part, error.to_string())),
             }
@@ -59,7 +59,7 @@ impl Reload {
         outcome.log(self.sources.pipes());
     }
 
-    fn renew(&self, part: Part, now: Now) -> Result<(), StartError> {
+    async fn renew(&self, part: Part, now: Now) -> Result<(), StartError> {
         match part {
             Part::JwtKey => {
                 let verifier = self.sources.read_verifier()?;
@@ -73,6 +73,11 @@ impl Reload {
                 let reloaded = self.trust.as_ref().map_or(Ok(()), |one| one.reload());
                 reloaded.map_err(StartError::new)?;
             }
+            Part::GeoIp => {
+                if let Some(path) = &self.sources.geoip {
+                    self.app.countries.reload(path).await.map_err(StartError::new)?;
+                }
+            }
             Part::Tokens => {
                 if let Some((tokens, path)) = self.tokens.as_ref().zip(self.sources.tokens.as_ref())
                 {
@@ -80,8 +85,8 @@ impl Reload {
                 }
             }
             Part::Policies => {
-                let Checked { policies, warnings } = self.sources.read_policies()?;
-                self.app.put_in_force(&policies.all()).map_err(StartError::new)?;
+                let Checked { policies, webhooks, warnings } = self.sources.read_policies()?;
+                self.app.put_in_force(&policies.all(), webhooks).map_err(StartError::new)?;
                 for warning in self.status.reloaded(now, &policies, warnings) {
                     tracing::warn!(event = "warning", "{warning}");
                 }

@@ -7,8 +7,10 @@ use tidegate::clock::Now;
 use tidegate::plan::Plan;
 use tidegate::store::{Amended, Amendment, Answer, Store as _};
 use tidegate_redis::{
-    Config, ConfigError, Cursor, Found, LeaseHealth, Page, RedisStore, State, Uncorrected,
+    Config, ConfigError, Cursor, Found, LeaseHealth, MarkChange, Page, RedisStore, Replica, State,
+    Uncorrected,
 };
+use tokio::sync::watch;
 
 use crate::config::SharedStoreConfig;
 use crate::error::StartError;
@@ -138,6 +140,14 @@ impl Remote for Redis {
 
     fn hashes_with(&self, digest: &str) {
         self.0.hashes_with(digest);
+    }
+
+    fn share_marks(&self, replica: Arc<dyn Replica>) -> watch::Receiver<bool> {
+        self.0.share_marks(replica)
+    }
+
+    fn mark_changed(&self, change: MarkChange) {
+        self.0.mark_changed(change);
     }
 
     fn scan(&self, pattern: String, from: Cursor, count: usize) -> Calling<Page> {

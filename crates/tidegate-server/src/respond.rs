@@ -36,10 +36,19 @@ impl Room {
 
 /// The refusal that a decision asks for.
 pub(crate) fn refusal(decision: &Decision, room: Room) -> Response<Body> {
+    refusal_with(decision, room, |body| body)
+}
+
+/// The same with a body that is made of the policy's.
+pub(crate) fn refusal_with(
+    decision: &Decision,
+    room: Room,
+    remade: impl FnOnce(Bytes) -> Bytes,
+) -> Response<Body> {
     let rendered = tidegate::Response::of(decision, jitter());
     let text = Bytes::from(rendered.text);
     let body = rendered.body_span.map_or_else(Bytes::new, |span| text.slice(span));
-    let mut response = room.answer(body);
+    let mut response = room.answer(remade(body));
     *response.status_mut() =
         StatusCode::from_u16(rendered.status).unwrap_or(StatusCode::TOO_MANY_REQUESTS);
     set(&mut response, &text, &rendered.header_spans);
@@ -60,6 +69,17 @@ pub(crate) fn bad_request(field: &str, detail: &str) -> Response<Body> {
 /// Problem details for anything else.
 pub(crate) fn problem(status: StatusCode, detail: &str) -> Response<Body> {
     Problem::new(status, detail).answer(status)
+}
+
+/// The same with a word that programs go by.
+pub(crate) fn problem_because(
+    status: StatusCode,
+    detail: &str,
+    reason: &'static str,
+) -> Response<Body> {
+    let mut problem = Problem::new(status, detail);
+    problem.reason = Some(reason);
+    problem.answer(status)
 }
 
 /// A call that is there, but not by this method; `allowed` is what `Allow` says.
@@ -83,6 +103,9 @@ pub(crate) struct Problem<'a> {
     /// What is wrong with the call: `attributes.room`, `[3].cost`; empty for all of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     field: Option<&'a str>,
+    /// Why a challenge earns no pass: `expired`, `wrong`, `used`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
 }
 
 impl<'a> Problem<'a> {
@@ -93,6 +116,7 @@ impl<'a> Problem<'a> {
             status: status.as_u16(),
             detail: Cow::Borrowed(detail),
             field: None,
+            reason: None,
         }
     }
 

@@ -8,8 +8,10 @@ use aws_lc_rs::error::Unspecified;
 use serde::{Deserialize, Serialize};
 use tidegate::{HashKey, Lease};
 
+use crate::protect::Watched;
+
 /// What the key is for. A release that changes what is in it changes this too.
-const PURPOSE: &str = "leases, 2";
+const PURPOSE: &str = "leases, 3";
 
 /// Seals leases, and opens them.
 pub(crate) struct Seal(RandomizedNonceKey);
@@ -19,6 +21,8 @@ pub(crate) struct Seal(RandomizedNonceKey);
 pub(crate) struct Travelled {
     pub(crate) given_unix_us: u64,
     pub(crate) lease: Lease,
+    /// What was checked, if its status may make an event.
+    pub(crate) watched: Option<Box<Watched>>,
 }
 
 /// The same, to be written down.
@@ -26,6 +30,7 @@ pub(crate) struct Travelled {
 struct Travels<'l> {
     given_unix_us: u64,
     lease: &'l Lease,
+    watched: Option<&'l Watched>,
 }
 
 impl Seal {
@@ -36,8 +41,13 @@ impl Seal {
 
     /// The lease as hexadecimal digits: nonce, cipher text and tag. `None` if the system gives no
     /// random bytes.
-    pub(crate) fn seal(&self, lease: &Lease, given_unix_us: u64) -> Option<String> {
-        let mut bytes = postcard::to_stdvec(&Travels { given_unix_us, lease }).ok()?;
+    pub(crate) fn seal(
+        &self,
+        lease: &Lease,
+        watched: Option<&Watched>,
+        given_unix_us: u64,
+    ) -> Option<String> {
+        let mut bytes = postcard::to_stdvec(&Travels { given_unix_us, lease, watched }).ok()?;
         let nonce = self.0.seal_in_place_append_tag(Aad::empty(), &mut bytes).ok()?;
         let mut text = String::with_capacity(2 * (NONCE_LEN + bytes.len()));
         for byte in nonce.as_ref().iter().chain(&bytes) {
@@ -82,17 +92,17 @@ mod tests {
     #[test]
     fn a_lease_is_opened_by_whoever_has_the_secret_and_by_nobody_else() {
         let (seal, lease) = (Seal::new(&HashKey::new([1; 16])).unwrap(), lease());
-        let text = seal.seal(&lease, 77).unwrap();
-        assert_ne!(text, seal.seal(&lease, 77).unwrap(), "no two look the same");
+        let text = seal.seal(&lease, None, 77).unwrap();
+        assert_ne!(text, seal.seal(&lease, None, 77).unwrap(), "no two look the same");
         let same = Seal::new(&HashKey::new([1; 16])).unwrap();
-        assert_eq!(same.open(&text), Some(Travelled { given_unix_us: 77, lease }));
+        assert_eq!(same.open(&text), Some(Travelled { given_unix_us: 77, lease, watched: None }));
         assert_eq!(Seal::new(&HashKey::new([2; 16])).unwrap().open(&text), None);
     }
 
     #[test]
     fn what_was_tampered_with_is_no_lease() {
         let seal = Seal::new(&HashKey::new([1; 16])).unwrap();
-        let text = seal.seal(&lease(), 77).unwrap();
+        let text = seal.seal(&lease(), None, 77).unwrap();
         for at in 0..text.len() {
             let mut bytes = text.clone().into_bytes();
             bytes[at] = if bytes[at] == b'0' { b'1' } else { b'0' };

@@ -13,15 +13,19 @@ use tokio::task::JoinSet;
 
 use crate::admin::{Admin, Listening, Status};
 use crate::app::App;
+use crate::challenge::Challenges;
 use crate::config::Config;
 use crate::demo;
 use crate::drain::Drain;
 use crate::engine::Building;
 use crate::error::StartError;
+use crate::geo::GeoIp;
 use crate::guard::{Guard, Guarded, SharedTokens, is_loopback};
 use crate::leases::Leases;
 use crate::listen::{Listener, ListenerBounds, Service};
+use crate::notify::Notifier;
 use crate::open_files::{self, Shares, Wanted};
+use crate::protect::{Holding, Load, exchange, load};
 use crate::reload::Reload;
 use crate::secret::hash_key;
 use crate::shared::follow;
@@ -34,6 +38,9 @@ use crate::tokens::Tokens;
 use crate::watch::Changes;
 use crate::wire::api::Api;
 use crate::wire::gateway::{Gateway, GatewayBounds, Upstream};
+
+/// How long the end waits for webhooks that are being told.
+const NOTIFY_LAST: Duration = Duration::from_secs(5);
 
 /// Runs the daemon until it is told to stop; `announce` prints a line on standard output.
 ///
@@ -78,8 +85,9 @@ impl Daemon {
         let _ = tracing::subscriber::set_global_default(log.subscriber());
         let sources = Sources::of(config);
         let changes = sources.watch()?;
-        let checked = sources.read_policies()?;
+        let mut checked = sources.read_policies()?;
         let verifier = sources.read_verifier()?;
+        let countries = GeoIp::load(config.geoip.as_deref()).map_err(StartError::new)?;
         let certificates =
             config.tls.as_ref().map(|tls| Certificates::load(&tls.certificate, &tls.key));
         let certificates = certificates.transpose().map_err(StartError::new)?;
@@ -96,26 +104,37 @@ impl Daemon {
         let metrics = Arc::new(Metrics::new(clock.now().unix_us / 1_000_000, &policies));
         let building = Building { config, policies: &policies, metrics: &metrics, clock: &clock };
         let (engine, hashed_with) = building.engine(state.as_ref(), &secret).await?;
+        let drain = Drain::new();
+        let notifier = Notifier::new(config.notify_private.clone(), clock.clone(), drain.clone());
+        let notifier = notifier.map_err(StartError::new)?;
+        notifier.load(std::mem::take(&mut checked.webhooks));
         let app = App {
             engine,
             leases: Leases::new(),
-            drain: Drain::new(),
+            load: Load::default(),
+            holding: Holding::default(),
+            drain,
+            countries,
+            notifier,
+            challenges: Challenges::new(&hashed_with),
             metrics,
             log,
             verifier: ArcSwapOption::from_pointee(verifier),
             clock,
         };
         if app.engine.shared().is_some_and(|store| !store.lacks_secret()) {
-            app.share_leases(&hashed_with);
+            app.share_secret(&hashed_with);
         }
         let state = state.map(|state| (state, secret));
         let app = Arc::new(app);
+        exchange::share(&app).await;
         Ok(Self { app, checked, sources, changes, certificates, trust, tokens, state, flush })
     }
 
     async fn serve(self, config: &Config, announce: impl Fn(&str)) -> Result<(), StartError> {
         let (hang_up, stop) = (signal(SignalKind::hangup())?, Stop::new()?);
         let following = tokio::spawn(follow(Arc::clone(&self.app)));
+        let loaded = tokio::spawn(load::follow(Arc::clone(&self.app)));
         let (mut serving, status) = self.listen(config)?;
         for listening in status.listeners() {
             announce(&format!("listening {} {}", listening.name, listening.url));
@@ -129,19 +148,18 @@ impl Daemon {
         let reload = Reload { app: Arc::clone(&app), status, sources, certificates, trust, tokens };
         let stop = reload.until_stopped(changes, hang_up, stop).await;
         serving.drain(config.bounds.drain, stop).await;
+        app.notifier.finish(NOTIFY_LAST).await;
         following.abort();
+        loaded.abort();
         if let Some(shared) = app.engine.shared() {
             shared.close().await;
         }
-        if let Some((state, secret)) = &state
-            && let Some(memory) = app.engine.memory()
-        {
-            let keys = state.save(memory, secret, app.now());
-            let keys = keys.map_err(StartError::new)?;
-            tracing::info!(event = "state_saved", keys, "counters are in the state directory");
-        }
+        let saved = match &state {
+            Some((state, secret)) => save(&app, state, secret),
+            None => Ok(()),
+        };
         drop(flush);
-        Ok(())
+        saved
     }
 
     /// Binds every listener before the first of them serves.
@@ -202,6 +220,21 @@ impl Daemon {
     }
 }
 
+/// Saves what outlives the process, each for itself: what cannot be saved takes nothing with it.
+fn save(app: &App, state: &StateDir, secret: &HashKey) -> Result<(), StartError> {
+    let marks = state.save_marks(app.engine.marks(), secret, app.now());
+    let keys = app.engine.memory().map(|memory| state.save(memory, secret, app.now()));
+    match (marks, keys.unwrap_or(Ok(0))) {
+        (Ok(marks), Ok(keys)) => {
+            let message = "counters, bans and flags are in the state directory";
+            tracing::info!(event = "state_saved", keys, marks, "{message}");
+            Ok(())
+        }
+        (Err(marks), Err(keys)) => Err(StartError::new(format!("{marks}; {keys}"))),
+        (Err(error), _) | (_, Err(error)) => Err(StartError::new(error)),
+    }
+}
+
 /// The listeners that serve.
 struct Serving {
     tasks: JoinSet<()>,
@@ -245,8 +278,8 @@ impl Serving {
 
     /// Finishes what was accepted, within a bound, or until somebody insists.
     async fn drain(&mut self, bound: Duration, mut stop: Stop) {
-        tracing::info!(event = "draining", "told to stop: what was accepted is finished");
         self.drain.start();
+        tracing::info!(event = "draining", "told to stop: what was accepted is finished");
         let finished = async {
             while self.tasks.join_next().await.is_some() {}
             self.behind_drain.start();
@@ -322,4 +355,35 @@ fn refuse_what_is_open(config: &Config) -> Result<(), StartError> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate::marks::{MarkKind, Whom};
+    use tidegate::{Order, Policy};
+
+    use super::*;
+
+    fn banning(user: &str) -> App {
+        let app = App::new(Policy::parse("a.yaml", "{ tidegate: 1, name: a }").unwrap());
+        let order = Order::new(Whom::user(user)).lasts(Duration::from_secs(3_600));
+        app.engine.ban(&order).unwrap();
+        app
+    }
+
+    #[test]
+    fn counters_that_cannot_be_saved_take_no_bans_with_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let (state, secret) = (StateDir::open(directory.path()).unwrap(), HashKey::new([1; 16]));
+        // What stands in the way of a file that is written.
+        std::fs::create_dir(directory.path().join("counters.tmp")).unwrap();
+        let error = save(&banning("u1"), &state, &secret).unwrap_err().to_string();
+        assert!(error.contains("cannot save the counters"), "{error}");
+        let app = App::new(Policy::parse("a.yaml", "{ tidegate: 1, name: a }").unwrap());
+        assert_eq!(state.load_marks(app.engine.marks(), app.now()).unwrap(), 1);
+        assert_eq!(app.engine.marks().count(MarkKind::Ban), 1);
+        std::fs::create_dir(directory.path().join("marks.tmp")).unwrap();
+        let error = save(&banning("u1"), &state, &secret).unwrap_err().to_string();
+        assert!(error.contains("the counters") && error.contains("bans and flags"), "{error}");
+    }
 }

@@ -17,8 +17,9 @@ use tidegate::clock::{Now, SystemClock};
 use tidegate::plan::{LEVELS_MAX, Mode, Plan};
 use tidegate::store::{Amended, Amendment, Answer, Change, Store, StoreError};
 use tidegate::{HashKey, Settlement};
-use tidegate_redis::{Cursor, Found, LeaseHealth, Page};
+use tidegate_redis::{Cursor, Found, LeaseHealth, MarkChange, Page, Replica};
 use tokio::runtime::Handle;
+use tokio::sync::watch as told;
 
 use crate::seal::Travelled;
 use crate::telemetry::{Metrics, StoreCall, store_failed};
@@ -71,6 +72,15 @@ pub(crate) trait Remote: Send + Sync + 'static {
     /// Tells the others what this node hashes keys with: a digest that gives nothing away.
     fn hashes_with(&self, digest: &str);
 
+    /// Keeps the marks of this node and those of all others the same from now on; tells when it knows
+    /// all that they do.
+    fn share_marks(&self, _replica: Arc<dyn Replica>) -> told::Receiver<bool> {
+        told::channel(true).1
+    }
+
+    /// Tells all nodes of a mark that has changed here.
+    fn mark_changed(&self, _change: MarkChange) {}
+
     /// The keys that match a pattern, page by page, for operators.
     fn scan(&self, pattern: String, from: Cursor, count: usize) -> Calling<Page>;
 
@@ -106,6 +116,11 @@ impl SharedStore {
     /// How the store is.
     pub(crate) fn health(&self) -> Health {
         self.remote.health()
+    }
+
+    /// The store itself.
+    pub(crate) fn remote(&self) -> &Arc<dyn Remote> {
+        &self.remote
     }
 
     /// Whether it is not asked for anything.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use tidegate::identity::Networks;
 use tidegate::{Options, Policy};
 
 use crate::config::{Config, JwtConfig};
@@ -11,6 +12,7 @@ use crate::demo;
 use crate::error::StartError;
 use crate::files::{environment, is_pipe};
 use crate::jwt::Verifier;
+use crate::notify::Targets;
 use crate::policies::{LoadedPolicy, PolicyFile, PolicySet};
 use crate::surfaces::{Serviceability, Surface, serviceability};
 use crate::watch::{Changes, watch};
@@ -26,6 +28,9 @@ pub(crate) struct Sources {
     pub(crate) tokens: Option<PathBuf>,
     tls: Vec<PathBuf>,
     upstream_ca: Option<PathBuf>,
+    pub(crate) geoip: Option<PathBuf>,
+    /// Where webhooks may be that are not public.
+    notify_private: Networks,
     /// Those of the files that can be read only once.
     pipes: Vec<PathBuf>,
 }
@@ -36,6 +41,7 @@ pub(crate) enum Part {
     JwtKey,
     Certificate,
     UpstreamCa,
+    GeoIp,
     Tokens,
     Policies,
 }
@@ -46,6 +52,7 @@ impl fmt::Display for Part {
             Self::JwtKey => "the JWT key",
             Self::Certificate => "the certificate",
             Self::UpstreamCa => "the roots of the upstream",
+            Self::GeoIp => "the countries",
             Self::Tokens => "the tokens",
             Self::Policies => "the policies",
         })
@@ -55,6 +62,7 @@ impl fmt::Display for Part {
 /// Policies that can be put in force, and what to warn of.
 pub(crate) struct Checked {
     pub(crate) policies: PolicySet,
+    pub(crate) webhooks: Targets,
     pub(crate) warnings: Vec<String>,
 }
 
@@ -73,6 +81,8 @@ impl Sources {
             tokens: config.tokens.clone(),
             tls: tls.collect(),
             upstream_ca: config.upstream_ca.clone(),
+            geoip: config.geoip.clone(),
+            notify_private: config.notify_private.clone(),
             pipes: Vec::new(),
         };
         sources.pipes = sources.files().into_iter().filter(|file| is_pipe(file)).collect();
@@ -97,6 +107,9 @@ impl Sources {
         if self.upstream_ca.as_ref().is_some_and(again) {
             parts.push(Part::UpstreamCa);
         }
+        if self.geoip.as_ref().is_some_and(again) {
+            parts.push(Part::GeoIp);
+        }
         if self.tokens.as_ref().is_some_and(again) {
             parts.push(Part::Tokens);
         }
@@ -114,7 +127,7 @@ impl Sources {
     fn files(&self) -> Vec<PathBuf> {
         let policies = self.policies.iter().map(|policy| &policy.path);
         let keys = self.jwt.iter().map(|jwt| &jwt.key);
-        let rest = self.tokens.iter().chain(&self.tls).chain(&self.upstream_ca);
+        let rest = self.tokens.iter().chain(&self.tls).chain(&self.upstream_ca).chain(&self.geoip);
         policies.chain(keys).chain(rest).cloned().collect()
     }
 
@@ -127,7 +140,8 @@ impl Sources {
         } else {
             PolicySet::load(&self.policies, &options).map_err(StartError::report)?
         };
-        let Serviceability { errors, warnings } = serviceability(&policies, &self.surfaces);
+        let Serviceability { errors, warnings } =
+            serviceability(&policies, &self.surfaces, self.geoip.is_some());
         if !errors.is_empty() {
             return Err(StartError::new(errors.join("\n")));
         }
@@ -135,12 +149,14 @@ impl Sources {
             let detail = "the policy reads bearer tokens (`jwt`), and there is no --jwt-key to verify them with";
             return Err(StartError::new(detail));
         }
+        let webhooks = Targets::of(&policies.all(), &self.notify_private);
+        let webhooks = webhooks.map_err(StartError::new)?;
         let own = policies.policies().iter().flat_map(|policy| lines(&policy.warnings.to_string()));
         let piped = self.pipes.iter().map(|pipe| {
             format!("{} is a pipe: a reload keeps what it said at the start", pipe.display())
         });
         let warnings = own.chain(warnings).chain(piped).collect();
-        Ok(Checked { policies, warnings })
+        Ok(Checked { policies, webhooks, warnings })
     }
 
     pub(crate) fn read_verifier(&self) -> Result<Option<Verifier>, StartError> {

@@ -14,11 +14,13 @@ use std::path::{Path, PathBuf};
 
 use tidegate::HashKey;
 use tidegate::clock::Now;
-use tidegate::store::{Imported, Memory};
+use tidegate::marks::{Mark, Marks};
+use tidegate::store::{Imported, Memory, SavedKey};
 
-use format::{BadSnapshot, Header, Preamble, Reader, Writer};
+use format::{BadSnapshot, Content, Header, Preamble, Reader, Writer};
 
 const SNAPSHOT: &str = "counters";
+const MARKS: &str = "marks";
 const LOCK: &str = "lock";
 
 /// A directory that this process alone uses.
@@ -111,15 +113,61 @@ impl StateDir {
         secret: &HashKey,
         now: Now,
     ) -> Result<Option<Imported>, StateError> {
-        let path = self.path.join(SNAPSHOT);
-        let file = match File::open(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(refused(&path, &error, "make it readable")),
-        };
+        let Some((path, file)) = self.saved(SNAPSHOT)? else { return Ok(None) };
         load_from(&file, store, secret, now)
             .map(Some)
             .map_err(|why| refused(&path, &why, why.advice()))
+    }
+
+    /// Saves all bans, flags and factors; returns how many.
+    ///
+    /// # Errors
+    /// They cannot be written. Those from before are untouched.
+    pub(crate) fn save_marks(
+        &self,
+        marks: &Marks,
+        secret: &HashKey,
+        now: Now,
+    ) -> Result<u64, StateError> {
+        let mut count = 0;
+        let write = |file: &mut File| {
+            let mut writer = Writer::begin(BufWriter::new(file))?;
+            writer.preamble(&Preamble { saved_at: now, fingerprint: secret.fingerprint() })?;
+            for mark in marks.export(now) {
+                writer.mark(&mark)?;
+                count += 1;
+            }
+            writer.finish()
+        };
+        self.replace(MARKS, write).map_err(|error| {
+            let path = self.path.join(MARKS);
+            StateError(format!("cannot save bans and flags to {}: {error}", path.display()))
+        })?;
+        Ok(count)
+    }
+
+    /// Takes saved marks back; returns how many still hold.
+    ///
+    /// # Errors
+    /// They cannot be read or used. None of them is taken then.
+    pub(crate) fn load_marks(&self, marks: &Marks, now: Now) -> Result<usize, StateError> {
+        let Some((path, file)) = self.saved(MARKS)? else { return Ok(0) };
+        let read = || -> Result<Vec<Mark>, BadSnapshot> {
+            let header = verified(&file)?;
+            body::<Mark>(&file, &header)?.1.collect()
+        };
+        let saved = read().map_err(|why| refused(&path, &why, why.advice()))?;
+        Ok(marks.import(saved, now))
+    }
+
+    /// A file of this directory; `None` where it was never written.
+    fn saved(&self, name: &str) -> Result<Option<(PathBuf, File)>, StateError> {
+        let path = self.path.join(name);
+        match File::open(&path) {
+            Ok(file) => Ok(Some((path, file))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(refused(&path, &error, "make it readable")),
+        }
     }
 
     /// Writes a file beside the one of this name and puts it in its place, durably.
@@ -144,32 +192,45 @@ fn writable() -> OpenOptions {
 }
 
 fn refused(path: &Path, why: &impl Display, advice: &str) -> StateError {
-    StateError(format!("cannot use the saved counters in {}: {why}; {advice}", path.display()))
+    StateError(format!("cannot use what was saved in {}: {why}; {advice}", path.display()))
 }
 
 fn load_from(
-    mut file: &File,
+    file: &File,
     store: &Memory,
     secret: &HashKey,
     now: Now,
 ) -> Result<Imported, BadSnapshot> {
-    let header = Header::read(&mut file)?;
-    header.check(BufReader::new(file), file.metadata()?.len())?;
-    let mut reader = || -> Result<_, BadSnapshot> {
-        file.seek(SeekFrom::Start(Header::BYTES))?;
-        Reader::begin(BufReader::new(file.take(header.body_bytes)))
-    };
+    let header = verified(file)?;
     // Once for nothing, so that whatever is wrong is found before the first key is used.
-    let (preamble, keys) = reader()?;
+    let (preamble, keys) = body::<SavedKey>(file, &header)?;
     if preamble.fingerprint != secret.fingerprint() {
         return Err(BadSnapshot::OtherSecret);
     }
     keys.into_iter().try_for_each(|key| key.map(drop))?;
-    let (preamble, keys) = reader()?;
+    let (preamble, keys) = body::<SavedKey>(file, &header)?;
     let mut failed = None;
     let keys = keys.map_while(|key| key.map_err(|error| failed = Some(error)).ok());
     let imported = store.import(preamble.saved_at, keys, now);
     failed.map_or(Ok(imported), Err)
+}
+
+/// The header of a file whose body is as it says.
+fn verified(mut file: &File) -> Result<Header, BadSnapshot> {
+    let header = Header::read(&mut file)?;
+    header.check(BufReader::new(file), file.metadata()?.len())?;
+    Ok(header)
+}
+
+/// What stands behind the preamble of a file.
+type Frames<'f, T> = Reader<BufReader<io::Take<&'f File>>, T>;
+
+fn body<'f, T: Content>(
+    mut file: &'f File,
+    header: &Header,
+) -> Result<(Preamble, Frames<'f, T>), BadSnapshot> {
+    file.seek(SeekFrom::Start(Header::BYTES))?;
+    Reader::begin(BufReader::new(file.take(header.body_bytes)))
 }
 
 #[cfg(test)]

@@ -25,8 +25,9 @@ impl Surface {
     }
 
     /// Whether it can provide what a limit needs.
-    const fn meets(self, need: &Need) -> bool {
+    const fn meets(self, need: &Need, knows_countries: bool) -> bool {
         match (self, need) {
+            (Self::Gateway, Need::Country) => knows_countries,
             (Self::Api, _) | (Self::Gateway, Need::Body(_) | Need::Answer | Need::Place) => true,
             (
                 Self::Gateway,
@@ -34,8 +35,7 @@ impl Surface {
                 | Need::GivenAttribute(_)
                 | Need::GivenUser
                 | Need::GivenTier
-                | Need::GivenInternal
-                | Need::Country,
+                | Need::GivenInternal,
             ) => false,
         }
     }
@@ -59,9 +59,14 @@ pub(crate) struct Serviceability {
     pub warnings: Vec<String>,
 }
 
-/// Which limits cannot work on these surfaces. Policies that are switched off need none.
+/// Which limits cannot work on these surfaces. Policies that are switched off need none, but still
+/// block.
 #[must_use]
-pub(crate) fn serviceability(policies: &PolicySet, surfaces: &[Surface]) -> Serviceability {
+pub(crate) fn serviceability(
+    policies: &PolicySet,
+    surfaces: &[Surface],
+    knows_countries: bool,
+) -> Serviceability {
     let mut result = Serviceability::default();
     for (index, loaded) in policies.policies().iter().enumerate() {
         let serving: Vec<Surface> =
@@ -72,19 +77,36 @@ pub(crate) fn serviceability(policies: &PolicySet, surfaces: &[Surface]) -> Serv
                 loaded.file,
                 loaded.policy.name(),
             ));
-        } else if loaded.policy.is_enabled() {
+            continue;
+        }
+        if loaded.policy.blocks_countries()
+            && serving.contains(&Surface::Gateway)
+            && !knows_countries
+        {
+            result.warnings.push(format!(
+                "{}: `block.countries` blocks nobody on the gateway: it needs {}",
+                loaded.file,
+                Need::Country,
+            ));
+        }
+        if loaded.policy.is_enabled() {
             for limit in loaded.policy.limits() {
-                judge(loaded, limit, &serving, &mut result);
+                judge(loaded, limit, (&serving, knows_countries), &mut result);
             }
         }
     }
     result
 }
 
-fn judge(loaded: &LoadedPolicy, limit: &Limit, serving: &[Surface], result: &mut Serviceability) {
+fn judge(
+    loaded: &LoadedPolicy,
+    limit: &Limit,
+    (serving, knows_countries): (&[Surface], bool),
+    result: &mut Serviceability,
+) {
     let needs = loaded.policy.needs(limit);
     let lacks = |surface: &Surface| {
-        let unmet = needs.iter().find(|need| !surface.meets(need))?;
+        let unmet = needs.iter().find(|need| !surface.meets(need, knows_countries))?;
         let (file, name) = (&loaded.file, limit.name());
         Some(format!("{file}: the limit `{name}` cannot work on {surface}: it needs {unmet}"))
     };
@@ -144,16 +166,16 @@ limits: { users: { by: user, total: 5, exceed: warn } }
     #[test]
     fn whoever_calls_the_api_can_say_everything() {
         let set = set(&[("shop.yaml", SHOP), ("bank.yaml", BANK)]);
-        assert_eq!(serviceability(&set, &[Surface::Api]), Serviceability::default());
+        assert_eq!(serviceability(&set, &[Surface::Api], false), Serviceability::default());
     }
 
     #[test]
     fn what_the_gateway_alone_cannot_serve_is_a_warning_beside_the_api_and_else_an_error() {
         let set = set(&[("shop.yaml", SHOP)]);
-        let both = serviceability(&set, &[Surface::Gateway, Surface::Api]);
+        let both = serviceability(&set, &[Surface::Gateway, Surface::Api], false);
         assert_eq!(both.errors, [""; 0]);
         assert_eq!(limits(&both.warnings), ["named", "given"]);
-        let alone = serviceability(&set, &[Surface::Gateway]);
+        let alone = serviceability(&set, &[Surface::Gateway], false);
         assert_eq!(alone.errors, both.warnings);
         let expected = "shop.yaml: the limit `named` cannot work on the gateway: it needs callers who name its operation, which has no pattern";
         assert!(alone.errors[0].ends_with(expected), "{}", alone.errors[0]);
@@ -162,15 +184,32 @@ limits: { users: { by: user, total: 5, exceed: warn } }
     #[test]
     fn the_gateway_serves_only_the_first_policy() {
         let set = set(&[("shop.yaml", SHOP), ("bank.yaml", BANK)]);
-        let both = serviceability(&set, &[Surface::Gateway, Surface::Api]);
+        let both = serviceability(&set, &[Surface::Gateway, Surface::Api], false);
         assert_eq!(limits(&both.warnings), ["named", "given"], "the second is not the gateway's");
-        let alone = serviceability(&set, &[Surface::Gateway]);
+        let alone = serviceability(&set, &[Surface::Gateway], false);
         assert!(alone.errors.iter().any(|one| one.contains("`bank` is never asked")));
+    }
+
+    #[test]
+    fn the_gateway_knows_countries_from_a_database_only() {
+        let text = "
+tidegate: 1
+name: shop
+block: { countries: [KP] }
+limits: { home: { when: { country: DE }, by: ip, total: 5 } }
+";
+        let set = set(&[("shop.yaml", text)]);
+        let surfaces = [Surface::Gateway, Surface::Api];
+        assert_eq!(serviceability(&set, &surfaces, true), Serviceability::default());
+        let without = serviceability(&set, &surfaces, false);
+        assert_eq!(without.errors, [""; 0]);
+        assert_eq!(limits(&without.warnings), ["block.countries", "home"]);
+        assert_eq!(serviceability(&set, &[Surface::Api], false), Serviceability::default());
     }
 
     #[test]
     fn limits_that_are_switched_off_are_no_trouble() {
         let set = set(&[("bank.yaml", &format!("{BANK}enabled: false\n"))]);
-        assert_eq!(serviceability(&set, &[Surface::Gateway]), Serviceability::default());
+        assert_eq!(serviceability(&set, &[Surface::Gateway], false), Serviceability::default());
     }
 }

@@ -1,6 +1,7 @@
-//! The admin listener: status, metrics and the keys of the store.
+//! The admin listener: status, metrics, the keys of the store, bans and flags.
 
 mod keys;
+mod marks;
 pub(crate) mod metrics;
 mod status;
 
@@ -35,11 +36,15 @@ impl Admin {
 
 impl Service for Admin {
     fn call(&self, _peer: Peer, request: Request<Incoming>) -> Answering {
-        let (parts, _) = request.into_parts();
-        match self.guard.admit(&parts) {
-            Ok(()) if parts.uri.path() == keys::PATH => keys::answer(&self.app, &parts),
-            Ok(()) => self.answer(&parts).into(),
-            Err(refused) => refused.into_response().into(),
+        let (parts, body) = request.into_parts();
+        if let Err(refused) = self.guard.admit(&parts) {
+            return refused.into_response().into();
+        }
+        let path = parts.uri.path();
+        match marks::at(path) {
+            Some(kind) => marks::answer(&self.app, kind, &parts, body),
+            None if path == keys::PATH => keys::answer(&self.app, &parts),
+            None => self.answer(&parts).into(),
         }
     }
 }
@@ -58,8 +63,8 @@ impl Admin {
             }
             _ if known => respond::wrong_method("GET, HEAD"),
             _ => {
-                let detail =
-                    "there is nothing here; try /admin/v1/status, /admin/v1/keys or /metrics";
+                let detail = "there is nothing here; try /admin/v1/status, /admin/v1/keys, \
+                              /admin/v1/bans, /admin/v1/flags or /metrics";
                 respond::problem(StatusCode::NOT_FOUND, detail)
             }
         }

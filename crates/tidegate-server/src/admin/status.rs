@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 use tidegate::clock::Now;
+use tidegate::marks::MarkKind;
 use tidegate::store::Memory;
 use tidegate::units::Amount;
 use tidegate_redis::LeaseHealth;
@@ -161,7 +162,8 @@ impl Status {
     pub(crate) fn present(&self, app: &App) -> Present {
         let open = |one: &Listening| (one.name, one.connections.load(Ordering::Relaxed));
         let (memory, shared) = (app.engine.memory(), app.engine.shared());
-        let keys = memory.map(Memory::keys);
+        let (keys, marks) = (memory.map(Memory::keys), app.engine.marks());
+        let count = |(name, kind)| (name, marks.count(kind), marks.refused(kind));
         Present {
             steady_us: app.now().steady_us,
             store: shared.map(|store| SharedPresent {
@@ -173,6 +175,9 @@ impl Status {
             active_keys: keys.unwrap_or_else(|| app.engine.local_keys()),
             evicted_keys: memory.map(Memory::evicted_keys).unwrap_or_default(),
             waiting: app.engine.waiters(),
+            held: app.holding.held(),
+            marks: [("ban", MarkKind::Ban), ("flag", MarkKind::Flag)].map(count).into(),
+            notices: app.notifier.counts(),
             connections: self.listeners.iter().map(open).collect(),
         }
     }

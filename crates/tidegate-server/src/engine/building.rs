@@ -39,7 +39,7 @@ impl Building<'_> {
                 let memory = Memory::with_max_keys(self.config.max_keys);
                 let limiter = self.limiter(memory, own, None)?;
                 if let Some(state) = state {
-                    load(state, limiter.store(), own, self.clock.now())?;
+                    load(state, &limiter, own, self.clock.now())?;
                 }
                 Ok((Engine::Memory(limiter), own.clone()))
             }
@@ -48,6 +48,13 @@ impl Building<'_> {
                 let store = SharedStore::new(connect(shared)?, metrics, clock);
                 let secret = agreed(self.config, &store, own.clone()).await;
                 let limiter = self.limiter(store, &secret, shared.nodes)?;
+                if let Some(state) = state {
+                    // What the store was not told before the last end; what it knows comes on top.
+                    let marks = state.load_marks(limiter.marks(), self.clock.now());
+                    let marks = marks.map_err(StartError::new)?;
+                    let message = "bans and flags are back from the state directory";
+                    tracing::info!(event = "state_loaded", marks, "{message}");
+                }
                 Ok((Engine::Shared(limiter), secret))
             }
         }
@@ -102,15 +109,17 @@ async fn agreed(config: &Config, store: &SharedStore, own: HashKey) -> HashKey {
     }
 }
 
-/// Brings counters back from the state directory.
-fn load(state: &StateDir, memory: &Memory, secret: &HashKey, now: Now) -> Result<(), StartError> {
-    match state.load(memory, secret, now).map_err(StartError::new)? {
+/// Brings counters and marks back from the state directory.
+fn load(state: &StateDir, limiter: &Limiter, secret: &HashKey, now: Now) -> Result<(), StartError> {
+    let marks = state.load_marks(limiter.marks(), now).map_err(StartError::new)?;
+    match state.load(limiter.store(), secret, now).map_err(StartError::new)? {
         Some(Imported { restored, meaningless, strangers }) => tracing::info!(
             event = "state_loaded",
             restored,
             meaningless,
             strangers,
-            "counters are back from the state directory"
+            marks,
+            "counters, bans and flags are back from the state directory"
         ),
         None => {
             tracing::info!(event = "state_empty", "the state directory holds no counters yet");

@@ -32,6 +32,8 @@ pub(crate) struct Late {
     health: Arc<Mutex<Health>>,
     /// Whether what is lost is another part of it than all that is asked for.
     answers_in_part: Arc<AtomicBool>,
+    /// The marks that it was told of.
+    pub(crate) told: Arc<Mutex<Vec<MarkChange>>>,
 }
 
 impl Late {
@@ -52,7 +54,8 @@ impl Late {
         };
         let health = Arc::new(Mutex::new(health));
         let (memory, answers_in_part) = (Arc::default(), Arc::default());
-        Self { memory, gate: watch::Sender::new(true), health, answers_in_part }
+        let gate = watch::Sender::new(true);
+        Self { memory, gate, health, answers_in_part, told: Arc::default() }
     }
 
     pub(crate) fn set(&self, state: StoreState, last_error: Option<&str>) {
@@ -69,14 +72,14 @@ impl Late {
     /// The same with other limits.
     pub(crate) fn node_with(&self, limits: &str) -> App {
         let (app, secret) = (self.stranger(limits), HashKey::new([7; 16]));
-        app.share_leases(&secret);
+        app.share_secret(&secret);
         app.engine.set_hash_key(secret.clone());
         app.engine.shared().unwrap().secret_is_known(&secret);
         app
     }
 
     /// A node that has not heard of the secret.
-    fn stranger(&self, limits: &str) -> App {
+    pub(crate) fn stranger(&self, limits: &str) -> App {
         let mut app = App::new(Policy::parse("p.yaml", limits).unwrap());
         let metrics = Arc::clone(&app.metrics);
         let store = SharedStore::new(Arc::new(self.clone()), metrics, app.clock.clone());
@@ -129,6 +132,10 @@ impl Remote for Late {
     }
 
     fn hashes_with(&self, _: &str) {}
+
+    fn mark_changed(&self, change: MarkChange) {
+        self.told.lock().unwrap().push(change);
+    }
 
     /// It has no names, so that nothing is found by them.
     fn scan(&self, _: String, _: Cursor, _: usize) -> Calling<Page> {

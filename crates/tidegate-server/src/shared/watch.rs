@@ -54,7 +54,7 @@ async fn learn_secret(app: &App, store: &SharedStore) {
     while store.lacks_secret() {
         match store.secret().await {
             Ok(secret) => {
-                app.share_leases(&secret);
+                app.share_secret(&secret);
                 app.engine.set_hash_key(secret.clone());
                 store.secret_is_known(&secret);
             }

@@ -4,20 +4,24 @@
 //! header   magic (8) | version (4) | length of the body (8) | CRC-32 of the body (4)
 //! frame    kind (1) | length (4) | postcard
 //! ```
-//! Numbers are little-endian. The first frame is the preamble, every further one a key. A release
+//! Numbers are little-endian. The first frame is the preamble, every further one a key, or a mark in
+//! the file of marks. A release
 //! that adds a kind of frame, or changes what is in one, raises the version.
 
 use std::fmt;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::marker::PhantomData;
 
 use serde::{Deserialize, Serialize};
 use tidegate::clock::Now;
+use tidegate::marks::Mark;
 use tidegate::store::SavedKey;
 
 const MAGIC: [u8; 8] = *b"tidegate";
 const VERSION: u32 = 3;
 const PREAMBLE: u8 = 1;
 const KEY: u8 = 2;
+const MARK: u8 = 3;
 /// Longer than the longest key: eight full logs of a sliding window.
 const FRAME_BYTES_MAX: usize = 64 << 20;
 
@@ -177,6 +181,10 @@ impl<W: Write + Seek> Writer<W> {
         self.frame(KEY, key)
     }
 
+    pub(super) fn mark(&mut self, mark: &Mark) -> io::Result<()> {
+        self.frame(MARK, mark)
+    }
+
     pub(super) fn finish(mut self) -> io::Result<()> {
         let header = Header { body_bytes: self.sum.bytes, crc: self.sum.hasher.finalize() };
         self.to.seek(SeekFrom::Start(0))?;
@@ -195,17 +203,31 @@ impl<W: Write + Seek> Writer<W> {
     }
 }
 
-/// Reads the keys of a body that has been checked.
-pub(super) struct Reader<R> {
+/// What the frames behind the preamble hold.
+pub(super) trait Content: for<'b> Deserialize<'b> {
+    const KIND: u8;
+}
+
+impl Content for SavedKey {
+    const KIND: u8 = KEY;
+}
+
+impl Content for Mark {
+    const KIND: u8 = MARK;
+}
+
+/// Reads the keys, or the marks, of a body that has been checked.
+pub(super) struct Reader<R, T> {
     from: R,
+    of: PhantomData<T>,
     /// The content of the frame in hand.
     content: Vec<u8>,
 }
 
-impl<R: Read> Reader<R> {
-    /// The preamble, and the keys behind it.
+impl<R: Read, T> Reader<R, T> {
+    /// The preamble, and what is behind it.
     pub(super) fn begin(from: R) -> Result<(Preamble, Self), BadSnapshot> {
-        let mut reader = Self { from, content: Vec::new() };
+        let mut reader = Self { from, of: PhantomData, content: Vec::new() };
         match reader.frame()? {
             Some(PREAMBLE) => Ok((decode(&reader.content)?, reader)),
             _ => Err(BadSnapshot::Malformed("found no preamble".to_owned())),
@@ -230,13 +252,13 @@ impl<R: Read> Reader<R> {
     }
 }
 
-impl<R: Read> Iterator for Reader<R> {
-    type Item = Result<SavedKey, BadSnapshot>;
+impl<R: Read, T: Content> Iterator for Reader<R, T> {
+    type Item = Result<T, BadSnapshot>;
 
     fn next(&mut self) -> Option<Self::Item> {
         match self.frame() {
             Ok(None) => None,
-            Ok(Some(KEY)) => Some(decode(&self.content)),
+            Ok(Some(kind)) if kind == T::KIND => Some(decode(&self.content)),
             Ok(Some(kind)) => {
                 Some(Err(BadSnapshot::Malformed(format!("found a frame of the kind {kind}"))))
             }

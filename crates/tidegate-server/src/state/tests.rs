@@ -3,8 +3,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
 use tidegate::clock::{Clock as _, FakeClock};
+use tidegate::marks::Whom;
 use tidegate::units::Amount;
-use tidegate::{Limiter, Policy, Request};
+use tidegate::{Limiter, Order, Policy, Request};
 
 use super::*;
 
@@ -181,4 +182,44 @@ fn what_a_writer_left_half_written_does_no_harm() {
     daemon.save(&dir);
     assert!(!dir.path().join("counters.tmp").exists());
     assert_eq!(Daemon::start(1_767_603_601).load(&dir).unwrap().unwrap().restored, 7);
+}
+
+#[test]
+fn bans_and_flags_outlive_the_process_until_their_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = StateDir::open(folder.path()).unwrap();
+    let hour = std::time::Duration::from_secs(3_600);
+    let before = Daemon::start(1_000);
+    assert_eq!(dir.load_marks(before.limiter.marks(), before.clock.now()).unwrap(), 0);
+    let order = |user: &str| Order::new(Whom::user(user)).lasts(hour).reason("for this test");
+    before.limiter.ban(&order("u1")).unwrap();
+    before.limiter.flag("review", &order("u1")).unwrap();
+    let saved = dir.save_marks(before.limiter.marks(), &SECRET, before.clock.now()).unwrap();
+    assert_eq!(saved, 2);
+    for (later, back, banned) in [(1_600, 2, true), (4_599, 2, true), (4_600, 0, false)] {
+        let after = Daemon::start(later);
+        let loaded = dir.load_marks(after.limiter.marks(), after.clock.now()).unwrap();
+        assert_eq!(loaded, back, "at {later}");
+        let decision = after.limiter.check(&Request::new("GET", "/").user("u1")).unwrap();
+        assert_eq!(!decision.is_allowed(), banned, "at {later}");
+    }
+}
+
+#[test]
+fn marks_that_are_damaged_are_refused_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = StateDir::open(folder.path()).unwrap();
+    let daemon = Daemon::start(1_000);
+    for user in ["u1", "u2"] {
+        daemon.limiter.ban(&Order::new(Whom::user(user))).unwrap();
+    }
+    dir.save_marks(daemon.limiter.marks(), &SECRET, daemon.clock.now()).unwrap();
+    let path = folder.path().join("marks");
+    let mut bytes = fs::read(&path).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let after = Daemon::start(1_000);
+    let error = dir.load_marks(after.limiter.marks(), after.clock.now()).unwrap_err();
+    assert!(error.to_string().contains("damaged"), "{error}");
+    assert_eq!(after.limiter.marks().count(tidegate::marks::MarkKind::Ban), 0);
 }

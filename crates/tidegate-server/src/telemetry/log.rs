@@ -28,7 +28,7 @@ use crate::engine::Engine;
 use queue::Queue;
 use record::Record;
 pub(crate) use record::timestamp;
-use sparingly::Sparingly;
+pub(crate) use sparingly::Sparingly;
 
 /// How lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,6 +95,11 @@ impl Log {
             Format::Json => format.json().flatten_event(true).boxed(),
         };
         Registry::default().with(layer.with_filter(filter))
+    }
+
+    /// How identities are told.
+    pub(crate) const fn identities(&self) -> Identities {
+        self.settings.identities
     }
 
     /// Whether anything is written of a decision.

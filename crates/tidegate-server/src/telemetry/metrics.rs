@@ -8,6 +8,8 @@ mod headroom;
 mod histogram;
 mod lanes;
 mod leases;
+mod named;
+mod notices;
 mod process;
 mod series;
 mod shared;
@@ -25,8 +27,11 @@ pub(crate) use shared::SharedPresent;
 pub(crate) use text::CONTENT_TYPE;
 
 use histogram::Histogram;
+use named::{Events, Named};
 use series::Series;
 use text::{Kind, Page};
+
+use crate::notify::NoticeCounts;
 
 /// Everything that the daemon counts.
 #[derive(Debug)]
@@ -36,6 +41,8 @@ pub(crate) struct Metrics {
     seconds: Histogram,
     store: StoreCounters,
     store_seconds: [Histogram; STORE_CALLS.len()],
+    events: Events,
+    bans: Named,
     started_unix_s: u64,
 }
 
@@ -86,6 +93,12 @@ pub(crate) struct Present {
     pub(crate) evicted_keys: u64,
     /// How many requests wait for their turn.
     pub(crate) waiting: usize,
+    /// How many answers a penalty holds back.
+    pub(crate) held: usize,
+    /// How many bans and flags are known, and how many there was no room for.
+    pub(crate) marks: Vec<(&'static str, usize, u64)>,
+    /// How messages to webhooks fared.
+    pub(crate) notices: NoticeCounts,
     /// How many connections are open, by listener.
     pub(crate) connections: Vec<(&'static str, usize)>,
 }
@@ -100,6 +113,8 @@ impl Metrics {
             seconds: Histogram::new(),
             store: StoreCounters::default(),
             store_seconds: [Histogram::new(), Histogram::new()],
+            events: Events::new(),
+            bans: Named::default(),
             started_unix_s,
         };
         metrics.load(policies);
@@ -135,6 +150,16 @@ impl Metrics {
         }
     }
 
+    /// Counts an event of a policy.
+    pub(crate) fn happened(&self, event: &str) {
+        self.events.count(event);
+    }
+
+    /// Counts a ban, by the penalty that made it.
+    pub(crate) fn banned(&self, penalty: &str) {
+        self.bans.count(penalty);
+    }
+
     /// Counts a store that could not answer outside of a decision: a settlement, a release.
     pub(crate) fn store_failed(&self, error: &StoreError) {
         self.store.errors[reason(error)].fetch_add(1, Ordering::Relaxed);
@@ -157,6 +182,10 @@ impl Metrics {
     pub(crate) fn render(&self, present: &Present) -> String {
         let mut page = Page::default();
         self.policies.load().write(&mut page, present.steady_us);
+        let help = "Events that penalties, ratios or policies count, by their names.";
+        self.events.write(&mut page, "tidegate_events_total", help);
+        let help = "Bans that this node made, by penalty, ratio or operator.";
+        self.bans.write(&mut page, "tidegate_bans_total", help, "penalty");
         let name = "tidegate_decision_seconds";
         page.family(name, Kind::Histogram, "How long decisions took, in seconds.");
         self.seconds.write(&mut page, name, None);
@@ -265,12 +294,25 @@ impl Present {
         let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
         shared::write(page, self.store.as_ref());
         leases::write(page, &self.leases);
+        notices::write(page, &self.notices);
         let help = "Keys in this process's memory, those that are empty of meaning included.";
         page.single("tidegate_active_keys", Kind::Gauge, help, count(self.active_keys));
         let help = "Live keys that had to go because their limit's share of the memory was full.";
         page.single("tidegate_evicted_keys_total", Kind::Counter, help, self.evicted_keys);
         let help = "Requests that wait for their turn.";
         page.single("tidegate_waiting_requests", Kind::Gauge, help, count(self.waiting));
+        let help = "Answers that a penalty holds back.";
+        page.single("tidegate_held_answers", Kind::Gauge, help, count(self.held));
+        let known = "tidegate_marks";
+        page.family(known, Kind::Gauge, "Bans and flags that are known here, by kind.");
+        for (kind, number, _) in &self.marks {
+            page.sample(known, &[("kind", kind)], count(*number));
+        }
+        let refused = "tidegate_marks_refused_total";
+        page.family(refused, Kind::Counter, "Bans and flags that there was no room for, by kind.");
+        for (kind, _, number) in &self.marks {
+            page.sample(refused, &[("kind", kind)], *number);
+        }
         let name = "tidegate_open_connections";
         page.family(name, Kind::Gauge, "Open connections by listener.");
         for (listener, open) in &self.connections {

@@ -4,7 +4,7 @@ mod log;
 mod metrics;
 mod request_id;
 
-pub(crate) use log::{Flush, Log, store_failed, timestamp};
+pub(crate) use log::{Flush, Log, Sparingly, store_failed, timestamp};
 pub use log::{Format, Settings};
 pub(crate) use metrics::{CONTENT_TYPE, Metrics, Present, SharedPresent, StoreCall};
 pub(crate) use request_id::RequestId;

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Component, Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
-/// Further than this no file is read; its length tells the rest.
+/// Further than this no file is read but for its end, where databases say when they were made.
 const BYTES_MAX: u64 = 16 << 20;
+const END_BYTES: u64 = 64 << 10;
 /// As many links as Linux follows.
 const LINKS_MAX: usize = 40;
 
@@ -67,10 +68,14 @@ fn content(path: &Path) -> Content {
         if !fs::metadata(path)?.is_file() {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        let file = File::open(path)?;
+        let mut file = File::open(path)?;
         let length = file.metadata()?.len();
         let mut bytes = Vec::new();
-        file.take(BYTES_MAX).read_to_end(&mut bytes)?;
+        (&mut file).take(BYTES_MAX).read_to_end(&mut bytes)?;
+        if length > BYTES_MAX {
+            file.seek(SeekFrom::Start(length.saturating_sub(END_BYTES)))?;
+            file.take(END_BYTES).read_to_end(&mut bytes)?;
+        }
         Ok((length, Sha256::digest(&bytes).into()))
     };
     read().ok()

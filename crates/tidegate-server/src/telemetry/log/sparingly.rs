@@ -6,7 +6,7 @@ const EVERY_US: u64 = 1_000_000;
 
 /// Lets one a second through.
 #[derive(Debug, Default)]
-pub(super) struct Sparingly {
+pub(crate) struct Sparingly {
     /// When the next may pass.
     next_us: AtomicU64,
     held_back: AtomicU64,
@@ -14,7 +14,7 @@ pub(super) struct Sparingly {
 
 impl Sparingly {
     /// Whether one may pass now, and how many have been held back before it.
-    pub(super) fn take(&self, now_us: u64) -> Option<u64> {
+    pub(crate) fn take(&self, now_us: u64) -> Option<u64> {
         let next_us = self.next_us.load(Ordering::Relaxed);
         let is_first = now_us >= next_us && {
             let after_us = now_us.saturating_add(EVERY_US);

@@ -322,6 +322,9 @@ fn what_is_there_right_now_is_shown() {
         active_keys: 2,
         evicted_keys: 1,
         waiting: 3,
+        held: 6,
+        marks: vec![("ban", 7, 8)],
+        notices: NoticeCounts { delivered: 6, dropped: 7, waiting: 8, ..NoticeCounts::default() },
         connections: vec![("gateway", 4), ("admin", 5)],
     };
     let shown = samples(&Metrics::new(1, &[]).render(&present));
@@ -332,6 +335,9 @@ fn what_is_there_right_now_is_shown() {
         ("tidegate_store_changes_total{shard=\"r:1\",state=\"open\"}", "3"),
         ("tidegate_store_shard_errors_total{shard=\"r:1\",reason=\"timeout\"}", "8"),
         ("tidegate_store_queued{shard=\"r:1\"}", "4"),
+        ("tidegate_notices_total{result=\"delivered\"}", "6"),
+        ("tidegate_notices_total{result=\"dropped\"}", "7"),
+        ("tidegate_notices_waiting", "8"),
         ("tidegate_store_calls_total{shard=\"r:1\"}", "9"),
         ("tidegate_store_known_refusals", "5"),
         ("tidegate_store_known_refusals_given_total", "6"),
@@ -346,6 +352,9 @@ fn what_is_there_right_now_is_shown() {
     assert_sample(&shown, "tidegate_active_keys", "2");
     assert_sample(&shown, "tidegate_evicted_keys_total", "1");
     assert_sample(&shown, "tidegate_waiting_requests", "3");
+    assert_sample(&shown, "tidegate_held_answers", "6");
+    assert_sample(&shown, "tidegate_marks{kind=\"ban\"}", "7");
+    assert_sample(&shown, "tidegate_marks_refused_total{kind=\"ban\"}", "8");
     assert_sample(&shown, "tidegate_open_connections{listener=\"gateway\"}", "4");
     assert_sample(&shown, "tidegate_open_connections{listener=\"admin\"}", "5");
 }
@@ -374,6 +383,20 @@ fn lost_store() -> SharedPresent {
         strangers: 0,
     };
     SharedPresent { health, corrections: (10, 11), owed_keys: 12 }
+}
+
+#[test]
+fn events_and_bans_are_counted_by_name() {
+    let metrics = Metrics::new(1, &[]);
+    for event in ["auth_failure", "limited", "limited"] {
+        metrics.happened(event);
+    }
+    metrics.banned("brute-force");
+    let shown = page(&metrics);
+    assert_sample(&shown, "tidegate_events_total{event=\"auth_failure\"}", "1");
+    assert_sample(&shown, "tidegate_events_total{event=\"limited\"}", "2");
+    assert_sample(&shown, "tidegate_events_total{event=\"banned\"}", "0");
+    assert_sample(&shown, "tidegate_bans_total{penalty=\"brute-force\"}", "1");
 }
 
 #[test]

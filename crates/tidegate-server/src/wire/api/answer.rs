@@ -9,6 +9,7 @@ use tidegate::units::Amount;
 use tidegate::{Decision, LimitReport, Sink, render};
 
 use super::fields::FieldError;
+use crate::challenge::add_to;
 use crate::respond::{Problem, jitter};
 
 const MILLISECOND_US: u64 = 1_000;
@@ -16,13 +17,20 @@ const MILLISECOND_US: u64 = 1_000;
 /// Room for nearly every answer, and no more than the allocator has at hand.
 const ANSWER_BYTES: usize = 1_024;
 
+/// What an answer tells besides the decision.
+#[derive(Default)]
+pub(crate) struct Further<'a> {
+    pub(crate) lease: Option<&'a str>,
+    /// What the client is asked for, as JSON: a member of the refusal's body.
+    pub(crate) challenge: Option<&'a str>,
+    pub(crate) waited_us: Option<u64>,
+    /// The status that the lease is settled with will make no event.
+    pub(crate) status_unseen: bool,
+}
+
 /// Appends the answer to a check.
-pub(crate) fn write_decided(
-    json: &mut String,
-    decision: &Decision,
-    lease: Option<&str>,
-    waited_us: Option<u64>,
-) {
+pub(crate) fn write_decided(json: &mut String, decision: &Decision, further: &Further<'_>) {
+    let Further { lease, challenge, waited_us, status_unseen } = *further;
     json.reserve(ANSWER_BYTES);
     json.push_str("{\"allowed\":");
     json.push_str(truth(decision.is_allowed()));
@@ -42,7 +50,7 @@ pub(crate) fn write_decided(
     json.push_str(",\"warnings\":[");
     write_list(json, decision.warnings(), push_name);
     json.push_str("],\"headers\":{");
-    let mut members = Members { json, headers: 0, is_body_there: false };
+    let mut members = Members { json, headers: 0, is_body_there: false, challenge };
     render(decision, jitter(), &mut members);
     if !members.is_body_there {
         json.push_str("},\"body\":null");
@@ -53,9 +61,16 @@ pub(crate) fn write_decided(
     push_text(json, lease, push_json);
     json.push_str(",\"degraded\":");
     json.push_str(truth(decision.degraded));
+    if decision.delay_us() > 0 {
+        json.push_str(",\"delay_ms\":");
+        push_number(json, decision.delay_us().div_ceil(MILLISECOND_US));
+    }
     if let Some(us) = waited_us {
         json.push_str(",\"waited_ms\":");
         push_number(json, us / MILLISECOND_US);
+    }
+    if status_unseen {
+        json.push_str(",\"status_unseen\":true");
     }
     json.push('}');
 }
@@ -65,6 +80,7 @@ struct Members<'j> {
     json: &'j mut String,
     headers: usize,
     is_body_there: bool,
+    challenge: Option<&'j str>,
 }
 
 impl<'d> Sink<'d> for Members<'_> {
@@ -83,7 +99,11 @@ impl<'d> Sink<'d> for Members<'_> {
 
     fn body(&mut self, write: impl FnOnce(&mut String)) {
         self.json.push_str("},\"body\":");
+        let start = self.json.len();
         write(self.json);
+        if let Some(challenge) = self.challenge {
+            add_to(self.json, start, challenge);
+        }
         self.is_body_there = true;
     }
 }
@@ -173,7 +193,7 @@ mod tests {
 
     fn told(decision: &Decision, lease: Option<&str>, waited_us: Option<u64>) -> Value {
         let mut json = String::new();
-        write_decided(&mut json, decision, lease, waited_us);
+        write_decided(&mut json, decision, &Further { lease, waited_us, ..Further::default() });
         serde_json::from_str(&json).unwrap_or_else(|error| panic!("{error}: {json}"))
     }
 

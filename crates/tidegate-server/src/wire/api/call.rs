@@ -42,7 +42,7 @@ pub(crate) struct Call<'a> {
 impl<'a> Call<'a> {
     /// Reads a check.
     pub(crate) fn check(text: &'a [u8]) -> Result<Self, FieldError> {
-        Self::from_object(&Object::parse(text)?, false)
+        Self::of(&Object::parse(text)?)
     }
 
     /// Reads an acquire: a check with `max_wait_ms`.
@@ -61,9 +61,23 @@ impl<'a> Call<'a> {
         items.iter().enumerate().map(call).collect()
     }
 
+    /// Reads the fields of a check.
+    pub(crate) fn of(object: &Object<'a>) -> Result<Self, FieldError> {
+        Self::from_object(object, false)
+    }
+
     /// The `Authorization` header among the headers that were said.
     pub(crate) fn authorization(&self) -> Option<&str> {
         self.authorization.as_deref()
+    }
+
+    /// Reads whom a report is about: a check without what is charged.
+    pub(crate) fn report(object: &Object<'a>) -> Result<Self, FieldError> {
+        let charged = |name: &str| matches!(name, "cost" | "reserve");
+        match object.0.iter().find(|(name, _)| charged(name)) {
+            Some((name, _)) => Err(unknown(name)),
+            None => Self::from_object(object, false),
+        }
     }
 
     fn from_object(object: &Object<'a>, can_wait: bool) -> Result<Self, FieldError> {

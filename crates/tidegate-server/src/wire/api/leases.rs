@@ -3,14 +3,16 @@
 use http::{Response, StatusCode};
 use tidegate::store::StoreError;
 use tidegate::units::Amount;
-use tidegate::{Lease, Settlement};
+use tidegate::{Lease, Reported, Settlement};
 use tokio::sync::OwnedMutexGuard;
 
 use super::Failure;
+use super::answer::to_json;
 use super::fields::{FieldError, Object, amount, is_null, text, whole};
 use crate::app::App;
 use crate::body::Body;
 use crate::leases::{LeaseId, Named};
+use crate::protect::Watched;
 use crate::respond;
 use crate::seal::Travelled;
 
@@ -44,10 +46,15 @@ pub(super) async fn settle(app: &App, body: &[u8]) -> Result<Response<Body>, Fai
             return Err(FieldError::new("cost", detail).into());
         }
     };
+    let status = said.status;
     let mut held = said.open(app).await?;
+    let mut reported = Reported::default();
     let settled = match held.may_settle(app).await {
         Ok(true) => {
             let settled = app.engine.settle(held.lease(), settlement).await;
+            if let Some((status, watched)) = status.zip(held.take_watched(app)) {
+                reported = app.answered(&watched.request(app), status).await;
+            }
             held.close(app);
             settled.map(|()| true)
         }
@@ -57,7 +64,18 @@ pub(super) async fn settle(app: &App, body: &[u8]) -> Result<Response<Body>, Fai
             if held.settle_later(app, settlement) { Ok(true) } else { Err(error) }
         }
     };
-    Ok(told(app, "settled", settled, "a lease is not settled; it stays charged", false))
+    let undone = "a lease is not settled; it stays charged";
+    Ok(told_with(app, "settled", settled, undone, false, &penalties(&reported)))
+}
+
+/// What events of a status led to, as further members.
+fn penalties(reported: &Reported) -> String {
+    if reported.events.is_empty() {
+        return String::new();
+    }
+    let (delay_ms, banned) = (reported.delay_us.div_ceil(1_000), reported.banned);
+    let warnings = to_json(&reported.warnings);
+    format!(",\"delay_ms\":{delay_ms},\"warnings\":{warnings},\"banned\":{banned}")
 }
 
 /// A lease that something is done about.
@@ -92,6 +110,14 @@ impl Held {
         }
     }
 
+    /// What was checked, if its status may make an event.
+    fn take_watched(&mut self, app: &App) -> Option<Box<Watched>> {
+        match self {
+            Self::Kept(id, _) => app.leases.take_watched(*id),
+            Self::Travelled(travelled) => travelled.watched.take(),
+        }
+    }
+
     fn close(self, app: &App) {
         if let Self::Kept(id, lease) = self {
             app.leases.close(id, &lease, app.now().steady_us);
@@ -114,6 +140,18 @@ fn told(
     undone: &str,
     otherwise: bool,
 ) -> Response<Body> {
+    told_with(app, what, result, undone, otherwise, "")
+}
+
+/// The same with further members.
+fn told_with(
+    app: &App,
+    what: &str,
+    result: Result<bool, StoreError>,
+    undone: &str,
+    otherwise: bool,
+    further: &str,
+) -> Response<Body> {
     let (done, degraded) = match result {
         Ok(done) => (done, app.engine.is_degraded()),
         Err(error) => {
@@ -122,7 +160,7 @@ fn told(
         }
     };
     let degraded = if degraded { ",\"degraded\":true" } else { "" };
-    respond::json(format!("{{\"{what}\":{done}{degraded}}}"))
+    respond::json(format!("{{\"{what}\":{done}{further}{degraded}}}"))
 }
 
 /// What a call says of a lease.

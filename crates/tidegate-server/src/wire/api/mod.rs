@@ -2,10 +2,12 @@
 
 mod answer;
 mod call;
-mod fields;
+mod challenge;
+pub(crate) mod fields;
 mod leases;
 mod limits;
 mod openapi;
+mod report;
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -18,7 +20,7 @@ use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
-use tidegate::{Decision, RequestError};
+use tidegate::{Decision, Outcome, RequestError};
 use tokio::time::timeout;
 
 pub(crate) use self::answer::Number;
@@ -27,8 +29,10 @@ use self::fields::FieldError;
 use crate::answering::Answering;
 use crate::app::{App, Hold};
 use crate::body::Body;
+use crate::challenge::said;
 use crate::guard::Guard;
 use crate::listen::{Peer, Service};
+use crate::protect::{TooLarge, Watched};
 use crate::respond::{self, Room};
 use crate::telemetry::RequestId;
 
@@ -40,13 +44,15 @@ const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 const BATCH_MAX: usize = 1_000;
 
 /// Where the calls that have a body are.
-const POSTED: [(&str, Posted); 6] = [
+const POSTED: [(&str, Posted); 8] = [
     ("/v1/check", Posted::Check),
     ("/v1/check/batch", Posted::Batch),
     ("/v1/acquire", Posted::Acquire),
     ("/v1/release", Posted::Release),
     ("/v1/renew", Posted::Renew),
     ("/v1/settle", Posted::Settle),
+    ("/v1/report", Posted::Report),
+    ("/v1/challenge", Posted::Challenge),
 ];
 
 /// Serves the decision API.
@@ -121,6 +127,8 @@ enum Posted {
     Release,
     Renew,
     Settle,
+    Report,
+    Challenge,
 }
 
 impl Posted {
@@ -151,6 +159,8 @@ impl Posted {
             Self::Release => Answered::Later(Box::pin(leases::release(app, text))),
             Self::Renew => Answered::Later(Box::pin(leases::renew(app, text))),
             Self::Settle => Answered::Later(Box::pin(leases::settle(app, text))),
+            Self::Report => Answered::Later(Box::pin(report::report(app, text))),
+            Self::Challenge => Answered::Later(Box::pin(challenge::challenge(app, text))),
         })
     }
 }
@@ -170,13 +180,13 @@ fn decide<'a>(
 ) -> Result<Answered<'a>, Failure> {
     let request = identified(app, call);
     if let Some(decision) = app.decide_now(&request, || RequestId::of(&headers), hold)? {
-        return Ok(Answered::Now(told(app, headers, decision, None)));
+        return Ok(Answered::Now(told(app, headers, &request, decision, None)));
     }
     Ok(Answered::Later(Box::pin(async move {
         let decided = app.decide_later(&request, || RequestId::of(&headers), hold).await;
         let (decision, waited_us) = decided?;
         let waited_us = matches!(hold, Hold::UpTo(_)).then_some(waited_us);
-        Ok(told(app, headers, decision, waited_us))
+        Ok(told(app, headers, &request, decision, waited_us))
     })))
 }
 
@@ -184,11 +194,12 @@ fn decide<'a>(
 fn told(
     app: &App,
     headers: HeaderMap,
+    request: &tidegate::Request<'_>,
     decision: Decision,
     waited_us: Option<u64>,
 ) -> Response<Body> {
     let mut json = String::new();
-    tell(app, &mut json, decision, waited_us);
+    tell(app, &mut json, request, decision, waited_us);
     respond::json_in(Room::of(headers), json)
 }
 
@@ -202,7 +213,7 @@ async fn batch(app: &App, headers: HeaderMap, text: &[u8]) -> Result<Response<Bo
         }
         let request = identified(app, call);
         match app.decide(&request, || RequestId::of(&headers), Hold::Never).await {
-            Ok((decision, _)) => tell(app, &mut json, decision, None),
+            Ok((decision, _)) => tell(app, &mut json, &request, decision, None),
             Err(error) => {
                 let error = FieldError::from(error).within(&format!("[{index}]"));
                 json.push_str(&answer::undecided(&error));
@@ -213,20 +224,44 @@ async fn batch(app: &App, headers: HeaderMap, text: &[u8]) -> Result<Response<Bo
     Ok(respond::json(json))
 }
 
-/// The request, with the claims of the token that the caller passes on.
-fn identified<'a>(app: &App, mut call: Call<'a>) -> tidegate::Request<'a> {
+/// The request, with the claims of the token and with the pass that the caller passes on, and with the
+/// country of the address that it says.
+fn identified<'a>(app: &'a App, mut call: Call<'a>) -> tidegate::Request<'a> {
     call.request.claims = call.authorization().and_then(|token| app.claims_of(token));
-    call.request
+    call.request.pass = app.honours(&call.request, said(&call.request.headers));
+    call.request.locate(&app.countries)
 }
 
 /// Appends the decision as JSON; its lease is kept for the caller.
-fn tell(app: &App, json: &mut String, mut decision: Decision, waited_us: Option<u64>) {
+fn tell(
+    app: &App,
+    json: &mut String,
+    request: &tidegate::Request<'_>,
+    mut decision: Decision,
+    waited_us: Option<u64>,
+) {
     let now = decision.now;
-    let lease = decision.lease.take().map(|lease| app.leases.give(lease, now));
-    answer::write_decided(json, &decision, lease.as_deref(), waited_us);
+    let mut status_unseen = false;
+    let lease = decision.lease.take().map(|lease| {
+        let watched = Watched::of(app, &decision, request).unwrap_or_else(|TooLarge| {
+            status_unseen = true;
+            None
+        });
+        app.leases.give(lease, watched, now)
+    });
+    // It was understood when it was decided, and a client that cannot be told has no challenge.
+    let offer = match decision.outcome {
+        Outcome::Challenged => app.offer(request).ok().and_then(Result::ok),
+        _ => None,
+    };
+    let challenge = offer.map(|offer| offer.json(None));
+    let (lease, challenge) = (lease.as_deref(), challenge.as_deref());
+    let further = answer::Further { lease, challenge, waited_us, status_unseen };
+    answer::write_decided(json, &decision, &further);
 }
 
-async fn read(body: Incoming, max: usize, bound: Duration) -> Result<Bytes, Failure> {
+/// A body of at most so many bytes, within a time.
+pub(crate) async fn read(body: Incoming, max: usize, bound: Duration) -> Result<Bytes, Failure> {
     // One that says so itself need not be read.
     if usize::try_from(body.size_hint().lower()).map_or(true, |length| length > max) {
         return Err(too_large(max));
@@ -265,7 +300,7 @@ async fn whole(mut body: Incoming, max: usize) -> Result<Bytes, Failure> {
 }
 
 /// An answer that is none of a call's own.
-pub(crate) struct Failure(Box<Response<Body>>);
+pub(crate) struct Failure(pub(crate) Box<Response<Body>>);
 
 impl From<Response<Body>> for Failure {
     fn from(response: Response<Body>) -> Self {

@@ -13,6 +13,7 @@ use tidegate::{InForce, Policy};
 use super::tunnel::Upgrade;
 use super::{Rejection, Upstream, headers, target};
 use crate::app::App;
+use crate::challenge;
 use crate::listen::Peer;
 use crate::respond::Room;
 use crate::telemetry::RequestId;
@@ -25,6 +26,8 @@ pub(super) struct Arrived {
     /// A reload must not let another policy decide what this one has prepared.
     in_force: InForce,
     claims: Option<Claims>,
+    /// The client has a pass.
+    pass: bool,
     /// Made only for a request that is logged or forwarded, and the same for both.
     id: OnceLock<RequestId>,
 }
@@ -45,14 +48,37 @@ impl Arrived {
         let claims = claims(app, &parts, policy)?;
         headers::prepare(&mut parts.headers, policy, peer);
         headers::check_facts(&parts.headers, policy)?;
-        Ok((Self { peer, parts, upgrade, in_force, claims, id: OnceLock::new() }, body))
+        let passes = challenge::take(&mut parts.headers);
+        let id = OnceLock::new();
+        let mut arrived = Self { peer, parts, upgrade, in_force, claims, pass: false, id };
+        if !passes.is_empty() {
+            let presented = passes.iter().map(String::as_str);
+            arrived.pass = app.honours(&arrived.asked(app, None), presented);
+        }
+        Ok((arrived, body))
+    }
+
+    /// Its head, but for what only this hop may say.
+    pub(super) fn head(&self) -> &Parts {
+        &self.parts
+    }
+
+    /// Whether the client came over TLS, to here or to a proxy that may say so.
+    pub(super) fn is_over_tls(&self) -> bool {
+        let said = self.parts.headers.get(headers::FORWARDED_PROTO).map(HeaderValue::as_bytes);
+        said.map_or(self.peer.is_tls, |said| said.eq_ignore_ascii_case(b"https"))
     }
 
     /// The request as the engine sees it, with what was read of its body.
-    pub(super) fn asked<'a>(&'a self, body: Option<&'a Bytes>) -> tidegate::Request<'a> {
+    pub(super) fn asked<'a>(
+        &'a self,
+        app: &'a App,
+        body: Option<&'a Bytes>,
+    ) -> tidegate::Request<'a> {
         let path = self.parts.uri.path_and_query().map_or("/", |path| path.as_str());
-        let mut request =
-            tidegate::Request::new(self.parts.method.as_str(), path).under(&self.in_force);
+        let mut request = tidegate::Request::new(self.parts.method.as_str(), path)
+            .under(&self.in_force)
+            .locate(&app.countries);
         let read = self.in_force.first().map_or(&[][..], Policy::headers_read);
         let is_read = |name: &HeaderName| read.iter().any(|read| name == read.as_str());
         // A client's bytes that are not text must not take away what a proxy wrote beside them.
@@ -63,6 +89,7 @@ impl Arrived {
         request.headers = lines.map(line).collect();
         request.peer = Some(self.peer.address.ip());
         request.claims = self.claims.clone();
+        request.pass = self.pass;
         request.body = body.map(|body| Cow::Borrowed(&**body));
         request
     }

@@ -9,7 +9,7 @@ use crate::listen::Peer;
 use crate::telemetry::RequestId;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+pub(super) const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 

@@ -7,10 +7,12 @@
 mod answer;
 mod arrived;
 mod carry;
+mod challenged;
 mod connection;
 mod headers;
 mod held;
 mod inspect;
+mod penalty;
 mod places;
 mod pool;
 mod relay;
@@ -32,8 +34,8 @@ use http::request::Parts;
 use http::{Request, Response, StatusCode, Uri, Version, header};
 use http_body::Body as _;
 use hyper::body::Incoming;
-use tidegate::Decision;
 use tidegate::operation::forwarded_path;
+use tidegate::{Decision, Outcome};
 
 pub(crate) use upstream::Upstream;
 
@@ -46,6 +48,7 @@ use answer::AnswerBody;
 use arrived::Arrived;
 use held::LeaseGuard;
 use inspect::Inspected;
+use penalty::Watched;
 use pool::{Pool, Pooled};
 use relay::Relay;
 use tunnel::Upgrade;
@@ -127,13 +130,22 @@ impl Rejection {
 struct Admitted {
     decision: Decision,
     held: Option<LeaseGuard>,
+    watched: Option<Watched>,
 }
 
 impl Admitted {
-    fn new(app: &Arc<App>, mut decision: Decision) -> Self {
+    fn new(app: &Arc<App>, mut decision: Decision, watched: Option<Watched>) -> Self {
         let lease = decision.lease.take();
-        Self { decision, held: lease.map(|lease| LeaseGuard::new(Arc::clone(app), lease)) }
+        let held = lease.map(|lease| LeaseGuard::new(Arc::clone(app), lease));
+        Self { decision, held, watched }
     }
+}
+
+/// What became of a request that was passed on.
+struct Forwarded {
+    response: Response<Body>,
+    /// Whether it is the upstream's own answer.
+    answered: bool,
 }
 
 impl Gateway {
@@ -151,17 +163,33 @@ impl Service for Gateway {
             Err(rejection) => return rejection.into_response().into(),
         };
         let shared = || Arc::clone(&self.shared);
-        if !body.is_end_stream() && app.engine.wants_body(&arrived.asked(None)) {
+        if challenged::is_answer(arrived.head()) {
+            return Answering::later(shared().challenge(arrived, body));
+        }
+        if !body.is_end_stream() && app.engine.wants_body(&arrived.asked(app, None)) {
             return Answering::later(shared().inspect(arrived, body));
         }
         let inspected = Inspected { seen: None, rest: body };
-        match app.decide_now(&arrived.asked(None), || arrived.id(), HOLD) {
+        let asked = arrived.asked(app, None);
+        match app.decide_now(&asked, || arrived.id(), HOLD) {
             Ok(Some(decision)) if decision.is_allowed() => {
-                let admitted = Admitted::new(app, decision);
+                let watched = Watched::of(&decision, asked);
+                let admitted = Admitted::new(app, decision, watched);
                 Answering::later(shared().pass(arrived, inspected, admitted))
             }
-            Ok(Some(decision)) => respond::refusal(&decision, arrived.into_room()).into(),
-            Ok(None) => Answering::later(shared().decide(arrived, inspected)),
+            Ok(Some(decision)) => {
+                drop(asked);
+                let response = self.shared.refuse(&decision, arrived);
+                if decision.delay_us() == 0 {
+                    return response.into();
+                }
+                let app = Arc::clone(app);
+                Answering::later(async move { penalty::refuse(&app, &decision, response).await })
+            }
+            Ok(None) => {
+                drop(asked);
+                Answering::later(shared().decide(arrived, inspected))
+            }
             Err(error) => respond::bad_request(&error.field, &error.detail).into(),
         }
     }
@@ -178,16 +206,26 @@ impl Shared {
 
     /// Answers a request that is not decided yet, and may have to wait its turn.
     async fn decide(self: Arc<Self>, arrived: Arrived, inspected: Inspected) -> Response<Body> {
-        let asked = arrived.asked(inspected.seen.as_ref());
-        let decided = self.app.decide(&asked, || arrived.id(), HOLD).await;
-        drop(asked);
-        match decided {
+        let asked = arrived.asked(&self.app, inspected.seen.as_ref());
+        match self.app.decide(&asked, || arrived.id(), HOLD).await {
             Ok((decision, _)) if decision.is_allowed() => {
-                let admitted = Admitted::new(&self.app, decision);
+                let watched = Watched::of(&decision, asked);
+                let admitted = Admitted::new(&self.app, decision, watched);
                 self.pass(arrived, inspected, admitted).await
             }
-            Ok((decision, _)) => respond::refusal(&decision, arrived.into_room()),
+            Ok((decision, _)) => {
+                drop(asked);
+                let response = self.refuse(&decision, arrived);
+                penalty::refuse(&self.app, &decision, response).await
+            }
             Err(error) => respond::bad_request(&error.field, &error.detail),
+        }
+    }
+
+    fn refuse(&self, decision: &Decision, arrived: Arrived) -> Response<Body> {
+        match decision.outcome {
+            Outcome::Challenged => challenged::refusal(&self.app, decision, arrived),
+            _ => respond::refusal(decision, arrived.into_room()),
         }
     }
 
@@ -198,12 +236,18 @@ impl Shared {
         inspected: Inspected,
         admitted: Admitted,
     ) -> Response<Body> {
-        let Admitted { decision, held } = admitted;
+        let Admitted { decision, held, watched } = admitted;
         let (parts, upgrade) = arrived.into_parts();
+        let spoken = parts.version;
         match self.forward(parts, inspected, upgrade, held).await {
-            Ok(mut response) => {
+            Ok(Forwarded { mut response, answered }) => {
                 respond::annotate(&mut response, &decision);
-                response
+                let watched = watched.filter(|_| answered);
+                if watched.is_some() || decision.delay_us() > 0 {
+                    let served = penalty::serve(&self.app, watched, &decision, response);
+                    response = Box::pin(served).await;
+                }
+                self.relayed(response, spoken)
             }
             Err(rejection) => rejection.into_response(),
         }
@@ -216,8 +260,8 @@ impl Shared {
         inspected: Inspected,
         upgrade: Option<Upgrade>,
         held: Option<LeaseGuard>,
-    ) -> Result<Response<Body>, Rejection> {
-        let spoken = std::mem::replace(&mut parts.version, Version::HTTP_11);
+    ) -> Result<Forwarded, Rejection> {
+        parts.version = Version::HTTP_11;
         if let Some(uri) = rewritten(&parts.uri)? {
             parts.uri = uri;
         }
@@ -229,9 +273,10 @@ impl Shared {
         let sent = self.pool.send(Request::from_parts(parts, upload)).await;
         match sent {
             Ok((response, connection)) => {
-                Ok(self.pass_on(response, connection, upgrade, held, spoken))
+                let response = self.pass_on(response, connection, upgrade, held);
+                Ok(Forwarded { response, answered: true })
             }
-            Err(failure) => Ok(failure.told()),
+            Err(failure) => Ok(Forwarded { response: failure.told(), answered: false }),
         }
     }
 
@@ -241,7 +286,6 @@ impl Shared {
         connection: Pooled,
         upgrade: Option<Upgrade>,
         mut held: Option<LeaseGuard>,
-        spoken: Version,
     ) -> Response<Body> {
         let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         if switches && upgrade.is_none() {
@@ -263,13 +307,17 @@ impl Shared {
             connection.give_back();
             Body::empty()
         } else {
-            let answer = AnswerBody::new(body, connection, held, self.bounds.body);
-            match spoken {
-                Version::HTTP_2 => Body::streamed(Relay::new(answer, self.bounds.body)),
-                _ => Body::streamed(answer),
-            }
+            Body::streamed(AnswerBody::new(body, connection, held, self.bounds.body))
         };
         Response::from_parts(parts, body)
+    }
+
+    /// An answer that its client can take as soon as this returns.
+    fn relayed(&self, response: Response<Body>, spoken: Version) -> Response<Body> {
+        if spoken != Version::HTTP_2 || !response.body().is_streamed() {
+            return response;
+        }
+        response.map(|body| Body::streamed(Relay::new(body, self.bounds.body)))
     }
 }
 

@@ -12,8 +12,7 @@ use http_body_util::BodyExt;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::timeout;
 
-use super::answer::AnswerBody;
-use crate::body::{BodyError, NextFrame};
+use crate::body::{self, BodyError, NextFrame};
 
 /// An answer that is dropped, with all that it holds, once the client takes too long.
 pub(super) struct Relay {
@@ -28,7 +27,8 @@ enum Piece {
 }
 
 impl Relay {
-    pub(super) fn new(answer: AnswerBody, bound: Duration) -> Self {
+    /// The client is expected to take it from now on.
+    pub(super) fn new(answer: body::Body, bound: Duration) -> Self {
         let (sender, pieces) = channel(1);
         let hint = answer.size_hint();
         tokio::spawn(async move {
@@ -41,7 +41,7 @@ impl Relay {
     }
 }
 
-async fn pass_on(mut answer: AnswerBody, sender: &Sender<Piece>, bound: Duration) {
+async fn pass_on(mut answer: body::Body, sender: &Sender<Piece>, bound: Duration) {
     loop {
         let piece = answer.frame().await.map_or(Piece::End, Piece::Frame);
         let is_end = matches!(piece, Piece::End | Piece::Frame(Err(_)));

@@ -6,7 +6,7 @@ use http::StatusCode;
 use tidegate::HeaderStyle;
 use tidegate::policy::{Published, Rows};
 
-use super::html::Escaped;
+use crate::html::Escaped;
 
 /// Headers, refusals, and what a program should do.
 pub(super) fn write(out: &mut String, published: &Published<'_>) -> fmt::Result {
@@ -59,7 +59,7 @@ fn sample(out: &mut String, published: &Published<'_>) -> fmt::Result {
         let spec = spec?;
         Some((limit, spec, spec.window_us()?.div_ceil(1_000_000)))
     });
-    let mut refusing = specs.filter(|(limit, ..)| limit.exceed != "warn");
+    let mut refusing = specs.filter(|(limit, ..)| !matches!(&*limit.exceed, "warn" | "challenge"));
     let Some((limit, spec, seconds)) = refusing.next() else {
         out.push_str("<b>HTTP/1.1 429 Too Many Requests</b>\nRetry-After: 12");
         return Ok(());

@@ -1,7 +1,6 @@
 //! The published limits of a policy: as JSON, and as a page for people.
 
 mod answers;
-mod html;
 mod json;
 mod page;
 mod words;

@@ -8,8 +8,8 @@ use tidegate::policy::{
     Published, PublishedLimit, PublishedOperation, PublishedPattern, Row, Rows,
 };
 
-use super::html::{Escaped, base64};
 use super::{answers, words};
+use crate::html::{Escaped, base64};
 
 const STYLE: &str = include_str!("page.css");
 

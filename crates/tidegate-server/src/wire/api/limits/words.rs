@@ -119,6 +119,8 @@ pub(super) fn notes(limit: &PublishedLimit<'_>) -> Vec<String> {
     }
     if limit.exceed == "warn" {
         notes.push("beyond it, requests pass with a warning".to_owned());
+    } else if limit.exceed == "challenge" {
+        notes.push("beyond it, clients must solve a challenge".to_owned());
     } else if let Some(us) =
         limit.exceed.strip_prefix("wait ").and_then(|wait| parse_duration(wait).ok())
     {
@@ -246,6 +248,10 @@ mod tests {
             told(limit),
             "1 per minute; per address; starts afresh every minute; beyond it, requests first wait up to \
              2 seconds; refused with 503; /a, /b/** only; signed-in users only; not PUT"
+        );
+        assert_eq!(
+            told("by: ip, fixed_window: 1/min, exceed: challenge"),
+            "1 per minute; per address; starts afresh every minute; beyond it, clients must solve a challenge"
         );
     }
 

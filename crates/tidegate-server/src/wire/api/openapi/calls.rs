@@ -28,6 +28,8 @@ pub(super) fn paths() -> Paths {
         ),
         ("/v1/renew", HttpMethod::Post, lease("renew", "Keep concurrency places", "Renewed")),
         ("/v1/settle", HttpMethod::Post, settle()),
+        ("/v1/report", HttpMethod::Post, report()),
+        ("/v1/challenge", HttpMethod::Post, challenge()),
         ("/v1/limits", HttpMethod::Get, limits()),
         ("/limits", HttpMethod::Get, page()),
         ("/openapi.json", HttpMethod::Get, openapi()),
@@ -83,6 +85,24 @@ fn settle() -> Operation {
     problems(problems(call, BODY_PROBLEMS), LEASE_PROBLEMS).build()
 }
 
+fn report() -> Operation {
+    let said = json!({ "event": "auth_failure", "attributes": { "email": "a@b.c" } });
+    let told = json!({ "delay_ms": 2_000, "warnings": [], "banned": false, "challenged": false,
+                       "flags": [], "degraded": false });
+    let call = operation("report", "Tell what befell a subject, or how loaded a service is");
+    let call = takes(call, schema("Report"), said);
+    let call = answers(call, "What follows from it", schema("Reported"), told);
+    problems(call, BODY_PROBLEMS).build()
+}
+
+fn challenge() -> Operation {
+    let either = OneOfBuilder::new().item(schema("Challenged")).item(schema("Pass"));
+    let call = operation("challenge", "Give a client a challenge, or a pass for its solution");
+    let call = takes(call, schema("Solution"), examples::solution());
+    let call = answers(call, "The challenge, or the pass", either, examples::pass());
+    problems(problems(call, BODY_PROBLEMS), CHALLENGE_PROBLEMS).build()
+}
+
 fn limits() -> Operation {
     let call = operation("limits", "Tell the published limits");
     let call = answers(call, "The limits", schema("Limits"), examples::limits());
@@ -132,6 +152,11 @@ const BODY_PROBLEMS: Problems = &[
 ];
 const LEASE_PROBLEMS: Problems =
     &[("404", "The lease is not known, or nothing of it may change any more")];
+const CHALLENGE_PROBLEMS: Problems = &[
+    ("403", "The solution earns no pass; or as for other calls"),
+    ("404", "The policy challenges nobody"),
+    ("503", "The CAPTCHA service does not answer"),
+];
 const POLICY_PROBLEMS: Problems = &[
     ("400", "A parameter is not known"),
     GUARD_PROBLEMS[0],

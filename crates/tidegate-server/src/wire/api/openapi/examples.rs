@@ -28,6 +28,19 @@ pub(super) fn decision() -> Value {
     })
 }
 
+/// The solution of a challenge.
+pub(super) fn solution() -> Value {
+    json!({ "user": "u1", "token": "c1.8f0e….61b2", "solution": "173511" })
+}
+
+/// What it earns.
+pub(super) fn pass() -> Value {
+    json!({
+        "pass": "p1.8f0e….90aa", "expires_in_ms": 3_600_000,
+        "cookie": "Tidegate-Pass=p1.8f0e….90aa; Path=/; Max-Age=3600; HttpOnly; SameSite=Lax; Secure"
+    })
+}
+
 /// The limits of a small policy.
 pub(super) fn limits() -> Value {
     json!({

@@ -13,6 +13,8 @@ use utoipa::OpenApi;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 
 use super::limits::Limits;
+use super::report::Answer as Reported;
+use crate::challenge::Told;
 use crate::respond::Problem;
 
 /// `GET /openapi.json`.
@@ -22,6 +24,8 @@ pub(super) fn document() -> Bytes {
         document.paths = calls::paths();
         if let Some(components) = &mut document.components {
             components.schemas.insert("Acquire".to_owned(), schemas::acquire());
+            components.schemas.insert("Report".to_owned(), schemas::report());
+            components.schemas.insert("Solution".to_owned(), schemas::solution());
             let bearer = HttpBuilder::new()
                 .scheme(HttpAuthScheme::Bearer)
                 .description(Some("A token of the file that `--tokens` names, with the role client, operator or superadmin. Without that file no token is needed."));
@@ -55,7 +59,11 @@ pub(super) fn document() -> Bytes {
         schemas::Decimal,
         schemas::Decision,
         schemas::LimitState,
+        schemas::Challenged,
+        schemas::Pass,
+        Told<'static>,
         Limits<'static>,
+        Reported<'static>,
         Problem<'static>,
     ))
 )]

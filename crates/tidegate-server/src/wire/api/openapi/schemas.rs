@@ -26,6 +26,42 @@ pub(super) fn acquire() -> RefOr<Schema> {
     schema
 }
 
+/// A check without what is charged, and what happened.
+pub(super) fn report() -> RefOr<Schema> {
+    let mut schema = Check::schema();
+    if let RefOr::T(Schema::Object(check)) = &mut schema {
+        check.properties.remove("cost");
+        check.properties.remove("reserve");
+        let event = one_of(&[Type::String, Type::Null])
+            .description(Some("The event's name in the policy; missing only with `load`."));
+        check.properties.insert("event".to_owned(), event.into());
+        check.properties.insert("value".to_owned(), Ref::from_schema_name("Decimal").into());
+        let load = one_of(&[Type::Number, Type::String, Type::Null])
+            .description(Some("How loaded a service is, from 0 to 1, instead of an event."))
+            .minimum(Some(0))
+            .maximum(Some(1));
+        check.properties.insert("load".to_owned(), load.into());
+        check.description = Some("What befell a subject, or how loaded a service is.".to_owned());
+    }
+    schema
+}
+
+/// Who the client is, as in a check, and what it says about its challenge.
+pub(super) fn solution() -> RefOr<Schema> {
+    let mut schema = Check::schema();
+    if let RefOr::T(Schema::Object(check)) = &mut schema {
+        for (name, text) in [
+            ("token", "The challenge's; without it and a solution, a challenge is given."),
+            ("solution", "The number that solves it, or what the CAPTCHA service gave."),
+        ] {
+            let field = one_of(&[Type::String, Type::Null]).description(Some(text));
+            check.properties.insert(name.to_owned(), field.into());
+        }
+        check.description = Some("A client, and perhaps the solution of its challenge.".to_owned());
+    }
+    schema
+}
+
 /// A request to decide. What is said here is believed.
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -92,8 +128,31 @@ pub(super) struct Decision {
     lease: Option<String>,
     /// Decided without the store.
     degraded: bool,
+    /// How long a penalty asks to hold the answer to the client; only where one does.
+    delay_ms: Option<u64>,
     /// How long it waited; only in acquire.
     waited_ms: Option<u64>,
+    /// The status that the lease is settled with makes no event, as the request is too large to be
+    /// kept; only where that is so.
+    status_unseen: Option<bool>,
+}
+
+/// What a client is asked for.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Challenged {
+    challenge: crate::challenge::Told<'static>,
+}
+
+/// What a solution has earned.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Pass {
+    /// For the header or the cookie `Tidegate-Pass` of the client's requests.
+    pass: String,
+    expires_in_ms: u64,
+    /// For `Set-Cookie`.
+    cookie: String,
 }
 
 /// A limit that applied to the request.
@@ -220,6 +279,12 @@ pub(super) struct Renewed {
 #[serde(deny_unknown_fields)]
 pub(super) struct Settled {
     settled: bool,
+    /// How long to hold the answer to the client, by penalties; only where the status made an event.
+    delay_ms: Option<u64>,
+    /// What penalties warn the client of; only where the status made an event.
+    warnings: Option<Vec<String>>,
+    /// The subject is banned from now on; only where the status made an event.
+    banned: Option<bool>,
     /// True while the store is lost: it is done once that is back.
     degraded: Option<bool>,
 }

@@ -274,7 +274,7 @@ async fn a_request_is_decided_by_the_policy_that_it_was_read_for() {
     until_said(&mut stream, "HTTP/1.1 100 Continue\r\n\r\n").await;
     let needs_claims = "{ tidegate: 1, name: later, identity: { user: { jwt: sub } }, limits: { one: { by: user, total: 1, missing: refuse } } }";
     let policy = tidegate::Policy::parse("test.yaml", needs_claims).unwrap();
-    world.app.put_in_force(&[policy.into()]).unwrap();
+    world.app.put_in_force(&[policy.into()], crate::notify::Targets::default()).unwrap();
     stream.write_all(b"{}").await.unwrap();
     let answer = rest(&mut stream).await;
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("body: {}"), "{answer}");

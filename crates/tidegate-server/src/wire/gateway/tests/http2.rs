@@ -1,6 +1,7 @@
 //! Clients that speak HTTP/2, and upstreams that speak TLS.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::world::{OPEN, World, echo, hyper_upstream, raw_upstream};
 use crate::tls::Trust;
@@ -52,6 +53,20 @@ async fn answers_bring_no_connection_headers() {
     for gone in ["connection", "keep-alive", "x-hop", "transfer-encoding"] {
         assert!(!answer.headers().contains_key(gone), "{gone}");
     }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_held_back_for_longer_than_clients_may_take_is_whole() {
+    let policy = "{ tidegate: 1, name: p, events: { failure: { status: [401] } },
+        penalties: { slow: { event: failure, by: ip, within: 1h, ladder: { 1: { delay: 1s } } } } }";
+    let upstream = hyper_upstream(|_| async {
+        let answer = Response::builder().status(401);
+        answer.body(Full::from("x".repeat(500_000))).unwrap()
+    });
+    let bounds = GatewayBounds { body: Duration::from_millis(400), ..GatewayBounds::default() };
+    let world = World::bounded(policy, upstream.await, bounds).await;
+    let answer = ask(&world, Request::get("http://b.test/").body(Full::default()).unwrap()).await;
+    assert_eq!((answer.status().as_u16(), answer.body().len()), (401, 500_000));
 }
 
 #[tokio::test]

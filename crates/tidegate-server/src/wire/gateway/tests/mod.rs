@@ -6,5 +6,6 @@ mod crowds;
 mod heads;
 mod http2;
 mod leases;
+mod penalties;
 mod tunnels;
 mod world;

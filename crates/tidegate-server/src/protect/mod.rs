@@ -1,0 +1,106 @@
+//! What stands around the engine's penalties: what they lead to is counted, logged and told; answers
+//! are held back; marks travel between nodes; the load is looked at.
+
+pub(crate) mod exchange;
+mod holding;
+pub(crate) mod load;
+mod watched;
+
+pub(crate) use holding::Holding;
+pub(crate) use load::Load;
+pub(crate) use watched::{TooLarge, Watched};
+
+use tidegate::marks::{Mark, MarkKind};
+use tidegate::{Effect, Report, Reported, Request, RequestError};
+
+use crate::app::App;
+use crate::telemetry::timestamp;
+
+/// The label of bans that an operator made.
+const OPERATOR: &str = "operator";
+
+impl App {
+    /// Counts an event that an application tells of.
+    pub(crate) async fn report(&self, report: &Report<'_>) -> Result<Reported, RequestError> {
+        let reported = self.engine.report(report).await?;
+        self.follow_up(reported.events.iter().map(String::as_str), &reported.effects);
+        Ok(reported)
+    }
+
+    /// Counts the events that an upstream's answer makes.
+    pub(crate) async fn answered(&self, request: &Request<'_>, status: u16) -> Reported {
+        // It was decided before: what cannot be read of it now was in force then.
+        let reported = self.engine.answered(request, status).await.unwrap_or_default();
+        self.follow_up(reported.events.iter().map(String::as_str), &reported.effects);
+        reported
+    }
+
+    /// Counts, logs and tells what events led to.
+    pub(crate) fn follow_up<'e>(&self, events: impl Iterator<Item = &'e str>, effects: &[Effect]) {
+        events.for_each(|event| self.metrics.happened(event));
+        for effect in effects {
+            match effect {
+                Effect::Banned { mark, penalty } => self.banned(mark, penalty),
+                Effect::Flagged { mark, .. } => self.log_set(mark),
+                Effect::Notify(notice) => self.notify(notice),
+                // What a later release of the engine may add is not known here.
+                _ => {}
+            }
+        }
+    }
+
+    /// An operator has set a mark.
+    pub(crate) fn marked(&self, mark: &Mark) {
+        match mark.kind {
+            MarkKind::Ban => self.banned(mark, OPERATOR),
+            MarkKind::Flag | MarkKind::Factor => self.log_set(mark),
+        }
+    }
+
+    /// An operator has taken a mark away.
+    pub(crate) fn unmarked(&self, mark: &Mark) {
+        let subject = self.shown(mark);
+        match mark.kind {
+            MarkKind::Ban => {
+                tracing::info!(event = "ban_removed", subject, "an operator has ended a ban");
+            }
+            MarkKind::Flag | MarkKind::Factor => {
+                let flag = mark.flag.as_deref().unwrap_or_default();
+                tracing::info!(
+                    event = "flag_removed",
+                    flag,
+                    subject,
+                    "an operator took a flag away"
+                );
+            }
+        }
+    }
+
+    fn banned(&self, mark: &Mark, penalty: &str) {
+        self.metrics.banned(penalty);
+        self.log_set(mark);
+    }
+
+    fn log_set(&self, mark: &Mark) {
+        let (subject, source) = (self.shown(mark), mark.source.as_str());
+        let policy = mark.policy.as_deref().unwrap_or_default();
+        let until = mark.until_unix_us.map(timestamp).unwrap_or_default();
+        match mark.kind {
+            MarkKind::Ban => {
+                tracing::warn!(event = "ban_set", subject, source, policy, until, "banned");
+            }
+            MarkKind::Flag => {
+                let flag = mark.flag.as_deref().unwrap_or_default();
+                let message = "flagged";
+                tracing::warn!(event = "flag_set", flag, subject, source, policy, until, message);
+            }
+            MarkKind::Factor => {}
+        }
+    }
+
+    /// Whom a mark is of, as logs tell it.
+    fn shown(&self, mark: &Mark) -> String {
+        let parts = self.engine.told(&mark.subject, self.log.identities());
+        parts.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
+    }
+}

@@ -1,0 +1,163 @@
+//! A request that was checked over the API, kept with its lease: the status that it is settled with may
+//! make an event.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+use tidegate::{Decision, Request};
+
+use crate::app::App;
+
+/// A request of which the policy reads more is not kept: its lease would travel with all of it.
+const BYTES_MAX: usize = 4 * 1024;
+/// What a pair takes besides its texts.
+const PAIR_BYTES: usize = 8;
+
+type Pair = (String, String);
+
+/// The policy reads too much of a request for it to be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooLarge;
+
+/// What a caller said of a request, as far as the policy reads it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Watched {
+    policy: Option<String>,
+    method: Option<String>,
+    path: Option<String>,
+    ip: Option<IpAddr>,
+    user: Option<String>,
+    tier: Option<String>,
+    internal: bool,
+    country: Option<String>,
+    operation: Option<String>,
+    attributes: Vec<Pair>,
+    headers: Vec<Pair>,
+}
+
+impl Watched {
+    /// Of a request in whose answer an event may be seen; `None` of others.
+    pub(crate) fn of(
+        app: &App,
+        decision: &Decision,
+        request: &Request<'_>,
+    ) -> Result<Option<Box<Self>>, TooLarge> {
+        if !decision.sees_answers() {
+            return Ok(None);
+        }
+        // It was understood when it was decided.
+        let Ok(request) = app.engine.pared(request) else { return Ok(None) };
+        let text = |text: &Option<Cow<'_, str>>| text.as_deref().map(str::to_owned);
+        let pairs = |pairs: &[(Cow<'_, str>, Cow<'_, str>)]| {
+            pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
+        };
+        let watched = Self {
+            policy: text(&request.policy),
+            method: text(&request.method),
+            path: text(&request.path),
+            ip: request.ip,
+            user: text(&request.user),
+            tier: text(&request.tier),
+            internal: request.internal,
+            country: text(&request.country),
+            operation: text(&request.operation),
+            attributes: pairs(&request.attributes),
+            headers: pairs(&request.headers),
+        };
+        if watched.bytes() > BYTES_MAX { Err(TooLarge) } else { Ok(Some(Box::new(watched))) }
+    }
+
+    /// The request, as it is decided.
+    pub(crate) fn request<'w>(&'w self, app: &'w App) -> Request<'w> {
+        fn text(text: &Option<String>) -> Option<Cow<'_, str>> {
+            text.as_deref().map(Cow::Borrowed)
+        }
+        fn pairs(pairs: &[Pair]) -> Vec<(Cow<'_, str>, Cow<'_, str>)> {
+            pairs
+                .iter()
+                .map(|(name, value)| (name.as_str().into(), value.as_str().into()))
+                .collect()
+        }
+        let mut request = Request::default().locate(&app.countries);
+        request.policy = text(&self.policy);
+        request.method = text(&self.method);
+        request.path = text(&self.path);
+        request.ip = self.ip;
+        request.user = text(&self.user);
+        request.tier = text(&self.tier);
+        request.internal = self.internal;
+        request.country = text(&self.country);
+        request.operation = text(&self.operation);
+        request.attributes = pairs(&self.attributes);
+        request.headers = pairs(&self.headers);
+        let is_token = |(name, _): &&Pair| name.eq_ignore_ascii_case("authorization");
+        let token = self.headers.iter().find(is_token);
+        request.claims = token.and_then(|(_, token)| app.claims_of(token));
+        request
+    }
+
+    fn bytes(&self) -> usize {
+        let texts = [&self.policy, &self.method, &self.path, &self.user, &self.tier];
+        let texts = texts.into_iter().chain([&self.country, &self.operation]);
+        let texts = texts.flatten().map(String::len).sum::<usize>();
+        let pairs = self.attributes.iter().chain(&self.headers);
+        let bytes = |(name, value): &Pair| name.len() + value.len() + PAIR_BYTES;
+        texts + pairs.map(bytes).sum::<usize>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate::Policy;
+
+    use super::*;
+
+    const POLICY: &str = "
+tidegate: 1
+name: shop
+identity:
+  attributes:
+    email: { body: /email }
+events:
+  wrong_password: { status: 401 }
+penalties:
+  guessing: { event: wrong_password, by: email, within: 15min, ladder: { 1: { ban: 15min } } }
+";
+
+    fn app() -> App {
+        let policy = Policy::parse("shop.yaml", POLICY);
+        App::new(policy.unwrap_or_else(|errors| panic!("{errors}")))
+    }
+
+    fn watched(app: &App, request: &Request<'_>) -> Result<Option<Box<Watched>>, TooLarge> {
+        let decision = app.engine.decide_now(request).unwrap().unwrap();
+        Watched::of(app, &decision, request)
+    }
+
+    #[tokio::test]
+    async fn padding_does_not_keep_a_status_from_being_seen() {
+        let (app, pad) = (app(), "x".repeat(BYTES_MAX));
+        let request = Request::new("POST", format!("/login?pad={pad}"))
+            .ip([192, 0, 2, 1].into())
+            .header("cookie", &*pad)
+            .body(format!(r#"{{"pad":"{pad}","email":"a@example.com"}}"#).into_bytes());
+        let kept = watched(&app, &request).unwrap().unwrap();
+        let reported = app.engine.answered(&kept.request(&app), 401).await.unwrap();
+        assert_eq!(reported.events, ["wrong_password"]);
+        assert!(app.engine.is_shut_out(&request).unwrap());
+    }
+
+    #[test]
+    fn what_is_read_and_too_large_is_told() {
+        let (app, pad) = (app(), "x".repeat(BYTES_MAX));
+        for request in [
+            Request::new("POST", "/login").body(format!(r#"{{"email":"{pad}"}}"#).into_bytes()),
+            Request::new("POST", "/login").user(&*pad),
+            Request::new("POST", "/login").country(&*pad),
+        ] {
+            assert_eq!(watched(&app, &request), Err(TooLarge));
+        }
+        assert!(watched(&app, &Request::new("POST", "/login")).unwrap().is_some());
+    }
+}

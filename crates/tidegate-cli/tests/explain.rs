@@ -48,6 +48,8 @@ fn json_has_every_field() {
             "unknown_tier": null,
         "internal": false,
         "standing": "ordinary",
+        "factors": [],
+        "penalties": [],
     });
     assert_eq!(head, expected);
     let names: Vec<_> = limits.as_array().unwrap().iter().map(|limit| &limit["name"]).collect();
@@ -155,4 +157,46 @@ fn what_is_no_argument_ends_with_2() {
         assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{wrong:?}");
         assert!(ran.err.starts_with("error: "), "{}", ran.err);
     }
+}
+
+const GUARDED: &str = r#"
+tidegate: 1
+name: guarded
+identity: { attributes: { email: { body: /email } } }
+operations: { login: POST /login }
+limits:
+  login: { when: login, by: ip, sliding_window: 10/min }
+events:
+  failure: { when: login, status: [401, 403] }
+  over: { outcome: limited, limit: login }
+penalties:
+  brute-force:
+    event: failure
+    by: email
+    within: 15min
+    ladder: { 4: { delay: 2s, warn: captcha }, 11: { ban: { for: 15min, by: network }, notify: ops } }
+  repeated: { event: over, by: client, within: 1h, ladder: { 1: { allow: true }, 2: {}, 10: { ban: 1h } } }
+factors:
+  partners: { when: { ip: 192.0.2.0/24 }, times: 3 }
+  overload: { load_above: 80%, times: 0.5 }
+notify: { ops: { webhook: "https://example.org/hook" } }
+"#;
+
+#[test]
+fn penalties_come_with_their_steps_and_specs_as_factors_make_them() {
+    let folder = Folder::with(&[("guarded.yaml", GUARDED)]);
+    let login = ["explain", "guarded.yaml", "--method", "POST", "--path", "/login"];
+    let from = ["--ip", "192.0.2.1", "--load", "0.9"];
+    let ran = folder.run(&[&login[..], &from, &["--body", r#"{"email":"a@b.c"}"#]].concat());
+    ran.assert_plain();
+    assert_snapshot!(ran.transcript());
+    let json = folder.run(&[&login[..], &from, &["--json"]].concat()).json();
+    assert_eq!(json["factors"][1], json!({ "name": "overload", "times": "0.5" }));
+    assert_eq!(json["limits"][0]["spec"], "15/min");
+    let why = "it counts by `email`, and there is none";
+    let missing = json!({ "name": "brute-force", "applies": false, "why": why });
+    assert_eq!(json["penalties"][0], missing);
+    assert_eq!(json["penalties"][1]["ladder"][2], json!({ "from": 10, "step": "ban 1h" }));
+    let wrong = folder.run(&[&login[..], &["--load", "2"]].concat());
+    assert_eq!(wrong.code, 2);
 }

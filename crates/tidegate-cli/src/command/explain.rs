@@ -8,14 +8,16 @@ use serde_json::{Value, json};
 use tidegate::identity::Claims;
 use tidegate::policy::Options;
 use tidegate::units::Amount;
-use tidegate::{Explanation, HashKey, LimitExplanation, Limiter, Policy, Request};
+use tidegate::{
+    Counting, Explanation, HashKey, LimitExplanation, Limiter, PenaltyExplanation, Policy, Request,
+};
 use tidegate_server::files;
 
 use super::Error;
 use super::pair::pair;
 use crate::{paint, say};
 
-/// Say which limits a request meets, and why it does not meet the others.
+/// Say which limits and penalties a request meets, and why it does not meet the others.
 ///
 /// What is said of the request is believed, headers included, unless --peer makes it come from a
 /// socket: then only headers from trusted proxies count. Nothing is charged. Ends with 1 if the
@@ -70,6 +72,9 @@ pub(crate) struct Arguments {
     /// The cost, on limits that name none
     #[arg(long, value_parser = Amount::parse)]
     cost: Option<Amount>,
+    /// The load that factors go by, from 0 to 1
+    #[arg(long, value_parser = load)]
+    load: Option<Amount>,
     /// Lay this profile over the policy
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
@@ -92,6 +97,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool, Error> {
         }
     };
     let limiter = Limiter::builder().policy(policy).hash_key(HashKey::new([0; 16])).build()?;
+    if let Some(load) = arguments.load {
+        limiter.set_load(load.micros());
+    }
     let explanation = limiter.explain(&request(arguments))?;
     if arguments.json {
         say!("{:#}", as_json(&explanation));
@@ -99,6 +107,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool, Error> {
         print(&explanation);
     }
     Ok(true)
+}
+
+fn load(text: &str) -> Result<Amount, String> {
+    let load = Amount::parse(text).map_err(|error| error.to_string())?;
+    if load > Amount::ONE { Err("expected a load from 0 to 1".to_owned()) } else { Ok(load) }
 }
 
 fn request(arguments: &Arguments) -> Request<'_> {
@@ -159,7 +172,9 @@ fn print(explanation: &Explanation) {
     line("internal", if explanation.internal { "yes" } else { "no" });
     match (explanation.standing, explanation.enabled) {
         ("exempt", _) => line("standing", &paint::good("exempt: never counted, never limited")),
-        ("blocked", _) => line("standing", &paint::bad("blocked: the address is refused")),
+        ("blocked", _) => {
+            line("standing", &paint::bad("blocked: the address or country is refused"));
+        }
         (_, false) => {
             line(
                 "standing",
@@ -168,6 +183,18 @@ fn print(explanation: &Explanation) {
         }
         (standing, true) => line("standing", standing),
     }
+    for (name, ppm) in &explanation.factors {
+        line("factor", &format!("{} {}", paint::plain(name), times(*ppm)));
+    }
+    print_limits(explanation);
+    print_penalties(&explanation.penalties);
+    say!(
+        "\n{}",
+        paint::faint("Keys are hashed with the deployment's secret; these with an empty one.")
+    );
+}
+
+fn print_limits(explanation: &Explanation) {
     let (applying, others): (Vec<_>, Vec<_>) =
         explanation.limits.iter().partition(|limit| limit.applies.is_ok());
     let acting = explanation.standing == "ordinary" && explanation.enabled;
@@ -192,10 +219,37 @@ fn print(explanation: &Explanation) {
             say!("  {} {name}: {}", paint::faint("-"), paint::plain(why));
         }
     }
-    say!(
-        "\n{}",
-        paint::faint("Keys are hashed with the deployment's secret; these with an empty one.")
-    );
+}
+
+fn print_penalties(penalties: &[PenaltyExplanation]) {
+    if penalties.is_empty() {
+        return;
+    }
+    let (counting, others): (Vec<_>, Vec<_>) =
+        penalties.iter().partition(|penalty| penalty.applies.is_ok());
+    let counted = format!("{} of {} penalties may count it", counting.len(), penalties.len());
+    say!("\n{}", paint::strong(counted));
+    for PenaltyExplanation { name, applies, .. } in counting.into_iter().chain(others) {
+        match applies {
+            Ok(counting) => print_counting(name, counting),
+            Err(why) => say!("  {} {name}: {}", paint::faint("-"), paint::plain(why)),
+        }
+    }
+}
+
+fn print_counting(name: &str, counting: &Counting) {
+    let Counting { key, by, events, within, ladder, .. } = counting;
+    let (events, by) = (events.join(", "), by.join(", "));
+    say!("  {}: {} within {within}, by {by}", paint::good(name), paint::strong(events));
+    for (from, step) in ladder {
+        say!("    {} {}", paint::faint(format!("from {from}")), paint::plain(step));
+    }
+    say!("    {} {}", paint::faint("key"), paint::plain(key));
+}
+
+/// Millionths as a decimal number.
+fn times(ppm: u64) -> String {
+    Amount::from_micros(ppm).map_or_else(|| "very much".to_owned(), |times| times.to_string())
 }
 
 fn print_applying(limit: &LimitExplanation) {
@@ -228,7 +282,13 @@ fn as_json(explanation: &Explanation) -> Value {
         "unknown_tier": explanation.unknown_tier,
         "internal": explanation.internal,
         "standing": explanation.standing,
+        "factors": explanation
+            .factors
+            .iter()
+            .map(|(name, ppm)| json!({ "name": name, "times": times(*ppm) }))
+            .collect::<Vec<_>>(),
         "limits": limits,
+        "penalties": explanation.penalties.iter().map(penalty_json).collect::<Vec<_>>(),
     })
 }
 
@@ -246,5 +306,25 @@ fn limit_json(limit: &LimitExplanation) -> Value {
             "exceed": application.exceed,
         }),
         Err(why) => json!({ "name": name, "algorithm": algorithm, "applies": false, "why": why }),
+    }
+}
+
+fn penalty_json(penalty: &PenaltyExplanation) -> Value {
+    let PenaltyExplanation { name, applies, .. } = penalty;
+    let ladder = |counting: &Counting| {
+        let step = |(from, step): &(u32, String)| json!({ "from": from, "step": step });
+        counting.ladder.iter().map(step).collect::<Vec<_>>()
+    };
+    match applies {
+        Ok(counting) => json!({
+            "name": name,
+            "applies": true,
+            "events": counting.events,
+            "within": counting.within,
+            "by": counting.by,
+            "key": counting.key,
+            "ladder": ladder(counting),
+        }),
+        Err(why) => json!({ "name": name, "applies": false, "why": why }),
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use http::Uri;
+use tidegate::identity::Networks;
 use tidegate::units::parse_duration;
 use tidegate_server::{
     Bounds, Config, Identities, JwtConfig, LevelFilter, LogFormat, LogSettings, Pace,
@@ -83,6 +84,12 @@ pub(crate) struct Arguments {
     /// Whom bearer tokens must be meant for
     #[arg(long, value_name = "AUDIENCE", env = "TIDEGATE_JWT_AUDIENCE", requires = "jwt_key")]
     jwt_audience: Option<String>,
+    /// Which country addresses are in: a database in the MMDB form
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_GEOIP")]
+    geoip: Option<PathBuf>,
+    /// Networks that are not public, where webhooks may be all the same, such as 10.1.0.0/16,::1
+    #[arg(long, value_name = "CIDR,…", env = "TIDEGATE_NOTIFY_ALLOW_PRIVATE", value_parser = networks)]
+    notify_allow_private: Option<Networks>,
     /// The certificate chain (PEM) of the gateway, and of whatever else is not on loopback
     #[arg(long, value_name = "FILE", env = "TIDEGATE_TLS_CERT", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -204,6 +211,8 @@ fn config(arguments: Arguments) -> Config {
         state_dir: arguments.state_dir,
         hash_key: arguments.hash_key,
         jwt,
+        geoip: arguments.geoip,
+        notify_private: arguments.notify_allow_private.unwrap_or_default(),
         tls: tls.map(|(certificate, key)| TlsConfig { certificate, key }),
         logging: LogSettings {
             format: match arguments.log {
@@ -270,6 +279,11 @@ fn address(text: &str) -> Result<SocketAddr, String> {
         let port = text.rsplit(':').next().and_then(|port| port.parse::<u16>().ok()).unwrap_or(0);
         format!("expected an address and a port, such as 127.0.0.1:{port}")
     })
+}
+
+fn networks(text: &str) -> Result<Networks, String> {
+    let nets = text.split(',').map(|net| Networks::parse_net(net.trim()));
+    nets.collect::<Result<Networks, _>>().map_err(|error| error.to_string())
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

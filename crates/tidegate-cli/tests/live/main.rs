@@ -8,7 +8,10 @@
 )]
 
 mod api;
+mod attacks;
 mod bodies;
+mod challenge;
+mod countries;
 mod crowds;
 mod drain;
 mod examples;
@@ -20,6 +23,7 @@ mod leases;
 mod limits;
 mod openapi;
 mod paths;
+mod protect;
 mod refusals;
 mod reload;
 mod scene;
@@ -37,4 +41,5 @@ mod tls;
 mod upstream_ca;
 mod upstreams;
 mod waiting;
+mod webhooks;
 mod websockets;

@@ -16,8 +16,16 @@ limits:
 /// Of `secret`, as `printf %s secret | sha256sum` has it.
 const SECRET: &str = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
 
-const CALLS: [&str; 6] =
-    ["/v1/check", "/v1/check/batch", "/v1/acquire", "/v1/release", "/v1/renew", "/v1/settle"];
+const CALLS: [&str; 8] = [
+    "/v1/check",
+    "/v1/check/batch",
+    "/v1/acquire",
+    "/v1/challenge",
+    "/v1/report",
+    "/v1/release",
+    "/v1/renew",
+    "/v1/settle",
+];
 const PAGES: [&str; 3] = ["/v1/limits", "/limits", "/openapi.json"];
 
 #[test]
@@ -29,8 +37,9 @@ fn every_status_of_the_document_is_met_and_every_answer_fits_its_schema() {
     let guarded = without_the_right_token();
     let slow = with_a_slow_body();
     let draining = while_it_drains();
+    let challenges = with_challenges();
     let none: [&str; 0] = [];
-    assert_eq!(contract.unseen([&guarded, &slow, &draining]), none);
+    assert_eq!(contract.unseen([&guarded, &slow, &draining, &challenges]), none);
 }
 
 fn what_passes(contract: &Contract) {
@@ -45,6 +54,9 @@ fn what_passes(contract: &Contract) {
     let other = contract.post("/v1/check", &json!({ "user": "w" })).json()["lease"].clone();
     let settled = contract.post("/v1/settle", &json!({ "lease": other, "status": 200 }));
     assert_eq!(settled.status, 200);
+    for said in [json!({ "event": "limited", "user": "u", "value": 2 }), json!({ "load": 0.5 })] {
+        assert_eq!(contract.post("/v1/report", &said).status, 200);
+    }
     for page in PAGES.into_iter().chain(["/health", "/ready"]) {
         assert_eq!(contract.get(page).status, 200);
     }
@@ -63,7 +75,7 @@ fn what_is_refused(contract: &Contract) {
         let huge = [("Content-Length", "5000000")];
         assert_eq!(contract.send("POST", call, &huge, None).status, 413, "{call}");
     }
-    for call in &CALLS[3..] {
+    for call in &CALLS[5..] {
         let said = if *call == "/v1/settle" {
             json!({ "lease": lease, "cost": 1 })
         } else {
@@ -71,6 +83,7 @@ fn what_is_refused(contract: &Contract) {
         };
         assert_eq!(contract.post(call, &said).status, 404, "{call}");
     }
+    assert_eq!(contract.post("/v1/challenge", &json!({ "user": "u" })).status, 404);
     for page in ["/v1/limits", "/limits"] {
         assert_eq!(contract.get(&format!("{page}?policy=none")).status, 404);
         assert_eq!(contract.get(&format!("{page}?surprise=1")).status, 400);
@@ -106,6 +119,23 @@ fn with_a_slow_body() -> Contract {
         assert_eq!(answer.status, 408, "{call}");
         contract.hold("POST", call, &answer);
     }
+    contract
+}
+
+/// With a service that judges, and is not there.
+fn with_challenges() -> Contract {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("policy.yaml");
+    let service = "verify_url: 'http://127.0.0.1:1/', secret_env: CAPTCHA";
+    let policy = format!("{POLICY}challenge: {{ kind: captcha, {service} }}\n");
+    std::fs::write(&path, policy).unwrap();
+    let daemon = Daemon::start(Daemon::command().arg(&path).env("CAPTCHA", "hush"));
+    let contract = Contract::of(&daemon);
+    let told = contract.post("/v1/challenge", &json!({ "user": "u" })).json();
+    let mut said = json!({ "user": "u", "token": told["challenge"]["token"], "solution": "x" });
+    assert_eq!(contract.post("/v1/challenge", &said).status, 503);
+    said["token"] = json!("forged");
+    assert_eq!(contract.post("/v1/challenge", &said).status, 403);
     contract
 }
 

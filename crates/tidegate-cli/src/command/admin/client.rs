@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use http::header::{AUTHORIZATION, HOST};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use http::uri::Scheme;
 use http::{HeaderValue, Method, Request, Uri};
-use http_body_util::{BodyExt as _, Empty, Limited};
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
@@ -48,12 +48,31 @@ impl Client {
 
     /// What a call answers; what is wrong with it is an error.
     pub(super) fn send(&self, method: &Method, target: &str) -> Result<Value, Error> {
-        let answered = async { timeout(PATIENCE, self.answer(method, target)).await };
+        self.exchange(method, target, None)
+    }
+
+    /// What a call with a body answers.
+    pub(super) fn post(&self, target: &str, body: &Value) -> Result<Value, Error> {
+        self.exchange(&Method::POST, target, Some(body))
+    }
+
+    fn exchange(
+        &self,
+        method: &Method,
+        target: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, Error> {
+        let answered = async { timeout(PATIENCE, self.answer(method, target, body)).await };
         let answered = self.runtime.block_on(answered);
         answered.map_err(|_| format!("{} does not answer", self.authority))?
     }
 
-    async fn answer(&self, method: &Method, target: &str) -> Result<Value, Error> {
+    async fn answer(
+        &self,
+        method: &Method,
+        target: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, Error> {
         let unreachable = |error| format!("cannot reach {}: {error}", self.authority);
         let socket = TcpStream::connect(&self.authority).await.map_err(unreachable)?;
         let (mut sender, connection) =
@@ -64,7 +83,12 @@ impl Client {
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, token);
         }
-        let answer = sender.send_request(request.body(Empty::<&'static [u8]>::new())?).await?;
+        if body.is_some() {
+            request = request.header(CONTENT_TYPE, "application/json");
+        }
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let answer =
+            sender.send_request(request.body(Full::<hyper::body::Bytes>::from(body))?).await?;
         let status = answer.status();
         let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
         let body = body.map_err(|error| error.to_string())?.to_bytes();

@@ -2,18 +2,19 @@
 
 mod client;
 mod keys;
+mod marks;
 
 use clap::{Args, Subcommand};
 
 use super::Error;
 use client::Client;
 
-/// Look into a running daemon and change what it counts.
+/// Look into a running daemon and change what it counts and whom it bans.
 ///
 /// Talks to the admin listener (`--admin` of `tidegate serve`), by default the one on this machine.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  tidegate admin keys list --limit login-ip\n  tidegate admin keys show --user u1\n  tidegate admin keys delete --user u1 --dry-run"
+    after_help = "Examples:\n  tidegate admin keys list --limit login-ip\n  tidegate admin keys delete --user u1 --dry-run\n  tidegate admin bans list\n  tidegate admin bans add --ip 203.0.113.7 --for 1h --reason 'credential stuffing'\n  tidegate admin flags remove --user u1"
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -24,6 +25,10 @@ pub(crate) struct Arguments {
 enum What {
     /// The keys of the store: what is counted, for whom, and how much of it is left
     Keys(keys::Arguments),
+    /// Who is refused whatever they ask for, since when, why and until when
+    Bans(marks::Bans),
+    /// Who is marked for people to look at; flags refuse nothing
+    Flags(marks::Flags),
 }
 
 /// Which daemon is asked.
@@ -37,7 +42,7 @@ struct Daemon {
         default_value = "http://127.0.0.1:7071"
     )]
     url: String,
-    /// A token, where the daemon has --tokens; to delete, that of an operator. Better in the variable
+    /// A token, where the daemon has --tokens; to change something, that of an operator. Better in the variable
     /// than on the command line, which others on the machine can see
     #[arg(long, value_name = "TOKEN", env = "TIDEGATE_ADMIN_TOKEN", hide_env_values = true)]
     token: Option<String>,
@@ -50,6 +55,9 @@ impl Daemon {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<bool, Error> {
-    let What::Keys(arguments) = &arguments.what;
-    keys::run(arguments)
+    match &arguments.what {
+        What::Keys(arguments) => keys::run(arguments),
+        What::Bans(arguments) => marks::bans(arguments),
+        What::Flags(arguments) => marks::flags(arguments),
+    }
 }

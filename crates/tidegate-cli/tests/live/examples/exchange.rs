@@ -9,6 +9,8 @@ use crate::support::client::Connection;
 use crate::support::{Answer, Reply, Upstream, eventually};
 
 const NAME: &str = "exchange";
+/// Grace lets the first violation pass: here each limit is seen by itself.
+pub(super) const LIMITS_ALONE: [&str; 2] = ["--profile", "limits-alone"];
 
 fn account(example: &Example, id: &str, tier: &str) -> Caller {
     example.behind_proxy(&[("X-Account-Id", id), ("X-Account-Tier", tier), ("X-Kyc-Level", "1")])
@@ -42,7 +44,7 @@ fn rounded_up(seconds: &Value) -> u64 {
 
 #[test]
 fn an_order_too_many_reads_the_printed_refusal() {
-    let example = Example::start(NAME);
+    let example = Example::start_with(NAME, &[], &LIMITS_ALONE);
     let mut trader = account(&example, "a1", "intermediate");
     let refusal = trader.exhaust(40, 20, "POST", "/api/v1/orders");
     assert_limited(&refusal, 20, ("1 second", 1), "Order placement rate limit exceeded");
@@ -51,7 +53,7 @@ fn an_order_too_many_reads_the_printed_refusal() {
 
 #[test]
 fn an_answer_says_limit_remaining_and_reset() {
-    let example = Example::start(NAME);
+    let example = Example::start_with(NAME, &[], &LIMITS_ALONE);
     assert_headers(&account(&example, "a1", "retail").send("POST", "/api/v1/orders"), 5, 9);
     let mut trader = account(&example, "a2", "intermediate");
     assert_headers(&trader.send("POST", "/api/v1/orders"), 20, 39);
@@ -61,7 +63,7 @@ fn an_answer_says_limit_remaining_and_reset() {
 
 #[test]
 fn each_category_has_twice_its_rate_at_once() {
-    let example = Example::start(NAME);
+    let example = Example::start_with(NAME, &[], &LIMITS_ALONE);
     let minute = ("1 minute", 60);
     let second = ("1 second", 1);
     for (method, target, limit, rate, window, message) in [
@@ -81,7 +83,7 @@ fn each_category_has_twice_its_rate_at_once() {
 
 #[test]
 fn withdrawals_are_counted_in_requests_and_in_dollars() {
-    let example = Example::start(NAME);
+    let example = Example::start_with(NAME, &[], &LIMITS_ALONE);
     let mut owner = account(&example, "a1", "retail");
     let mut withdraw =
         |usd: u64| owner.send_json("POST", "/api/v1/withdrawals", &json!({ "amount_usd": usd }));
@@ -97,7 +99,7 @@ fn withdrawals_are_counted_in_requests_and_in_dollars() {
 
 #[test]
 fn all_orders_are_cancelled_once_in_half_a_second() {
-    let example = Example::start(NAME);
+    let example = Example::start_with(NAME, &[], &LIMITS_ALONE);
     let mut trader = account(&example, "a1", "retail");
     let refusal = trader.exhaust(1, 2, "DELETE", "/api/v1/orders");
     assert_limited(&refusal, 1, ("500 milliseconds", 1), "Cancel-all rate limit exceeded");
@@ -105,7 +107,7 @@ fn all_orders_are_cancelled_once_in_half_a_second() {
 
 #[test]
 fn an_address_sends_a_thousand_requests_a_minute() {
-    let example = Example::start(NAME);
+    let example = Example::start_with(NAME, &[], &LIMITS_ALONE);
     let mut client = example.caller();
     let refusal = client.exhaust(1000, 17, "GET", "/about");
     assert_limited(&refusal, 1000, ("1 minute", 60), "Request rate limit exceeded");
@@ -144,7 +146,7 @@ fn open_stream(example: &Example, target: &str) -> (Answer, Connection) {
 
 #[test]
 fn connections_hold_their_places_until_they_close() {
-    let example = Example::over(streams(), NAME, &[], &[]);
+    let example = Example::over(streams(), NAME, &[], &LIMITS_ALONE);
     for (target, most) in [("/ws/market", 10), ("/ws/private", 5)] {
         let mut open = Vec::new();
         for _ in 0..most {

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Example;
+use super::exchange::LIMITS_ALONE;
 
 const NAME: &str = "exchange";
 
@@ -14,7 +15,7 @@ fn accept(tier: &str, kyc: &str, position: u64, notional: u64) -> Value {
 
 #[test]
 fn positions_have_a_ceiling_by_tier() {
-    let example = Example::start(NAME);
+    let example = Example::start_with(NAME, &[], &LIMITS_ALONE);
     let check = |request: Value| example.daemon.check(&request).json();
     for (tier, most) in
         [("retail", 100_000), ("intermediate", 1_000_000), ("professional", 10_000_000)]
@@ -29,7 +30,7 @@ fn positions_have_a_ceiling_by_tier() {
 
 #[test]
 fn volumes_of_a_day_depend_on_the_kyc_level() {
-    let example = Example::start(NAME);
+    let example = Example::start_with(NAME, &[], &LIMITS_ALONE);
     let check = |request: Value| example.daemon.check(&request).json();
     for (kyc, most) in [("1", 100_000), ("2", 1_000_000), ("3", 10_000_000)] {
         assert_eq!(check(accept("market_maker", kyc, 1, most))["allowed"], true, "{kyc}");
@@ -42,7 +43,7 @@ fn volumes_of_a_day_depend_on_the_kyc_level() {
 
 #[test]
 fn withdrawals_of_a_day_depend_on_the_kyc_level() {
-    let example = Example::start(NAME);
+    let example = Example::start_with(NAME, &[], &LIMITS_ALONE);
     for (kyc, most) in [("1", 10_000), ("2", 100_000), ("3", 1_000_000)] {
         let withdraw = |usd: u64| {
             let attributes = json!({ "kyc": kyc, "amount_usd": usd });
@@ -58,7 +59,7 @@ fn withdrawals_of_a_day_depend_on_the_kyc_level() {
 
 #[test]
 fn orders_of_a_batch_are_counted_one_by_one() {
-    let example = Example::start(NAME);
+    let example = Example::start_with(NAME, &[], &LIMITS_ALONE);
     for (tier, rate) in
         [("retail", 5), ("intermediate", 20), ("professional", 100), ("market_maker", 500)]
     {
@@ -74,7 +75,7 @@ fn orders_of_a_batch_are_counted_one_by_one() {
 
 #[test]
 fn subscriptions_hold_their_places_until_they_are_released() {
-    let example = Example::start(NAME);
+    let example = Example::start_with(NAME, &[], &LIMITS_ALONE);
     for (operation, most) in [("ws.market.subscribe", 50), ("ws.private.subscribe", 20)] {
         let request = json!({ "operation": operation, "attributes": { "connection": "c1" } });
         let subscribe = || example.daemon.check(&request).json();

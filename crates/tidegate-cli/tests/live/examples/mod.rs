@@ -167,7 +167,7 @@ fn unix_seconds() -> u64 {
 fn only_limits_that_services_ask_for_themselves_are_warned_of() {
     for (name, expected) in [
         ("ad-marketplace", &["ton-api", "telegram", "telegram-chat", "telegram-group"][..]),
-        ("exchange", &["position", "volume-per-day", "symbols", "channels"]),
+        ("exchange", &["block.countries", "position", "volume-per-day", "symbols", "channels"]),
         ("hostel", &[]),
         ("learning-platform", &[]),
         ("user-service", &[]),

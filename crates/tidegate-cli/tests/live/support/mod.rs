@@ -1,5 +1,6 @@
 //! A daemon, an upstream and a client, all on free ports of loopback.
 
+pub(crate) mod browser;
 pub(crate) mod client;
 pub(crate) mod contract;
 pub(crate) mod daemon;

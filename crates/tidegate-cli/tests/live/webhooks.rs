@@ -1,0 +1,75 @@
+//! Webhooks that are told of a ban, by the real binary.
+
+use serde_json::json;
+
+use crate::support::{Daemon, Upstream, eventually};
+
+/// Whoever is refused three times is banned, and somebody is told.
+fn policy(url: &str) -> String {
+    format!(
+        "
+tidegate: 1
+name: live
+limits: {{ one: {{ by: user, total: 1 }} }}
+penalties:
+  persistent:
+    event: limited
+    by: user
+    within: 1h
+    ladder: {{ 3: {{ ban: 1h, notify: security }} }}
+notify: {{ security: {{ webhook: \"{url}/hook\", secret_env: LIVE_SECRET }} }}
+"
+    )
+}
+
+fn daemon(url: &str, arguments: &[&str]) -> Daemon {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("policy.yaml");
+    std::fs::write(&path, policy(url)).unwrap();
+    let mut command = Daemon::command();
+    command.arg(&path).args(arguments).env("LIVE_SECRET", "s3cret");
+    let mut daemon = Daemon::start(&mut command);
+    daemon.folder = Some(folder);
+    daemon
+}
+
+fn outcomes(daemon: &Daemon) -> Vec<String> {
+    let check = |_| daemon.check(&json!({ "user": "ada" })).json()["outcome"].to_string();
+    (0..6).map(check).collect()
+}
+
+#[test]
+fn one_ban_is_one_message_that_is_signed_and_names_nobody() {
+    let hook = Upstream::start();
+    let mut daemon = daemon(&hook.url(), &["--notify-allow-private", "127.0.0.0/8"]);
+    let banned =
+        ["\"allowed\"", "\"limited\"", "\"limited\"", "\"banned\"", "\"banned\"", "\"banned\""];
+    assert_eq!(outcomes(&daemon), banned);
+    eventually("the message", || !hook.seen().is_empty());
+    daemon.signal("TERM");
+    daemon.wait();
+    let seen = hook.seen();
+    assert_eq!(seen.len(), 1, "{}", daemon.log());
+    let body: serde_json::Value = serde_json::from_slice(&seen[0].body).unwrap();
+    assert_eq!(body["penalty"], "persistent");
+    assert_eq!(body["action"], "ban");
+    assert_eq!(body["count"], 3);
+    assert!(body["until"].is_string());
+    assert_eq!(body["id"].as_str(), seen[0].header("tidegate-delivery"));
+    assert!(seen[0].header("tidegate-signature").unwrap().starts_with("t="));
+    let user = body["subject"]["user"].as_str().unwrap();
+    assert!(user.len() == 16 && !body.to_string().contains("ada"), "{body}");
+    assert!(daemon.log().contains("notified") && !daemon.log().contains("/hook"));
+}
+
+#[test]
+fn a_name_that_leads_to_this_host_is_refused_without_leave() {
+    let hook = Upstream::start();
+    let url = hook.url().replace("127.0.0.1", "localhost");
+    let daemon = daemon(&url, &["--log-identities"]);
+    outcomes(&daemon);
+    daemon.wait_for_log("notify_refused");
+    assert!(hook.seen().is_empty());
+    let page = daemon.admin().get("/metrics").text();
+    assert!(page.contains("tidegate_notices_total{result=\"refused\"} 1\n"), "{page}");
+}

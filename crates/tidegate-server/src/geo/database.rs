@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use maxminddb::{LookupResult, PathElement, Reader, WithinOptions};
+use serde::de::IgnoredAny;
 use tidegate::CountryCode;
 
 use super::ranges::Ranges;
@@ -116,14 +117,20 @@ fn read(bytes: Vec<u8>) -> Result<(Ranges<u32>, Ranges<u128>), String> {
     let expected = "expected a database of countries in the MMDB form";
     let broken = |error| format!("is broken or something else ({error}), {expected}");
     let reader = Reader::from_source(bytes).map_err(broken)?;
-    reader.verify().map_err(broken)?;
     let (mut v4, mut v6) = (Vec::new(), Vec::new());
     // Many networks share a record.
     let mut known: HashMap<Option<usize>, Option<CountryCode>> = HashMap::new();
     for record in reader.networks(WithinOptions::default()).map_err(broken)? {
         let record = record.map_err(broken)?;
         let network = record.network().map_err(broken)?;
-        let country = *known.entry(record.offset()).or_insert_with(|| country(&record));
+        let country = match known.get(&record.offset()) {
+            Some(country) => *country,
+            None => {
+                // All of it, as what is broken elsewhere in the file is not to be trusted here.
+                record.decode::<IgnoredAny>().map_err(broken)?;
+                *known.entry(record.offset()).or_insert(country(&record))
+            }
+        };
         match (network.network(), network.broadcast()) {
             (IpAddr::V4(first), IpAddr::V4(last)) => {
                 v4.push((first.to_bits(), last.to_bits(), country));

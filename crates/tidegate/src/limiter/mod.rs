@@ -8,6 +8,7 @@ mod builder;
 mod claim;
 mod decide;
 mod error;
+mod immediate;
 mod loaded;
 mod merge;
 mod operator;
@@ -52,7 +53,7 @@ use crate::marks::{Marks, Shape};
 use crate::plan::{LEVELS_MAX, Level, Mode, Plan, Planner};
 use crate::policy::Policy;
 use crate::request::{Request, RequestError};
-use crate::store::{Amended, Amendment, Change, ImmediateStore, Memory, Store, StoreError};
+use crate::store::{Amended, Amendment, Change, Memory, Store, StoreError};
 
 /// Decides requests by one or several policies on a store. Clones share everything.
 ///
@@ -385,73 +386,6 @@ impl<S: Store> Shared<S> {
         self.policies.store(Arc::clone(&loaded));
         announce(&loaded, &self.store, &self.fallback);
         self.waiting.wake_all();
-    }
-}
-
-/// The same on a store that answers at once, as plain calls.
-impl<S: ImmediateStore> Limiter<S> {
-    /// Decides a request, and charges it if it passes.
-    ///
-    /// # Errors
-    /// The request cannot be understood, or lacks what a limit needs: a 400.
-    pub fn check(&self, request: &Request<'_>) -> Result<Decision, RequestError> {
-        self.decide_now(request, Mode::Charge)
-    }
-
-    fn decide_now(&self, request: &Request<'_>, mode: Mode) -> Result<Decision, RequestError> {
-        let (shared, mut plan) = (&self.shared, Plan::new(mode));
-        let decision = match shared.prepare(request, mode, NEWCOMER, Patience::Waits, &mut plan)? {
-            Prepared::Decided(decision) => *decision,
-            Prepared::Open(open) => {
-                let answered = shared.store.decide_now(&plan);
-                shared.conclude(open, &mut plan, answered)
-            }
-            Prepared::Answered(open, mut answer) => open.conclude(&plan, &mut answer, None),
-        };
-        if self.counts(request, &decision, mode) {
-            return Ok(at_once(self.penalised(request, decision, &mut plan)));
-        }
-        Ok(decision)
-    }
-
-    /// Decides a request without charging it.
-    ///
-    /// # Errors
-    /// As [`check`](Self::check).
-    pub fn peek(&self, request: &Request<'_>) -> Result<Decision, RequestError> {
-        self.decide_now(request, Mode::Peek)
-    }
-
-    /// Tells what became of an admitted request.
-    ///
-    /// # Errors
-    /// The store cannot answer.
-    pub fn settle(&self, lease: &mut Lease, settlement: Settlement) -> Result<(), StoreError> {
-        at_once(self.settle_async(lease, settlement))
-    }
-
-    /// Gives concurrency places back; returns whether all were still held.
-    ///
-    /// # Errors
-    /// The store cannot answer.
-    pub fn release(&self, lease: &mut Lease) -> Result<bool, StoreError> {
-        at_once(self.release_async(lease))
-    }
-
-    /// Keeps concurrency places for another lease; returns whether all were still held.
-    ///
-    /// # Errors
-    /// The store cannot answer.
-    pub fn renew(&self, lease: &Lease) -> Result<bool, StoreError> {
-        at_once(self.renew_async(lease))
-    }
-
-    /// Forgets what one limit knows of the subject of a request.
-    ///
-    /// # Errors
-    /// The limit is not known or does not apply to the request, or the store cannot answer.
-    pub fn reset(&self, limit: &str, request: &Request<'_>) -> Result<bool, ResetError> {
-        at_once(self.reset_async(limit, request))
     }
 }
 

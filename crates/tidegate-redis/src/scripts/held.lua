@@ -1,31 +1,77 @@
--- Keys that quick.lua has at work: their states at the time of the batch, as arrays of these.
-local DEBT, REST, CHARGED_AT, AGE, OWING, LOW, UNTIL, SHAPE, CHANGED = 1, 2, 3, 4, 5, 6, 7, 8, 9
+-- Keys that quick.lua has at work: their states at the time of the batch, as arrays of these. What is
+-- due of a bucket, or used of a window: now, and after the first charge of the batch.
+local DUE, FIRST, AGE, OWING, LOW, UNTIL, SHAPE = 1, 2, 3, 4, 5, 6, 7
 
 -- What its values begin with beside their form.
 local mark = spare_ms == MARGIN_MS and ROUNDED or 0
+local EXPIRE, EXPIRES = 'PEXPIREAT', 'PXAT'
+if mark == 0 then
+  EXPIRE, EXPIRES = 'PEXPIRE', 'PX'
+end
 
--- The value of a state that was charged, and until when it means something at the most: rounded up,
--- so that most charges leave the end of their key where it is. Whether that is what the key has.
-function seal(state)
-  local shape, debt, charged, age = state[SHAPE], state[DEBT], state[CHARGED_AT], state[AGE]
-  local period, value, ends = shape.period, nil, nil
-  if shape.kind == BUCKET then
-    local rate, rest, owing, low = shape.rate, state[REST], state[OWING], state[LOW]
-    local due = debt * period - rest
-    local over = due % rate
-    ends = charged + (due - over) / rate + (over > 0 and 1 or 0)
-    if shape.pace and (owing == age or owing == 0) and debt < NO_LOW then
-      value = pack(TIGHT_PACED, (owing == age and TIGHT or TIGHT_NEW) + mark, charged, age,
-        shape.pace, rest, debt, low or NO_LOW)
-    else
-      value = pack(WIDE_PACED, WIDE + mark, charged, age, owing, shape.wide_pace, shape.size, rest,
-        debt, low or NO_WIDE_LOW)
+-- Makes values of states that were charged, and stores them; or leaves that of one key to the
+-- machinery. They mean something until some instant at the most, which is rounded up, so that most
+-- charges leave the end of their key where it is.
+function seal(only)
+  -- Lua comes by its own locals faster.
+  local held, stored, sealed, shown, KEYS, now, mark = held, stored, sealed, shown, KEYS, now, mark
+  local pack, call, lasts = pack, call, {}
+  for place = only or 1, only or own do
+    local state, value = held[place], sealed[place]
+    local first = state and state[FIRST]
+    if first then
+      local shape, due, age, was = state[SHAPE], state[DUE], state[AGE], state[UNTIL]
+      local quantum, ends = shape.quantum, nil
+      if shape.kind == BUCKET then
+        local pace, owing, low = shape.pace, state[OWING], state[LOW]
+        -- Only a second charge leaves a low-water mark where nothing was owed.
+        if not low and due > first then low = first / shape.period end
+        if pace and (owing == age or owing == 0) and due < TIGHT_DUE and (low or 0) < NO_LOW then
+          value = pack(TIGHT_FORM, pace + (owing == age and TIGHT or TIGHT_NEW) + mark, now, age, due,
+            low or NO_LOW)
+        else
+          value = pack(WIDE_FORM, shape.size + WIDE + mark, now, age, owing, shape.wide_pace, due,
+            low or NO_WIDE_LOW)
+        end
+        ends = now + due / shape.rate
+      else
+        local span = shape.span
+        ends = now - now % span + span
+        value = pack(WINDOW_FORM, WINDOW + mark, now, age, shape.room, span / 1000, due)
+      end
+      ends = ends - ends % quantum + quantum
+      local key, before = KEYS[place], stored[place]
+      if only then
+        staged[key], expires[key] = value, ends
+      else
+        -- To change a value in its place takes the server half as long as to set it.
+        local in_place, text, reply = before and #before == #value, nil, nil
+        if not in_place or not was or was - was % quantum + quantum ~= ends then
+          text = lasts[ends]
+          if not text then
+            -- As text, which Lua makes of whole numbers much faster than Redis does of any. By the
+            -- server's clock ends are instants; a test's clock stands still, and the server's does not.
+            local from = mark == 0 and now or 0
+            text = format('%d', (ends > from and ends - from + 999 or 0) / 1000 + spare_ms)
+            lasts[ends] = text
+          end
+        end
+        if in_place then
+          if text then call(EXPIRE, key, text) end
+          reply = call('SETRANGE', key, '0', value)
+          if reply ~= #value then failed[key] = reply.err end
+        else
+          reply = call('SET', key, value, EXPIRES, text)
+          if reply.err then failed[key] = reply.err end
+        end
+      end
+    elseif state then
+      value = stored[place]
     end
-  else
-    ends = charged - charged % period + period
-    value = pack(WINDOW_FORM, WINDOW + mark, charged, age, shape.room, period / 1000, debt)
+    if only then
+      sealed[place] = value
+    else
+      shown[place] = value or '\0'
+    end
   end
-  local quantum = shape.quantum
-  ends = ends - ends % quantum + quantum
-  return value, ends, ends == state[UNTIL]
 end

@@ -56,13 +56,14 @@ pub(crate) const TEXT: &str = concat!(
     include_str!("scripts/batch.lua"),
     "repeat\n",
     include_str!("scripts/quick.lua"),
-    "if at <= last then\nif not answer then answer, leave = (function()\n",
+    include_str!("scripts/seal.lua"),
+    "if handed then\nif not answer then answer, leave = (function()\n",
     machinery!(),
     include_str!("scripts/asks.lua"),
     include_str!("scripts/lend.lua"),
     include_str!("scripts/answer.lua"),
     "end)() end)() end)() end)() end\n",
-    "answer() end until at > last\n",
+    "answer(ask, from, handed) end until not handed\n",
     include_str!("scripts/finish.lua"),
 );
 

@@ -8,7 +8,6 @@ for key in next, failed do
   staged[key] = nil
 end
 
-seal()
 for key, value in next, staged do
   local ends, reply = expires[key], nil
   if ends and value then

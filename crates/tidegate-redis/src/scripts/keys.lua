@@ -191,14 +191,6 @@ local function stage(slot)
   end
 end
 
--- Takes a key over from quick.lua, with what it has charged.
-local function take_over(place)
-  if held[place] then
-    seal(place)
-    held[place] = nil
-  end
-end
-
 -- The levels or amendments of the ask at work, and whether it has begun to change their keys.
 local used, changing
 
@@ -223,7 +215,6 @@ local function slot_of(place, kind, asked)
     other = nil, stored = nil, changed = nil, broken = nil, ends = nil, lent = nil, user = used,
   }
   slots[key] = slot
-  take_over(place)
   local value = staged[key]
   if value == nil then value = stored[place] end
   if value then

@@ -8,8 +8,8 @@
 -- What a bucket is owed is kept as `due`: the microseconds until it is repaid, times the rate. The
 -- passing of time and a charge are then one subtraction and one addition.
 
--- Whether no key is the machinery's; its places come from those alone.
-local clean, levels_at_work = not next(slots), {}
+-- Whether no key is the machinery's.
+local clean, levels_at_work = not next(slots) and not next(sealed), {}
 
 -- The pattern whose common levels, those on whose keys all its asks agree, are not looked at for
 -- each ask: how many more asks fit into all of them, of how many. What those were charged is added
@@ -30,7 +30,7 @@ while at <= last do
     for level = 1, levels do
       local kind, enforced, begins = byte(ask, from), byte(ask, from + 1), from + 10
       local cost, rate, period, units, limit = nil, 1, 1, 1, nil
-      local pace, wide_pace, size, span = false, nil, nil, nil
+      local pace, wide_pace, size, span = 0, nil, nil, nil
       if kind == BUCKET then
         cost, rate, period, units, limit, from = unpack_from('<I8I8I8I8I8', ask, from + 2)
         units = units / 1000000
@@ -59,9 +59,8 @@ while at <= last do
         period = period, room = room, span = span, spec = sub(ask, begins, from - 1),
         -- What may be due before, what hardly ever is, and what a charge adds.
         most = (limit - cost) * period, excess = 2 * limit * period, step = cost * period,
-        becomes = cost > 0 and CHARGED or LOOKED,
-        -- What values begin with beside their form.
-        pace = pace, tight = pace or 0, wide_pace = wide_pace, size = size,
+        -- What values begin with beside their form; of a bucket without a tight one, 0.
+        pace = pace, wide_pace = wide_pace, size = size,
         -- Keys last so much longer at the most: a 32nd of what it takes to refill a bucket.
         quantum = kind == BUCKET and part > 1000000 and part - part % 1 or 1000000,
       }
@@ -100,7 +99,7 @@ while at <= last do
       local value = stored[place]
       -- The end is that of what is stored, where the key goes by it.
       local head, charged, age, due, owing, low, ends = nil, now, 0, 0, 0, false, false
-      if not clean and slots[KEYS[place]] then
+      if not clean and (sealed[place] or slots[KEYS[place]]) then
         slow = true
         break
       elseif not value then
@@ -109,7 +108,7 @@ while at <= last do
         local pace
         if #value == 28 then
           head, charged, age, due, low = unpack_from(TIGHT_FORM, value)
-          head = head - shape.tight
+          head = head - shape.pace
           if head == TIGHT_ROUNDED then
             owing, ends = age, true
           elseif head == TIGHT_NEW_ROUNDED then
@@ -209,7 +208,7 @@ while at <= last do
     local commits = pattern.charges
     for level = 1, levels do
       local shape = pattern[level]
-      local becomes = shape.becomes
+      local becomes = shape.step > 0 and CHARGED or LOOKED
       if levels_at_work[level][DUE] > shape.most then
         becomes = DENIED
         if shape.enforced then commits = false end

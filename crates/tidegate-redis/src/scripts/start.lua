@@ -32,7 +32,7 @@ local slots, failed = {}, {}
 
 -- What quick.lua has at work, by the places of keys; what it left, where others go on; and what the
 -- reply shows of each.
-local held, sealed, shown, seal = {}, {}, {}, nil
+local held, sealed, shown = {}, {}, {}
 
 -- What a lane begins with, before the number and the reply.
 local LANE_HEAD = 84

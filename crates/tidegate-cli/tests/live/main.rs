@@ -33,6 +33,7 @@ mod shared_cluster;
 mod shared_faults;
 mod shared_known;
 mod shared_leases;
+mod shared_lost_shard;
 mod slow;
 mod sockets;
 mod storm;

@@ -137,6 +137,16 @@ impl<C: Caller> Next<C> {
         self.asks.len() >= ASKS_ENOUGH || self.keys >= KEYS_MAX || now >= self.since + PATIENCE
     }
 
+    /// Leaves out what nobody waits for any more, and refuses what waited too long.
+    fn shed(&mut self, now: Instant) {
+        let is_over =
+            |waiting: &mut Waiting<C>| waiting.answer.is_closed() || waiting.send_by <= now;
+        for Waiting { ask, answer, .. } in self.asks.extract_if(.., is_over) {
+            self.keys -= ask.keys();
+            _ = answer.send(Err(Unanswered::Full));
+        }
+    }
+
     fn take(&mut self, waiting: Waiting<C>) {
         if self.asks.is_empty() {
             self.since = Instant::now();
@@ -199,23 +209,21 @@ impl<C: Caller> Dispatcher<C> {
     /// Sends all that wait, as far as one call can hold them: what is still in the queue has arrived
     /// too. What waited too long makes room for what did not.
     fn flush(&mut self) {
-        self.fill(ASKS_MAX);
-        let (now, next) = (Instant::now(), std::mem::replace(&mut self.next, Next::new()));
-        let (mut asks, mut answers) = (Vec::new(), Vec::new());
-        for Waiting { ask, send_by, answer } in next.asks {
-            if answer.is_closed() {
-                continue;
+        let now = Instant::now();
+        loop {
+            self.fill(ASKS_MAX);
+            let arrived = self.next.asks.len();
+            self.next.shed(now);
+            if self.next.asks.len() == arrived {
+                break;
             }
-            if send_by <= now {
-                _ = answer.send(Err(Unanswered::Full));
-                continue;
-            }
-            asks.push(ask);
-            answers.push(answer);
         }
-        if asks.is_empty() {
+        if self.next.asks.is_empty() {
             return;
         }
+        let next = std::mem::replace(&mut self.next, Next::new());
+        let (asks, answers): (Vec<_>, Vec<_>) =
+            next.asks.into_iter().map(|waiting| (waiting.ask, waiting.answer)).unzip();
         let caller = Arc::clone(&self.caller);
         self.calls.push(async move {
             let told = caller.call(asks).await;

@@ -275,6 +275,20 @@ async fn an_ask_that_waited_for_half_of_its_time_makes_room_for_others() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_room_of_those_who_waited_too_long_is_filled_with_others() {
+    let (caller, batch) = Scripted::new();
+    for number in 0..4 {
+        _ = ask(&batch, number);
+        sleep(Duration::from_millis(2)).await;
+    }
+    let _wait: Vec<Asking> = (100..140).map(|number| ask(&batch, number)).collect();
+    sleep(WITHIN / 2).await;
+    let _come: Vec<Asking> = (200..264).map(|number| ask(&batch, number)).collect();
+    settle().await;
+    assert_eq!(caller.calls()[4..], [(200..264).collect::<Vec<u32>>()]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_call_has_its_time_however_long_its_asks_waited() {
     let (caller, batch) = Scripted::new();
     for number in 0..4 {

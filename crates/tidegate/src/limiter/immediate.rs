@@ -30,9 +30,20 @@ impl<S: ImmediateStore> Limiter<S> {
             Prepared::Answered(open, mut answer) => open.conclude(&plan, &mut answer, None),
         };
         if self.counts(request, &decision, mode) {
-            return Ok(at_once(self.penalised(request, decision, &mut plan)));
+            return Ok(self.penalised_now(request, decision, &mut plan));
         }
         Ok(decision)
+    }
+
+    /// By itself, since its future would be room on the stack of every decision.
+    #[inline(never)]
+    fn penalised_now(
+        &self,
+        request: &Request<'_>,
+        decision: Decision,
+        plan: &mut Plan,
+    ) -> Decision {
+        at_once(self.penalised(request, decision, plan))
     }
 
     /// Decides a request without charging it.

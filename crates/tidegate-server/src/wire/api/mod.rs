@@ -230,15 +230,16 @@ fn told(
 
 async fn batch(app: &App, headers: HeaderMap, text: &[u8]) -> Result<Response<Body>, Failure> {
     let calls = Call::batch(text, BATCH_MAX)?;
-    let mut json = String::with_capacity(1_024 * calls.len());
+    let requests: Vec<_> = calls.into_iter().map(|call| identified(app, call)).collect();
+    let decided = app.decide_all(&requests, || RequestId::of(&headers)).await;
+    let mut json = String::with_capacity(1_024 * requests.len());
     json.push('[');
-    for (index, call) in calls.into_iter().enumerate() {
+    for (index, (request, decided)) in requests.iter().zip(decided).enumerate() {
         if index > 0 {
             json.push(',');
         }
-        let request = identified(app, call);
-        match app.decide(&request, || RequestId::of(&headers), Hold::Never).await {
-            Ok((decision, _)) => tell(app, &mut json, &request, decision, None),
+        match decided {
+            Ok(decision) => tell(app, &mut json, request, decision, None),
             Err(error) => {
                 let error = FieldError::from(error).within(&format!("[{index}]"));
                 json.push_str(&answer::undecided(&error));

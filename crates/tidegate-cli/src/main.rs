@@ -7,10 +7,6 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Requests make and free a few small pieces of memory each, on every thread.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// Rate limiting for APIs, driven by one readable policy.
 #[derive(Parser)]
 #[command(

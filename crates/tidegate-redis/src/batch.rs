@@ -5,6 +5,7 @@
 mod calls;
 
 use std::future::{Future, poll_fn};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -27,8 +28,10 @@ const ASKS_ENOUGH: usize = 32;
 /// How long an ask waits for the reply to the call before it. Those that arrive later see to it to the
 /// microsecond; without any, the runtime's timer does, which adds up to a millisecond.
 const PATIENCE: Duration = Duration::from_micros(500);
-/// How many asks may wait: more than this many could not be answered within a deadline.
-const QUEUE_MAX: usize = 4096;
+/// How many asks may wait: as many as a server could answer in the half of their time in which they
+/// are sent, at 4 microseconds each, within these bounds. Each takes some kilobytes of this process.
+const QUEUE: RangeInclusive<usize> = 4_096..=16_384;
+const FASTEST_US: u128 = 4;
 
 /// Something to ask.
 pub(crate) trait Weighed: Send + 'static {
@@ -80,9 +83,9 @@ impl<C: Caller> Clone for Batch<C> {
 }
 
 impl<C: Caller> Batch<C> {
-    /// Starts it, on the runtime that this is called on.
-    pub(crate) fn start(caller: Arc<C>) -> Self {
-        let (queue, asks) = mpsc::channel(QUEUE_MAX);
+    /// Starts it for asks that have so much time, on the runtime that this is called on.
+    pub(crate) fn start(caller: Arc<C>, within: Duration) -> Self {
+        let (queue, asks) = mpsc::channel(most_waiting(within));
         tokio::spawn(Dispatcher::new(caller, asks).run());
         Self { queue }
     }
@@ -105,6 +108,11 @@ impl<C: Caller> Batch<C> {
     pub(crate) fn queued(&self) -> usize {
         self.queue.max_capacity() - self.queue.capacity()
     }
+}
+
+fn most_waiting(within: Duration) -> usize {
+    let answered = within.as_micros() / 2 / FASTEST_US;
+    usize::try_from(answered).unwrap_or(usize::MAX).clamp(*QUEUE.start(), *QUEUE.end())
 }
 
 /// Takes asks from the queue and makes calls of them.

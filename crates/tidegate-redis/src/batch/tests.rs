@@ -38,7 +38,7 @@ impl Scripted {
         let (calls, answered, let_through) =
             (Mutex::default(), Mutex::default(), Semaphore::new(0));
         let caller = Self(Arc::new(Inner { calls, answered, let_through, answers_max }));
-        (caller.clone(), Batch::start(Arc::new(caller)))
+        (caller.clone(), Batch::start(Arc::new(caller), WITHIN))
     }
 
     fn calls(&self) -> Vec<Vec<u32>> {
@@ -311,15 +311,21 @@ async fn a_call_has_its_time_however_long_its_asks_waited() {
 #[tokio::test(start_paused = true)]
 async fn a_full_queue_refuses_at_once() {
     let (_caller, batch) = Scripted::new();
-    let capacity = QUEUE_MAX + CALLS_FULL_MAX * ASKS_MAX + ASKS_MAX;
+    let capacity = QUEUE.start() + CALLS_FULL_MAX * ASKS_MAX + ASKS_MAX;
     let asking: Vec<Asking> = (0..6000).map(|number| ask(&batch, number)).collect();
     settle().await;
     let refused = asking.iter().filter(|asking| asking.is_finished()).count();
     assert!(refused >= 6000 - capacity, "{refused}");
-    assert!(batch.queued() <= QUEUE_MAX);
+    assert!(batch.queued() <= *QUEUE.start());
     for asking in asking.into_iter().filter(Asking::is_finished) {
         assert_eq!(asking.await.unwrap(), Err(Unanswered::Full));
     }
+}
+
+#[test]
+fn as_many_may_wait_as_could_be_answered() {
+    let waiting = [1, 20, 80, 1_000].map(|ms| most_waiting(Duration::from_millis(ms)));
+    assert_eq!(waiting, [4_096, 4_096, 10_000, 16_384]);
 }
 
 #[tokio::test(start_paused = true)]

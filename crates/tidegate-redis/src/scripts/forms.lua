@@ -20,7 +20,7 @@ local WIDE_FORM = '<I6I7I5I5I6I7I6'
 -- Limit in units, window in milliseconds, used.
 local WINDOW_FORM = '<BI7I5I4I4I6'
 
--- Added to the first byte where the key lasts until the end that `seal` rounds up, so that the value
+-- Added to the first byte where the key lasts until the end that seal.lua rounds up, so that the value
 -- alone says whether a later charge has to move it.
 local ROUNDED = 32
 local TIGHT_ROUNDED, TIGHT_NEW_ROUNDED, WIDE_ROUNDED = 97, 105, 113

@@ -165,6 +165,37 @@ fn an_operator_bans_lists_and_lets_in_again() {
 }
 
 #[test]
+fn the_log_tells_who_banned_and_who_let_in_again() {
+    let folder = tempfile::tempdir().unwrap();
+    // `printf %s tok-op | sha256sum`
+    let tokens =
+        "operator alice 556244562ad8ad608aefe624eb5eb8f5779322956c11e8675900aa400bbe530d\n";
+    let path = folder.path().join("tokens");
+    std::fs::write(&path, tokens).unwrap();
+    let flags = ["--tokens", path.to_str().unwrap(), "--log", "json"];
+    let daemon = Daemon::with_policy_and(POLICY, None, &flags);
+    let auth = [("Authorization", "Bearer tok-op")];
+    let order = json!({ "key": { "user": "u1" }, "for": "1h", "reason": "scraping" }).to_string();
+    let made = daemon.admin().send("POST", "/admin/v1/bans", &auth, Some(&order));
+    assert_eq!(made.status, 200, "{}", made.text());
+    let gone = daemon.admin().send("DELETE", "/admin/v1/bans?user=u1", &auth, None);
+    assert_eq!(gone.json(), json!({ "removed": 1 }));
+    daemon.wait_for_log("\"unban\"");
+    let lines = daemon.log();
+    let audited = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let audited: Vec<Value> = audited.filter(|line| line["event"] == "audit").collect();
+    let told = |line: &Value| {
+        let fields = ["action", "caller", "role", "peer", "reason"];
+        fields.map(|field| line[field].as_str().unwrap_or_default().to_owned())
+    };
+    let expected = |action| [action, "alice", "operator", "127.0.0.1", "scraping"];
+    assert_eq!(audited.len(), 2, "{lines}");
+    assert_eq!(told(&audited[0]), expected("ban"), "{lines}");
+    assert_eq!(told(&audited[1]), expected("unban"), "{lines}");
+    assert!(audited.iter().all(|line| line["subject"] != "user u1"), "hashed as elsewhere");
+}
+
+#[test]
 fn the_command_line_bans_and_flags() {
     let daemon = Daemon::with_policy(POLICY, None);
     let added = cli(&daemon, &["bans", "add", "--user", "u1", "--for", "1h", "--reason", "a test"]);

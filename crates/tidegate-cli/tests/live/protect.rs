@@ -371,3 +371,31 @@ fn many_reports_on_several_nodes_at_once_make_one_ban_one_flag_and_one_notice() 
     eventually("the notice to be delivered", || lines("\"notified\"") > 0);
     assert_eq!((webhook.count(), lines("\"notified\"")), (1, 1));
 }
+
+#[test]
+fn a_step_that_a_reload_puts_below_the_count_is_taken_late_and_once_on_all_nodes() {
+    let (redis, webhook) = (Server::start().unwrap(), Upstream::start());
+    let notify = format!("notify: {{ security: {{ webhook: '{}/hook' }} }}\n", webhook.url());
+    let policy = |step: &str| POLICY.replace("5: { ban: 1h }", step) + &notify;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("policy.yaml");
+    std::fs::write(&path, policy("50: { ban: 1h, notify: security }")).unwrap();
+    let daemons = [node(&path, &redis), node(&path, &redis)];
+    let failure = json!({ "event": "auth_failure", "user": "u1" });
+    let fail = |daemon: &Daemon| report(daemon, &failure)["banned"] == true;
+    for daemon in daemons.iter().cycle().take(6) {
+        assert!(!fail(daemon));
+    }
+    std::fs::write(&path, policy("3: { ban: 1h, notify: security }")).unwrap();
+    for daemon in &daemons {
+        eventually("the reload", || daemon.log().contains("\"reloaded\""));
+    }
+    eventually("the step to be taken", || daemons.iter().any(fail));
+    for daemon in &daemons {
+        eventually("every node to know", || fail(daemon));
+    }
+    let sum = |count: &dyn Fn(&Daemon) -> u64| daemons.iter().map(count).sum::<u64>();
+    assert_eq!(sum(&|daemon| metric(daemon, "tidegate_bans_total{penalty=\"offender\"}")), 1);
+    eventually("the notice to be delivered", || webhook.count() > 0);
+    assert_eq!(webhook.count(), 1);
+}

@@ -51,8 +51,8 @@ fn above_limits(
     if let Some(step) = penalty.ladder.iter().find(|step| u64::from(step.from) > most.number) {
         let span = written_duration(penalty.within_us);
         let message = format!(
-            "the step {} of `{}` is never reached: found at most {} such answers within {span}, as \
-             many as the limit `{}` lets through",
+            "the step {} of `{}` is not reached by requests: found at most {} such answers within \
+             {span}, as many as the limit `{}` lets through",
             step.from, penalty.name, most.number, most.limit
         );
         let help = format!("expected a step of at most {}, or a longer span", most.number);
@@ -80,8 +80,8 @@ fn behind_a_ban(
     if penalty.events.iter().all(ceases) {
         let span = written_duration(penalty.within_us);
         let message = format!(
-            "the step {} of `{}` is never reached: from {} on nothing is counted until the ban is \
-             over, and by then all {} are older than {span}",
+            "the step {} of `{}` is not reached by requests: from {} on they are refused until the ban \
+             is over, and by then all {} are older than {span}",
             step.from, penalty.name, lower.from, lower.from
         );
         let help = format!("expected a ban shorter than {span} below it, or `banned` counted too");

@@ -83,6 +83,12 @@ struct Cause<'c> {
     count: u64,
 }
 
+impl Asks {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.claims.is_empty() && self.looks.is_empty()
+    }
+}
+
 impl Claim {
     /// What is done by the one who can charge it.
     const fn once(named: Named, act: Act) -> Self {

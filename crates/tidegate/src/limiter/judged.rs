@@ -46,12 +46,29 @@ impl<S: Store> Limiter<S> {
             let amended = self.amend(lost.is_some(), amendments).await;
             lost = lost.or(amended.err());
         }
-        self.look(asks.looks, &mut asks.claims, &mut lost).await;
-        self.forgiven(loaded, request, tally, &mut lost).await?;
-        self.claimed(loaded, request, asks.claims, happened, &mut lost).await?;
+        if !asks.is_empty() || !tally.forgiven.is_empty() {
+            // Few events come to this, and every request has a future: its room is for those that do.
+            Box::pin(self.follow(loaded, request, tally, asks, happened, &mut lost)).await?;
+        }
         happened.reported.degraded = lost.is_some();
         happened.lost = lost;
         Ok(())
+    }
+
+    /// What is asked of the store once the counts are known.
+    async fn follow(
+        &self,
+        loaded: &Loaded,
+        request: &Request<'_>,
+        tally: &Tally,
+        asks: Asks,
+        happened: &mut Happened,
+        lost: &mut Option<StoreError>,
+    ) -> Result<(), RequestError> {
+        let Asks { mut claims, looks } = asks;
+        self.look(looks, &mut claims, lost).await;
+        self.forgiven(loaded, request, tally, lost).await?;
+        self.claimed(loaded, request, claims, happened, lost).await
     }
 
     /// Whether steps that counts are above were taken: what is, is so for longer.

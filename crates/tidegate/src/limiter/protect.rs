@@ -206,8 +206,7 @@ impl<S: Store> Limiter<S> {
             return Err(error);
         }
         if loaded.policy.enabled && !tally.is_empty() {
-            // Few requests make events, and every request has a future: its room is for those who do.
-            Box::pin(self.judged(loaded, request, &tally, &mut happened)).await?;
+            self.judged(loaded, request, &tally, &mut happened).await?;
         }
         let facts = Facts::gather(&loaded.policy, request)?;
         let banned = loaded.guard.ban(&self.shared.marks, &facts, self.now()).is_some();

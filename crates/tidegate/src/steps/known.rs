@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use super::Spans;
+use crate::fold::Folded;
 use crate::key::Key;
 
 /// How many steps of subjects are known at once. One that is not is asked for once more.
@@ -12,7 +13,7 @@ pub(super) const KNOWN_MAX: usize = 65_536;
 /// By the key that says that a step is taken.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
-    steps: Mutex<HashMap<Key, Seen>>,
+    steps: Mutex<HashMap<Key, Seen, Folded>>,
 }
 
 /// What is known of a step, by steady time.
@@ -86,7 +87,7 @@ impl Known {
         steps.insert(key, seen);
     }
 
-    pub(super) fn steps(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Seen>> {
+    pub(super) fn steps(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Seen, Folded>> {
         self.steps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -85,7 +85,7 @@ struct StateDir {
     path: String,
     state: &'static str,
     saved_at: Option<String>,
-    error: Option<String>,
+    failure: Option<String>,
 }
 
 impl StateDir {
@@ -97,7 +97,7 @@ impl StateDir {
             path: health.path().display().to_string(),
             state: if errors.is_empty() { "saving" } else { "failing" },
             saved_at: present.saved_unix_us.map(timestamp),
-            error: (!errors.is_empty()).then(|| errors.join("; ")),
+            failure: (!errors.is_empty()).then(|| errors.join("; ")),
         }
     }
 }

@@ -128,7 +128,9 @@ impl StateDir {
             imported.restored = store.keys();
         }
         store.track_changes();
-        Ok((Journal::new(names, fingerprint, position), imported))
+        let mut journal = Journal::new(names, fingerprint, position);
+        journal.abandon_base();
+        Ok((journal, imported))
     }
 
     /// Takes saved marks back, and tracks what changes from then on; also returns how many still hold.
@@ -156,7 +158,9 @@ impl StateDir {
         })?;
         let back = marks.import(saved.into_values(), now);
         marks.track_changes();
-        Ok((Journal::new(names, secret.fingerprint(), position), back))
+        let mut journal = Journal::new(names, secret.fingerprint(), position);
+        journal.abandon_base();
+        Ok((journal, back))
     }
 
     /// Writes a file beside the one of this name and puts it in its place, durably.

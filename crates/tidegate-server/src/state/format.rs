@@ -119,6 +119,11 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
+    /// Where it writes to.
+    pub(super) const fn to(&self) -> &W {
+        &self.to
+    }
+
     /// How many bytes were written.
     pub(super) const fn bytes(&self) -> u64 {
         self.bytes

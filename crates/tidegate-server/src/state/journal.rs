@@ -114,6 +114,10 @@ impl<T: Serialize> Journal<T> {
     pub(super) fn append(&mut self, now: Now, changes: impl Iterator<Item = T>) -> io::Result<u64> {
         let appended = self.try_append(now, changes);
         if appended.is_err() {
+            if let Some(log) = &self.log {
+                // A full disk needs the room; a log that is left longer does no harm.
+                _ = log.to().set_len(log.synced());
+            }
             self.end_log();
             (self.broken, self.mending) = (true, false);
         }

@@ -184,7 +184,10 @@ impl Shard {
     fn take_noted(&mut self) -> Taken {
         let gone = self.gone.as_mut().map(std::mem::take).unwrap_or_default();
         let noted = |(family, table): (&u64, &mut Table)| {
-            Some((*family, std::mem::take(table.noted.0.as_mut()?)))
+            let keys = table.noted.0.as_mut()?;
+            // As many will change again, and no charge is to wait while a table grows.
+            let room = Keys::with_capacity_and_hasher(keys.len(), Folded::default());
+            Some((*family, std::mem::replace(keys, room)))
         };
         Taken { gone, noted: self.tables.iter_mut().filter_map(noted).collect() }
     }

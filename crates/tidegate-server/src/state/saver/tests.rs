@@ -165,3 +165,35 @@ fn marks_are_read_page_by_page() {
     ids.dedup();
     assert_eq!(ids.len(), count);
 }
+
+#[test]
+fn nothing_is_missed_that_is_decided_while_changes_and_bases_are_written() {
+    const THREADS: usize = 3;
+    const EACH: usize = 2_000;
+    const USERS: usize = 50;
+    let folder = tempfile::tempdir().unwrap();
+    let (app, mut worker, _stop) = worker(folder.path());
+    let spenders: Vec<_> = (0..THREADS)
+        .map(|thread| {
+            let app = Arc::clone(&app);
+            thread::spawn(move || {
+                for index in 0..EACH {
+                    spend(&app, &format!("user {}", (thread + index) % USERS));
+                }
+            })
+        })
+        .collect();
+    while spenders.iter().any(|spender| !spender.is_finished()) {
+        worker.save_changes();
+        worker.due_us = 0;
+        worker.counters_base().unwrap();
+    }
+    spenders.into_iter().for_each(|spender| spender.join().unwrap());
+    worker.save_changes();
+    drop(worker);
+    let (again, ..) = loaded(folder.path());
+    for user in (0..USERS).map(|user| format!("user {user}")) {
+        assert_eq!(spent(&again, &user), spent(&app, &user), "{user}");
+        assert_eq!(spent(&app, &user), (THREADS * EACH / USERS) as u64);
+    }
+}

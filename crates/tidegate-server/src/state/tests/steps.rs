@@ -28,7 +28,12 @@ fn a_base_takes_the_place_of_the_logs_and_a_crash_at_any_step_leaves_what_loads(
     }
     let (now, store) = (daemon.clock.now(), Arc::clone(&daemon.store));
     let mut base = daemon.journal().begin_base(now).unwrap();
-    let spent = |user: &str| Daemon::start(&dir, START + 1).spent(user);
+    // What another process finds if this one ends here.
+    let spent = |user: &str| {
+        let (_scratch, other) = scratch();
+        put_back(&other, &copied(&dir));
+        Daemon::start(&other, START + 1).spent(user)
+    };
     assert_eq!(spent("u1"), 3, "begun");
     for saved in store.export(now) {
         base.record(now, &SavedChange::Set(saved)).unwrap();

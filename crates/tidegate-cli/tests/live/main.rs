@@ -35,6 +35,7 @@ mod shared_known;
 mod shared_leases;
 mod slow;
 mod sockets;
+mod state;
 mod storm;
 mod support;
 mod tls;

@@ -14,6 +14,7 @@ mod notices;
 mod process;
 mod series;
 mod shared;
+mod state;
 mod text;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,6 +37,7 @@ use series::Series;
 use text::{Kind, Page};
 
 use crate::notify::NoticeCounts;
+use crate::state::StatePresent;
 
 /// Everything that the daemon counts.
 #[derive(Debug)]
@@ -104,6 +106,8 @@ pub(crate) struct Present {
     pub(crate) marks: Vec<(&'static str, usize, u64)>,
     /// How messages to webhooks fared.
     pub(crate) notices: NoticeCounts,
+    /// How the state directory is saved to, if there is one.
+    pub(crate) state: Option<StatePresent>,
     /// How many connections are open, by listener.
     pub(crate) connections: Vec<(&'static str, usize)>,
 }
@@ -307,6 +311,7 @@ impl Present {
         shared::write(page, self.store.as_ref());
         leases::write(page, &self.leases);
         notices::write(page, &self.notices);
+        state::write(page, self.state.as_ref());
         let help = "Keys in this process's memory, those that are empty of meaning included.";
         page.single("tidegate_active_keys", Kind::Gauge, help, count(self.active_keys));
         let help = "Live keys that had to go because their limit's share of the memory was full.";

@@ -36,6 +36,7 @@ mod shared_leases;
 mod shared_lost_shard;
 mod slow;
 mod sockets;
+mod state;
 mod storm;
 mod support;
 mod tls;

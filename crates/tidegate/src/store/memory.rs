@@ -6,6 +6,7 @@
 //! counted. (Where more than a hundred have been charged since anybody looked, it is the nearest of
 //! those that were looked at.) All keys of a limit are in one shard, so that this holds for the limit as a whole.
 
+mod changes;
 mod look;
 mod snapshot;
 mod stand_in;
@@ -14,8 +15,11 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+pub use changes::{Changes, SavedChange};
 pub use look::{Page, Place};
 pub use snapshot::{Export, Imported, SavedKey};
+
+use changes::Noted;
 
 use super::{Amended, Amendment, Answer, Change, ImmediateStore, Reply, StoreError};
 use crate::algorithm::{self, Ledger, Reading, Verdict, ceiling};
@@ -160,9 +164,9 @@ impl ImmediateStore for Memory {
         self.families.store(families.len().max(1), Ordering::Relaxed);
         let share = self.share();
         for shard in &self.shards {
-            let tables = &mut lock(shard).tables;
-            tables.retain(|family, _| families.contains(family));
-            let evicted = tables.values_mut().map(|table| table.shrink_to(share)).sum();
+            let mut shard = lock(shard);
+            shard.keep_only(families);
+            let evicted = shard.tables.values_mut().map(|table| table.shrink_to(share)).sum();
             self.evicted.fetch_add(evicted, Ordering::Relaxed);
         }
     }
@@ -220,7 +224,8 @@ impl Locked<'_> {
         charge: impl FnOnce(&mut Slot) -> T,
     ) -> Option<T> {
         let store = self.store;
-        let table = self.shard(level.family)?.tables.entry(level.family).or_default();
+        let table = self.shard(level.family)?.table(level.family);
+        table.noted.note(level.key);
         if let Some(slot) = table.slots.get_mut(&level.key) {
             let charged = charge(slot);
             if slot.ends_early() {
@@ -254,7 +259,7 @@ impl Locked<'_> {
         let Amendment { level, charged_at_us, holder, change, .. } = amendment;
         let (spec, now_us) = (&level.spec, level.time_us(now));
         match change {
-            Change::Reset => self.table(level).is_some_and(|table| table.remove(level.key)),
+            Change::Reset => self.table(level).is_some_and(|table| table.reset(level.key)),
             Change::Debit(amount) => self.debit(level, now_us, *amount),
             Change::Refund(amount) => self.correct(amendment, |ledger| {
                 ledger.refund(spec, now_us, *charged_at_us, *amount);
@@ -311,6 +316,8 @@ impl Locked<'_> {
 #[derive(Debug, Default)]
 struct Shard {
     tables: HashMap<u64, Table, Folded>,
+    /// The keys that went with their limits, where changes are tracked.
+    gone: Option<Vec<(u64, Key)>>,
 }
 
 /// The keys of one limit in one shard, also in the order in which they lose their meaning.
@@ -321,6 +328,7 @@ struct Table {
     by_meaning: BTreeSet<(u64, Key)>,
     /// When a key was last put in.
     latest_us: u64,
+    noted: Noted,
 }
 
 #[derive(Debug)]
@@ -385,7 +393,10 @@ impl Table {
         while self.slots.len() > keys {
             let Some((meaningless_at_us, nearest)) = self.first() else { break };
             self.remove(nearest);
-            evicted += u64::from(meaningless_at_us > self.latest_us);
+            if meaningless_at_us > self.latest_us {
+                self.noted.note(nearest);
+                evicted += 1;
+            }
         }
         evicted
     }
@@ -418,6 +429,7 @@ impl Table {
     fn change(&mut self, key: Key, change: impl FnOnce(&mut Ledger) -> bool) -> bool {
         let Some(slot) = self.slots.get_mut(&key) else { return false };
         let changed = change(&mut slot.ledger);
+        self.noted.note(key);
         slot.meaningless_at_us = slot.ledger.meaningless_at_us().unwrap_or(u64::MAX);
         if slot.ends_early() {
             self.order(key);

@@ -9,22 +9,22 @@ use std::vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Memory, Slot, Table, lock};
+use super::{Memory, Shard, Slot, Table, lock};
 use crate::algorithm::Ledger;
 use crate::clock::Now;
 use crate::key::Key;
 
 /// How many keys are copied out while a shard is held.
-const PAGE_KEYS: usize = 256;
+pub(super) const PAGE_KEYS: usize = 256;
 
 /// All that a store knows of one key. Its instants are those of the clock that it was saved under.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SavedKey {
-    family: u64,
-    key: Key,
+    pub(super) family: u64,
+    pub(super) key: Key,
     born_us: u64,
     charged_us: u64,
-    ledger: Ledger,
+    pub(super) ledger: Ledger,
 }
 
 /// What became of saved keys.
@@ -74,7 +74,7 @@ impl Memory {
                 continue;
             }
             let mut shard = lock(&self.shards[Self::shard_of(family)]);
-            let table = shard.tables.entry(family).or_default();
+            let table = shard.table(family);
             let evicted = table.restore(key, slot, now_us, share);
             self.evicted.fetch_add(evicted, Ordering::Relaxed);
             imported.restored += 1;
@@ -104,6 +104,21 @@ impl SavedKey {
     }
 }
 
+impl Shard {
+    /// A key as it is; `None` if it means nothing.
+    pub(super) fn saved(&self, family: u64, key: Key, now: Now) -> Option<SavedKey> {
+        let slot = self.tables.get(&family)?.slots.get(&key)?;
+        let means_something = slot.meaningless_at_us > slot.ledger.time_us(now);
+        means_something.then(|| SavedKey {
+            family,
+            key,
+            born_us: slot.born_us,
+            charged_us: slot.charged_us,
+            ledger: slot.ledger.clone(),
+        })
+    }
+}
+
 impl Ledger {
     /// The clock that the key runs on.
     pub(super) fn time_us(&self, now: Now) -> u64 {
@@ -116,6 +131,7 @@ impl Table {
     fn restore(&mut self, key: Key, slot: Slot, now_us: u64, share: usize) -> u64 {
         self.latest_us = now_us;
         if !self.slots.contains_key(&key) {
+            self.noted.note(key);
             self.insert(key, slot);
         }
         self.shrink_to(share)
@@ -168,17 +184,11 @@ impl Export<'_> {
     fn turn_page(&mut self) {
         let Some(shard) = self.store.shards.get(self.shard) else { return };
         let shard = lock(shard);
-        let page = self.keys.by_ref().take(PAGE_KEYS).filter_map(|(family, key)| {
-            let slot = shard.tables.get(&family)?.slots.get(&key)?;
-            let means_something = slot.meaningless_at_us > slot.ledger.time_us(self.now);
-            means_something.then(|| SavedKey {
-                family,
-                key,
-                born_us: slot.born_us,
-                charged_us: slot.charged_us,
-                ledger: slot.ledger.clone(),
-            })
-        });
+        let page = self
+            .keys
+            .by_ref()
+            .take(PAGE_KEYS)
+            .filter_map(|(family, key)| shard.saved(family, key, self.now));
         self.page = page.collect::<Vec<_>>().into_iter();
     }
 }

@@ -13,7 +13,7 @@ impl Memory {
     pub(crate) fn begin_with(&self, level: &Level, at: Now, owed: Amount) {
         let (at_us, capacity) = (level.time_us(at), level.spec.capacity());
         let mut shard = lock(&self.shards[Self::shard_of(level.family)]);
-        let table = shard.tables.entry(level.family).or_default();
+        let table = shard.table(level.family);
         let known = table.slots.get(&level.key);
         if known.is_some_and(|slot| slot.charged_us >= at_us) {
             return;
@@ -26,6 +26,7 @@ impl Memory {
             return;
         }
         let level = Level { cost, ..*level };
+        table.noted.note(level.key);
         if let Some(slot) = table.slots.get_mut(&level.key) {
             slot.charge(&level, at_us, 0);
         } else if let Some(ledger) = Ledger::new(&level.spec) {

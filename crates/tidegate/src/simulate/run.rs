@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use super::expect::{Came, Mismatch, seconds};
 use super::file::{Test, TestFile};
 use super::step::{Action, Step};
 use super::switch::Switch;
+use super::template::Template;
 use super::{request, said};
 use crate::clock::{Clock as _, FakeClock};
 use crate::events::Reported;
@@ -17,7 +19,7 @@ use crate::lease::{Lease, Settlement};
 use crate::limiter::{Acquired, Limiter, Order, Turn, at_once};
 use crate::policy::Policy;
 use crate::policy::diagnostics::{Diagnostics, Position};
-use crate::policy::document::{Node, Value};
+use crate::policy::document::Node;
 use crate::request::{Request, RequestError};
 
 /// What became of a test file.
@@ -107,7 +109,7 @@ struct Moment<'t> {
 /// A request that waits.
 struct Held<'t> {
     turn: Turn<Switch>,
-    request: Request<'static>,
+    request: Rc<Request<'static>>,
     /// When it looks again at the latest, by the steady clock.
     until_us: u64,
     moment: Moment<'t>,
@@ -133,13 +135,12 @@ fn run(test: &Test, policy: &Arc<Policy>, start_us: u64) -> TestReport {
 impl<'t> Run<'t> {
     fn steps(&mut self, test: &'t Test) -> Result<(), Failure> {
         for (index, step) in test.steps.iter().enumerate() {
-            let request =
-                step.action.request().unwrap_or_else(|| Node::made(Value::Map(Vec::new())));
+            let mut template = step.action.request().map(Template::new);
             for repetition in 1..=step.times {
                 let at_us = step.at_us + step.spread_us * u64::from(repetition - 1);
                 self.pass_time(Some(at_us))?;
                 let moment = Moment { step, index, repetition, at_us };
-                self.act(moment, &request).map_err(|trouble| moment.failed(trouble))?;
+                self.act(moment, template.as_mut()).map_err(|trouble| moment.failed(trouble))?;
             }
         }
         self.pass_time(None)
@@ -168,16 +169,14 @@ impl<'t> Run<'t> {
         }
     }
 
-    fn act(&mut self, moment: Moment<'t>, request: &Node) -> Result<(), Trouble> {
+    fn act(&mut self, moment: Moment<'t>, template: Option<&mut Template>) -> Result<(), Trouble> {
         let named = |name: &String| moment.named(name);
         match &moment.step.action {
             Action::Request { max_wait, .. } => {
-                let mut faults = Diagnostics::new("");
-                let request = request::numbered(request, moment.repetition);
-                let request = request::read(&request, &mut faults);
-                if let Some(fault) = faults.iter().next() {
-                    return Err(trouble("request", "one that can be read", &fault.message));
-                }
+                let Some(template) = template else { return Ok(()) };
+                let request = template
+                    .request(moment.repetition)
+                    .map_err(|fault| trouble("request", "one that can be read", &fault))?;
                 self.requests += 1;
                 let turn = self.limiter.turn(*max_wait);
                 self.resume(Held { turn, request, until_us: 0, moment }, self.held.len())

@@ -1,0 +1,144 @@
+//! The hot paths, each set up so that a call of it is always the same work.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a measurement may stop at a surprise")]
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tidegate::clock::{Clock, Now};
+use tidegate::simulate::TestFile;
+use tidegate::{HashKey, Jitter, Limiter, Order, Outcome, Policy, Request, Response, Whom};
+
+use crate::callgrind::counted_begin;
+
+/// How often what each path is named for is done while it is counted.
+pub(crate) const TIMES: u64 = 4_000;
+/// How many users take turns.
+const USERS: usize = 500;
+const REALISTIC: &str = include_str!("../../policies/realistic.yaml");
+const ONE_BUCKET: &str =
+    "{ tidegate: 1, name: one, limits: { per-user: { by: user, token_bucket: 1m/s } } }";
+
+/// Something that is done for every request.
+pub(crate) struct Path {
+    /// What the record calls it.
+    pub(crate) name: &'static str,
+    /// How often a call does it.
+    at_once: u64,
+    /// Makes it ready to be called.
+    ready: fn() -> Box<dyn FnMut()>,
+}
+
+impl Path {
+    const fn new(name: &'static str, ready: fn() -> Box<dyn FnMut()>) -> Self {
+        Self { name, at_once: 1, ready }
+    }
+}
+
+pub(crate) const PATHS: [Path; 8] = [
+    Path::new("decision-one-limit", || decision(ONE_BUCKET, "GET", "/", Outcome::Allowed)),
+    Path::new("decision-three-of-twelve", || {
+        decision(REALISTIC, "POST", "/rooms/r9/bookings", Outcome::Allowed)
+    }),
+    Path::new("decision-refused", || {
+        decision(REALISTIC, "POST", "/rooms/r9/reviews", Outcome::Limited)
+    }),
+    Path::new("decision-banned", banned),
+    Path::new("decision-exempt", || decision(REALISTIC, "GET", "/healthz", Outcome::Exempt)),
+    Path::new("answer-allowed", || answer("/rooms/r9/bookings", Outcome::Allowed)),
+    Path::new("answer-refused", || answer("/rooms/r9/reviews", Outcome::Limited)),
+    Path { name: "simulated-request", at_once: TIMES, ready: simulated },
+];
+
+/// Runs all paths in their order, each made ready before it is counted.
+pub(crate) fn run_all() {
+    for path in PATHS {
+        let mut call = (path.ready)();
+        let calls = TIMES / path.at_once;
+        // Tables have grown by then.
+        (0..calls).for_each(|_| call());
+        counted_begin(calls, &mut call);
+    }
+}
+
+/// A clock that goes on by itself, so that every run sees the same times.
+#[derive(Debug)]
+struct Ticking(AtomicU64);
+
+impl Clock for Ticking {
+    fn now(&self) -> Now {
+        let us = self.0.fetch_add(1, Ordering::Relaxed);
+        Now { steady_us: us, unix_us: us }
+    }
+}
+
+fn limiter(policy: &str) -> Limiter {
+    let policy = Policy::parse("p.yaml", policy).unwrap_or_else(|errors| panic!("{errors}"));
+    let clock = Ticking(AtomicU64::new(1_767_603_600_000_000));
+    let limiter = Limiter::builder().policy(policy).clock(clock).hash_key(HashKey::new([7; 16]));
+    limiter.build().unwrap()
+}
+
+fn decide(limiter: &Limiter, request: &Request<'_>, outcome: Outcome) {
+    let decision = limiter.check(request).unwrap();
+    assert_eq!(decision.outcome, outcome);
+    black_box(decision);
+}
+
+/// Users in turn, who do the same.
+fn decision(
+    policy: &str,
+    method: &'static str,
+    path: &'static str,
+    outcome: Outcome,
+) -> Box<dyn FnMut()> {
+    let limiter = limiter(policy);
+    let requests: Vec<Request<'_>> = (0..USERS)
+        .map(|user| Request::new(method, path).user(format!("user-{user:020}")).tier("plus"))
+        .collect();
+    if outcome == Outcome::Limited {
+        let used_up = |request: &Request<'_>| limiter.check(request).unwrap().is_allowed();
+        requests.iter().for_each(|request| while used_up(request) {});
+    }
+    let mut turn = 0;
+    Box::new(move || {
+        turn = (turn + 1) % USERS;
+        decide(&limiter, &requests[turn], outcome);
+    })
+}
+
+fn banned() -> Box<dyn FnMut()> {
+    let limiter = limiter(REALISTIC);
+    limiter.ban(&Order::new(Whom::user("mallory"))).unwrap();
+    let request = Request::new("POST", "/rooms/r9/bookings").user("mallory");
+    Box::new(move || decide(&limiter, &request, Outcome::Banned))
+}
+
+fn answer(path: &'static str, outcome: Outcome) -> Box<dyn FnMut()> {
+    let limiter = limiter(REALISTIC);
+    let request = Request::new("POST", path).user("u1");
+    let mut decision = limiter.check(&request).unwrap();
+    while decision.outcome != outcome {
+        decision = limiter.check(&request).unwrap();
+    }
+    Box::new(move || drop(black_box(Response::of(&decision, Jitter::None))))
+}
+
+/// A policy test, as `tidegate test` runs it.
+fn simulated() -> Box<dyn FnMut()> {
+    let text = format!(
+        "
+policy: p.yaml
+tests:
+  - name: users
+    request: {{ method: POST, path: /rooms/r9/bookings, user: 'u{{n}}', tier: plus }}
+    steps:
+      - {{ times: {TIMES}, spread: 1ms, expect: {{ outcome: allowed, limit: booking-room }} }}
+"
+    );
+    let file = TestFile::parse("t.yaml", &text).unwrap_or_else(|errors| panic!("{errors}"));
+    Box::new(move || {
+        let report = file.run("p.yaml", REALISTIC, None).unwrap();
+        assert!(report.tests[0].failure.is_none());
+    })
+}

@@ -17,7 +17,7 @@ use crate::events::{self, Reported};
 use crate::factors::{self, Times};
 use crate::facts::Facts;
 use crate::lease::Lease;
-use crate::plan::{Level, Mode, Plan, Planner};
+use crate::plan::{Level, Mode, PerLevel, Plan, Planner};
 use crate::policy::Policy;
 use crate::policy::model::{OperationId, TierId};
 use crate::request::{Request, RequestError};
@@ -56,11 +56,12 @@ pub(super) struct Open {
 }
 
 impl<S: Store> Shared<S> {
-    /// Everything before the store. The plan is filled where it stands: it is too large to be moved.
+    /// Everything before the store. The plan, which says whether to charge, is filled where it
+    /// stands: it is too large to be moved.
     pub(super) fn prepare(
         &self,
         request: &Request<'_>,
-        mode: Mode,
+        now: Now,
         ticket: Ticket,
         patience: Patience,
         plan: &mut Plan,
@@ -75,7 +76,6 @@ impl<S: Store> Shared<S> {
         };
         let loaded = select(policies, request)?;
         let policy = Arc::clone(&loaded.policy);
-        let now = self.clock.now();
         let facts = Facts::gather(&loaded.policy, request)?;
         let (operation, tier) = (facts.operation, facts.tier);
         let sees_answers = loaded.guard.sees_answers && events::of_answers(&facts);
@@ -109,7 +109,9 @@ impl<S: Store> Shared<S> {
         }
         let ahead = self.waiting.ahead(&plan.levels, ticket);
         (plan.now, plan.holder) = (now, self.holders.next());
-        plan.mode = if ahead.is_some() { Mode::Peek } else { mode };
+        if ahead.is_some() {
+            plan.mode = Mode::Peek;
+        }
         let reserve = request.reserve;
         let open = Open { policy, operation, tier, ahead, reserve, times, sees_answers };
         let answer = if loaded.leased { self.store.decide_at_once(plan) } else { None };
@@ -187,7 +189,7 @@ impl Decision {
     }
 }
 
-fn reports(plan: &Plan, answer: &Answer) -> Vec<LimitReport> {
+fn reports(plan: &Plan, answer: &Answer) -> PerLevel<LimitReport> {
     let report = |(level, reply): (&Level, &Reply)| LimitReport {
         limit: level.limit,
         spec: level.spec,

@@ -199,7 +199,25 @@ impl Matcher {
 
     /// Replaces the active nodes by those that one more segment leads to.
     fn advance(&self, active: &mut Active, segment: &str) {
+        // Nearly always it is one node, with one way on.
+        if let [at] = &mut active[..]
+            && let Some(next) = self.only_way(*at, segment)
+        {
+            *at = next;
+            return;
+        }
         self.walk(active, |node| [node.one, node.literals.get(segment).copied()]);
+    }
+
+    /// The one node that a segment leads to; `None` where it is none, or several.
+    fn only_way(&self, at: usize, segment: &str) -> Option<usize> {
+        let node = &self.nodes[at];
+        let literal = node.literals.get(segment).copied();
+        let next = match (node.one, literal) {
+            (Some(next), None) | (None, Some(next)) if !node.stays => next,
+            _ => return None,
+        };
+        self.nodes[next].many.is_none().then_some(next)
     }
 
     /// Replaces the active nodes by those that `next` leads to, and by each `**` among them.

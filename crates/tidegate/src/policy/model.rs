@@ -45,6 +45,8 @@ pub struct Policy {
     /// In capitals.
     pub(crate) blocked_countries: Vec<String>,
     pub(crate) limits: Vec<Limit>,
+    /// The limits whose conditions each operation may meet, in the order of the file.
+    pub(crate) limits_by_operation: Vec<Vec<u16>>,
     pub(crate) protection: Protection,
     pub(crate) response: ResponseRules,
     pub(crate) headers_read: Vec<String>,

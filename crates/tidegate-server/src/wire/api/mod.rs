@@ -148,6 +148,20 @@ impl Posted {
         headers: HeaderMap,
         text: &'a [u8],
     ) -> Result<Answered<'a>, Failure> {
+        match self {
+            Self::Check => decide(app, headers, Call::check(text)?, Hold::Never),
+            _ => self.answer_other(app, headers, text),
+        }
+    }
+
+    /// All but a check. By itself, since its futures would be room on the stack of every check.
+    #[inline(never)]
+    fn answer_other<'a>(
+        self,
+        app: &'a App,
+        headers: HeaderMap,
+        text: &'a [u8],
+    ) -> Result<Answered<'a>, Failure> {
         Ok(match self {
             Self::Check => return decide(app, headers, Call::check(text)?, Hold::Never),
             Self::Acquire => {
@@ -182,12 +196,23 @@ fn decide<'a>(
     if let Some(decision) = app.decide_now(&request, || RequestId::of(&headers), hold)? {
         return Ok(Answered::Now(told(app, headers, &request, decision, None)));
     }
-    Ok(Answered::Later(Box::pin(async move {
+    Ok(decide_later(app, headers, request, hold))
+}
+
+/// By itself for the same reason.
+#[inline(never)]
+fn decide_later<'a>(
+    app: &'a App,
+    headers: HeaderMap,
+    request: tidegate::Request<'a>,
+    hold: Hold,
+) -> Answered<'a> {
+    Answered::Later(Box::pin(async move {
         let decided = app.decide_later(&request, || RequestId::of(&headers), hold).await;
         let (decision, waited_us) = decided?;
         let waited_us = matches!(hold, Hold::UpTo(_)).then_some(waited_us);
         Ok(told(app, headers, &request, decision, waited_us))
-    })))
+    }))
 }
 
 /// The answer that tells a decision.

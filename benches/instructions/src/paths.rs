@@ -35,11 +35,12 @@ impl Path {
     }
 }
 
-pub(crate) const PATHS: [Path; 8] = [
+pub(crate) const PATHS: [Path; 9] = [
     Path::new("decision-one-limit", || decision(ONE_BUCKET, "GET", "/", Outcome::Allowed)),
     Path::new("decision-three-of-twelve", || {
         decision(REALISTIC, "POST", "/rooms/r9/bookings", Outcome::Allowed)
     }),
+    Path { name: "decision-in-a-batch-of-16", at_once: 16, ready: batch },
     Path::new("decision-refused", || {
         decision(REALISTIC, "POST", "/rooms/r9/reviews", Outcome::Limited)
     }),
@@ -104,6 +105,21 @@ fn decision(
     Box::new(move || {
         turn = (turn + 1) % USERS;
         decide(&limiter, &requests[turn], outcome);
+    })
+}
+
+/// The same as three of twelve, sixteen in a call.
+fn batch() -> Box<dyn FnMut()> {
+    let limiter = limiter(REALISTIC);
+    let booking = |user| Request::new("POST", "/rooms/r9/bookings").user(user).tier("plus");
+    let requests: Vec<Request<'_>> =
+        (0..USERS).map(|user| booking(format!("user-{user:020}"))).collect();
+    let mut turn = 0;
+    Box::new(move || {
+        turn = (turn + 16) % (USERS - 16);
+        for decided in limiter.check_batch(&requests[turn..turn + 16]) {
+            assert!(black_box(decided.unwrap()).is_allowed());
+        }
     })
 }
 

@@ -64,6 +64,21 @@ impl App {
         Box::pin(self.decide_later(request, request_id, hold)).await
     }
 
+    /// Decides requests one after the other, counts and logs them. None waits for its turn.
+    pub(crate) async fn decide_all(
+        &self,
+        requests: &[Request<'_>],
+        request_id: impl Fn() -> RequestId,
+    ) -> Vec<Result<Decision, RequestError>> {
+        let decided = self.engine.decide_all(requests).await;
+        for (request, decision) in requests.iter().zip(&decided) {
+            if let Ok(decision) = decision {
+                self.tell(decision, request, &request_id);
+            }
+        }
+        decided
+    }
+
     /// The same where nothing is to be waited for; `None` where something is.
     pub(crate) fn decide_now(
         &self,

@@ -56,6 +56,22 @@ impl Engine {
         }
     }
 
+    /// Decides requests, one after the other.
+    pub(crate) async fn decide_all(
+        &self,
+        requests: &[Request<'_>],
+    ) -> Vec<Result<Decision, RequestError>> {
+        let limiter = match self {
+            Self::Memory(limiter) => return limiter.check_batch(requests),
+            Self::Shared(limiter) => limiter,
+        };
+        let mut decided = Vec::with_capacity(requests.len());
+        for request in requests {
+            decided.push(Box::pin(limiter.decide(request, Mode::Charge)).await);
+        }
+        decided
+    }
+
     /// Decides a request in its turn.
     pub(crate) async fn acquire<T: Timer>(
         &self,

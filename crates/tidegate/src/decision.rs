@@ -184,24 +184,18 @@ impl Decision {
         }
     }
 
-    /// Concludes from what the limits said.
-    pub(crate) fn from_limits(
-        policy: Arc<Policy>,
-        limits: PerLevel<LimitReport>,
-        operation: OperationId,
-        tier: TierId,
-        now: Now,
-    ) -> Self {
-        let over = |enforcement| longest_wait(&limits, enforcement);
-        let (outcome, named) = match (over(Enforcement::Reject), over(Enforcement::Warn)) {
-            (Some(named), _) if only_challenges(&policy, &limits) => {
+    /// Concludes from what the limits said. The reports are written where they stay.
+    pub(crate) fn conclude(&mut self, reports: impl Iterator<Item = LimitReport>) {
+        self.limits.extend(reports);
+        let over = |enforcement| longest_wait(&self.limits, enforcement);
+        (self.outcome, self.named) = match (over(Enforcement::Reject), over(Enforcement::Warn)) {
+            (Some(named), _) if only_challenges(&self.policy, &self.limits) => {
                 (Outcome::Challenged, Some(named))
             }
             (Some(named), _) => (Outcome::Limited, Some(named)),
             (None, Some(named)) => (Outcome::Warned, Some(named)),
-            (None, None) => (Outcome::Allowed, smallest_share(&limits)),
+            (None, None) => (Outcome::Allowed, smallest_share(&self.limits)),
         };
-        Self { limits, named, ..Self::without_limits(policy, outcome, operation, tier, now) }
     }
 
     /// Whether the request goes through.

@@ -17,7 +17,7 @@ use crate::events::{self, Reported};
 use crate::factors::{self, Times};
 use crate::facts::Facts;
 use crate::lease::Lease;
-use crate::plan::{Level, Mode, PerLevel, Plan, Planner};
+use crate::plan::{Level, Mode, Plan, Planner};
 use crate::policy::Policy;
 use crate::policy::model::{OperationId, TierId};
 use crate::request::{Request, RequestError};
@@ -166,10 +166,10 @@ impl Open {
         if let Some(ahead) = &ahead {
             let_past(ahead, plan, answer);
         }
-        let reports = reports(plan, answer);
         // A shared store has a wall clock to go by, but its steady time means nothing here.
         let now = Now { steady_us: plan.now.steady_us, ..answer.now };
-        let mut decision = Decision::from_limits(policy, reports, operation, tier, now);
+        let mut decision = Decision::without_limits(policy, Outcome::Allowed, operation, tier, now);
+        decision.conclude(reports(plan, answer));
         decision.times = times;
         decision.sees_answers = sees_answers;
         decision.degraded = store_error.is_some();
@@ -189,7 +189,7 @@ impl Decision {
     }
 }
 
-fn reports(plan: &Plan, answer: &Answer) -> PerLevel<LimitReport> {
+fn reports(plan: &Plan, answer: &Answer) -> impl Iterator<Item = LimitReport> {
     let report = |(level, reply): (&Level, &Reply)| LimitReport {
         limit: level.limit,
         spec: level.spec,
@@ -200,5 +200,5 @@ fn reports(plan: &Plan, answer: &Answer) -> PerLevel<LimitReport> {
         reset_us: reply.reading.reset_us,
         enforcement: level.enforcement,
     };
-    plan.levels.iter().zip(&answer.replies).map(report).collect()
+    plan.levels.iter().zip(&answer.replies).map(report)
 }

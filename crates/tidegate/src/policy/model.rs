@@ -257,6 +257,12 @@ impl Limit {
         self.algorithm
     }
 
+    /// The beginning of a JSON object that tells of it: its name and algorithm, and a comma.
+    #[must_use]
+    pub fn json_head(&self) -> &str {
+        &self.items.json_head
+    }
+
     /// Whether nodes may borrow of it in advance, where they share a store.
     #[must_use]
     pub fn is_leased(&self) -> bool {

@@ -149,7 +149,7 @@ tests:
   - name: users
     request: {{ method: POST, path: /rooms/r9/bookings, user: 'u{{n}}', tier: plus }}
     steps:
-      - {{ times: {TIMES}, spread: 1ms, expect: {{ outcome: allowed, limit: booking-room }} }}
+      - {{ times: {TIMES}, spread: 1ms, expect: {{ outcome: allowed, tier: plus }} }}
 "
     );
     let file = TestFile::parse("t.yaml", &text).unwrap_or_else(|errors| panic!("{errors}"));

@@ -6,7 +6,6 @@ use serde_json::Value as Json;
 
 use crate::decision::{Decision, LimitReport, Outcome};
 use crate::events::{Effect, Reported};
-use crate::limiter::Acquired;
 use crate::policy::compile::fields::{
     Fields, Keys, boolean, entries, integer, one_or_many, text, unit, word,
 };
@@ -62,8 +61,8 @@ pub(super) enum Kind {
 
 /// What came of a step.
 pub(super) enum Came<'c> {
-    /// A decision, and what the answer to the request led to.
-    Decision(&'c Acquired, &'c Reported),
+    /// A decision, how long it had waited, and what the answer to the request led to.
+    Decision(&'c Decision, Duration, &'c Reported),
     /// What an event led to.
     Reported(&'c Reported),
     /// A request that cannot be understood.
@@ -168,7 +167,7 @@ impl Expectation {
     pub(super) fn mismatches(&self, came: &Came<'_>) -> Vec<Mismatch> {
         let mut found = Comparison::default();
         match came {
-            Came::Decision(Acquired { decision, waited }, answered) => {
+            Came::Decision(decision, waited, answered) => {
                 self.compare_decision(decision, *waited, &mut found);
                 self.compare_led_to(&LedTo::of_decision(decision, answered), &mut found);
             }

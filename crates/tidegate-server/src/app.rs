@@ -57,7 +57,8 @@ impl App {
         request_id: impl FnOnce() -> RequestId,
         hold: Hold,
     ) -> Result<(Decision, u64), RequestError> {
-        if let Some(decision) = self.without_waiting(request, hold)? {
+        if let Some(decided) = self.without_waiting(request, hold) {
+            let decision = decided?;
             self.tell(&decision, request, request_id);
             return Ok((decision, 0));
         }
@@ -79,18 +80,19 @@ impl App {
         decided
     }
 
-    /// The same where nothing is to be waited for; `None` where something is.
+    /// The same where nothing is to be waited for; `None` where something is. A decision is large, and
+    /// stays where it was made.
     pub(crate) fn decide_now(
         &self,
         request: &Request<'_>,
         request_id: impl FnOnce() -> RequestId,
         hold: Hold,
-    ) -> Result<Option<Decision>, RequestError> {
-        let decision = self.without_waiting(request, hold)?;
-        if let Some(decision) = &decision {
+    ) -> Option<Result<Decision, RequestError>> {
+        let decided = self.without_waiting(request, hold);
+        if let Some(Ok(decision)) = &decided {
             self.tell(decision, request, request_id);
         }
-        Ok(decision)
+        decided
     }
 
     /// The same where something is to be waited for.
@@ -109,15 +111,14 @@ impl App {
         &self,
         request: &Request<'_>,
         hold: Hold,
-    ) -> Result<Option<Decision>, RequestError> {
+    ) -> Option<Result<Decision, RequestError>> {
+        let waits = |decided: &Result<Decision, RequestError>| {
+            decided.as_ref().is_ok_and(|decision| decision.wait().is_some())
+        };
         match hold {
             Hold::Never => self.engine.decide_now(request),
-            Hold::AsThePolicySays => {
-                let decision = self.engine.decide_now(request)?;
-                let waits = decision.as_ref().is_some_and(|decision| decision.wait().is_some());
-                if waits { Ok(None) } else { Ok(decision) }
-            }
-            Hold::UpTo(_) => Ok(None),
+            Hold::AsThePolicySays => self.engine.decide_now(request).filter(|one| !waits(one)),
+            Hold::UpTo(_) => None,
         }
     }
 

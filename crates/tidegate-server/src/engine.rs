@@ -41,10 +41,10 @@ impl Engine {
     pub(crate) fn decide_now(
         &self,
         request: &Request<'_>,
-    ) -> Result<Option<Decision>, RequestError> {
+    ) -> Option<Result<Decision, RequestError>> {
         match self {
-            Self::Memory(limiter) => limiter.check(request).map(Some),
-            Self::Shared(limiter) => limiter.decide_at_once(request),
+            Self::Memory(limiter) => Some(limiter.check(request)),
+            Self::Shared(limiter) => limiter.decide_at_once(request).transpose(),
         }
     }
 

@@ -17,6 +17,7 @@ use crate::events::{self, Reported};
 use crate::factors::{self, Times};
 use crate::facts::Facts;
 use crate::lease::Lease;
+use crate::marks::Mark;
 use crate::plan::{Level, Mode, Plan, Planner};
 use crate::policy::Policy;
 use crate::policy::model::{OperationId, TierId};
@@ -28,11 +29,22 @@ use crate::store::{Answer, Reply, Store, StoreError};
 #[allow(clippy::large_enum_variant, reason = "it is written once, in place, for every decision")]
 pub(super) enum Prepared {
     /// No limit has a part in it.
-    Decided(Box<Decision>),
+    Decided(Decided),
     /// Its limits must be asked.
     Open(Open),
     /// This process held all that they took.
     Answered(Open, Answer),
+}
+
+/// A request that is decided without any limit.
+pub(super) struct Decided {
+    policy: Arc<Policy>,
+    outcome: Outcome,
+    operation: OperationId,
+    tier: TierId,
+    now: Now,
+    sees_answers: bool,
+    ban: Option<Box<Mark>>,
 }
 
 /// Whether the store is waited for.
@@ -79,24 +91,21 @@ impl<S: Store> Shared<S> {
         let facts = Facts::gather(&loaded.policy, request)?;
         let (operation, tier) = (facts.operation, facts.tier);
         let sees_answers = loaded.guard.sees_answers && events::of_answers(&facts);
-        let without_limits = |policy, outcome: Outcome| {
-            let mut decision = Decision::without_limits(policy, outcome, operation, tier, now);
-            decision.sees_answers = outcome == Outcome::Allowed && sees_answers;
-            Ok(Prepared::Decided(Box::new(decision)))
+        let decided = |policy, outcome: Outcome, ban| {
+            let sees_answers = outcome == Outcome::Allowed && sees_answers;
+            let decided = Decided { policy, outcome, operation, tier, now, sees_answers, ban };
+            Ok(Prepared::Decided(decided))
         };
         match standing(&facts) {
-            Standing::Exempt => return without_limits(policy, Outcome::Exempt),
-            Standing::Blocked => return without_limits(policy, Outcome::Blocked),
+            Standing::Exempt => return decided(policy, Outcome::Exempt, None),
+            Standing::Blocked => return decided(policy, Outcome::Blocked, None),
             Standing::Ordinary => {}
         }
         if let Some(ban) = loaded.guard.ban(&self.marks, &facts, now) {
-            let mut decision =
-                Decision::without_limits(policy, Outcome::Banned, operation, tier, now);
-            decision.penalise(Reported::default(), Some(ban));
-            return Ok(Prepared::Decided(Box::new(decision)));
+            return decided(policy, Outcome::Banned, Some(Box::new(ban)));
         }
         if !policy.enabled {
-            return without_limits(policy, Outcome::Allowed);
+            return decided(policy, Outcome::Allowed, None);
         }
         let mut planner = Planner::new(&facts, now, &loaded.keys);
         if !policy.protection.factors.is_empty() {
@@ -105,7 +114,7 @@ impl<S: Store> Shared<S> {
         let times = planner.times;
         planner.levels(&mut plan.levels)?;
         if plan.levels.is_empty() {
-            return without_limits(policy, Outcome::Allowed);
+            return decided(policy, Outcome::Allowed, None);
         }
         let ahead = self.waiting.ahead(&plan.levels, ticket);
         (plan.now, plan.holder) = (now, self.holders.next());
@@ -151,6 +160,18 @@ impl<S: Store> Shared<S> {
                 decision
             }
         }
+    }
+}
+
+impl Decided {
+    pub(super) fn decision(self) -> Decision {
+        let Self { policy, outcome, operation, tier, now, sees_answers, ban } = self;
+        let mut decision = Decision::without_limits(policy, outcome, operation, tier, now);
+        decision.sees_answers = sees_answers;
+        if let Some(ban) = ban {
+            decision.penalise(Reported::default(), Some(*ban));
+        }
+        decision
     }
 }
 

@@ -32,7 +32,7 @@ impl<S: ImmediateStore> Limiter<S> {
     /// Everything from the store on.
     pub(super) fn concluded(&self, prepared: Prepared, plan: &mut Plan) -> Decision {
         match prepared {
-            Prepared::Decided(decision) => *decision,
+            Prepared::Decided(decided) => decided.decision(),
             Prepared::Open(open) => {
                 let answered = self.shared.store.decide_now(plan);
                 self.shared.conclude(open, plan, answered)

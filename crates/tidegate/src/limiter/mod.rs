@@ -150,7 +150,7 @@ impl<S: Store> Limiter<S> {
     ) -> Result<Decision, RequestError> {
         let shared = &self.shared;
         match shared.prepare(request, self.now(), ticket, Patience::Waits, plan)? {
-            Prepared::Decided(decision) => Ok(*decision),
+            Prepared::Decided(decided) => Ok(decided.decision()),
             Prepared::Open(open) => {
                 let answered = shared.store.decide(plan).await;
                 Ok(shared.conclude(open, plan, answered))
@@ -171,7 +171,7 @@ impl<S: Store> Limiter<S> {
         }
         let prepared = shared.prepare(request, self.now(), NEWCOMER, Patience::None, &mut plan)?;
         let decision = match prepared {
-            Prepared::Decided(decision) => Some(*decision),
+            Prepared::Decided(decided) => Some(decided.decision()),
             Prepared::Open(_) => None,
             Prepared::Answered(open, mut answer) => Some(open.conclude(&plan, &mut answer, None)),
         };

@@ -193,10 +193,11 @@ fn decide<'a>(
     hold: Hold,
 ) -> Result<Answered<'a>, Failure> {
     let request = identified(app, call);
-    if let Some(mut decision) = app.decide_now(&request, || RequestId::of(&headers), hold)? {
-        return Ok(Answered::Now(told(app, headers, &request, &mut decision, None)));
+    match &mut app.decide_now(&request, || RequestId::of(&headers), hold) {
+        Some(Ok(decision)) => Ok(Answered::Now(told(app, headers, &request, decision, None))),
+        Some(Err(error)) => Err(error.clone().into()),
+        None => Ok(decide_later(app, headers, request, hold)),
     }
-    Ok(decide_later(app, headers, request, hold))
 }
 
 /// By itself for the same reason.

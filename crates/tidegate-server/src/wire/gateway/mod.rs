@@ -172,12 +172,12 @@ impl Service for Gateway {
         let inspected = Inspected { seen: None, rest: body };
         let asked = arrived.asked(app, None);
         match app.decide_now(&asked, || arrived.id(), HOLD) {
-            Ok(Some(decision)) if decision.is_allowed() => {
+            Some(Ok(decision)) if decision.is_allowed() => {
                 let watched = Watched::of(&decision, asked);
                 let admitted = Admitted::new(app, decision, watched);
                 shared().pass_later(arrived, inspected, admitted)
             }
-            Ok(Some(decision)) => {
+            Some(Ok(decision)) => {
                 drop(asked);
                 let response = self.shared.refuse(&decision, arrived);
                 if decision.delay_us() == 0 {
@@ -185,11 +185,11 @@ impl Service for Gateway {
                 }
                 shared().refuse_later(decision, response)
             }
-            Ok(None) => {
+            None => {
                 drop(asked);
                 shared().decide_later(arrived, inspected)
             }
-            Err(error) => respond::bad_request(&error.field, &error.detail).into(),
+            Some(Err(error)) => respond::bad_request(&error.field, &error.detail).into(),
         }
     }
 }

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 
 pub use counted::Counted;
-pub use memory::{Export, Imported, Memory, Page, Place, SavedKey};
+pub(crate) use memory::Table;
+pub use memory::{Changes, Export, Imported, Memory, Page, Place, SavedChange, SavedKey};
 
 use crate::algorithm::{Reading, Verdict};
 use crate::clock::Now;

@@ -1,0 +1,176 @@
+//! Which keys of a memory store have changed, for whoever writes them down while they change.
+//!
+//! A slot is marked when its key is charged or corrected, and read when its turn comes: one that
+//! changes a thousand times between two looks is written once, as it is by then. A key that is reset or
+//! evicted is noted beside its table. A key that only loses its meaning with time is not noted; whoever
+//! reads it later finds that out by itself.
+
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::vec;
+
+use serde::{Deserialize, Serialize};
+
+use super::table::Table;
+use super::{Imported, Memory, SavedKey};
+use crate::clock::Now;
+use crate::fold::Folded;
+use crate::key::Key;
+
+/// Keys that are gone.
+pub(super) type Gone = HashSet<Key, Folded>;
+
+/// What became of a key.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum SavedChange {
+    /// It is this now.
+    Set(SavedKey),
+    /// It is as one that was never charged: it was reset, evicted, or given all back.
+    Removed {
+        /// The limit that it was of.
+        family: u64,
+        /// Which key.
+        key: Key,
+    },
+}
+
+impl Memory {
+    /// Notes the keys that change from now on, for [`changes`](Self::changes). A store whose changes
+    /// nobody tracks does not pay for it.
+    pub fn track_changes(&self) {
+        self.tracked.store(true, Ordering::Relaxed);
+    }
+
+    /// Every key that changed since it was last given here, once, as it is at its turn, a few at a
+    /// time: no segment is held for long, and none while the caller has an item in hand. What changes
+    /// meanwhile comes the next time. Whoever stops before the end must take everything from
+    /// [`export`](Self::export), as what was not given is not noted any more.
+    #[must_use]
+    pub fn changes(&self, now: Now) -> Changes<'_> {
+        let gone = std::mem::take(&mut *self.gone.lock().unwrap_or_else(PoisonError::into_inner));
+        let removed = gone.into_iter().map(|(family, key)| SavedChange::Removed { family, key });
+        let page = removed.collect::<Vec<_>>().into_iter();
+        Changes { store: self, now, tables: self.tables(), next: None, page }
+    }
+
+    /// Puts keys back as [`import`](Self::import) does, in the order in which they were written: what
+    /// comes later takes the place of what was there. `saved_at` is of the clock that they were
+    /// written under.
+    pub fn replay(
+        &self,
+        saved_at: Now,
+        changes: impl IntoIterator<Item = SavedChange>,
+        now: Now,
+    ) -> Imported {
+        let saved = changes.into_iter().filter_map(|change| match change {
+            SavedChange::Set(saved) => {
+                self.forget(saved.family, saved.key);
+                Some(saved)
+            }
+            SavedChange::Removed { family, key } => {
+                self.forget(family, key);
+                None
+            }
+        });
+        self.import(saved_at, saved, now)
+    }
+
+    fn forget(&self, family: u64, key: Key) {
+        let Some(table) = self.table(family) else { return };
+        let held = table.hold(key);
+        if let Some(found) = table.find(&held, key) {
+            table.remove(&held, found.slot);
+        }
+    }
+
+    /// Notes the keys of a limit that is gone.
+    pub(super) fn note_all(&self, family: u64, table: &Table) {
+        if self.tracked.load(Ordering::Relaxed) {
+            let mut keys = table.take_gone();
+            keys.extend(table.all_keys());
+            let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
+            gone.extend(keys.into_iter().map(|key| (family, key)));
+        }
+    }
+}
+
+/// The keys that have changed, one after the other.
+#[derive(Debug)]
+pub struct Changes<'s> {
+    store: &'s Memory,
+    now: Now,
+    /// The limits that are left, the present one last.
+    tables: Vec<(u64, Arc<Table>)>,
+    /// Where the next segment of the present limit begins; `None` before the first.
+    next: Option<u64>,
+    page: vec::IntoIter<SavedChange>,
+}
+
+impl Iterator for Changes<'_> {
+    type Item = SavedChange;
+
+    fn next(&mut self) -> Option<SavedChange> {
+        loop {
+            if let Some(change) = self.page.next() {
+                return Some(change);
+            }
+            if !self.store.tracked.load(Ordering::Relaxed) {
+                return None;
+            }
+            self.turn_page()?;
+        }
+    }
+}
+
+impl Changes<'_> {
+    /// Takes the keys that are gone from the next limit, and then what is marked in each of its
+    /// segments; `None` behind the last.
+    fn turn_page(&mut self) -> Option<()> {
+        let (family, table) = self.tables.last()?;
+        let Some(position) = self.next else {
+            self.page = table.gone(*family).into_iter();
+            self.next = Some(0);
+            return Some(());
+        };
+        let (page, behind) = table.changed(*family, position, self.now);
+        self.page = page.into_iter();
+        self.next = behind;
+        if behind.is_none() {
+            self.tables.pop();
+        }
+        Some(())
+    }
+}
+
+impl Table {
+    /// The keys that are gone, and have not come again.
+    fn gone(&self, family: u64) -> Vec<SavedChange> {
+        let is_gone = |key: &Key| self.find(&self.hold(*key), *key).is_none();
+        let gone = self.take_gone().into_iter().filter(is_gone);
+        gone.map(|key| SavedChange::Removed { family, key }).collect()
+    }
+
+    /// The keys of a segment that are marked, as they are now; where the next segment begins.
+    fn changed(&self, family: u64, position: u64, now: Now) -> (Vec<SavedChange>, Option<u64>) {
+        let (held, behind) = self.hold_at(position);
+        if !held.was_changed() {
+            return (Vec::new(), behind);
+        }
+        let marked = self.slots(&held).filter(|(.., words)| words.is_changed());
+        let changes = marked.filter_map(|(slot, key, words)| {
+            self.unmark(&held, slot, words);
+            let record = self.record(&held, words)?;
+            let means_something = record.end_us() > record.time_us(now);
+            Some(if means_something {
+                SavedChange::Set(SavedKey::new(family, key, record))
+            } else {
+                SavedChange::Removed { family, key }
+            })
+        });
+        (changes.collect(), behind)
+    }
+}
+
+#[cfg(test)]
+mod tests;

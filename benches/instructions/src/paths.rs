@@ -5,9 +5,11 @@
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tidegate::algorithm::{Spec, Verdict, token_bucket};
 use tidegate::clock::{Clock, Now};
 use tidegate::simulate::TestFile;
-use tidegate::{HashKey, Jitter, Limiter, Order, Outcome, Policy, Request, Response, Whom};
+use tidegate::units::{Amount, SECOND_US};
+use tidegate::{HashKey, Jitter, Keyed, Limiter, Order, Outcome, Policy, Request, Response, Whom};
 
 use crate::callgrind::counted_begin;
 
@@ -15,6 +17,7 @@ use crate::callgrind::counted_begin;
 pub(crate) const TIMES: u64 = 4_000;
 /// How many users take turns.
 const USERS: usize = 500;
+const HOUR_US: u64 = 3_600 * SECOND_US;
 const REALISTIC: &str = include_str!("../../policies/realistic.yaml");
 const ONE_BUCKET: &str =
     "{ tidegate: 1, name: one, limits: { per-user: { by: user, token_bucket: 1m/s } } }";
@@ -35,7 +38,9 @@ impl Path {
     }
 }
 
-pub(crate) const PATHS: [Path; 9] = [
+pub(crate) const PATHS: [Path; 11] = [
+    Path::new("keyed-check", keyed),
+    Path { name: "keyed-check-in-a-batch-of-16", at_once: 16, ready: keyed_batch },
     Path::new("decision-one-limit", || decision(ONE_BUCKET, "GET", "/", Outcome::Allowed)),
     Path::new("decision-three-of-twelve", || {
         decision(REALISTIC, "POST", "/rooms/r9/bookings", Outcome::Allowed)
@@ -60,6 +65,36 @@ pub(crate) fn run_all() {
         (0..calls).for_each(|_| call());
         counted_begin(calls, &mut call);
     }
+}
+
+/// Keys in turn, each with one bucket.
+fn keyed() -> Box<dyn FnMut()> {
+    let (keyed, keys, mut turn) = (bucket(), keys(), 0);
+    Box::new(move || {
+        turn = (turn + 1) % USERS;
+        assert_eq!(keyed.check(&keys[turn]), Verdict::Allowed);
+    })
+}
+
+fn keyed_batch() -> Box<dyn FnMut()> {
+    let (keyed, keys, mut turn) = (bucket(), keys(), 0);
+    let mut verdicts = Vec::new();
+    Box::new(move || {
+        turn = (turn + 16) % (USERS - 16);
+        verdicts.clear();
+        keyed.check_all(&keys[turn..turn + 16], &mut verdicts);
+        assert!(verdicts.iter().all(|verdict| *verdict == Verdict::Allowed));
+    })
+}
+
+fn bucket() -> Keyed {
+    let units = |units| Amount::from_units(units).unwrap();
+    let (count, burst) = (units(1_000), units(1_000_000));
+    Keyed::new(Spec::TokenBucket(token_bucket::Spec { count, period_us: HOUR_US, burst }))
+}
+
+fn keys() -> Vec<String> {
+    (0..USERS).map(|user| format!("user-{user:020}")).collect()
 }
 
 /// A clock that goes on by itself, so that every run sees the same times.
@@ -94,9 +129,8 @@ fn decision(
     outcome: Outcome,
 ) -> Box<dyn FnMut()> {
     let limiter = limiter(policy);
-    let requests: Vec<Request<'_>> = (0..USERS)
-        .map(|user| Request::new(method, path).user(format!("user-{user:020}")).tier("plus"))
-        .collect();
+    let request = |user| Request::new(method, path).user(user).tier("plus");
+    let requests: Vec<Request<'_>> = keys().into_iter().map(request).collect();
     if outcome == Outcome::Limited {
         let used_up = |request: &Request<'_>| limiter.check(request).unwrap().is_allowed();
         requests.iter().for_each(|request| while used_up(request) {});
@@ -112,8 +146,7 @@ fn decision(
 fn batch() -> Box<dyn FnMut()> {
     let limiter = limiter(REALISTIC);
     let booking = |user| Request::new("POST", "/rooms/r9/bookings").user(user).tier("plus");
-    let requests: Vec<Request<'_>> =
-        (0..USERS).map(|user| booking(format!("user-{user:020}"))).collect();
+    let requests: Vec<Request<'_>> = keys().into_iter().map(booking).collect();
     let mut turn = 0;
     Box::new(move || {
         turn = (turn + 16) % (USERS - 16);

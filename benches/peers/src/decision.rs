@@ -8,7 +8,7 @@ use limitador::limit::{Context, Limit, Namespace};
 use tidegate::store::Memory;
 use tidegate::{Limiter, Policy, Request};
 
-use crate::keyed::governor_plenty;
+use crate::keyed::PLENTY;
 use crate::population::{KEYS, Population};
 use crate::rounds::{Checks, nanoseconds};
 use crate::table::Table;
@@ -28,7 +28,7 @@ pub fn measure(table: &mut Table) {
     let policy = Policy::parse("realistic.yaml", POLICY).unwrap();
     let limiter = Limiter::builder().policy(policy).store(Memory::with_max_keys(KEYS * 4));
     let limiter = limiter.build().unwrap();
-    let governor = governor_plenty();
+    let governor = PLENTY.governor();
     for key in population.each() {
         let request = Request::new("POST", &*paths[0]).user(&**key).tier("plus");
         assert_eq!(limiter.check(&request).unwrap().limits.len(), 3);

@@ -1,9 +1,11 @@
 //! What keys take of the memory, and how long the slowest inserts are. Each is measured in a process of
 //! its own, which holds nothing else.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use crate::keyed::{Ours, governor_plenty};
+use tidegate::algorithm::Verdict;
+
+use crate::keyed::Bucket;
 use crate::population::write_key;
 use crate::rounds::now;
 use crate::table::Table;
@@ -14,6 +16,9 @@ pub const FILL: &str = "--fill";
 const MILLION: usize = 1_000_000;
 /// Bytes a key, at most.
 const BYTES_MOST: f64 = 48.0;
+
+/// Each key owes something for six minutes, so that none makes room for others.
+const SLOW: Bucket = Bucket { an_hour: 10, burst: 10 };
 
 /// What one fill came to.
 struct Filled {
@@ -42,7 +47,9 @@ pub fn measure(table: &mut Table) {
 fn filled(whose: &str, millions: usize) -> Filled {
     let program = std::env::current_exe().unwrap();
     let keys = (millions * MILLION).to_string();
-    let output = Command::new(program).args([FILL, whose, &keys]).output().unwrap();
+    let output =
+        Command::new(program).args([FILL, whose, &keys]).stderr(Stdio::inherit()).output().unwrap();
+    assert!(output.status.success(), "filling {whose} with {keys} keys failed");
     let text = String::from_utf8(output.stdout).unwrap();
     let numbers: Vec<f64> = text.split_whitespace().map(|one| one.parse().unwrap()).collect();
     let [bytes_a_key, late_us, slowest_us] = numbers[..] else { panic!("found {text}") };
@@ -53,11 +60,12 @@ fn filled(whose: &str, millions: usize) -> Filled {
 pub fn fill(whose: &str, keys: usize) {
     match whose {
         "tidegate" => {
-            let ours = Ours::with_max_keys(keys * 2);
-            fill_with(keys, |key| assert!(ours.check(key)));
+            let ours = SLOW.ours(keys * 2);
+            fill_with(keys, |key| assert_eq!(ours.check(key), Verdict::Allowed));
+            assert_eq!(ours.keys(), keys, "none was forgotten");
         }
         "governor" => {
-            let governor = governor_plenty();
+            let governor = SLOW.governor();
             fill_with(keys, |key| assert!(governor.check_key(key).is_ok()));
         }
         _ => fill_with(keys, |key| _ = std::hint::black_box(key)),

@@ -208,3 +208,6 @@ impl ImmediateStore for Memory {
         self.families.store(Arc::new(Families { tables, announced }));
     }
 }
+
+#[cfg(test)]
+mod tests;

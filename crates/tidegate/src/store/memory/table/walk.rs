@@ -68,6 +68,13 @@ impl Table {
 
 #[cfg(test)]
 impl Table {
+    /// When each key ends, in no order.
+    pub(in super::super) fn ends_us(&self) -> Vec<u64> {
+        let mut ends_us = Vec::new();
+        self.walk(|_, _, words| ends_us.push(words.end_us(&self.specs)));
+        ends_us
+    }
+
     /// Lets go of some keys.
     pub(in super::super) fn let_go_where(
         &self,

@@ -7,10 +7,10 @@ pub const KEYS: usize = 1_000_000;
 /// How long an order is, after which it begins again.
 const TURNS: usize = 1 << 20;
 
-/// Keys, and the order in which they ask.
+/// Keys, and those that ask in their order, one behind the other: a key that arrives is in the cache.
 pub struct Population {
     keys: Vec<String>,
-    order: Vec<u32>,
+    turns: Vec<String>,
 }
 
 impl Population {
@@ -46,17 +46,16 @@ impl Population {
         Self::with(|| 0)
     }
 
-    #[allow(clippy::cast_possible_truncation, reason = "there are a million")]
     fn with(mut draw: impl FnMut() -> u64) -> Self {
         let keys = (0..KEYS as u64).map(key).collect();
-        Self { keys, order: (0..TURNS).map(|_| draw() as u32).collect() }
+        Self { keys, turns: (0..TURNS).map(|_| key(draw())).collect() }
     }
 
     /// The key whose turn it is.
     #[inline]
     #[must_use]
     pub fn key(&self, turn: usize) -> &String {
-        &self.keys[self.order[turn % TURNS] as usize]
+        &self.turns[turn % TURNS]
     }
 
     /// All keys once, whatever their order.

@@ -158,8 +158,8 @@ impl Table {
             return (Vec::new(), behind);
         }
         let marked = self.slots(&held).filter(|(.., words)| words.is_changed());
-        let changes = marked.filter_map(|(slot, key, words)| {
-            self.unmark(&held, slot, words);
+        let changes = marked.filter_map(|(_, key, words)| {
+            self.unmark(&held, key);
             let record = self.record(&held, words)?;
             let means_something = record.end_us() > record.time_us(now);
             Some(if means_something {

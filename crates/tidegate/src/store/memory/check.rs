@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::answer::{Step, answer};
-use super::segment::Found;
 use super::slot::Words;
 use super::table::{Glance, Table};
 use crate::algorithm::{Spec, Verdict, token_bucket};
@@ -72,6 +71,7 @@ impl Table {
 
     /// Charges a bucket that is in its slot, by what was seen of it, and returns what it is then;
     /// `None` where it is not, or has changed since.
+    #[inline]
     fn take_bucket(
         &self,
         glance: &Glance<'_>,
@@ -79,9 +79,8 @@ impl Table {
         cost: Amount,
         now_us: u64,
     ) -> Option<(Verdict, token_bucket::State)> {
-        let (Found { slot, words }, Spec::TokenBucket(spec)) = (glance.found?, spec) else {
-            return None;
-        };
+        let (found, Spec::TokenBucket(spec)) = (glance.found?, spec) else { return None };
+        let words = found.words;
         let known = self.specs.get(words.number())?;
         if !matches!(&known.spec, Spec::TokenBucket(known) if known == spec) {
             return None;
@@ -93,7 +92,7 @@ impl Table {
         }
         let words = Words::pack_bucket(&state, words.number(), known)?;
         let held = glance.segment.hold_from(glance.version)?;
-        self.set(&held, slot, words);
+        self.set(&held, found, words);
         Some((verdict, state))
     }
 

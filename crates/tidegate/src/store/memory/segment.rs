@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(super) use held::Held;
 use side::Side;
 
-use super::pages::{PAGE_SLOTS, Pages};
+use super::pages::{PAGE_SLOTS, Page, Pages};
 use super::slot::Words;
 use crate::key::Key;
 
@@ -65,13 +65,15 @@ impl Default for Segment {
 
 /// A key that was found.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Found {
+pub(super) struct Found<'p> {
     pub(super) slot: usize,
     pub(super) words: Words,
+    page: &'p Page,
 }
 
 impl Segment {
     /// The number to compare with when all is read. Waits while somebody writes.
+    #[inline]
     pub(super) fn version(&self) -> u32 {
         let mut spins = 0;
         loop {
@@ -84,12 +86,14 @@ impl Segment {
     }
 
     /// Whether everything that was read since is true.
+    #[inline]
     pub(super) fn is_still(&self, version: u32) -> bool {
         fence(Ordering::Acquire);
         self.version.load(Ordering::Relaxed) == version
     }
 
     /// Takes the lock if nothing has changed since.
+    #[inline]
     pub(super) fn hold_from(&self, version: u32) -> Option<Held<'_>> {
         let exchange = self.version.compare_exchange(
             version,
@@ -132,7 +136,8 @@ impl Segment {
     }
 
     /// Looks for a key.
-    pub(super) fn find(&self, pages: &Pages, key: Key, hash: u64) -> Option<Found> {
+    #[inline]
+    pub(super) fn find<'p>(&self, pages: &'p Pages, key: Key, hash: u64) -> Option<Found<'p>> {
         let (tag, home) = (tag_of(hash), home_of(hash));
         for step in 0..INDEX {
             let entry = self.index[(home + step) % INDEX].load(Ordering::Relaxed);
@@ -141,10 +146,11 @@ impl Segment {
             }
             if entry >> 8 == tag {
                 let slot = slot_of(entry);
-                if let Some((found, words)) = self.read(pages, slot)
+                if let Some(page) = self.page_of(pages, slot)
+                    && let Some((found, words)) = page.read(slot % PAGE_SLOTS)
                     && found == key
                 {
-                    return Some(Found { slot, words });
+                    return Some(Found { slot, words, page });
                 }
             }
         }
@@ -153,8 +159,12 @@ impl Segment {
 
     /// The key and the words of a slot.
     pub(super) fn read(&self, pages: &Pages, slot: usize) -> Option<(Key, Words)> {
-        let page = self.pages.get(slot / PAGE_SLOTS)?.load(Ordering::Relaxed);
-        pages.get(page)?.read(slot % PAGE_SLOTS)
+        self.page_of(pages, slot)?.read(slot % PAGE_SLOTS)
+    }
+
+    #[inline]
+    fn page_of<'p>(&self, pages: &'p Pages, slot: usize) -> Option<&'p Page> {
+        pages.get(self.pages.get(slot / PAGE_SLOTS)?.load(Ordering::Relaxed))
     }
 
     fn side(&self) -> MutexGuard<'_, Side> {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::{INDEX, PAGE_SLOTS, SLOTS_MAX, Segment, hash_of, home_of, slot_of, tag_of};
+use super::{Found, INDEX, PAGE_SLOTS, SLOTS_MAX, Segment, hash_of, home_of, slot_of, tag_of};
 use crate::key::Key;
 use crate::store::memory::pages::Pages;
 use crate::store::memory::record::Record;
@@ -38,10 +38,9 @@ impl<'s> Held<'s> {
     }
 
     /// Writes the words of a key that is there.
-    pub(in super::super) fn set(&self, pages: &Pages, slot: usize, words: Words) {
-        if let Some(page) = pages.get(self.page_of(slot)) {
-            page.write_words(slot % PAGE_SLOTS, words);
-        }
+    #[inline]
+    pub(in super::super) fn set(&self, found: Found<'_>, words: Words) {
+        found.page.write_words(found.slot % PAGE_SLOTS, words);
         if words.is_changed() {
             self.changed.store(true, Ordering::Relaxed);
         }
@@ -57,7 +56,7 @@ impl<'s> Held<'s> {
             let Some(page) = pages.take() else { return false };
             self.pages[slot / PAGE_SLOTS].store(page, Ordering::Relaxed);
         }
-        if let Some(page) = pages.get(self.page_of(slot)) {
+        if let Some(page) = self.page_of(pages, slot) {
             page.write(slot % PAGE_SLOTS, key, words);
         }
         if words.is_changed() {
@@ -77,7 +76,7 @@ impl<'s> Held<'s> {
             && let Some((key, words)) = self.read(pages, last)
             && let Some(entry) = self.entry_of(hash_of(key), last)
         {
-            if let Some(page) = pages.get(self.page_of(slot)) {
+            if let Some(page) = self.page_of(pages, slot) {
                 page.write(slot % PAGE_SLOTS, key, words);
             }
             self.index[entry].store(entry_for(hash_of(key), slot), Ordering::Relaxed);
@@ -124,10 +123,6 @@ impl<'s> Held<'s> {
     /// Whether a slot may be marked as changed; from now on none is.
     pub(in super::super) fn was_changed(&self) -> bool {
         self.changed.swap(false, Ordering::Relaxed)
-    }
-
-    fn page_of(&self, slot: usize) -> u32 {
-        self.pages.get(slot / PAGE_SLOTS).map_or(0, |page| page.load(Ordering::Relaxed))
     }
 
     fn set_len(&self, len: usize) {

@@ -13,10 +13,11 @@ const FIRST_SPLIT_AT: usize = 176;
 /// How many keys there are for each segment, then. Those whose turn has not come have up to twice as
 /// many, and so nearly always fewer than fit.
 const KEYS_PER_SEGMENT: usize = 88;
-/// How many slots an insertion looks at in passing for keys that mean nothing.
-const SWEPT_PER_INSERT: usize = 8;
-/// How long such a key is left where it is while there is room: it may well come again.
-const LINGERS_US: u64 = 1_000_000;
+/// How many slots an insertion looks at in passing for keys that mean nothing, and how long such a key
+/// is left where it is: while there is room it may well come again.
+const CALM: (usize, u64) = (2, 60_000_000);
+/// The same where the share is nearly full.
+const HURRIED: (usize, u64) = (4, 500_000);
 /// Among how many keys of a segment the one that goes is chosen, where there are several segments.
 const COMPARED: usize = 24;
 /// How many other segments are asked for a key that can go.
@@ -24,7 +25,7 @@ const NEIGHBOURS: usize = 64;
 
 impl Table {
     /// Puts a key in that is not there. Where the share is full, another goes.
-    pub(super) fn put_words(&self, held: &Held<'_>, key: Key, words: Words, now_us: u64) {
+    pub(in super::super) fn put_words(&self, held: &Held<'_>, key: Key, words: Words, now_us: u64) {
         self.latest_us.store(now_us, Ordering::Relaxed);
         if self.keys.fetch_add(1, Ordering::Relaxed) >= self.share.load(Ordering::Relaxed) {
             self.evict(held, now_us);
@@ -125,10 +126,12 @@ impl Table {
 
     /// Lets go of what has meant nothing for a while, of a few keys in turn.
     fn sweep(&self, held: &Held<'_>, now_us: u64) {
-        for _ in 0..SWEPT_PER_INSERT.min(held.len()) {
+        let share = self.share.load(Ordering::Relaxed);
+        let (slots, lingers_us) = if self.keys() > share - share / 8 { HURRIED } else { CALM };
+        for _ in 0..slots.min(held.len()) {
             let Some(slot) = held.next_slot() else { break };
             let Some((_, words)) = held.read(&self.pages, slot) else { break };
-            if words.end_us(&self.specs).saturating_add(LINGERS_US) <= now_us {
+            if words.end_us(&self.specs).saturating_add(lingers_us) <= now_us {
                 self.forget(held, slot);
             }
         }

@@ -1,11 +1,12 @@
-//! A segment: some two hundred keys under one lock, which readers do not take.
+//! A segment: some hundred keys under one lock, which readers do not take.
 //!
 //! The lock is a number that is odd while somebody writes. A reader notes it, reads what it needs
 //! (every word is atomic, so that nothing is ever torn within a word), and looks at the number again:
 //! if it has not changed, all of that was true at once. A writer that has read so may take the lock
 //! from that very number, and then knows that what it read still holds.
 //!
-//! Keys are found through a small index of tags. Slots are dense: the last one moves into a gap.
+//! The slots are a ring. A key stands at the place that its hash says or, where that is taken, at the
+//! next free one. When they are nearly full, a page is added and all keys are placed anew.
 
 mod held;
 mod side;
@@ -13,37 +14,36 @@ mod side;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub(super) use held::Held;
+pub(super) use held::{Held, Keys};
 use side::Side;
 
 use super::pages::{PAGE_SLOTS, Page, Pages};
 use super::slot::Words;
 use crate::key::Key;
 
-const PAGES: usize = 14;
+const PAGES: usize = 13;
 /// The most keys of a segment.
-pub(super) const SLOTS_MAX: usize = PAGES * PAGE_SLOTS;
-const INDEX: usize = 256;
+pub(super) const KEYS_MAX: usize = slots_filled(PAGES);
 /// How often whoever waits looks again before it lets others run.
 const SPINS: u32 = 128;
 
-/// Some keys of a table. What a reader needs first is in the first line.
+/// Some keys of a table. What a reader needs is in the first line.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Segment {
     /// Odd while it is held.
     version: AtomicU32,
+    /// How many keys there are.
     len: AtomicU8,
-    /// How many bits of their hash its keys have in common.
+    /// How many bits of their hash they have in common.
     depth: AtomicU8,
-    /// The slot that is looked at next for keys that mean nothing.
-    hand: AtomicU8,
+    /// How many pages are in use.
+    used: AtomicU8,
     /// Whether a slot may be marked as changed.
     changed: AtomicBool,
     pages: [AtomicU32; PAGES],
-    /// A tag and a slot, counted from one; zero is empty. Keys stand at or behind the place that
-    /// their hash says.
-    index: [AtomicU16; INDEX],
+    /// The slot that is looked at next for keys that mean nothing.
+    hand: AtomicU16,
     /// Records that do not fit a slot; only whoever holds the segment locks it.
     side: Mutex<Side>,
 }
@@ -54,10 +54,10 @@ impl Default for Segment {
             version: AtomicU32::new(0),
             len: AtomicU8::new(0),
             depth: AtomicU8::new(0),
-            hand: AtomicU8::new(0),
+            used: AtomicU8::new(0),
             changed: AtomicBool::new(false),
             pages: [const { AtomicU32::new(0) }; PAGES],
-            index: [const { AtomicU16::new(0) }; INDEX],
+            hand: AtomicU16::new(0),
             side: Mutex::default(),
         }
     }
@@ -121,14 +121,20 @@ impl Segment {
         if version.is_multiple_of(2) { self.hold_from(version) } else { None }
     }
 
+    /// How many keys there are.
     pub(super) fn len(&self) -> usize {
         usize::from(self.len.load(Ordering::Relaxed))
     }
 
+    /// How many slots there are.
+    pub(super) fn slots(&self) -> usize {
+        usize::from(self.used.load(Ordering::Relaxed)) * PAGE_SLOTS
+    }
+
     /// Whether keys of this hash belong to the segment of this number, as far as it has been split.
+    #[inline]
     pub(super) fn owns(&self, number: usize, hash: u64) -> bool {
-        let bits = self.depth();
-        hash & !(u64::MAX.checked_shl(bits).unwrap_or(0)) == number as u64
+        hash & !(u64::MAX.wrapping_shl(self.depth())) == number as u64
     }
 
     pub(super) fn depth(&self) -> u32 {
@@ -138,28 +144,26 @@ impl Segment {
     /// Looks for a key.
     #[inline]
     pub(super) fn find<'p>(&self, pages: &'p Pages, key: Key, hash: u64) -> Option<Found<'p>> {
-        let (tag, home) = (tag_of(hash), home_of(hash));
-        for step in 0..INDEX {
-            let entry = self.index[(home + step) % INDEX].load(Ordering::Relaxed);
-            if entry == 0 {
+        let slots = self.slots();
+        let mut slot = home_of(hash, slots);
+        for _ in 0..slots {
+            let page = self.page_of(pages, slot)?;
+            let (found, words) = page.read(slot % PAGE_SLOTS)?;
+            if found == key && !words.is_empty() {
+                return Some(Found { slot, words, page });
+            }
+            if words.is_empty() {
                 return None;
             }
-            if entry >> 8 == tag {
-                let slot = slot_of(entry);
-                if let Some(page) = self.page_of(pages, slot)
-                    && let Some((found, words)) = page.read(slot % PAGE_SLOTS)
-                    && found == key
-                {
-                    return Some(Found { slot, words, page });
-                }
-            }
+            slot = behind(slot, slots);
         }
         None
     }
 
-    /// The key and the words of a slot.
+    /// The key and the words of a slot, if it holds one.
     pub(super) fn read(&self, pages: &Pages, slot: usize) -> Option<(Key, Words)> {
-        self.page_of(pages, slot)?.read(slot % PAGE_SLOTS)
+        let read = self.page_of(pages, slot)?.read(slot % PAGE_SLOTS)?;
+        Some(read).filter(|(_, words)| !words.is_empty())
     }
 
     #[inline]
@@ -175,20 +179,26 @@ impl Segment {
 /// What stands for a key everywhere in a table. Keys are keyed hashes already; this is so that also
 /// those that somebody has counted from one are spread.
 #[allow(clippy::cast_possible_truncation, reason = "the halves of a hash are hashes")]
+#[inline]
 pub(super) fn hash_of(Key(key): Key) -> u64 {
     (((key >> 64) as u64).rotate_left(29) ^ key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-fn tag_of(hash: u64) -> u16 {
-    u16::from(hash.to_be_bytes()[0])
+/// Where a key stands if nobody else does. The low bits of a hash have chosen the segment.
+#[allow(clippy::cast_possible_truncation, reason = "less than the number of slots")]
+#[inline]
+fn home_of(hash: u64, slots: usize) -> usize {
+    (((hash >> 32) * slots as u64) >> 32) as usize
 }
 
-fn home_of(hash: u64) -> usize {
-    usize::from(hash.to_be_bytes()[1])
+#[inline]
+const fn behind(slot: usize, slots: usize) -> usize {
+    if slot + 1 < slots { slot + 1 } else { 0 }
 }
 
-fn slot_of(entry: u16) -> usize {
-    usize::from(entry & 0xff).wrapping_sub(1)
+/// How many keys so many pages have room for: more, and they would be looked for too long.
+const fn slots_filled(pages: usize) -> usize {
+    pages * PAGE_SLOTS * 17 / 20
 }
 
 fn wait(spins: &mut u32) {

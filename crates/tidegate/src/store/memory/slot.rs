@@ -33,6 +33,14 @@ pub(super) struct Words {
 }
 
 impl Words {
+    /// Of a slot without a key.
+    pub(super) const EMPTY: Self = Self { head: 0, body: 0 };
+
+    #[inline]
+    pub(super) fn is_empty(self) -> bool {
+        self.head & KIND_MASK == 0
+    }
+
     /// A state that fits; `None` where it does not. It was last charged at its own instant.
     pub(super) fn pack(state: &State, number: u8, known: &Known, charged_us: u64) -> Option<Self> {
         let (kind, at_us, body) = match state {

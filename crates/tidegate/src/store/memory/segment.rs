@@ -27,9 +27,9 @@ pub(super) const KEYS_MAX: usize = slots_filled(PAGES);
 /// How often whoever waits looks again before it lets others run.
 const SPINS: u32 = 128;
 
-/// Some keys of a table. What a reader needs is in the first line.
+/// Some keys of a table. What a reader needs is in the first line, and stays in this order.
 #[derive(Debug)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub(super) struct Segment {
     /// Odd while it is held.
     version: AtomicU32,
@@ -160,6 +160,18 @@ impl Segment {
         None
     }
 
+    #[inline]
+    pub(super) fn touch(&self) -> u32 {
+        self.version.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn touch_slot(&self, pages: &Pages, hash: u64) -> u64 {
+        let slot = home_of(hash, self.slots());
+        let page = self.page_of(pages, slot);
+        page.and_then(|page| page.read(slot % PAGE_SLOTS)).map_or(0, |(_, words)| words.head)
+    }
+
     /// The key and the words of a slot, if it holds one.
     pub(super) fn read(&self, pages: &Pages, slot: usize) -> Option<(Key, Words)> {
         let read = self.page_of(pages, slot)?.read(slot % PAGE_SLOTS)?;
@@ -207,5 +219,18 @@ fn wait(spins: &mut u32) {
         std::hint::spin_loop();
     } else {
         std::thread::yield_now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_reader_needs_is_in_one_line() {
+        assert_eq!(std::mem::size_of::<Segment>(), 128);
+        assert!(
+            std::mem::offset_of!(Segment, side) >= 60 && std::mem::offset_of!(Segment, pages) == 8
+        );
     }
 }

@@ -77,6 +77,7 @@ impl Table {
     }
 
     /// Looks for a key without holding anything.
+    #[inline]
     pub(super) fn glance(&self, key: Key) -> Glance<'_> {
         let hash = hash_of(key);
         loop {
@@ -88,6 +89,19 @@ impl Table {
                 }
             }
         }
+    }
+
+    /// Reads the first line of a key's segment, so that it is on its way.
+    #[inline]
+    pub(super) fn touch_segment(&self, key: Key) -> u32 {
+        self.segment_of(hash_of(key)).map_or(0, |(_, segment)| segment.touch())
+    }
+
+    /// Reads the slot where a key stands if nobody else does, so that it is on its way.
+    #[inline]
+    pub(super) fn touch_slot(&self, key: Key) -> u64 {
+        let hash = hash_of(key);
+        self.segment_of(hash).map_or(0, |(_, segment)| segment.touch_slot(&self.pages, hash))
     }
 
     /// The segment of a key by now, and whether it is that of a key when it is held.
@@ -221,6 +235,7 @@ impl Table {
 
     /// The segment that keys of a hash belong to, and its number, by the number of segments that there
     /// are just now.
+    #[inline]
     fn segment_of(&self, hash: u64) -> Option<(usize, &Segment)> {
         let count = self.count.load(Ordering::Acquire);
         let whole = 1_usize << count.ilog2();

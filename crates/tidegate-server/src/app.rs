@@ -57,25 +57,42 @@ impl App {
         request_id: impl FnOnce() -> RequestId,
         hold: Hold,
     ) -> Result<(Decision, u64), RequestError> {
-        if let Some(decision) = self.without_waiting(request, hold)? {
+        if let Some(decided) = self.without_waiting(request, hold) {
+            let decision = decided?;
             self.tell(&decision, request, request_id);
             return Ok((decision, 0));
         }
         Box::pin(self.decide_later(request, request_id, hold)).await
     }
 
-    /// The same where nothing is to be waited for; `None` where something is.
+    /// Decides requests one after the other, counts and logs them. None waits for its turn.
+    pub(crate) async fn decide_all(
+        &self,
+        requests: &[Request<'_>],
+        request_id: impl Fn() -> RequestId,
+    ) -> Vec<Result<Decision, RequestError>> {
+        let decided = self.engine.decide_all(requests).await;
+        for (request, decision) in requests.iter().zip(&decided) {
+            if let Ok(decision) = decision {
+                self.tell(decision, request, &request_id);
+            }
+        }
+        decided
+    }
+
+    /// The same where nothing is to be waited for; `None` where something is. A decision is large, and
+    /// stays where it was made.
     pub(crate) fn decide_now(
         &self,
         request: &Request<'_>,
         request_id: impl FnOnce() -> RequestId,
         hold: Hold,
-    ) -> Result<Option<Decision>, RequestError> {
-        let decision = self.without_waiting(request, hold)?;
-        if let Some(decision) = &decision {
+    ) -> Option<Result<Decision, RequestError>> {
+        let decided = self.without_waiting(request, hold);
+        if let Some(Ok(decision)) = &decided {
             self.tell(decision, request, request_id);
         }
-        Ok(decision)
+        decided
     }
 
     /// The same where something is to be waited for.
@@ -94,15 +111,14 @@ impl App {
         &self,
         request: &Request<'_>,
         hold: Hold,
-    ) -> Result<Option<Decision>, RequestError> {
+    ) -> Option<Result<Decision, RequestError>> {
+        let waits = |decided: &Result<Decision, RequestError>| {
+            decided.as_ref().is_ok_and(|decision| decision.wait().is_some())
+        };
         match hold {
             Hold::Never => self.engine.decide_now(request),
-            Hold::AsThePolicySays => {
-                let decision = self.engine.decide_now(request)?;
-                let waits = decision.as_ref().is_some_and(|decision| decision.wait().is_some());
-                if waits { Ok(None) } else { Ok(decision) }
-            }
-            Hold::UpTo(_) => Ok(None),
+            Hold::AsThePolicySays => self.engine.decide_now(request).filter(|one| !waits(one)),
+            Hold::UpTo(_) => None,
         }
     }
 

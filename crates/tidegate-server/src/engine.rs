@@ -41,10 +41,10 @@ impl Engine {
     pub(crate) fn decide_now(
         &self,
         request: &Request<'_>,
-    ) -> Result<Option<Decision>, RequestError> {
+    ) -> Option<Result<Decision, RequestError>> {
         match self {
-            Self::Memory(limiter) => limiter.check(request).map(Some),
-            Self::Shared(limiter) => limiter.decide_at_once(request),
+            Self::Memory(limiter) => Some(limiter.check(request)),
+            Self::Shared(limiter) => limiter.decide_at_once(request).transpose(),
         }
     }
 
@@ -54,6 +54,22 @@ impl Engine {
             Self::Memory(limiter) => limiter.check(request),
             Self::Shared(limiter) => Box::pin(limiter.decide(request, Mode::Charge)).await,
         }
+    }
+
+    /// Decides requests, one after the other.
+    pub(crate) async fn decide_all(
+        &self,
+        requests: &[Request<'_>],
+    ) -> Vec<Result<Decision, RequestError>> {
+        let limiter = match self {
+            Self::Memory(limiter) => return limiter.check_batch(requests),
+            Self::Shared(limiter) => limiter,
+        };
+        let mut decided = Vec::with_capacity(requests.len());
+        for request in requests {
+            decided.push(Box::pin(limiter.decide(request, Mode::Charge)).await);
+        }
+        decided
     }
 
     /// Decides a request in its turn.

@@ -10,7 +10,7 @@ use crate::factors::Times;
 use crate::lease::Lease;
 use crate::limiter::HeldUp;
 use crate::marks::Mark;
-use crate::plan::Enforcement;
+use crate::plan::{Enforcement, PerLevel};
 use crate::policy::Policy;
 use crate::policy::model::{Exceed, Limit, OperationId, TierId};
 use crate::store::StoreError;
@@ -82,7 +82,7 @@ pub struct Decision {
     /// What becomes of the request.
     pub outcome: Outcome,
     /// Every limit that applied, in the order of the policy.
-    pub limits: Vec<LimitReport>,
+    pub limits: PerLevel<LimitReport>,
     /// To settle, release or renew later; given where a limit holds a place or counts by status, or
     /// where the request asked to reserve.
     pub lease: Option<Lease>,
@@ -166,10 +166,9 @@ impl Decision {
         tier: TierId,
         now: Now,
     ) -> Self {
-        let limits = Vec::new();
         Self {
             outcome,
-            limits,
+            limits: PerLevel::new(),
             lease: None,
             degraded: false,
             store_error: None,
@@ -185,24 +184,18 @@ impl Decision {
         }
     }
 
-    /// Concludes from what the limits said.
-    pub(crate) fn from_limits(
-        policy: Arc<Policy>,
-        limits: Vec<LimitReport>,
-        operation: OperationId,
-        tier: TierId,
-        now: Now,
-    ) -> Self {
-        let over = |enforcement| longest_wait(&limits, enforcement);
-        let (outcome, named) = match (over(Enforcement::Reject), over(Enforcement::Warn)) {
-            (Some(named), _) if only_challenges(&policy, &limits) => {
+    /// Concludes from what the limits said. The reports are written where they stay.
+    pub(crate) fn conclude(&mut self, reports: impl Iterator<Item = LimitReport>) {
+        self.limits.extend(reports);
+        let over = |enforcement| longest_wait(&self.limits, enforcement);
+        (self.outcome, self.named) = match (over(Enforcement::Reject), over(Enforcement::Warn)) {
+            (Some(named), _) if only_challenges(&self.policy, &self.limits) => {
                 (Outcome::Challenged, Some(named))
             }
             (Some(named), _) => (Outcome::Limited, Some(named)),
             (None, Some(named)) => (Outcome::Warned, Some(named)),
-            (None, None) => (Outcome::Allowed, smallest_share(&limits)),
+            (None, None) => (Outcome::Allowed, smallest_share(&self.limits)),
         };
-        Self { limits, named, ..Self::without_limits(policy, outcome, operation, tier, now) }
     }
 
     /// Whether the request goes through.

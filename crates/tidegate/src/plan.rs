@@ -181,10 +181,13 @@ impl<'p> Planner<'p> {
 }
 
 impl Planner<'_> {
-    /// Appends the levels of all limits that apply.
+    /// Appends the levels of all limits that apply. Each that is considered is one of the policy.
     pub(crate) fn levels(&self, levels: &mut PerLevel<Level>) -> Result<(), RequestError> {
-        for (index, limit) in self.facts.policy.limits.iter().enumerate() {
-            if let Applies::Yes(level) = self.applies(index, limit)? {
+        let Facts { policy, operation, .. } = self.facts;
+        let considered = usize::try_from(*operation).ok();
+        let considered = considered.and_then(|at| policy.limits_by_operation.get(at));
+        for index in considered.into_iter().flatten().copied().map(usize::from) {
+            if let Applies::Yes(level) = self.applies(index, &policy.limits[index])? {
                 // Compiling proved that no request meets more; the bound holds whatever happens.
                 if levels.len() == LEVELS_MAX {
                     let detail = format!("meets more than {LEVELS_MAX} limits");

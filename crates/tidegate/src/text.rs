@@ -23,6 +23,7 @@ pub fn push_decimal(text: &mut String, micros: u64) {
 
 /// Appends a name in quotes. The names of policies, tiers, operations, limits and headers hold nothing
 /// that JSON or a header would escape.
+#[inline]
 pub fn push_name(text: &mut String, name: &str) {
     text.push('"');
     text.push_str(name);

@@ -38,14 +38,18 @@ impl App {
     /// Counts, logs and tells what events led to.
     pub(crate) fn follow_up<'e>(&self, events: impl Iterator<Item = &'e str>, effects: &[Effect]) {
         events.for_each(|event| self.metrics.happened(event));
-        for effect in effects {
-            match effect {
-                Effect::Banned { mark, penalty } => self.banned(mark, penalty),
-                Effect::Flagged { mark, .. } => self.log_set(mark),
-                Effect::Notify(notice) => self.notify(notice),
-                // What a later release of the engine may add is not known here.
-                _ => {}
-            }
+        effects.iter().for_each(|effect| self.follow(effect));
+    }
+
+    /// By itself, so that a decision without effects has none of it on its stack.
+    #[inline(never)]
+    fn follow(&self, effect: &Effect) {
+        match effect {
+            Effect::Banned { mark, penalty } => self.banned(mark, penalty),
+            Effect::Flagged { mark, .. } => self.log_set(mark),
+            Effect::Notify(notice) => self.notify(notice),
+            // What a later release of the engine may add is not known here.
+            _ => {}
         }
     }
 

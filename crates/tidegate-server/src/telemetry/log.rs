@@ -111,6 +111,7 @@ impl Log {
 
     /// Logs a decision: a refusal at `info`, what passes at `debug`, a store that could not answer
     /// at `error`. Who it was about is worked out only for a line that is written.
+    #[inline(never)]
     pub(crate) fn decision(
         &self,
         engine: &Engine,

@@ -17,6 +17,7 @@ use crate::events::{self, Reported};
 use crate::factors::{self, Times};
 use crate::facts::Facts;
 use crate::lease::Lease;
+use crate::marks::Mark;
 use crate::plan::{Level, Mode, Plan, Planner};
 use crate::policy::Policy;
 use crate::policy::model::{OperationId, TierId};
@@ -28,11 +29,22 @@ use crate::store::{Answer, Reply, Store, StoreError};
 #[allow(clippy::large_enum_variant, reason = "it is written once, in place, for every decision")]
 pub(super) enum Prepared {
     /// No limit has a part in it.
-    Decided(Box<Decision>),
+    Decided(Decided),
     /// Its limits must be asked.
     Open(Open),
     /// This process held all that they took.
     Answered(Open, Answer),
+}
+
+/// A request that is decided without any limit.
+pub(super) struct Decided {
+    policy: Arc<Policy>,
+    outcome: Outcome,
+    operation: OperationId,
+    tier: TierId,
+    now: Now,
+    sees_answers: bool,
+    ban: Option<Box<Mark>>,
 }
 
 /// Whether the store is waited for.
@@ -56,11 +68,12 @@ pub(super) struct Open {
 }
 
 impl<S: Store> Shared<S> {
-    /// Everything before the store. The plan is filled where it stands: it is too large to be moved.
+    /// Everything before the store. The plan, which says whether to charge, is filled where it
+    /// stands: it is too large to be moved.
     pub(super) fn prepare(
         &self,
         request: &Request<'_>,
-        mode: Mode,
+        now: Now,
         ticket: Ticket,
         patience: Patience,
         plan: &mut Plan,
@@ -75,28 +88,24 @@ impl<S: Store> Shared<S> {
         };
         let loaded = select(policies, request)?;
         let policy = Arc::clone(&loaded.policy);
-        let now = self.clock.now();
         let facts = Facts::gather(&loaded.policy, request)?;
         let (operation, tier) = (facts.operation, facts.tier);
         let sees_answers = loaded.guard.sees_answers && events::of_answers(&facts);
-        let without_limits = |policy, outcome: Outcome| {
-            let mut decision = Decision::without_limits(policy, outcome, operation, tier, now);
-            decision.sees_answers = outcome == Outcome::Allowed && sees_answers;
-            Ok(Prepared::Decided(Box::new(decision)))
+        let decided = |policy, outcome: Outcome, ban| {
+            let sees_answers = outcome == Outcome::Allowed && sees_answers;
+            let decided = Decided { policy, outcome, operation, tier, now, sees_answers, ban };
+            Ok(Prepared::Decided(decided))
         };
         match standing(&facts) {
-            Standing::Exempt => return without_limits(policy, Outcome::Exempt),
-            Standing::Blocked => return without_limits(policy, Outcome::Blocked),
+            Standing::Exempt => return decided(policy, Outcome::Exempt, None),
+            Standing::Blocked => return decided(policy, Outcome::Blocked, None),
             Standing::Ordinary => {}
         }
         if let Some(ban) = loaded.guard.ban(&self.marks, &facts, now) {
-            let mut decision =
-                Decision::without_limits(policy, Outcome::Banned, operation, tier, now);
-            decision.penalise(Reported::default(), Some(ban));
-            return Ok(Prepared::Decided(Box::new(decision)));
+            return decided(policy, Outcome::Banned, Some(Box::new(ban)));
         }
         if !policy.enabled {
-            return without_limits(policy, Outcome::Allowed);
+            return decided(policy, Outcome::Allowed, None);
         }
         let mut planner = Planner::new(&facts, now, &loaded.keys);
         if !policy.protection.factors.is_empty() {
@@ -105,11 +114,13 @@ impl<S: Store> Shared<S> {
         let times = planner.times;
         planner.levels(&mut plan.levels)?;
         if plan.levels.is_empty() {
-            return without_limits(policy, Outcome::Allowed);
+            return decided(policy, Outcome::Allowed, None);
         }
         let ahead = self.waiting.ahead(&plan.levels, ticket);
         (plan.now, plan.holder) = (now, self.holders.next());
-        plan.mode = if ahead.is_some() { Mode::Peek } else { mode };
+        if ahead.is_some() {
+            plan.mode = Mode::Peek;
+        }
         let reserve = request.reserve;
         let open = Open { policy, operation, tier, ahead, reserve, times, sees_answers };
         let answer = if loaded.leased { self.store.decide_at_once(plan) } else { None };
@@ -152,6 +163,18 @@ impl<S: Store> Shared<S> {
     }
 }
 
+impl Decided {
+    pub(super) fn decision(self) -> Decision {
+        let Self { policy, outcome, operation, tier, now, sees_answers, ban } = self;
+        let mut decision = Decision::without_limits(policy, outcome, operation, tier, now);
+        decision.sees_answers = sees_answers;
+        if let Some(ban) = ban {
+            decision.penalise(Reported::default(), Some(*ban));
+        }
+        decision
+    }
+}
+
 impl Open {
     /// The decision that an answer comes to.
     pub(super) fn conclude(
@@ -164,10 +187,10 @@ impl Open {
         if let Some(ahead) = &ahead {
             let_past(ahead, plan, answer);
         }
-        let reports = reports(plan, answer);
         // A shared store has a wall clock to go by, but its steady time means nothing here.
         let now = Now { steady_us: plan.now.steady_us, ..answer.now };
-        let mut decision = Decision::from_limits(policy, reports, operation, tier, now);
+        let mut decision = Decision::without_limits(policy, Outcome::Allowed, operation, tier, now);
+        decision.conclude(reports(plan, answer));
         decision.times = times;
         decision.sees_answers = sees_answers;
         decision.degraded = store_error.is_some();
@@ -187,7 +210,7 @@ impl Decision {
     }
 }
 
-fn reports(plan: &Plan, answer: &Answer) -> Vec<LimitReport> {
+fn reports(plan: &Plan, answer: &Answer) -> impl Iterator<Item = LimitReport> {
     let report = |(level, reply): (&Level, &Reply)| LimitReport {
         limit: level.limit,
         spec: level.spec,
@@ -198,5 +221,5 @@ fn reports(plan: &Plan, answer: &Answer) -> Vec<LimitReport> {
         reset_us: reply.reading.reset_us,
         enforcement: level.enforcement,
     };
-    plan.levels.iter().zip(&answer.replies).map(report).collect()
+    plan.levels.iter().zip(&answer.replies).map(report)
 }

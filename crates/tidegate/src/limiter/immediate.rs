@@ -20,19 +20,36 @@ impl<S: ImmediateStore> Limiter<S> {
     }
 
     fn decide_now(&self, request: &Request<'_>, mode: Mode) -> Result<Decision, RequestError> {
-        let (shared, mut plan) = (&self.shared, Plan::new(mode));
-        let decision = match shared.prepare(request, mode, NEWCOMER, Patience::Waits, &mut plan)? {
-            Prepared::Decided(decision) => *decision,
-            Prepared::Open(open) => {
-                let answered = shared.store.decide_now(&plan);
-                shared.conclude(open, &mut plan, answered)
-            }
-            Prepared::Answered(open, mut answer) => open.conclude(&plan, &mut answer, None),
-        };
+        let (now, mut plan) = (self.now(), Plan::new(mode));
+        let prepared = self.shared.prepare(request, now, NEWCOMER, Patience::Waits, &mut plan)?;
+        let decision = self.concluded(prepared, &mut plan);
         if self.counts(request, &decision, mode) {
-            return Ok(at_once(self.penalised(request, decision, &mut plan)));
+            return Ok(self.penalised_now(request, decision, &mut plan));
         }
         Ok(decision)
+    }
+
+    /// Everything from the store on.
+    pub(super) fn concluded(&self, prepared: Prepared, plan: &mut Plan) -> Decision {
+        match prepared {
+            Prepared::Decided(decided) => decided.decision(),
+            Prepared::Open(open) => {
+                let answered = self.shared.store.decide_now(plan);
+                self.shared.conclude(open, plan, answered)
+            }
+            Prepared::Answered(open, mut answer) => open.conclude(plan, &mut answer, None),
+        }
+    }
+
+    /// By itself, since its future would be room on the stack of every decision.
+    #[inline(never)]
+    pub(super) fn penalised_now(
+        &self,
+        request: &Request<'_>,
+        decision: Decision,
+        plan: &mut Plan,
+    ) -> Decision {
+        at_once(self.penalised(request, decision, plan))
     }
 
     /// Decides a request without charging it.

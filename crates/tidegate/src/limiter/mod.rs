@@ -3,6 +3,7 @@
 //! request → identity and operation ([`facts`](crate::facts)) → standing → plan → store (or
 //! fallback) → decision.
 
+mod batch;
 mod bearer;
 mod builder;
 mod claim;
@@ -133,7 +134,7 @@ impl<S: Store> Limiter<S> {
         mode: Mode,
     ) -> Result<Decision, RequestError> {
         let mut plan = Plan::new(mode);
-        let decision = self.decide_in_turn(request, mode, NEWCOMER, &mut plan).await?;
+        let decision = self.decide_in_turn(request, NEWCOMER, &mut plan).await?;
         if self.counts(request, &decision, mode) {
             return Ok(self.penalised(request, decision, &mut plan).await);
         }
@@ -144,13 +145,12 @@ impl<S: Store> Limiter<S> {
     async fn decide_in_turn(
         &self,
         request: &Request<'_>,
-        mode: Mode,
         ticket: Ticket,
         plan: &mut Plan,
     ) -> Result<Decision, RequestError> {
         let shared = &self.shared;
-        match shared.prepare(request, mode, ticket, Patience::Waits, plan)? {
-            Prepared::Decided(decision) => Ok(*decision),
+        match shared.prepare(request, self.now(), ticket, Patience::Waits, plan)? {
+            Prepared::Decided(decided) => Ok(decided.decision()),
             Prepared::Open(open) => {
                 let answered = shared.store.decide(plan).await;
                 Ok(shared.conclude(open, plan, answered))
@@ -169,10 +169,9 @@ impl<S: Store> Limiter<S> {
         if !self.with_policy(request, |loaded| Ok(loaded.leased))? {
             return Ok(None);
         }
-        let prepared =
-            shared.prepare(request, Mode::Charge, NEWCOMER, Patience::None, &mut plan)?;
+        let prepared = shared.prepare(request, self.now(), NEWCOMER, Patience::None, &mut plan)?;
         let decision = match prepared {
-            Prepared::Decided(decision) => Some(*decision),
+            Prepared::Decided(decided) => Some(decided.decision()),
             Prepared::Open(_) => None,
             Prepared::Answered(open, mut answer) => Some(open.conclude(&plan, &mut answer, None)),
         };

@@ -132,8 +132,8 @@ impl<S: Store> Turn<S> {
                 spot.take_woken();
             }
             let ticket = Spot::ticket(self.spot.as_ref());
-            let (mode, mut plan) = (Mode::Charge, Plan::new(Mode::Charge));
-            let decision = self.limiter.decide_in_turn(request, mode, ticket, &mut plan).await?;
+            let mut plan = Plan::new(Mode::Charge);
+            let decision = self.limiter.decide_in_turn(request, ticket, &mut plan).await?;
             let stood = match self.worth_waiting(&decision, waited_us) {
                 Some((held_up, left_us)) => {
                     self.stand(&held_up).map(|stood| (stood, held_up.fits_in_us, left_us))

@@ -11,7 +11,7 @@ use foldhash::fast::FixedState;
 use smallvec::SmallVec;
 
 use super::path::{NormalPath, Span};
-use super::pattern::{Pattern, Segment};
+use super::pattern::{Captured, Pattern, Segment};
 
 /// The node of `/`, where every path starts.
 const ROOT: usize = 0;
@@ -47,6 +47,28 @@ struct Rule {
     pattern: Pattern,
     /// Headers, by lower-case name, and the values they must have.
     headers: Vec<(String, String)>,
+    /// Which segments it captures, where they are the same of every path.
+    capture_places: Option<Vec<usize>>,
+}
+
+impl Rule {
+    fn new(operation: u32, pattern: Pattern, headers: Vec<(String, String)>) -> Self {
+        let capture_places = pattern.path().capture_places();
+        Self { operation, pattern, headers, capture_places }
+    }
+
+    /// Where in a path that matches the captured segments are.
+    fn captures(&self, path: &NormalPath<'_>) -> Option<Captured<Span>> {
+        let Some(places) = &self.capture_places else { return self.pattern.path().captures(path) };
+        let mut places = places.iter().peekable();
+        let captured = path.spans().enumerate();
+        Some(
+            captured
+                .filter(|(place, _)| places.next_if_eq(&place).is_some())
+                .map(|(_, span)| span)
+                .collect(),
+        )
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -78,7 +100,7 @@ impl Matcher {
         let mut matcher =
             Self { nodes: vec![Node::default()], rules: Vec::new(), header_names: Vec::new() };
         for (operation, pattern, headers) in operations {
-            matcher.insert(Rule { operation, pattern, headers });
+            matcher.insert(Rule::new(operation, pattern, headers));
         }
         matcher
     }
@@ -109,7 +131,7 @@ impl Matcher {
         path: &NormalPath<'_>,
     ) -> impl Iterator<Item = Span> + use<> {
         let rule = usize::try_from(found.pattern).ok().and_then(|rule| self.rules.get(rule));
-        rule.and_then(|rule| rule.pattern.path().captures(path)).into_iter().flatten()
+        rule.and_then(|rule| rule.captures(path)).into_iter().flatten()
     }
 
     /// The lower-case names of the headers that rules ask for, each once.
@@ -149,7 +171,7 @@ impl Matcher {
         let ends = active.iter().map(|node| &self.nodes[*node].ends.plain);
         let first = ends.filter_map(|plain| plain.iter().find(covers)).min();
         let first = first.map(|rule| self.rules[*rule].operation);
-        self.insert(Rule { operation, pattern, headers });
+        self.insert(Rule::new(operation, pattern, headers));
         first
     }
 
@@ -199,7 +221,25 @@ impl Matcher {
 
     /// Replaces the active nodes by those that one more segment leads to.
     fn advance(&self, active: &mut Active, segment: &str) {
+        // Nearly always it is one node, with one way on.
+        if let [at] = &mut active[..]
+            && let Some(next) = self.only_way(*at, segment)
+        {
+            *at = next;
+            return;
+        }
         self.walk(active, |node| [node.one, node.literals.get(segment).copied()]);
+    }
+
+    /// The one node that a segment leads to; `None` where it is none, or several.
+    fn only_way(&self, at: usize, segment: &str) -> Option<usize> {
+        let node = &self.nodes[at];
+        let literal = node.literals.get(segment).copied();
+        let next = match (node.one, literal) {
+            (Some(next), None) | (None, Some(next)) if !node.stays => next,
+            _ => return None,
+        };
+        self.nodes[next].many.is_none().then_some(next)
     }
 
     /// Replaces the active nodes by those that `next` leads to, and by each `**` among them.

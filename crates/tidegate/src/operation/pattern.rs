@@ -141,6 +141,13 @@ impl PathPattern {
         align(&self.segments, path.spans(), accepts)
     }
 
+    /// Which segments of a path the names stand for, where that is the same for all: without a `**`.
+    pub(super) fn capture_places(&self) -> Option<Vec<usize>> {
+        let is_capture = |segment: &Segment| matches!(segment, Segment::Capture(_));
+        let places = self.segments.iter().enumerate().filter(|(_, segment)| is_capture(segment));
+        (!self.segments.contains(&Segment::Many)).then(|| places.map(|(place, _)| place).collect())
+    }
+
     /// The names that the pattern captures, from left to right.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.segments.iter().filter_map(|segment| match segment {
@@ -186,7 +193,7 @@ fn written(literal: &str) -> String {
 }
 
 /// What the names of a pattern stand for; few have more than four.
-type Captured<T> = SmallVec<[T; 4]>;
+pub(super) type Captured<T> = SmallVec<[T; 4]>;
 
 /// Lays a pattern over items and returns those that its captures stand for, or `None`.
 ///

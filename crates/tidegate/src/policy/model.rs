@@ -45,6 +45,8 @@ pub struct Policy {
     /// In capitals.
     pub(crate) blocked_countries: Vec<String>,
     pub(crate) limits: Vec<Limit>,
+    /// The limits whose conditions each operation may meet, in the order of the file.
+    pub(crate) limits_by_operation: Vec<Vec<u16>>,
     pub(crate) protection: Protection,
     pub(crate) response: ResponseRules,
     pub(crate) headers_read: Vec<String>,
@@ -253,6 +255,12 @@ impl Limit {
     #[must_use]
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
+    }
+
+    /// The beginning of a JSON object that tells of it: its name and algorithm, and a comma.
+    #[must_use]
+    pub fn json_head(&self) -> &str {
+        &self.items.json_head
     }
 
     /// Whether nodes may borrow of it in advance, where they share a store.

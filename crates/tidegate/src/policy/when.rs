@@ -64,6 +64,11 @@ impl When {
             || !self.attributes.is_empty()
     }
 
+    /// Whether it leaves out no request of an operation for that alone.
+    pub(crate) fn may_be_of(&self, operation: OperationId) -> bool {
+        meets(self.operations.as_ref(), |ids| ids.binary_search(&operation).is_ok())
+    }
+
     /// Whether every condition holds.
     pub(crate) fn holds(&self, facts: &Facts<'_>) -> bool {
         self.unmet(facts).is_none()
@@ -71,9 +76,8 @@ impl When {
 
     /// The first condition that does not hold.
     pub(crate) fn unmet(&self, facts: &Facts<'_>) -> Option<Unmet> {
-        let among = |ids: &Vec<OperationId>| ids.binary_search(&facts.operation).is_ok();
         let within = |nets: &Networks| facts.address.is_some_and(|ip| nets.contains(ip));
-        if !meets(self.operations.as_ref(), among) {
+        if !self.may_be_of(facts.operation) {
             return Some(Unmet::Operation);
         }
         if !meets(self.tiers.as_ref(), |ids| ids.contains(&facts.tier)) {

@@ -10,7 +10,7 @@ pub(crate) use body::{Body, Piece, Placeholder, as_written, parse_text};
 
 use crate::decision::{Decision, LimitReport, Outcome};
 use crate::plan::Enforcement;
-use crate::policy::model::Limit;
+use crate::policy::model::{Algorithm, Limit};
 use crate::text::{push_decimal, push_escaped, push_number};
 use crate::units::{SECOND_US, seconds_rounded_up};
 
@@ -249,18 +249,21 @@ fn published(decision: &Decision) -> impl Iterator<Item = (&Limit, &LimitReport)
 }
 
 /// A limit's name in quotes and the name of its first parameter, as the rate limit headers have them:
-/// as it is, and as it stands in a JSON string. Every answer has a few of them.
+/// as it is, and as it stands in a JSON string; and the beginning of an object that tells of it. Every
+/// answer has a few of them.
 #[derive(Debug)]
 pub(crate) struct Items {
     policy: [String; 2],
     state: [String; 2],
+    pub(crate) json_head: String,
 }
 
 impl Items {
-    pub(crate) fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str, algorithm: Algorithm) -> Self {
         let item = |quote, parameter| format!("{quote}{name}{quote};{parameter}=");
         let both = |parameter| [item("\"", parameter), item("\\\"", parameter)];
-        Self { policy: both("q"), state: both("r") }
+        let json_head = format!("{{\"name\":\"{name}\",\"algorithm\":\"{}\",", algorithm.name());
+        Self { policy: both("q"), state: both("r"), json_head }
     }
 }
 

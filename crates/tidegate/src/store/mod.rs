@@ -125,6 +125,11 @@ pub trait ImmediateStore: Send + Sync + 'static {
     /// The store cannot answer.
     fn decide_now(&self, plan: &Plan) -> Result<Answer, StoreError>;
 
+    /// A plan will be decided shortly: its memory may be fetched meanwhile.
+    fn foresee(&self, plan: &Plan) {
+        _ = plan;
+    }
+
     /// As [`Store::amend`].
     ///
     /// # Errors

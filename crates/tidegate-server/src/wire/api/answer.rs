@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde::ser::Serializer;
 use serde_json::value::RawValue;
 use tidegate::plan::Enforcement;
+use tidegate::policy::Limit;
 use tidegate::text::{push_decimal, push_json, push_name, push_number};
 use tidegate::units::Amount;
 use tidegate::{Decision, LimitReport, Sink, render};
@@ -109,12 +110,9 @@ impl<'d> Sink<'d> for Members<'_> {
 }
 
 fn write_limit(json: &mut String, decision: &Decision, report: &LimitReport) {
-    let limit = decision.limit_of(report);
-    json.push_str("{\"name\":");
-    push_name(json, limit.map_or("", |limit| limit.name()));
-    json.push_str(",\"algorithm\":\"");
-    json.push_str(limit.map_or("", |limit| limit.algorithm().name()));
-    json.push_str("\",\"limit\":");
+    // A report is of a limit of the policy that decided.
+    json.push_str(decision.limit_of(report).map_or("{", Limit::json_head));
+    json.push_str("\"limit\":");
     push_decimal(json, report.spec.number().micros());
     json.push_str(",\"window_ms\":");
     push_ms(json, report.spec.window_us());

@@ -148,6 +148,20 @@ impl Posted {
         headers: HeaderMap,
         text: &'a [u8],
     ) -> Result<Answered<'a>, Failure> {
+        match self {
+            Self::Check => decide(app, headers, Call::check(text)?, Hold::Never),
+            _ => self.answer_other(app, headers, text),
+        }
+    }
+
+    /// All but a check. By itself, since its futures would be room on the stack of every check.
+    #[inline(never)]
+    fn answer_other<'a>(
+        self,
+        app: &'a App,
+        headers: HeaderMap,
+        text: &'a [u8],
+    ) -> Result<Answered<'a>, Failure> {
         Ok(match self {
             Self::Check => return decide(app, headers, Call::check(text)?, Hold::Never),
             Self::Acquire => {
@@ -179,15 +193,27 @@ fn decide<'a>(
     hold: Hold,
 ) -> Result<Answered<'a>, Failure> {
     let request = identified(app, call);
-    if let Some(decision) = app.decide_now(&request, || RequestId::of(&headers), hold)? {
-        return Ok(Answered::Now(told(app, headers, &request, decision, None)));
+    match &mut app.decide_now(&request, || RequestId::of(&headers), hold) {
+        Some(Ok(decision)) => Ok(Answered::Now(told(app, headers, &request, decision, None))),
+        Some(Err(error)) => Err(error.clone().into()),
+        None => Ok(decide_later(app, headers, request, hold)),
     }
-    Ok(Answered::Later(Box::pin(async move {
+}
+
+/// By itself for the same reason.
+#[inline(never)]
+fn decide_later<'a>(
+    app: &'a App,
+    headers: HeaderMap,
+    request: tidegate::Request<'a>,
+    hold: Hold,
+) -> Answered<'a> {
+    Answered::Later(Box::pin(async move {
         let decided = app.decide_later(&request, || RequestId::of(&headers), hold).await;
-        let (decision, waited_us) = decided?;
+        let (mut decision, waited_us) = decided?;
         let waited_us = matches!(hold, Hold::UpTo(_)).then_some(waited_us);
-        Ok(told(app, headers, &request, decision, waited_us))
-    })))
+        Ok(told(app, headers, &request, &mut decision, waited_us))
+    }))
 }
 
 /// The answer that tells a decision.
@@ -195,7 +221,7 @@ fn told(
     app: &App,
     headers: HeaderMap,
     request: &tidegate::Request<'_>,
-    decision: Decision,
+    decision: &mut Decision,
     waited_us: Option<u64>,
 ) -> Response<Body> {
     let mut json = String::new();
@@ -205,15 +231,16 @@ fn told(
 
 async fn batch(app: &App, headers: HeaderMap, text: &[u8]) -> Result<Response<Body>, Failure> {
     let calls = Call::batch(text, BATCH_MAX)?;
-    let mut json = String::with_capacity(1_024 * calls.len());
+    let requests: Vec<_> = calls.into_iter().map(|call| identified(app, call)).collect();
+    let decided = app.decide_all(&requests, || RequestId::of(&headers)).await;
+    let mut json = String::with_capacity(1_024 * requests.len());
     json.push('[');
-    for (index, call) in calls.into_iter().enumerate() {
+    for (index, (request, decided)) in requests.iter().zip(decided).enumerate() {
         if index > 0 {
             json.push(',');
         }
-        let request = identified(app, call);
-        match app.decide(&request, || RequestId::of(&headers), Hold::Never).await {
-            Ok((decision, _)) => tell(app, &mut json, &request, decision, None),
+        match decided {
+            Ok(mut decision) => tell(app, &mut json, request, &mut decision, None),
             Err(error) => {
                 let error = FieldError::from(error).within(&format!("[{index}]"));
                 json.push_str(&answer::undecided(&error));
@@ -237,13 +264,13 @@ fn tell(
     app: &App,
     json: &mut String,
     request: &tidegate::Request<'_>,
-    mut decision: Decision,
+    decision: &mut Decision,
     waited_us: Option<u64>,
 ) {
     let now = decision.now;
     let mut status_unseen = false;
     let lease = decision.lease.take().map(|lease| {
-        let watched = Watched::of(app, &decision, request).unwrap_or_else(|TooLarge| {
+        let watched = Watched::of(app, decision, request).unwrap_or_else(|TooLarge| {
             status_unseen = true;
             None
         });
@@ -257,7 +284,7 @@ fn tell(
     let challenge = offer.map(|offer| offer.json(None));
     let (lease, challenge) = (lease.as_deref(), challenge.as_deref());
     let further = answer::Further { lease, challenge, waited_us, status_unseen };
-    answer::write_decided(json, &decision, &further);
+    answer::write_decided(json, decision, &further);
 }
 
 /// A body of at most so many bytes, within a time.

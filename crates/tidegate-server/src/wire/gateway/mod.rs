@@ -164,34 +164,67 @@ impl Service for Gateway {
         };
         let shared = || Arc::clone(&self.shared);
         if challenged::is_answer(arrived.head()) {
-            return Answering::later(shared().challenge(arrived, body));
+            return shared().challenge_later(arrived, body);
         }
         if !body.is_end_stream() && app.engine.wants_body(&arrived.asked(app, None)) {
-            return Answering::later(shared().inspect(arrived, body));
+            return shared().inspect_later(arrived, body);
         }
         let inspected = Inspected { seen: None, rest: body };
         let asked = arrived.asked(app, None);
         match app.decide_now(&asked, || arrived.id(), HOLD) {
-            Ok(Some(decision)) if decision.is_allowed() => {
+            Some(Ok(decision)) if decision.is_allowed() => {
                 let watched = Watched::of(&decision, asked);
                 let admitted = Admitted::new(app, decision, watched);
-                Answering::later(shared().pass(arrived, inspected, admitted))
+                shared().pass_later(arrived, inspected, admitted)
             }
-            Ok(Some(decision)) => {
+            Some(Ok(decision)) => {
                 drop(asked);
                 let response = self.shared.refuse(&decision, arrived);
                 if decision.delay_us() == 0 {
                     return response.into();
                 }
-                let app = Arc::clone(app);
-                Answering::later(async move { penalty::refuse(&app, &decision, response).await })
+                shared().refuse_later(decision, response)
             }
-            Ok(None) => {
+            None => {
                 drop(asked);
-                Answering::later(shared().decide(arrived, inspected))
+                shared().decide_later(arrived, inspected)
             }
-            Err(error) => respond::bad_request(&error.field, &error.detail).into(),
+            Some(Err(error)) => respond::bad_request(&error.field, &error.detail).into(),
         }
+    }
+}
+
+/// What takes its time. Each future is made in a function of its own: it has room for all that it
+/// may ever wait for, which a request that is refused at once would have on its stack.
+impl Shared {
+    #[inline(never)]
+    fn challenge_later(self: Arc<Self>, arrived: Arrived, body: Incoming) -> Answering {
+        Answering::later(self.challenge(arrived, body))
+    }
+
+    #[inline(never)]
+    fn inspect_later(self: Arc<Self>, arrived: Arrived, body: Incoming) -> Answering {
+        Answering::later(self.inspect(arrived, body))
+    }
+
+    #[inline(never)]
+    fn decide_later(self: Arc<Self>, arrived: Arrived, inspected: Inspected) -> Answering {
+        Answering::later(self.decide(arrived, inspected))
+    }
+
+    #[inline(never)]
+    fn pass_later(
+        self: Arc<Self>,
+        arrived: Arrived,
+        inspected: Inspected,
+        admitted: Admitted,
+    ) -> Answering {
+        Answering::later(self.pass(arrived, inspected, admitted))
+    }
+
+    #[inline(never)]
+    fn refuse_later(self: Arc<Self>, decision: Decision, response: Response<Body>) -> Answering {
+        Answering::later(async move { penalty::refuse(&self.app, &decision, response).await })
     }
 }
 

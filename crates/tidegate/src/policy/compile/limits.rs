@@ -187,7 +187,7 @@ impl Compiler<'_> {
         let settings = settings?;
         Some(Limit {
             name: entry.key.clone(),
-            items: Items::new(&entry.key),
+            items: Items::new(&entry.key, algorithm?),
             key,
             when,
             row: settings::row(&by, &settings),

@@ -183,8 +183,10 @@ impl Compiler<'_> {
             attribute_names: std::mem::take(&mut self.attribute_names),
             attributes: std::mem::take(&mut self.attributes),
             headers_read: Vec::new(),
+            limits_by_operation: Vec::new(),
         };
         policy.headers_read = headers_read(&policy);
+        policy.limits_by_operation = limits_by_operation(&policy);
         if sound_operations && sound_limits {
             warnings::warn(&policy, root, self.diagnostics);
             if sound_protection {
@@ -393,6 +395,16 @@ fn named_tiers(root: &Node) -> impl Iterator<Item = (&str, Position)> {
     let conditions = conditions.filter_map(|when| when.get("tier")).flat_map(one_or_many);
     let conditions = conditions.filter_map(|node| Some((node.text()?, node.at)));
     maps.chain(conditions)
+}
+
+/// Which limits are considered for each operation: no other can apply.
+fn limits_by_operation(policy: &Policy) -> Vec<Vec<u16>> {
+    let considered = |operation: OperationId| {
+        let limits = (0..).zip(&policy.limits);
+        let may_apply = |limit: &Limit| limit.when.may_be_of(operation);
+        limits.filter(|(_, limit)| may_apply(limit)).map(|(index, _)| index).collect()
+    };
+    (0..).take(policy.operations.names().len()).map(considered).collect()
 }
 
 /// The headers that a decision can depend on, in lower case, each once.

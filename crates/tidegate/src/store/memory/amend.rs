@@ -56,7 +56,7 @@ impl Memory {
 fn correct(
     table: &Table,
     held: &Held<'_>,
-    found: Found,
+    found: Found<'_>,
     charged_at_us: u64,
     correct: &dyn Fn(&mut Record),
 ) -> bool {
@@ -79,7 +79,7 @@ fn correct(
 fn held_place(
     table: &Table,
     held: &Held<'_>,
-    found: Found,
+    found: Found<'_>,
     change: impl FnOnce(&mut Record) -> bool,
 ) -> bool {
     table.change(held, found, change).unwrap_or(false)

@@ -28,7 +28,7 @@ impl<'t> Step<'t> {
         Self { level, table, glance: None }
     }
 
-    fn found(&self) -> Option<Found> {
+    fn found(&self) -> Option<Found<'t>> {
         self.glance.as_ref().and_then(|glance| glance.found)
     }
 }
@@ -113,9 +113,9 @@ fn look(
 }
 
 /// The answer where something is written, if nothing has changed since it was seen.
-fn take(
+fn take<'s>(
     plan: &Plan,
-    steps: &[Step<'_>],
+    steps: &[Step<'s>],
     verdicts: &[Verdict],
     replies: &mut PerLevel<Reply>,
 ) -> Glanced {
@@ -131,7 +131,7 @@ fn take(
     }
     // Where two keys are in one segment, the first may move the second.
     let apart = holding.0.len() == seen().count();
-    act(plan, steps, verdicts, replies, |step, table| {
+    act(plan, steps, verdicts, replies, |step: &Step<'s>, table: &'s Table| {
         let glance = step.glance.as_ref()?;
         let held = holding.find(glance.segment)?;
         Some((held, if apart { glance.found } else { table.find(held, step.level.key) }))
@@ -140,13 +140,13 @@ fn take(
 }
 
 /// Answers a plan while all its segments are held.
-fn hold(plan: &Plan, steps: &[Step<'_>], replies: &mut PerLevel<Reply>) {
+fn hold<'s>(plan: &Plan, steps: &[Step<'s>], replies: &mut PerLevel<Reply>) {
     let holding = Holding::of(steps);
-    let find = |step: &Step<'_>, table: &Table| {
+    let find = |step: &Step<'s>, table: &'s Table| {
         let held = holding.find(table.segment(step.level.key)?)?;
         Some((held, table.find(held, step.level.key)))
     };
-    let verdict = |step: &Step<'_>| {
+    let verdict = |step: &Step<'s>| {
         let found = step.table.and_then(|table| Some((table, find(step, table)?)));
         match found {
             Some((table, (held, found))) => {
@@ -162,10 +162,10 @@ fn hold(plan: &Plan, steps: &[Step<'_>], replies: &mut PerLevel<Reply>) {
 /// Charges what is to be charged; `find` finds the key of a level in a segment that is held.
 fn act<'h, 's: 'h>(
     plan: &Plan,
-    steps: &[Step<'_>],
+    steps: &[Step<'s>],
     verdicts: &[Verdict],
     replies: &mut PerLevel<Reply>,
-    find: impl Fn(&Step<'_>, &Table) -> Option<(&'h Held<'s>, Option<Found>)>,
+    find: impl Fn(&Step<'s>, &'s Table) -> Option<(&'h Held<'s>, Option<Found<'s>>)>,
 ) {
     let commits = plan.commits(verdicts);
     replies.clear();

@@ -157,9 +157,9 @@ impl Table {
         if !held.was_changed() {
             return (Vec::new(), behind);
         }
-        let marked = self.slots(&held).filter(|(.., words)| words.is_changed());
-        let changes = marked.filter_map(|(slot, key, words)| {
-            self.unmark(&held, slot, words);
+        let marked = self.keys_of(&held).filter(|(_, words)| words.is_changed());
+        let changes = marked.filter_map(|(key, words)| {
+            self.unmark(&held, key);
             let record = self.record(&held, words)?;
             let means_something = record.end_us() > record.time_us(now);
             Some(if means_something {

@@ -15,12 +15,16 @@ use crate::units::Amount;
 pub(super) fn charge(
     table: &Table,
     held: &Held<'_>,
-    found: Option<Found>,
+    found: Option<Found<'_>>,
     level: &Level,
     now_us: u64,
     holder: u64,
 ) -> (u64, Reading) {
-    if let Some(charged) = found.and_then(|found| charge_slot(table, held, found, level, now_us)) {
+    let charged = match found {
+        Some(found) => charge_slot(table, held, found, level, now_us),
+        None => put_slot(table, held, level, now_us),
+    };
+    if let Some(charged) = charged {
         return charged;
     }
     with_record(table, held, found, level, now_us, |record| record.charge(level, now_us, holder))
@@ -34,7 +38,7 @@ pub(super) fn charge(
 pub(super) fn debit(
     table: &Table,
     held: &Held<'_>,
-    found: Option<Found>,
+    found: Option<Found<'_>>,
     level: &Level,
     now_us: u64,
     amount: Amount,
@@ -52,7 +56,7 @@ pub(super) fn debit(
 pub(super) fn open(
     table: &Table,
     held: &Held<'_>,
-    found: Option<Found>,
+    found: Option<Found<'_>>,
     level: &Level,
     now_us: u64,
 ) {
@@ -69,7 +73,7 @@ pub(super) fn open(
 }
 
 /// Whether a slot was charged at another pace than that of a level.
-pub(super) fn lacks_pace(table: Option<&Table>, found: Option<Found>, level: &Level) -> bool {
+pub(super) fn lacks_pace(table: Option<&Table>, found: Option<Found<'_>>, level: &Level) -> bool {
     let known = table.zip(found).and_then(|(table, found)| table.specs.get(found.words.number()));
     known.is_some_and(|known| !same_pace(&known.spec, &level.spec))
 }
@@ -78,11 +82,11 @@ pub(super) fn lacks_pace(table: Option<&Table>, found: Option<Found>, level: &Le
 fn charge_slot(
     table: &Table,
     held: &Held<'_>,
-    found: Found,
+    found: Found<'_>,
     level: &Level,
     now_us: u64,
 ) -> Option<(u64, Reading)> {
-    let Found { slot, words } = found;
+    let words = found.words;
     if level.is_given_back() || words.place().is_some() {
         return None;
     }
@@ -102,15 +106,31 @@ fn charge_slot(
             (words, algorithm::reading(&state, spec, now_us))
         }
     };
-    table.set(held, slot, words);
+    table.set(held, found, words);
     Some((words.at_us(), reading))
+}
+
+/// Puts a key in that fits a slot; `None` where it does not.
+fn put_slot(table: &Table, held: &Held<'_>, level: &Level, now_us: u64) -> Option<(u64, Reading)> {
+    if level.is_given_back() {
+        return None;
+    }
+    let number = table.specs.number_of(&level.spec)?;
+    let known = table.specs.get(number)?;
+    let mut state = level.spec.new_state()?;
+    algorithm::charge(&mut state, &level.spec, now_us, 0, level.cost);
+    let words = Words::pack(&state, number, known, now_us)?;
+    if words.end_us(&table.specs) > 0 {
+        table.put_words(held, level.key, words, now_us);
+    }
+    Some((now_us, algorithm::reading(&state, &level.spec, now_us)))
 }
 
 /// Charges the record of a level, which is made if there is none; `None` where nothing is stored.
 fn with_record<T>(
     table: &Table,
     held: &Held<'_>,
-    found: Option<Found>,
+    found: Option<Found<'_>>,
     level: &Level,
     now_us: u64,
     charge: impl FnOnce(&mut Record) -> T,

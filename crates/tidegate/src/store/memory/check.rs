@@ -1,9 +1,9 @@
 //! The shortest way: one bucket that is in its slot.
 
+use std::hint::black_box;
 use std::sync::Arc;
 
 use super::answer::{Step, answer};
-use super::segment::Found;
 use super::slot::Words;
 use super::table::{Glance, Table};
 use crate::algorithm::{Spec, Verdict, token_bucket};
@@ -13,9 +13,6 @@ use crate::plan::{Enforcement, Level, Mode, PerLevel, Plan};
 use crate::store::Reply;
 use crate::units::Amount;
 
-/// How many keys of a batch are on their way from memory at once.
-const AT_ONCE: usize = 32;
-
 impl Table {
     /// A table of no store.
     pub(crate) fn alone(max_keys: usize) -> Self {
@@ -23,6 +20,7 @@ impl Table {
     }
 
     /// Charges a key, if the cost fits.
+    #[inline]
     pub(crate) fn check(&self, spec: &Spec, key: Key, cost: Amount, now_us: u64) -> Verdict {
         match self.take_bucket(&self.glance(key), spec, cost, now_us) {
             Some((verdict, _)) => verdict,
@@ -30,8 +28,8 @@ impl Table {
         }
     }
 
-    /// Charges one to each of some keys, if it fits. All are looked for first, so that they come from
-    /// memory together.
+    /// Charges one to each of some keys, if it fits. The lines that they are in are read first, all of
+    /// them and nothing else, so that they come from memory together.
     pub(crate) fn check_all(
         &self,
         spec: &Spec,
@@ -39,20 +37,12 @@ impl Table {
         now_us: u64,
         verdicts: &mut Vec<Verdict>,
     ) {
-        for some in keys.chunks(AT_ONCE) {
-            let mut seen = [const { None }; AT_ONCE];
-            for (seen, key) in seen.iter_mut().zip(some) {
-                *seen = Some(self.glance(*key));
-            }
-            for (seen, key) in seen.iter().zip(some) {
-                let take = |glance| self.take_bucket(glance, spec, Amount::ONE, now_us);
-                verdicts.push(match seen.as_ref().and_then(take) {
-                    Some((verdict, _)) => verdict,
-                    // It is new, or another of the batch is in its segment.
-                    None => self.check(spec, *key, Amount::ONE, now_us),
-                });
-            }
-        }
+        let touched = keys.iter().fold(0, |read, key| read ^ self.touch_segment(*key));
+        black_box(touched);
+        let touched = keys.iter().fold(0, |read, key| read ^ self.touch_slot(*key));
+        black_box(touched);
+        let check = |key: &Key| self.check(spec, *key, Amount::ONE, now_us);
+        verdicts.extend(keys.iter().map(check));
     }
 
     /// Answers a plan of one level; `None` where that is no bucket in its slot.
@@ -72,6 +62,7 @@ impl Table {
 
     /// Charges a bucket that is in its slot, by what was seen of it, and returns what it is then;
     /// `None` where it is not, or has changed since.
+    #[inline]
     fn take_bucket(
         &self,
         glance: &Glance<'_>,
@@ -79,9 +70,8 @@ impl Table {
         cost: Amount,
         now_us: u64,
     ) -> Option<(Verdict, token_bucket::State)> {
-        let (Found { slot, words }, Spec::TokenBucket(spec)) = (glance.found?, spec) else {
-            return None;
-        };
+        let (found, Spec::TokenBucket(spec)) = (glance.found?, spec) else { return None };
+        let words = found.words;
         let known = self.specs.get(words.number())?;
         if !matches!(&known.spec, Spec::TokenBucket(known) if known == spec) {
             return None;
@@ -93,7 +83,7 @@ impl Table {
         }
         let words = Words::pack_bucket(&state, words.number(), known)?;
         let held = glance.segment.hold_from(glance.version)?;
-        self.set(&held, slot, words);
+        self.set(&held, found, words);
         Some((verdict, state))
     }
 

@@ -39,7 +39,7 @@ impl Memory {
         let mut next = Some(0);
         while let Some(position) = next {
             let (held, behind) = table.hold_at(position);
-            if let Some((_, key, _)) = table.slots(&held).find(|(_, key, _)| wanted(*key)) {
+            if let Some((key, _)) = table.keys_of(&held).find(|(key, _)| wanted(*key)) {
                 return Some(key);
             }
             next = behind;
@@ -74,7 +74,7 @@ impl Memory {
 impl Table {
     /// The places of a segment behind one, in their order.
     fn places(&self, held: &Held<'_>, after: Option<Place>) -> Vec<Place> {
-        let places = self.slots(held).map(|(_, key, _)| place_of(key));
+        let places = self.keys_of(held).map(|(key, _)| place_of(key));
         let mut places: Vec<Place> = places.filter(|place| Some(*place) > after).collect();
         places.sort_unstable();
         places

@@ -7,8 +7,8 @@ use super::shelf::Shelf;
 use super::slot::Words;
 use crate::key::Key;
 
-/// How many slots a page has: nine lines of a cache, and fourteen pages are a segment.
-pub(super) const PAGE_SLOTS: usize = 18;
+/// How many slots a page has: ten lines of a cache.
+pub(super) const PAGE_SLOTS: usize = 20;
 const SLOT_WORDS: usize = 4;
 
 /// All pages of a table. They are never given back to the machine, so that whoever still reads a page
@@ -32,6 +32,7 @@ impl Default for Page {
 
 impl Pages {
     /// The page of a number; zero is none.
+    #[inline]
     pub(super) fn get(&self, number: u32) -> Option<&Page> {
         self.pages.get(usize::try_from(number.checked_sub(1)?).ok()?)
     }
@@ -55,6 +56,7 @@ impl Pages {
 impl Page {
     /// The key and the words of a slot. Whoever does not hold the segment checks afterwards that it
     /// has not changed.
+    #[inline]
     pub(super) fn read(&self, slot: usize) -> Option<(Key, Words)> {
         let [high, low, head, body] = self.0.get(slot * SLOT_WORDS..)?.first_chunk()?;
         let word = |word: &AtomicU64| word.load(Ordering::Relaxed);
@@ -62,6 +64,7 @@ impl Page {
         Some((key, Words { head: word(head), body: word(body) }))
     }
 
+    #[inline]
     pub(super) fn write_words(&self, slot: usize, words: Words) {
         if let Some([_, _, head, body]) =
             self.0.get(slot * SLOT_WORDS..).and_then(|rest| rest.first_chunk())

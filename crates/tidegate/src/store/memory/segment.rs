@@ -1,11 +1,12 @@
-//! A segment: some two hundred keys under one lock, which readers do not take.
+//! A segment: some hundred keys under one lock, which readers do not take.
 //!
 //! The lock is a number that is odd while somebody writes. A reader notes it, reads what it needs
 //! (every word is atomic, so that nothing is ever torn within a word), and looks at the number again:
 //! if it has not changed, all of that was true at once. A writer that has read so may take the lock
 //! from that very number, and then knows that what it read still holds.
 //!
-//! Keys are found through a small index of tags. Slots are dense: the last one moves into a gap.
+//! The slots are a ring. A key stands at the place that its hash says or, where that is taken, at the
+//! next free one. When they are nearly full, a page is added and all keys are placed anew.
 
 mod held;
 mod side;
@@ -13,37 +14,36 @@ mod side;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub(super) use held::Held;
+pub(super) use held::{Held, Keys};
 use side::Side;
 
-use super::pages::{PAGE_SLOTS, Pages};
+use super::pages::{PAGE_SLOTS, Page, Pages};
 use super::slot::Words;
 use crate::key::Key;
 
-const PAGES: usize = 14;
+const PAGES: usize = 13;
 /// The most keys of a segment.
-pub(super) const SLOTS_MAX: usize = PAGES * PAGE_SLOTS;
-const INDEX: usize = 256;
+pub(super) const KEYS_MAX: usize = slots_filled(PAGES);
 /// How often whoever waits looks again before it lets others run.
 const SPINS: u32 = 128;
 
-/// Some keys of a table. What a reader needs first is in the first line.
+/// Some keys of a table. What a reader needs is in the first line, and stays in this order.
 #[derive(Debug)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub(super) struct Segment {
     /// Odd while it is held.
     version: AtomicU32,
+    /// How many keys there are.
     len: AtomicU8,
-    /// How many bits of their hash its keys have in common.
+    /// How many bits of their hash they have in common.
     depth: AtomicU8,
-    /// The slot that is looked at next for keys that mean nothing.
-    hand: AtomicU8,
+    /// How many pages are in use.
+    used: AtomicU8,
     /// Whether a slot may be marked as changed.
     changed: AtomicBool,
     pages: [AtomicU32; PAGES],
-    /// A tag and a slot, counted from one; zero is empty. Keys stand at or behind the place that
-    /// their hash says.
-    index: [AtomicU16; INDEX],
+    /// The slot that is looked at next for keys that mean nothing.
+    hand: AtomicU16,
     /// Records that do not fit a slot; only whoever holds the segment locks it.
     side: Mutex<Side>,
 }
@@ -54,10 +54,10 @@ impl Default for Segment {
             version: AtomicU32::new(0),
             len: AtomicU8::new(0),
             depth: AtomicU8::new(0),
-            hand: AtomicU8::new(0),
+            used: AtomicU8::new(0),
             changed: AtomicBool::new(false),
             pages: [const { AtomicU32::new(0) }; PAGES],
-            index: [const { AtomicU16::new(0) }; INDEX],
+            hand: AtomicU16::new(0),
             side: Mutex::default(),
         }
     }
@@ -65,13 +65,15 @@ impl Default for Segment {
 
 /// A key that was found.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Found {
+pub(super) struct Found<'p> {
     pub(super) slot: usize,
     pub(super) words: Words,
+    page: &'p Page,
 }
 
 impl Segment {
     /// The number to compare with when all is read. Waits while somebody writes.
+    #[inline]
     pub(super) fn version(&self) -> u32 {
         let mut spins = 0;
         loop {
@@ -84,12 +86,14 @@ impl Segment {
     }
 
     /// Whether everything that was read since is true.
+    #[inline]
     pub(super) fn is_still(&self, version: u32) -> bool {
         fence(Ordering::Acquire);
         self.version.load(Ordering::Relaxed) == version
     }
 
     /// Takes the lock if nothing has changed since.
+    #[inline]
     pub(super) fn hold_from(&self, version: u32) -> Option<Held<'_>> {
         let exchange = self.version.compare_exchange(
             version,
@@ -117,14 +121,20 @@ impl Segment {
         if version.is_multiple_of(2) { self.hold_from(version) } else { None }
     }
 
+    /// How many keys there are.
     pub(super) fn len(&self) -> usize {
         usize::from(self.len.load(Ordering::Relaxed))
     }
 
+    /// How many slots there are.
+    pub(super) fn slots(&self) -> usize {
+        usize::from(self.used.load(Ordering::Relaxed)) * PAGE_SLOTS
+    }
+
     /// Whether keys of this hash belong to the segment of this number, as far as it has been split.
+    #[inline]
     pub(super) fn owns(&self, number: usize, hash: u64) -> bool {
-        let bits = self.depth();
-        hash & !(u64::MAX.checked_shl(bits).unwrap_or(0)) == number as u64
+        hash & !(u64::MAX.wrapping_shl(self.depth())) == number as u64
     }
 
     pub(super) fn depth(&self) -> u32 {
@@ -132,29 +142,45 @@ impl Segment {
     }
 
     /// Looks for a key.
-    pub(super) fn find(&self, pages: &Pages, key: Key, hash: u64) -> Option<Found> {
-        let (tag, home) = (tag_of(hash), home_of(hash));
-        for step in 0..INDEX {
-            let entry = self.index[(home + step) % INDEX].load(Ordering::Relaxed);
-            if entry == 0 {
+    #[inline]
+    pub(super) fn find<'p>(&self, pages: &'p Pages, key: Key, hash: u64) -> Option<Found<'p>> {
+        let slots = self.slots();
+        let mut slot = home_of(hash, slots);
+        for _ in 0..slots {
+            let page = self.page_of(pages, slot)?;
+            let (found, words) = page.read(slot % PAGE_SLOTS)?;
+            if found == key && !words.is_empty() {
+                return Some(Found { slot, words, page });
+            }
+            if words.is_empty() {
                 return None;
             }
-            if entry >> 8 == tag {
-                let slot = slot_of(entry);
-                if let Some((found, words)) = self.read(pages, slot)
-                    && found == key
-                {
-                    return Some(Found { slot, words });
-                }
-            }
+            slot = behind(slot, slots);
         }
         None
     }
 
-    /// The key and the words of a slot.
+    #[inline]
+    pub(super) fn touch(&self) -> u32 {
+        self.version.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn touch_slot(&self, pages: &Pages, hash: u64) -> u64 {
+        let slot = home_of(hash, self.slots());
+        let page = self.page_of(pages, slot);
+        page.and_then(|page| page.read(slot % PAGE_SLOTS)).map_or(0, |(_, words)| words.head)
+    }
+
+    /// The key and the words of a slot, if it holds one.
     pub(super) fn read(&self, pages: &Pages, slot: usize) -> Option<(Key, Words)> {
-        let page = self.pages.get(slot / PAGE_SLOTS)?.load(Ordering::Relaxed);
-        pages.get(page)?.read(slot % PAGE_SLOTS)
+        let read = self.page_of(pages, slot)?.read(slot % PAGE_SLOTS)?;
+        Some(read).filter(|(_, words)| !words.is_empty())
+    }
+
+    #[inline]
+    fn page_of<'p>(&self, pages: &'p Pages, slot: usize) -> Option<&'p Page> {
+        pages.get(self.pages.get(slot / PAGE_SLOTS)?.load(Ordering::Relaxed))
     }
 
     fn side(&self) -> MutexGuard<'_, Side> {
@@ -165,20 +191,26 @@ impl Segment {
 /// What stands for a key everywhere in a table. Keys are keyed hashes already; this is so that also
 /// those that somebody has counted from one are spread.
 #[allow(clippy::cast_possible_truncation, reason = "the halves of a hash are hashes")]
+#[inline]
 pub(super) fn hash_of(Key(key): Key) -> u64 {
     (((key >> 64) as u64).rotate_left(29) ^ key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-fn tag_of(hash: u64) -> u16 {
-    u16::from(hash.to_be_bytes()[0])
+/// Where a key stands if nobody else does. The low bits of a hash have chosen the segment.
+#[allow(clippy::cast_possible_truncation, reason = "less than the number of slots")]
+#[inline]
+fn home_of(hash: u64, slots: usize) -> usize {
+    (((hash >> 32) * slots as u64) >> 32) as usize
 }
 
-fn home_of(hash: u64) -> usize {
-    usize::from(hash.to_be_bytes()[1])
+#[inline]
+const fn behind(slot: usize, slots: usize) -> usize {
+    if slot + 1 < slots { slot + 1 } else { 0 }
 }
 
-fn slot_of(entry: u16) -> usize {
-    usize::from(entry & 0xff).wrapping_sub(1)
+/// How many keys so many pages have room for: more, and they would be looked for too long.
+const fn slots_filled(pages: usize) -> usize {
+    pages * PAGE_SLOTS * 17 / 20
 }
 
 fn wait(spins: &mut u32) {
@@ -187,5 +219,18 @@ fn wait(spins: &mut u32) {
         std::hint::spin_loop();
     } else {
         std::thread::yield_now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_reader_needs_is_in_one_line() {
+        assert_eq!(std::mem::size_of::<Segment>(), 128);
+        assert!(
+            std::mem::offset_of!(Segment, side) >= 60 && std::mem::offset_of!(Segment, pages) == 8
+        );
     }
 }

@@ -24,6 +24,7 @@ impl<T> Default for Shelf<T> {
 
 impl<T: Default> Shelf<T> {
     /// The thing of a number, if it has been made.
+    #[inline]
     pub(super) fn get(&self, number: usize) -> Option<&T> {
         let (row, lot, place) = place_of(number);
         self.rows.get(row)?.get()?.get(lot)?.get()?.get(place)
@@ -40,6 +41,7 @@ impl<T: Default> Shelf<T> {
 }
 
 /// The row of a number, its lot in the row, and its place in the lot.
+#[inline]
 fn place_of(number: usize) -> (usize, usize, usize) {
     let lot = number / LOT + 1;
     let row = lot.ilog2();

@@ -33,6 +33,14 @@ pub(super) struct Words {
 }
 
 impl Words {
+    /// Of a slot without a key.
+    pub(super) const EMPTY: Self = Self { head: 0, body: 0 };
+
+    #[inline]
+    pub(super) fn is_empty(self) -> bool {
+        self.head & KIND_MASK == 0
+    }
+
     /// A state that fits; `None` where it does not. It was last charged at its own instant.
     pub(super) fn pack(state: &State, number: u8, known: &Known, charged_us: u64) -> Option<Self> {
         let (kind, at_us, body) = match state {
@@ -87,15 +95,17 @@ impl Words {
     }
 
     /// A bucket that fits the slot, which has owed what it owes since it was last charged.
+    #[inline]
     pub(super) fn bucket(self, known: &Known) -> Option<token_bucket::State> {
         if self.head & KIND_MASK != BUCKET {
             return None;
         }
         let at_us = self.at_us();
-        let mask = !(u64::MAX.checked_shl(known.remainder_bits).unwrap_or(0));
+        let owed_micros = self.body.wrapping_shr(known.remainder_bits);
+        let units = self.body ^ owed_micros.wrapping_shl(known.remainder_bits);
         Some(token_bucket::State {
-            owed_micros: self.body.checked_shr(known.remainder_bits).unwrap_or(0),
-            remainder: (self.body & mask) * known.remainder_unit,
+            owed_micros,
+            remainder: units.wrapping_mul(known.remainder_unit),
             at_us,
             owing_since_us: at_us,
             low_micros: u64::MAX,
@@ -152,15 +162,11 @@ const fn head(at_us: u64, number: u8, kind: u64) -> u64 {
 
 /// Debt and remainder in one word, if they fit.
 fn debt(state: &token_bucket::State, known: &Known) -> Option<u64> {
-    let units = match state.remainder {
-        0 => 0,
-        remainder if remainder % known.remainder_unit == 0 => remainder / known.remainder_unit,
-        _ => return None,
-    };
-    let is = |bits: u32| 1_u64.checked_shl(bits);
-    let fits = is(known.remainder_bits).is_none_or(|first| units < first)
-        && is(u64::BITS - known.remainder_bits).is_none_or(|first| state.owed_micros < first);
-    fits.then(|| state.owed_micros.checked_shl(known.remainder_bits).unwrap_or(0) | units)
+    let units = if state.remainder == 0 { 0 } else { state.remainder / known.remainder_unit };
+    let fits = units * known.remainder_unit == state.remainder
+        && units.wrapping_shr(known.remainder_bits) == 0
+        && state.owed_micros <= known.owed_max;
+    fits.then(|| state.owed_micros.wrapping_shl(known.remainder_bits) | units)
 }
 
 #[cfg(test)]
@@ -181,7 +187,7 @@ mod tests {
                 count: amount(count), period_us, burst: amount(burst),
             };
             let specs = Specs::default();
-            let number = specs.number_of(&Spec::TokenBucket(spec)).unwrap();
+            let Some(number) = specs.number_of(&Spec::TokenBucket(spec)) else { return Ok(()) };
             let known = specs.get(number).unwrap();
             let (mut state, mut now_us) = (token_bucket::State::default(), 1 << 50);
             for (cost, later_us) in costs {

@@ -148,7 +148,7 @@ impl Export {
     fn turn_page(&mut self) -> Option<()> {
         let (family, table) = self.tables.last()?;
         let (held, behind) = table.hold_at(self.next);
-        let page = table.slots(&held).filter_map(|(_, key, words)| {
+        let page = table.keys_of(&held).filter_map(|(key, words)| {
             let record = table.record(&held, words)?;
             let means_something = record.end_us() > record.time_us(self.now);
             means_something.then(|| SavedKey::new(*family, key, record))

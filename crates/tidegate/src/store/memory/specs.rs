@@ -9,6 +9,9 @@ use crate::algorithm::{Spec, token_bucket};
 /// So many fit a byte. Keys with yet other numbers are kept in full.
 const SPECS_MAX: usize = 256;
 
+/// A bucket whose remainder takes more is kept in full.
+const REMAINDER_BITS_MAX: u32 = 40;
+
 /// Whether the states of a spec are small enough for slots. Quotas would be, but their specs are others
 /// every day.
 pub(super) const fn fit_slots(spec: &Spec) -> bool {
@@ -18,7 +21,9 @@ pub(super) const fn fit_slots(spec: &Spec) -> bool {
 /// The specs of one limit, by number. They are few: one for each tier, row and factor.
 #[derive(Debug, Default)]
 pub(super) struct Specs {
-    known: Shelf<OnceLock<Known>>,
+    /// Most limits have one spec.
+    first: OnceLock<Known>,
+    others: Shelf<OnceLock<Known>>,
     count: AtomicUsize,
     adding: Mutex<()>,
 }
@@ -31,11 +36,17 @@ pub(super) struct Known {
     pub(super) remainder_unit: u64,
     /// What the largest of them takes, counted in that unit.
     pub(super) remainder_bits: u32,
+    /// The largest debt that fits a word beside it.
+    pub(super) owed_max: u64,
 }
 
 impl Specs {
+    #[inline]
     pub(super) fn get(&self, number: u8) -> Option<&Known> {
-        self.known.get(usize::from(number))?.get()
+        match number {
+            0 => self.first.get(),
+            _ => self.others.get(usize::from(number))?.get(),
+        }
     }
 
     /// The number of a spec, which is new if nobody has used it; `None` where there are too many, or
@@ -49,10 +60,8 @@ impl Specs {
     }
 
     fn find(&self, spec: &Spec, numbers: std::ops::Range<usize>) -> Option<u8> {
-        let is = |number: &usize| {
-            self.known.get(*number).and_then(OnceLock::get).is_some_and(|known| known.spec == *spec)
-        };
-        u8::try_from(numbers.into_iter().find(is)?).ok()
+        let mut numbers = numbers.filter_map(|number| u8::try_from(number).ok());
+        numbers.find(|number| self.get(*number).is_some_and(|known| known.spec == *spec))
     }
 
     fn add(&self, spec: &Spec) -> Option<u8> {
@@ -61,10 +70,12 @@ impl Specs {
         if let Some(number) = self.find(spec, 0..count) {
             return Some(number);
         }
-        if count == SPECS_MAX {
+        let known = Known::new(spec);
+        if count == SPECS_MAX || known.remainder_bits > REMAINDER_BITS_MAX {
             return None;
         }
-        self.known.make(count)?.get_or_init(|| Known::new(spec));
+        let room = if count == 0 { &self.first } else { self.others.make(count)? };
+        room.get_or_init(|| known);
         self.count.store(count + 1, Ordering::Release);
         u8::try_from(count).ok()
     }
@@ -77,7 +88,8 @@ impl Known {
             _ => (1, 1),
         };
         let remainder_bits = u64::BITS - (units - 1).leading_zeros();
-        Self { spec: *spec, remainder_unit, remainder_bits }
+        let owed_max = u64::MAX.checked_shr(remainder_bits).unwrap_or(0);
+        Self { spec: *spec, remainder_unit, remainder_bits, owed_max }
     }
 }
 

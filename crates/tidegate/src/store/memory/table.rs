@@ -49,7 +49,7 @@ pub(crate) struct Table {
 pub(super) struct Glance<'t> {
     pub(super) segment: &'t Segment,
     pub(super) version: u32,
-    pub(super) found: Option<Found>,
+    pub(super) found: Option<Found<'t>>,
 }
 
 impl Table {
@@ -77,6 +77,7 @@ impl Table {
     }
 
     /// Looks for a key without holding anything.
+    #[inline]
     pub(super) fn glance(&self, key: Key) -> Glance<'_> {
         let hash = hash_of(key);
         loop {
@@ -88,6 +89,19 @@ impl Table {
                 }
             }
         }
+    }
+
+    /// Reads the first line of a key's segment, so that it is on its way.
+    #[inline]
+    pub(super) fn touch_segment(&self, key: Key) -> u32 {
+        self.segment_of(hash_of(key)).map_or(0, |(_, segment)| segment.touch())
+    }
+
+    /// Reads the slot where a key stands if nobody else does, so that it is on its way.
+    #[inline]
+    pub(super) fn touch_slot(&self, key: Key) -> u64 {
+        let hash = hash_of(key);
+        self.segment_of(hash).map_or(0, |(_, segment)| segment.touch_slot(&self.pages, hash))
     }
 
     /// The segment of a key by now, and whether it is that of a key when it is held.
@@ -117,13 +131,14 @@ impl Table {
     }
 
     /// Looks for a key in its segment.
-    pub(super) fn find(&self, held: &Held<'_>, key: Key) -> Option<Found> {
+    pub(super) fn find(&self, held: &Held<'_>, key: Key) -> Option<Found<'_>> {
         held.find(&self.pages, key, hash_of(key))
     }
 
     /// Writes what a key owes now.
-    pub(super) fn set(&self, held: &Held<'_>, slot: usize, words: Words) {
-        held.set(&self.pages, slot, words.marked(self.tracked.load(Ordering::Relaxed)));
+    #[inline]
+    pub(super) fn set(&self, held: &Held<'_>, found: Found<'_>, words: Words) {
+        held.set(found, words.marked(self.tracked.load(Ordering::Relaxed)));
     }
 
     /// Puts a record in, of a key that is not there, unless it means nothing.
@@ -160,10 +175,10 @@ impl Table {
     pub(super) fn change<T>(
         &self,
         held: &Held<'_>,
-        found: Found,
+        found: Found<'_>,
         change: impl FnOnce(&mut Record) -> T,
     ) -> Option<T> {
-        let Found { slot, words } = found;
+        let Found { slot, words, .. } = found;
         let Some(place) = words.place() else {
             let mut record = words.record(&self.specs)?;
             let changed = change(&mut record);
@@ -171,7 +186,7 @@ impl Table {
                 self.remove(held, slot);
             } else {
                 let packed = Words::pack_record(&record, &self.specs);
-                self.set(held, slot, packed.unwrap_or_else(|| held.keep(record)));
+                self.set(held, found, packed.unwrap_or_else(|| held.keep(record)));
             }
             return Some(changed);
         };
@@ -183,16 +198,18 @@ impl Table {
             self.remove(held, slot);
         } else if let Some(packed) = packed {
             held.take(place);
-            self.set(held, slot, packed);
+            self.set(held, found, packed);
         } else {
-            self.set(held, slot, Words::boxed(place, end_us));
+            self.set(held, found, Words::boxed(place, end_us));
         }
         Some(changed)
     }
 
     /// Takes the mark off a key that somebody has been told of.
-    pub(super) fn unmark(&self, held: &Held<'_>, slot: usize, words: Words) {
-        held.set(&self.pages, slot, words.marked(false));
+    pub(super) fn unmark(&self, held: &Held<'_>, key: Key) {
+        if let Some(found) = self.find(held, key) {
+            held.set(found, found.words.marked(false));
+        }
     }
 
     /// Lets a key go that did not just end, and notes it where somebody is told.
@@ -218,6 +235,7 @@ impl Table {
 
     /// The segment that keys of a hash belong to, and its number, by the number of segments that there
     /// are just now.
+    #[inline]
     fn segment_of(&self, hash: u64) -> Option<(usize, &Segment)> {
         let count = self.count.load(Ordering::Acquire);
         let whole = 1_usize << count.ilog2();

@@ -10,7 +10,7 @@ use crate::plan::Level;
 pub(super) fn verdict(
     level: &Level,
     table: Option<&Table>,
-    found: Option<Found>,
+    found: Option<Found<'_>>,
     now: Now,
 ) -> Option<Verdict> {
     let Some((table, Found { words, .. })) = table.zip(found) else {
@@ -30,7 +30,7 @@ pub(super) fn verdict(
 pub(super) fn reading(
     level: &Level,
     table: Option<&Table>,
-    found: Option<Found>,
+    found: Option<Found<'_>>,
     now: Now,
 ) -> Option<Reading> {
     let Some((table, Found { words, .. })) = table.zip(found) else {
@@ -49,7 +49,7 @@ pub(super) fn verdict_held(
     level: &Level,
     table: &Table,
     held: &Held<'_>,
-    found: Option<Found>,
+    found: Option<Found<'_>>,
     now: Now,
 ) -> Verdict {
     let now_us = level.time_us(now);
@@ -67,7 +67,7 @@ pub(super) fn reading_held(
     level: &Level,
     table: &Table,
     held: &Held<'_>,
-    found: Option<Found>,
+    found: Option<Found<'_>>,
     now: Now,
 ) -> Reading {
     let now_us = level.time_us(now);

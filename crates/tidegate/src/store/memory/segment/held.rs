@@ -2,11 +2,16 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::{INDEX, PAGE_SLOTS, SLOTS_MAX, Segment, hash_of, home_of, slot_of, tag_of};
+use arrayvec::ArrayVec;
+
+use super::{Found, KEYS_MAX, PAGE_SLOTS, PAGES, Segment, behind, hash_of, home_of, slots_filled};
 use crate::key::Key;
 use crate::store::memory::pages::Pages;
 use crate::store::memory::record::Record;
 use crate::store::memory::slot::Words;
+
+/// All keys of a segment.
+pub(in super::super) type Keys = ArrayVec<(Key, Words), KEYS_MAX>;
 
 /// A segment that nobody else writes to until this is dropped.
 #[derive(Debug)]
@@ -17,6 +22,7 @@ pub(in super::super) struct Held<'s> {
 }
 
 impl Drop for Held<'_> {
+    #[inline]
     fn drop(&mut self) {
         self.segment.version.store(self.version.wrapping_add(2), Ordering::Release);
     }
@@ -31,6 +37,7 @@ impl std::ops::Deref for Held<'_> {
 }
 
 impl<'s> Held<'s> {
+    #[inline]
     pub(super) fn new(segment: &'s Segment, version: u32) -> Self {
         // What is written from here on is not seen before the number is odd.
         fence(Ordering::Release);
@@ -38,10 +45,9 @@ impl<'s> Held<'s> {
     }
 
     /// Writes the words of a key that is there.
-    pub(in super::super) fn set(&self, pages: &Pages, slot: usize, words: Words) {
-        if let Some(page) = pages.get(self.page_of(slot)) {
-            page.write_words(slot % PAGE_SLOTS, words);
-        }
+    #[inline]
+    pub(in super::super) fn set(&self, found: Found<'_>, words: Words) {
+        found.page.write_words(found.slot % PAGE_SLOTS, words);
         if words.is_changed() {
             self.changed.store(true, Ordering::Relaxed);
         }
@@ -49,44 +55,36 @@ impl<'s> Held<'s> {
 
     /// Puts a key in that is not there; false where there is no room.
     pub(in super::super) fn insert(&self, pages: &Pages, key: Key, words: Words) -> bool {
-        let slot = self.len();
-        if slot >= SLOTS_MAX {
+        let (len, used) = (self.len(), self.used());
+        if len >= slots_filled(used) && !self.place_anew(pages, used + 1) {
             return false;
         }
-        if slot.is_multiple_of(PAGE_SLOTS) {
-            let Some(page) = pages.take() else { return false };
-            self.pages[slot / PAGE_SLOTS].store(page, Ordering::Relaxed);
-        }
-        if let Some(page) = pages.get(self.page_of(slot)) {
-            page.write(slot % PAGE_SLOTS, key, words);
-        }
-        if words.is_changed() {
-            self.changed.store(true, Ordering::Relaxed);
-        }
-        self.set_len(slot + 1);
-        self.link(hash_of(key), slot);
+        self.place(pages, key, words);
+        self.set_len(len + 1);
         true
     }
 
     /// Lets a key go; returns its record, if it is kept in full.
     pub(in super::super) fn remove(&self, pages: &Pages, slot: usize) -> Option<Record> {
-        let (key, words) = self.read(pages, slot)?;
-        self.unlink(pages, hash_of(key), slot);
-        let last = self.len() - 1;
-        if slot != last
-            && let Some((key, words)) = self.read(pages, last)
-            && let Some(entry) = self.entry_of(hash_of(key), last)
-        {
-            if let Some(page) = pages.get(self.page_of(slot)) {
-                page.write(slot % PAGE_SLOTS, key, words);
-            }
-            self.index[entry].store(entry_for(hash_of(key), slot), Ordering::Relaxed);
-        }
-        self.set_len(last);
-        if last.is_multiple_of(PAGE_SLOTS) {
-            pages.give_back(self.pages[last / PAGE_SLOTS].swap(0, Ordering::Relaxed));
-        }
+        let (_, words) = self.read(pages, slot)?;
+        self.close(pages, slot);
+        self.set_len(self.len() - 1);
         self.side().take(words.place()?)
+    }
+
+    /// All keys, in no order.
+    pub(in super::super) fn keys(&self, pages: &Pages) -> Keys {
+        (0..self.slots()).filter_map(|slot| self.read(pages, slot)).take(KEYS_MAX).collect()
+    }
+
+    /// Has these keys from now on, and as many pages as they need.
+    pub(in super::super) fn replace(&self, pages: &Pages, keys: &[(Key, Words)]) {
+        let used = (1..PAGES).find(|used| slots_filled(*used) > keys.len()).unwrap_or(PAGES);
+        // There are more numbers for pages than there can be memory, so that there is always one.
+        self.use_pages(pages, used);
+        self.clear(pages);
+        keys.iter().for_each(|(key, words)| self.place(pages, *key, *words));
+        self.set_len(keys.len());
     }
 
     /// Keeps a record in full; returns what its slot says.
@@ -115,8 +113,8 @@ impl<'s> Held<'s> {
 
     /// The next slot to be looked at in passing, if there is any.
     pub(in super::super) fn next_slot(&self) -> Option<usize> {
-        let len = self.len.load(Ordering::Relaxed);
-        let slot = self.hand.load(Ordering::Relaxed).checked_rem(len)?;
+        let slots = u16::try_from(self.slots()).ok()?;
+        let slot = self.hand.load(Ordering::Relaxed).checked_rem(slots)?;
         self.hand.store(slot + 1, Ordering::Relaxed);
         Some(usize::from(slot))
     }
@@ -126,53 +124,85 @@ impl<'s> Held<'s> {
         self.changed.swap(false, Ordering::Relaxed)
     }
 
-    fn page_of(&self, slot: usize) -> u32 {
-        self.pages.get(slot / PAGE_SLOTS).map_or(0, |page| page.load(Ordering::Relaxed))
+    fn used(&self) -> usize {
+        usize::from(self.used.load(Ordering::Relaxed))
     }
 
     fn set_len(&self, len: usize) {
-        // A segment has fewer slots than a byte can count.
+        // There are fewer keys than a byte can count.
         self.len.store(u8::try_from(len).unwrap_or(u8::MAX), Ordering::Relaxed);
     }
 
-    fn link(&self, hash: u64, slot: usize) {
-        let home = home_of(hash);
-        let is_free = |entry: &usize| self.index[*entry].load(Ordering::Relaxed) == 0;
-        // There are more entries than slots.
-        if let Some(entry) = (0..INDEX).map(|step| (home + step) % INDEX).find(is_free) {
-            self.index[entry].store(entry_for(hash, slot), Ordering::Relaxed);
-        }
-    }
-
-    /// Where the index names a slot.
-    fn entry_of(&self, hash: u64, slot: usize) -> Option<usize> {
-        let (home, entry) = (home_of(hash), entry_for(hash, slot));
-        let is = |at: &usize| self.index[*at].load(Ordering::Relaxed) == entry;
-        (0..INDEX).map(|step| (home + step) % INDEX).find(is)
-    }
-
-    /// Takes a slot out of the index, and moves up what stands behind it only because of it.
-    fn unlink(&self, pages: &Pages, hash: u64, slot: usize) {
-        let Some(mut gap) = self.entry_of(hash, slot) else { return };
-        let mut at = gap;
-        loop {
-            at = (at + 1) % INDEX;
-            let entry = self.index[at].load(Ordering::Relaxed);
-            // There are more entries than slots: some are empty.
-            if entry == 0 {
+    /// Writes a key to the first free slot for it.
+    fn place(&self, pages: &Pages, key: Key, words: Words) {
+        let slots = self.slots();
+        let mut slot = home_of(hash_of(key), slots);
+        for _ in 0..slots {
+            if self.read(pages, slot).is_none() {
                 break;
             }
-            let Some((key, _)) = self.read(pages, slot_of(entry)) else { break };
-            let way = |from: usize| (at + INDEX - from) % INDEX;
-            if way(home_of(hash_of(key))) >= way(gap) {
-                self.index[gap].store(entry, Ordering::Relaxed);
-                gap = at;
+            slot = behind(slot, slots);
+        }
+        if let Some(page) = self.page_of(pages, slot) {
+            page.write(slot % PAGE_SLOTS, key, words);
+        }
+        if words.is_changed() {
+            self.changed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Empties a slot, and moves up what stands behind it only because of it.
+    fn close(&self, pages: &Pages, slot: usize) {
+        let slots = self.slots();
+        let (mut gap, mut slot) = (slot, slot);
+        loop {
+            slot = behind(slot, slots);
+            // Some slots are always empty.
+            let Some((key, words)) = self.read(pages, slot) else { break };
+            let way = |from: usize| if slot >= from { slot - from } else { slot + slots - from };
+            if way(home_of(hash_of(key), slots)) >= way(gap) {
+                self.write(pages, gap, key, words);
+                gap = slot;
             }
         }
-        self.index[gap].store(0, Ordering::Relaxed);
+        self.write(pages, gap, Key(0), Words::EMPTY);
     }
-}
 
-fn entry_for(hash: u64, slot: usize) -> u16 {
-    tag_of(hash) << 8 | u16::try_from(slot + 1).unwrap_or(0)
+    /// Places all keys anew on so many pages; false where there cannot be so many.
+    fn place_anew(&self, pages: &Pages, used: usize) -> bool {
+        let keys = self.keys(pages);
+        let is_placed = self.use_pages(pages, used);
+        if is_placed {
+            self.clear(pages);
+            keys.iter().for_each(|(key, words)| self.place(pages, *key, *words));
+        }
+        is_placed
+    }
+
+    /// Takes pages, or gives them back, until there are so many.
+    fn use_pages(&self, pages: &Pages, wanted: usize) -> bool {
+        let mut used = self.used();
+        while used < wanted.min(PAGES)
+            && let Some(page) = pages.take()
+        {
+            self.pages[used].store(page, Ordering::Relaxed);
+            used += 1;
+        }
+        while used > wanted {
+            used -= 1;
+            pages.give_back(self.pages[used].swap(0, Ordering::Relaxed));
+        }
+        self.used.store(u8::try_from(used).unwrap_or(0), Ordering::Relaxed);
+        used == wanted
+    }
+
+    fn clear(&self, pages: &Pages) {
+        (0..self.slots()).for_each(|slot| self.write(pages, slot, Key(0), Words::EMPTY));
+    }
+
+    fn write(&self, pages: &Pages, slot: usize, key: Key, words: Words) {
+        if let Some(page) = self.page_of(pages, slot) {
+            page.write(slot % PAGE_SLOTS, key, words);
+        }
+    }
 }

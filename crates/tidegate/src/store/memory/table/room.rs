@@ -5,18 +5,19 @@ use std::sync::atomic::Ordering;
 
 use super::Table;
 use crate::key::Key;
-use crate::store::memory::segment::{Held, hash_of};
+use crate::store::memory::segment::{Held, Keys, hash_of};
 use crate::store::memory::slot::Words;
 
 /// The first segment is split when it has so many keys: until then it is exact who has to go.
-const FIRST_SPLIT_AT: usize = 176;
+const FIRST_SPLIT_AT: usize = 144;
 /// How many keys there are for each segment, then. Those whose turn has not come have up to twice as
 /// many, and so nearly always fewer than fit.
-const KEYS_PER_SEGMENT: usize = 88;
-/// How many slots an insertion looks at in passing for keys that mean nothing.
-const SWEPT_PER_INSERT: usize = 8;
-/// How long such a key is left where it is while there is room: it may well come again.
-const LINGERS_US: u64 = 1_000_000;
+const KEYS_PER_SEGMENT: usize = 72;
+/// How many slots an insertion looks at in passing for keys that mean nothing, and how long such a key
+/// is left where it is: while there is room it may well come again.
+const CALM: (usize, u64) = (2, 60_000_000);
+/// The same where the share is nearly full.
+const HURRIED: (usize, u64) = (4, 500_000);
 /// Among how many keys of a segment the one that goes is chosen, where there are several segments.
 const COMPARED: usize = 24;
 /// How many other segments are asked for a key that can go.
@@ -24,7 +25,7 @@ const NEIGHBOURS: usize = 64;
 
 impl Table {
     /// Puts a key in that is not there. Where the share is full, another goes.
-    pub(super) fn put_words(&self, held: &Held<'_>, key: Key, words: Words, now_us: u64) {
+    pub(in super::super) fn put_words(&self, held: &Held<'_>, key: Key, words: Words, now_us: u64) {
         self.latest_us.store(now_us, Ordering::Relaxed);
         if self.keys.fetch_add(1, Ordering::Relaxed) >= self.share.load(Ordering::Relaxed) {
             self.evict(held, now_us);
@@ -80,19 +81,19 @@ impl Table {
 
     /// Moves the keys whose hash has this bit.
     fn divide(&self, old: &Held<'_>, new: &Held<'_>, bit: u32) {
-        for slot in (0..old.len()).rev() {
-            let Some((key, words)) = old.read(&self.pages, slot) else { continue };
-            if hash_of(key) >> bit & 1 == 0 {
-                continue;
+        let mut keys = old.keys(&self.pages);
+        let mut moved = Keys::new();
+        keys.retain(|(key, words)| {
+            let moves = hash_of(*key) >> bit & 1 == 1;
+            if moves {
+                let record = words.place().and_then(|place| old.take(place));
+                let kept = record.map(|record| new.keep(record).marked(words.is_changed()));
+                moved.push((*key, kept.unwrap_or(*words)));
             }
-            let words = match old.remove(&self.pages, slot) {
-                Some(record) => new.keep(record).marked(words.is_changed()),
-                None => words,
-            };
-            if !new.insert(&self.pages, key, words) {
-                self.keys.fetch_sub(1, Ordering::Relaxed);
-            }
-        }
+            !moves
+        });
+        old.replace(&self.pages, &keys);
+        new.replace(&self.pages, &moved);
     }
 
     /// From now on there may be so many keys: those that mean least go at once.
@@ -112,23 +113,27 @@ impl Table {
         };
         let sooner = ends_us.iter().filter(|end_us| **end_us < last_us).count();
         let mut ties = excess.saturating_sub(sooner);
-        self.walk(|held, slot, words| {
+        let latest_us = self.latest_us.load(Ordering::Relaxed);
+        self.walk(|held, key, words| {
             let end_us = words.end_us(&self.specs);
-            if end_us < last_us {
-                self.let_go(held, slot, end_us);
-            } else if end_us == last_us && ties > 0 {
-                ties -= 1;
-                self.let_go(held, slot, end_us);
+            let is_tie = end_us == last_us && ties > 0;
+            ties -= usize::from(is_tie);
+            if (end_us < last_us || is_tie)
+                && let Some(found) = self.find(held, key)
+            {
+                self.let_go(held, found.slot, end_us, latest_us);
             }
         });
     }
 
     /// Lets go of what has meant nothing for a while, of a few keys in turn.
     fn sweep(&self, held: &Held<'_>, now_us: u64) {
-        for _ in 0..SWEPT_PER_INSERT.min(held.len()) {
+        let share = self.share.load(Ordering::Relaxed);
+        let (slots, lingers_us) = if self.keys() > share - share / 8 { HURRIED } else { CALM };
+        for _ in 0..slots {
             let Some(slot) = held.next_slot() else { break };
-            let Some((_, words)) = held.read(&self.pages, slot) else { break };
-            if words.end_us(&self.specs).saturating_add(LINGERS_US) <= now_us {
+            let Some((_, words)) = held.read(&self.pages, slot) else { continue };
+            if words.end_us(&self.specs).saturating_add(lingers_us) <= now_us {
                 self.forget(held, slot);
             }
         }
@@ -137,7 +142,7 @@ impl Table {
     /// Lets go of the key that means least, in this segment or in another.
     fn evict(&self, held: &Held<'_>, now_us: u64) {
         if let Some((end_us, slot)) = self.nearest(held) {
-            return self.let_go_at(held, slot, end_us, now_us);
+            return self.let_go(held, slot, end_us, now_us);
         }
         // No other segment is waited for: whoever has it may be waiting for this one.
         let count = self.count.load(Ordering::Relaxed);
@@ -145,7 +150,7 @@ impl Table {
             if let Some(other) = self.segments.get(number).and_then(|segment| segment.try_hold())
                 && let Some((end_us, slot)) = self.nearest(&other)
             {
-                return self.let_go_at(&other, slot, end_us, now_us);
+                return self.let_go(&other, slot, end_us, now_us);
             }
         }
     }
@@ -153,7 +158,7 @@ impl Table {
     /// The key of a segment that ends first: of all, or of some in a table of many segments.
     fn nearest(&self, held: &Held<'_>) -> Option<(u64, usize)> {
         let all = self.count.load(Ordering::Relaxed) == 1;
-        let looked_at = if all { held.len() } else { COMPARED.min(held.len()) };
+        let looked_at = if all { held.slots() } else { COMPARED.min(held.slots()) };
         let end = |_| {
             let slot = held.next_slot()?;
             let (_, words) = held.read(&self.pages, slot)?;
@@ -162,12 +167,8 @@ impl Table {
         (0..looked_at).filter_map(end).min()
     }
 
-    fn let_go(&self, held: &Held<'_>, slot: usize, end_us: u64) {
-        self.let_go_at(held, slot, end_us, self.latest_us.load(Ordering::Relaxed));
-    }
-
     /// Lets a key go, which counts where it is live.
-    fn let_go_at(&self, held: &Held<'_>, slot: usize, end_us: u64, now_us: u64) {
+    fn let_go(&self, held: &Held<'_>, slot: usize, end_us: u64, now_us: u64) {
         if end_us > now_us {
             self.evicted.fetch_add(1, Ordering::Relaxed);
             self.remove(held, slot);

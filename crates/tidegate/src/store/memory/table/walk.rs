@@ -28,16 +28,12 @@ impl Table {
         }
     }
 
-    /// The keys of a segment that is held, with their slots.
-    pub(in super::super) fn slots<'h>(
-        &'h self,
-        held: &'h Held<'_>,
-    ) -> impl Iterator<Item = (usize, Key, Words)> + use<'h> {
-        // From behind, so that whoever takes one out meets no other twice or never.
-        (0..held.len()).rev().filter_map(|slot| {
-            let (key, words) = held.read(&self.pages, slot)?;
-            Some((slot, key, words))
-        })
+    /// The keys of a segment that is held.
+    pub(in super::super) fn keys_of(
+        &self,
+        held: &Held<'_>,
+    ) -> impl Iterator<Item = (Key, Words)> + use<> {
+        held.keys(&self.pages).into_iter()
     }
 
     /// All keys there are.
@@ -45,23 +41,19 @@ impl Table {
         let (mut keys, mut next) = (Vec::with_capacity(self.keys()), Some(0));
         while let Some(position) = next {
             let (held, behind) = self.hold_at(position);
-            keys.extend(self.slots(&held).map(|(_, key, _)| key));
+            keys.extend(self.keys_of(&held).map(|(key, _)| key));
             next = behind;
         }
         keys
     }
 
     /// Goes through all keys.
-    pub(super) fn walk(&self, mut each: impl FnMut(&Held<'_>, usize, Words)) {
+    pub(super) fn walk(&self, mut each: impl FnMut(&Held<'_>, Key, Words)) {
         let mut next = Some(0);
         while let Some(position) = next {
             let (held, behind) = self.hold_at(position);
             next = behind;
-            for slot in (0..held.len()).rev() {
-                if let Some((_, words)) = held.read(&self.pages, slot) {
-                    each(&held, slot, words);
-                }
-            }
+            self.keys_of(&held).for_each(|(key, words)| each(&held, key, words));
         }
     }
 }
@@ -80,9 +72,11 @@ impl Table {
         &self,
         over: impl Fn(&crate::store::memory::record::Record) -> bool,
     ) {
-        self.walk(|held, slot, words| {
-            if self.look(held, words, &over) == Some(true) {
-                self.forget(held, slot);
+        self.walk(|held, key, words| {
+            if self.look(held, words, &over) == Some(true)
+                && let Some(found) = self.find(held, key)
+            {
+                self.forget(held, found.slot);
             }
         });
     }

@@ -13,7 +13,7 @@ use crate::population::{KEYS, Population};
 use crate::rounds::{Checks, nanoseconds};
 use crate::table::Table;
 
-const POLICY: &str = include_str!("../../policies/realistic.yaml");
+pub(crate) const POLICY: &str = include_str!("../../policies/realistic.yaml");
 const ROOMS: usize = 1_000;
 /// A kilobyte a key: more would not fit a cache, and make the peer slower.
 const LIMITADOR_KEYS: usize = 100_000;

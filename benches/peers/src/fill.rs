@@ -32,7 +32,7 @@ pub fn measure(table: &mut Table) {
     for millions in [1, 10] {
         let (ours, governor) = (filled("tidegate", millions), filled("governor", millions));
         let what = format!("bytes a key, {millions}M keys");
-        table.add_against(&what, "B", ours.bytes_a_key, governor.bytes_a_key, BYTES_MOST);
+        table.add_against(&what, "B", ours.bytes_a_key, Some(governor.bytes_a_key), BYTES_MOST);
         if millions == 10 {
             let nothing = filled("nothing", millions);
             let what = "p99.999 of 10M inserts; peer: an empty loop";

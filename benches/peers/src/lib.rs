@@ -15,4 +15,5 @@ pub mod fill;
 pub mod keyed;
 pub mod population;
 pub mod rounds;
+pub mod simulated;
 pub mod table;

@@ -22,12 +22,12 @@ impl Table {
         self.push(Row { what: what.to_owned(), ours, peer, ratio, must });
     }
 
-    /// Adds a figure that is compared with a number.
-    pub fn add_against(&mut self, what: &str, unit: &str, ours: f64, peer: f64, most: f64) {
-        let ours_shown = format!("{ours:.1} {unit}");
-        let peer = format!("{peer:.1} {unit}");
+    /// Adds a figure that must be no larger than a number, and the peer's, if it has one.
+    pub fn add_against(&mut self, what: &str, unit: &str, ours: f64, peer: Option<f64>, most: f64) {
+        let shown = |value: f64| format!("{value:.1} {unit}");
         let (what, ratio) = (format!("{what} (most: {most})"), ours / most);
-        self.push(Row { what, ours: ours_shown, peer, ratio, must: Some(1.0) });
+        let peer = peer.map(shown).unwrap_or_default();
+        self.push(Row { what, ours: shown(ours), peer, ratio, must: Some(1.0) });
     }
 
     fn push(&mut self, row: Row) {

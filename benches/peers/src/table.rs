@@ -37,13 +37,13 @@ impl Table {
 
     /// Prints it.
     pub fn print(&self) {
-        println!("\n{:<58} {:>13} {:>13} {:>7} {:>7}", "", "tidegate", "peer", "ratio", "must");
+        println!("\n{:<66} {:>13} {:>13} {:>7} {:>7}", "", "tidegate", "peer", "ratio", "must");
         for Row { what, ours, peer, ratio, must } in &self.rows {
             let (must, met) = match must {
                 None => (String::new(), ""),
                 Some(must) => (format!("{must:.3}"), if ratio <= must { "met" } else { "MISSED" }),
             };
-            println!("{what:<58} {ours:>13} {peer:>13} {ratio:>7.3} {must:>7} {met}");
+            println!("{what:<66} {ours:>13} {peer:>13} {ratio:>7.3} {must:>7} {met}");
         }
     }
 }

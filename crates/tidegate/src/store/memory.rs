@@ -27,6 +27,7 @@ mod table;
 mod view;
 
 use std::collections::{HashMap, HashSet};
+use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -178,6 +179,12 @@ impl ImmediateStore for Memory {
 
     fn decide_now(&self, plan: &Plan) -> Result<Answer, StoreError> {
         Ok(self.answer(plan))
+    }
+
+    fn foresee(&self, plan: &Plan) {
+        let families = self.families.load();
+        let touch = |level: &Level| Some(families.tables.get(&level.family)?.touch_slot(level.key));
+        black_box(plan.levels.iter().filter_map(touch).fold(0, |read, word| read ^ word));
     }
 
     fn amend_now(&self, now: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {

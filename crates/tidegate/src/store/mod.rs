@@ -168,6 +168,10 @@ impl<S: ImmediateStore> ImmediateStore for Arc<S> {
         (**self).decide_now(plan)
     }
 
+    fn foresee(&self, plan: &Plan) {
+        (**self).foresee(plan);
+    }
+
     fn amend_now(&self, now: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {
         (**self).amend_now(now, amendments)
     }

@@ -17,6 +17,8 @@ use crate::callgrind::counted_begin;
 pub(crate) const TIMES: u64 = 4_000;
 /// How many users take turns.
 const USERS: usize = 500;
+/// How many keys do: so many that it does not matter where a random secret puts them.
+const KEYS: usize = 4_000;
 const HOUR_US: u64 = 3_600 * SECOND_US;
 const REALISTIC: &str = include_str!("../../policies/realistic.yaml");
 const ONE_BUCKET: &str =
@@ -69,18 +71,18 @@ pub(crate) fn run_all() {
 
 /// Keys in turn, each with one bucket.
 fn keyed() -> Box<dyn FnMut()> {
-    let (keyed, keys, mut turn) = (bucket(), keys(), 0);
+    let (keyed, keys, mut turn) = (bucket(), keys(KEYS), 0);
     Box::new(move || {
-        turn = (turn + 1) % USERS;
+        turn = (turn + 1) % KEYS;
         assert_eq!(keyed.check(&keys[turn]), Verdict::Allowed);
     })
 }
 
 fn keyed_batch() -> Box<dyn FnMut()> {
-    let (keyed, keys, mut turn) = (bucket(), keys(), 0);
+    let (keyed, keys, mut turn) = (bucket(), keys(KEYS), 0);
     let mut verdicts = Vec::new();
     Box::new(move || {
-        turn = (turn + 16) % (USERS - 16);
+        turn = (turn + 16) % (KEYS - 16);
         verdicts.clear();
         keyed.check_all(&keys[turn..turn + 16], &mut verdicts);
         assert!(verdicts.iter().all(|verdict| *verdict == Verdict::Allowed));
@@ -93,8 +95,8 @@ fn bucket() -> Keyed {
     Keyed::new(Spec::TokenBucket(token_bucket::Spec { count, period_us: HOUR_US, burst }))
 }
 
-fn keys() -> Vec<String> {
-    (0..USERS).map(|user| format!("user-{user:020}")).collect()
+fn keys(count: usize) -> Vec<String> {
+    (0..count).map(|user| format!("user-{user:020}")).collect()
 }
 
 /// A clock that goes on by itself, so that every run sees the same times.
@@ -130,7 +132,7 @@ fn decision(
 ) -> Box<dyn FnMut()> {
     let limiter = limiter(policy);
     let request = |user| Request::new(method, path).user(user).tier("plus");
-    let requests: Vec<Request<'_>> = keys().into_iter().map(request).collect();
+    let requests: Vec<Request<'_>> = keys(USERS).into_iter().map(request).collect();
     if outcome == Outcome::Limited {
         let used_up = |request: &Request<'_>| limiter.check(request).unwrap().is_allowed();
         requests.iter().for_each(|request| while used_up(request) {});
@@ -146,7 +148,7 @@ fn decision(
 fn batch() -> Box<dyn FnMut()> {
     let limiter = limiter(REALISTIC);
     let booking = |user| Request::new("POST", "/rooms/r9/bookings").user(user).tier("plus");
-    let requests: Vec<Request<'_>> = keys().into_iter().map(booking).collect();
+    let requests: Vec<Request<'_>> = keys(USERS).into_iter().map(booking).collect();
     let mut turn = 0;
     Box::new(move || {
         turn = (turn + 16) % (USERS - 16);

@@ -125,6 +125,11 @@ impl HashKey {
         hasher
     }
 
+    /// The secret itself, for another hash of the same kind.
+    pub(crate) const fn bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+
     fn hasher(&self) -> SipHasher24 {
         SipHasher24::new_with_key(&self.0)
     }

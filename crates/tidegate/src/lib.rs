@@ -61,6 +61,7 @@ mod guard;
 pub mod identity;
 mod in_force;
 mod key;
+mod keyed;
 mod lease;
 mod limiter;
 pub mod marks;
@@ -86,6 +87,7 @@ pub use events::{Effect, Notice, Report, Reported};
 pub use explain::{Application, Counting, Explanation, LimitExplanation, PenaltyExplanation};
 pub use in_force::InForce;
 pub use key::{HashKey, Key};
+pub use keyed::Keyed;
 pub use lease::{Lease, Settlement};
 pub use limiter::{
     Acquired, Bearer, BuildError, Claim, Limiter, LimiterBuilder, Merged, Order, Owed, ResetError,

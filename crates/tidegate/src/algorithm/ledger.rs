@@ -47,6 +47,16 @@ impl Ledger {
         Some(Self { first: Account { spec: *spec, state }, others: Vec::new() })
     }
 
+    /// The ledger of a key that was charged under one spec only.
+    pub(crate) fn of(spec: Spec, state: State) -> Self {
+        Self { first: Account { spec, state }, others: Vec::new() }
+    }
+
+    /// The only account; `None` where there are several.
+    pub(crate) fn only(&self) -> Option<(&Spec, &State)> {
+        self.others.is_empty().then_some((&self.first.spec, &self.first.state))
+    }
+
     /// Would this cost fit now, and if not, when?
     #[must_use]
     pub fn evaluate(&self, spec: &Spec, now_us: u64, cost: Amount) -> Verdict {
@@ -146,6 +156,16 @@ impl Ledger {
         self.first.spec.uses_wall_clock()
     }
 
+    /// Forgets what is known of a bucket's debt beside how much it is, so that a refund gives back only
+    /// what the refill cannot have paid yet.
+    pub(crate) fn doubt(&mut self) {
+        for account in self.accounts_mut() {
+            if let State::TokenBucket(state) = &mut account.state {
+                (state.owing_since_us, state.low_micros) = (0, 0);
+            }
+        }
+    }
+
     /// Moves every instant of steady time by so much; those of the wall clock stay.
     pub(crate) fn shift(&mut self, by_us: i64) {
         for account in self.accounts_mut() {
@@ -212,7 +232,7 @@ impl Account {
 
 /// Whether one state can serve both: what is owed fades alike under either. A bucket's debt is cut
 /// to twice its burst, so its burst belongs to its pace.
-fn same_pace(one: &Spec, other: &Spec) -> bool {
+pub(crate) fn same_pace(one: &Spec, other: &Spec) -> bool {
     match (one, other) {
         (Spec::TokenBucket(one), Spec::TokenBucket(other)) => one == other,
         (Spec::SlidingWindow(one), Spec::SlidingWindow(other)) => one.window_us == other.window_us,

@@ -38,6 +38,7 @@ pub use describe::Window;
 pub use dispatch::{
     charge, debit, evaluate, meaningless_at_us, reading, refund, release, renew, surcharge,
 };
+pub(crate) use ledger::same_pace;
 pub use ledger::{Ledger, Pace};
 
 use serde::{Deserialize, Serialize};

@@ -52,7 +52,33 @@ impl State {
 /// Would this cost fit now, and if not, when?
 #[must_use]
 pub fn evaluate(state: &State, spec: &Spec, now_us: u64, cost: Amount) -> Verdict {
-    let settled = settle(state, spec, now_us);
+    weigh(&settle(state, spec, now_us), spec, now_us, cost)
+}
+
+/// Takes the cost, whether it fits or not.
+pub fn charge(state: &mut State, spec: &Spec, now_us: u64, cost: Amount) {
+    if !cost.is_zero() {
+        *state = settle(state, spec, now_us);
+        add(state, cost);
+    }
+}
+
+/// Takes the cost if it fits: [`evaluate`] and [`charge`] in one, for the path on which nothing else
+/// happens.
+#[inline]
+pub(crate) fn take(state: &mut State, spec: &Spec, now_us: u64, cost: Amount) -> Verdict {
+    let mut settled = settle(state, spec, now_us);
+    let verdict = weigh(&settled, spec, now_us, cost);
+    if verdict == Verdict::Allowed && !cost.is_zero() {
+        add(&mut settled, cost);
+        *state = settled;
+    }
+    verdict
+}
+
+/// What a settled state says to a cost.
+#[inline]
+fn weigh(settled: &State, spec: &Spec, now_us: u64, cost: Amount) -> Verdict {
     if fits(spec.burst, settled.owed_micros, cost) {
         return Verdict::Allowed;
     }
@@ -61,23 +87,21 @@ pub fn evaluate(state: &State, spec: &Spec, now_us: u64, cost: Amount) -> Verdic
     }
     let owed_by_then = spec.burst.saturating_sub(cost).micros();
     let excess = settled.owed_micros.saturating_sub(owed_by_then);
-    match repaid_at_us(&settled, spec, excess) {
+    match repaid_at_us(settled, spec, excess) {
         Some(instant_us) => denied_until(instant_us, now_us),
         None => DENIED_FOR_GOOD,
     }
 }
 
-/// Takes the cost, whether it fits or not.
-pub fn charge(state: &mut State, spec: &Spec, now_us: u64, cost: Amount) {
-    if !cost.is_zero() {
-        *state = settle(state, spec, now_us);
-        if state.owed_micros == 0 {
-            (state.owing_since_us, state.low_micros) = (state.at_us, u64::MAX);
-        } else {
-            state.low_micros = state.low_micros.min(state.owed_at_least());
-        }
-        state.owed_micros = state.owed_micros.saturating_add(cost.micros());
+/// Adds a cost to a settled state.
+#[inline]
+fn add(settled: &mut State, cost: Amount) {
+    if settled.owed_micros == 0 {
+        (settled.owing_since_us, settled.low_micros) = (settled.at_us, u64::MAX);
+    } else {
+        settled.low_micros = settled.low_micros.min(settled.owed_at_least());
     }
+    settled.owed_micros = settled.owed_micros.saturating_add(cost.micros());
 }
 
 /// Takes the amount, into debt of at most one further burst.
@@ -159,31 +183,64 @@ pub(super) fn shift(state: &mut State, by_us: i64) {
 /// makes a wait unbounded; it is cut before the refill, or it would never shrink while nobody
 /// writes. A burst lowered to less than half may so forget a part of what is owed, once something
 /// is charged under it.
+#[inline]
 fn settle(state: &State, spec: &Spec, now_us: u64) -> State {
     let at_us = now_us.max(state.at_us);
-    let period = u128::from(spec.period_us.max(1));
+    let period_us = spec.period_us.max(1);
     let owed = state.owed_micros.min(debt_max(spec.burst));
     // A remainder that is no fraction of this period is left over from another spec.
-    let carried = Some(u128::from(state.remainder)).filter(|carried| *carried < period);
-    let elapsed = u128::from(at_us - state.at_us);
-    let accrued = elapsed * u128::from(spec.count.micros()) + carried.unwrap_or(0);
-    let refilled = saturate(accrued / period);
-    if refilled >= owed {
-        return State { at_us, ..State::default() };
+    let carried = if state.remainder < period_us { state.remainder } else { 0 };
+    let (count, elapsed_us) = (spec.count.micros(), at_us - state.at_us);
+    match refilled(count, period_us, elapsed_us, carried, owed) {
+        Some((refilled, remainder)) => {
+            State { owed_micros: owed - refilled, remainder, at_us, ..state.clone() }
+        }
+        None => State { at_us, ..State::default() },
     }
-    let owed_micros = owed - refilled;
-    State { owed_micros, remainder: saturate(accrued % period), at_us, ..state.clone() }
+}
+
+/// What is refilled of a debt, and the remainder; `None` where that is all of it. Almost always it
+/// takes 64 bits, whose division is several times faster.
+#[inline]
+fn refilled(
+    count: u64,
+    period_us: u64,
+    elapsed_us: u64,
+    carried: u64,
+    owed: u64,
+) -> Option<(u64, u64)> {
+    let narrow = elapsed_us.checked_mul(count).and_then(|accrued| accrued.checked_add(carried));
+    let (refilled, remainder) = match narrow {
+        Some(accrued) if accrued < period_us => (0, accrued),
+        Some(accrued) => (accrued / period_us, accrued % period_us),
+        None => {
+            let period = u128::from(period_us);
+            let accrued = u128::from(elapsed_us) * u128::from(count) + u128::from(carried);
+            if accrued >= u128::from(owed) * period {
+                return None;
+            }
+            (saturate(accrued / period), saturate(accrued % period))
+        }
+    };
+    (refilled < owed).then_some((refilled, remainder))
 }
 
 /// The first microsecond at which this much of a settled debt is paid back.
+#[inline]
 fn repaid_at_us(settled: &State, spec: &Spec, micros: u64) -> Option<u64> {
-    if spec.count.is_zero() {
+    let (count, period_us) = (spec.count.micros(), spec.period_us.max(1));
+    if count == 0 {
         return None;
     }
-    let due = u128::from(micros) * u128::from(spec.period_us.max(1));
-    let missing = due.saturating_sub(u128::from(settled.remainder));
-    let wait_us = missing.div_ceil(u128::from(spec.count.micros()));
-    Some(settled.at_us.saturating_add(saturate(wait_us)))
+    let wait_us = match micros.checked_mul(period_us) {
+        Some(due) => due.saturating_sub(settled.remainder).div_ceil(count),
+        None => {
+            let due = u128::from(micros) * u128::from(period_us);
+            let missing = due.saturating_sub(u128::from(settled.remainder));
+            saturate(missing.div_ceil(u128::from(count)))
+        }
+    };
+    Some(settled.at_us.saturating_add(wait_us))
 }
 
 /// What has been refilled since an instant, rounded up.
@@ -245,6 +302,23 @@ mod tests {
         ) {
             let run = Run::new(AnySpec::TokenBucket(spec), start_us);
             assert_promise(&spec, &run.take(&steps, spec.period_us, Some(naive)));
+        }
+
+        #[test]
+        fn to_take_is_to_ask_and_to_charge(
+            spec in specs(), costs in prop::collection::vec((costs(), 0..UNIT), 1..20),
+        ) {
+            let (mut one, mut other, mut now_us) = (State::default(), State::default(), 9);
+            for (cost, later_us) in costs {
+                let cost = amount(cost);
+                let verdict = evaluate(&one, &spec, now_us, cost);
+                if verdict == Verdict::Allowed {
+                    charge(&mut one, &spec, now_us, cost);
+                }
+                prop_assert_eq!(take(&mut other, &spec, now_us, cost), verdict);
+                prop_assert_eq!(&one, &other);
+                now_us += later_us;
+            }
         }
 
         #[test]

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 
 pub use counted::Counted;
+pub(crate) use memory::Table;
 pub use memory::{Changes, Export, Imported, Memory, Page, Place, SavedChange, SavedKey};
 
 use crate::algorithm::{Reading, Verdict};
@@ -165,6 +166,10 @@ impl<S: ImmediateStore> ImmediateStore for Arc<S> {
 
     fn decide_now(&self, plan: &Plan) -> Result<Answer, StoreError> {
         (**self).decide_now(plan)
+    }
+
+    fn foresee(&self, plan: &Plan) {
+        (**self).foresee(plan);
     }
 
     fn amend_now(&self, now: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {

@@ -1,16 +1,14 @@
 //! Looking into a memory store, as operators do: one key, or the keys of a limit page by page.
 
-use std::ops::Bound;
-
-use super::{Memory, Slot, Table, lock};
+use super::Memory;
+use super::record::Record;
+use super::segment::Held;
+use super::table::{Table, place_of};
 use crate::clock::Now;
 use crate::key::Key;
 use crate::store::Counted;
 
-/// How many keys are compared while a shard is held.
-const COMPARED: usize = 4_096;
-
-/// A place among the keys of a limit.
+/// A place among the keys of a limit, which stays theirs while the table grows.
 pub type Place = (u64, Key);
 
 /// Some keys of a limit.
@@ -28,59 +26,74 @@ impl Memory {
     /// What is counted for one key; `None` if that means nothing.
     #[must_use]
     pub fn counted(&self, family: u64, key: Key, now: Now) -> Option<Counted> {
-        let shard = lock(&self.shards[Self::shard_of(family)]);
-        shard.tables.get(&family)?.slots.get(&key)?.counted(now)
+        let table = self.table(family)?;
+        let held = table.hold(key);
+        let found = table.find(&held, key)?;
+        table.look(&held, found.words, |record| record.counted(now))?
     }
 
     /// A key of a limit that is looked for by something else than itself.
     #[must_use]
     pub fn find(&self, family: u64, wanted: impl Fn(Key) -> bool) -> Option<Key> {
-        let mut after = None;
-        loop {
-            let shard = lock(&self.shards[Self::shard_of(family)]);
-            let places = shard.tables.get(&family)?.places(after, COMPARED);
-            drop(shard);
-            after = Some(*places.last()?);
-            if let Some((_, key)) = places.into_iter().find(|(_, key)| wanted(*key)) {
+        let table = self.table(family)?;
+        let mut next = Some(0);
+        while let Some(position) = next {
+            let (held, behind) = table.hold_at(position);
+            if let Some((key, _)) = table.keys_of(&held).find(|(key, _)| wanted(*key)) {
                 return Some(key);
             }
+            next = behind;
         }
+        None
     }
 
-    /// The keys of a limit behind a place, at most so many of them. They stand in the order in which
-    /// they lose their meaning: one that is charged between two pages may be on both, and one that is
-    /// given something back on neither.
+    /// The keys of a limit behind a place, at most so many of them. Their order means nothing, but
+    /// stays: every key that is there all the while is on one page.
     #[must_use]
     pub fn page(&self, family: u64, after: Option<Place>, count: usize, now: Now) -> Page {
-        let shard = lock(&self.shards[Self::shard_of(family)]);
-        shard.tables.get(&family).map(|table| table.page(after, count, now)).unwrap_or_default()
+        let mut page = Page::default();
+        let Some(table) = self.table(family) else { return page };
+        let (mut next, mut last) = (Some(after.map_or(0, |(position, _)| position)), None);
+        while let Some(position) = next {
+            let (held, behind) = table.hold_at(position);
+            for place in table.places(&held, after) {
+                if page.seen == count {
+                    page.next = last;
+                    return page;
+                }
+                (page.seen, last) = (page.seen + 1, Some(place));
+                page.keys.extend(table.counted(&held, place.1, now));
+            }
+            next = behind;
+        }
+        page.next = last.filter(|_| page.seen == count);
+        page
     }
 }
 
 impl Table {
-    fn places(&self, after: Option<Place>, count: usize) -> Vec<Place> {
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        self.by_meaning.range((from, Bound::Unbounded)).take(count).copied().collect()
+    /// The places of a segment behind one, in their order.
+    fn places(&self, held: &Held<'_>, after: Option<Place>) -> Vec<Place> {
+        let places = self.keys_of(held).map(|(key, _)| place_of(key));
+        let mut places: Vec<Place> = places.filter(|place| Some(*place) > after).collect();
+        places.sort_unstable();
+        places
     }
 
-    fn page(&self, after: Option<Place>, count: usize, now: Now) -> Page {
-        let places = self.places(after, count);
-        let counted = |place: &Place| Some((place.1, self.slots.get(&place.1)?.counted(now)?));
-        Page {
-            keys: places.iter().filter_map(counted).collect(),
-            seen: places.len(),
-            next: places.last().copied().filter(|_| places.len() == count),
-        }
+    fn counted(&self, held: &Held<'_>, key: Key, now: Now) -> Option<(Key, Counted)> {
+        let found = self.find(held, key)?;
+        Some((key, self.look(held, found.words, |record| record.counted(now))??))
     }
 }
 
-impl Slot {
+impl Record {
     fn counted(&self, now: Now) -> Option<Counted> {
-        let now_us = self.ledger.time_us(now);
-        if self.meaningless_at_us <= now_us {
+        let now_us = self.time_us(now);
+        let end_us = self.ledger.meaningless_at_us();
+        if end_us.is_some_and(|end_us| end_us <= now_us) {
             return None;
         }
-        let ends_in_us = self.ledger.meaningless_at_us().map(|at_us| at_us.saturating_sub(now_us));
+        let ends_in_us = end_us.map(|end_us| end_us.saturating_sub(now_us));
         Some(Counted::new(self.ledger.paces(now_us), ends_in_us))
     }
 }

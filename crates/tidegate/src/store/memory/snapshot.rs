@@ -4,18 +4,18 @@
 //! one reading of both clocks; when they come back, they are moved so that exactly the downtime, as
 //! the wall clock saw it, has passed. Windows of the wall clock need no such thing.
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
 use std::vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Memory, Shard, Slot, Table, lock};
+use super::Memory;
+use super::record::Record;
+use super::slot::Words;
+use super::table::Table;
 use crate::algorithm::Ledger;
 use crate::clock::Now;
 use crate::key::Key;
-
-/// How many keys are copied out while a shard is held.
-pub(super) const PAGE_KEYS: usize = 256;
 
 /// All that a store knows of one key. Its instants are those of the clock that it was saved under.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -39,13 +39,12 @@ pub struct Imported {
 }
 
 impl Memory {
-    /// Every key that means something at this moment, a few at a time: no shard is held for long,
+    /// Every key that means something at this moment, a few at a time: no segment is held for long,
     /// and none while the caller has an item in hand. What changes meanwhile is saved as it is when
     /// its turn comes.
     #[must_use]
-    pub fn export(&self, now: Now) -> Export<'_> {
-        let (keys, page) = (Vec::new().into_iter(), Vec::new().into_iter());
-        Export { store: self, now, next_shard: 0, shard: 0, keys, page }
+    pub fn export(&self, now: Now) -> Export {
+        Export { now, tables: self.tables(), next: 0, page: Vec::new().into_iter() }
     }
 
     /// Puts keys back that were exported at `saved_at`, as if only the downtime had passed since; a
@@ -58,25 +57,24 @@ impl Memory {
         saved: impl IntoIterator<Item = SavedKey>,
         now: Now,
     ) -> Imported {
-        let (share, announced) = (self.share(), lock(&self.announced).clone());
+        let families = self.families.load_full();
         let shift_us = shift_us(saved_at, now);
         let mut imported = Imported::default();
         for saved in saved {
-            if !announced.contains(&saved.family) {
+            let (family, key) = (saved.family, saved.key);
+            let Some(table) =
+                families.tables.get(&family).filter(|_| families.announced.contains(&family))
+            else {
                 imported.strangers += 1;
                 continue;
-            }
-            let (family, key) = (saved.family, saved.key);
-            let slot = saved.slot(shift_us);
-            let now_us = slot.ledger.time_us(now);
-            if slot.meaningless_at_us <= now_us {
+            };
+            let record = saved.record(shift_us);
+            let now_us = record.time_us(now);
+            if record.end_us() <= now_us {
                 imported.meaningless += 1;
                 continue;
             }
-            let mut shard = lock(&self.shards[Self::shard_of(family)]);
-            let table = shard.table(family);
-            let evicted = table.restore(key, slot, now_us, share);
-            self.evicted.fetch_add(evicted, Ordering::Relaxed);
+            table.bring_back(key, record, now_us);
             imported.restored += 1;
         }
         imported
@@ -92,65 +90,48 @@ fn shift_us(saved_at: Now, now: Now) -> i64 {
 }
 
 impl SavedKey {
-    fn slot(self, shift_us: i64) -> Slot {
+    pub(super) fn new(family: u64, key: Key, record: Record) -> Self {
+        let Record { ledger, born_us, charged_us } = record;
+        Self { family, key, born_us, charged_us, ledger }
+    }
+
+    fn record(self, shift_us: i64) -> Record {
         let Self { born_us, charged_us, mut ledger, .. } = self;
         let shift_us = if ledger.uses_wall_clock() { 0 } else { shift_us };
         ledger.shift(shift_us);
-        Slot {
-            meaningless_at_us: ledger.meaningless_at_us().unwrap_or(u64::MAX),
-            charged_us: charged_us.saturating_add_signed(shift_us),
-            ..Slot::new(ledger, born_us.saturating_add_signed(shift_us))
-        }
-    }
-}
-
-impl Shard {
-    /// A key as it is; `None` if it means nothing.
-    pub(super) fn saved(&self, family: u64, key: Key, now: Now) -> Option<SavedKey> {
-        let slot = self.tables.get(&family)?.slots.get(&key)?;
-        let means_something = slot.meaningless_at_us > slot.ledger.time_us(now);
-        means_something.then(|| SavedKey {
-            family,
-            key,
-            born_us: slot.born_us,
-            charged_us: slot.charged_us,
-            ledger: slot.ledger.clone(),
-        })
-    }
-}
-
-impl Ledger {
-    /// The clock that the key runs on.
-    pub(super) fn time_us(&self, now: Now) -> u64 {
-        if self.uses_wall_clock() { now.unix_us } else { now.steady_us }
+        // Zero says that nobody knows, and goes on saying so.
+        let born_us = if born_us == 0 { 0 } else { born_us.saturating_add_signed(shift_us).max(1) };
+        Record { ledger, born_us, charged_us: charged_us.saturating_add_signed(shift_us) }
     }
 }
 
 impl Table {
-    /// Puts a key back, if it is not there; returns how many live keys had to go.
-    fn restore(&mut self, key: Key, slot: Slot, now_us: u64, share: usize) -> u64 {
-        self.latest_us = now_us;
-        if !self.slots.contains_key(&key) {
-            self.noted.note(key);
-            self.insert(key, slot);
+    /// Puts a key back, if it is not there.
+    fn bring_back(&self, key: Key, record: Record, now_us: u64) {
+        self.widen(key);
+        let held = self.hold(key);
+        if self.find(&held, key).is_none() {
+            let packed = Words::pack_record(&record, &self.specs);
+            let words = packed.unwrap_or_else(|| held.keep(record));
+            self.restore(&held, key, words, now_us);
         }
-        self.shrink_to(share)
+        drop(held);
+        self.grow();
     }
 }
 
 /// The keys of a store, one after the other.
 #[derive(Debug)]
-pub struct Export<'s> {
-    store: &'s Memory,
+pub struct Export {
     now: Now,
-    next_shard: usize,
-    /// The shard that `keys` are of.
-    shard: usize,
-    keys: vec::IntoIter<(u64, Key)>,
+    /// The limits that are left, the present one last.
+    tables: Vec<(u64, Arc<Table>)>,
+    /// Where the next segment of the present limit begins.
+    next: u64,
     page: vec::IntoIter<SavedKey>,
 }
 
-impl Iterator for Export<'_> {
+impl Iterator for Export {
     type Item = SavedKey;
 
     fn next(&mut self) -> Option<SavedKey> {
@@ -158,38 +139,28 @@ impl Iterator for Export<'_> {
             if let Some(saved) = self.page.next() {
                 return Some(saved);
             }
-            if self.keys.as_slice().is_empty() {
-                self.open_shard()?;
-            }
-            self.turn_page();
+            self.turn_page()?;
         }
     }
 }
 
-impl Export<'_> {
-    /// Notes the keys of the next shard; `None` behind the last.
-    fn open_shard(&mut self) -> Option<()> {
-        let shard = lock(self.store.shards.get(self.next_shard)?);
-        let keys_of = |(family, table): (&u64, &Table)| {
-            let family = *family;
-            table.slots.keys().map(move |key| (family, *key)).collect::<Vec<_>>()
-        };
-        self.keys = shard.tables.iter().flat_map(keys_of).collect::<Vec<_>>().into_iter();
-        self.shard = self.next_shard;
-        self.next_shard += 1;
-        Some(())
-    }
-
-    /// Copies the next few keys that mean something.
-    fn turn_page(&mut self) {
-        let Some(shard) = self.store.shards.get(self.shard) else { return };
-        let shard = lock(shard);
-        let page = self
-            .keys
-            .by_ref()
-            .take(PAGE_KEYS)
-            .filter_map(|(family, key)| shard.saved(family, key, self.now));
+impl Export {
+    /// Copies the keys of the next segment that mean something; `None` behind the last.
+    fn turn_page(&mut self) -> Option<()> {
+        let (family, table) = self.tables.last()?;
+        let (held, behind) = table.hold_at(self.next);
+        let page = table.keys_of(&held).filter_map(|(key, words)| {
+            let record = table.record(&held, words)?;
+            let means_something = record.end_us() > record.time_us(self.now);
+            means_something.then(|| SavedKey::new(*family, key, record))
+        });
         self.page = page.collect::<Vec<_>>().into_iter();
+        drop(held);
+        self.next = behind.unwrap_or(0);
+        if behind.is_none() {
+            self.tables.pop();
+        }
+        Some(())
     }
 }
 

@@ -1,9 +1,6 @@
 //! What a memory does that stands in for a store that is lost.
 
-use std::sync::atomic::Ordering;
-
-use super::{Memory, Slot, lock};
-use crate::algorithm::Ledger;
+use super::{Memory, charge};
 use crate::clock::Now;
 use crate::plan::Level;
 use crate::units::Amount;
@@ -12,30 +9,24 @@ impl Memory {
     /// Lets a key owe at least so much as of some time, unless it was charged here since.
     pub(crate) fn begin_with(&self, level: &Level, at: Now, owed: Amount) {
         let (at_us, capacity) = (level.time_us(at), level.spec.capacity());
-        let mut shard = lock(&self.shards[Self::shard_of(level.family)]);
-        let table = shard.table(level.family);
-        let known = table.slots.get(&level.key);
-        if known.is_some_and(|slot| slot.charged_us >= at_us) {
-            return;
-        }
-        let owes = known.map_or(Amount::ZERO, |slot| {
-            capacity.saturating_sub(slot.ledger.reading(&level.spec, at_us).available)
+        let table = self.table_for(level.family);
+        let held = table.hold(level.key);
+        let found = table.find(&held, level.key);
+        let known = found.and_then(|found| {
+            table.look(&held, found.words, |record| {
+                let left = record.ledger.reading(&level.spec, at_us).available;
+                (record.charged_us, capacity.saturating_sub(left))
+            })
         });
-        let cost = owed.saturating_sub(owes);
-        if cost.is_zero() {
+        if known.is_some_and(|(charged_us, _)| charged_us >= at_us) {
             return;
         }
-        let level = Level { cost, ..*level };
-        table.noted.note(level.key);
-        if let Some(slot) = table.slots.get_mut(&level.key) {
-            slot.charge(&level, at_us, 0);
-        } else if let Some(ledger) = Ledger::new(&level.spec) {
-            let evicted = table.make_room(at_us, self.share());
-            self.evicted.fetch_add(evicted, Ordering::Relaxed);
-            let mut slot = Slot::new(ledger, at_us);
-            slot.charge(&level, at_us, 0);
-            table.insert(level.key, slot);
+        let cost = owed.saturating_sub(known.map_or(Amount::ZERO, |(_, owes)| owes));
+        if !cost.is_zero() {
+            charge::charge(&table, &held, found, &Level { cost, ..*level }, at_us, 0);
         }
+        drop(held);
+        table.grow();
     }
 }
 

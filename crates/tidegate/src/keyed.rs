@@ -1,0 +1,182 @@
+//! One limit by a key of one's own, without a policy.
+
+use std::hint::black_box;
+
+use siphasher::sip::SipHasher13;
+
+use crate::algorithm::{Spec, Verdict};
+use crate::clock::{Clock as _, SystemClock};
+use crate::key::{HashKey, Key};
+use crate::store::Table;
+use crate::units::Amount;
+
+/// How many keys it holds unless told otherwise.
+const MAX_KEYS_DEFAULT: usize = 1_000_000;
+/// How many keys of a batch are on their way from memory at once.
+const AT_ONCE: usize = 32;
+
+/// One limit by a key of one's own: for whoever needs no policy, no levels and no names, but a fast
+/// answer to "may this key go on?".
+///
+/// It is shared between threads by reference, and forgets keys as the
+/// [memory store](crate::store::Memory) does: those that owe nothing for free, and the one that owes
+/// least where all do and there are too many.
+///
+/// ```
+/// use tidegate::Keyed;
+/// use tidegate::algorithm::{Spec, Verdict, token_bucket};
+/// use tidegate::units::{Amount, SECOND_US};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (count, burst) = (Amount::parse("10")?, Amount::parse("2")?);
+/// let bucket = token_bucket::Spec { count, period_us: 60 * SECOND_US, burst };
+/// let logins = Keyed::new(Spec::TokenBucket(bucket));
+/// assert_eq!(logins.check("ann@example.org"), Verdict::Allowed);
+/// assert_eq!(logins.check("ann@example.org"), Verdict::Allowed);
+/// assert_ne!(logins.check("ann@example.org"), Verdict::Allowed);
+/// assert_eq!(logins.check("bob@example.org"), Verdict::Allowed);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Keyed {
+    spec: Spec,
+    table: Table,
+    hasher: Hasher,
+    clock: SystemClock,
+}
+
+impl Keyed {
+    /// A limit on the machine's clock, with a random secret, for a million keys.
+    #[must_use]
+    pub fn new(spec: Spec) -> Self {
+        Self::with_max_keys(spec, MAX_KEYS_DEFAULT)
+    }
+
+    /// A limit for at most so many keys, and at least one.
+    #[must_use]
+    pub fn with_max_keys(spec: Spec, max_keys: usize) -> Self {
+        let hasher = Hasher(SipHasher13::new_with_key(HashKey::random().bytes()));
+        Self { spec, table: Table::alone(max_keys.max(1)), hasher, clock: SystemClock::new() }
+    }
+
+    /// Charges one, if it fits.
+    #[must_use]
+    pub fn check(&self, key: &str) -> Verdict {
+        self.check_n(key, Amount::ONE)
+    }
+
+    /// Charges so much, if it fits.
+    #[must_use]
+    pub fn check_n(&self, key: &str, cost: Amount) -> Verdict {
+        let key = self.hasher.key_of(key);
+        self.table.check(&self.spec, key, cost, self.now_us())
+    }
+
+    /// Charges one to each key, if it fits, in their order, and appends what became of each. All at
+    /// one instant, and with their memory fetched together, so that it takes a fraction of the time
+    /// of as many single calls.
+    pub fn check_all<K: AsRef<str>>(&self, keys: &[K], verdicts: &mut Vec<Verdict>) {
+        let now_us = self.now_us();
+        verdicts.reserve(keys.len());
+        for some in keys.chunks(AT_ONCE) {
+            // All texts are on their way before the first is hashed.
+            let first = |key: &K| key.as_ref().as_bytes().first().copied().unwrap_or(0);
+            black_box(some.iter().fold(0, |read, key| read ^ first(key)));
+            let mut hashed = [Key(0); AT_ONCE];
+            for (hashed, key) in hashed.iter_mut().zip(some) {
+                *hashed = self.hasher.key_of(key.as_ref());
+            }
+            let hashed = hashed.get(..some.len()).unwrap_or_default();
+            self.table.check_all(&self.spec, hashed, now_us, verdicts);
+        }
+    }
+
+    /// How many keys it holds, those that owe nothing any more included.
+    #[must_use]
+    pub fn keys(&self) -> usize {
+        self.table.keys()
+    }
+
+    /// The time on the clock that the limit runs on.
+    fn now_us(&self) -> u64 {
+        if self.spec.uses_wall_clock() { self.clock.now().unix_us } else { self.clock.steady_us() }
+    }
+}
+
+/// Makes keys of texts, so that nobody can tell two texts that make one. Half of a key is enough: among
+/// ten million the chance that any two are one is three in a million.
+struct Hasher(SipHasher13);
+
+impl Hasher {
+    fn key_of(&self, text: &str) -> Key {
+        Key(u128::from(self.0.hash(text.as_bytes())) << 64)
+    }
+}
+
+impl std::fmt::Debug for Hasher {
+    /// The secret stays out of logs.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Hasher(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::{fixed_window, sliding_window, token_bucket, total};
+    use crate::units::DAY_US;
+
+    fn units(units: u64) -> Amount {
+        Amount::from_units(units).unwrap()
+    }
+
+    fn specs() -> [Spec; 4] {
+        let (limit, window_us) = (units(2), 365 * DAY_US);
+        let bucket = token_bucket::Spec { count: limit, period_us: window_us, burst: limit };
+        [
+            Spec::TokenBucket(bucket),
+            Spec::FixedWindow(fixed_window::Spec { limit, window_us: 1_000 * window_us }),
+            Spec::SlidingWindow(sliding_window::Spec { limit, window_us }),
+            Spec::Total(total::Spec { limit }),
+        ]
+    }
+
+    #[test]
+    fn a_key_has_its_limit_and_no_other_keys() {
+        for spec in specs() {
+            let keyed = Keyed::new(spec);
+            for key in ["a", "b"] {
+                assert_eq!(keyed.check(key), Verdict::Allowed, "{spec}");
+                assert_eq!(keyed.check(key), Verdict::Allowed, "{spec}");
+                assert_ne!(keyed.check(key), Verdict::Allowed, "{spec}");
+            }
+            assert_eq!(keyed.check_n("c", units(3)), Verdict::Denied { retry_after_us: None });
+            assert_eq!(keyed.keys(), 2, "what was refused is not kept: {spec}");
+        }
+    }
+
+    #[test]
+    fn a_batch_answers_as_one_check_after_the_other_would() {
+        for spec in specs() {
+            let keyed = Keyed::new(spec);
+            let keys: Vec<String> = (0..300).map(|key| (key % 100).to_string()).collect();
+            let mut verdicts = vec![Verdict::Allowed];
+            keyed.check_all(&keys, &mut verdicts);
+            assert_eq!(verdicts.len(), 301, "appended");
+            let refused = |verdicts: &[Verdict]| {
+                verdicts.iter().filter(|verdict| **verdict != Verdict::Allowed).count()
+            };
+            assert_eq!((refused(&verdicts[..201]), refused(&verdicts)), (0, 100), "{spec}");
+        }
+    }
+
+    #[test]
+    fn there_are_never_more_keys_than_it_may_hold() {
+        let keyed = Keyed::with_max_keys(specs()[0], 500);
+        for key in 0..5_000 {
+            assert_eq!(keyed.check(&key.to_string()), Verdict::Allowed);
+        }
+        assert_eq!(keyed.keys(), 500);
+    }
+}

@@ -1,0 +1,223 @@
+//! Deciding a plan: every level is charged, or none.
+//!
+//! First all keys are looked at without holding anything. What is refused so is answered at once, and
+//! nothing is written. What is charged takes the segments as they were seen; where somebody was
+//! faster, all is looked at again, and in the end, or where a key is kept in full, the segments are
+//! held before they are looked at.
+
+use super::charge::{charge, lacks_pace, open};
+use super::segment::{Found, Held, Segment};
+use super::table::{Glance, Table};
+use super::view;
+use crate::algorithm::Verdict;
+use crate::plan::{Level, PerLevel, Plan};
+use crate::store::Reply;
+
+/// How often a plan is looked at before its segments are held.
+const GLANCES: usize = 8;
+
+/// A level, and the table of its limit; `None` where there is none, and nothing will be kept.
+pub(super) struct Step<'t> {
+    level: &'t Level,
+    table: Option<&'t Table>,
+    glance: Option<Glance<'t>>,
+}
+
+impl<'t> Step<'t> {
+    pub(super) fn new(level: &'t Level, table: Option<&'t Table>) -> Self {
+        Self { level, table, glance: None }
+    }
+
+    fn found(&self) -> Option<Found<'t>> {
+        self.glance.as_ref().and_then(|glance| glance.found)
+    }
+}
+
+/// Answers a plan, whose levels these are.
+pub(super) fn answer(plan: &Plan, mut steps: PerLevel<Step<'_>>) -> PerLevel<Reply> {
+    let mut replies = PerLevel::new();
+    if let [Step { level, table: Some(table), .. }] = &*steps
+        && let Some(reply) = table.answer_bucket(plan, level)
+    {
+        replies.push(reply);
+        return replies;
+    }
+    let mut is_answered = false;
+    for _ in 0..GLANCES {
+        match glance(plan, &mut steps, &mut replies) {
+            Glanced::Answered => is_answered = true,
+            Glanced::Changed => continue,
+            Glanced::InFull => {}
+        }
+        break;
+    }
+    if !is_answered {
+        hold(plan, &steps, &mut replies);
+    }
+    if replies.iter().any(|reply| reply.charged) {
+        steps.iter().filter_map(|step| step.table).for_each(Table::grow);
+    }
+    replies
+}
+
+enum Glanced {
+    Answered,
+    /// Somebody wrote meanwhile.
+    Changed,
+    /// A key is kept in full, and is read only by whoever holds its segment.
+    InFull,
+}
+
+/// Answers a plan by what is seen of it.
+fn glance(plan: &Plan, steps: &mut [Step<'_>], replies: &mut PerLevel<Reply>) -> Glanced {
+    // All of them first, so that they come from memory together.
+    for step in &mut *steps {
+        step.glance = step.table.map(|table| table.glance(step.level.key));
+    }
+    let mut verdicts = PerLevel::new();
+    for step in &*steps {
+        match view::verdict(step.level, step.table, step.found(), plan.now) {
+            Some(verdict) => verdicts.push(verdict),
+            None => return Glanced::InFull,
+        }
+    }
+    let commits = plan.commits(&verdicts);
+    let writes = steps.iter().zip(&verdicts).any(|(step, verdict)| match verdict {
+        Verdict::Allowed => commits && !step.level.cost.is_zero(),
+        Verdict::Denied { .. } => lacks_pace(step.table, step.found(), step.level),
+    });
+    if writes {
+        take(plan, steps, &verdicts, replies)
+    } else {
+        look(plan, steps, &verdicts, replies)
+    }
+}
+
+/// The answer where nothing is written.
+fn look(
+    plan: &Plan,
+    steps: &[Step<'_>],
+    verdicts: &[Verdict],
+    replies: &mut PerLevel<Reply>,
+) -> Glanced {
+    replies.clear();
+    for (step, verdict) in steps.iter().zip(verdicts) {
+        let Some(reading) = view::reading(step.level, step.table, step.found(), plan.now) else {
+            return Glanced::InFull;
+        };
+        replies.push(Reply { verdict: *verdict, charged: false, charged_at_us: 0, reading });
+    }
+    let is_still = |glance: &Glance<'_>| glance.segment.is_still(glance.version);
+    let all_are = steps.iter().filter_map(|step| step.glance.as_ref()).all(is_still);
+    if all_are { Glanced::Answered } else { Glanced::Changed }
+}
+
+/// The answer where something is written, if nothing has changed since it was seen.
+fn take<'s>(
+    plan: &Plan,
+    steps: &[Step<'s>],
+    verdicts: &[Verdict],
+    replies: &mut PerLevel<Reply>,
+) -> Glanced {
+    let seen = || steps.iter().filter_map(|step| step.glance.as_ref());
+    let mut holding = Holding(PerLevel::new());
+    for glance in seen() {
+        if holding.find(glance.segment).is_none() {
+            match glance.segment.hold_from(glance.version) {
+                Some(held) => holding.0.push(held),
+                None => return Glanced::Changed,
+            }
+        }
+    }
+    // Where two keys are in one segment, the first may move the second.
+    let apart = holding.0.len() == seen().count();
+    act(plan, steps, verdicts, replies, |step: &Step<'s>, table: &'s Table| {
+        let glance = step.glance.as_ref()?;
+        let held = holding.find(glance.segment)?;
+        Some((held, if apart { glance.found } else { table.find(held, step.level.key) }))
+    });
+    Glanced::Answered
+}
+
+/// Answers a plan while all its segments are held.
+fn hold<'s>(plan: &Plan, steps: &[Step<'s>], replies: &mut PerLevel<Reply>) {
+    let holding = Holding::of(steps);
+    let find = |step: &Step<'s>, table: &'s Table| {
+        let held = holding.find(table.segment(step.level.key)?)?;
+        Some((held, table.find(held, step.level.key)))
+    };
+    let verdict = |step: &Step<'s>| {
+        let found = step.table.and_then(|table| Some((table, find(step, table)?)));
+        match found {
+            Some((table, (held, found))) => {
+                view::verdict_held(step.level, table, held, found, plan.now)
+            }
+            None => view::fresh_verdict(step.level, plan.now),
+        }
+    };
+    let verdicts: PerLevel<Verdict> = steps.iter().map(verdict).collect();
+    act(plan, steps, &verdicts, replies, find);
+}
+
+/// Charges what is to be charged; `find` finds the key of a level in a segment that is held.
+fn act<'h, 's: 'h>(
+    plan: &Plan,
+    steps: &[Step<'s>],
+    verdicts: &[Verdict],
+    replies: &mut PerLevel<Reply>,
+    find: impl Fn(&Step<'s>, &'s Table) -> Option<(&'h Held<'s>, Option<Found<'s>>)>,
+) {
+    let commits = plan.commits(verdicts);
+    replies.clear();
+    for (step, verdict) in steps.iter().zip(verdicts) {
+        let (level, verdict, now_us) = (step.level, *verdict, step.level.time_us(plan.now));
+        let place = step.table.and_then(|table| Some((table, find(step, table)?)));
+        let charged = commits && verdict == Verdict::Allowed && !level.cost.is_zero();
+        let (charged_at_us, reading) = match (place, charged) {
+            (Some((table, (held, found))), true) => {
+                charge(table, held, found, level, now_us, plan.holder)
+            }
+            (Some((table, (held, found))), false) => {
+                if verdict != Verdict::Allowed {
+                    open(table, held, found, level, now_us);
+                }
+                (0, view::reading_held(level, table, held, found, plan.now))
+            }
+            (None, _) => (if charged { now_us } else { 0 }, view::fresh_reading(level, plan.now)),
+        };
+        replies.push(Reply { verdict, charged, charged_at_us, reading });
+    }
+}
+
+/// The segments of a plan that are held.
+struct Holding<'t>(PerLevel<Held<'t>>);
+
+impl<'t> Holding<'t> {
+    /// Holds all, in the order of their addresses, so that no two plans wait for each other.
+    fn of(steps: &[Step<'t>]) -> Self {
+        loop {
+            let segment = |step: &Step<'t>| step.table?.segment(step.level.key);
+            let mut segments: PerLevel<&'t Segment> = steps.iter().filter_map(segment).collect();
+            segments.sort_unstable_by_key(|segment| std::ptr::from_ref(*segment).addr());
+            let mut holding = Self(PerLevel::new());
+            for segment in segments {
+                if holding.find(segment).is_none() {
+                    holding.0.push(segment.hold());
+                }
+            }
+            // A segment may have been split before it was held.
+            let is_held = |step: &Step<'_>| {
+                step.table.is_none_or(|table| {
+                    holding.0.iter().any(|held| table.is_held(held, step.level.key))
+                })
+            };
+            if steps.iter().all(is_held) {
+                return holding;
+            }
+        }
+    }
+
+    fn find(&self, segment: &Segment) -> Option<&Held<'t>> {
+        self.0.iter().find(|held| std::ptr::eq(&raw const ***held, segment))
+    }
+}

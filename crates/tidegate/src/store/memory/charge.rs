@@ -1,0 +1,147 @@
+//! Charging the key of a level, in its slot where it fits.
+
+use super::record::Record;
+use super::segment::{Found, Held};
+use super::slot::Words;
+use super::table::Table;
+use super::view;
+use crate::algorithm::{self, Reading, Spec, same_pace, token_bucket};
+use crate::clock::Now;
+use crate::plan::Level;
+use crate::units::Amount;
+
+/// Charges a level; returns when, which is never before what was charged to the same state, and what
+/// the level shows then.
+pub(super) fn charge(
+    table: &Table,
+    held: &Held<'_>,
+    found: Option<Found<'_>>,
+    level: &Level,
+    now_us: u64,
+    holder: u64,
+) -> (u64, Reading) {
+    let charged = match found {
+        Some(found) => charge_slot(table, held, found, level, now_us),
+        None => put_slot(table, held, level, now_us),
+    };
+    if let Some(charged) = charged {
+        return charged;
+    }
+    with_record(table, held, found, level, now_us, |record| record.charge(level, now_us, holder))
+        .unwrap_or_else(|| {
+            let now = Now { steady_us: now_us, unix_us: now_us };
+            (now_us, view::fresh_reading(level, now))
+        })
+}
+
+/// Charges an amount that nobody asked for; returns whether there is something to charge.
+pub(super) fn debit(
+    table: &Table,
+    held: &Held<'_>,
+    found: Option<Found<'_>>,
+    level: &Level,
+    now_us: u64,
+    amount: Amount,
+) -> bool {
+    let places = matches!(level.spec, Spec::Concurrency(_));
+    if places || amount.is_zero() {
+        return false;
+    }
+    let debit = |record: &mut Record| record.debit(level, now_us, amount);
+    with_record(table, held, found, level, now_us, debit).is_some()
+}
+
+/// A key that is refused under other numbers than it was charged with must last as long as these say,
+/// or it would be as new before its wait is over.
+pub(super) fn open(
+    table: &Table,
+    held: &Held<'_>,
+    found: Option<Found<'_>>,
+    level: &Level,
+    now_us: u64,
+) {
+    let Some(found) = found else { return };
+    let has_pace = match found.words.place() {
+        None => !lacks_pace(Some(table), Some(found), level),
+        Some(place) => {
+            held.look(place, |record| record.ledger.has_pace_of(&level.spec)).unwrap_or(true)
+        }
+    };
+    if !has_pace {
+        table.change(held, found, |record| record.ledger.open(&level.spec, now_us));
+    }
+}
+
+/// Whether a slot was charged at another pace than that of a level.
+pub(super) fn lacks_pace(table: Option<&Table>, found: Option<Found<'_>>, level: &Level) -> bool {
+    let known = table.zip(found).and_then(|(table, found)| table.specs.get(found.words.number()));
+    known.is_some_and(|known| !same_pace(&known.spec, &level.spec))
+}
+
+/// Charges a key whose slot holds all there is, and will; `None` where it does not.
+fn charge_slot(
+    table: &Table,
+    held: &Held<'_>,
+    found: Found<'_>,
+    level: &Level,
+    now_us: u64,
+) -> Option<(u64, Reading)> {
+    let words = found.words;
+    if level.is_given_back() || words.place().is_some() {
+        return None;
+    }
+    let number = words.number();
+    let known = table.specs.get(number).filter(|known| known.spec == level.spec)?;
+    let (words, reading) = match (words.bucket(known), &level.spec) {
+        (Some(mut state), Spec::TokenBucket(spec)) => {
+            token_bucket::charge(&mut state, spec, now_us, level.cost);
+            let words = Words::pack_bucket(&state, number, known)?;
+            (words, token_bucket::reading(&state, spec, now_us))
+        }
+        (_, spec) => {
+            let mut state = words.state(known)?;
+            algorithm::charge(&mut state, spec, now_us, 0, level.cost);
+            let charged_us = words.at_us().max(now_us);
+            let words = Words::pack(&state, number, known, charged_us)?;
+            (words, algorithm::reading(&state, spec, now_us))
+        }
+    };
+    table.set(held, found, words);
+    Some((words.at_us(), reading))
+}
+
+/// Puts a key in that fits a slot; `None` where it does not.
+fn put_slot(table: &Table, held: &Held<'_>, level: &Level, now_us: u64) -> Option<(u64, Reading)> {
+    if level.is_given_back() {
+        return None;
+    }
+    let number = table.specs.number_of(&level.spec)?;
+    let known = table.specs.get(number)?;
+    let mut state = level.spec.new_state()?;
+    algorithm::charge(&mut state, &level.spec, now_us, 0, level.cost);
+    let words = Words::pack(&state, number, known, now_us)?;
+    if words.end_us(&table.specs) > 0 {
+        table.put_words(held, level.key, words, now_us);
+    }
+    Some((now_us, algorithm::reading(&state, &level.spec, now_us)))
+}
+
+/// Charges the record of a level, which is made if there is none; `None` where nothing is stored.
+fn with_record<T>(
+    table: &Table,
+    held: &Held<'_>,
+    found: Option<Found<'_>>,
+    level: &Level,
+    now_us: u64,
+    charge: impl FnOnce(&mut Record) -> T,
+) -> Option<T> {
+    match found {
+        Some(found) => table.change(held, found, charge),
+        None => {
+            let mut record = Record::new(level, now_us)?;
+            let charged = charge(&mut record);
+            table.put(held, level.key, record, now_us);
+            Some(charged)
+        }
+    }
+}

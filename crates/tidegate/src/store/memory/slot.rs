@@ -1,0 +1,222 @@
+//! What a slot says of a key, in two words beside the key itself.
+//!
+//! The usual states fit: an instant of 52 bits (that lasts until 2112), the number of the spec, and
+//! what is owed. A bucket's remainder shares a word with its debt, counted as coarsely as its spec
+//! allows. Whatever does not fit is kept in full elsewhere in the segment, and the slot says where.
+//!
+//! A packed bucket does not know since when it has owed something, nor its low-water mark: refunds ask
+//! for these, so that keys whose charges are meant to be given back are kept in full.
+
+use super::record::Record;
+use super::specs::{Known, Specs};
+use crate::algorithm::{self, Ledger, Spec, State, fixed_window, token_bucket, total};
+
+const BOXED: u64 = 1;
+const BUCKET: u64 = 2;
+const WINDOW: u64 = 3;
+const TOTAL: u64 = 4;
+
+const KIND_MASK: u64 = 0b111;
+/// Set where the key has changed and nobody has been told.
+const CHANGED: u64 = 0b1000;
+const SPEC_SHIFT: u32 = 4;
+const AT_SHIFT: u32 = 12;
+const AT_MAX: u64 = u64::MAX >> AT_SHIFT;
+
+/// Two words of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Words {
+    /// An instant, the number of a spec, a flag, and what kind of slot it is.
+    pub(super) head: u64,
+    /// What is owed, or where it is written.
+    pub(super) body: u64,
+}
+
+impl Words {
+    /// Of a slot without a key.
+    pub(super) const EMPTY: Self = Self { head: 0, body: 0 };
+
+    #[inline]
+    pub(super) fn is_empty(self) -> bool {
+        self.head & KIND_MASK == 0
+    }
+
+    /// A state that fits; `None` where it does not. It was last charged at its own instant.
+    pub(super) fn pack(state: &State, number: u8, known: &Known, charged_us: u64) -> Option<Self> {
+        let (kind, at_us, body) = match state {
+            State::TokenBucket(state) if state.at_us == charged_us => {
+                return Self::pack_bucket(state, number, known);
+            }
+            State::FixedWindow(state) => (WINDOW, state.at_us, state.used_micros),
+            State::Total(state) => (TOTAL, charged_us, state.used_micros),
+            _ => return None,
+        };
+        let fits = at_us == charged_us && at_us <= AT_MAX;
+        fits.then_some(Self { head: head(at_us, number, kind), body })
+    }
+
+    /// A bucket that fits; `None` where it does not. It was last charged at its own instant.
+    pub(super) fn pack_bucket(
+        state: &token_bucket::State,
+        number: u8,
+        known: &Known,
+    ) -> Option<Self> {
+        let body = debt(state, known)?;
+        let fits = state.at_us <= AT_MAX;
+        fits.then_some(Self { head: head(state.at_us, number, BUCKET), body })
+    }
+
+    /// A record that fits: one that is never to be given back, with one account.
+    pub(super) fn pack_record(record: &Record, specs: &Specs) -> Option<Self> {
+        let (spec, state) = record.ledger.only().filter(|_| record.is_loose())?;
+        let number = specs.number_of(spec)?;
+        Self::pack(state, number, specs.get(number)?, record.charged_us)
+    }
+
+    /// Says where a record is kept, and when it will mean nothing any more.
+    pub(super) fn boxed(place: usize, end_us: u64) -> Self {
+        let body = u64::try_from(place).unwrap_or(u64::MAX);
+        Self { head: end_us.min(AT_MAX) << AT_SHIFT | BOXED, body }
+    }
+
+    /// Where the record is kept; `None` where the slot holds all there is.
+    pub(super) fn place(self) -> Option<usize> {
+        if self.head & KIND_MASK == BOXED { usize::try_from(self.body).ok() } else { None }
+    }
+
+    /// The number of the spec.
+    pub(super) fn number(self) -> u8 {
+        (self.head >> SPEC_SHIFT).to_le_bytes()[0]
+    }
+
+    /// When it was last charged; of a record that is kept elsewhere, when it ends.
+    pub(super) fn at_us(self) -> u64 {
+        self.head >> AT_SHIFT
+    }
+
+    /// A bucket that fits the slot, which has owed what it owes since it was last charged.
+    #[inline]
+    pub(super) fn bucket(self, known: &Known) -> Option<token_bucket::State> {
+        if self.head & KIND_MASK != BUCKET {
+            return None;
+        }
+        let at_us = self.at_us();
+        let owed_micros = self.body.wrapping_shr(known.remainder_bits);
+        let units = self.body ^ owed_micros.wrapping_shl(known.remainder_bits);
+        Some(token_bucket::State {
+            owed_micros,
+            remainder: units.wrapping_mul(known.remainder_unit),
+            at_us,
+            owing_since_us: at_us,
+            low_micros: u64::MAX,
+        })
+    }
+
+    /// The state; `None` where it is kept elsewhere.
+    pub(super) fn state(self, known: &Known) -> Option<State> {
+        let (at_us, used_micros) = (self.at_us(), self.body);
+        match self.head & KIND_MASK {
+            BUCKET => self.bucket(known).map(State::TokenBucket),
+            WINDOW => Some(State::FixedWindow(fixed_window::State { at_us, used_micros })),
+            TOTAL => Some(State::Total(total::State { used_micros })),
+            _ => None,
+        }
+    }
+
+    /// All that is known of the key; `None` where it is kept elsewhere.
+    pub(super) fn record(self, specs: &Specs) -> Option<Record> {
+        let known = specs.get(self.number())?;
+        let ledger = Ledger::of(known.spec, self.state(known)?);
+        Some(Record::loose(ledger, self.at_us()))
+    }
+
+    /// From when on it means nothing; the last instant where that never comes by itself.
+    pub(super) fn end_us(self, specs: &Specs) -> u64 {
+        if self.place().is_some() {
+            let end_us = self.at_us();
+            return if end_us == AT_MAX { u64::MAX } else { end_us };
+        }
+        let Some(known) = specs.get(self.number()) else { return 0 };
+        let end_us = match (self.bucket(known), &known.spec) {
+            (Some(state), Spec::TokenBucket(spec)) => token_bucket::meaningless_at_us(&state, spec),
+            (_, spec) => {
+                self.state(known).and_then(|state| algorithm::meaningless_at_us(&state, spec))
+            }
+        };
+        end_us.unwrap_or(u64::MAX)
+    }
+
+    pub(super) fn is_changed(self) -> bool {
+        self.head & CHANGED != 0
+    }
+
+    pub(super) fn marked(self, changed: bool) -> Self {
+        let head = if changed { self.head | CHANGED } else { self.head & !CHANGED };
+        Self { head, ..self }
+    }
+}
+
+const fn head(at_us: u64, number: u8, kind: u64) -> u64 {
+    at_us << AT_SHIFT | (number as u64) << SPEC_SHIFT | kind
+}
+
+/// Debt and remainder in one word, if they fit.
+fn debt(state: &token_bucket::State, known: &Known) -> Option<u64> {
+    let units = if state.remainder == 0 { 0 } else { state.remainder / known.remainder_unit };
+    let fits = units * known.remainder_unit == state.remainder
+        && units.wrapping_shr(known.remainder_bits) == 0
+        && state.owed_micros <= known.owed_max;
+    fits.then(|| state.owed_micros.wrapping_shl(known.remainder_bits) | units)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::units::Amount;
+
+    proptest! {
+        #[test]
+        fn a_bucket_that_fits_is_read_as_it_was_written(
+            count in 0..1_u64 << 45, period_us in 1..1_u64 << 45, burst in 0..1_u64 << 45,
+            costs in prop::collection::vec((0..1_u64 << 40, 0..1_u64 << 30), 1..9),
+        ) {
+            let amount = |micros| Amount::from_micros(micros).unwrap_or(Amount::MAX);
+            let spec = token_bucket::Spec {
+                count: amount(count), period_us, burst: amount(burst),
+            };
+            let specs = Specs::default();
+            let Some(number) = specs.number_of(&Spec::TokenBucket(spec)) else { return Ok(()) };
+            let known = specs.get(number).unwrap();
+            let (mut state, mut now_us) = (token_bucket::State::default(), 1 << 50);
+            for (cost, later_us) in costs {
+                now_us += later_us;
+                token_bucket::charge(&mut state, &spec, now_us, amount(cost + 1));
+                let any = State::TokenBucket(state.clone());
+                let Some(words) = Words::pack(&any, number, known, now_us) else {
+                    let widest = 64 - state.owed_micros.leading_zeros() + known.remainder_bits;
+                    prop_assert!(widest > 64, "it would have fitted");
+                    continue;
+                };
+                let read = words.bucket(known).unwrap();
+                prop_assert_eq!(
+                    (read.owed_micros, read.remainder, read.at_us),
+                    (state.owed_micros, state.remainder, state.at_us)
+                );
+                let end_us = token_bucket::meaningless_at_us(&state, &spec);
+                prop_assert_eq!(words.end_us(&specs), end_us.unwrap_or(u64::MAX));
+                prop_assert!(!words.is_changed() && words.marked(true).is_changed());
+                prop_assert_eq!(words.marked(true).bucket(known), words.bucket(known));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_kept_elsewhere_says_where_and_until_when() {
+        let specs = Specs::default();
+        assert_eq!(Words::boxed(7, 99).place(), Some(7));
+        assert_eq!(Words::boxed(7, 99).end_us(&specs), 99);
+        assert_eq!(Words::boxed(7, u64::MAX).end_us(&specs), u64::MAX);
+    }
+}

@@ -1,0 +1,142 @@
+//! The numbers that the keys of a limit were charged with, so that a slot can name them in a byte.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use super::shelf::Shelf;
+use crate::algorithm::{Spec, token_bucket};
+
+/// So many fit a byte. Keys with yet other numbers are kept in full.
+const SPECS_MAX: usize = 256;
+
+/// A bucket whose remainder takes more is kept in full.
+const REMAINDER_BITS_MAX: u32 = 40;
+
+/// Whether the states of a spec are small enough for slots. Quotas would be, but their specs are others
+/// every day.
+pub(super) const fn fit_slots(spec: &Spec) -> bool {
+    matches!(spec, Spec::TokenBucket(_) | Spec::FixedWindow(_) | Spec::Total(_))
+}
+
+/// The specs of one limit, by number. They are few: one for each tier, row and factor.
+#[derive(Debug, Default)]
+pub(super) struct Specs {
+    /// Most limits have one spec.
+    first: OnceLock<Known>,
+    others: Shelf<OnceLock<Known>>,
+    count: AtomicUsize,
+    adding: Mutex<()>,
+}
+
+/// A spec, and how its remainder is packed.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) spec: Spec,
+    /// All remainders of this bucket are multiples of it.
+    pub(super) remainder_unit: u64,
+    /// What the largest of them takes, counted in that unit.
+    pub(super) remainder_bits: u32,
+    /// The largest debt that fits a word beside it.
+    pub(super) owed_max: u64,
+}
+
+impl Specs {
+    #[inline]
+    pub(super) fn get(&self, number: u8) -> Option<&Known> {
+        match number {
+            0 => self.first.get(),
+            _ => self.others.get(usize::from(number))?.get(),
+        }
+    }
+
+    /// The number of a spec, which is new if nobody has used it; `None` where there are too many, or
+    /// its states do not fit a slot.
+    pub(super) fn number_of(&self, spec: &Spec) -> Option<u8> {
+        if !fit_slots(spec) {
+            return None;
+        }
+        let count = self.count.load(Ordering::Acquire);
+        self.find(spec, 0..count).or_else(|| self.add(spec))
+    }
+
+    fn find(&self, spec: &Spec, numbers: std::ops::Range<usize>) -> Option<u8> {
+        let mut numbers = numbers.filter_map(|number| u8::try_from(number).ok());
+        numbers.find(|number| self.get(*number).is_some_and(|known| known.spec == *spec))
+    }
+
+    fn add(&self, spec: &Spec) -> Option<u8> {
+        let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = self.count.load(Ordering::Acquire);
+        if let Some(number) = self.find(spec, 0..count) {
+            return Some(number);
+        }
+        let known = Known::new(spec);
+        if count == SPECS_MAX || known.remainder_bits > REMAINDER_BITS_MAX {
+            return None;
+        }
+        let room = if count == 0 { &self.first } else { self.others.make(count)? };
+        room.get_or_init(|| known);
+        self.count.store(count + 1, Ordering::Release);
+        u8::try_from(count).ok()
+    }
+}
+
+impl Known {
+    fn new(spec: &Spec) -> Self {
+        let (remainder_unit, units) = match spec {
+            Spec::TokenBucket(spec) => units_of_remainder(spec),
+            _ => (1, 1),
+        };
+        let remainder_bits = u64::BITS - (units - 1).leading_zeros();
+        let owed_max = u64::MAX.checked_shr(remainder_bits).unwrap_or(0);
+        Self { spec: *spec, remainder_unit, remainder_bits, owed_max }
+    }
+}
+
+/// What is refilled in a microsecond and what a period is have a common measure, and no remainder is
+/// finer: 1,000 a day leave 432 different remainders, not 86,400,000,000.
+fn units_of_remainder(spec: &token_bucket::Spec) -> (u64, u64) {
+    let period_us = spec.period_us.max(1);
+    let (mut unit, mut rest) = (period_us, spec.count.micros());
+    while rest != 0 {
+        (unit, rest) = (rest, unit % rest);
+    }
+    (unit, period_us / unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::{concurrency, total};
+    use crate::units::Amount;
+
+    fn total(units: u64) -> Spec {
+        Spec::Total(total::Spec { limit: Amount::from_units(units).unwrap() })
+    }
+
+    #[test]
+    fn a_spec_keeps_its_number_and_there_are_only_so_many() {
+        let specs = Specs::default();
+        let numbers: Vec<Option<u8>> =
+            (0..300).map(|units| specs.number_of(&total(units))).collect();
+        assert_eq!(numbers[7], Some(7));
+        assert_eq!(specs.number_of(&total(7)), Some(7));
+        assert_eq!(specs.get(7).unwrap().spec, total(7));
+        assert_eq!(numbers.iter().flatten().count(), SPECS_MAX);
+        let places = concurrency::Spec { places: Amount::ONE, lease_us: 1 };
+        assert_eq!(Specs::default().number_of(&Spec::Concurrency(places)), None);
+    }
+
+    #[test]
+    fn remainders_are_counted_in_the_coarsest_unit() {
+        let bits = |units: u64, period_us: u64| {
+            let count = Amount::from_units(units).unwrap();
+            let spec = token_bucket::Spec { count, period_us, burst: count };
+            Known::new(&Spec::TokenBucket(spec)).remainder_bits
+        };
+        assert_eq!(bits(1, 1_000_000), 0, "a millionth each microsecond");
+        assert_eq!(bits(1_000, 86_400_000_000), 9);
+        assert_eq!(bits(7, 3 * 86_400_000_000), 18);
+        assert_eq!(bits(0, 1_000_000), 0, "never refilled");
+    }
+}

@@ -1,0 +1,251 @@
+//! The keys of one limit.
+//!
+//! They are spread over segments by their hash. There are as many segments as the keys need: one for a
+//! small limit, and from then on each further one takes half of the keys of one before it, in turn
+//! (linear hashing), so that no request ever waits for a table to be copied.
+
+mod room;
+mod walk;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub(super) use walk::place_of;
+
+use super::changes::Gone;
+use super::pages::Pages;
+use super::record::Record;
+use super::segment::{Found, Held, Segment, hash_of};
+use super::shelf::Shelf;
+use super::slot::Words;
+use super::specs::Specs;
+use crate::key::Key;
+
+/// The keys of one limit.
+#[derive(Debug)]
+pub(crate) struct Table {
+    segments: Shelf<Segment>,
+    /// How many segments are in use.
+    count: AtomicUsize,
+    pages: Pages,
+    pub(super) specs: Specs,
+    keys: AtomicUsize,
+    /// How many keys there may be.
+    share: AtomicUsize,
+    /// When a key was last put in.
+    latest_us: AtomicU64,
+    /// Of the whole store.
+    evicted: Arc<AtomicU64>,
+    /// Held by whoever splits a segment.
+    growing: Mutex<()>,
+    /// Whether somebody is told of changes.
+    tracked: Arc<AtomicBool>,
+    /// The keys that went and did not just end, then.
+    gone: Mutex<Gone>,
+}
+
+/// What was seen of a key without holding its segment.
+#[derive(Debug)]
+pub(super) struct Glance<'t> {
+    pub(super) segment: &'t Segment,
+    pub(super) version: u32,
+    pub(super) found: Option<Found<'t>>,
+}
+
+impl Table {
+    pub(super) fn new(share: usize, evicted: Arc<AtomicU64>, tracked: Arc<AtomicBool>) -> Self {
+        let segments = Shelf::default();
+        segments.make(0);
+        Self {
+            segments,
+            count: AtomicUsize::new(1),
+            pages: Pages::default(),
+            specs: Specs::default(),
+            keys: AtomicUsize::new(0),
+            share: AtomicUsize::new(share),
+            latest_us: AtomicU64::new(0),
+            evicted,
+            growing: Mutex::default(),
+            tracked,
+            gone: Mutex::default(),
+        }
+    }
+
+    /// How many keys it holds, those that are empty of meaning included.
+    pub(crate) fn keys(&self) -> usize {
+        self.keys.load(Ordering::Relaxed)
+    }
+
+    /// Looks for a key without holding anything.
+    #[inline]
+    pub(super) fn glance(&self, key: Key) -> Glance<'_> {
+        let hash = hash_of(key);
+        loop {
+            if let Some((number, segment)) = self.segment_of(hash) {
+                let version = segment.version();
+                if segment.owns(number, hash) {
+                    let found = segment.find(&self.pages, key, hash);
+                    return Glance { segment, version, found };
+                }
+            }
+        }
+    }
+
+    /// Reads the first line of a key's segment, so that it is on its way.
+    #[inline]
+    pub(super) fn touch_segment(&self, key: Key) -> u32 {
+        self.segment_of(hash_of(key)).map_or(0, |(_, segment)| segment.touch())
+    }
+
+    /// Reads the slot where a key stands if nobody else does, so that it is on its way.
+    #[inline]
+    pub(super) fn touch_slot(&self, key: Key) -> u64 {
+        let hash = hash_of(key);
+        self.segment_of(hash).map_or(0, |(_, segment)| segment.touch_slot(&self.pages, hash))
+    }
+
+    /// The segment of a key by now, and whether it is that of a key when it is held.
+    pub(super) fn segment(&self, key: Key) -> Option<&Segment> {
+        self.segment_of(hash_of(key)).map(|(_, segment)| segment)
+    }
+
+    /// Whether a segment that is held is the one of a key.
+    pub(super) fn is_held(&self, held: &Held<'_>, key: Key) -> bool {
+        let hash = hash_of(key);
+        self.segment_of(hash).is_some_and(|(number, segment)| {
+            std::ptr::eq(segment, &raw const **held) && held.owns(number, hash)
+        })
+    }
+
+    /// Holds the segment of a key.
+    pub(super) fn hold(&self, key: Key) -> Held<'_> {
+        let hash = hash_of(key);
+        loop {
+            if let Some((number, segment)) = self.segment_of(hash) {
+                let held = segment.hold();
+                if held.owns(number, hash) {
+                    return held;
+                }
+            }
+        }
+    }
+
+    /// Looks for a key in its segment.
+    pub(super) fn find(&self, held: &Held<'_>, key: Key) -> Option<Found<'_>> {
+        held.find(&self.pages, key, hash_of(key))
+    }
+
+    /// Writes what a key owes now.
+    #[inline]
+    pub(super) fn set(&self, held: &Held<'_>, found: Found<'_>, words: Words) {
+        held.set(found, words.marked(self.tracked.load(Ordering::Relaxed)));
+    }
+
+    /// Puts a record in, of a key that is not there, unless it means nothing.
+    pub(super) fn put(&self, held: &Held<'_>, key: Key, record: Record, now_us: u64) {
+        if record.end_us() > 0 {
+            let packed = Words::pack_record(&record, &self.specs);
+            let words = packed.unwrap_or_else(|| held.keep(record));
+            self.put_words(held, key, words, now_us);
+        }
+    }
+
+    /// All that is known of a key.
+    pub(super) fn record(&self, held: &Held<'_>, words: Words) -> Option<Record> {
+        match words.place() {
+            Some(place) => held.look(place, |record| record.clone()),
+            None => words.record(&self.specs),
+        }
+    }
+
+    /// Looks at the record of a key.
+    pub(super) fn look<T>(
+        &self,
+        held: &Held<'_>,
+        words: Words,
+        look: impl FnOnce(&Record) -> T,
+    ) -> Option<T> {
+        match words.place() {
+            Some(place) => held.look(place, |record| look(record)),
+            None => words.record(&self.specs).map(|record| look(&record)),
+        }
+    }
+
+    /// Changes the record of a key; a key that means nothing afterwards goes.
+    pub(super) fn change<T>(
+        &self,
+        held: &Held<'_>,
+        found: Found<'_>,
+        change: impl FnOnce(&mut Record) -> T,
+    ) -> Option<T> {
+        let Found { slot, words, .. } = found;
+        let Some(place) = words.place() else {
+            let mut record = words.record(&self.specs)?;
+            let changed = change(&mut record);
+            if record.end_us() == 0 {
+                self.remove(held, slot);
+            } else {
+                let packed = Words::pack_record(&record, &self.specs);
+                self.set(held, found, packed.unwrap_or_else(|| held.keep(record)));
+            }
+            return Some(changed);
+        };
+        let (changed, end_us, packed) = held.look(place, |record| {
+            let changed = change(record);
+            (changed, record.end_us(), Words::pack_record(record, &self.specs))
+        })?;
+        if end_us == 0 {
+            self.remove(held, slot);
+        } else if let Some(packed) = packed {
+            held.take(place);
+            self.set(held, found, packed);
+        } else {
+            self.set(held, found, Words::boxed(place, end_us));
+        }
+        Some(changed)
+    }
+
+    /// Takes the mark off a key that somebody has been told of.
+    pub(super) fn unmark(&self, held: &Held<'_>, key: Key) {
+        if let Some(found) = self.find(held, key) {
+            held.set(found, found.words.marked(false));
+        }
+    }
+
+    /// Lets a key go that did not just end, and notes it where somebody is told.
+    pub(super) fn remove(&self, held: &Held<'_>, slot: usize) {
+        if self.tracked.load(Ordering::Relaxed)
+            && let Some((key, _)) = held.read(&self.pages, slot)
+        {
+            self.gone.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
+        }
+        self.forget(held, slot);
+    }
+
+    /// The keys that went since the last call.
+    pub(super) fn take_gone(&self) -> Gone {
+        std::mem::take(&mut *self.gone.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Lets a key go.
+    fn forget(&self, held: &Held<'_>, slot: usize) {
+        held.remove(&self.pages, slot);
+        self.keys.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The segment that keys of a hash belong to, and its number, by the number of segments that there
+    /// are just now.
+    #[inline]
+    fn segment_of(&self, hash: u64) -> Option<(usize, &Segment)> {
+        let count = self.count.load(Ordering::Acquire);
+        let whole = 1_usize << count.ilog2();
+        let number = low_bits(hash, whole * 2);
+        let number = if number < count { number } else { low_bits(hash, whole) };
+        Some((number, self.segments.get(number)?))
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "a power of two below the size of a table")]
+fn low_bits(hash: u64, power: usize) -> usize {
+    hash as usize & (power - 1)
+}

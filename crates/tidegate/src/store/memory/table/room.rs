@@ -1,0 +1,193 @@
+//! Making room: growing, letting go of what means nothing, and of what means least where a limit's
+//! share is full.
+
+use std::sync::atomic::Ordering;
+
+use super::Table;
+use crate::key::Key;
+use crate::store::memory::segment::{Held, Keys, KEYS_MAX, hash_of};
+use crate::store::memory::slot::Words;
+
+/// The first segment is split when it has so many keys: until then it is exact who has to go.
+const FIRST_SPLIT_AT: usize = 144;
+/// How many keys there are for each segment, then. Those whose turn has not come have up to twice as
+/// many, and so nearly always fewer than fit.
+const KEYS_PER_SEGMENT: usize = 72;
+/// How many slots an insertion looks at in passing for keys that mean nothing, and how long such a key
+/// is left where it is: while there is room it may well come again.
+const CALM: (usize, u64) = (2, 60_000_000);
+/// The same where the share is nearly full.
+const HURRIED: (usize, u64) = (4, 500_000);
+/// Among how many keys of a segment the one that goes is chosen, where there are several segments.
+const COMPARED: usize = 24;
+/// How many other segments are asked for a key that can go.
+const NEIGHBOURS: usize = 64;
+
+impl Table {
+    /// Puts a key in that is not there. Where the share is full, another goes.
+    pub(in super::super) fn put_words(&self, held: &Held<'_>, key: Key, words: Words, now_us: u64) {
+        self.latest_us.store(now_us, Ordering::Relaxed);
+        if self.keys.fetch_add(1, Ordering::Relaxed) >= self.share.load(Ordering::Relaxed) {
+            self.evict(held, now_us);
+        } else {
+            self.sweep(held, now_us);
+        }
+        let words = words.marked(self.tracked.load(Ordering::Relaxed));
+        if held.insert(&self.pages, key, words) {
+            return;
+        }
+        // The segment is full before its turn to be split has come.
+        self.evict(held, now_us);
+        if !held.insert(&self.pages, key, words) {
+            words.place().and_then(|place| held.take(place));
+            self.keys.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Puts a key back that was saved. Where the share is full, the one goes that ends first, and that
+    /// may be this one.
+    pub(in super::super) fn restore(&self, held: &Held<'_>, key: Key, words: Words, now_us: u64) {
+        let is_full = self.keys() >= self.share.load(Ordering::Relaxed);
+        let first = if is_full { self.nearest(held) } else { None };
+        if first.is_some_and(|(first_us, _)| words.end_us(&self.specs) < first_us) {
+            words.place().and_then(|place| held.take(place));
+            self.evicted.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.put_words(held, key, words, now_us);
+        }
+    }
+
+    /// Splits the segment whose turn it is, if there are many keys by now. Nobody who calls this
+    /// holds a segment.
+    pub(in super::super) fn grow(&self) {
+        let count = self.count.load(Ordering::Relaxed);
+        if self.keys() > (count * KEYS_PER_SEGMENT).max(FIRST_SPLIT_AT) {
+            self.split();
+        }
+    }
+
+    /// Splits segments until there is room for a key that is put back. Saved keys come in the order of
+    /// the segments that they were in, and fill one of a small table long before its turn.
+    pub(in super::super) fn widen(&self, key: Key) {
+        let is_full = || {
+            self.hold(key).len() >= KEYS_MAX && self.keys() < self.share.load(Ordering::Relaxed)
+        };
+        while is_full() && self.split() {}
+    }
+
+    /// Splits the segment whose turn it is; returns whether there may be more. Nobody who calls this
+    /// holds a segment.
+    fn split(&self) -> bool {
+        // Whoever else is at it does it for all.
+        let Ok(_growing) = self.growing.try_lock() else { return true };
+        let count = self.count.load(Ordering::Relaxed);
+        let bits = count.ilog2();
+        let old = self.segments.get(count - (1 << bits));
+        let Some((old, new)) = old.zip(self.segments.make(count)) else { return false };
+        let (old, new) = (old.hold(), new.hold());
+        for held in [&old, &new] {
+            held.set_depth(bits + 1);
+        }
+        self.divide(&old, &new, bits);
+        self.count.store(count + 1, Ordering::Release);
+        true
+    }
+
+    /// Moves the keys whose hash has this bit.
+    fn divide(&self, old: &Held<'_>, new: &Held<'_>, bit: u32) {
+        let mut keys = old.keys(&self.pages);
+        let mut moved = Keys::new();
+        keys.retain(|(key, words)| {
+            let moves = hash_of(*key) >> bit & 1 == 1;
+            if moves {
+                let record = words.place().and_then(|place| old.take(place));
+                let kept = record.map(|record| new.keep(record).marked(words.is_changed()));
+                moved.push((*key, kept.unwrap_or(*words)));
+            }
+            !moves
+        });
+        old.replace(&self.pages, &keys);
+        new.replace(&self.pages, &moved);
+    }
+
+    /// From now on there may be so many keys: those that mean least go at once.
+    pub(in super::super) fn shrink_to(&self, share: usize) {
+        self.share.store(share, Ordering::Relaxed);
+        let excess = self.keys().saturating_sub(share);
+        if excess == 0 {
+            return;
+        }
+        let mut ends_us = Vec::with_capacity(self.keys());
+        self.walk(|_, _, words| ends_us.push(words.end_us(&self.specs)));
+        let last = excess.min(ends_us.len()).saturating_sub(1);
+        let Some((_, &mut last_us, _)) =
+            (!ends_us.is_empty()).then(|| ends_us.select_nth_unstable(last))
+        else {
+            return;
+        };
+        let sooner = ends_us.iter().filter(|end_us| **end_us < last_us).count();
+        let mut ties = excess.saturating_sub(sooner);
+        let latest_us = self.latest_us.load(Ordering::Relaxed);
+        self.walk(|held, key, words| {
+            let end_us = words.end_us(&self.specs);
+            let is_tie = end_us == last_us && ties > 0;
+            ties -= usize::from(is_tie);
+            if (end_us < last_us || is_tie)
+                && let Some(found) = self.find(held, key)
+            {
+                self.let_go(held, found.slot, end_us, latest_us);
+            }
+        });
+    }
+
+    /// Lets go of what has meant nothing for a while, of a few keys in turn.
+    fn sweep(&self, held: &Held<'_>, now_us: u64) {
+        let share = self.share.load(Ordering::Relaxed);
+        let (slots, lingers_us) = if self.keys() > share - share / 8 { HURRIED } else { CALM };
+        for _ in 0..slots {
+            let Some(slot) = held.next_slot() else { break };
+            let Some((_, words)) = held.read(&self.pages, slot) else { continue };
+            if words.end_us(&self.specs).saturating_add(lingers_us) <= now_us {
+                self.forget(held, slot);
+            }
+        }
+    }
+
+    /// Lets go of the key that means least, in this segment or in another.
+    fn evict(&self, held: &Held<'_>, now_us: u64) {
+        if let Some((end_us, slot)) = self.nearest(held) {
+            return self.let_go(held, slot, end_us, now_us);
+        }
+        // No other segment is waited for: whoever has it may be waiting for this one.
+        let count = self.count.load(Ordering::Relaxed);
+        for number in (0..count).take(NEIGHBOURS) {
+            if let Some(other) = self.segments.get(number).and_then(|segment| segment.try_hold())
+                && let Some((end_us, slot)) = self.nearest(&other)
+            {
+                return self.let_go(&other, slot, end_us, now_us);
+            }
+        }
+    }
+
+    /// The key of a segment that ends first: of all, or of some in a table of many segments.
+    fn nearest(&self, held: &Held<'_>) -> Option<(u64, usize)> {
+        let all = self.count.load(Ordering::Relaxed) == 1;
+        let looked_at = if all { held.slots() } else { COMPARED.min(held.slots()) };
+        let end = |_| {
+            let slot = held.next_slot()?;
+            let (_, words) = held.read(&self.pages, slot)?;
+            Some((words.end_us(&self.specs), slot))
+        };
+        (0..looked_at).filter_map(end).min()
+    }
+
+    /// Lets a key go, which counts where it is live.
+    fn let_go(&self, held: &Held<'_>, slot: usize, end_us: u64, now_us: u64) {
+        if end_us > now_us {
+            self.evicted.fetch_add(1, Ordering::Relaxed);
+            self.remove(held, slot);
+        } else {
+            self.forget(held, slot);
+        }
+    }
+}

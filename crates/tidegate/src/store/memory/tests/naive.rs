@@ -1,0 +1,123 @@
+//! The same store as it would be written without a thought for time or memory: a map of ledgers.
+
+use std::collections::HashMap;
+
+use super::*;
+use crate::algorithm::{Ledger, Reading, Verdict};
+use crate::store::Change;
+
+#[derive(Default)]
+pub(super) struct Naive {
+    records: HashMap<(u64, Key), Kept>,
+}
+
+struct Kept {
+    ledger: Ledger,
+    born_us: u64,
+    charged_us: u64,
+}
+
+impl Naive {
+    pub(super) fn answer(&mut self, plan: &Plan) -> Answer {
+        let verdict = |level: &Level| {
+            self.ledger(level).evaluate(&level.spec, level.time_us(plan.now), level.cost)
+        };
+        let verdicts: Vec<Verdict> = plan.levels.iter().map(verdict).collect();
+        let commits = plan.commits(&verdicts);
+        let reply = |(level, verdict): (&Level, Verdict)| {
+            let charged = commits && verdict == Verdict::Allowed && !level.cost.is_zero();
+            let charged_at_us = if charged { self.charge(level, plan) } else { 0 };
+            if verdict != Verdict::Allowed {
+                self.open(level, plan.now);
+            }
+            let reading: Reading = self.ledger(level).reading(&level.spec, level.time_us(plan.now));
+            Reply { verdict, charged, charged_at_us, reading }
+        };
+        Answer { now: plan.now, replies: plan.levels.iter().zip(verdicts).map(reply).collect() }
+    }
+
+    pub(super) fn amend(&mut self, amendment: &Amendment, now: Now) -> bool {
+        let Amendment { level, charged_at_us, change, .. } = amendment;
+        let (place, now_us) = ((level.family, level.key), level.time_us(now));
+        if *change == Change::Reset {
+            return self.records.remove(&place).is_some();
+        }
+        if let Change::Debit(amount) = change {
+            let kept = self.kept(level, now_us);
+            kept.ledger.debit(&level.spec, now_us, *amount);
+            kept.charged_us = kept.charged_us.max(now_us);
+            self.let_go(level);
+            return !amount.is_zero();
+        }
+        let Some(kept) = self.records.get_mut(&place) else { return false };
+        if *charged_at_us < kept.born_us {
+            return false;
+        }
+        match change {
+            Change::Refund(amount) => {
+                kept.ledger.refund(&level.spec, now_us, *charged_at_us, *amount);
+            }
+            Change::Surcharge(amount) => {
+                kept.ledger.surcharge(&level.spec, now_us, *charged_at_us, *amount);
+            }
+            _ => {}
+        }
+        self.let_go(level);
+        true
+    }
+
+    /// When each key of a limit ends, in no order.
+    pub(super) fn ends_us(&self, family: u64) -> Vec<u64> {
+        let of_family = self.records.iter().filter(|((of, _), _)| *of == family);
+        of_family.map(|(_, kept)| kept.ledger.meaningless_at_us().unwrap_or(u64::MAX)).collect()
+    }
+
+    /// Lets go of the key that ends first, if there are as many as there may be and this one is new.
+    pub(super) fn make_room(&mut self, level: &Level, share: usize) {
+        let is_new = !self.records.contains_key(&(level.family, level.key));
+        let end = |kept: &Kept| kept.ledger.meaningless_at_us().unwrap_or(u64::MAX);
+        if is_new && self.records.len() >= share {
+            let first = self.records.iter().min_by_key(|(_, kept)| end(kept));
+            let first = first.map(|(place, _)| *place);
+            first.and_then(|place| self.records.remove(&place));
+        }
+    }
+
+    fn charge(&mut self, level: &Level, plan: &Plan) -> u64 {
+        let now_us = level.time_us(plan.now);
+        let kept = self.kept(level, now_us);
+        kept.ledger.charge(&level.spec, now_us, plan.holder, level.cost);
+        kept.charged_us = kept.charged_us.max(now_us);
+        let charged_us = kept.charged_us;
+        self.let_go(level);
+        charged_us
+    }
+
+    fn open(&mut self, level: &Level, now: Now) {
+        if let Some(kept) = self.records.get_mut(&(level.family, level.key))
+            && !kept.ledger.has_pace_of(&level.spec)
+        {
+            kept.ledger.open(&level.spec, level.time_us(now));
+        }
+    }
+
+    fn kept(&mut self, level: &Level, now_us: u64) -> &mut Kept {
+        self.records.entry((level.family, level.key)).or_insert_with(|| Kept {
+            ledger: Ledger::new(&level.spec).unwrap(),
+            born_us: now_us,
+            charged_us: now_us,
+        })
+    }
+
+    fn ledger(&self, level: &Level) -> Ledger {
+        let kept = self.records.get(&(level.family, level.key));
+        kept.map_or_else(|| Ledger::new(&level.spec).unwrap(), |kept| kept.ledger.clone())
+    }
+
+    fn let_go(&mut self, level: &Level) {
+        let place = (level.family, level.key);
+        if self.records.get(&place).is_some_and(|kept| kept.ledger.meaningless_at_us() == Some(0)) {
+            self.records.remove(&place);
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Many threads at once.
+
+use std::sync::atomic::AtomicUsize;
+use std::thread;
+
+use super::*;
+use crate::algorithm::Verdict;
+
+const THREADS: u64 = 4;
+
+#[test]
+fn threads_admit_together_what_the_limit_allows_while_the_table_grows() {
+    let (store, admitted) = (Memory::new(), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (store, admitted) = (&store, &admitted);
+            scope.spawn(move || {
+                for turn in 0..2_000 {
+                    let fresh = u128::from(thread * 1_000_000 + turn + 10);
+                    let replies = charge(
+                        store,
+                        at(1_000_000 + turn),
+                        [
+                            level(1, 1, total(5_000)),
+                            level(1, fresh, total(1)),
+                            level(2, fresh, total(1)),
+                        ],
+                    );
+                    admitted.fetch_add(usize::from(replies[0].charged), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    assert_eq!(admitted.load(Ordering::Relaxed), 5_000);
+    assert_eq!(store.keys(), 2 * 5_000 + 1, "who was refused one was charged none");
+    let used = store.counted(1, Key(1), at(9_000_000)).unwrap().paces[0].reading.available;
+    assert_eq!(used, Amount::ZERO);
+}
+
+#[test]
+fn whoever_looks_sees_all_levels_of_a_plan_or_none() {
+    let store = Memory::new();
+    let both = || [level(1, 1, total(1_000_000)), level(2, 2, bucket(1_000_000, u64::MAX))];
+    charge(&store, at(5), both());
+    thread::scope(|scope| {
+        let store = &store;
+        let writers: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(move || {
+                    for _ in 0..20_000 {
+                        charge(store, at(5), both());
+                    }
+                })
+            })
+            .collect();
+        scope.spawn(move || {
+            while writers.iter().any(|writer| !writer.is_finished()) {
+                let replies = store.answer(&plan(Mode::Peek, at(5), both())).replies;
+                assert_eq!(replies[0].reading.available, replies[1].reading.available);
+            }
+        });
+    });
+}
+
+#[test]
+fn a_refusal_is_right_however_the_key_is_moved_about() {
+    let store = Memory::with_max_keys(600);
+    let refused = || level(1, 3, bucket(1, 1 << 40));
+    assert!(charge(&store, at(5), [refused()])[0].charged);
+    thread::scope(|scope| {
+        let store = &store;
+        let movers: Vec<_> = (0..2_u128)
+            .map(|mover| {
+                scope.spawn(move || {
+                    for key in 0..20_000 {
+                        // They end at once, and make room for each other.
+                        charge(
+                            store,
+                            at(5),
+                            [level(1, (mover + 1) << 70 | key, bucket(1, 1 << 20))],
+                        );
+                    }
+                })
+            })
+            .collect();
+        scope.spawn(move || {
+            while movers.iter().any(|mover| !mover.is_finished()) {
+                let reply = charge(store, at(5), [refused()])[0];
+                assert_eq!(reply.verdict, Verdict::Denied { retry_after_us: Some(1 << 40) });
+            }
+        });
+    });
+    assert!(store.keys() <= 600);
+}

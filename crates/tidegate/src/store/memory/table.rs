@@ -77,7 +77,7 @@ impl Table {
     }
 
     /// Looks for a key without holding anything.
-    #[inline]
+    #[inline(always)]
     pub(super) fn glance(&self, key: Key) -> Glance<'_> {
         let hash = hash_of(key);
         loop {

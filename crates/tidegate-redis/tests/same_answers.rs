@@ -260,7 +260,8 @@ fn level(key: usize, spec: Spec, cost: u64, enforcement: Enforcement) -> Level {
         key: Key(u128::from(family)),
         spec,
         cost: amount(cost),
-        refundable: false,
+        // Corrections are exact where they are to be expected.
+        refundable: true,
         reserved: false,
         leased: false,
         enforcement,

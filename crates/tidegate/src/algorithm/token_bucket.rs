@@ -65,7 +65,7 @@ pub fn charge(state: &mut State, spec: &Spec, now_us: u64, cost: Amount) {
 
 /// Takes the cost if it fits: [`evaluate`] and [`charge`] in one, for the path on which nothing else
 /// happens.
-#[inline]
+#[inline(always)]
 pub(crate) fn take(state: &mut State, spec: &Spec, now_us: u64, cost: Amount) -> Verdict {
     let mut settled = settle(state, spec, now_us);
     let verdict = weigh(&settled, spec, now_us, cost);
@@ -77,7 +77,7 @@ pub(crate) fn take(state: &mut State, spec: &Spec, now_us: u64, cost: Amount) ->
 }
 
 /// What a settled state says to a cost.
-#[inline]
+#[inline(always)]
 fn weigh(settled: &State, spec: &Spec, now_us: u64, cost: Amount) -> Verdict {
     if fits(spec.burst, settled.owed_micros, cost) {
         return Verdict::Allowed;
@@ -94,7 +94,7 @@ fn weigh(settled: &State, spec: &Spec, now_us: u64, cost: Amount) -> Verdict {
 }
 
 /// Adds a cost to a settled state.
-#[inline]
+#[inline(always)]
 fn add(settled: &mut State, cost: Amount) {
     if settled.owed_micros == 0 {
         (settled.owing_since_us, settled.low_micros) = (settled.at_us, u64::MAX);
@@ -183,7 +183,7 @@ pub(super) fn shift(state: &mut State, by_us: i64) {
 /// makes a wait unbounded; it is cut before the refill, or it would never shrink while nobody
 /// writes. A burst lowered to less than half may so forget a part of what is owed, once something
 /// is charged under it.
-#[inline]
+#[inline(always)]
 fn settle(state: &State, spec: &Spec, now_us: u64) -> State {
     let at_us = now_us.max(state.at_us);
     let period_us = spec.period_us.max(1);
@@ -201,7 +201,7 @@ fn settle(state: &State, spec: &Spec, now_us: u64) -> State {
 
 /// What is refilled of a debt, and the remainder; `None` where that is all of it. Almost always it
 /// takes 64 bits, whose division is several times faster.
-#[inline]
+#[inline(always)]
 fn refilled(
     count: u64,
     period_us: u64,

@@ -62,7 +62,7 @@ impl Table {
 
     /// Charges a bucket that is in its slot, by what was seen of it, and returns what it is then;
     /// `None` where it is not, or has changed since.
-    #[inline]
+    #[inline(always)]
     fn take_bucket(
         &self,
         glance: &Glance<'_>,

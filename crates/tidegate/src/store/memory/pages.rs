@@ -7,8 +7,8 @@ use super::shelf::Shelf;
 use super::slot::Words;
 use crate::key::Key;
 
-/// How many slots a page has: ten lines of a cache.
-pub(super) const PAGE_SLOTS: usize = 20;
+/// How many slots a page has: twenty lines of a cache, of two slots each.
+pub(super) const PAGE_SLOTS: usize = 40;
 const SLOT_WORDS: usize = 4;
 
 /// All pages of a table. They are never given back to the machine, so that whoever still reads a page

@@ -1,4 +1,4 @@
-//! A segment: some hundred keys under one lock, which readers do not take.
+//! A segment: a few hundred keys under one lock, which readers do not take.
 //!
 //! The lock is a number that is odd while somebody writes. A reader notes it, reads what it needs
 //! (every word is atomic, so that nothing is ever torn within a word), and looks at the number again:
@@ -34,14 +34,14 @@ pub(super) struct Segment {
     /// Odd while it is held.
     version: AtomicU32,
     /// How many keys there are.
-    len: AtomicU8,
+    len: AtomicU16,
     /// How many bits of their hash they have in common.
     depth: AtomicU8,
     /// How many pages are in use.
     used: AtomicU8,
+    pages: [AtomicU32; PAGES],
     /// Whether a slot may be marked as changed.
     changed: AtomicBool,
-    pages: [AtomicU32; PAGES],
     /// The slot that is looked at next for keys that mean nothing.
     hand: AtomicU16,
     /// Records that do not fit a slot; only whoever holds the segment locks it.
@@ -52,11 +52,11 @@ impl Default for Segment {
     fn default() -> Self {
         Self {
             version: AtomicU32::new(0),
-            len: AtomicU8::new(0),
+            len: AtomicU16::new(0),
             depth: AtomicU8::new(0),
             used: AtomicU8::new(0),
-            changed: AtomicBool::new(false),
             pages: [const { AtomicU32::new(0) }; PAGES],
+            changed: AtomicBool::new(false),
             hand: AtomicU16::new(0),
             side: Mutex::default(),
         }
@@ -167,9 +167,14 @@ impl Segment {
 
     #[inline]
     pub(super) fn touch_slot(&self, pages: &Pages, hash: u64) -> u64 {
-        let slot = home_of(hash, self.slots());
-        let page = self.page_of(pages, slot);
-        page.and_then(|page| page.read(slot % PAGE_SLOTS)).map_or(0, |(_, words)| words.head)
+        let slots = self.slots();
+        let head = |slot: usize| {
+            let page = self.page_of(pages, slot);
+            page.and_then(|page| page.read(slot % PAGE_SLOTS)).map_or(0, |(_, words)| words.head)
+        };
+        let slot = home_of(hash, slots);
+        let next = if slot + 2 < slots { slot + 2 } else { 0 };
+        head(slot) ^ head(next)
     }
 
     /// The key and the words of a slot, if it holds one.
@@ -196,11 +201,12 @@ pub(super) fn hash_of(Key(key): Key) -> u64 {
     (((key >> 64) as u64).rotate_left(29) ^ key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Where a key stands if nobody else does. The low bits of a hash have chosen the segment.
+/// Where a key stands if nobody else does: at the beginning of a line, so that few lines are read until
+/// it is found. The low bits of a hash have chosen the segment.
 #[allow(clippy::cast_possible_truncation, reason = "less than the number of slots")]
 #[inline]
 fn home_of(hash: u64, slots: usize) -> usize {
-    (((hash >> 32) * slots as u64) >> 32) as usize
+    (((hash >> 32) * slots as u64) >> 32) as usize & !1
 }
 
 #[inline]

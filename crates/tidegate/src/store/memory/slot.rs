@@ -56,6 +56,7 @@ impl Words {
     }
 
     /// A bucket that fits; `None` where it does not. It was last charged at its own instant.
+    #[inline(always)]
     pub(super) fn pack_bucket(
         state: &token_bucket::State,
         number: u8,
@@ -95,7 +96,7 @@ impl Words {
     }
 
     /// A bucket that fits the slot, which has owed what it owes since it was last charged.
-    #[inline]
+    #[inline(always)]
     pub(super) fn bucket(self, known: &Known) -> Option<token_bucket::State> {
         if self.head & KIND_MASK != BUCKET {
             return None;
@@ -161,6 +162,7 @@ const fn head(at_us: u64, number: u8, kind: u64) -> u64 {
 }
 
 /// Debt and remainder in one word, if they fit.
+#[inline(always)]
 fn debt(state: &token_bucket::State, known: &Known) -> Option<u64> {
     let units = if state.remainder == 0 { 0 } else { state.remainder / known.remainder_unit };
     let fits = units * known.remainder_unit == state.remainder

@@ -77,7 +77,7 @@ impl Table {
     }
 
     /// Looks for a key without holding anything.
-    #[inline]
+    #[inline(always)]
     pub(super) fn glance(&self, key: Key) -> Glance<'_> {
         let hash = hash_of(key);
         loop {
@@ -97,7 +97,7 @@ impl Table {
         self.segment_of(hash_of(key)).map_or(0, |(_, segment)| segment.touch())
     }
 
-    /// Reads the slot where a key stands if nobody else does, so that it is on its way.
+    /// Reads where a key stands, or will most likely, so that it is on its way.
     #[inline]
     pub(super) fn touch_slot(&self, key: Key) -> u64 {
         let hash = hash_of(key);

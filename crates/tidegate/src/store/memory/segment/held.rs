@@ -129,8 +129,7 @@ impl<'s> Held<'s> {
     }
 
     fn set_len(&self, len: usize) {
-        // There are fewer keys than a byte can count.
-        self.len.store(u8::try_from(len).unwrap_or(u8::MAX), Ordering::Relaxed);
+        self.len.store(u16::try_from(len).unwrap_or(u16::MAX), Ordering::Relaxed);
     }
 
     /// Writes a key to the first free slot for it.

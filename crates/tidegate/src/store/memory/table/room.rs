@@ -9,10 +9,10 @@ use crate::store::memory::segment::{Held, Keys, KEYS_MAX, hash_of};
 use crate::store::memory::slot::Words;
 
 /// The first segment is split when it has so many keys: until then it is exact who has to go.
-const FIRST_SPLIT_AT: usize = 144;
+const FIRST_SPLIT_AT: usize = 320;
 /// How many keys there are for each segment, then. Those whose turn has not come have up to twice as
 /// many, and so nearly always fewer than fit.
-const KEYS_PER_SEGMENT: usize = 72;
+const KEYS_PER_SEGMENT: usize = 160;
 /// How many slots an insertion looks at in passing for keys that mean nothing, and how long such a key
 /// is left where it is: while there is room it may well come again.
 const CALM: (usize, u64) = (2, 60_000_000);

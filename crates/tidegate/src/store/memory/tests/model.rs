@@ -100,7 +100,7 @@ proptest! {
 
     #[test]
     fn the_store_answers_as_a_plain_map_of_ledgers(
-        first in 1..400_u64, steps in steps(5),
+        first in 1..900_u64, steps in steps(5),
     ) {
         let (store, mut naive) = (Memory::new(), Naive::default());
         let (mut now_us, mut charges) = (1_000_000, Vec::new());

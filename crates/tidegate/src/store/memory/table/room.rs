@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::Table;
 use crate::key::Key;
-use crate::store::memory::segment::{Held, Keys, KEYS_MAX, hash_of};
+use crate::store::memory::segment::{Held, KEYS_MAX, Keys, hash_of};
 use crate::store::memory::slot::Words;
 
 /// The first segment is split when it has so many keys: until then it is exact who has to go.
@@ -69,9 +69,8 @@ impl Table {
     /// Splits segments until there is room for a key that is put back. Saved keys come in the order of
     /// the segments that they were in, and fill one of a small table long before its turn.
     pub(in super::super) fn widen(&self, key: Key) {
-        let is_full = || {
-            self.hold(key).len() >= KEYS_MAX && self.keys() < self.share.load(Ordering::Relaxed)
-        };
+        let is_full =
+            || self.hold(key).len() >= KEYS_MAX && self.keys() < self.share.load(Ordering::Relaxed);
         while is_full() && self.split() {}
     }
 

@@ -5,6 +5,7 @@
 mod calls;
 
 use std::future::{Future, poll_fn};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -27,8 +28,10 @@ const ASKS_ENOUGH: usize = 32;
 /// How long an ask waits for the reply to the call before it. Those that arrive later see to it to the
 /// microsecond; without any, the runtime's timer does, which adds up to a millisecond.
 const PATIENCE: Duration = Duration::from_micros(500);
-/// How many asks may wait: more than this many could not be answered within a deadline.
-const QUEUE_MAX: usize = 4096;
+/// How many asks may wait: as many as a server could answer in the half of their time in which they
+/// are sent, at 4 microseconds each, within these bounds. Each takes some kilobytes of this process.
+const QUEUE: RangeInclusive<usize> = 4_096..=16_384;
+const FASTEST_US: u128 = 4;
 
 /// Something to ask.
 pub(crate) trait Weighed: Send + 'static {
@@ -80,9 +83,9 @@ impl<C: Caller> Clone for Batch<C> {
 }
 
 impl<C: Caller> Batch<C> {
-    /// Starts it, on the runtime that this is called on.
-    pub(crate) fn start(caller: Arc<C>) -> Self {
-        let (queue, asks) = mpsc::channel(QUEUE_MAX);
+    /// Starts it for asks that have so much time, on the runtime that this is called on.
+    pub(crate) fn start(caller: Arc<C>, within: Duration) -> Self {
+        let (queue, asks) = mpsc::channel(most_waiting(within));
         tokio::spawn(Dispatcher::new(caller, asks).run());
         Self { queue }
     }
@@ -105,6 +108,11 @@ impl<C: Caller> Batch<C> {
     pub(crate) fn queued(&self) -> usize {
         self.queue.max_capacity() - self.queue.capacity()
     }
+}
+
+fn most_waiting(within: Duration) -> usize {
+    let answered = within.as_micros() / 2 / FASTEST_US;
+    usize::try_from(answered).unwrap_or(usize::MAX).clamp(*QUEUE.start(), *QUEUE.end())
 }
 
 /// Takes asks from the queue and makes calls of them.
@@ -135,6 +143,16 @@ impl<C: Caller> Next<C> {
     /// Whether it need not wait for the one before it.
     fn is_due(&self, now: Instant) -> bool {
         self.asks.len() >= ASKS_ENOUGH || self.keys >= KEYS_MAX || now >= self.since + PATIENCE
+    }
+
+    /// Leaves out what nobody waits for any more, and refuses what waited too long.
+    fn shed(&mut self, now: Instant) {
+        let is_over =
+            |waiting: &mut Waiting<C>| waiting.answer.is_closed() || waiting.send_by <= now;
+        for Waiting { ask, answer, .. } in self.asks.extract_if(.., is_over) {
+            self.keys -= ask.keys();
+            _ = answer.send(Err(Unanswered::Full));
+        }
     }
 
     fn take(&mut self, waiting: Waiting<C>) {
@@ -199,23 +217,21 @@ impl<C: Caller> Dispatcher<C> {
     /// Sends all that wait, as far as one call can hold them: what is still in the queue has arrived
     /// too. What waited too long makes room for what did not.
     fn flush(&mut self) {
-        self.fill(ASKS_MAX);
-        let (now, next) = (Instant::now(), std::mem::replace(&mut self.next, Next::new()));
-        let (mut asks, mut answers) = (Vec::new(), Vec::new());
-        for Waiting { ask, send_by, answer } in next.asks {
-            if answer.is_closed() {
-                continue;
+        let now = Instant::now();
+        loop {
+            self.fill(ASKS_MAX);
+            let arrived = self.next.asks.len();
+            self.next.shed(now);
+            if self.next.asks.len() == arrived {
+                break;
             }
-            if send_by <= now {
-                _ = answer.send(Err(Unanswered::Full));
-                continue;
-            }
-            asks.push(ask);
-            answers.push(answer);
         }
-        if asks.is_empty() {
+        if self.next.asks.is_empty() {
             return;
         }
+        let next = std::mem::replace(&mut self.next, Next::new());
+        let (asks, answers): (Vec<_>, Vec<_>) =
+            next.asks.into_iter().map(|waiting| (waiting.ask, waiting.answer)).unzip();
         let caller = Arc::clone(&self.caller);
         self.calls.push(async move {
             let told = caller.call(asks).await;

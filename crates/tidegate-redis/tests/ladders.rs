@@ -1,11 +1,13 @@
 //! Ladders, ratios and factors come to the same on the script as in memory, event by event: also
-//! where a count is full, and the latest event takes the place of the oldest.
+//! where a count is full, and the latest event takes the place of the oldest, and where a reload moves
+//! steps below a count, so that they are taken late.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on says so")]
 
 mod server;
 
 use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -16,7 +18,9 @@ use tidegate_redis::direct::Direct;
 use tidegate_testkit::block_on;
 
 const START: u64 = 1_767_603_600;
-const EVENTS: [&str; 4] = ["bad", "bad", "good", "order"];
+const EVENTS: [&str; 7] = ["bad", "bad", "bad", "bad", "bad", "good", "order"];
+/// A step of the ladder, and lower ones that a reload brings.
+const STEPS: [&str; 2] = ["9: {}", "1: { flag: first }, 4: { ban: 30s, notify: n }, 9: {}"];
 const POLICY: &str = "
 tidegate: 1
 name: ladders
@@ -28,7 +32,7 @@ penalties:
     by: user
     within: 1min
     forgive: good
-    ladder: { 1: { warn: a1 }, 2: { delay: 2s }, 3: { notify: n }, 5: { ban: 20s, warn: a5 } }
+    ladder: { 2: { delay: 2s }, 3: { notify: n }, 5: { ban: 20s, warn: a5 }, STEPS }
 ratios:
   r: { of: bad, to: order, by: user, within: 1min, at_least: 3, above: 50%, then: { flag: many } }
 factors: { f: { by: user, good: [r < 50%], step: 0.1 every 10s, range: 0.5..2 } }
@@ -43,13 +47,16 @@ fn seen(reported: &Reported, factor_ppm: u64) -> String {
 #[test]
 fn ladders_climb_on_the_script_as_in_memory() {
     let (server, cases) = (RefCell::new(Server::start()), Cell::new(0));
-    let events = proptest::collection::vec((0..2_usize, 0..4_usize, 0..15_000_000_u64), 1..60);
+    let events = proptest::collection::vec((0..2_usize, 0..8_usize, 0..15_000_000_u64), 1..60);
     let mut runner = TestRunner::new(Config { cases: 24, ..Config::default() });
     let run = runner.run(&events, |events| {
         let clock = FakeClock::at_unix_seconds(START);
-        let policy = || Policy::parse("ladders.yaml", POLICY).unwrap();
+        let policy = |steps: usize| {
+            let text = POLICY.replace("STEPS", STEPS[steps]);
+            Arc::new(Policy::parse("ladders.yaml", &text).unwrap())
+        };
         let builder = || {
-            let builder = Limiter::builder().policy(policy()).clock(clock.clone());
+            let builder = Limiter::builder().policy(policy(0)).clock(clock.clone());
             builder.hash_key(HashKey::new([3; 16]))
         };
         // Each case starts from nothing.
@@ -57,10 +64,17 @@ fn ladders_climb_on_the_script_as_in_memory() {
         let store = Direct::new(server.borrow_mut().connect(), &prefix).unwrap();
         let (memory, script) =
             (builder().build().unwrap(), builder().store(store).build().unwrap());
+        let mut steps = 0;
         for (user, event, wait_us) in events {
             clock.advance_us(wait_us);
+            let Some(event) = EVENTS.get(event) else {
+                steps = 1 - steps;
+                memory.replace_policies(vec![policy(steps)]).unwrap();
+                script.replace_policies(vec![policy(steps)]).unwrap();
+                continue;
+            };
             let request = || Request::default().user(["u0", "u1"][user]);
-            let report = Report::new(EVENTS[event], request());
+            let report = Report::new(*event, request());
             let told = memory.report_now(&report).unwrap();
             let told = seen(&told, memory.peek(&request()).unwrap().factor_ppm());
             let mode = tidegate::plan::Mode::Peek;

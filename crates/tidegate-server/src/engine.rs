@@ -16,7 +16,7 @@ use tidegate::{
     Timer,
 };
 
-pub(crate) use building::Building;
+pub(crate) use building::{Building, Built};
 
 use crate::shared::SharedStore;
 

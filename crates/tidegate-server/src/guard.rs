@@ -14,7 +14,7 @@ use http::{HeaderName, HeaderValue, Method, Response, StatusCode, Version};
 
 use crate::body::Body;
 use crate::respond;
-use crate::tokens::{Role, Tokens};
+use crate::tokens::{Holder, Role, Tokens};
 
 /// Tokens that can be replaced while they are in use.
 pub(crate) type SharedTokens = Arc<ArcSwap<Tokens>>;
@@ -67,26 +67,27 @@ impl Guard {
         }
     }
 
-    /// Admits a request or says why not. Health is everybody's to ask.
+    /// Admits a request, and says whose token it has, or why not. Health is everybody's to ask.
     ///
     /// # Errors
     /// What the caller is to be told.
-    pub(crate) fn admit(&self, parts: &Parts) -> Result<(), NotAdmitted> {
+    pub(crate) fn admit(&self, parts: &Parts) -> Result<Option<Holder>, NotAdmitted> {
         if is_health(parts) {
-            return Ok(());
+            return Ok(None);
         }
         if self.loopback {
             check_host(parts)?;
             check_page(parts, self.guarded)?;
         }
-        let Some(tokens) = &self.tokens else { return Ok(()) };
-        let role = bearer(parts, &tokens.load())?;
+        let Some(tokens) = &self.tokens else { return Ok(None) };
+        let holder = bearer(parts, &tokens.load())?;
+        let role = holder.role;
         if !self.guarded.serves(role) {
             return Err(WRONG_ROLE);
         }
         let looks = matches!(parts.method, Method::GET | Method::HEAD);
         let may_change = self.guarded != Guarded::Admin || role != Role::Viewer;
-        if looks || may_change { Ok(()) } else { Err(ONLY_LOOKS) }
+        if looks || may_change { Ok(Some(holder)) } else { Err(ONLY_LOOKS) }
     }
 }
 
@@ -199,11 +200,11 @@ fn is_local(authority: &str) -> bool {
     is_here && port.bytes().all(|b| b.is_ascii_digit())
 }
 
-fn bearer(parts: &Parts, tokens: &Tokens) -> Result<Role, NotAdmitted> {
+fn bearer(parts: &Parts, tokens: &Tokens) -> Result<Holder, NotAdmitted> {
     let mut headers = parts.headers.get_all(AUTHORIZATION).iter();
     let (Some(header), None) = (headers.next(), headers.next()) else { return Err(NO_TOKEN) };
-    let role = header.to_str().ok().and_then(|header| tokens.role_of(header));
-    role.ok_or(UNKNOWN_TOKEN)
+    let holder = header.to_str().ok().and_then(|header| tokens.holder_of(header));
+    holder.cloned().ok_or(UNKNOWN_TOKEN)
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use tidegate::HashKey;
 use tidegate::clock::{Clock as _, SystemClock};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
@@ -17,7 +16,7 @@ use crate::challenge::Challenges;
 use crate::config::Config;
 use crate::demo;
 use crate::drain::Drain;
-use crate::engine::Building;
+use crate::engine::{Building, Built};
 use crate::error::StartError;
 use crate::geo::GeoIp;
 use crate::guard::{Guard, Guarded, SharedTokens, is_loopback};
@@ -30,7 +29,7 @@ use crate::reload::Reload;
 use crate::secret::hash_key;
 use crate::shared::follow;
 use crate::sources::{Checked, Sources};
-use crate::state::StateDir;
+use crate::state::{Journals, Saved, Saver, StateDir};
 use crate::stop::Stop;
 use crate::telemetry::{Flush, Log, Metrics};
 use crate::tls::{Certificates, Trust};
@@ -71,7 +70,7 @@ struct Daemon {
     certificates: Option<Arc<Certificates>>,
     trust: Option<Arc<Trust>>,
     tokens: Option<SharedTokens>,
-    state: Option<(StateDir, HashKey)>,
+    state: Option<(StateDir, Journals)>,
     flush: Flush,
 }
 
@@ -103,7 +102,8 @@ impl Daemon {
         let policies = checked.policies.all();
         let metrics = Arc::new(Metrics::new(clock.now().unix_us / 1_000_000, &policies));
         let building = Building { config, policies: &policies, metrics: &metrics, clock: &clock };
-        let (engine, hashed_with) = building.engine(state.as_ref(), &secret).await?;
+        let built = building.engine(state.as_ref(), &secret).await?;
+        let Built { engine, secret: hashed_with, journals } = built;
         let drain = Drain::new();
         let notifier = Notifier::new(config.notify_private.clone(), clock.clone(), drain.clone());
         let notifier = notifier.map_err(StartError::new)?;
@@ -125,7 +125,7 @@ impl Daemon {
         if app.engine.shared().is_some_and(|store| !store.lacks_secret()) {
             app.share_secret(&hashed_with);
         }
-        let state = state.map(|state| (state, secret));
+        let state = state.zip(journals);
         let app = Arc::new(app);
         exchange::share(&app).await;
         Ok(Self { app, checked, sources, changes, certificates, trust, tokens, state, flush })
@@ -136,6 +136,8 @@ impl Daemon {
         let following = tokio::spawn(follow(Arc::clone(&self.app)));
         let loaded = tokio::spawn(load::follow(Arc::clone(&self.app)));
         let (mut serving, status) = self.listen(config)?;
+        let save = |(state, journals)| Saver::start(Arc::clone(&self.app), state, journals);
+        let saver = self.state.map(save).transpose()?;
         for listening in status.listeners() {
             announce(&format!("listening {} {}", listening.name, listening.url));
         }
@@ -144,7 +146,7 @@ impl Daemon {
         {
             announce(&demo::invitation(&gateway.url));
         }
-        let Self { app, sources, changes, certificates, trust, tokens, state, flush, .. } = self;
+        let Self { app, sources, changes, certificates, trust, tokens, flush, .. } = self;
         let reload = Reload { app: Arc::clone(&app), status, sources, certificates, trust, tokens };
         let stop = reload.until_stopped(changes, hang_up, stop).await;
         serving.drain(config.bounds.drain, stop).await;
@@ -154,10 +156,7 @@ impl Daemon {
         if let Some(shared) = app.engine.shared() {
             shared.close().await;
         }
-        let saved = match &state {
-            Some((state, secret)) => save(&app, state, secret),
-            None => Ok(()),
-        };
+        let saved = saver.map_or(Ok(()), finish);
         drop(flush);
         saved
     }
@@ -205,7 +204,9 @@ impl Daemon {
         serving.announce("admin", &admin)?;
         let listening = std::mem::take(&mut serving.listening);
         let (now, checked) = (self.app.now(), &self.checked);
-        let status = Arc::new(Status::new(now, listening, config.max_keys, checked, warnings));
+        let saving = self.state.as_ref().map(|(state, _)| Arc::clone(state.health()));
+        let status = Status::new(now, listening, config.max_keys, checked, warnings, saving);
+        let status = Arc::new(status);
         let admin_calls =
             Admin::new(Arc::clone(&self.app), Arc::clone(&status), Arc::new(admin_guard));
         serving.spawn(admin, admin_calls);
@@ -220,19 +221,12 @@ impl Daemon {
     }
 }
 
-/// Saves what outlives the process, each for itself: what cannot be saved takes nothing with it.
-fn save(app: &App, state: &StateDir, secret: &HashKey) -> Result<(), StartError> {
-    let marks = state.save_marks(app.engine.marks(), secret, app.now());
-    let keys = app.engine.memory().map(|memory| state.save(memory, secret, app.now()));
-    match (marks, keys.unwrap_or(Ok(0))) {
-        (Ok(marks), Ok(keys)) => {
-            let message = "counters, bans and flags are in the state directory";
-            tracing::info!(event = "state_saved", keys, marks, "{message}");
-            Ok(())
-        }
-        (Err(marks), Err(keys)) => Err(StartError::new(format!("{marks}; {keys}"))),
-        (Err(error), _) | (_, Err(error)) => Err(StartError::new(error)),
-    }
+/// Saves everything once more.
+fn finish(saver: Saver) -> Result<(), StartError> {
+    let Saved { keys, marks } = saver.finish().map_err(StartError::new)?;
+    let message = "counters, bans and flags are in the state directory";
+    tracing::info!(event = "state_saved", keys, marks, "{message}");
+    Ok(())
 }
 
 /// The listeners that serve.
@@ -355,35 +349,4 @@ fn refuse_what_is_open(config: &Config) -> Result<(), StartError> {
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use tidegate::marks::{MarkKind, Whom};
-    use tidegate::{Order, Policy};
-
-    use super::*;
-
-    fn banning(user: &str) -> App {
-        let app = App::new(Policy::parse("a.yaml", "{ tidegate: 1, name: a }").unwrap());
-        let order = Order::new(Whom::user(user)).lasts(Duration::from_secs(3_600));
-        app.engine.ban(&order).unwrap();
-        app
-    }
-
-    #[test]
-    fn counters_that_cannot_be_saved_take_no_bans_with_them() {
-        let directory = tempfile::tempdir().unwrap();
-        let (state, secret) = (StateDir::open(directory.path()).unwrap(), HashKey::new([1; 16]));
-        // What stands in the way of a file that is written.
-        std::fs::create_dir(directory.path().join("counters.tmp")).unwrap();
-        let error = save(&banning("u1"), &state, &secret).unwrap_err().to_string();
-        assert!(error.contains("cannot save the counters"), "{error}");
-        let app = App::new(Policy::parse("a.yaml", "{ tidegate: 1, name: a }").unwrap());
-        assert_eq!(state.load_marks(app.engine.marks(), app.now()).unwrap(), 1);
-        assert_eq!(app.engine.marks().count(MarkKind::Ban), 1);
-        std::fs::create_dir(directory.path().join("marks.tmp")).unwrap();
-        let error = save(&banning("u1"), &state, &secret).unwrap_err().to_string();
-        assert!(error.contains("the counters") && error.contains("bans and flags"), "{error}");
-    }
 }

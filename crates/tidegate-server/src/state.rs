@@ -1,32 +1,52 @@
 //! The state directory: what outlives the process.
 //!
-//! A snapshot is written beside the old one and takes its place in one step, so that there is always
-//! a whole one. One that is torn, foreign or from a newer release is refused before any of it is
-//! used: counters that are half right would be worse than none.
+//! Counters and marks have a journal each: a base with everything, and logs of what changed since.
+//! Changes are appended every second by a thread of its own ([`Saver`]); when the logs have outgrown
+//! the base a new one is written beside it and takes its place in one step. At the start all of it is
+//! read and checked before any of it is used: counters that are half right would be worse than none.
 
 mod format;
+mod found;
+mod health;
+mod journal;
+mod names;
+mod saver;
 
-use std::fmt::Display;
+use std::collections::HashMap;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, BufReader, BufWriter, Read as _, Seek as _, SeekFrom};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use tidegate::HashKey;
+use serde::de::DeserializeOwned;
 use tidegate::clock::Now;
-use tidegate::marks::{Mark, Marks};
-use tidegate::store::{Imported, Memory, SavedKey};
+use tidegate::marks::{Mark, MarkChange, MarkKind, Marks};
+use tidegate::store::{Imported, Memory, SavedChange};
+use tidegate::{HashKey, Key};
 
-use format::{BadSnapshot, Content, Header, Preamble, Reader, Writer};
+pub(crate) use health::{Health, StatePresent};
+pub(crate) use journal::Journal;
+pub(crate) use saver::{Saved, Saver};
 
-const SNAPSHOT: &str = "counters";
-const MARKS: &str = "marks";
+use found::{Cut, Found};
+use journal::Position;
+use names::Names;
+
 const LOCK: &str = "lock";
+
+/// What is written while the daemon runs.
+pub(crate) struct Journals {
+    /// Where counters are in this process's memory.
+    pub(crate) counters: Option<Journal<SavedChange>>,
+    pub(crate) marks: Journal<MarkChange>,
+}
 
 /// A directory that this process alone uses.
 #[derive(Debug)]
 pub(crate) struct StateDir {
     path: PathBuf,
+    health: Arc<Health>,
     /// The lock is held for as long as the file is open.
     _lock: File,
 }
@@ -57,7 +77,10 @@ impl StateDir {
             StateError(format!("cannot write to the state directory {at}: {error}"))
         })?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
+            Ok(()) => {
+                let health = Arc::new(Health::new(path));
+                Ok(Self { path: path.to_owned(), health, _lock: lock })
+            }
             Err(TryLockError::WouldBlock) => Err(StateError(format!(
                 "the state directory {at} is in use by another process; give each its own"
             ))),
@@ -73,101 +96,71 @@ impl StateDir {
         &self.path
     }
 
-    /// Saves every key of a store that means something; returns how many. `now` must be read from
-    /// the clock that the store ran on.
+    /// How the saving goes.
+    pub(crate) const fn health(&self) -> &Arc<Health> {
+        &self.health
+    }
+
+    /// Puts the saved keys back into a store whose limits have been announced, and tracks what changes
+    /// from then on. `now` must be read from the clock that the store will run on.
     ///
     /// # Errors
-    /// It cannot be written. The snapshot from before is untouched.
-    pub(crate) fn save(
+    /// What was saved cannot be read or used. The store is as it was, unless the disk itself failed
+    /// after all had been read once without fault.
+    pub(crate) fn load_counters(
         &self,
         store: &Memory,
         secret: &HashKey,
         now: Now,
-    ) -> Result<u64, StateError> {
-        let mut keys = 0;
-        let write = |file: &mut File| {
-            let mut writer = Writer::begin(BufWriter::new(file))?;
-            writer.preamble(&Preamble { saved_at: now, fingerprint: secret.fingerprint() })?;
-            for saved in store.export(now) {
-                writer.key(&saved)?;
-                keys += 1;
+    ) -> Result<(Journal<SavedChange>, Option<Imported>), StateError> {
+        let (names, fingerprint) = (Names::counters(&self.path), secret.fingerprint());
+        let found = Found::look(&names, Some(fingerprint))?;
+        let position = position(&found);
+        let mut imported = (!found.is_empty()).then(Imported::default);
+        found.replay(&names, now, |saved_at, changes| {
+            let some = store.replay(saved_at, changes, now);
+            if let Some(imported) = &mut imported {
+                imported.meaningless += some.meaningless;
+                imported.strangers += some.strangers;
             }
-            writer.finish()
-        };
-        self.replace(SNAPSHOT, write).map_err(|error| {
-            let path = self.path.join(SNAPSHOT);
-            StateError(format!("cannot save the counters to {}: {error}", path.display()))
         })?;
-        Ok(keys)
+        if let Some(imported) = &mut imported {
+            imported.restored = store.keys();
+        }
+        store.track_changes();
+        let mut journal = Journal::new(names, fingerprint, position);
+        journal.abandon_base();
+        Ok((journal, imported))
     }
 
-    /// Puts the saved keys back into a store whose limits have been announced; `None` where nothing
-    /// was ever saved. `now` must be read from the clock that the store will run on.
+    /// Takes saved marks back, and tracks what changes from then on; also returns how many still hold.
     ///
     /// # Errors
-    /// The snapshot cannot be read or used. The store is as it was, unless the disk itself failed
-    /// after the whole snapshot had been read once without fault.
-    pub(crate) fn load(
-        &self,
-        store: &Memory,
-        secret: &HashKey,
-        now: Now,
-    ) -> Result<Option<Imported>, StateError> {
-        let Some((path, file)) = self.saved(SNAPSHOT)? else { return Ok(None) };
-        load_from(&file, store, secret, now)
-            .map(Some)
-            .map_err(|why| refused(&path, &why, why.advice()))
-    }
-
-    /// Saves all bans, flags and factors; returns how many.
-    ///
-    /// # Errors
-    /// They cannot be written. Those from before are untouched.
-    pub(crate) fn save_marks(
+    /// They cannot be read or used. None of them is taken then.
+    pub(crate) fn load_marks(
         &self,
         marks: &Marks,
         secret: &HashKey,
         now: Now,
-    ) -> Result<u64, StateError> {
-        let mut count = 0;
-        let write = |file: &mut File| {
-            let mut writer = Writer::begin(BufWriter::new(file))?;
-            writer.preamble(&Preamble { saved_at: now, fingerprint: secret.fingerprint() })?;
-            for mark in marks.export(now) {
-                writer.mark(&mark)?;
-                count += 1;
+    ) -> Result<(Journal<MarkChange>, usize), StateError> {
+        let names = Names::marks(&self.path);
+        let found = Found::look(&names, None)?;
+        let position = position(&found);
+        // By the ids that they had then, which may be of another secret.
+        let mut saved: HashMap<(MarkKind, Key), Mark> = HashMap::new();
+        found.replay(&names, now, |_, changes| {
+            for change in changes {
+                match change {
+                    MarkChange::Set(mark) => saved.insert((mark.kind, mark.id), mark),
+                    MarkChange::Removed { id, kind } => saved.remove(&(kind, id)),
+                };
             }
-            writer.finish()
-        };
-        self.replace(MARKS, write).map_err(|error| {
-            let path = self.path.join(MARKS);
-            StateError(format!("cannot save bans and flags to {}: {error}", path.display()))
         })?;
-        Ok(count)
-    }
-
-    /// Takes saved marks back; returns how many still hold.
-    ///
-    /// # Errors
-    /// They cannot be read or used. None of them is taken then.
-    pub(crate) fn load_marks(&self, marks: &Marks, now: Now) -> Result<usize, StateError> {
-        let Some((path, file)) = self.saved(MARKS)? else { return Ok(0) };
-        let read = || -> Result<Vec<Mark>, BadSnapshot> {
-            let header = verified(&file)?;
-            body::<Mark>(&file, &header)?.1.collect()
-        };
-        let saved = read().map_err(|why| refused(&path, &why, why.advice()))?;
-        Ok(marks.import(saved, now))
-    }
-
-    /// A file of this directory; `None` where it was never written.
-    fn saved(&self, name: &str) -> Result<Option<(PathBuf, File)>, StateError> {
-        let path = self.path.join(name);
-        match File::open(&path) {
-            Ok(file) => Ok(Some((path, file))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(refused(&path, &error, "make it readable")),
-        }
+        let back = marks.import(saved.into_values(), now);
+        marks.track_changes();
+        let mut journal = Journal::new(names, secret.fingerprint(), position);
+        journal.abandon_base();
+        Ok((journal, back))
     }
 
     /// Writes a file beside the one of this name and puts it in its place, durably.
@@ -191,46 +184,22 @@ fn writable() -> OpenOptions {
     options
 }
 
-fn refused(path: &Path, why: &impl Display, advice: &str) -> StateError {
-    StateError(format!("cannot use what was saved in {}: {why}; {advice}", path.display()))
-}
-
-fn load_from(
-    file: &File,
-    store: &Memory,
-    secret: &HashKey,
-    now: Now,
-) -> Result<Imported, BadSnapshot> {
-    let header = verified(file)?;
-    // Once for nothing, so that whatever is wrong is found before the first key is used.
-    let (preamble, keys) = body::<SavedKey>(file, &header)?;
-    if preamble.fingerprint != secret.fingerprint() {
-        return Err(BadSnapshot::OtherSecret);
+/// Where a journal goes on after what was found.
+fn position<T: DeserializeOwned>(found: &Found<T>) -> Position {
+    if let Some(Cut { path, bytes }) = &found.cut {
+        let file = path.display();
+        let message =
+            "the end of a log was not finished when the daemon was killed, and is left out";
+        tracing::warn!(event = "state_cut", %file, bytes, "{message}");
     }
-    keys.into_iter().try_for_each(|key| key.map(drop))?;
-    let (preamble, keys) = body::<SavedKey>(file, &header)?;
-    let mut failed = None;
-    let keys = keys.map_while(|key| key.map_err(|error| failed = Some(error)).ok());
-    let imported = store.import(preamble.saved_at, keys, now);
-    failed.map_or(Ok(imported), Err)
-}
-
-/// The header of a file whose body is as it says.
-fn verified(mut file: &File) -> Result<Header, BadSnapshot> {
-    let header = Header::read(&mut file)?;
-    header.check(BufReader::new(file), file.metadata()?.len())?;
-    Ok(header)
-}
-
-/// What stands behind the preamble of a file.
-type Frames<'f, T> = Reader<BufReader<io::Take<&'f File>>, T>;
-
-fn body<'f, T: Content>(
-    mut file: &'f File,
-    header: &Header,
-) -> Result<(Preamble, Frames<'f, T>), BadSnapshot> {
-    file.seek(SeekFrom::Start(Header::BYTES))?;
-    Reader::begin(BufReader::new(file.take(header.body_bytes)))
+    let (next, previous_bytes) = found.next();
+    Position {
+        has_base: !found.is_empty(),
+        base_bytes: found.base_bytes(),
+        logged: found.logged(),
+        next,
+        previous_bytes,
+    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
-//! What each surface can do, and which limits can never work on those that there are.
+//! What each surface can do, and which limits, and what else protects, can never work on those that
+//! there are.
 
 use std::fmt;
 
-use tidegate::policy::{Limit, Need};
+use tidegate::policy::{Limit, Need, Protecting};
 
 use crate::policies::{LoadedPolicy, PolicySet};
 
@@ -35,9 +36,20 @@ impl Surface {
                 | Need::GivenAttribute(_)
                 | Need::GivenUser
                 | Need::GivenTier
-                | Need::GivenInternal,
+                | Need::GivenInternal
+                | Need::Report(_),
             ) => false,
         }
+    }
+
+    /// What keeps it from making something work that can work in several ways: `None` where one does.
+    fn lacks<'n>(self, ways: &'n [Vec<Need>], knows_countries: bool) -> Option<&'n Need> {
+        let unmet = |way: &'n Vec<Need>| way.iter().find(|need| !self.meets(need, knows_countries));
+        let mut first = None;
+        for way in ways {
+            first = first.or(Some(unmet(way)?));
+        }
+        first
     }
 }
 
@@ -93,6 +105,12 @@ pub(crate) fn serviceability(
             for limit in loaded.policy.limits() {
                 judge(loaded, limit, (&serving, knows_countries), &mut result);
             }
+            for one in loaded.policy.protecting() {
+                judge_protection(loaded, &one, (&serving, knows_countries), &mut result);
+            }
+            if !serving.contains(&Surface::Gateway) {
+                result.warnings.extend(left_to_callers(loaded));
+            }
         }
     }
     result
@@ -116,6 +134,56 @@ fn judge(
     } else {
         result.warnings.extend(lacking);
     }
+}
+
+/// As for limits; that events which are reported come from callers is no surprise beside the API.
+fn judge_protection(
+    loaded: &LoadedPolicy,
+    one: &Protecting<'_>,
+    (serving, knows_countries): (&[Surface], bool),
+    result: &mut Serviceability,
+) {
+    let lacks = |surface: &Surface| {
+        let unmet = surface.lacks(&one.ways, knows_countries)?;
+        let (file, Protecting { kind, name, .. }) = (&loaded.file, one);
+        let told =
+            format!("{file}: the {kind} `{name}` cannot work on {surface}: it needs {unmet}");
+        Some((told, matches!(unmet, Need::Report(_))))
+    };
+    let lacking: Vec<(String, bool)> = serving.iter().filter_map(lacks).collect();
+    if lacking.len() == serving.len() {
+        result.errors.extend(lacking.into_iter().map(|(told, _)| told));
+    } else {
+        let surprises = lacking.into_iter().filter(|(_, is_reported)| !is_reported);
+        result.warnings.extend(surprises.map(|(told, _)| told));
+    }
+}
+
+/// What a gateway would do by itself, and callers of the API must.
+fn left_to_callers(loaded: &LoadedPolicy) -> impl Iterator<Item = String> {
+    let (file, policy) = (&loaded.file, &loaded.policy);
+    let events = names(policy.events_of_answers()).map(|events| {
+        format!(
+            "{file}: no gateway sees the answers that make {events}: callers must report what happened (/v1/report), or settle with the status (/v1/settle)"
+        )
+    });
+    let delays = names(policy.delays()).map(|delays| {
+        format!(
+            "{file}: no gateway holds answers back for {delays}: callers are told `delay_ms`, and must wait themselves"
+        )
+    });
+    let pages = policy.challenge().map(|_| {
+        format!(
+            "{file}: no gateway shows the page of challenges: callers must pass them on (/v1/challenge)"
+        )
+    });
+    events.into_iter().chain(delays).chain(pages)
+}
+
+/// `a`, `b`; nothing of none.
+fn names<'n>(names: impl Iterator<Item = &'n str>) -> Option<String> {
+    let names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
+    (!names.is_empty()).then(|| names.join(", "))
 }
 
 #[cfg(test)]
@@ -205,6 +273,51 @@ limits: { home: { when: { country: DE }, by: ip, total: 5 } }
         assert_eq!(without.errors, [""; 0]);
         assert_eq!(limits(&without.warnings), ["block.countries", "home"]);
         assert_eq!(serviceability(&set, &[Surface::Api], false), Serviceability::default());
+    }
+
+    const GUARDED: &str = "
+tidegate: 1
+name: shop
+identity: { attributes: { room: given } }
+operations: { login: POST /login }
+limits: { all: { by: ip, token_bucket: 5/s, exceed: challenge } }
+events: { failed: { when: login, status: 401 }, told: {} }
+penalties:
+  rooms: { event: failed, by: room, within: 1h, ladder: { 5: { delay: 2s } } }
+  tales: { event: told, by: ip, within: 1h, ladder: { 5: { ban: 1h } } }
+  either: { event: [told, failed], by: ip, within: 1h, ladder: { 5: { ban: 1h } } }
+factors: { home: { when: { country: DE }, times: 2 } }
+";
+
+    #[test]
+    fn penalties_and_factors_need_their_events_and_whom_they_are_about() {
+        let set = set(&[("shop.yaml", GUARDED)]);
+        let both = serviceability(&set, &[Surface::Gateway, Surface::Api], false);
+        assert_eq!(both.errors, [""; 0]);
+        assert_eq!(limits(&both.warnings), ["rooms", "home"], "reports are the API's");
+        let known = serviceability(&set, &[Surface::Gateway, Surface::Api], true);
+        assert_eq!(limits(&known.warnings), ["rooms"]);
+        let alone = serviceability(&set, &[Surface::Gateway], true);
+        assert_eq!(limits(&alone.errors), ["rooms", "tales"]);
+        let expected = "shop.yaml: the penalty `tales` cannot work on the gateway: it needs callers who report `told`";
+        assert!(alone.errors[1].ends_with(expected), "{}", alone.errors[1]);
+    }
+
+    #[test]
+    fn what_no_gateway_does_is_left_to_callers() {
+        let set = set(&[("shop.yaml", GUARDED)]);
+        let Serviceability { errors, warnings } = serviceability(&set, &[Surface::Api], false);
+        assert_eq!(errors, [""; 0]);
+        let found: Vec<&str> =
+            warnings.iter().map(|one| one.split_once(".yaml: ").unwrap().1).collect();
+        assert_eq!(
+            found,
+            [
+                "no gateway sees the answers that make `failed`: callers must report what happened (/v1/report), or settle with the status (/v1/settle)",
+                "no gateway holds answers back for `rooms`: callers are told `delay_ms`, and must wait themselves",
+                "no gateway shows the page of challenges: callers must pass them on (/v1/challenge)",
+            ]
+        );
     }
 
     #[test]

@@ -16,6 +16,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
@@ -59,8 +60,15 @@ pub(crate) struct Tokens {
 
 #[derive(Debug)]
 struct Token {
-    role: Role,
+    holder: Holder,
     line: usize,
+}
+
+/// Whom a token was given to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Holder {
+    pub(crate) role: Role,
+    pub(crate) name: Arc<str>,
 }
 
 impl Tokens {
@@ -96,15 +104,15 @@ impl Tokens {
         if problems.is_empty() { Ok(tokens) } else { Err(TokenError { problems }) }
     }
 
-    /// What the token in an `Authorization` header is good for.
+    /// Whose the token in an `Authorization` header is.
     ///
     /// What was sent is hashed and the hash looked up. How long that takes may tell how alike two
     /// hashes are, but nobody can choose a token for its hash, so it leads no guess any closer.
-    pub(crate) fn role_of(&self, authorization: &str) -> Option<Role> {
+    pub(crate) fn holder_of(&self, authorization: &str) -> Option<&Holder> {
         let (scheme, token) = authorization.split_once(' ')?;
         let token = token.trim_matches(' ');
         let usable = scheme.eq_ignore_ascii_case("bearer") && !token.is_empty();
-        self.by_hash.get(&hash(token)).filter(|_| usable).map(|token| token.role)
+        self.by_hash.get(&hash(token)).filter(|_| usable).map(|token| &token.holder)
     }
 
     fn add(&mut self, line: usize, text: &str) -> Result<(), String> {
@@ -132,7 +140,7 @@ impl Tokens {
                 same.get().line
             )),
             Entry::Vacant(free) => {
-                free.insert(Token { role, line });
+                free.insert(Token { holder: Holder { role, name: name.into() }, line });
                 Ok(())
             }
         }
@@ -141,7 +149,7 @@ impl Tokens {
 
 /// A line of the file.
 const LINE: &str = "ROLE NAME SHA256HEX";
-/// Names are for whoever keeps the file.
+/// Names are for whoever keeps the file, and stand in the log.
 const NAME_MAX: usize = 64;
 
 /// A file of tokens that cannot be used.
@@ -197,12 +205,15 @@ mod tests {
         let text =
             format!("# ours\n\n client shop {TEST}\noperator alice {}\n", TEST2.to_uppercase());
         let tokens = Tokens::parse("t", &text).unwrap();
-        assert_eq!(tokens.role_of("Bearer test"), Some(Role::Client));
-        assert_eq!(tokens.role_of("bearer  test2"), Some(Role::Operator));
+        let holder = |role, name: &str| Some(Holder { role, name: name.into() });
+        let client = tokens.holder_of("Bearer test").cloned();
+        assert_eq!(client, holder(Role::Client, "shop"));
+        let operator = tokens.holder_of("bearer  test2").cloned();
+        assert_eq!(operator, holder(Role::Operator, "alice"));
         for other in ["", "Bearer", "Bearer ", "Bearer tes", "Basic test", "test"] {
-            assert_eq!(tokens.role_of(other), None, "{other}");
+            assert_eq!(tokens.holder_of(other), None, "{other}");
         }
-        assert_eq!(tokens.role_of(&format!("Bearer {TEST}")), None);
+        assert_eq!(tokens.holder_of(&format!("Bearer {TEST}")), None);
     }
 
     #[test]
@@ -226,7 +237,7 @@ mod tests {
     #[test]
     fn one_name_may_have_two_tokens() {
         let tokens = Tokens::parse("t", &format!("client a {TEST}\nclient a {TEST2}")).unwrap();
-        assert_eq!(tokens.role_of("Bearer test"), tokens.role_of("Bearer test2"));
+        assert_eq!(tokens.holder_of("Bearer test"), tokens.holder_of("Bearer test2"));
     }
 
     #[test]

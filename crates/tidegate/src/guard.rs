@@ -13,12 +13,13 @@ use crate::marks::{self, Mark, MarkKind, Marks, Shape};
 use crate::policy::Policy;
 use crate::policy::model::Part;
 use crate::policy::protection::{Factor, FactorKind, LOAD_LOWER_PPM, Step};
+use crate::steps::LadderKeys;
 
 /// The parts of a policy in force that protect.
 #[derive(Debug)]
 pub(crate) struct Guard {
     /// By the place of the penalty.
-    pub(crate) penalties: Vec<LimitKeys>,
+    pub(crate) penalties: Vec<LadderKeys>,
     /// By the place of the ratio.
     pub(crate) ratios: Vec<RatioKeys>,
     /// By the place of the factor.
@@ -89,7 +90,7 @@ impl Guard {
             bits |= event.and_then(|event| event.outcome).map_or(0, |outcome| 1 << outcome.index());
         }
         Self {
-            penalties: penalties.map(|one| keys("penalty", &one.name, &one.by)).collect(),
+            penalties: penalties.map(|one| LadderKeys::new(secret, policy, one)).collect(),
             ratios: ratios
                 .map(|one| RatioKeys {
                     sums: ["of", "to", "number"].map(|kind| keys(kind, &one.name, &one.by)),
@@ -107,7 +108,8 @@ impl Guard {
     pub(crate) fn families(&self) -> impl Iterator<Item = u64> {
         let ratios = self.ratios.iter().flat_map(|keys| keys.sums.iter().chain([&keys.once]));
         let factors = self.factors.iter().map(|keys| &keys.step);
-        self.penalties.iter().chain(ratios).chain(factors).map(|keys| keys.family)
+        let others = ratios.chain(factors).map(|keys| keys.family);
+        self.penalties.iter().flat_map(LadderKeys::families).chain(others)
     }
 
     /// Whether a decision of this outcome makes an event that somebody counts.

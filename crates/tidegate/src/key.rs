@@ -199,6 +199,11 @@ impl LimitKeys {
         Self { family: hasher.finish128().as_u64().0, hasher }
     }
 
+    /// The same keys, sharing another part of the store's memory.
+    pub(crate) fn in_family(self, family: u64) -> Self {
+        Self { family, ..self }
+    }
+
     /// The key of the subject of a request by these parts; `None` where one is missing. Those with a
     /// part that cannot be read share the key of a missing one.
     pub(crate) fn key_by(&self, by: &[Part], facts: &Facts<'_>) -> Option<Key> {

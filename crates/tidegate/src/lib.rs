@@ -73,6 +73,7 @@ mod request;
 mod response;
 pub mod simulate;
 mod standing;
+mod steps;
 pub mod store;
 mod subject;
 mod tally;

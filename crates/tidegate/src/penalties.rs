@@ -1,6 +1,8 @@
 //! Penalties: what the counts of events come to, by the steps of their ladders (rule 6), and by
 //! ratios and behaviour (rule 7).
 
+mod ladder;
+
 use crate::clock::Now;
 use crate::events::{Effect, Notice, Reported};
 use crate::factors;
@@ -8,9 +10,10 @@ use crate::facts::Facts;
 use crate::in_force::Loaded;
 use crate::marks::{self, Mark, MarkKind, Marks, Set, Whom};
 use crate::policy::model::Part;
-use crate::policy::protection::{Behaviour, FactorKind, PPM, Ratio, Step};
+use crate::policy::protection::{Behaviour, FactorKind, PPM, Penalty, Ratio, Step};
+use crate::steps::Known;
 use crate::store::StoreError;
-use crate::tally::{self, Count, Looked, Named, Share, Tally};
+use crate::tally::{self, Looked, Named, Share, Tally};
 use crate::units::written_duration;
 
 /// What events led to.
@@ -25,11 +28,28 @@ pub(crate) struct Happened {
     pub(crate) lost: Option<StoreError>,
 }
 
+/// What is asked of the store once the counts are known.
+#[derive(Debug, Default)]
+pub(crate) struct Asks {
+    pub(crate) claims: Vec<Claim>,
+    pub(crate) looks: Vec<Look>,
+}
+
 /// What one node alone does: the one that can charge this level.
 #[derive(Debug)]
 pub(crate) struct Claim {
     pub(crate) named: Named,
-    pub(crate) act: Act,
+    /// Whether it is what says that a step is taken, and is held on to.
+    pub(crate) is_place: bool,
+    pub(crate) act: Option<Act>,
+}
+
+/// A step that a count is above: whether it is taken, and is so still.
+#[derive(Debug)]
+pub(crate) struct Look {
+    pub(crate) place: Named,
+    /// Whether this node knows that it is taken, whatever the store says.
+    pub(crate) is_known: bool,
 }
 
 /// What it does.
@@ -37,6 +57,8 @@ pub(crate) struct Claim {
 pub(crate) enum Act {
     /// What stands behind `then` of a ratio.
     Ratio { ratio: usize, number: u64 },
+    /// What a step of a ladder does once.
+    Rung { penalty: usize, step: usize, count: u64 },
     /// A step of a factor.
     Step { factor: usize, to_ppm: u64 },
 }
@@ -46,6 +68,8 @@ pub(crate) struct Judge<'j> {
     pub(crate) loaded: &'j Loaded,
     pub(crate) facts: &'j Facts<'j>,
     pub(crate) marks: &'j Marks,
+    /// What this node knows of the steps of ladders.
+    pub(crate) steps: &'j Known,
     pub(crate) now: Now,
     /// Whether keys have names.
     pub(crate) named: bool,
@@ -59,22 +83,32 @@ struct Cause<'c> {
     count: u64,
 }
 
-impl Judge<'_> {
-    /// Serves what holds at a count, and does what happens once where its step is reached.
-    pub(crate) fn count(&self, penalty: usize, count: Count, happened: &mut Happened) {
-        let Some(known) = self.loaded.policy.protection.penalties.get(penalty) else { return };
-        let Some(step) = known.step_at(count.events) else { return };
-        self.serve(step, happened);
-        if step.allow {
-            happened.allowing.push(penalty);
-        }
-        if count.reached {
-            let (source, by) = (&*known.name, &*known.by);
-            let cause = Cause { source, by, within_us: known.within_us, count: count.events };
-            self.act(step, &cause, happened);
-        }
+impl Asks {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.claims.is_empty() && self.looks.is_empty()
+    }
+}
+
+impl Claim {
+    /// What is done by the one who can charge it.
+    const fn once(named: Named, act: Act) -> Self {
+        Self { named, is_place: false, act: Some(act) }
     }
 
+    /// What says that a step is taken; with what is to be done by the one who says so first.
+    const fn place(named: Named, act: Option<Act>) -> Self {
+        Self { named, is_place: true, act }
+    }
+}
+
+impl<'c> Cause<'c> {
+    fn of(penalty: &'c Penalty, count: u64) -> Self {
+        let (source, by) = (&*penalty.name, &*penalty.by);
+        Self { source, by, within_us: penalty.within_us, count }
+    }
+}
+
+impl Judge<'_> {
     /// Serves what holds of ratios, and claims what one node alone does.
     pub(crate) fn shares(
         &self,
@@ -108,6 +142,12 @@ impl Judge<'_> {
                     self.act(step, &cause, happened);
                 }
             }
+            Act::Rung { penalty, step, count } => {
+                let Some(penalty) = protection.penalties.get(penalty) else { return };
+                if let Some(step) = penalty.ladder.get(step) {
+                    self.act(step, &Cause::of(penalty, count), happened);
+                }
+            }
             Act::Step { factor, to_ppm } => self.step(factor, to_ppm),
         }
     }
@@ -136,14 +176,7 @@ impl Judge<'_> {
                 done = Some(("flag", subject.clone(), None));
             }
         }
-        let banned = step.ban.as_ref().and_then(|ban| {
-            let whom = match ban.by {
-                None => subject.clone()?,
-                Some(by) => Whom::banned(by, self.facts)?,
-            };
-            Some((whom, ban.for_us))
-        });
-        if let Some((whom, for_us)) = banned {
+        if let Some((whom, for_us)) = self.banned(step, subject.as_ref()) {
             let until_us = self.now.unix_us.saturating_add(for_us);
             let mark = self.mark(MarkKind::Ban, whom.clone(), cause, None, Some(until_us));
             let set = self.marks.put(&mark, self.now);
@@ -166,6 +199,16 @@ impl Judge<'_> {
         if let Some((action, subject, until_unix_us)) = done {
             self.notify(step, cause, &Told { action, subject, until_unix_us }, happened);
         }
+    }
+
+    /// Whom a step bans, and for how long; the subject of the count unless it says otherwise.
+    fn banned(&self, step: &Step, subject: Option<&Whom>) -> Option<(Whom, u64)> {
+        let ban = step.ban.as_ref()?;
+        let whom = match ban.by {
+            None => subject?.clone(),
+            Some(by) => Whom::banned(by, self.facts)?,
+        };
+        Some((whom, ban.for_us))
     }
 
     fn notify(&self, step: &Step, cause: &Cause<'_>, told: &Told, happened: &mut Happened) {
@@ -230,7 +273,7 @@ impl Judge<'_> {
         let keys = &self.loaded.guard.ratios.get(index)?.once;
         let span_us = ratio.within_us;
         let named = tally::once(keys, &ratio.by, self.facts, &ratio.name, span_us, self.named)?;
-        Some(Claim { named, act: Act::Ratio { ratio: index, number } })
+        Some(Claim::once(named, Act::Ratio { ratio: index, number }))
     }
 
     /// What lets one node take a step; `None` where none is due.
@@ -264,7 +307,7 @@ impl Judge<'_> {
         let name = &protection.factors.get(index)?.name;
         let (by, span_us) = (&behaviour.by, behaviour.every_us);
         let named = tally::once(&keys.step, by, self.facts, name, span_us, self.named)?;
-        Some(Claim { named, act: Act::Step { factor: index, to_ppm } })
+        Some(Claim::once(named, Act::Step { factor: index, to_ppm }))
     }
 
     fn step(&self, factor: usize, to_ppm: u64) {

@@ -29,6 +29,8 @@ pub(crate) struct Tally {
     pub(crate) penalties: Vec<usize>,
     pub(crate) ratios: Vec<Looked>,
     pub(crate) levels: Vec<Named>,
+    /// The penalties that forgive, and their counts.
+    pub(crate) forgiving: Vec<usize>,
     pub(crate) forgiven: Vec<Named>,
     /// What is wrong with a value, so that its ratio is left out.
     pub(crate) unread: Option<RequestError>,
@@ -48,7 +50,7 @@ pub(crate) struct Count {
     /// How many events there are, this one included; at most what the highest step asks for.
     pub(crate) events: u64,
     /// Whether this event made it so many: of all who count, one alone is told so.
-    pub(crate) reached: bool,
+    pub(crate) rose: bool,
 }
 
 /// What a ratio comes to.
@@ -99,8 +101,10 @@ impl Teller<'_> {
                 continue;
             }
             // Whoever has no such key cannot be told from others: nobody answers for them.
+            let keys = &keys.count;
             let Some(key) = keys.key_by(&penalty.by, self.facts) else { continue };
             if forgives {
+                tally.forgiving.push(index);
                 tally.forgiven.push(self.level(
                     keys,
                     key,
@@ -222,11 +226,9 @@ pub(crate) fn once(
 }
 
 impl Count {
-    pub(crate) fn of(penalty: &Penalty, level: &Level, reply: &Reply) -> Self {
-        let used = level.spec.capacity().saturating_sub(reply.reading.available).whole();
-        let steps = penalty.ladder.iter().map(|step| u64::from(step.from));
-        let reached = reply.charged && steps.clone().any(|from| from == used);
-        Self { events: used, reached }
+    pub(crate) fn of(level: &Level, reply: &Reply) -> Self {
+        let used = level.spec.capacity().saturating_sub(reply.reading.available);
+        Self { events: used.whole(), rose: reply.charged }
     }
 }
 

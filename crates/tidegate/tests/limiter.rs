@@ -174,6 +174,22 @@ fn the_standard_refusal_is_problem_details_with_all_headers() {
 }
 
 #[test]
+fn who_is_challenged_is_told_what_to_do_unless_the_limit_says_something_itself() {
+    for (message, expected) in
+        [("", "A challenge must be solved first"), (", message: Slow down", "Slow down")]
+    {
+        let limit = format!("a: {{by: user, total: 1, exceed: challenge{message}}}");
+        let (limiter, _) = limiter(policy(&limit));
+        limiter.check(&user("u1")).unwrap();
+        let challenged = limiter.check(&user("u1")).unwrap();
+        let response = Response::of(&challenged, Jitter::None);
+        assert_eq!((challenged.outcome, response.status), (Outcome::Challenged, 403));
+        let detail = format!("\"detail\":\"{expected}\"");
+        assert!(response.body().unwrap().contains(&detail), "{:?}", response.body());
+    }
+}
+
+#[test]
 fn jitter_adds_and_never_subtracts() {
     let text = "{tidegate: 1, name: api, limits: {a: {by: user, sliding_window: 1/min}}, response: {jitter: 10%}}";
     let (limiter, _) = limiter(Policy::parse("api.yaml", text).unwrap());

@@ -64,3 +64,23 @@ fn what_is_no_database_ends_the_start_and_what_knows_no_countries_is_told() {
     let warnings = daemon.status()["warnings"].to_string();
     assert!(warnings.contains("`block.countries` blocks nobody on the gateway"), "{warnings}");
 }
+
+#[test]
+fn reports_are_counted_by_the_country_of_the_address_that_they_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("countries.mmdb");
+    fs::write(&file, networks("DE")).unwrap();
+    let policy = "
+tidegate: 1
+name: live
+events: { bad: {} }
+penalties: { p: { event: bad, by: [country, user], within: 1h, ladder: { 2: { delay: 2s } } } }
+";
+    let daemon = Daemon::with_policy_and(policy, None, &["--geoip", file.to_str().unwrap()]);
+    let delay = |ip: &str| {
+        let body = json!({ "event": "bad", "user": "u", "ip": ip }).to_string();
+        daemon.api().post("/v1/report", &body).json()["delay_ms"].clone()
+    };
+    assert_eq!([delay("192.0.2.1"), delay("192.0.2.2")], [0, 2_000], "both are in DE");
+    assert_eq!([delay("198.51.100.1"), delay("198.51.100.1")], [0, 0], "nobody knows where");
+}

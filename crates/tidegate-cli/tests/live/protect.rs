@@ -165,6 +165,37 @@ fn an_operator_bans_lists_and_lets_in_again() {
 }
 
 #[test]
+fn the_log_tells_who_banned_and_who_let_in_again() {
+    let folder = tempfile::tempdir().unwrap();
+    // `printf %s tok-op | sha256sum`
+    let tokens =
+        "operator alice 556244562ad8ad608aefe624eb5eb8f5779322956c11e8675900aa400bbe530d\n";
+    let path = folder.path().join("tokens");
+    std::fs::write(&path, tokens).unwrap();
+    let flags = ["--tokens", path.to_str().unwrap(), "--log", "json"];
+    let daemon = Daemon::with_policy_and(POLICY, None, &flags);
+    let auth = [("Authorization", "Bearer tok-op")];
+    let order = json!({ "key": { "user": "u1" }, "for": "1h", "reason": "scraping" }).to_string();
+    let made = daemon.admin().send("POST", "/admin/v1/bans", &auth, Some(&order));
+    assert_eq!(made.status, 200, "{}", made.text());
+    let gone = daemon.admin().send("DELETE", "/admin/v1/bans?user=u1", &auth, None);
+    assert_eq!(gone.json(), json!({ "removed": 1 }));
+    daemon.wait_for_log("\"unban\"");
+    let lines = daemon.log();
+    let audited = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let audited: Vec<Value> = audited.filter(|line| line["event"] == "audit").collect();
+    let told = |line: &Value| {
+        let fields = ["action", "caller", "role", "peer", "reason"];
+        fields.map(|field| line[field].as_str().unwrap_or_default().to_owned())
+    };
+    let expected = |action| [action, "alice", "operator", "127.0.0.1", "scraping"];
+    assert_eq!(audited.len(), 2, "{lines}");
+    assert_eq!(told(&audited[0]), expected("ban"), "{lines}");
+    assert_eq!(told(&audited[1]), expected("unban"), "{lines}");
+    assert!(audited.iter().all(|line| line["subject"] != "user u1"), "hashed as elsewhere");
+}
+
+#[test]
 fn the_command_line_bans_and_flags() {
     let daemon = Daemon::with_policy(POLICY, None);
     let added = cli(&daemon, &["bans", "add", "--user", "u1", "--for", "1h", "--reason", "a test"]);
@@ -339,4 +370,32 @@ fn many_reports_on_several_nodes_at_once_make_one_ban_one_flag_and_one_notice() 
     assert_eq!((lines("\"ban_set\""), lines("\"flag_set\"")), (1, 1));
     eventually("the notice to be delivered", || lines("\"notified\"") > 0);
     assert_eq!((webhook.count(), lines("\"notified\"")), (1, 1));
+}
+
+#[test]
+fn a_step_that_a_reload_puts_below_the_count_is_taken_late_and_once_on_all_nodes() {
+    let (redis, webhook) = (Server::start().unwrap(), Upstream::start());
+    let notify = format!("notify: {{ security: {{ webhook: '{}/hook' }} }}\n", webhook.url());
+    let policy = |step: &str| POLICY.replace("5: { ban: 1h }", step) + &notify;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("policy.yaml");
+    std::fs::write(&path, policy("50: { ban: 1h, notify: security }")).unwrap();
+    let daemons = [node(&path, &redis), node(&path, &redis)];
+    let failure = json!({ "event": "auth_failure", "user": "u1" });
+    let fail = |daemon: &Daemon| report(daemon, &failure)["banned"] == true;
+    for daemon in daemons.iter().cycle().take(6) {
+        assert!(!fail(daemon));
+    }
+    std::fs::write(&path, policy("3: { ban: 1h, notify: security }")).unwrap();
+    for daemon in &daemons {
+        eventually("the reload", || daemon.log().contains("\"reloaded\""));
+    }
+    eventually("the step to be taken", || daemons.iter().any(fail));
+    for daemon in &daemons {
+        eventually("every node to know", || fail(daemon));
+    }
+    let sum = |count: &dyn Fn(&Daemon) -> u64| daemons.iter().map(count).sum::<u64>();
+    assert_eq!(sum(&|daemon| metric(daemon, "tidegate_bans_total{penalty=\"offender\"}")), 1);
+    eventually("the notice to be delivered", || webhook.count() > 0);
+    assert_eq!(webhook.count(), 1);
 }

@@ -38,7 +38,7 @@ impl Scripted {
         let (calls, answered, let_through) =
             (Mutex::default(), Mutex::default(), Semaphore::new(0));
         let caller = Self(Arc::new(Inner { calls, answered, let_through, answers_max }));
-        (caller.clone(), Batch::start(Arc::new(caller)))
+        (caller.clone(), Batch::start(Arc::new(caller), WITHIN))
     }
 
     fn calls(&self) -> Vec<Vec<u32>> {
@@ -275,6 +275,20 @@ async fn an_ask_that_waited_for_half_of_its_time_makes_room_for_others() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_room_of_those_who_waited_too_long_is_filled_with_others() {
+    let (caller, batch) = Scripted::new();
+    for number in 0..4 {
+        _ = ask(&batch, number);
+        sleep(Duration::from_millis(2)).await;
+    }
+    let _wait: Vec<Asking> = (100..140).map(|number| ask(&batch, number)).collect();
+    sleep(WITHIN / 2).await;
+    let _come: Vec<Asking> = (200..264).map(|number| ask(&batch, number)).collect();
+    settle().await;
+    assert_eq!(caller.calls()[4..], [(200..264).collect::<Vec<u32>>()]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_call_has_its_time_however_long_its_asks_waited() {
     let (caller, batch) = Scripted::new();
     for number in 0..4 {
@@ -297,15 +311,21 @@ async fn a_call_has_its_time_however_long_its_asks_waited() {
 #[tokio::test(start_paused = true)]
 async fn a_full_queue_refuses_at_once() {
     let (_caller, batch) = Scripted::new();
-    let capacity = QUEUE_MAX + CALLS_FULL_MAX * ASKS_MAX + ASKS_MAX;
+    let capacity = QUEUE.start() + CALLS_FULL_MAX * ASKS_MAX + ASKS_MAX;
     let asking: Vec<Asking> = (0..6000).map(|number| ask(&batch, number)).collect();
     settle().await;
     let refused = asking.iter().filter(|asking| asking.is_finished()).count();
     assert!(refused >= 6000 - capacity, "{refused}");
-    assert!(batch.queued() <= QUEUE_MAX);
+    assert!(batch.queued() <= *QUEUE.start());
     for asking in asking.into_iter().filter(Asking::is_finished) {
         assert_eq!(asking.await.unwrap(), Err(Unanswered::Full));
     }
+}
+
+#[test]
+fn as_many_may_wait_as_could_be_answered() {
+    let waiting = [1, 20, 80, 1_000].map(|ms| most_waiting(Duration::from_millis(ms)));
+    assert_eq!(waiting, [4_096, 4_096, 10_000, 16_384]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -28,28 +28,35 @@ pub(crate) struct Layout {
     pub(super) keys: usize,
 }
 
+/// What plain asks of a call say, their own keys aside.
+struct Pattern<'a> {
+    plan: &'a Plan,
+    asks: usize,
+    /// Of each level the place of its key, if that of all asks is the same; or 0.
+    common: PerLevel<u8>,
+}
+
 /// Packs asks; their keys begin with the prefix.
 pub(crate) fn encode<'a>(asks: impl IntoIterator<Item = &'a Ask>, prefix: &str) -> Packed {
     let asks = asks.into_iter();
     let mut places = Places { prefix, places: HashMap::with_capacity(asks.size_hint().0 * 2) };
-    let (mut codes, mut plain) = (vec![0], Vec::with_capacity(asks.size_hint().0));
-    let (mut patterns, mut others): (Vec<&Plan>, Vec<Vec<u8>>) = (Vec::new(), Vec::new());
+    let mut plain = Vec::with_capacity(asks.size_hint().0);
+    let (mut patterns, mut others): (Vec<Pattern<'_>>, Vec<Vec<u8>>) = (Vec::new(), Vec::new());
+    let mut codes = Vec::with_capacity(asks.size_hint().0);
     for ask in asks {
         let own = places.of(ask);
         let pattern = pattern(ask, &own, &mut patterns);
-        if let Some((code, own)) = &pattern {
-            codes.push(*code);
-            codes.extend(own);
-        } else {
-            codes.push(0);
+        if pattern.is_none() {
             others.push(Writer::ask(ask, &own));
         }
-        plain.push(pattern.map(|(_, own)| own));
+        let (code, own) = pattern.unzip();
+        codes.push(code.unwrap_or_default());
+        plain.push(own);
     }
-    codes[0] = u8::try_from(patterns.len()).unwrap_or(u8::MAX);
+    let codes = told_apart(&codes, &plain, &mut patterns);
     let keys = places.into_keys();
     let layout = Layout { plain, keys: keys.len() };
-    let patterns = patterns.into_iter().map(Writer::pattern);
+    let patterns = patterns.iter().map(|one| Writer::pattern(one.plan, &one.common));
     let arguments = std::iter::once(codes).chain(patterns).chain(others).collect();
     Packed { keys, arguments, layout }
 }
@@ -59,19 +66,57 @@ pub(crate) fn encode<'a>(asks: impl IntoIterator<Item = &'a Ask>, prefix: &str) 
 fn pattern<'a>(
     ask: &'a Ask,
     places: &[u16],
-    patterns: &mut Vec<&'a Plan>,
+    patterns: &mut Vec<Pattern<'a>>,
 ) -> Option<(u8, PerLevel<u8>)> {
     let Ask::Decide(plan) = ask else { return None };
     if !is_plain(plan) {
         return None;
     }
-    let own = places.iter().map(|place| u8::try_from(*place).ok()).collect::<Option<_>>()?;
-    let known = patterns.iter().position(|one| says_the_same(one, plan));
+    let own = places.iter().map(|place| u8::try_from(*place).ok());
+    let own = own.collect::<Option<PerLevel<u8>>>()?;
+    let known = patterns.iter().position(|one| says_the_same(one.plan, plan));
     let code = u8::try_from(known.unwrap_or(patterns.len()) + 1).ok()?;
-    if known.is_none() {
-        patterns.push(plan);
+    if let Some(pattern) = known.and_then(|known| patterns.get_mut(known)) {
+        pattern.meet(&own);
+    } else {
+        patterns.push(Pattern { plan, asks: 1, common: own.clone() });
     }
     Some((code, own))
+}
+
+impl Pattern<'_> {
+    /// One more ask, with these places.
+    fn meet(&mut self, own: &[u8]) {
+        self.asks += 1;
+        for (common, own) in self.common.iter_mut().zip(own) {
+            if common != own {
+                *common = 0;
+            }
+        }
+    }
+}
+
+/// Which ask is of which pattern, with the places of the keys that are its own. With a single ask all
+/// keys are.
+fn told_apart(
+    codes: &[u8],
+    plain: &[Option<PerLevel<u8>>],
+    patterns: &mut [Pattern<'_>],
+) -> Vec<u8> {
+    for pattern in patterns.iter_mut().filter(|pattern| pattern.asks == 1) {
+        pattern.common.iter_mut().for_each(|place| *place = 0);
+    }
+    let mut told = Vec::with_capacity(1 + 3 * codes.len());
+    told.push(u8::try_from(patterns.len()).unwrap_or(u8::MAX));
+    for (code, places) in codes.iter().zip(plain) {
+        told.push(*code);
+        let pattern = usize::from(*code).checked_sub(1).and_then(|index| patterns.get(index));
+        if let (Some(pattern), Some(places)) = (pattern, places) {
+            let own = places.iter().zip(&pattern.common).filter(|(_, common)| **common == 0);
+            told.extend(own.map(|(place, _)| place));
+        }
+    }
+    told
 }
 
 /// Whether two plans differ at most in their keys, as far as the script hears of them.

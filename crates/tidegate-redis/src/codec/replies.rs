@@ -18,6 +18,8 @@ const DENIED: u8 = 2;
 /// What became of a whole ask: it is answered in full, or not at all.
 const FULL: u8 = 3;
 const FAILED: u8 = 4;
+/// All levels of a plain ask were charged.
+const ALL: u8 = 5;
 
 type Result<T> = std::result::Result<T, StoreError>;
 
@@ -73,6 +75,10 @@ fn said(reader: &mut Reader<'_>, places: Option<&PerLevel<u8>>) -> Option<Said> 
     let in_full = code == Some(FAILED);
     if in_full {
         code = reader.byte();
+    }
+    if code == Some(ALL) {
+        let codes = places.iter().map(|_| CHARGED).collect();
+        return Some(Said { codes, in_full });
     }
     let mut codes = PerLevel::from_iter([code?]);
     for _ in 1..places.len() {

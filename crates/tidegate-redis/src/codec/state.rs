@@ -33,6 +33,7 @@ impl Held {
             TIGHT | TIGHT_NEW | WIDE | WINDOW => {}
             _ => return None,
         }
+        let spec = if form == WINDOW { 0 } else { reader.short(5)? };
         let charged_us = reader.short(7)?;
         reader.short(5)?;
         let (remainder, spent) = match form {
@@ -42,19 +43,15 @@ impl Held {
             }
             WIDE => {
                 reader.short(5)?;
+                let period = reader.short(6)? >> 24;
+                let owed = owed(reader.short(7)?, period, spec & 0xffff)?;
                 reader.short(6)?;
-                let units = reader.short(2)?;
-                reader.short(3)?;
-                let held = (reader.short(3)? * units * UNIT, reader.short(6)?);
-                reader.short(6)?;
-                held
+                owed
             }
             _ => {
+                let owed = owed(reader.short(6)?, spec >> 14 & 0xffff, spec >> 30)?;
                 reader.short(4)?;
-                let units = reader.short(1)?;
-                let held = (reader.short(2)? * units * UNIT, reader.short(4)?);
-                reader.short(4)?;
-                held
+                owed
             }
         };
         Some(Some(Self { is_bucket: form != WINDOW, charged_us, spent, remainder }))
@@ -68,6 +65,13 @@ impl Held {
         }
         Some(())
     }
+}
+
+/// The remainder, and what is owed, of which this is due: times the period, less the remainder.
+fn owed(due: u64, period: u64, units: u64) -> Option<(u64, u64)> {
+    let owed = due.checked_add(period)?.checked_sub(1)?.checked_div(period)?;
+    let rest = owed.checked_mul(period)?.checked_sub(due)?;
+    Some((rest.checked_mul(units)?.checked_mul(UNIT)?, owed))
 }
 
 /// The state of the level's key; `None` if it is another algorithm's.

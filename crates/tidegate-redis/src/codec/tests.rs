@@ -97,7 +97,7 @@ fn a_bucket_travels_with_its_rate_in_lowest_terms() {
     let bucket = Spec::TokenBucket(token_bucket::Spec { count, period_us: 1_000_000, burst });
     let arguments = encode(&[plan(&[bucket])], "").arguments;
     let numbers = [1_000_000, 100, 1, 1_000_000, 5_000_000_u64].map(u64::to_le_bytes).concat();
-    assert_eq!(arguments[1][12..], [&[1, 1][..], &numbers].concat());
+    assert_eq!(arguments[1][12..], [&[1, 1][..], &numbers, &[0]].concat());
 }
 
 #[test]
@@ -106,7 +106,24 @@ fn what_plans_have_in_common_travels_once() {
     let asks = [plan(&[one, other]), plan(&[other]), plan(&[TOTAL]), plan(&[one, other])];
     let Packed { keys, arguments, .. } = encode(&asks, "");
     assert_eq!((keys.len(), arguments.len()), (2, 4));
-    assert_eq!(arguments[0], [2, 1, 1, 2, 2, 1, 0, 1, 1, 2]);
+    assert_eq!(arguments[0], [2, 1, 2, 1, 0, 1]);
+    assert!(arguments[1].ends_with(&[1, 2]), "both have the same keys");
+    assert!(arguments[2].ends_with(&[0]), "keys of one ask are its own");
+}
+
+#[test]
+fn keys_that_all_asks_of_a_pattern_share_travel_with_it() {
+    let of = |user: &str| {
+        let Ask::Decide(mut one) = plan(&[bucket(1), bucket(2)]) else { panic!("no plan") };
+        one.names[0] = user.into();
+        Ask::Decide(one)
+    };
+    let Packed { keys, arguments, layout } = encode(&["a", "b", "a"].map(of), "");
+    assert_eq!(keys, [&b"a"[..], b"n1", b"b"]);
+    assert_eq!(arguments[0], [1, 1, 1, 1, 3, 1, 1]);
+    assert!(arguments[1].ends_with(&[0, 2]));
+    let places: Vec<_> = layout.plain.iter().flatten().map(|places| places.to_vec()).collect();
+    assert_eq!(places, [[1, 2], [3, 2], [1, 2]]);
 }
 
 #[test]
@@ -139,21 +156,22 @@ fn keys_that_a_byte_cannot_name_take_an_argument_of_their_own() {
     assert_eq!([254, 255, 300, 301].map(plain), [Some(255), None, Some(8), None]);
 }
 
-/// A hundred in an hour: 36 microseconds for a millionth.
+/// The count in 14 bits, the period in 16 and the units of both in 10: 36 microseconds for a millionth.
+const HUNDRED_AN_HOUR: [u8; 5] = [1, 0, 9, 0, 25];
+
 #[test]
 fn what_plain_plans_found_is_told_from_what_they_left() {
     let now_us = 1_767_603_612_345_678_u64;
     let value = [
         &[97][..],
+        &HUNDRED_AN_HOUR,
         &now_us.to_le_bytes()[..7],
         &[0; 5],
-        &[1, 0, 36, 0, 100],
-        &[6, 0],
-        &99_500_000_u32.to_le_bytes(),
+        &(99_500_000 * 36 - 6_u64).to_le_bytes()[..6],
         &[255; 4],
     ];
     let asks = [plan(&[bucket(100)]), plan(&[bucket(100)]), plan(&[bucket(100)])];
-    let reply = [&now_us.to_le_bytes()[..], &[1, 1, 2], &value.concat()].concat();
+    let reply = [&now_us.to_le_bytes()[..], &[1, 5, 2], &value.concat()].concat();
     let told = read(&asks, &reply).unwrap().into_iter();
     let replies = told.map(|told| match told {
         Ok(Told::Decided(answer)) => answer.replies[0],
@@ -182,10 +200,10 @@ fn what_plain_plans_found_is_told_from_what_they_left() {
 #[test]
 fn what_failed_is_told_apart_from_what_it_charged() {
     let now_us = 1_767_603_612_345_678_u64.to_le_bytes();
-    let value = [&[65][..], &now_us[..7], &[0; 5], &[1, 0, 36, 0, 100, 0, 0]].concat();
-    let value = [&value[..], &2_000_000_u32.to_le_bytes(), &[255; 4]].concat();
+    let due = 72_000_000_u64.to_le_bytes();
+    let value = [&[65][..], &HUNDRED_AN_HOUR, &now_us[..7], &[0; 5], &due[..6], &[255; 4]].concat();
     let asks = [plan(&[bucket(100)]), plan(&[bucket(100)])];
-    let reply = [&now_us[..], &[1, 4, 1], &value, &[4, 0, 1], b"OOM"].concat();
+    let reply = [&now_us[..], &[1, 4, 5], &value, &[4, 0, 1], b"OOM"].concat();
     let told = read(&asks, &reply).unwrap();
     let Ok(Told::Decided(answer)) = &told[0] else { panic!("{told:?}") };
     assert_eq!(answer.replies[0].reading.available.whole(), 99);

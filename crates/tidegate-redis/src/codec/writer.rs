@@ -25,10 +25,12 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// What a plain plan says, its keys aside: nobody holds a place in it, so that many are the same.
-    pub(super) fn pattern(plan: &Plan) -> Vec<u8> {
+    /// What a plain plan says, its own keys aside: nobody holds a place in it, so that many are the
+    /// same. Of each level the place of its key, if all have the same, or 0.
+    pub(super) fn pattern(plan: &Plan, common: &[u8]) -> Vec<u8> {
         let mut writer = Self::new(PLAIN, plan.levels.len(), &[]);
         writer.plan(plan, 0);
+        writer.argument.extend(common);
         writer.argument
     }
 

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use tidegate_testkit::servers::{Cluster, Reply, Server};
+use tidegate_testkit::servers::{Cluster, Reply, Sentinels, Server};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::*;
@@ -289,6 +289,31 @@ async fn marks_are_shared_over_a_cluster() {
     let ((first, _a), (_second, b)) = (node(&url).await, node(&url).await);
     first.mark_changed(set(1, "ban", HOUR));
     knows(&b, &[(1, "ban")]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn marks_outlive_a_failover_and_are_shared_over_the_new_server() {
+    let deployment = Sentinels::start(1).unwrap();
+    let sentinel = deployment.sentinels()[0].addr();
+    let url = format!("redis+sentinel://{sentinel}/{}", Sentinels::NAME);
+    let ((store, one), (_other_store, other)) = (node(&url).await, node(&url).await);
+    one.set(1, "before");
+    store.mark_changed(set(1, "before", HOUR));
+    knows(&other, &[(1, "before")]).await;
+    // What was not replicated is said anew by those who know it.
+    deployment.servers()[1].pause().unwrap();
+    one.set(2, "unreplicated");
+    store.mark_changed(set(2, "unreplicated", HOUR));
+    knows(&other, &[(1, "before"), (2, "unreplicated")]).await;
+    deployment.servers()[0].kill().unwrap();
+    deployment.servers()[1].resume().unwrap();
+    deployment.fail_over().unwrap();
+    one.set(3, "after");
+    store.mark_changed(set(3, "after", HOUR));
+    let all = [(1, "before"), (2, "unreplicated"), (3, "after")];
+    knows(&other, &all).await;
+    let (_late_store, late) = node(&url).await;
+    knows(&late, &all).await;
 }
 
 #[tokio::test]

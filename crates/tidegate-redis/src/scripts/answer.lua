@@ -2,9 +2,8 @@
 
 local acts = { [PLAIN] = decide, decide, amend_all, lend }
 
--- Answers the ask at work, of any kind, and goes on to the next.
-local function answer()
-  local ask, from, places = next_ask()
+-- Answers an ask of any kind.
+local function answer(ask, from, places)
   used, changing = {}, false
   local done, reply = pcall(acts[byte(ask)], ask, from, places, now)
   if not done then

@@ -13,9 +13,10 @@ local function next_ask()
     ask = ARGV[2 + pattern]
     _, count = byte(ask, 1, 2)
     for key = 1, count do
-      places[key] = codes[at + key - 1]
+      local place = byte(ask, #ask - count + key)
+      if place == 0 then place, at = codes[at], at + 1 end
+      places[key] = place
     end
-    at = at + count
     return ask, 3, places
   end
   ask, other = ARGV[other], other + 1

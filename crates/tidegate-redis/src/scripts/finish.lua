@@ -8,43 +8,6 @@ for key in next, failed do
   staged[key] = nil
 end
 
--- Ends are few, and many keys have the same. By the server's clock they are instants; a test's clock
--- stands still, and the server's does not.
-local lasts = {}
-local EXPIRE, EXPIRES = 'PEXPIREAT', 'PXAT'
-if mark == 0 then
-  EXPIRE, EXPIRES = 'PEXPIRE', 'PX'
-end
-
-local shown = {}
-for place = 1, own do
-  local state, value = held[place], sealed[place]
-  if state and state[CHANGED] then
-    local key, before, ends, kept, reply = KEYS[place], stored[place], nil, nil, nil
-    value, ends, kept = seal(state)
-    -- To change a value in its place takes the server half as long as to set it.
-    local in_place = before and #before == #value
-    local text = in_place and kept or lasts[ends]
-    if not text then
-      local from = mark == 0 and now or 0
-      -- As text, which Lua makes of whole numbers much faster than Redis does of any.
-      text = format('%d', (ends > from and ends - from + 999 or 0) / 1000 + spare_ms)
-      lasts[ends] = text
-    end
-    if in_place then
-      if not kept then call(EXPIRE, key, text) end
-      reply = call('SETRANGE', key, '0', value)
-      if reply ~= #value then failed[key] = reply.err end
-    else
-      reply = call('SET', key, value, EXPIRES, text)
-      if reply.err then failed[key] = reply.err end
-    end
-  elseif state then
-    value = stored[place]
-  end
-  shown[place] = value or '\0'
-end
-
 for key, value in next, staged do
   local ends, reply = expires[key], nil
   if ends and value then
@@ -76,10 +39,11 @@ if next(failed) then
         n = n + 1
         told[n], answers[#answers + 1] = FAILED, '\1' .. why
       end
-      for level = 1, levels.levels do
+      local said = was[from + 1] == ALL and 1 or levels.levels
+      for level = 1, said do
         told[n + level] = was[from + level]
       end
-      from, n = from + levels.levels, n + levels.levels
+      from, n = from + said, n + said
     end
   end
 end

@@ -13,22 +13,24 @@ local LENT = 128
 
 -- The short form of a bucket, or nil.
 local function save_bucket(slot, spec, s)
-  local charged, common, remainder, owed = slot.charged, spec.common, s.remainder, s.owed
-  local age, owing, low = charged - slot.born, charged - s.since, s.low
-  local units, room = common / 1000000, spec.burst / 1000000
-  if s.at ~= charged or age >= AGE_MAX or units % 1 > 0 or remainder % common > 0
-    or remainder >= spec.period * common or owed >= NO_WIDE_LOW or (low and low >= NO_WIDE_LOW) then
+  local charged, common, period, owed = slot.charged, spec.common, spec.period, s.owed
+  local age, owing, low, rest = charged - slot.born, charged - s.since, s.low, s.remainder / common
+  local units, room, due = common / 1000000, spec.burst / 1000000, owed * period - rest
+  if s.at ~= charged or age >= AGE_MAX or units % 1 > 0 or rest % 1 > 0 or rest >= period or due < 0
+    or owed * period >= WIDE_DUE or (low and low >= NO_WIDE_LOW) then
     return nil
   end
-  if room == spec.count * units and units < 256 and spec.count < 65536 and spec.period < 65536
-    and (owing == age or owing == 0) and owed < NO_LOW and (not low or low < NO_LOW) then
-    return pack(TIGHT_FORM, owing == age and TIGHT or TIGHT_NEW, charged, age, spec.count,
-      spec.period, units, remainder / common, owed, low or NO_LOW)
+  local count = spec.count
+  if room == count * units and units < 1024 and count < 16384 and period < 65536
+    and (owing == age or owing == 0) and due < TIGHT_DUE and (not low or low < NO_LOW) then
+    local pace = count + period * 16384 + units * 1073741824
+    return pack(TIGHT_FORM, (owing == age and TIGHT or TIGHT_NEW) + pace * 256, charged, age, due,
+      low or NO_LOW)
   end
-  if spec.count < 16777216 and spec.period < 16777216 and units < 65536 and room < 16777216
+  if count < 16777216 and period < 16777216 and units < 65536 and room < 16777216
     and room % 1 == 0 then
-    return pack(WIDE_FORM, WIDE, charged, age, owing, spec.count, spec.period, units, room,
-      remainder / common, owed, low or NO_WIDE_LOW)
+    return pack(WIDE_FORM, WIDE + (units + room * 65536) * 256, charged, age, owing,
+      count + period * 16777216, due, low or NO_WIDE_LOW)
   end
 end
 
@@ -57,20 +59,23 @@ end
 
 -- `asked` is what the ask says of the key: nearly always what is stored, and then not made again.
 local function load_bucket(slot, value, asked)
-  local form, charged, age, owing, count, period, units, room, remainder, owed, low
-  if #value == 28 then
-    form, charged, age, count, period, units, remainder, owed, low = unpack_from(TIGHT_FORM, value)
-    if form > ROUNDED + SHORT then form = form - ROUNDED end
-    owing, room = form == TIGHT and age or 0, count * units
-    if form ~= TIGHT and form ~= TIGHT_NEW then unreadable() end
-    low = low ~= NO_LOW and low
+  local head, charged, age, owing, pace, due, low
+  local form, count, period, units, room = byte(value), nil, nil, nil, nil
+  if form > ROUNDED + SHORT then form = form - ROUNDED end
+  if #value == 28 and (form == TIGHT or form == TIGHT_NEW) then
+    head, charged, age, due, low = unpack_from(TIGHT_FORM, value)
+    pace = floor(head / 256)
+    count, period, units = pace % 16384, floor(pace / 16384) % 65536, floor(pace / 1073741824)
+    owing, room, low = form == TIGHT and age or 0, count * units, low ~= NO_LOW and low
+  elseif #value == 42 and form == WIDE then
+    head, charged, age, owing, pace, due, low = unpack_from(WIDE_FORM, value)
+    units, room = floor(head / 256) % 65536, floor(head / 16777216)
+    count, period, low = pace % 16777216, floor(pace / 16777216), low ~= NO_WIDE_LOW and low
   else
-    form, charged, age, owing, count, period, units, room, remainder, owed, low =
-      unpack_from(WIDE_FORM, value)
-    if #value ~= 44 or (form ~= WIDE and form ~= WIDE + ROUNDED) then unreadable() end
-    low = low ~= NO_WIDE_LOW and low
+    unreadable()
   end
-  if period == 0 or units == 0 or owing > age then unreadable() end
+  if period == 0 or units == 0 or owing > age or due > MAX then unreadable() end
+  local rest = -due % period
   local common, burst, spec = units * 1000000, room * 1000000, asked
   if not spec or spec.count ~= count or spec.period ~= period or spec.common ~= common
     or spec.burst ~= burst then
@@ -80,7 +85,8 @@ local function load_bucket(slot, value, asked)
   slot.accounts = { {
     spec = spec,
     state = {
-      owed = owed, remainder = remainder * common, at = charged, since = charged - owing, low = low,
+      owed = (due + rest) / period, remainder = rest * common, at = charged,
+      since = charged - owing, low = low,
     },
   } }
 end
@@ -185,19 +191,6 @@ local function stage(slot)
   end
 end
 
--- Takes a key over from quick.lua, with what it has charged.
-local function take_over(place, key)
-  local state = held[place]
-  if not state then return end
-  if state[CHANGED] then
-    sealed[place], expires[key] = seal(state)
-    staged[key] = sealed[place]
-  else
-    sealed[place] = stored[place]
-  end
-  held[place] = nil
-end
-
 -- The levels or amendments of the ask at work, and whether it has begun to change their keys.
 local used, changing
 
@@ -222,7 +215,6 @@ local function slot_of(place, kind, asked)
     other = nil, stored = nil, changed = nil, broken = nil, ends = nil, lent = nil, user = used,
   }
   slots[key] = slot
-  take_over(place, key)
   local value = staged[key]
   if value == nil then value = stored[place] end
   if value then

@@ -30,8 +30,9 @@ local staged, expires = {}, {}
 -- written, or cannot be, with why.
 local slots, failed = {}, {}
 
--- What quick.lua has at work, by the places of keys; and what it left, where others go on.
-local held, sealed, seal = {}, {}, nil
+-- What quick.lua has at work, by the places of keys; what it left, where others go on; and what the
+-- reply shows of each.
+local held, sealed, shown = {}, {}, {}
 
 -- What a lane begins with, before the number and the reply.
 local LANE_HEAD = 84

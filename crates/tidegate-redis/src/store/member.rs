@@ -25,7 +25,7 @@ pub(crate) struct Member {
 impl Member {
     pub(super) fn start(shard: Shard, server: Option<Server>) -> Arc<Self> {
         let shard = Arc::new(shard);
-        let batch = Batch::start(Arc::clone(&shard));
+        let batch = Batch::start(Arc::clone(&shard), shard.common.timeout);
         let mut tasks = JoinSet::new();
         tasks.spawn(Arc::clone(&shard).keep_probing());
         Arc::new(Self { shard, server, batch, _tasks: tasks })

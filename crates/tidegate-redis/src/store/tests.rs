@@ -1,5 +1,6 @@
 mod cluster;
 mod leases;
+mod secured;
 mod sentinel;
 
 use std::sync::atomic::AtomicU32;

@@ -1,5 +1,6 @@
 //! The admin listener: status, metrics, the keys of the store, bans and flags.
 
+mod caller;
 mod keys;
 mod marks;
 pub(crate) mod metrics;
@@ -11,6 +12,7 @@ use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
+pub(crate) use caller::Caller;
 pub(crate) use status::{Listening, Status};
 
 use crate::answering::Answering;
@@ -35,14 +37,18 @@ impl Admin {
 }
 
 impl Service for Admin {
-    fn call(&self, _peer: Peer, request: Request<Incoming>) -> Answering {
+    fn call(&self, peer: Peer, request: Request<Incoming>) -> Answering {
         let (parts, body) = request.into_parts();
-        if let Err(refused) = self.guard.admit(&parts) {
-            return refused.into_response().into();
-        }
+        let holder = match self.guard.admit(&parts) {
+            Ok(holder) => holder,
+            Err(refused) => return refused.into_response().into(),
+        };
         let path = parts.uri.path();
         match marks::at(path) {
-            Some(kind) => marks::answer(&self.app, kind, &parts, body),
+            Some(kind) => {
+                let caller = Caller { holder, peer: peer.address.ip() };
+                marks::answer(&self.app, kind, caller, &parts, body)
+            }
             None if path == keys::PATH => keys::answer(&self.app, &parts),
             None => self.answer(&parts).into(),
         }

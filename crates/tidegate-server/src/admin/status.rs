@@ -15,6 +15,7 @@ use crate::engine::Engine;
 use crate::policies::PolicySet;
 use crate::shared::{ShardHealth, SharedStore, StoreState};
 use crate::sources::Checked;
+use crate::state::Health;
 use crate::telemetry::{Present, SharedPresent, timestamp};
 
 /// What the daemon knows of itself.
@@ -24,6 +25,7 @@ pub(crate) struct Status {
     max_keys: usize,
     /// Those of the listeners, which stay as they are.
     warnings: Vec<String>,
+    state_dir: Option<Arc<Health>>,
     changing: Mutex<Changing>,
 }
 
@@ -62,6 +64,8 @@ struct Rendered {
     policies: Vec<PolicyStatus>,
     reload: Reload,
     store: Store,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state_dir: Option<StateDir>,
     listeners: Vec<Listener>,
     waiting: usize,
     leases: usize,
@@ -73,6 +77,29 @@ struct Reload {
     loaded_at: String,
     tried_at: Option<String>,
     error: Option<String>,
+}
+
+/// How what outlives the process is saved.
+#[derive(Serialize)]
+struct StateDir {
+    path: String,
+    state: &'static str,
+    saved_at: Option<String>,
+    failure: Option<String>,
+}
+
+impl StateDir {
+    fn of(health: &Health) -> Self {
+        let present = health.present();
+        let failure = |(of, error): &(&str, String)| format!("{of}: {error}");
+        let errors: Vec<String> = present.failures.iter().map(failure).collect();
+        Self {
+            path: health.path().display().to_string(),
+            state: if errors.is_empty() { "saving" } else { "failing" },
+            saved_at: present.saved_unix_us.map(timestamp),
+            failure: (!errors.is_empty()).then(|| errors.join("; ")),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -143,6 +170,7 @@ impl Status {
         max_keys: usize,
         checked: &Checked,
         warnings: Vec<String>,
+        state_dir: Option<Arc<Health>>,
     ) -> Self {
         let changing = Changing {
             policies: of(&checked.policies),
@@ -150,7 +178,8 @@ impl Status {
             loaded_unix_us: started.unix_us,
             tried: None,
         };
-        Self { started, listeners, max_keys, warnings, changing: Mutex::new(changing) }
+        let changing = Mutex::new(changing);
+        Self { started, listeners, max_keys, warnings, state_dir, changing }
     }
 
     /// What serves, in the order in which it was bound.
@@ -178,6 +207,7 @@ impl Status {
             held: app.holding.held(),
             marks: [("ban", MarkKind::Ban), ("flag", MarkKind::Flag)].map(count).into(),
             notices: app.notifier.counts(),
+            state: self.state_dir.as_ref().map(|health| health.present()),
             connections: self.listeners.iter().map(open).collect(),
         }
     }
@@ -220,6 +250,7 @@ impl Status {
             policies: changing.policies.clone(),
             reload: Reload { loaded_at: timestamp(changing.loaded_unix_us), tried_at, error },
             store: Store::of(&app.engine, self.max_keys),
+            state_dir: self.state_dir.as_deref().map(StateDir::of),
             listeners: self.listeners.iter().map(listener).collect(),
             waiting: app.engine.waiters(),
             leases: app.leases.len(),
@@ -247,7 +278,7 @@ impl Status {
             tried: None,
         };
         let (listeners, warnings, changing) = (Vec::new(), Vec::new(), Mutex::new(changing));
-        Self { started, listeners, max_keys: 1, warnings, changing }
+        Self { started, listeners, max_keys: 1, warnings, state_dir: None, changing }
     }
 }
 

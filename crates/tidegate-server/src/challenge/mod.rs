@@ -32,7 +32,7 @@ use self::time::WallTime;
 use self::token::{Fault, Kind, SKEW_US, Signer, Token, Whom};
 use crate::app::App;
 use crate::leases::random_id;
-use crate::telemetry::Sparingly;
+use crate::telemetry::{Challenged, Sparingly};
 
 /// Where a page at the gateway answers its challenge.
 pub(crate) const PATH: &str = "/.well-known/tidegate/challenge";
@@ -170,6 +170,7 @@ impl App {
         }
         Ok(asked.map(|asked| {
             let token = self.challenges.challenge(asked, whom(&bearer), self.now());
+            self.metrics.challenged(&asked.kind, Challenged::Issued);
             Offer { token, asked: asked.clone(), lasts_us: LASTS_US }
         }))
     }
@@ -184,8 +185,18 @@ impl App {
         if self.engine.is_shut_out(request)? {
             return Ok(Err(Refused::ShutOut));
         }
+        let asked = bearer.as_ref().and_then(|bearer| bearer.policy.challenge()).cloned();
         let redeemed = self.judged(bearer, said).await;
-        if redeemed.as_ref().is_err_and(Refused::is_failure) {
+        let fails = redeemed.as_ref().is_err_and(Refused::is_failure);
+        if let Some(asked) = asked {
+            let result = match &redeemed {
+                Ok(_) => Challenged::Solved,
+                Err(_) if fails => Challenged::Failed,
+                Err(_) => Challenged::Void,
+            };
+            self.metrics.challenged(&asked.kind, result);
+        }
+        if fails {
             self.challenge_failed(request).await?;
         }
         Ok(redeemed)

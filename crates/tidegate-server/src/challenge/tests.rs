@@ -103,6 +103,30 @@ async fn what_is_wrong_forged_or_moved_earns_nothing_and_uses_nothing_up() {
 }
 
 #[tokio::test]
+async fn challenges_are_counted_by_kind_and_by_what_became_of_them() {
+    let counted = |app: &App, kind: &str| {
+        let page = app.metrics.render(&crate::telemetry::Present::default());
+        ["issued", "solved", "failed", "void"].map(|result| {
+            let sample =
+                format!("tidegate_challenges_total{{kind=\"{kind}\",result=\"{result}\"}} ");
+            let line = page.lines().find_map(|line| line.strip_prefix(&sample)).unwrap();
+            line.parse::<u64>().unwrap()
+        })
+    };
+    let works = app(POLICY);
+    let token = offered(&works, &user("u1")).token;
+    assert!(redeemed(&works, &user("u1"), "c1.x", "1").await.is_err());
+    assert!(redeemed(&works, &user("u1"), &token, &work::solve(&token, 6)).await.is_ok());
+    assert!(redeemed(&works, &user("u1"), &token, &work::solve(&token, 6)).await.is_err());
+    assert_eq!(counted(&works, "proof_of_work"), [1, 1, 2, 0]);
+    assert_eq!(counted(&works, "captcha"), [0; 4]);
+    let captchas = app(CAPTCHA);
+    let token = offered(&captchas, &user("u1")).token;
+    assert!(redeemed(&captchas, &user("u1"), &token, "x").await.is_err(), "nobody judges");
+    assert_eq!(counted(&captchas, "captcha"), [1, 0, 0, 1]);
+}
+
+#[tokio::test]
 async fn a_captcha_is_used_up_by_its_first_answer_whatever_the_service_says() {
     let app = app(CAPTCHA);
     for (solution, first) in [("", Refused::Wrong), ("x", Refused::Unjudged)] {

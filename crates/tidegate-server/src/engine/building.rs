@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::clock::{Clock as _, Now, SystemClock};
+use tidegate::marks::Marks;
 use tidegate::store::{Imported, Memory, Store};
 use tidegate::{HashKey, Limiter, LimiterBuilder, Policy};
 
@@ -13,7 +14,7 @@ use crate::config::{Config, StoreConfig};
 use crate::error::StartError;
 use crate::remote::connect;
 use crate::shared::{SharedStore, StoreState, settled};
-use crate::state::StateDir;
+use crate::state::{Journals, StateDir};
 use crate::telemetry::{Metrics, store_failed};
 
 /// How long the start waits for a shared store. It goes on without one.
@@ -27,35 +28,38 @@ pub(crate) struct Building<'b> {
     pub(crate) clock: &'b SystemClock,
 }
 
+/// An engine, and what it came with.
+pub(crate) struct Built {
+    pub(crate) engine: Engine,
+    /// What keys are hashed with: this node's own secret, or that of all nodes.
+    pub(crate) secret: HashKey,
+    /// Where a state directory goes on.
+    pub(crate) journals: Option<Journals>,
+}
+
 impl Building<'_> {
-    /// The engine, and the secret that it hashes keys with: this node's own, or that of all nodes.
+    /// The engine, with what was saved of it.
     pub(crate) async fn engine(
         &self,
         state: Option<&StateDir>,
         own: &HashKey,
-    ) -> Result<(Engine, HashKey), StartError> {
+    ) -> Result<Built, StartError> {
         match &self.config.store {
             StoreConfig::Memory => {
                 let memory = Memory::with_max_keys(self.config.max_keys);
                 let limiter = self.limiter(memory, own, None)?;
-                if let Some(state) = state {
-                    load(state, &limiter, own, self.clock.now())?;
-                }
-                Ok((Engine::Memory(limiter), own.clone()))
+                let load = |state| load(state, &limiter, own, self.clock.now());
+                let journals = state.map(load).transpose()?;
+                Ok(Built { engine: Engine::Memory(limiter), secret: own.clone(), journals })
             }
             StoreConfig::Shared(shared) => {
                 let (metrics, clock) = (Arc::clone(self.metrics), self.clock.clone());
                 let store = SharedStore::new(connect(shared)?, metrics, clock);
                 let secret = agreed(self.config, &store, own.clone()).await;
                 let limiter = self.limiter(store, &secret, shared.nodes)?;
-                if let Some(state) = state {
-                    // What the store was not told before the last end; what it knows comes on top.
-                    let marks = state.load_marks(limiter.marks(), self.clock.now());
-                    let marks = marks.map_err(StartError::new)?;
-                    let message = "bans and flags are back from the state directory";
-                    tracing::info!(event = "state_loaded", marks, "{message}");
-                }
-                Ok((Engine::Shared(limiter), secret))
+                let load = |state| load_marks(state, limiter.marks(), &secret, self.clock.now());
+                let journals = state.map(load).transpose()?;
+                Ok(Built { engine: Engine::Shared(limiter), secret, journals })
             }
         }
     }
@@ -110,9 +114,17 @@ async fn agreed(config: &Config, store: &SharedStore, own: HashKey) -> HashKey {
 }
 
 /// Brings counters and marks back from the state directory.
-fn load(state: &StateDir, limiter: &Limiter, secret: &HashKey, now: Now) -> Result<(), StartError> {
-    let marks = state.load_marks(limiter.marks(), now).map_err(StartError::new)?;
-    match state.load(limiter.store(), secret, now).map_err(StartError::new)? {
+fn load(
+    state: &StateDir,
+    limiter: &Limiter,
+    secret: &HashKey,
+    now: Now,
+) -> Result<Journals, StartError> {
+    let loaded = state.load_marks(limiter.marks(), secret, now);
+    let (marks_journal, marks) = loaded.map_err(StartError::new)?;
+    let loaded = state.load_counters(limiter.store(), secret, now);
+    let (counters, imported) = loaded.map_err(StartError::new)?;
+    match imported {
         Some(Imported { restored, meaningless, strangers }) => tracing::info!(
             event = "state_loaded",
             restored,
@@ -125,5 +137,19 @@ fn load(state: &StateDir, limiter: &Limiter, secret: &HashKey, now: Now) -> Resu
             tracing::info!(event = "state_empty", "the state directory holds no counters yet");
         }
     }
-    Ok(())
+    Ok(Journals { counters: Some(counters), marks: marks_journal })
+}
+
+/// Brings back what the store was not told before the last end; what it knows comes on top.
+fn load_marks(
+    state: &StateDir,
+    marks: &Marks,
+    secret: &HashKey,
+    now: Now,
+) -> Result<Journals, StartError> {
+    let loaded = state.load_marks(marks, secret, now);
+    let (journal, marks) = loaded.map_err(StartError::new)?;
+    let message = "bans and flags are back from the state directory";
+    tracing::info!(event = "state_loaded", marks, "{message}");
+    Ok(Journals { counters: None, marks: journal })
 }

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use tidegate::clock::Now;
 use tidegate::marks::{Mark, MarkChange, MarkKind, MarkSink};
 use tidegate_redis::{HeardMark, How, MarkChange as Told, Replica};
 use tokio::sync::watch;
@@ -106,8 +107,7 @@ impl Replica for Node {
             // What another release wrote may be of no use to this one.
             let Ok(mut change) = serde_json::from_slice::<MarkChange>(&value) else { continue };
             if let MarkChange::Set(mark) = &mut change {
-                // How long it lasts is by the store's clock, which is all nodes'.
-                mark.until_unix_us = lasts.map(|lasts| now.unix_us.saturating_add(micros(lasts)));
+                date(mark, lasts, now);
             }
             app.engine.marks().apply(&change, now);
         }
@@ -172,6 +172,17 @@ fn lasts(mark: &Mark) -> Option<Duration> {
     Some(Duration::from_micros(until_us.saturating_sub(mark.since_unix_us)))
 }
 
+/// Dates a mark that was heard of. How long it still lasts is by the store's clock, which is all nodes',
+/// and how old it is, is what has gone of the time that it was set for. What has no end says only when
+/// it began, by the clock of whoever set it.
+fn date(mark: &mut Mark, lasts: Option<Duration>, now: Now) {
+    if let (Some(whole), Some(left)) = (self::lasts(mark), lasts) {
+        let age_us = micros(whole).saturating_sub(micros(left));
+        mark.since_unix_us = now.unix_us.saturating_sub(age_us);
+    }
+    mark.until_unix_us = lasts.map(|left| now.unix_us.saturating_add(micros(left)));
+}
+
 fn written(change: &MarkChange) -> Vec<u8> {
     // Strings and numbers into memory: neither can fail.
     serde_json::to_vec(change).unwrap_or_default()
@@ -183,7 +194,7 @@ fn micros(time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use tidegate::{HashKey, Order, Whom};
+    use tidegate::{HashKey, Order, Policy, Whom};
 
     use super::*;
     use crate::shared::tests::Late;
@@ -210,5 +221,19 @@ mod tests {
             ids.collect::<Vec<_>>()
         );
         assert_eq!(told[0].how, How::SetIfLonger);
+    }
+
+    #[test]
+    fn a_mark_is_as_old_as_the_store_says_whatever_the_clock_of_its_node_said() {
+        let now = Now { unix_us: 1_000_000_000_000, steady_us: 5 };
+        for sender_us in [7_000_000, 900_000_000_000, 9_000_000_000_000] {
+            let app = App::new(Policy::parse("a.yaml", "{ tidegate: 1, name: a }").unwrap());
+            let mut mark = app.engine.ban(&Order::new(Whom::user("u1"))).unwrap();
+            mark.since_unix_us = sender_us;
+            mark.until_unix_us = Some(sender_us + 60_000_000);
+            date(&mut mark, Some(Duration::from_secs(40)), now);
+            assert_eq!(now.unix_us - mark.since_unix_us, 20_000_000);
+            assert_eq!(mark.until_unix_us, Some(now.unix_us + 40_000_000));
+        }
     }
 }

@@ -13,6 +13,7 @@ pub(crate) use watched::{TooLarge, Watched};
 use tidegate::marks::{Mark, MarkKind};
 use tidegate::{Effect, Report, Reported, Request, RequestError};
 
+use crate::admin::Caller;
 use crate::app::App;
 use crate::telemetry::timestamp;
 
@@ -54,15 +55,16 @@ impl App {
     }
 
     /// An operator has set a mark.
-    pub(crate) fn marked(&self, mark: &Mark) {
+    pub(crate) fn marked(&self, mark: &Mark, caller: &Caller) {
         match mark.kind {
             MarkKind::Ban => self.banned(mark, OPERATOR),
             MarkKind::Flag | MarkKind::Factor => self.log_set(mark),
         }
+        self.audit(if mark.kind == MarkKind::Ban { "ban" } else { "flag" }, mark, caller);
     }
 
     /// An operator has taken a mark away.
-    pub(crate) fn unmarked(&self, mark: &Mark) {
+    pub(crate) fn unmarked(&self, mark: &Mark, caller: &Caller) {
         let subject = self.shown(mark);
         match mark.kind {
             MarkKind::Ban => {
@@ -78,6 +80,29 @@ impl App {
                 );
             }
         }
+        self.audit(if mark.kind == MarkKind::Ban { "unban" } else { "unflag" }, mark, caller);
+    }
+
+    /// Who has changed a mark by hand, and what was said of it.
+    fn audit(&self, action: &str, mark: &Mark, caller: &Caller) {
+        let (name, role, peer) = (caller.name(), caller.role(), caller.peer.to_string());
+        let (subject, reason) = (self.shown(mark), mark.reason.as_str());
+        let policy = mark.policy.as_deref().unwrap_or_default();
+        let flag = mark.flag.as_deref().unwrap_or_default();
+        let until = mark.until_unix_us.map(timestamp).unwrap_or_default();
+        tracing::warn!(
+            event = "audit",
+            action,
+            caller = name,
+            role,
+            peer,
+            subject,
+            policy,
+            flag,
+            until,
+            reason,
+            "changed by hand"
+        );
     }
 
     fn banned(&self, mark: &Mark, penalty: &str) {

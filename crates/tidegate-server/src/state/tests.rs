@@ -1,11 +1,16 @@
+//! What is saved comes back as it was, whenever the process ends; what is not as it was written is
+//! refused.
+
+mod damage;
+mod marks;
+mod steps;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::sync::Arc;
 
 use tidegate::clock::{Clock as _, FakeClock};
-use tidegate::marks::Whom;
 use tidegate::units::Amount;
-use tidegate::{Limiter, Order, Policy, Request};
+use tidegate::{Limiter, Policy, Request};
 
 use super::*;
 
@@ -22,28 +27,65 @@ limits:
   total:   { by: user, total: 10 }
 ";
 const SECRET: HashKey = HashKey::new([7; 16]);
+const START: u64 = 1_767_603_600;
+const SECOND_US: u64 = 1_000_000;
 
+/// A limiter, and what it saves to.
 struct Daemon {
     limiter: Limiter<Arc<Memory>>,
     store: Arc<Memory>,
     clock: FakeClock,
+    journal: Option<Journal<SavedChange>>,
 }
 
 impl Daemon {
-    fn start(unix_seconds: u64) -> Self {
+    /// One that has loaded nothing.
+    fn new(unix_seconds: u64) -> Self {
+        Self::under(POLICY, unix_seconds)
+    }
+
+    fn under(policy: &str, unix_seconds: u64) -> Self {
         let (store, clock) = (Arc::new(Memory::new()), FakeClock::at_unix_seconds(unix_seconds));
-        let policy = Policy::parse("shop.yaml", POLICY).unwrap();
+        let policy = Policy::parse("shop.yaml", policy).unwrap();
         let builder = Limiter::builder().policy(policy).clock(clock.clone()).hash_key(SECRET);
         let limiter = builder.store(store.clone()).build().unwrap();
-        Self { limiter, store, clock }
+        Self { limiter, store, clock, journal: None }
     }
 
-    fn load(&self, dir: &StateDir) -> Result<Option<Imported>, StateError> {
-        dir.load(&self.store, &SECRET, self.clock.now())
+    fn start(dir: &StateDir, unix_seconds: u64) -> Self {
+        Self::new(unix_seconds).with(dir)
     }
 
-    fn save(&self, dir: &StateDir) -> u64 {
-        dir.save(&self.store, &SECRET, self.clock.now()).unwrap()
+    /// The same with what was saved.
+    fn with(mut self, dir: &StateDir) -> Self {
+        self.load(dir).unwrap();
+        self
+    }
+
+    fn load(&mut self, dir: &StateDir) -> Result<Option<Imported>, StateError> {
+        let (journal, imported) = dir.load_counters(&self.store, &SECRET, self.clock.now())?;
+        self.journal = Some(journal);
+        Ok(imported)
+    }
+
+    fn journal(&mut self) -> &mut Journal<SavedChange> {
+        self.journal.as_mut().unwrap()
+    }
+
+    /// What happens every second.
+    fn tick(&mut self) -> io::Result<u64> {
+        let (now, store) = (self.clock.now(), Arc::clone(&self.store));
+        self.journal().append(now, store.changes(now))
+    }
+
+    /// What happens when the log has grown long, and at a clean stop.
+    fn write_base(&mut self) -> u64 {
+        let (now, store) = (self.clock.now(), Arc::clone(&self.store));
+        let mut base = self.journal().begin_base(now).unwrap();
+        for saved in store.export(now) {
+            base.record(now, &SavedChange::Set(saved)).unwrap();
+        }
+        self.journal().finish_base(now, base).unwrap()
     }
 
     fn spend(&self, user: &str) {
@@ -57,6 +99,11 @@ impl Daemon {
         let decision = self.limiter.check(&request).unwrap();
         decision.limits.iter().map(|one| (one.available, one.reset_us)).collect()
     }
+
+    /// What a user has spent in all.
+    fn spent(&self, user: &str) -> u64 {
+        10 - self.remaining(user).last().unwrap().0.whole()
+    }
 }
 
 fn scratch() -> (tempfile::TempDir, StateDir) {
@@ -65,35 +112,29 @@ fn scratch() -> (tempfile::TempDir, StateDir) {
     (dir, state_dir)
 }
 
-/// A snapshot of a few keys, and what is in it.
-fn saved(dir: &StateDir) -> Vec<u8> {
-    let daemon = Daemon::start(1_767_603_600);
-    daemon.spend("u1");
-    daemon.save(dir);
-    fs::read(dir.path().join(SNAPSHOT)).unwrap()
-}
-
-/// What loading these bytes says; nothing of them may have been used.
-fn refusal(dir: &StateDir, bytes: &[u8]) -> String {
-    fs::write(dir.path().join(SNAPSHOT), bytes).unwrap();
-    let daemon = Daemon::start(1_767_603_600);
-    let refused = daemon.load(dir).unwrap_err().to_string();
-    assert_eq!(daemon.store.keys(), 0, "half-loaded: {refused}");
-    refused
+/// The files of a directory, without those that have nothing to do with counters.
+fn files(dir: &StateDir) -> Vec<String> {
+    let names = fs::read_dir(dir.path()).unwrap();
+    let mut names: Vec<String> =
+        names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.retain(|name| name.starts_with("counters"));
+    names.sort();
+    names
 }
 
 #[test]
 fn a_clean_stop_and_start_keeps_every_counter() {
     let (_scratch, dir) = scratch();
-    let before = Daemon::start(1_767_603_600);
+    let mut before = Daemon::start(&dir, START);
     for user in ["u1", "u1", "u1", "u2"] {
         before.spend(user);
     }
-    assert_eq!(before.save(&dir), 14);
-    let after = Daemon::start(1_767_603_605);
+    assert_eq!(before.write_base(), 14);
+    assert_eq!(files(&dir), ["counters"]);
+    let mut after = Daemon::new(START + 5);
     let imported = after.load(&dir).unwrap().unwrap();
     assert_eq!(imported, Imported { restored: 14, ..Imported::default() });
-    before.clock.advance_us(5_000_000);
+    before.clock.advance_us(5 * SECOND_US);
     for user in ["u1", "u2", "u3"] {
         assert_eq!(after.remaining(user), before.remaining(user), "{user}");
     }
@@ -101,18 +142,55 @@ fn a_clean_stop_and_start_keeps_every_counter() {
 }
 
 #[test]
+fn a_kill_loses_what_came_after_the_last_look() {
+    let (_scratch, dir) = scratch();
+    let mut killed = Daemon::start(&dir, START);
+    killed.spend("u1");
+    killed.spend("u2");
+    assert_eq!(killed.tick().unwrap(), 14);
+    killed.spend("u1");
+    killed.clock.advance_us(SECOND_US);
+    assert_eq!(killed.tick().unwrap(), 7, "only what has changed");
+    killed.spend("u1");
+    drop(killed);
+    let after = Daemon::start(&dir, START + 7);
+    assert_eq!((after.spent("u1"), after.spent("u2")), (2, 1));
+}
+
+#[test]
+fn where_nothing_changes_nothing_is_written() {
+    let (_scratch, dir) = scratch();
+    let mut daemon = Daemon::start(&dir, START);
+    daemon.tick().unwrap();
+    assert_eq!(files(&dir), [""; 0]);
+    daemon.spend("u1");
+    daemon.tick().unwrap();
+    assert_eq!(files(&dir), ["counters", "counters.log.0"]);
+    let written = fs::read(dir.path().join("counters.log.0")).unwrap();
+    assert!(daemon.journal().take_written() > written.len() as u64, "with the base");
+    daemon.remaining("u1");
+    daemon.clock.advance_us(60 * SECOND_US);
+    assert_eq!(daemon.tick().unwrap(), 0);
+    assert_eq!(daemon.journal().take_written(), 0);
+    assert_eq!(fs::read(dir.path().join("counters.log.0")).unwrap(), written);
+}
+
+#[test]
 fn a_directory_without_a_snapshot_is_a_first_start() {
     let (_scratch, dir) = scratch();
-    assert_eq!(Daemon::start(5).load(&dir).unwrap(), None);
+    assert_eq!(Daemon::new(5).load(&dir).unwrap(), None);
 }
 
 #[test]
 fn the_directory_and_its_files_are_for_this_user_alone() {
     let (_scratch, dir) = scratch();
-    saved(&dir);
+    let mut daemon = Daemon::start(&dir, START);
+    daemon.spend("u1");
+    daemon.tick().unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(dir.path()), 0o700);
-    assert_eq!(mode(&dir.path().join(SNAPSHOT)), 0o600);
+    assert_eq!(mode(&dir.path().join("counters")), 0o600);
+    assert_eq!(mode(&dir.path().join("counters.log.0")), 0o600);
 }
 
 #[test]
@@ -126,100 +204,26 @@ fn two_processes_cannot_share_a_directory() {
 }
 
 #[test]
-fn every_prefix_is_refused() {
+fn what_is_saved_keeps_its_age_over_several_processes_and_clocks_that_step() {
     let (_scratch, dir) = scratch();
-    let whole = saved(&dir);
-    for length in 0..whole.len() {
-        let message = refusal(&dir, &whole[..length]);
-        assert!(message.contains("it is torn"), "{length}: {message}");
+    let mut first = Daemon::start(&dir, START);
+    for _ in 0..10 {
+        first.spend("u1");
     }
-    assert!(refusal(&dir, &[&whole[..], b"x"].concat()).contains("it is torn"));
-}
-
-#[test]
-fn every_flipped_bit_is_refused() {
-    let (_scratch, dir) = scratch();
-    let whole = saved(&dir);
-    for place in 0..whole.len() {
-        for bit in [0, 3, 7] {
-            let mut flipped = whole.clone();
-            flipped[place] ^= 1 << bit;
-            refusal(&dir, &flipped);
-        }
-    }
-}
-
-#[test]
-fn a_refusal_names_the_file_what_was_found_and_what_to_do() {
-    let (_scratch, dir) = scratch();
-    let whole = saved(&dir);
-    let newer = [&whole[..8], &[9, 0, 0, 0], &whole[12..]].concat();
-    let message = refusal(&dir, &newer);
-    assert!(message.contains("deep/state/counters"), "{message}");
-    assert!(message.contains("found format 9, and this release reads format 3"), "{message}");
-    assert!(message.contains("use the release that wrote it"), "{message}");
-    assert!(refusal(&dir, b"{\"hello\": 1}").contains("not a file of Tidegate's"));
-}
-
-#[test]
-fn counters_of_another_secret_are_refused() {
-    let (_scratch, dir) = scratch();
-    saved(&dir);
-    let daemon = Daemon::start(1_767_603_600);
-    let other = HashKey::new([8; 16]);
-    let message = dir.load(&daemon.store, &other, daemon.clock.now()).unwrap_err().to_string();
-    assert!(message.contains("saved with another hash key"), "{message}");
-    assert_eq!(daemon.store.keys(), 0);
-}
-
-#[test]
-fn what_a_writer_left_half_written_does_no_harm() {
-    let (_scratch, dir) = scratch();
-    saved(&dir);
-    fs::write(dir.path().join("counters.tmp"), b"half").unwrap();
-    let daemon = Daemon::start(1_767_603_601);
-    assert_eq!(daemon.load(&dir).unwrap().unwrap().restored, 7);
-    daemon.save(&dir);
-    assert!(!dir.path().join("counters.tmp").exists());
-    assert_eq!(Daemon::start(1_767_603_601).load(&dir).unwrap().unwrap().restored, 7);
-}
-
-#[test]
-fn bans_and_flags_outlive_the_process_until_their_end() {
-    let folder = tempfile::tempdir().unwrap();
-    let dir = StateDir::open(folder.path()).unwrap();
-    let hour = std::time::Duration::from_secs(3_600);
-    let before = Daemon::start(1_000);
-    assert_eq!(dir.load_marks(before.limiter.marks(), before.clock.now()).unwrap(), 0);
-    let order = |user: &str| Order::new(Whom::user(user)).lasts(hour).reason("for this test");
-    before.limiter.ban(&order("u1")).unwrap();
-    before.limiter.flag("review", &order("u1")).unwrap();
-    let saved = dir.save_marks(before.limiter.marks(), &SECRET, before.clock.now()).unwrap();
-    assert_eq!(saved, 2);
-    for (later, back, banned) in [(1_600, 2, true), (4_599, 2, true), (4_600, 0, false)] {
-        let after = Daemon::start(later);
-        let loaded = dir.load_marks(after.limiter.marks(), after.clock.now()).unwrap();
-        assert_eq!(loaded, back, "at {later}");
-        let decision = after.limiter.check(&Request::new("GET", "/").user("u1")).unwrap();
-        assert_eq!(!decision.is_allowed(), banned, "at {later}");
-    }
-}
-
-#[test]
-fn marks_that_are_damaged_are_refused_whole() {
-    let folder = tempfile::tempdir().unwrap();
-    let dir = StateDir::open(folder.path()).unwrap();
-    let daemon = Daemon::start(1_000);
-    for user in ["u1", "u2"] {
-        daemon.limiter.ban(&Order::new(Whom::user(user))).unwrap();
-    }
-    dir.save_marks(daemon.limiter.marks(), &SECRET, daemon.clock.now()).unwrap();
-    let path = folder.path().join("marks");
-    let mut bytes = fs::read(&path).unwrap();
-    *bytes.last_mut().unwrap() ^= 1;
-    fs::write(&path, bytes).unwrap();
-    let after = Daemon::start(1_000);
-    let error = dir.load_marks(after.limiter.marks(), after.clock.now()).unwrap_err();
-    assert!(error.to_string().contains("damaged"), "{error}");
-    assert_eq!(after.limiter.marks().count(tidegate::marks::MarkKind::Ban), 0);
+    first.tick().unwrap();
+    // The wall clock is set an hour ahead; nothing of that has passed.
+    first.clock.step_wall_clock_to_us((START + 3_600) * SECOND_US);
+    first.spend("u2");
+    first.tick().unwrap();
+    // Six seconds later, by that clock, and one token more.
+    let mut second = Daemon::start(&dir, START + 3_606);
+    assert_eq!(second.remaining("u1")[0].0.whole(), 1);
+    second.spend("u3");
+    second.tick().unwrap();
+    second.clock.advance_us(12 * SECOND_US);
+    second.spend("u3");
+    second.tick().unwrap();
+    let third = Daemon::start(&dir, START + 3_621);
+    assert_eq!(third.remaining("u1")[0].0.whole(), 3, "6 s, 12 s within the second, 3 s");
+    assert_eq!(third.remaining("u3")[0].0.whole(), 9, "the first of two has come back");
 }

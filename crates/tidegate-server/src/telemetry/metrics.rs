@@ -4,6 +4,7 @@
 //! atomics, one set for each policy in force, found by the policy's address. No label ever holds a
 //! user or an address.
 
+mod challenges;
 mod headroom;
 mod histogram;
 mod lanes;
@@ -13,25 +14,30 @@ mod notices;
 mod process;
 mod series;
 mod shared;
+mod state;
 mod text;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
+use tidegate::policy::ChallengeKind;
 use tidegate::store::StoreError;
 use tidegate::{Decision, Policy};
 use tidegate_redis::LeaseHealth;
 
+pub(crate) use challenges::Challenged;
 pub(crate) use shared::SharedPresent;
 pub(crate) use text::CONTENT_TYPE;
 
+use challenges::Challenges;
 use histogram::Histogram;
 use named::{Events, Named};
 use series::Series;
 use text::{Kind, Page};
 
 use crate::notify::NoticeCounts;
+use crate::state::StatePresent;
 
 /// Everything that the daemon counts.
 #[derive(Debug)]
@@ -43,6 +49,7 @@ pub(crate) struct Metrics {
     store_seconds: [Histogram; STORE_CALLS.len()],
     events: Events,
     bans: Named,
+    challenges: Challenges,
     started_unix_s: u64,
 }
 
@@ -99,6 +106,8 @@ pub(crate) struct Present {
     pub(crate) marks: Vec<(&'static str, usize, u64)>,
     /// How messages to webhooks fared.
     pub(crate) notices: NoticeCounts,
+    /// How the state directory is saved to, if there is one.
+    pub(crate) state: Option<StatePresent>,
     /// How many connections are open, by listener.
     pub(crate) connections: Vec<(&'static str, usize)>,
 }
@@ -115,6 +124,7 @@ impl Metrics {
             store_seconds: [Histogram::new(), Histogram::new()],
             events: Events::new(),
             bans: Named::default(),
+            challenges: Challenges::default(),
             started_unix_s,
         };
         metrics.load(policies);
@@ -160,6 +170,11 @@ impl Metrics {
         self.bans.count(penalty);
     }
 
+    /// Counts what became of a challenge.
+    pub(crate) fn challenged(&self, kind: &ChallengeKind, result: Challenged) {
+        self.challenges.count(kind, result);
+    }
+
     /// Counts a store that could not answer outside of a decision: a settlement, a release.
     pub(crate) fn store_failed(&self, error: &StoreError) {
         self.store.errors[reason(error)].fetch_add(1, Ordering::Relaxed);
@@ -186,6 +201,7 @@ impl Metrics {
         self.events.write(&mut page, "tidegate_events_total", help);
         let help = "Bans that this node made, by penalty, ratio or operator.";
         self.bans.write(&mut page, "tidegate_bans_total", help, "penalty");
+        self.challenges.write(&mut page);
         let name = "tidegate_decision_seconds";
         page.family(name, Kind::Histogram, "How long decisions took, in seconds.");
         self.seconds.write(&mut page, name, None);
@@ -295,6 +311,7 @@ impl Present {
         shared::write(page, self.store.as_ref());
         leases::write(page, &self.leases);
         notices::write(page, &self.notices);
+        state::write(page, self.state.as_ref());
         let help = "Keys in this process's memory, those that are empty of meaning included.";
         page.single("tidegate_active_keys", Kind::Gauge, help, count(self.active_keys));
         let help = "Live keys that had to go because their limit's share of the memory was full.";

@@ -6,7 +6,7 @@ mod request_id;
 
 pub(crate) use log::{Flush, Log, Sparingly, store_failed, timestamp};
 pub use log::{Format, Settings};
-pub(crate) use metrics::{CONTENT_TYPE, Metrics, Present, SharedPresent, StoreCall};
+pub(crate) use metrics::{CONTENT_TYPE, Challenged, Metrics, Present, SharedPresent, StoreCall};
 pub(crate) use request_id::RequestId;
 
 #[cfg(test)]

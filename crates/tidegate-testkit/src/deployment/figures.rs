@@ -1,13 +1,16 @@
 //! What was measured, and what is assumed. Change these, and the table of the document follows.
 
 /// What a call that decides one request with one bucket takes of the server's CPU, in nanoseconds.
-/// Measured on Redis 7.0.15 through the store as nodes use it, with numbered calls and distinct keys:
-/// 32 µs alone, 8.9 with 17 in a call, 7.3 with 27, 6.8 with 42. `benches/redis.rs` measures it again.
-pub const ALONE_NS: u64 = 32_000;
+/// Measured on Redis 7.0.15 with the calls that nodes send, numbered and on distinct keys: 16.8 µs alone
+/// and 5.4 with 8 in a call, on a server that always has something to do; 4.4 with 50 and 4.0 with 64,
+/// on one that sleeps between calls, which takes it some 40 µs more for each.
+/// `benches/redis.rs` measures the largest calls again.
+pub const ALONE_NS: u64 = 16_800;
 /// What of that is each request's own; the rest is the call's, whatever it holds.
-pub const EACH_NS: u64 = 6_200;
-/// What each further bucket of a request adds: 17 µs for three with 27 in a call.
-pub const FURTHER_LIMIT_NS: u64 = 5_000;
+pub const EACH_NS: u64 = 4_000;
+/// What each further bucket of a request adds: a key of its own. Three, of which one is everybody's, take
+/// 8.0 µs with 50 in a call, and 7.3 with 64.
+pub const FURTHER_LIMIT_NS: u64 = 3_300;
 /// A call and its reply, and what the server needs for it: no node sends sooner again.
 pub const CALL_US: u64 = 500;
 /// How many requests a call holds at most.

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use super::{Server, free_port, until};
+use super::{Server, Tls, free_port, until};
 
 const PRIMARIES: usize = 3;
 const NODES: usize = 2 * PRIMARIES;
@@ -27,11 +27,25 @@ impl Cluster {
     /// # Errors
     /// The binary is not installed, or the cluster does not form.
     pub fn start() -> io::Result<Self> {
+        Self::start_as(None)
+    }
+
+    /// Starts one whose nodes speak TLS, with clients on a port of its own and with each other.
+    ///
+    /// # Errors
+    /// The binary is not installed or has no TLS, or the cluster does not form.
+    pub fn start_with_tls(tls: &Tls) -> io::Result<Self> {
+        Self::start_as(Some(tls))
+    }
+
+    fn start_as(tls: Option<&Tls>) -> io::Result<Self> {
         let arguments = || {
             let bus = free_port()?.to_string();
             let arguments = ["--cluster-enabled", "yes", "--cluster-port", &bus];
             let timeout = ["--cluster-node-timeout", NODE_TIMEOUT_MS];
-            Ok(arguments.into_iter().chain(timeout).map(str::to_owned).collect())
+            let own = arguments.into_iter().chain(timeout).map(str::to_owned);
+            let secured = tls.map(Tls::arguments).transpose()?.unwrap_or_default();
+            Ok(own.chain(secured).collect())
         };
         let nodes = (0..NODES).map(|_| Server::start_with_ports(arguments));
         let cluster = Self { nodes: nodes.collect::<io::Result<_>>()? };
@@ -170,7 +184,7 @@ impl Cluster {
             node.command(&["CLUSTER", "ADDSLOTSRANGE", &first, &last])?;
         }
         for node in &self.nodes[1..] {
-            let (port, bus) = (node.port().to_string(), bus_of(node)?);
+            let (port, bus) = (node.peer_port().to_string(), bus_of(node)?);
             self.nodes[0].command(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus])?;
         }
         until("all nodes know each other", READY, || self.all(|node| Ok(known(node)? == NODES)))?;

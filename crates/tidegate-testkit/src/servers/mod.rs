@@ -10,6 +10,7 @@ mod ports;
 mod reply;
 mod sentinels;
 mod server;
+mod tls;
 mod wait;
 
 pub use cluster::Cluster;
@@ -17,4 +18,5 @@ pub use ports::free_port;
 pub use reply::Reply;
 pub use sentinels::Sentinels;
 pub use server::Server;
+pub use tls::Tls;
 pub use wait::until;

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use super::{Server, until};
+use super::{Server, Tls, until};
 
 const READY: Duration = Duration::from_secs(20);
 /// How long a primary is silent before a Sentinel believes it to be down. Shorter, and a busy
@@ -27,9 +27,25 @@ impl Sentinels {
     /// # Errors
     /// The binary is not installed, or something does not start.
     pub fn start(count: usize) -> io::Result<Self> {
-        let primary = Server::start()?;
-        let port = primary.port().to_string();
-        let replica = Server::start_with(&["--replicaof", "127.0.0.1", &port])?;
+        Self::start_as(count, None)
+    }
+
+    /// Starts them so that all of them speak TLS, with clients on a port of its own and with each other.
+    ///
+    /// # Errors
+    /// The binary is not installed or has no TLS, or something does not start.
+    pub fn start_with_tls(count: usize, tls: &Tls) -> io::Result<Self> {
+        Self::start_as(count, Some(tls))
+    }
+
+    fn start_as(count: usize, tls: Option<&Tls>) -> io::Result<Self> {
+        let with = |own: &[&str]| -> io::Result<Vec<String>> {
+            let secured = tls.map(Tls::arguments).transpose()?.unwrap_or_default();
+            Ok(own.iter().map(|argument| (*argument).to_owned()).chain(secured).collect())
+        };
+        let primary = Server::start_with_ports(|| with(&[]))?;
+        let port = primary.peer_port().to_string();
+        let replica = Server::start_with_ports(|| with(&["--replicaof", "127.0.0.1", &port]))?;
         until("the replica is in step", READY, || Ok(replica.info("master_link_status")? == "up"))?;
         let text = format!(
             "sentinel monitor {name} 127.0.0.1 {port} {quorum}\n\
@@ -39,7 +55,7 @@ impl Sentinels {
             quorum = count / 2 + 1,
         );
         let sentinels: Vec<Server> = (0..count)
-            .map(|_| Server::start_configured(&text, &["--sentinel"]))
+            .map(|_| Server::start_configured(&text, || with(&["--sentinel"])))
             .collect::<io::Result<_>>()?;
         let deployment = Self { servers: [primary, replica], sentinels };
         deployment.wait_until_acquainted()?;
@@ -73,7 +89,7 @@ impl Sentinels {
         let reply = sentinel.command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", Self::NAME])?;
         let port = reply.items().get(1).map(|port| port.text().to_owned()).unwrap_or_default();
         let mut servers = self.servers.iter();
-        let found = servers.find(|server| server.port().to_string() == port);
+        let found = servers.find(|server| server.peer_port().to_string() == port);
         found.ok_or_else(|| io::Error::other(format!("nobody is on port `{port}`")))
     }
 
@@ -102,7 +118,7 @@ impl Sentinels {
             let agreed = self.sentinels.iter().map(|sentinel| {
                 let reply =
                     sentinel.command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", Self::NAME])?;
-                Ok(reply.items().get(1).is_some_and(|at| at.text() == heir.port().to_string()))
+                Ok(reply.items().get(1).is_some_and(|at| at.text() == heir.peer_port().to_string()))
             });
             let agreed = agreed.collect::<io::Result<Vec<bool>>>()?;
             Ok(agreed.into_iter().all(|agrees| agrees) && heir.info("role")? == "master")

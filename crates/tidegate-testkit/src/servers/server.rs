@@ -64,15 +64,15 @@ impl Server {
     }
 
     /// Starts one that reads a configuration of its own, as Sentinels must.
-    pub(super) fn start_configured(text: &str, arguments: &[&str]) -> io::Result<Self> {
-        Self::on_a_free_port(
-            || Ok(owned(arguments)),
-            |folder| {
-                let file = folder.path().join("server.conf");
-                fs::write(&file, text)?;
-                Ok(Some(file.display().to_string()))
-            },
-        )
+    pub(super) fn start_configured(
+        text: &str,
+        further: impl Fn() -> io::Result<Vec<String>>,
+    ) -> io::Result<Self> {
+        Self::on_a_free_port(further, |folder| {
+            let file = folder.path().join("server.conf");
+            fs::write(&file, text)?;
+            Ok(Some(file.display().to_string()))
+        })
     }
 
     /// Starts one whose arguments hold further free ports.
@@ -116,6 +116,19 @@ impl Server {
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The port on which it speaks TLS, if it does.
+    #[must_use]
+    pub fn tls_port(&self) -> Option<u16> {
+        let mut arguments = self.launch.arguments.iter();
+        arguments.find(|argument| *argument == "--tls-port")?;
+        arguments.next()?.parse().ok()
+    }
+
+    /// The port on which other servers reach it.
+    pub(super) fn peer_port(&self) -> u16 {
+        self.tls_port().unwrap_or(self.port)
     }
 
     /// As clients name it.

@@ -9,6 +9,7 @@ mod rule_3;
 mod rule_4;
 mod rule_5;
 mod rule_6;
+mod rule_6_once;
 mod rule_7;
 mod rule_8;
 mod rule_9;

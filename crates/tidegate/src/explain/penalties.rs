@@ -50,7 +50,7 @@ pub(super) fn penalties(
         };
         let events: Vec<&EventId> = penalty.events.iter().filter(may_happen).collect();
         let keys = loaded.guard.penalties.get(index);
-        let applies = match keys.and_then(|keys| keys.key_by(&penalty.by, facts)) {
+        let applies = match keys.and_then(|keys| keys.count.key_by(&penalty.by, facts)) {
             None => Err(missing(penalty, facts)),
             Some(_) if events.is_empty() => Err("none of its events comes of this".to_owned()),
             Some(key) => Ok(Counting {

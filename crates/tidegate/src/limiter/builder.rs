@@ -15,6 +15,7 @@ use crate::fallback::Fallback;
 use crate::key::HashKey;
 use crate::marks::{BANS_MAX_DEFAULT, Marks};
 use crate::policy::Policy;
+use crate::steps::Known;
 use crate::store::{Memory, Store};
 
 /// How many keys a node counts by itself unless told otherwise.
@@ -146,6 +147,7 @@ impl<S: Store> LimiterBuilder<S> {
                 nodes,
                 clock,
                 marks: Marks::new(secret.clone(), max_bans),
+                steps: Known::default(),
                 load_ppm: AtomicU64::new(0),
                 secret: ArcSwap::from_pointee(secret),
                 holders,

@@ -10,6 +10,7 @@ mod claim;
 mod decide;
 mod error;
 mod immediate;
+mod judged;
 mod loaded;
 mod merge;
 mod operator;
@@ -54,6 +55,7 @@ use crate::marks::{Marks, Shape};
 use crate::plan::{LEVELS_MAX, Level, Mode, Plan, Planner};
 use crate::policy::Policy;
 use crate::request::{Request, RequestError};
+use crate::steps::Known;
 use crate::store::{Amended, Amendment, Change, Memory, Store, StoreError};
 
 /// Decides requests by one or several policies on a store. Clones share everything.
@@ -90,6 +92,8 @@ struct Shared<S> {
     nodes: AtomicU32,
     clock: Arc<dyn Clock>,
     marks: Marks,
+    /// What this node knows of the steps of ladders.
+    steps: Known,
     /// What was last told, for policies that come into force later.
     load_ppm: AtomicU64,
     secret: ArcSwap<HashKey>,

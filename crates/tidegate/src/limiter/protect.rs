@@ -1,23 +1,21 @@
-//! Events through a limiter: counted in the store (or, while it is lost, here), judged by the ladders,
-//! and remembered as marks.
+//! Events through a limiter: where they come from, and what they make of a decision.
 
 use std::sync::Arc;
 
 use super::Limiter;
 use super::at_once;
 use super::loaded::select;
-use crate::clock::Now;
 use crate::decision::{Decision, LimitReport, Outcome};
 use crate::events::{self, Events, Report, Reported};
 use crate::facts::Facts;
 use crate::in_force::{InForce, Loaded};
-use crate::penalties::{Claim, Happened, Judge, longer, shares};
-use crate::plan::{Enforcement, LEVELS_MAX, Mode, Plan, Planner};
+use crate::penalties::{Happened, longer};
+use crate::plan::{Enforcement, Mode, Plan, Planner};
 use crate::policy::model::{Algorithm, Cost, Limit};
 use crate::request::{Request, RequestError};
 use crate::standing::{Standing, standing};
-use crate::store::{Amendment, Answer, ImmediateStore, Reply, Store, StoreError};
-use crate::tally::{Count, Named, Tally, shifted};
+use crate::store::{ImmediateStore, Store, StoreError};
+use crate::tally::Tally;
 use crate::units::Amount;
 
 /// Where events come from.
@@ -27,13 +25,6 @@ enum Told {
     Seen,
     /// By an application, maybe with a value; it is told what is wrong with one.
     Reported(Option<Amount>),
-}
-
-/// What the store said, or this node without it.
-struct Asked {
-    replies: Vec<Reply>,
-    /// The store's time at each.
-    times: Vec<Now>,
 }
 
 impl<S: Store> Limiter<S> {
@@ -221,99 +212,6 @@ impl<S: Store> Limiter<S> {
         let banned = loaded.guard.ban(&self.shared.marks, &facts, self.now()).is_some();
         happened.reported.banned = banned || happened.ban.is_some();
         Ok(happened)
-    }
-
-    async fn judged(
-        &self,
-        loaded: &Loaded,
-        request: &Request<'_>,
-        tally: &Tally,
-        happened: &mut Happened,
-    ) -> Result<(), RequestError> {
-        let mut lost = happened.lost.take();
-        let asked = self.ask(&tally.levels, &mut lost).await;
-        let mut amendments: Vec<Amendment> = Vec::new();
-        let mut claims: Vec<Claim> = Vec::new();
-        self.with_judge(loaded, request, |judge| {
-            for (at, penalty) in tally.penalties.iter().enumerate() {
-                let known = loaded.policy.protection.penalties.get(*penalty);
-                let found = tally.levels.get(at).zip(asked.replies.get(at)).zip(known);
-                let Some(((named, reply), known)) = found else { continue };
-                judge.count(*penalty, Count::of(known, &named.0, reply), happened);
-                let answer =
-                    Answer { now: asked.times[at], replies: [*reply].into_iter().collect() };
-                amendments.extend(shifted(named, reply, &answer).into_iter().flatten());
-            }
-            let shares = shares(tally, &asked.replies);
-            judge.shares(&shares, happened, &mut claims);
-        })?;
-        for amendments in amendments.chunks(LEVELS_MAX) {
-            let amended = self.amend(lost.is_some(), amendments).await;
-            lost = lost.or(amended.err());
-        }
-        for forgiven in tally.forgiven.chunks(LEVELS_MAX) {
-            let forgotten = match lost {
-                Some(_) => self.forget_here(forgiven).await,
-                None => self.forget(forgiven).await,
-            };
-            lost = lost.or(forgotten.err());
-        }
-        if !claims.is_empty() {
-            let (levels, acts): (Vec<Named>, Vec<_>) =
-                claims.into_iter().map(|claim| (claim.named, claim.act)).unzip();
-            let claimed = self.ask(&levels, &mut lost).await;
-            self.with_judge(loaded, request, |judge| {
-                let mine = acts.iter().zip(&claimed.replies).filter(|(_, reply)| reply.charged);
-                mine.for_each(|(act, _)| judge.claimed(act, happened));
-            })?;
-        }
-        happened.reported.degraded = lost.is_some();
-        happened.lost = lost;
-        Ok(())
-    }
-
-    fn with_judge(
-        &self,
-        loaded: &Loaded,
-        request: &Request<'_>,
-        act: impl FnOnce(&Judge<'_>),
-    ) -> Result<(), RequestError> {
-        let facts = Facts::gather(&loaded.policy, request)?;
-        let (marks, now) = (&self.shared.marks, self.now());
-        act(&Judge { loaded, facts: &facts, marks, now, named: S::NAMES_KEYS });
-        Ok(())
-    }
-
-    /// Charges counts, at most as many at once as a plan has. While the store is lost this node counts
-    /// by itself, and for itself alone: nobody's count is shared out.
-    async fn ask(&self, levels: &[Named], lost: &mut Option<StoreError>) -> Asked {
-        let shared = &*self.shared;
-        let mut asked = Asked { replies: Vec::new(), times: Vec::new() };
-        for levels in levels.chunks(LEVELS_MAX) {
-            let mut plan = Plan::new(Mode::Charge);
-            (plan.now, plan.holder) = (shared.clock.now(), shared.holders.next());
-            plan.levels = levels.iter().map(|(level, _)| *level).collect();
-            plan.names = levels.iter().filter_map(|(_, name)| name.clone()).collect();
-            let answered = match lost.take() {
-                Some(error) => Err(error),
-                None => shared.store.decide(&plan).await,
-            };
-            let answer = match answered {
-                Ok(answer) => {
-                    if !S::NEVER_LOST {
-                        shared.fallback.note(&plan, &answer, shared.clock.now());
-                    }
-                    answer
-                }
-                Err(error) => {
-                    *lost = Some(error);
-                    shared.fallback.decide(&mut plan, 1)
-                }
-            };
-            asked.times.extend(answer.replies.iter().map(|_| answer.now));
-            asked.replies.extend(answer.replies);
-        }
-        asked
     }
 
     fn in_force_of(&self, request: &Request<'_>) -> InForce {

@@ -5,6 +5,7 @@
 //! a request pays one atomic load. Their time is the steady clock of this process, so that a wall
 //! clock that steps ends nothing; where they travel it is written as Unix time.
 
+mod changes;
 mod mark;
 mod table;
 #[cfg(test)]
@@ -50,6 +51,7 @@ pub struct Marks {
     secret: ArcSwap<HashKey>,
     names: Mutex<HashSet<Arc<str>>>,
     sink: OnceLock<Arc<dyn MarkSink>>,
+    noted: changes::Noted,
 }
 
 impl Marks {
@@ -65,6 +67,7 @@ impl Marks {
             secret: ArcSwap::from_pointee(secret),
             names: Mutex::default(),
             sink: OnceLock::new(),
+            noted: changes::Noted::default(),
         }
     }
 
@@ -230,6 +233,8 @@ impl Marks {
         let set = self.table(mark.kind).set(mark.id, entry, onto, now.steady_us, gone, told);
         if matches!(set, Set::Kept | Set::Full) {
             gone(&counted);
+        } else {
+            self.noted.note(mark.kind, mark.id);
         }
         set
     }
@@ -240,6 +245,7 @@ impl Marks {
 
     fn remove_and(&self, kind: MarkKind, id: Key, told: impl FnOnce()) -> Option<Entry> {
         let removed = self.table(kind).remove(id, told)?;
+        self.noted.note(kind, id);
         if kind == MarkKind::Ban {
             self.uncount(&removed);
         }

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 pub use builder::{LimitBuilder, PolicyBuilder};
 pub use model::{Algorithm, Limit, OnStoreFailure, Policy};
-pub use needs::Need;
+pub use needs::{Need, Protecting};
 pub use protection::{Challenge, ChallengeKind, Secret, Webhook};
 pub use published::{
     Conditions, Published, PublishedCost, PublishedLimit, PublishedOperation, PublishedPattern,

@@ -1,5 +1,7 @@
-//! What a limit needs of the surface that serves it. A request carries its address, headers, path and
+//! What a limit, or what protects, needs of the surface that serves it. A request carries its address, headers, path and
 //! body; what comes from none of these, somebody must say.
+
+mod protection;
 
 use std::fmt;
 
@@ -8,6 +10,7 @@ use super::model::{
     Part, Policy, Source,
 };
 use super::when::When;
+pub use protection::Protecting;
 
 /// Something without which a limit never applies, or refuses all it applies to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +34,8 @@ pub enum Need {
     Answer,
     /// A place is held until the work is done.
     Place,
+    /// Callers report this event: neither answers nor decisions make it.
+    Report(String),
 }
 
 impl fmt::Display for Need {
@@ -54,6 +59,7 @@ impl fmt::Display for Need {
             Self::Body(name) => write!(f, "`{name}` from the body"),
             Self::Answer => f.write_str("the status of the answer"),
             Self::Place => f.write_str("to know when the work is done"),
+            Self::Report(name) => write!(f, "callers who report `{name}`"),
         }
     }
 }
@@ -63,38 +69,23 @@ impl Policy {
     #[must_use]
     pub fn needs(&self, limit: &Limit) -> Vec<Need> {
         let mut needs = Vec::new();
-        needs.extend(self.needs_of_operations(limit));
-        self.needs_of_conditions(limit, &mut needs);
-        for part in &limit.by {
-            needs.extend(self.need_of_part(limit, part));
-        }
+        self.needs_of_condition(&limit.when, &mut needs);
+        let shares = limit.missing == Some(Missing::Share);
+        needs.extend(limit.by.iter().filter_map(|part| self.need_of(part, &limit.when, shares)));
         if let Cost::Attribute(id) = limit.cost {
-            needs.extend(self.need_of_attribute(limit, id));
+            needs.extend(self.need_of_attribute(&limit.when, id));
         }
-        needs.extend(limit.value.and_then(|id| self.need_of_attribute(limit, id)));
+        needs.extend(limit.value.and_then(|id| self.need_of_attribute(&limit.when, id)));
         needs.extend((limit.counts != Counts::All).then_some(Need::Answer));
         needs.extend((limit.algorithm == Algorithm::Concurrency).then_some(Need::Place));
-        let mut distinct: Vec<Need> = Vec::new();
-        for need in needs {
-            if !distinct.contains(&need) {
-                distinct.push(need);
-            }
-        }
-        distinct
+        distinct(needs)
     }
 
-    fn needs_of_operations(&self, limit: &Limit) -> Option<Need> {
-        let operations = limit.when.operations.as_deref()?;
-        let never_found =
-            |id: &OperationId| *id != 0 && self.operations.paths_of(*id).next().is_none();
-        operations.iter().all(never_found).then_some(Need::NamedOperation)
-    }
-
-    fn needs_of_conditions(&self, limit: &Limit, needs: &mut Vec<Need>) {
-        let when: &When = &limit.when;
-        needs.extend(
-            when.attributes.iter().filter_map(|(id, _)| self.need_of_attribute(limit, *id)),
-        );
+    /// What it takes for a condition to hold.
+    fn needs_of_condition(&self, when: &When, needs: &mut Vec<Need>) {
+        needs.extend(self.needs_of_operations(when));
+        let attributes = when.attributes.iter();
+        needs.extend(attributes.filter_map(|(id, _)| self.need_of_attribute(when, *id)));
         needs.extend(when.countries.as_ref().map(|_| Need::Country));
         if when.authenticated == Some(true) && !self.requests_say_users() {
             needs.push(Need::GivenUser);
@@ -109,12 +100,20 @@ impl Policy {
         }
     }
 
-    fn need_of_part(&self, limit: &Limit, part: &Part) -> Option<Need> {
-        let shares = limit.missing == Some(Missing::Share);
+    fn needs_of_operations(&self, when: &When) -> Option<Need> {
+        let operations = when.operations.as_deref()?;
+        let never_found =
+            |id: &OperationId| *id != 0 && self.operations.paths_of(*id).next().is_none();
+        operations.iter().all(never_found).then_some(Need::NamedOperation)
+    }
+
+    /// What it takes for a request under a condition to have a part of a key; nothing where those
+    /// without it share one.
+    fn need_of(&self, part: &Part, when: &When, shares: bool) -> Option<Need> {
         match part {
             Part::User if !shares && !self.requests_say_users() => Some(Need::GivenUser),
             Part::Country if !shares => Some(Need::Country),
-            Part::Attribute(id) => match self.need_of_attribute(limit, *id) {
+            Part::Attribute(id) => match self.need_of_attribute(when, *id) {
                 Some(Need::GivenAttribute(_)) if shares => None,
                 need => need,
             },
@@ -122,10 +121,10 @@ impl Policy {
         }
     }
 
-    fn need_of_attribute(&self, limit: &Limit, id: AttributeId) -> Option<Need> {
+    fn need_of_attribute(&self, when: &When, id: AttributeId) -> Option<Need> {
         let name = self.attribute_names.name(id);
         let attribute = usize::try_from(id).ok().and_then(|id| self.attributes.get(id))?;
-        if self.captures(limit, name) {
+        if self.captures(when, name) {
             return None;
         }
         match &attribute.source {
@@ -138,12 +137,12 @@ impl Policy {
         }
     }
 
-    /// Whether a pattern of one of the limit's operations captures this attribute.
-    fn captures(&self, limit: &Limit, attribute: &str) -> bool {
+    /// Whether a pattern of one of the condition's operations captures this attribute.
+    fn captures(&self, when: &When, attribute: &str) -> bool {
         let captures = |id: OperationId| {
             self.operations.paths_of(id).any(|path| path.names().any(|name| name == attribute))
         };
-        match &limit.when.operations {
+        match &when.operations {
             Some(operations) => operations.iter().any(|id| captures(*id)),
             None => {
                 let count = u32::try_from(self.operations.names().len()).unwrap_or(u32::MAX);
@@ -182,6 +181,16 @@ impl Policy {
         let of_users = self.requests_say_users() && tier == self.identity.default_tier;
         said || of_users || tier == self.identity.anonymous_tier
     }
+}
+
+fn distinct(needs: Vec<Need>) -> Vec<Need> {
+    let mut distinct: Vec<Need> = Vec::new();
+    for need in needs {
+        if !distinct.contains(&need) {
+            distinct.push(need);
+        }
+    }
+    distinct
 }
 
 #[cfg(test)]

@@ -258,9 +258,13 @@ impl<'d> Values<'d> {
     /// Writes what a client reads as `{message}`: the limit's own, or the policy's. No message holds
     /// itself: compiling refuses that.
     fn write_message(&self, out: &mut String) {
+        self.fill(self.own_message().unwrap_or(&self.decision.policy.response.message), out);
+    }
+
+    /// What the limit that is named says itself.
+    fn own_message(&self) -> Option<&'d Vec<Piece>> {
         let limit = self.report().and_then(|report| self.decision.limit_of(report));
-        let own = limit.and_then(|limit| limit.refusal.message.as_ref());
-        self.fill(own.unwrap_or(&self.decision.policy.response.message), out);
+        limit.and_then(|limit| limit.refusal.message.as_ref())
     }
 
     /// Writes a text with its placeholders filled, for between quotes; those that have no value
@@ -296,6 +300,9 @@ pub(super) fn write_problem_details(values: &Values<'_>, out: &mut String) {
     out.push_str(",\"detail\":\"");
     match decision.outcome {
         Outcome::Blocked => out.push_str("This address is blocked"),
+        Outcome::Challenged if values.own_message().is_none() => {
+            out.push_str("A challenge must be solved first");
+        }
         _ => values.write_message(out),
     }
     out.push('"');

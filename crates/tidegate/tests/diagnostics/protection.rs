@@ -130,3 +130,61 @@ notify: { pager: { webhook: "https://example.org/" } }
 "#
     ));
 }
+
+#[test]
+fn numbers_that_do_not_go_together() {
+    assert_snapshot!(lines(
+        r#"
+operations: { login: POST /login, order: POST /orders }
+limits:
+  logins: { when: login, by: ip, sliding_window: 5/min }
+  orders: { when: order, by: client, token_bucket: 1/min burst 4 }
+  asks: { by: ip, total: 1000, exceed: challenge }
+events:
+  failure: { when: login, status: [401, 4xx] }
+  ordered: { when: order, status: 2xx }
+  cancelled: {}
+penalties:
+  high: { event: failure, by: [ip, method], within: 5min, ladder: { 25: { delay: 1s }, 26: { delay: 2s } } }
+  behind: { event: [failure, limited], by: ip, within: 1h, ladder: { 5: { ban: 1h }, 20: { flag: review } } }
+  short: { event: cancelled, by: ip, within: 1h, ladder: { 3: { ban: 1min }, 10: { ban: 10min }, 20: { delay: 1s } } }
+ratios:
+  few: { of: cancelled, to: ordered, by: client, within: 1h, at_least: 65, above: 10%, then: { flag: review } }
+challenge:
+  kind: captcha
+  verify_url: http://captcha.example.org/siteverify
+  script_url: http://captcha.example.org/api.js
+  secret_env: SET
+"#
+    ));
+}
+
+#[test]
+fn numbers_that_go_together_are_no_trouble() {
+    let text = r#"tidegate: 1
+name: n
+operations: { login: POST /login, order: POST /orders }
+limits:
+  logins: { when: login, by: ip, sliding_window: 5/min, exceed: challenge }
+  all: { by: ip, fixed_window: 5/min }
+  orders: { when: order, by: client, token_bucket: 1/min burst 5, counts: successes }
+events:
+  failure: { when: login, status: 401 }
+  ordered: { when: order, status: 2xx }
+  cancelled: {}
+penalties:
+  enough: { event: failure, by: ip, within: 5min, ladder: { 30: { delay: 1s } } }
+  others: { event: failure, by: method, within: 1min, ladder: { 500: { delay: 1s } } }
+  counted: { event: [failure, banned], by: ip, within: 1h, ladder: { 5: { ban: 1h }, 20: { flag: review } } }
+  wide: { event: failure, by: header.x, within: 1h, ladder: { 5: { ban: { for: 1h, by: network } }, 20: { flag: review } } }
+  rising: { event: cancelled, by: ip, within: 1h, ladder: { 3: { ban: 1min }, 10: { ban: 1h } } }
+ratios:
+  enough: { of: cancelled, to: ordered, by: client, within: 1h, at_least: 1000, above: 10%, then: { flag: review } }
+challenge:
+  kind: captcha
+  verify_url: http://127.0.0.1:9000/siteverify
+  script_url: http://[::1]/api.js
+  secret_env: SET
+"#;
+    assert_eq!(diagnostics(text, None).to_string(), "");
+}

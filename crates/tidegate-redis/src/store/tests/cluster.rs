@@ -8,7 +8,7 @@ use super::*;
 
 const MANY: u64 = 1_000_000;
 
-fn config(cluster: &Cluster) -> Config {
+pub(super) fn config(cluster: &Cluster) -> Config {
     let seeds: Vec<String> =
         cluster.nodes()[..2].iter().map(|node| node.addr().to_string()).collect();
     let config = Config::parse(&format!("redis+cluster://{}", seeds.join(","))).unwrap();

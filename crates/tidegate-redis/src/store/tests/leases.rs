@@ -3,6 +3,7 @@
 use tidegate::clock::SystemClock;
 use tidegate_testkit::checkers::Entry;
 use tidegate_testkit::checkers::trouble::{Trouble, promise_is_kept};
+use tidegate_testkit::servers::Cluster;
 
 use super::*;
 
@@ -56,6 +57,32 @@ async fn left(store: &RedisStore, plan: &Plan) -> u64 {
 async fn two_nodes_spend_what_they_borrow_within_the_bound_of_one_bucket() {
     let server = Server::start().unwrap();
     let nodes = [connected(patient(&server)).await, connected(patient(&server)).await];
+    spend_within_the_bound(&nodes).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_on_a_cluster_borrow_too_and_give_back_and_spend_what_they_have_while_it_is_lost() {
+    let cluster = Cluster::start().unwrap();
+    let config = cluster::config(&cluster);
+    let nodes = [connected(config.clone()).await, connected(config.clone()).await];
+    spend_within_the_bound(&nodes).await;
+    gives_everything_back(connected(config.clone()).await, connected(config).await).await;
+    let plan = leased(6, 1);
+    borrows(&nodes[0], &plan).await;
+    let owner = cluster.first_owner_of(cluster.slot_of("tg:bucket:6").unwrap());
+    cluster.nodes()[owner].kill().unwrap();
+    assert!(nodes[0].decide_at_once(&plan).is_some(), "what it holds is spent without the server");
+    cluster.lose(owner).unwrap();
+    let answered = async {
+        while nodes[1].decide(&plan).await.is_err() {
+            sleep(RETRY).await;
+        }
+    };
+    tokio::time::timeout(2 * PATIENCE, answered).await.unwrap();
+    reaches(&nodes[1], State::Healthy).await;
+}
+
+async fn spend_within_the_bound(nodes: &[RedisStore; 2]) {
     let (log, mut asking) = (Arc::new(std::sync::Mutex::new(Vec::new())), JoinSet::new());
     let clock = SystemClock::new();
     for task in 0..4 {
@@ -79,7 +106,7 @@ async fn two_nodes_spend_what_they_borrow_within_the_bound_of_one_bucket() {
     let mut log = std::mem::take(&mut *log.lock().unwrap());
     log.sort_by_key(|entry| entry.time_us);
     assert!(log.len() >= usize::try_from(BURST).unwrap(), "{} were let in", log.len());
-    for node in &nodes {
+    for node in nodes {
         assert!(node.leases().spent > 0, "{:?}", node.leases());
     }
     // What is spent of a loan is logged by the time that the store's answer took to come, at most.
@@ -105,6 +132,10 @@ async fn what_a_dead_node_had_borrowed_is_back_after_two_epochs() {
 async fn a_node_that_ends_gives_everything_back() {
     let server = Server::start().unwrap();
     let (one, other) = (connected(patient(&server)).await, connected(patient(&server)).await);
+    gives_everything_back(one, other).await;
+}
+
+async fn gives_everything_back(one: RedisStore, other: RedisStore) {
     let mut slow = leased(3, 1);
     if let Spec::TokenBucket(spec) = &mut slow.levels[0].spec {
         spec.period_us = 3_600_000_000;

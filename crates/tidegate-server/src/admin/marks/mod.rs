@@ -16,6 +16,7 @@ use serde::Serialize;
 use tidegate::Key;
 use tidegate::marks::{Mark, MarkKind};
 
+use crate::admin::Caller;
 use crate::answering::Answering;
 use crate::app::App;
 use crate::body::Body;
@@ -44,14 +45,20 @@ pub(super) fn at(path: &str) -> Option<MarkKind> {
 }
 
 /// Answers a request for the marks of a kind.
-pub(super) fn answer(app: &Arc<App>, kind: MarkKind, parts: &Parts, body: Incoming) -> Answering {
+pub(super) fn answer(
+    app: &Arc<App>,
+    kind: MarkKind,
+    caller: Caller,
+    parts: &Parts,
+    body: Incoming,
+) -> Answering {
     let (app, method) = (Arc::clone(app), parts.method.clone());
     let text = parts.uri.query().unwrap_or_default().to_owned();
     Answering::later(async move {
         let answered = match method {
             Method::GET | Method::HEAD => list(&app, kind, &text),
-            Method::POST => add(&app, kind, body).await,
-            Method::DELETE => remove(&app, kind, &text).await,
+            Method::POST => add(&app, kind, &caller, body).await,
+            Method::DELETE => remove(&app, kind, &caller, &text).await,
             _ => Ok(respond::wrong_method("GET, HEAD, POST, DELETE")),
         };
         let mut response = answered.unwrap_or_else(|Failure(response)| *response);
@@ -89,7 +96,12 @@ fn list(app: &App, kind: MarkKind, text: &str) -> Result<Response<Body>, Failure
     ))
 }
 
-async fn add(app: &App, kind: MarkKind, body: Incoming) -> Result<Response<Body>, Failure> {
+async fn add(
+    app: &App,
+    kind: MarkKind,
+    caller: &Caller,
+    body: Incoming,
+) -> Result<Response<Body>, Failure> {
     let text = read(body, BODY_BYTES_MAX, BODY_WAIT).await?;
     let Ordered { order, flag } = Ordered::parse(&text, kind)?;
     let mark = match flag {
@@ -97,24 +109,29 @@ async fn add(app: &App, kind: MarkKind, body: Incoming) -> Result<Response<Body>
         None => app.engine.ban(&order),
     };
     let mark = mark.map_err(FieldError::from)?;
-    app.marked(&mark);
+    app.marked(&mark, caller);
     Ok(json(StatusCode::OK, &Shown::of(&mark, app.now())))
 }
 
-async fn remove(app: &App, kind: MarkKind, text: &str) -> Result<Response<Body>, Failure> {
+async fn remove(
+    app: &App,
+    kind: MarkKind,
+    caller: &Caller,
+    text: &str,
+) -> Result<Response<Body>, Failure> {
     let query = Query::parse(text, kind, true)?.spelled(&app.engine);
-    let removed = remove_all(app, kind, query).await;
+    let removed = remove_all(app, kind, caller, query).await;
     Ok(json(StatusCode::OK, &Removed { removed }))
 }
 
 /// Takes away whatever is asked for; how many there were.
-async fn remove_all(app: &App, kind: MarkKind, mut query: Query) -> usize {
+async fn remove_all(app: &App, kind: MarkKind, caller: &Caller, mut query: Query) -> usize {
     let mut removed = 0;
     loop {
         let (marks, more) = find(app, kind, &query);
         for mark in &marks {
             if app.engine.unmark(kind, mark.id) {
-                app.unmarked(mark);
+                app.unmarked(mark, caller);
                 removed += 1;
             }
         }
@@ -171,6 +188,10 @@ mod tests {
 
     use super::*;
 
+    fn caller() -> Caller {
+        Caller { holder: None, peer: [127, 0, 0, 1].into() }
+    }
+
     #[tokio::test]
     async fn what_is_taken_away_is_looked_for_among_all_marks() {
         let app = App::new(Policy::parse("a.yaml", "{ tidegate: 1, name: a }").unwrap());
@@ -182,7 +203,7 @@ mod tests {
         let last = bans.last().unwrap();
         let query = format!("user={}", last.subject.parts().next().unwrap().1);
         let query = Query::parse(&query, MarkKind::Ban, true).unwrap().spelled(&app.engine);
-        assert_eq!(remove_all(&app, MarkKind::Ban, query).await, 1);
+        assert_eq!(remove_all(&app, MarkKind::Ban, &caller(), query).await, 1);
         assert!(app.engine.marks().get(MarkKind::Ban, last.id, app.now()).is_none());
     }
 
@@ -194,7 +215,7 @@ mod tests {
         for (user, removed) in [("u2", 0), ("u1", 1)] {
             let query = format!("id={:032x}&user={user}", id.0);
             let query = Query::parse(&query, MarkKind::Ban, true).unwrap().spelled(&app.engine);
-            assert_eq!(remove_all(&app, MarkKind::Ban, query).await, removed, "{user}");
+            assert_eq!(remove_all(&app, MarkKind::Ban, &caller(), query).await, removed, "{user}");
         }
     }
 }

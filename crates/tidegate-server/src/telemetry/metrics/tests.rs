@@ -11,6 +11,7 @@ use tidegate::{Limiter, Request};
 
 use super::*;
 use crate::shared::{Health, KnownHealth, ShardHealth, StoreState};
+use crate::state::StatePresent;
 
 const LIMITS: &str = "a: {by: user, total: 4}, b: {by: user, total: 2, shadow: true},
     c: {by: user, total: 3, exceed: warn}";
@@ -325,6 +326,11 @@ fn what_is_there_right_now_is_shown() {
         held: 6,
         marks: vec![("ban", 7, 8)],
         notices: NoticeCounts { delivered: 6, dropped: 7, waiting: 8, ..NoticeCounts::default() },
+        state: Some(StatePresent {
+            saved_unix_us: Some(14_999_999),
+            written_bytes: 15,
+            failures: vec![("counters", "no space".to_owned())],
+        }),
         connections: vec![("gateway", 4), ("admin", 5)],
     };
     let shown = samples(&Metrics::new(1, &[]).render(&present));
@@ -346,6 +352,9 @@ fn what_is_there_right_now_is_shown() {
         ("tidegate_store_corrections_lost_total", "11"),
         ("tidegate_store_owed_keys", "12"),
         ("tidegate_store_refunds_lost_total", "13"),
+        ("tidegate_state_failing", "1"),
+        ("tidegate_state_saved_timestamp_seconds", "14"),
+        ("tidegate_state_written_bytes_total", "15"),
     ] {
         assert_sample(&shown, series, value);
     }

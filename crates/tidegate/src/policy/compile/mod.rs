@@ -12,6 +12,7 @@ mod operations;
 mod penalties;
 mod protection_warnings;
 mod ratios;
+mod reach_warnings;
 mod response;
 pub(super) mod settings;
 mod spec;
@@ -191,6 +192,7 @@ impl Compiler<'_> {
             warnings::warn(&policy, root, self.diagnostics);
             if sound_protection {
                 protection_warnings::warn(&policy, root, self.diagnostics);
+                reach_warnings::warn(&policy, root, self.diagnostics);
             }
         }
         Some(policy)

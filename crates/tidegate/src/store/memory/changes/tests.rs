@@ -279,3 +279,22 @@ fn what_is_replayed_is_as_old_as_it_was_and_the_limits_that_are_gone_stay_so() {
     let reading = |now: Now| copy.counted(BUCKET, Key(1), now).map(|one| one.paces[0].reading);
     assert_eq!(reading(after).unwrap().available, units(9), "one of two has come back");
 }
+
+#[test]
+fn many_keys_come_back_whichever_way_they_were_saved() {
+    let (store, exported, replayed) = (tracked(), self::store(), self::store());
+    let many = 5_000;
+    for key in 1..=many {
+        charge(&store, TOTAL, u128::wrapping_mul(key, 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835));
+    }
+    let kept = contents(&store, NOW);
+    assert_eq!(kept.len(), usize::try_from(many).unwrap());
+    exported.replay(NOW, store.export(NOW).map(SavedChange::Set), NOW);
+    assert_eq!(exported.keys(), kept.len());
+    assert!(contents(&exported, NOW) == kept);
+    replayed.replay(NOW, store.changes(NOW), NOW);
+    assert_eq!(replayed.keys(), kept.len());
+    assert!(contents(&replayed, NOW) == kept);
+    replayed.replay(NOW, store.export(NOW).map(SavedChange::Set), NOW);
+    assert!(contents(&replayed, NOW) == kept, "each of them again");
+}

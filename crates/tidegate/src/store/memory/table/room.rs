@@ -1,11 +1,12 @@
 //! Making room: growing, letting go of what means nothing, and of what means least where a limit's
 //! share is full.
 
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use super::Table;
 use crate::key::Key;
-use crate::store::memory::segment::{Held, Keys, hash_of};
+use crate::store::memory::segment::{Held, KEYS_MAX, Keys, hash_of};
 use crate::store::memory::slot::Words;
 
 /// The first segment is split when it has so many keys: until then it is exact who has to go.
@@ -13,6 +14,8 @@ const FIRST_SPLIT_AT: usize = 320;
 /// How many keys there are for each segment, then. Those whose turn has not come have up to twice as
 /// many, and so nearly always fewer than fit.
 const KEYS_PER_SEGMENT: usize = 160;
+/// How few there may be, where keys come in the order of their hashes.
+const KEYS_WHERE_SPARSE: usize = 16;
 /// How many slots an insertion looks at in passing for keys that mean nothing, and how long such a key
 /// is left where it is: while there is room it may well come again.
 const CALM: (usize, u64) = (2, 60_000_000);
@@ -65,7 +68,26 @@ impl Table {
             return;
         }
         // Whoever else is at it does it for all.
-        let Ok(_growing) = self.growing.try_lock() else { return };
+        if let Ok(_growing) = self.growing.try_lock() {
+            self.split();
+        }
+    }
+
+    /// Splits segments until keys of this hash have room, which they lack where many keys come in the
+    /// order of their hashes, as saved ones do. Nobody who calls this holds a segment.
+    pub(in super::super) fn make_way(&self, hash: u64) {
+        let most = self.share.load(Ordering::Relaxed) / KEYS_WHERE_SPARSE;
+        let is_full = |table: &Self| {
+            table.segment_of(hash).is_some_and(|(_, segment)| segment.len() >= KEYS_MAX)
+        };
+        while is_full(self) && self.count.load(Ordering::Relaxed) < most {
+            let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+            self.split();
+        }
+    }
+
+    /// Splits the segment whose turn it is. Only one at a time does.
+    fn split(&self) {
         let count = self.count.load(Ordering::Relaxed);
         let bits = count.ilog2();
         let old = self.segments.get(count - (1 << bits));

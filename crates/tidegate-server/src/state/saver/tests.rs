@@ -1,0 +1,199 @@
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use tidegate::marks::Whom;
+use tidegate::{HashKey, Limiter, Order, Policy, Request};
+
+use super::*;
+use crate::engine::Engine;
+
+const SECRET: HashKey = HashKey::new([1; 16]);
+
+fn app() -> App {
+    let policy = "{ tidegate: 1, name: a, limits: { all: { by: user, total: 1000 } } }";
+    let mut app = App::new(Policy::parse("a.yaml", policy).unwrap());
+    let policy = Policy::parse("a.yaml", policy).unwrap();
+    let limiter = Limiter::builder().policy(policy).clock(app.clock.clone()).hash_key(SECRET);
+    app.engine = Engine::Memory(limiter.build().unwrap());
+    app
+}
+
+/// An app with what was saved in a directory, and where that goes on.
+fn loaded(path: &Path) -> (Arc<App>, StateDir, Journals) {
+    let (app, state) = (Arc::new(app()), StateDir::open(path).unwrap());
+    let now = app.now();
+    let counters = state.load_counters(app.engine.memory().unwrap(), &SECRET, now).unwrap().0;
+    let marks = state.load_marks(app.engine.marks(), &SECRET, now).unwrap().0;
+    (app, state, Journals { counters: Some(counters), marks })
+}
+
+/// A worker that nothing but a test drives.
+fn worker(path: &Path) -> (Arc<App>, Worker, Sender<()>) {
+    let (app, state, journals) = loaded(path);
+    let (stop, told) = channel();
+    (Arc::clone(&app), Worker::new(app, state, journals, told), stop)
+}
+
+fn spend(app: &App, user: &str) {
+    let request = Request::new("GET", "/").user(user);
+    assert!(app.engine.decide_now(&request).unwrap().unwrap().is_allowed());
+}
+
+fn spent(app: &App, user: &str) -> u64 {
+    let decision = app.engine.peek(&Request::new("GET", "/").user(user)).unwrap();
+    1_000 - decision.limits[0].available.whole()
+}
+
+fn ban(app: &App, user: &str) {
+    app.engine.ban(&Order::new(Whom::user(user)).lasts(Duration::from_secs(3_600))).unwrap();
+}
+
+#[test]
+fn what_changes_is_saved_while_it_runs_and_everything_at_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let (app, state, journals) = loaded(folder.path());
+    let (health, clock) = (Arc::clone(state.health()), app.clock.clone());
+    let saver = Saver::start(Arc::clone(&app), state, journals).unwrap();
+    spend(&app, "u1");
+    ban(&app, "u2");
+    let done_us = app.now().unix_us;
+    let given_up_us = clock.steady_us() + 60_000_000;
+    while health.present().saved_unix_us.is_none_or(|saved_us| saved_us < done_us) {
+        assert!(clock.steady_us() < given_up_us, "never saved");
+        thread::yield_now();
+    }
+    let names = |name: &str| folder.path().join(name).exists();
+    assert!(["counters", "counters.log.0", "marks", "marks.log.0"].into_iter().all(names));
+    assert!(health.present().written_bytes > 0);
+    spend(&app, "u1");
+    assert_eq!(saver.finish().unwrap(), Saved { keys: 1, marks: 1 });
+    assert!(!names("counters.log.0") && !names("marks.log.0"));
+    let (app, ..) = loaded(folder.path());
+    assert_eq!((spent(&app, "u1"), app.engine.marks().count(MarkKind::Ban)), (2, 1));
+}
+
+#[test]
+fn a_disk_that_fails_is_told_and_all_is_saved_once_it_does_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let (app, mut worker, _stop) = worker(folder.path());
+    let health = Arc::clone(worker.state.health());
+    spend(&app, "u1");
+    worker.save_changes();
+    let saved = health.present().saved_unix_us;
+    assert!(saved.is_some() && health.present().failures.is_empty());
+    worker.counters_base().unwrap();
+    // What stands in the way of a log, and of a base.
+    let obstacles = ["counters.log.tmp", "counters.tmp"].map(|name| folder.path().join(name));
+    obstacles.iter().for_each(|path| fs::create_dir(path).unwrap());
+    spend(&app, "u1");
+    ban(&app, "u2");
+    worker.save_changes();
+    worker.write_bases();
+    let present = health.present();
+    assert_eq!((present.failures.len(), present.saved_unix_us), (1, saved));
+    assert_eq!(present.failures[0].0, "counters");
+    assert!(folder.path().join("marks.log.0").exists(), "the others are saved all the same");
+    spend(&app, "u1");
+    worker.save_changes();
+    obstacles.iter().for_each(|path| fs::remove_dir(path).unwrap());
+    worker.write_bases();
+    assert!(!worker.counters.as_ref().unwrap().is_whole(), "it waits before it tries again");
+    worker.base_us = 0;
+    worker.write_bases();
+    assert_eq!(health.present().failures, []);
+    worker.save_changes();
+    assert!(health.present().saved_unix_us > saved);
+    drop(worker);
+    assert_eq!(spent(&loaded(folder.path()).0, "u1"), 3);
+}
+
+#[test]
+fn counters_that_cannot_be_saved_take_no_bans_with_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let (app, worker, _stop) = self::worker(folder.path());
+    ban(&app, "u1");
+    fs::create_dir(folder.path().join("counters.tmp")).unwrap();
+    let error = worker.finish().unwrap_err().to_string();
+    assert!(error.contains("cannot save counters to the state directory"), "{error}");
+    let (app, worker, _stop) = self::worker(folder.path());
+    assert_eq!(app.engine.marks().count(MarkKind::Ban), 1);
+    fs::create_dir(folder.path().join("marks.tmp")).unwrap();
+    let error = worker.finish().unwrap_err().to_string();
+    assert!(error.contains("save counters") && error.contains("save marks"), "{error}");
+}
+
+#[test]
+fn changes_are_saved_while_a_base_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let (app, mut worker, _stop) = worker(folder.path());
+    for user in 0..3 * LOOK_EVERY {
+        spend(&app, &format!("user {user}"));
+    }
+    worker.save_changes();
+    worker.due_us = 0;
+    spend(&app, "user 0");
+    assert_eq!(worker.counters_base().unwrap(), Some(3 * LOOK_EVERY as u64));
+    assert!(worker.due_us > 0 && folder.path().join("counters.log.1").exists());
+    drop(worker);
+    let (app, ..) = loaded(folder.path());
+    assert_eq!((spent(&app, "user 0"), spent(&app, "user 1")), (2, 1));
+    assert_eq!(app.engine.memory().unwrap().keys(), 3 * LOOK_EVERY);
+}
+
+#[test]
+fn a_base_that_is_under_way_does_not_hold_up_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let (app, mut worker, stop) = worker(folder.path());
+    spend(&app, "u1");
+    worker.save_changes();
+    drop(stop);
+    assert_eq!(worker.counters_base().unwrap(), None);
+    assert!(worker.stopping);
+    assert_eq!(worker.finish().unwrap(), Saved { keys: 1, marks: 0 });
+    assert_eq!(spent(&loaded(folder.path()).0, "u1"), 1);
+}
+
+#[test]
+fn marks_are_read_page_by_page() {
+    let app = app();
+    let count = PAGE + 10;
+    for user in 0..count {
+        ban(&app, &format!("user {user}"));
+    }
+    let mut ids: Vec<Key> = all_marks(app.engine.marks(), app.now()).map(|mark| mark.id).collect();
+    ids.dedup();
+    assert_eq!(ids.len(), count);
+}
+
+#[test]
+fn nothing_is_missed_that_is_decided_while_changes_and_bases_are_written() {
+    const THREADS: usize = 3;
+    const EACH: usize = 2_000;
+    const USERS: usize = 50;
+    let folder = tempfile::tempdir().unwrap();
+    let (app, mut worker, _stop) = worker(folder.path());
+    let spenders: Vec<_> = (0..THREADS)
+        .map(|thread| {
+            let app = Arc::clone(&app);
+            thread::spawn(move || {
+                for index in 0..EACH {
+                    spend(&app, &format!("user {}", (thread + index) % USERS));
+                }
+            })
+        })
+        .collect();
+    while spenders.iter().any(|spender| !spender.is_finished()) {
+        worker.save_changes();
+        worker.due_us = 0;
+        worker.counters_base().unwrap();
+    }
+    spenders.into_iter().for_each(|spender| spender.join().unwrap());
+    worker.save_changes();
+    drop(worker);
+    let (again, ..) = loaded(folder.path());
+    for user in (0..USERS).map(|user| format!("user {user}")) {
+        assert_eq!(spent(&again, &user), spent(&app, &user), "{user}");
+        assert_eq!(spent(&app, &user), (THREADS * EACH / USERS) as u64);
+    }
+}

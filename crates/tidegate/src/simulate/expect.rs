@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use serde_json::Value as Json;
 
-use crate::decision::{Decision, Outcome};
+use crate::decision::{Decision, LimitReport, Outcome};
 use crate::events::{Effect, Reported};
-use crate::limiter::Acquired;
 use crate::policy::compile::fields::{
     Fields, Keys, boolean, entries, integer, one_or_many, text, unit, word,
 };
@@ -62,8 +61,8 @@ pub(super) enum Kind {
 
 /// What came of a step.
 pub(super) enum Came<'c> {
-    /// A decision, and what the answer to the request led to.
-    Decision(&'c Acquired, &'c Reported),
+    /// A decision, how long it had waited, and what the answer to the request led to.
+    Decision(&'c Decision, Duration, &'c Reported),
     /// What an event led to.
     Reported(&'c Reported),
     /// A request that cannot be understood.
@@ -166,41 +165,31 @@ impl Expectation {
 
     /// Everything that did not come as expected.
     pub(super) fn mismatches(&self, came: &Came<'_>) -> Vec<Mismatch> {
+        let mut found = Comparison::default();
         match came {
-            Came::Decision(Acquired { decision, waited }, answered) => {
-                let mut found = self.decision_mismatches(decision, *waited);
-                found.extend(self.led_to_mismatches(&LedTo::of_decision(decision, answered)));
-                found
+            Came::Decision(decision, waited, answered) => {
+                self.compare_decision(decision, *waited, &mut found);
+                self.compare_led_to(&LedTo::of_decision(decision, answered), &mut found);
             }
             Came::Reported(reported) => {
-                let mut found = Comparison::default();
-                let outcome = self.outcome.map(|outcome| outcome.name().to_owned());
-                found.compare("outcome", outcome, outcome_of(reported).name().to_owned());
-                found.compare("status", self.status.map(|one| one.to_string()), "200".to_owned());
-                found.compare("field", self.field.clone(), "none".to_owned());
-                let degraded = self.degraded.map(|degraded| degraded.to_string());
-                found.compare("degraded", degraded, reported.degraded.to_string());
-                found.0.extend(self.led_to_mismatches(&LedTo::of_report(reported)));
-                found.0
+                found.compare("outcome", self.outcome, outcome_of(reported), outcome_name);
+                found.compare("status", self.status, 200, number);
+                found.compare("field", self.field.as_deref(), "none", str::to_owned);
+                found.compare("degraded", self.degraded, reported.degraded, truth);
+                self.compare_led_to(&LedTo::of_report(reported), &mut found);
             }
-            Came::Refused(error) => self.refusal_mismatches(error),
+            Came::Refused(error) => return self.refusal_mismatches(error),
         }
+        found.0
     }
 
     /// What came of penalties, ratios and factors.
-    fn led_to_mismatches(&self, came: &LedTo) -> Vec<Mismatch> {
-        let mut found = Comparison::default();
-        let listed = |list: &Vec<String>| format!("{list:?}");
-        found.compare(
-            "delay",
-            self.delay_us.map(|us| seconds(Some(us))),
-            seconds(Some(came.delay_us)),
-        );
-        found.compare("warnings", self.warnings.as_ref().map(listed), listed(&came.warnings));
-        found.compare("flags", self.flags.as_ref().map(listed), listed(&came.flags));
-        found.compare("notified", self.notified.as_ref().map(listed), listed(&came.notified));
-        found.compare("factor", self.factor_ppm.map(decimal), decimal(came.factor_ppm));
-        found.0
+    fn compare_led_to(&self, came: &LedTo<'_>, found: &mut Comparison) {
+        found.compare("delay", self.delay_us.map(Some), Some(came.delay_us), seconds);
+        found.compare_lists("warnings", self.warnings.as_deref(), || came.warnings());
+        found.compare_lists("flags", self.flags.as_deref(), || came.flags());
+        found.compare_lists("notified", self.notified.as_deref(), || came.notified());
+        found.compare("factor", self.factor_ppm, came.factor_ppm, decimal);
     }
 
     /// A request that cannot be decided is answered 400 and has nothing else to expect but the
@@ -234,116 +223,115 @@ impl Expectation {
         numbers || names || answer || led_to || facts
     }
 
-    fn decision_mismatches(&self, decision: &Decision, waited: Duration) -> Vec<Mismatch> {
-        let mut found = Comparison::default();
-        let mut compare = |what: &str, expected: Option<String>, came: String| {
-            found.compare(what, expected, came);
-        };
+    fn compare_decision(&self, decision: &Decision, waited: Duration, found: &mut Comparison) {
         let named = decision.limit();
-        compare(
-            "outcome",
-            self.outcome.map(|outcome| outcome.name().to_owned()),
-            decision.outcome.name().to_owned(),
-        );
-        compare(
-            "limit",
-            self.limit.clone().map(or_none),
-            or_none(decision.limit_name().map(str::to_owned)),
-        );
-        compare(
-            "status",
-            self.status.map(|status| status.to_string()),
-            decision.status().to_string(),
-        );
-        compare(
-            "retry_after",
-            self.retry_after_us.map(seconds),
-            seconds(decision.retry_after_us()),
-        );
-        let remaining = or_none(named.map(|report| report.remaining().to_string()));
-        compare("remaining", self.remaining.map(|number| number.to_string()), remaining);
-        compare(
-            "reset",
-            self.reset_us.map(seconds),
-            seconds(named.and_then(|report| report.reset_us)),
-        );
+        found.compare("outcome", self.outcome, decision.outcome, outcome_name);
+        let limit = self.limit.as_ref().map(|limit| or_none(limit.as_deref()));
+        found.compare("limit", limit, or_none(decision.limit_name()), str::to_owned);
+        found.compare("status", self.status, decision.status().into(), number);
+        found.compare("retry_after", self.retry_after_us, decision.retry_after_us(), seconds);
+        let remaining = named.map(LimitReport::remaining);
+        found.compare("remaining", self.remaining.map(Some), remaining, |one| {
+            one.map_or_else(|| "none".to_owned(), number)
+        });
+        let reset_us = named.and_then(|report| report.reset_us);
+        found.compare("reset", self.reset_us, reset_us, seconds);
         let waited_us = u64::try_from(waited.as_micros()).ok();
-        compare("waited", self.waited_us.map(|us| seconds(Some(us))), seconds(waited_us));
-        compare("field", self.field.clone(), "none".to_owned());
-        compare("operation", self.operation.clone(), decision.operation().to_owned());
-        compare("tier", self.tier.clone(), decision.tier().to_owned());
-        compare(
-            "degraded",
-            self.degraded.map(|degraded| degraded.to_string()),
-            decision.degraded.to_string(),
-        );
+        found.compare("waited", self.waited_us.map(Some), waited_us, seconds);
+        found.compare("field", self.field.as_deref(), "none", str::to_owned);
+        found.compare("operation", self.operation.as_deref(), decision.operation(), str::to_owned);
+        found.compare("tier", self.tier.as_deref(), decision.tier(), str::to_owned);
+        found.compare("degraded", self.degraded, decision.degraded, truth);
         if !self.headers.is_empty() || self.body.is_some() {
-            let response = Response::of(decision, Jitter::None);
-            for (name, expected) in &self.headers {
-                let came = response.header(name).map(str::to_owned);
-                compare(&format!("header {name}"), Some(or_none(expected.clone())), or_none(came));
-            }
-            let body = response.body().map(read_json);
-            compare(
-                "body",
-                self.body.as_ref().map(Json::to_string),
-                body.unwrap_or(Json::Null).to_string(),
-            );
+            self.compare_response(&Response::of(decision, Jitter::None), found);
         }
-        found.0
+    }
+
+    fn compare_response(&self, response: &Response, found: &mut Comparison) {
+        for (name, expected) in &self.headers {
+            let (expected, came) = (or_none(expected.as_deref()), or_none(response.header(name)));
+            found.compare(&format!("header {name}"), Some(expected), came, str::to_owned);
+        }
+        if let Some(body) = &self.body {
+            let came = response.body().map_or(Json::Null, read_json).to_string();
+            found.compare("body", Some(&*body.to_string()), &came, str::to_owned);
+        }
     }
 }
 
-/// What did not come as expected, so far.
+/// What did not come as expected, so far. Texts are made of what did not come alone: a step may be
+/// taken millions of times.
 #[derive(Default)]
 struct Comparison(Vec<Mismatch>);
 
 impl Comparison {
-    fn compare(&mut self, what: &str, expected: Option<String>, came: String) {
+    fn compare<T: Copy + PartialEq>(
+        &mut self,
+        what: &str,
+        expected: Option<T>,
+        came: T,
+        shown: impl Fn(T) -> String,
+    ) {
         if let Some(expected) = expected.filter(|expected| *expected != came) {
-            self.0.push(Mismatch { what: what.to_owned(), expected, found: came });
+            let (expected, found) = (shown(expected), shown(came));
+            self.0.push(Mismatch { what: what.to_owned(), expected, found });
+        }
+    }
+
+    fn compare_lists<'l, L: Iterator<Item = &'l str>>(
+        &mut self,
+        what: &str,
+        expected: Option<&[String]>,
+        came: impl Fn() -> L,
+    ) {
+        if let Some(expected) = expected.filter(|expected| !came().eq(expected.iter())) {
+            let (expected, found) = (format!("{expected:?}"), came().collect::<Vec<_>>());
+            let found = format!("{found:?}");
+            self.0.push(Mismatch { what: what.to_owned(), expected, found });
         }
     }
 }
 
 /// What penalties, ratios and factors made of a step.
-struct LedTo {
+struct LedTo<'c> {
+    decision: Option<&'c Decision>,
+    reported: &'c Reported,
     delay_us: u64,
-    warnings: Vec<String>,
-    flags: Vec<String>,
-    notified: Vec<String>,
     factor_ppm: u64,
 }
 
-impl LedTo {
-    fn of_decision(decision: &Decision, answered: &Reported) -> Self {
-        let warnings = decision.warnings().chain(answered.warnings.iter().map(String::as_str));
+impl<'c> LedTo<'c> {
+    fn of_decision(decision: &'c Decision, answered: &'c Reported) -> Self {
         Self {
+            decision: Some(decision),
+            reported: answered,
             delay_us: decision.delay_us().max(answered.delay_us),
-            warnings: warnings.map(str::to_owned).collect(),
-            flags: decision.flags().iter().chain(&answered.flags).cloned().collect(),
-            notified: notified(decision.effects().iter().chain(&answered.effects)),
             factor_ppm: decision.factor_ppm(),
         }
     }
 
-    fn of_report(reported: &Reported) -> Self {
-        Self {
-            delay_us: reported.delay_us,
-            warnings: reported.warnings.clone(),
-            flags: reported.flags.clone(),
-            notified: notified(reported.effects.iter()),
-            factor_ppm: 0,
-        }
+    fn of_report(reported: &'c Reported) -> Self {
+        Self { decision: None, reported, delay_us: reported.delay_us, factor_ppm: 0 }
     }
-}
 
-fn notified<'e>(effects: impl Iterator<Item = &'e Effect>) -> Vec<String> {
-    let webhook = |effect: &Effect| match effect {
-        Effect::Notify(notice) => Some(notice.webhook.clone()),
-        _ => None,
-    };
-    effects.filter_map(webhook).collect()
+    fn warnings(&self) -> impl Iterator<Item = &'c str> {
+        let decided = self.decision.into_iter().flat_map(Decision::warnings);
+        decided.chain(self.reported.warnings.iter().map(String::as_str))
+    }
+
+    fn flags(&self) -> impl Iterator<Item = &'c str> {
+        let decided = self.decision.into_iter().flat_map(Decision::flags);
+        decided.chain(&self.reported.flags).map(String::as_str)
+    }
+
+    fn notified(&self) -> impl Iterator<Item = &'c str> {
+        let webhook = |effect: &'c Effect| match effect {
+            Effect::Notify(notice) => Some(notice.webhook.as_str()),
+            _ => None,
+        };
+        let decided = self.decision.into_iter().flat_map(Decision::effects);
+        decided.chain(&self.reported.effects).filter_map(webhook)
+    }
 }
 
 /// A report as an outcome.
@@ -401,8 +389,20 @@ fn read_json(text: &str) -> Json {
     serde_json::from_str(text).unwrap_or_else(|_| Json::from(text))
 }
 
-fn or_none(text: Option<String>) -> String {
-    text.unwrap_or_else(|| "none".to_owned())
+fn or_none(text: Option<&str>) -> &str {
+    text.unwrap_or("none")
+}
+
+fn outcome_name(outcome: Outcome) -> String {
+    outcome.name().to_owned()
+}
+
+fn number(number: u64) -> String {
+    number.to_string()
+}
+
+fn truth(truth: bool) -> String {
+    truth.to_string()
 }
 
 /// An exact duration in seconds.

@@ -10,6 +10,7 @@ mod run;
 mod said;
 mod step;
 mod switch;
+mod template;
 
 pub use expect::Mismatch;
 pub use file::TestFile;

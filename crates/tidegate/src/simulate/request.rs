@@ -31,6 +31,9 @@ pub(super) const KEYS: Keys = Keys {
     later: &[],
 };
 
+/// Stands for the number of the repetition.
+pub(super) const NUMBER: &str = "{n}";
+
 /// Reads a request.
 pub(super) fn read(node: &Node, diagnostics: &mut Diagnostics) -> Request<'static> {
     let mut request = Request::default();
@@ -46,8 +49,8 @@ pub(super) fn read(node: &Node, diagnostics: &mut Diagnostics) -> Request<'stati
     request.country = said("country").map(Into::into);
     request.operation = said("operation").map(Into::into);
     let cost = said("cost");
-    request.ip = address(&fields, "ip", diagnostics);
-    request.peer = address(&fields, "peer", diagnostics);
+    request.ip = address_of(&fields, "ip", diagnostics);
+    request.peer = address_of(&fields, "peer", diagnostics);
     let mut flag =
         |key| fields.get(key).and_then(|node| boolean(node, diagnostics)).unwrap_or(false);
     (request.internal, request.reserve) = (flag("internal"), flag("reserve"));
@@ -70,14 +73,15 @@ pub(super) fn read(node: &Node, diagnostics: &mut Diagnostics) -> Request<'stati
     request
 }
 
-fn address(fields: &Fields<'_>, key: &str, diagnostics: &mut Diagnostics) -> Option<IpAddr> {
+/// An address, or what was found instead.
+pub(super) fn address(text: &str) -> Result<IpAddr, String> {
+    text.parse().map_err(|_| format!("found `{text}`, expected an IP address"))
+}
+
+fn address_of(fields: &Fields<'_>, key: &str, diagnostics: &mut Diagnostics) -> Option<IpAddr> {
     let node = fields.get(key)?;
     let text = text(node, "an IP address", diagnostics)?;
-    let address = text.parse();
-    if address.is_err() {
-        diagnostics.error(node.at, format!("found `{text}`, expected an IP address"));
-    }
-    address.ok()
+    address(text).map_err(|fault| diagnostics.error(node.at, fault)).ok()
 }
 
 /// The claims of a token that counts as verified.
@@ -114,7 +118,7 @@ fn texts_of(node: &Node, what: &str, diagnostics: &mut Diagnostics) -> Vec<(Stri
 pub(super) fn numbered(node: &Node, repetition: u32) -> Node {
     let value = match &node.value {
         Value::Scalar(Scalar { text, quoted }) => {
-            let text = text.replace("{n}", &repetition.to_string());
+            let text = text.replace(NUMBER, &repetition.to_string());
             Value::Scalar(Scalar { text, quoted: *quoted })
         }
         Value::List(nodes) => {
@@ -122,7 +126,7 @@ pub(super) fn numbered(node: &Node, repetition: u32) -> Node {
         }
         Value::Map(entries) => {
             let entry = |entry: &Entry| Entry {
-                key: entry.key.replace("{n}", &repetition.to_string()),
+                key: entry.key.replace(NUMBER, &repetition.to_string()),
                 key_at: entry.key_at,
                 value: numbered(&entry.value, repetition),
             };
@@ -135,9 +139,11 @@ pub(super) fn numbered(node: &Node, repetition: u32) -> Node {
 /// Whether a document differs from one repetition to the next.
 pub(super) fn is_numbered(node: &Node) -> bool {
     match &node.value {
-        Value::Scalar(scalar) => scalar.text.contains("{n}"),
+        Value::Scalar(scalar) => scalar.text.contains(NUMBER),
         Value::List(nodes) => nodes.iter().any(is_numbered),
-        Value::Map(entries) => entries.iter().any(|entry| is_numbered(&entry.value)),
+        Value::Map(entries) => {
+            entries.iter().any(|entry| entry.key.contains(NUMBER) || is_numbered(&entry.value))
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,15 +10,18 @@ use super::expect::{Came, Mismatch, seconds};
 use super::file::{Test, TestFile};
 use super::step::{Action, Step};
 use super::switch::Switch;
+use super::template::Template;
 use super::{request, said};
 use crate::clock::{Clock as _, FakeClock};
+use crate::decision::Decision;
 use crate::events::Reported;
 use crate::key::HashKey;
 use crate::lease::{Lease, Settlement};
 use crate::limiter::{Acquired, Limiter, Order, Turn, at_once};
 use crate::policy::Policy;
 use crate::policy::diagnostics::{Diagnostics, Position};
-use crate::policy::document::{Node, Value};
+use crate::policy::document::Node;
+use crate::policy::model::Exceed;
 use crate::request::{Request, RequestError};
 
 /// What became of a test file.
@@ -91,6 +95,8 @@ struct Run<'t> {
     leases: HashMap<String, Lease>,
     latest: String,
     requests: u64,
+    /// Whether the policy lets requests wait without being asked to.
+    policy_waits: bool,
     /// Requests that wait for their turn, in the order in which they came.
     held: Vec<Held<'t>>,
 }
@@ -107,7 +113,7 @@ struct Moment<'t> {
 /// A request that waits.
 struct Held<'t> {
     turn: Turn<Switch>,
-    request: Request<'static>,
+    request: Rc<Request<'static>>,
     /// When it looks again at the latest, by the steady clock.
     until_us: u64,
     moment: Moment<'t>,
@@ -124,6 +130,7 @@ fn run(test: &Test, policy: &Arc<Policy>, start_us: u64) -> TestReport {
         leases: HashMap::new(),
         latest: String::new(),
         requests: 0,
+        policy_waits: policy.limits.iter().any(|limit| matches!(limit.exceed, Exceed::Wait { .. })),
         held: Vec::new(),
     };
     let failure = run.steps(test).err();
@@ -133,13 +140,12 @@ fn run(test: &Test, policy: &Arc<Policy>, start_us: u64) -> TestReport {
 impl<'t> Run<'t> {
     fn steps(&mut self, test: &'t Test) -> Result<(), Failure> {
         for (index, step) in test.steps.iter().enumerate() {
-            let request =
-                step.action.request().unwrap_or_else(|| Node::made(Value::Map(Vec::new())));
+            let mut template = step.action.request().map(Template::new);
             for repetition in 1..=step.times {
                 let at_us = step.at_us + step.spread_us * u64::from(repetition - 1);
                 self.pass_time(Some(at_us))?;
                 let moment = Moment { step, index, repetition, at_us };
-                self.act(moment, &request).map_err(|trouble| moment.failed(trouble))?;
+                self.act(moment, template.as_mut()).map_err(|trouble| moment.failed(trouble))?;
             }
         }
         self.pass_time(None)
@@ -168,17 +174,19 @@ impl<'t> Run<'t> {
         }
     }
 
-    fn act(&mut self, moment: Moment<'t>, request: &Node) -> Result<(), Trouble> {
+    fn act(&mut self, moment: Moment<'t>, template: Option<&mut Template>) -> Result<(), Trouble> {
         let named = |name: &String| moment.named(name);
         match &moment.step.action {
             Action::Request { max_wait, .. } => {
-                let mut faults = Diagnostics::new("");
-                let request = request::numbered(request, moment.repetition);
-                let request = request::read(&request, &mut faults);
-                if let Some(fault) = faults.iter().next() {
-                    return Err(trouble("request", "one that can be read", &fault.message));
-                }
+                let Some(template) = template else { return Ok(()) };
+                let request = template
+                    .request(moment.repetition)
+                    .map_err(|fault| trouble("request", "one that can be read", &fault))?;
                 self.requests += 1;
+                if max_wait.is_none() && !self.policy_waits {
+                    let answer = self.limiter.check(&request);
+                    return self.answered(moment, &request, answer, Duration::ZERO);
+                }
                 let turn = self.limiter.turn(*max_wait);
                 self.resume(Held { turn, request, until_us: 0, moment }, self.held.len())
             }
@@ -205,34 +213,35 @@ impl<'t> Run<'t> {
 
     /// Lets a request try its turn: it is answered, or goes on waiting at this place.
     fn resume(&mut self, mut held: Held<'t>, index: usize) -> Result<(), Trouble> {
-        let answer = match at_once(held.turn.attempt(&held.request)) {
+        let (answer, waited) = match at_once(held.turn.attempt(&held.request)) {
             Ok(ControlFlow::Continue(until_us)) => {
                 self.held.insert(index, Held { until_us, ..held });
                 return Ok(());
             }
-            Ok(ControlFlow::Break(acquired)) => Ok(acquired),
-            Err(error) => Err(error),
+            Ok(ControlFlow::Break(Acquired { decision, waited })) => (Ok(decision), waited),
+            Err(error) => (Err(error), Duration::ZERO),
         };
         let Held { request, moment, .. } = held;
-        self.answered(moment, &request, answer)
+        self.answered(moment, &request, answer, waited)
     }
 
     fn answered(
         &mut self,
         moment: Moment<'t>,
         request: &Request<'static>,
-        mut answer: Result<Acquired, RequestError>,
+        mut answer: Result<Decision, RequestError>,
+        waited: Duration,
     ) -> Result<(), Trouble> {
         let led_to = self.upstream_answers(moment, request, &answer);
         let came = match (&answer, &led_to) {
-            (Ok(acquired), Ok(reported)) => Came::Decision(acquired, reported),
+            (Ok(decision), Ok(reported)) => Came::Decision(decision, waited, reported),
             (Err(error), _) | (_, Err(error)) => Came::Refused(error),
         };
         let mismatches = moment.step.mismatches(moment.repetition, &came);
         if !mismatches.is_empty() {
             return Err((mismatches, states(&answer)));
         }
-        let granted = answer.as_mut().ok().and_then(|acquired| acquired.decision.lease.take());
+        let granted = answer.as_mut().ok().and_then(|decision| decision.lease.take());
         let (Some(granted), Action::Request { status, lease, .. }) = (granted, &moment.step.action)
         else {
             return Ok(());
@@ -251,9 +260,9 @@ impl<'t> Run<'t> {
         &self,
         moment: Moment<'t>,
         request: &Request<'static>,
-        answer: &Result<Acquired, RequestError>,
+        answer: &Result<Decision, RequestError>,
     ) -> Result<Reported, RequestError> {
-        let passed = answer.as_ref().is_ok_and(|acquired| acquired.decision.is_allowed());
+        let passed = answer.as_ref().is_ok_and(Decision::is_allowed);
         match &moment.step.action {
             Action::Request { status: Some(status), .. } if passed => {
                 self.limiter.answered_now(request, *status)
@@ -361,8 +370,8 @@ fn trouble(what: &str, expected: &str, found: &str) -> Trouble {
 }
 
 /// Each limit that applied, with its state, for people.
-fn states(answer: &Result<Acquired, RequestError>) -> Vec<String> {
-    let Ok(Acquired { decision, .. }) = answer else { return Vec::new() };
+fn states(answer: &Result<Decision, RequestError>) -> Vec<String> {
+    let Ok(decision) = answer else { return Vec::new() };
     let state = |report: &crate::decision::LimitReport| {
         let name = decision.limit_of(report).map(|limit| limit.name()).unwrap_or_default();
         let algorithm =

@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 
 use super::Memory;
 use super::record::Record;
-use super::segment::hash_of;
 use super::slot::Words;
 use super::table::Table;
 use crate::algorithm::Ledger;
@@ -109,7 +108,7 @@ impl SavedKey {
 impl Table {
     /// Puts a key back, if it is not there.
     fn bring_back(&self, key: Key, record: Record, now_us: u64) {
-        self.make_way(hash_of(key));
+        self.widen(key);
         let held = self.hold(key);
         if self.find(&held, key).is_none() {
             let packed = Words::pack_record(&record, &self.specs);

@@ -1,7 +1,6 @@
 //! Making room: growing, letting go of what means nothing, and of what means least where a limit's
 //! share is full.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use super::Table;
@@ -14,7 +13,7 @@ const FIRST_SPLIT_AT: usize = 320;
 /// How many keys there are for each segment, then. Those whose turn has not come have up to twice as
 /// many, and so nearly always fewer than fit.
 const KEYS_PER_SEGMENT: usize = 160;
-/// How few there may be, where keys come in the order of their hashes.
+/// How few there may be while saved keys come back, in the order of their segments.
 const KEYS_WHERE_SPARSE: usize = 16;
 /// How many slots an insertion looks at in passing for keys that mean nothing, and how long such a key
 /// is left where it is: while there is room it may well come again.
@@ -64,41 +63,37 @@ impl Table {
     /// holds a segment.
     pub(in super::super) fn grow(&self) {
         let count = self.count.load(Ordering::Relaxed);
-        if self.keys() <= (count * KEYS_PER_SEGMENT).max(FIRST_SPLIT_AT) {
-            return;
+        if self.keys() > (count * KEYS_PER_SEGMENT).max(FIRST_SPLIT_AT) {
+            self.split();
         }
+    }
+
+    /// Splits segments until there is room for a key that is put back. Saved keys come in the order of
+    /// the segments that they were in, and fill one of a small table long before its turn.
+    pub(in super::super) fn widen(&self, key: Key) {
+        let share = self.share.load(Ordering::Relaxed);
+        let is_full = || self.hold(key).len() >= KEYS_MAX && self.keys() < share;
+        // Not for ever, where a file holds keys that no hash can tell apart.
+        let may_split = || self.count.load(Ordering::Relaxed) < share / KEYS_WHERE_SPARSE;
+        while is_full() && may_split() && self.split() {}
+    }
+
+    /// Splits the segment whose turn it is; returns whether there may be more. Nobody who calls this
+    /// holds a segment.
+    fn split(&self) -> bool {
         // Whoever else is at it does it for all.
-        if let Ok(_growing) = self.growing.try_lock() {
-            self.split();
-        }
-    }
-
-    /// Splits segments until keys of this hash have room, which they lack where many keys come in the
-    /// order of their hashes, as saved ones do. Nobody who calls this holds a segment.
-    pub(in super::super) fn make_way(&self, hash: u64) {
-        let most = self.share.load(Ordering::Relaxed) / KEYS_WHERE_SPARSE;
-        let is_full = |table: &Self| {
-            table.segment_of(hash).is_some_and(|(_, segment)| segment.len() >= KEYS_MAX)
-        };
-        while is_full(self) && self.count.load(Ordering::Relaxed) < most {
-            let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
-            self.split();
-        }
-    }
-
-    /// Splits the segment whose turn it is. Only one at a time does.
-    fn split(&self) {
+        let Ok(_growing) = self.growing.try_lock() else { return true };
         let count = self.count.load(Ordering::Relaxed);
         let bits = count.ilog2();
         let old = self.segments.get(count - (1 << bits));
-        if let Some((old, new)) = old.zip(self.segments.make(count)) {
-            let (old, new) = (old.hold(), new.hold());
-            for held in [&old, &new] {
-                held.set_depth(bits + 1);
-            }
-            self.divide(&old, &new, bits);
-            self.count.store(count + 1, Ordering::Release);
+        let Some((old, new)) = old.zip(self.segments.make(count)) else { return false };
+        let (old, new) = (old.hold(), new.hold());
+        for held in [&old, &new] {
+            held.set_depth(bits + 1);
         }
+        self.divide(&old, &new, bits);
+        self.count.store(count + 1, Ordering::Release);
+        true
     }
 
     /// Moves the keys whose hash has this bit.

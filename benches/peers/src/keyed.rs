@@ -1,0 +1,137 @@
+//! One limit by a key of one's own, alone and in batches, against governor's keyed limiter.
+
+use std::hint::black_box;
+use std::num::NonZeroU32;
+
+use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
+use tidegate::Keyed;
+use tidegate::algorithm::{Spec, Verdict, token_bucket};
+use tidegate::units::{Amount, SECOND_US};
+
+use crate::population::{KEYS, Population};
+use crate::rounds::{Checks, nanoseconds};
+use crate::table::Table;
+
+/// So much that nobody uses it up. It comes back slowly, so that no key is as good as new meanwhile,
+/// which would need no place.
+pub(crate) const PLENTY: Bucket = Bucket { an_hour: 60, burst: 100_000_000 };
+/// One, and no more for an hour.
+const ONCE: Bucket = Bucket { an_hour: 1, burst: 1 };
+const HOUR_US: u64 = 3_600 * SECOND_US;
+
+/// Measures what is named by a key alone.
+pub fn measure(table: &mut Table) {
+    for (name, population) in [("uniform", Population::uniform()), ("Zipf", Population::zipf())] {
+        let (ours, governor) = (PLENTY.ours(2 * KEYS), PLENTY.governor());
+        for key in population.each() {
+            assert!(ours.check(key) == Verdict::Allowed && governor.check_key(key).is_ok());
+        }
+        for threads in [1, 2] {
+            let what = format!("keyed check, 1M keys, {name}, {}", said(threads));
+            compare(table, &what, threads, &ours, &governor, &population, Some(0.5));
+        }
+        for size in [16, 64] {
+            let what = format!("keyed checks by {size}, each, 1M keys, {name}");
+            compare_batches(table, &what, size, &ours, &governor, &population);
+        }
+    }
+    hot(table);
+}
+
+/// One key that everybody uses.
+fn hot(table: &mut Table) {
+    let one = Population::one();
+    let (ours, governor) = (PLENTY.ours(2 * KEYS), PLENTY.governor());
+    for threads in [1, 2] {
+        let what = format!("one hot key, allowed, {}", said(threads));
+        compare(table, &what, threads, &ours, &governor, &one, Some(1.0));
+    }
+    let (ours, governor) = (ONCE.ours(KEYS), ONCE.governor());
+    assert!(governor.check_key(one.key(0)).is_ok() && ours.check(one.key(0)) == Verdict::Allowed);
+    for (threads, must) in [(1, None), (2, Some(0.5))] {
+        let what = format!("one hot key, denied, {}", said(threads));
+        compare(table, &what, threads, &ours, &governor, &one, must);
+    }
+}
+
+fn said(threads: usize) -> &'static str {
+    if threads == 1 { "one thread" } else { "two threads" }
+}
+
+fn compare(
+    table: &mut Table,
+    what: &str,
+    threads: usize,
+    ours: &Keyed,
+    governor: &DefaultKeyedRateLimiter<String>,
+    population: &Population,
+    must: Option<f64>,
+) {
+    let ours: Checks<'_> = Box::new(|turns| {
+        for turn in turns {
+            black_box(ours.check(population.key(turn)));
+        }
+    });
+    let ns = nanoseconds(threads, &[ours, one_by_one(governor, population)]);
+    table.add(what, "ns", ns[0], ns[1], must);
+}
+
+/// Batches, against governor one by one: it has none.
+fn compare_batches(
+    table: &mut Table,
+    what: &str,
+    size: usize,
+    ours: &Keyed,
+    governor: &DefaultKeyedRateLimiter<String>,
+    population: &Population,
+) {
+    let ours: Checks<'_> = Box::new(|turns| {
+        let (mut keys, mut verdicts) = (Vec::with_capacity(size), Vec::with_capacity(size));
+        for from in turns.step_by(size) {
+            keys.clear();
+            keys.extend((from..from + size).map(|turn| population.key(turn)));
+            verdicts.clear();
+            ours.check_all(&keys, &mut verdicts);
+            black_box(&verdicts);
+        }
+    });
+    let ns = nanoseconds(1, &[ours, one_by_one(governor, population)]);
+    table.add(what, "ns", ns[0], ns[1], Some(0.125));
+}
+
+fn one_by_one<'c>(
+    governor: &'c DefaultKeyedRateLimiter<String>,
+    population: &'c Population,
+) -> Checks<'c> {
+    Box::new(|turns| {
+        for turn in turns {
+            black_box(governor.check_key(population.key(turn)).is_ok());
+        }
+    })
+}
+
+/// The same limit for everybody who is measured.
+pub struct Bucket {
+    /// How many come back in an hour.
+    pub an_hour: u32,
+    /// How many there are at first.
+    pub burst: u32,
+}
+
+impl Bucket {
+    /// As governor has it.
+    #[must_use]
+    pub fn governor(&self) -> DefaultKeyedRateLimiter<String> {
+        let number = |number| NonZeroU32::new(number).unwrap();
+        RateLimiter::keyed(Quota::per_hour(number(self.an_hour)).allow_burst(number(self.burst)))
+    }
+
+    /// As this library has it, for so many keys.
+    #[must_use]
+    pub fn ours(&self, max_keys: usize) -> Keyed {
+        let units = |units: u32| Amount::from_units(units.into()).unwrap();
+        let (count, burst) = (units(self.an_hour), units(self.burst));
+        let bucket = token_bucket::Spec { count, period_us: HOUR_US, burst };
+        Keyed::with_max_keys(Spec::TokenBucket(bucket), max_keys)
+    }
+}

@@ -1,0 +1,66 @@
+//! How often a decision asks the allocator for memory, once its keys are known: exactly, so that a
+//! change for the better is written down, too.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at a surprise")]
+
+use tidegate::clock::FakeClock;
+use tidegate::{Limiter, Order, Outcome, Policy, Request, Whom};
+
+const POLICY: &str = "
+tidegate: 1
+name: hostel
+tiers: [free, premium]
+identity: { default_tier: free }
+operations:
+  booking: POST /rooms/{room}/bookings
+  review: POST /rooms/{room}/reviews
+  health: GET /healthz
+exempt:
+  - path: /healthz
+limits:
+  booking-user: { when: booking, by: user, token_bucket: { free: 1k/s, premium: 2k/s } }
+  booking-room: { when: booking, by: room, fixed_window: 1k/s }
+  review-user: { when: review, by: user, quota: 1/day }
+  everything: { by: global, sliding_counter: 1k/s }
+";
+
+#[test]
+fn an_allowed_decision_allocates_nothing() {
+    let booking = Request::new("POST", "/rooms/r9/bookings").user("u1").tier("premium");
+    assert_eq!(allocations(&booking, Outcome::Allowed, 3), 0);
+}
+
+#[test]
+fn a_refusal_allocates_nothing() {
+    let review = Request::new("POST", "/rooms/r9/reviews").user("u1");
+    assert_eq!(allocations(&review, Outcome::Limited, 2), 0);
+}
+
+#[test]
+fn the_refusal_of_a_banned_client_allocates_a_copy_of_its_ban() {
+    let request = Request::new("POST", "/rooms/r9/bookings").user("banned");
+    assert_eq!(allocations(&request, Outcome::Banned, 0), 6);
+}
+
+#[test]
+fn an_exempt_request_allocates_nothing() {
+    assert_eq!(allocations(&Request::new("GET", "/healthz"), Outcome::Exempt, 0), 0);
+}
+
+/// How often a decision allocates that has been made before, with this outcome of so many limits.
+fn allocations(request: &Request<'_>, outcome: Outcome, limits: usize) -> u64 {
+    let policy = Policy::parse("hostel.yaml", POLICY).unwrap_or_else(|errors| panic!("{errors}"));
+    let clock = FakeClock::at_unix_seconds(1_767_603_600);
+    let limiter = Limiter::builder().policy(policy).clock(clock.clone()).build().unwrap();
+    limiter.ban(&Order::new(Whom::user("banned"))).unwrap();
+    for _ in 0..2 {
+        limiter.check(request).unwrap();
+    }
+    clock.advance_us(1);
+    let counted = allocation_counter::measure(|| {
+        let decision = limiter.check(request).unwrap();
+        assert_eq!((decision.outcome, decision.limits.len()), (outcome, limits));
+    });
+    assert_eq!(counted.bytes_current, 0, "nothing is kept");
+    counted.count_total
+}

@@ -13,6 +13,8 @@ const FIRST_SPLIT_AT: usize = 320;
 /// How many keys there are for each segment, then. Those whose turn has not come have up to twice as
 /// many, and so nearly always fewer than fit.
 const KEYS_PER_SEGMENT: usize = 160;
+/// How few there may be while saved keys come back, in the order of their segments.
+const KEYS_WHERE_SPARSE: usize = 16;
 /// How many slots an insertion looks at in passing for keys that mean nothing, and how long such a key
 /// is left where it is: while there is room it may well come again.
 const CALM: (usize, u64) = (2, 60_000_000);
@@ -69,9 +71,11 @@ impl Table {
     /// Splits segments until there is room for a key that is put back. Saved keys come in the order of
     /// the segments that they were in, and fill one of a small table long before its turn.
     pub(in super::super) fn widen(&self, key: Key) {
-        let is_full =
-            || self.hold(key).len() >= KEYS_MAX && self.keys() < self.share.load(Ordering::Relaxed);
-        while is_full() && self.split() {}
+        let share = self.share.load(Ordering::Relaxed);
+        let is_full = || self.hold(key).len() >= KEYS_MAX && self.keys() < share;
+        // Not for ever, where a file holds keys that no hash can tell apart.
+        let may_split = || self.count.load(Ordering::Relaxed) < share / KEYS_WHERE_SPARSE;
+        while is_full() && may_split() && self.split() {}
     }
 
     /// Splits the segment whose turn it is; returns whether there may be more. Nobody who calls this

@@ -34,6 +34,8 @@ pub(crate) struct Table {
     share: AtomicUsize,
     /// When a key was last put in.
     latest_us: AtomicU64,
+    /// The segment that is asked next for a key that can go, where another has none.
+    roving: AtomicUsize,
     /// Of the whole store.
     evicted: Arc<AtomicU64>,
     /// Held by whoever splits a segment.
@@ -64,6 +66,7 @@ impl Table {
             keys: AtomicUsize::new(0),
             share: AtomicUsize::new(share),
             latest_us: AtomicU64::new(0),
+            roving: AtomicUsize::new(0),
             evicted,
             growing: Mutex::default(),
             tracked,

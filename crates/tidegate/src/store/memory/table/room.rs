@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::Table;
 use crate::key::Key;
-use crate::store::memory::segment::{Held, KEYS_MAX, Keys, hash_of};
+use crate::store::memory::segment::{Held, KEYS_MAX, Keys, Segment, hash_of};
 use crate::store::memory::slot::Words;
 
 /// The first segment is split when it has so many keys: until then it is exact who has to go.
@@ -22,17 +22,25 @@ const CALM: (usize, u64) = (2, 60_000_000);
 const HURRIED: (usize, u64) = (4, 500_000);
 /// Among how many keys of a segment the one that goes is chosen, where there are several segments.
 const COMPARED: usize = 24;
-/// How many other segments are asked for a key that can go.
+/// Where a segment has fewer keys, others are asked too: it has so few only in a table that had many
+/// more once, and the first that is found there may be the one that means most.
+const COMPARED_MIN: usize = 8;
+/// How many other segments that have keys are asked.
 const NEIGHBOURS: usize = 64;
 
 impl Table {
     /// Puts a key in that is not there. Where the share is full, another goes.
     pub(in super::super) fn put_words(&self, held: &Held<'_>, key: Key, words: Words, now_us: u64) {
         self.latest_us.store(now_us, Ordering::Relaxed);
-        if self.keys.fetch_add(1, Ordering::Relaxed) >= self.share.load(Ordering::Relaxed) {
-            self.evict(held, now_us);
-        } else {
+        let share = self.share.load(Ordering::Relaxed);
+        if self.keys.fetch_add(1, Ordering::Relaxed) < share {
             self.sweep(held, now_us);
+        } else {
+            self.evict(held, now_us);
+            // Somebody before may have found none that could go.
+            if self.keys() > share {
+                self.evict(held, now_us);
+            }
         }
         let words = words.marked(self.tracked.load(Ordering::Relaxed));
         if held.insert(&self.pages, key, words) {
@@ -141,6 +149,19 @@ impl Table {
                 self.let_go(held, found.slot, end_us, latest_us);
             }
         });
+        self.give_pages_back();
+    }
+
+    /// Gives back the pages that segments do not need any more: what has few slots is soon looked
+    /// through.
+    fn give_pages_back(&self) {
+        let mut next = Some(0);
+        while let Some(position) = next {
+            let (held, behind) = self.hold_at(position);
+            let keys = held.keys(&self.pages);
+            held.replace(&self.pages, &keys);
+            next = behind;
+        }
     }
 
     /// Lets go of what has meant nothing for a while, of a few keys in turn.
@@ -158,30 +179,50 @@ impl Table {
 
     /// Lets go of the key that means least, in this segment or in another.
     fn evict(&self, held: &Held<'_>, now_us: u64) {
-        if let Some((end_us, slot)) = self.nearest(held) {
-            return self.let_go(held, slot, end_us, now_us);
-        }
-        // No other segment is waited for: whoever has it may be waiting for this one.
-        let count = self.count.load(Ordering::Relaxed);
-        for number in (0..count).take(NEIGHBOURS) {
-            if let Some(other) = self.segments.get(number).and_then(|segment| segment.try_hold())
-                && let Some((end_us, slot)) = self.nearest(&other)
-            {
-                return self.let_go(&other, slot, end_us, now_us);
+        let (mut first, mut elsewhere) = (self.nearest(held), None);
+        let mut seen = held.len();
+        let mut neighbours = self.neighbours();
+        while seen < COMPARED_MIN
+            && let Some(segment) = neighbours.next()
+        {
+            // It is not waited for: whoever has it may be waiting for this one.
+            let Some(other) = segment.try_hold() else { continue };
+            seen += other.len();
+            let nearest = self.nearest(&other);
+            if nearest.is_some() && (first.is_none() || nearest < first) {
+                (first, elsewhere) = (nearest, Some(other));
             }
         }
+        if let Some((end_us, slot)) = first {
+            self.let_go(elsewhere.as_ref().unwrap_or(held), slot, end_us, now_us);
+        }
+    }
+
+    /// Some segments that have keys, from where the last who asked has stopped.
+    fn neighbours(&self) -> impl Iterator<Item = &Segment> {
+        let count = self.count.load(Ordering::Relaxed);
+        let start = self.roving.load(Ordering::Relaxed);
+        let segment = move |offset| {
+            let number = (start + offset) % count;
+            let segment = self.segments.get(number).filter(|segment| segment.len() > 0)?;
+            self.roving.store(number + 1, Ordering::Relaxed);
+            Some(segment)
+        };
+        (0..count).filter_map(segment).take(NEIGHBOURS)
     }
 
     /// The key of a segment that ends first: of all, or of some in a table of many segments.
     fn nearest(&self, held: &Held<'_>) -> Option<(u64, usize)> {
-        let all = self.count.load(Ordering::Relaxed) == 1;
-        let looked_at = if all { held.slots() } else { COMPARED.min(held.slots()) };
+        let (slots, all) = (held.slots(), self.count.load(Ordering::Relaxed) == 1);
+        let few = all || held.len() < COMPARED_MIN;
         let end = |_| {
             let slot = held.next_slot()?;
             let (_, words) = held.read(&self.pages, slot)?;
             Some((words.end_us(&self.specs), slot))
         };
-        (0..looked_at).filter_map(end).min()
+        let looked_at = if few { slots } else { COMPARED.min(slots) };
+        let nearest = (0..looked_at).filter_map(end).min();
+        nearest.or_else(|| (looked_at..slots).filter_map(end).min())
     }
 
     /// Lets a key go, which counts where it is live.

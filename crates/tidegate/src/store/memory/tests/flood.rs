@@ -6,6 +6,8 @@ use crate::algorithm::Verdict;
 /// A test that is not optimised takes a while for so many.
 const KEYS: u128 = if cfg!(debug_assertions) { 300_000 } else { 20_000_000 };
 const MAX_KEYS: usize = 50_000;
+/// What numbers are multiplied with, to be spread as keys are.
+const SPREAD: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
 
 #[test]
 fn a_limited_key_outlives_a_flood_of_made_up_ones() {
@@ -17,11 +19,7 @@ fn a_limited_key_outlives_a_flood_of_made_up_ones() {
     }
     for key in 0..KEYS {
         let now = at(5 + u64::try_from(key).unwrap() / 100);
-        let made_up = level(
-            1,
-            key.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835),
-            bucket(100, 60_000_000_000),
-        );
+        let made_up = level(1, key.wrapping_mul(SPREAD), bucket(100, 60_000_000_000));
         assert!(charge(&store, now, [made_up])[0].charged);
         if key % 10_000 == 0 {
             assert_ne!(charge(&store, now, [limited])[0].verdict, Verdict::Allowed, "after {key}");
@@ -30,4 +28,33 @@ fn a_limited_key_outlives_a_flood_of_made_up_ones() {
     }
     let evicted = u128::from(store.evicted_keys());
     assert!(evicted + MAX_KEYS as u128 >= KEYS, "live keys had to go, and are counted");
+}
+
+#[test]
+fn a_share_that_a_reload_made_smaller_is_kept_to() {
+    const KEYS: u128 = 40_000;
+    let (store, spec) = (Memory::with_max_keys(40_000), bucket(100, 60_000_000_000));
+    store.announce_now(&[1]);
+    let limited = level(1, 1 << 100, spec);
+    for _ in 0..100 {
+        assert!(charge(&store, at(5), [limited])[0].charged);
+    }
+    let made_up = |key: u128| level(1, key.wrapping_mul(SPREAD), spec);
+    for key in 1..KEYS {
+        assert!(charge(&store, at(5), [made_up(key)])[0].charged);
+    }
+    let table = store.table(1).unwrap();
+    assert_eq!(table.keys(), 40_000);
+    for families in [100, 2_000] {
+        let announced: Vec<u64> = (1..=families).collect();
+        store.announce_now(&announced);
+        let share = 40_000 / usize::try_from(families).unwrap();
+        assert_eq!(table.keys(), share);
+        for key in 0..KEYS / 4 {
+            let now = at(6 + u64::try_from(key).unwrap() / 100);
+            assert!(charge(&store, now, [made_up(key + KEYS * u128::from(families))])[0].charged);
+            assert!(table.keys() <= share, "{} of {share} after {key}", table.keys());
+        }
+        assert_ne!(charge(&store, at(500), [limited])[0].verdict, Verdict::Allowed);
+    }
 }

@@ -2,8 +2,9 @@
 //!
 //! A slot is marked when its key is charged or corrected, and read when its turn comes: one that
 //! changes a thousand times between two looks is written once, as it is by then. A key that is reset or
-//! evicted is noted beside its table. A key that only loses its meaning with time is not noted; whoever
-//! reads it later finds that out by itself.
+//! evicted is noted beside its table, and so is one that loses its meaning and makes room before anybody
+//! was told of its last change. A key that only loses its meaning with time is not noted; whoever reads
+//! it later finds that out by itself.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;

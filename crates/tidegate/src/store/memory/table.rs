@@ -215,7 +215,7 @@ impl Table {
         }
     }
 
-    /// Lets a key go that did not just end, and notes it where somebody is told.
+    /// Lets a key go, and notes it where somebody is told: one that did not just end as was told.
     pub(super) fn remove(&self, held: &Held<'_>, slot: usize) {
         if self.tracked.load(Ordering::Relaxed)
             && let Some((key, _)) = held.read(&self.pages, slot)

@@ -173,6 +173,22 @@ fn a_key_that_had_to_go_is_removed_and_one_that_lost_its_meaning_is_not_told() {
 }
 
 #[test]
+fn a_key_that_ends_sooner_than_was_told_does_not_come_back() {
+    let store = Memory::with_max_keys(1);
+    store.announce_now(&[BUCKET]);
+    store.track_changes();
+    let given_back = Level { cost: units(8), refundable: true, ..level(BUCKET, 1) };
+    assert!(charge_at(&store, given_back, NOW));
+    assert_eq!(drained(&store), BTreeMap::from([((BUCKET, 1), Some(8))]));
+    assert!(amend(&store, given_back, Change::Refund(units(7))));
+    // It is full again after a millisecond, and was to be after eight.
+    assert!(charge_at(&store, level(BUCKET, 2), later(2_000)));
+    assert_eq!(store.evicted_keys(), 0);
+    let expected = BTreeMap::from([((BUCKET, 1), None), ((BUCKET, 2), Some(1))]);
+    assert_eq!(drained_at(&store, later(2_000)), expected);
+}
+
+#[test]
 fn keys_go_with_their_limit_and_do_not_come_back_with_it() {
     let store = tracked();
     charge(&store, TOTAL, 1);

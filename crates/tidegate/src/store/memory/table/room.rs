@@ -146,7 +146,7 @@ impl Table {
             if (end_us < last_us || is_tie)
                 && let Some(found) = self.find(held, key)
             {
-                self.let_go(held, found.slot, end_us, latest_us);
+                self.let_go(held, found.slot, latest_us);
             }
         });
         self.give_pages_back();
@@ -172,7 +172,7 @@ impl Table {
             let Some(slot) = held.next_slot() else { break };
             let Some((_, words)) = held.read(&self.pages, slot) else { continue };
             if words.end_us(&self.specs).saturating_add(lingers_us) <= now_us {
-                self.forget(held, slot);
+                self.let_go(held, slot, now_us);
             }
         }
     }
@@ -193,8 +193,8 @@ impl Table {
                 (first, elsewhere) = (nearest, Some(other));
             }
         }
-        if let Some((end_us, slot)) = first {
-            self.let_go(elsewhere.as_ref().unwrap_or(held), slot, end_us, now_us);
+        if let Some((_, slot)) = first {
+            self.let_go(elsewhere.as_ref().unwrap_or(held), slot, now_us);
         }
     }
 
@@ -226,9 +226,14 @@ impl Table {
     }
 
     /// Lets a key go, which counts where it is live.
-    fn let_go(&self, held: &Held<'_>, slot: usize, end_us: u64, now_us: u64) {
-        if end_us > now_us {
+    fn let_go(&self, held: &Held<'_>, slot: usize, now_us: u64) {
+        let Some((_, words)) = held.read(&self.pages, slot) else { return };
+        let is_live = words.end_us(&self.specs) > now_us;
+        if is_live {
             self.evicted.fetch_add(1, Ordering::Relaxed);
+        }
+        // What was told of a key before it changed may say that it lasts for longer.
+        if is_live || words.is_changed() {
             self.remove(held, slot);
         } else {
             self.forget(held, slot);

@@ -9,7 +9,7 @@ use super::charge::{charge, lacks_pace, open};
 use super::segment::{Found, Held, Segment};
 use super::table::{Glance, Table};
 use super::view;
-use crate::algorithm::Verdict;
+use crate::algorithm::{Spec, Verdict};
 use crate::plan::{Level, PerLevel, Plan};
 use crate::store::Reply;
 
@@ -25,6 +25,8 @@ pub(super) struct Step<'t> {
 
 impl<'t> Step<'t> {
     pub(super) fn new(level: &'t Level, table: Option<&'t Table>) -> Self {
+        // A ceiling has nothing to hold a segment for.
+        let table = table.filter(|_| !matches!(level.spec, Spec::Ceiling(_)));
         Self { level, table, glance: None }
     }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicUsize;
 use std::thread;
 
 use super::*;
-use crate::algorithm::Verdict;
+use crate::algorithm::{Verdict, ceiling};
 
 const THREADS: u64 = 4;
 
@@ -91,4 +91,17 @@ fn a_refusal_is_right_however_the_key_is_moved_about() {
         });
     });
     assert!(store.keys() <= 1_500);
+}
+
+#[test]
+fn a_ceiling_that_is_kept_to_holds_nothing_up() {
+    let (store, key) = (Memory::new(), Key(1));
+    store.announce_now(&[1, 2]);
+    let ceiling = level(1, key.0, Spec::Ceiling(ceiling::Spec { limit: units(10) }));
+    let table = store.table(1).unwrap();
+    let before = table.touch_segment(key);
+    let replies = charge(&store, at(5), [ceiling, level(2, key.0, total(9))]);
+    assert!(replies.iter().all(|reply| reply.charged && reply.charged_at_us == 5));
+    assert_eq!(replies[0].reading.available, units(9));
+    assert_eq!(table.touch_segment(key), before, "its segment was held");
 }

@@ -56,7 +56,11 @@ impl Specs {
             return None;
         }
         let count = self.count.load(Ordering::Acquire);
-        self.find(spec, 0..count).or_else(|| self.add(spec))
+        self.find(spec, 0..count).or_else(|| {
+            // Known without a lock: whoever asks holds a segment, and asks for each request.
+            let known = (count < SPECS_MAX).then(|| Known::new(spec))?;
+            if known.remainder_bits > REMAINDER_BITS_MAX { None } else { self.add(known) }
+        })
     }
 
     fn find(&self, spec: &Spec, numbers: std::ops::Range<usize>) -> Option<u8> {
@@ -64,14 +68,13 @@ impl Specs {
         numbers.find(|number| self.get(*number).is_some_and(|known| known.spec == *spec))
     }
 
-    fn add(&self, spec: &Spec) -> Option<u8> {
+    fn add(&self, known: Known) -> Option<u8> {
         let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
         let count = self.count.load(Ordering::Acquire);
-        if let Some(number) = self.find(spec, 0..count) {
+        if let Some(number) = self.find(&known.spec, 0..count) {
             return Some(number);
         }
-        let known = Known::new(spec);
-        if count == SPECS_MAX || known.remainder_bits > REMAINDER_BITS_MAX {
+        if count == SPECS_MAX {
             return None;
         }
         let room = if count == 0 { &self.first } else { self.others.make(count)? };
@@ -106,6 +109,11 @@ fn units_of_remainder(spec: &token_bucket::Spec) -> (u64, u64) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc::channel;
+    use std::thread;
+    use std::time::Duration;
+
     use super::*;
     use crate::algorithm::{concurrency, total};
     use crate::units::Amount;
@@ -125,6 +133,25 @@ mod tests {
         assert_eq!(numbers.iter().flatten().count(), SPECS_MAX);
         let places = concurrency::Spec { places: Amount::ONE, lease_us: 1 };
         assert_eq!(Specs::default().number_of(&Spec::Concurrency(places)), None);
+    }
+
+    #[test]
+    fn what_does_not_fit_waits_for_nobody() {
+        let specs = Arc::new(Specs::default());
+        let (count, period_us) = (Amount::from_micros(1).unwrap(), (1 << 41) + 1);
+        let fine = Spec::TokenBucket(token_bucket::Spec { count, period_us, burst: count });
+        assert!(Known::new(&fine).remainder_bits > REMAINDER_BITS_MAX);
+        for spec in [fine, total(SPECS_MAX as u64)] {
+            let adding = specs.adding.lock().unwrap();
+            let (tell, told) = channel();
+            let asked = Arc::clone(&specs);
+            thread::spawn(move || tell.send(asked.number_of(&spec)));
+            assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(None), "{spec:?}");
+            drop(adding);
+            (0..SPECS_MAX as u64).for_each(|units| {
+                specs.number_of(&total(units));
+            });
+        }
     }
 
     #[test]

@@ -187,6 +187,10 @@ impl<'s> Held<'s> {
             self.pages[used].store(page, Ordering::Relaxed);
             used += 1;
         }
+        // Somebody may still read a page for the segment that gave it back. Whoever sees what is written
+        // there from here on then sees that segment's number as it was when it gave it, or later, and
+        // looks again.
+        fence(Ordering::Release);
         while used > wanted {
             used -= 1;
             pages.give_back(self.pages[used].swap(0, Ordering::Relaxed));

@@ -31,22 +31,24 @@ impl<S: ImmediateStore> Limiter<S> {
     /// # }
     /// ```
     pub fn check_batch(&self, requests: &[Request<'_>]) -> Vec<Result<Decision, RequestError>> {
-        let now = self.now();
+        let (now, mut at_once) = (self.now(), AT_ONCE);
         let mut decided = Vec::with_capacity(requests.len());
         while let Some(rest) = requests.get(decided.len()..).filter(|rest| !rest.is_empty()) {
-            self.check_some(&rest[..rest.len().min(AT_ONCE)], now, &mut decided);
+            let counted = self.check_some(&rest[..rest.len().min(at_once)], now, &mut decided);
+            // Where one is counted the next may well be, and what was prepared behind it is in vain.
+            at_once = if counted { 1 } else { AT_ONCE };
         }
         decided
     }
 
-    /// Decides requests up to the first whose events are counted: whoever comes behind it may be
-    /// banned by them, and must not be prepared before.
+    /// Decides requests up to the first whose events are counted, and says whether there was one:
+    /// whoever comes behind it may be banned by them, and must not be prepared before.
     fn check_some(
         &self,
         requests: &[Request<'_>],
         now: Now,
         decided: &mut Vec<Result<Decision, RequestError>>,
-    ) {
+    ) -> bool {
         let prepared: ArrayVec<_, AT_ONCE> =
             requests.iter().map(|request| self.prepared(request, now)).collect();
         for (request, (prepared, mut plan)) in requests.iter().zip(prepared) {
@@ -58,10 +60,12 @@ impl<S: ImmediateStore> Limiter<S> {
                 }
             };
             if self.counts(request, &decision, Mode::Charge) {
-                return decided.push(Ok(self.penalised_now(request, decision, &mut plan)));
+                decided.push(Ok(self.penalised_now(request, decision, &mut plan)));
+                return true;
             }
             decided.push(Ok(decision));
         }
+        false
     }
 
     fn prepared(&self, request: &Request<'_>, now: Now) -> (Result<Prepared, RequestError>, Plan) {
@@ -76,7 +80,13 @@ impl<S: ImmediateStore> Limiter<S> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use crate::clock::Now;
+    use crate::plan::Plan;
     use crate::policy::Policy;
+    use crate::store::{Amended, Amendment, Answer, ImmediateStore, Memory, StoreError};
     use crate::{Limiter, Outcome, Request};
 
     const POLICY: &str = "
@@ -117,6 +127,45 @@ penalties:
         {
             assert!(together.contains(&expected), "no {expected:?} among {together:?}");
         }
+    }
+
+    /// Counts how many plans were prepared.
+    #[derive(Default)]
+    struct Foreseen {
+        memory: Memory,
+        plans: AtomicUsize,
+    }
+
+    impl ImmediateStore for Foreseen {
+        fn decide_now(&self, plan: &Plan) -> Result<Answer, StoreError> {
+            self.memory.decide_now(plan)
+        }
+
+        fn foresee(&self, _: &Plan) {
+            self.plans.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn amend_now(&self, now: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {
+            self.memory.amend_now(now, amendments)
+        }
+
+        fn announce_now(&self, families: &[u64]) {
+            self.memory.announce_now(families);
+        }
+    }
+
+    #[test]
+    fn a_batch_that_is_refused_throughout_is_prepared_about_once() {
+        let text = POLICY.replace("ladder: { 2:", "ladder: { 1000:");
+        let store = Arc::new(Foreseen::default());
+        let policy = Policy::parse("shop.yaml", &text).unwrap();
+        let limiter = Limiter::builder().policy(policy).store(Arc::clone(&store)).build().unwrap();
+        let requests = vec![Request::new("POST", "/buy").user("u1"); 200];
+        let decisions = limiter.check_batch(&requests);
+        let limited = decisions.iter().flatten().filter(|one| one.outcome == Outcome::Limited);
+        assert_eq!(limited.count(), 197);
+        let plans = store.plans.load(Ordering::Relaxed);
+        assert!((200..220).contains(&plans), "{plans} were prepared");
     }
 
     #[test]

@@ -182,6 +182,20 @@ pub fn reading(state: &State, spec: &Spec, now_us: u64) -> Reading {
     }
 }
 
+/// How much of its limit is used, of 255; of a bucket nothing, since when it ends says that. A log is
+/// not added up for it: it counts as it was when it was last charged.
+pub(crate) fn fullness(state: &State, spec: &Spec, now_us: u64) -> u8 {
+    let as_of_us = match spec {
+        Spec::TokenBucket(_) => return 0,
+        Spec::SlidingWindow(_) => 0,
+        _ => now_us,
+    };
+    let limit = spec.capacity();
+    let used = limit.saturating_sub(reading(state, spec, as_of_us).available);
+    let of_255 = u128::from(used.micros()) * 255 / u128::from(limit.micros().max(1));
+    u8::try_from(of_255).unwrap_or(u8::MAX)
+}
+
 /// The instant from which the state equals a new one; `None` if that never comes by itself.
 #[must_use]
 pub fn meaningless_at_us(state: &State, spec: &Spec) -> Option<u64> {

@@ -142,6 +142,13 @@ impl Ledger {
             .try_fold(0, |latest, at_us| Some(at_us?.max(latest)))
     }
 
+    /// How much of its limit is used, of 255, by the account that is nearest to its own.
+    pub(crate) fn fullness(&self, now_us: u64) -> u8 {
+        let fullness =
+            |account: &Account| dispatch::fullness(&account.state, &account.spec, now_us);
+        self.accounts().map(fullness).max().unwrap_or(0)
+    }
+
     /// What each account shows under its own numbers.
     pub(crate) fn paces(&self, now_us: u64) -> Vec<Pace> {
         let pace = |Account { spec, state }: &Account| Pace {

@@ -35,6 +35,7 @@ mod window;
 
 pub(crate) use behind::behind_us;
 pub use describe::Window;
+pub(crate) use dispatch::fullness;
 pub use dispatch::{
     charge, debit, evaluate, meaningless_at_us, reading, refund, release, renew, surcharge,
 };

@@ -2,9 +2,9 @@
 //!
 //! Each limit has a table of its own, and an equal share of `max_keys`, so that a flood of made-up keys
 //! on one limit cannot push another's out. A state that is empty of meaning (bucket full, window gone)
-//! makes room for free; only when every key is live, one that is near to that goes, and is counted.
-//! In a small table it is the nearest of all, in a large one the nearest of some, and so never one that
-//! is at its limit while others were asked once.
+//! makes room for free; only when every key is live, the one goes that has used least of its limit, or
+//! of those the one that ends first, and is counted. In a small table it is that of all, in a large one
+//! that of some, and so never one that is at its limit while others were asked once.
 //!
 //! The way of a check: [`answer`] (a plan), [`view`] and [`charge`] (a level), [`table`] (the keys of a
 //! limit), [`segment`] (some of them, under one lock), [`pages`] and [`slot`] (what is written of one).

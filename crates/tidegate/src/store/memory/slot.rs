@@ -147,6 +147,15 @@ impl Words {
         end_us.unwrap_or(u64::MAX)
     }
 
+    /// How much of its limit is used; `None` where that is kept elsewhere.
+    pub(super) fn fullness(self, specs: &Specs, now_us: u64) -> Option<u8> {
+        let known = specs.get(self.number())?;
+        match &known.spec {
+            Spec::TokenBucket(_) => Some(0),
+            spec => Some(algorithm::fullness(&self.state(known)?, spec, now_us)),
+        }
+    }
+
     pub(super) fn is_changed(self) -> bool {
         self.head & CHANGED != 0
     }

@@ -50,7 +50,7 @@ impl Memory {
     /// Puts keys back that were exported at `saved_at`, as if only the downtime had passed since; a
     /// wall clock that went back counts as none. Keys of limits that nobody has announced are left
     /// out, and so are keys that mean nothing by now; where a limit's share is too small, the keys
-    /// stay that mean something for longest. A key that is there already keeps its state.
+    /// stay that are nearest to their limits. A key that is there already keeps its state.
     pub fn import(
         &self,
         saved_at: Now,

@@ -6,6 +6,7 @@
 
 mod room;
 mod walk;
+mod worth;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

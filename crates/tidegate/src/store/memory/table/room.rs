@@ -4,6 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use super::Table;
+use super::worth::{COMPARED_MIN, Worth};
 use crate::key::Key;
 use crate::store::memory::segment::{Held, KEYS_MAX, Keys, Segment, hash_of};
 use crate::store::memory::slot::Words;
@@ -20,11 +21,6 @@ const KEYS_WHERE_SPARSE: usize = 16;
 const CALM: (usize, u64) = (2, 60_000_000);
 /// The same where the share is nearly full.
 const HURRIED: (usize, u64) = (4, 500_000);
-/// Among how many keys of a segment the one that goes is chosen, where there are several segments.
-const COMPARED: usize = 24;
-/// Where a segment has fewer keys, others are asked too: it has so few only in a table that had many
-/// more once, and the first that is found there may be the one that means most.
-const COMPARED_MIN: usize = 8;
 /// How many other segments that have keys are asked.
 const NEIGHBOURS: usize = 64;
 
@@ -54,12 +50,12 @@ impl Table {
         }
     }
 
-    /// Puts a key back that was saved. Where the share is full, the one goes that ends first, and that
+    /// Puts a key back that was saved. Where the share is full, the one goes that means least, and that
     /// may be this one.
     pub(in super::super) fn restore(&self, held: &Held<'_>, key: Key, words: Words, now_us: u64) {
         let is_full = self.keys() >= self.share.load(Ordering::Relaxed);
-        let first = if is_full { self.nearest(held) } else { None };
-        if first.is_some_and(|(first_us, _)| words.end_us(&self.specs) < first_us) {
+        let least = if is_full { self.least(held, now_us) } else { None };
+        if least.is_some_and(|(least, _)| self.worth(held, words, now_us) < least) {
             words.place().and_then(|place| held.take(place));
             self.evicted.fetch_add(1, Ordering::Relaxed);
         } else {
@@ -128,22 +124,22 @@ impl Table {
         if excess == 0 {
             return;
         }
-        let mut ends_us = Vec::with_capacity(self.keys());
-        self.walk(|_, _, words| ends_us.push(words.end_us(&self.specs)));
-        let last = excess.min(ends_us.len()).saturating_sub(1);
-        let Some((_, &mut last_us, _)) =
-            (!ends_us.is_empty()).then(|| ends_us.select_nth_unstable(last))
+        let latest_us = self.latest_us.load(Ordering::Relaxed);
+        let mut worths: Vec<Worth> = Vec::with_capacity(self.keys());
+        self.walk(|held, _, words| worths.push(self.worth(held, words, latest_us)));
+        let last = excess.min(worths.len()).saturating_sub(1);
+        let Some((_, &mut last, _)) =
+            (!worths.is_empty()).then(|| worths.select_nth_unstable(last))
         else {
             return;
         };
-        let sooner = ends_us.iter().filter(|end_us| **end_us < last_us).count();
-        let mut ties = excess.saturating_sub(sooner);
-        let latest_us = self.latest_us.load(Ordering::Relaxed);
+        let less = worths.iter().filter(|worth| **worth < last).count();
+        let mut ties = excess.saturating_sub(less);
         self.walk(|held, key, words| {
-            let end_us = words.end_us(&self.specs);
-            let is_tie = end_us == last_us && ties > 0;
+            let worth = self.worth(held, words, latest_us);
+            let is_tie = worth == last && ties > 0;
             ties -= usize::from(is_tie);
-            if (end_us < last_us || is_tie)
+            if (worth < last || is_tie)
                 && let Some(found) = self.find(held, key)
             {
                 self.let_go(held, found.slot, latest_us);
@@ -179,7 +175,7 @@ impl Table {
 
     /// Lets go of the key that means least, in this segment or in another.
     fn evict(&self, held: &Held<'_>, now_us: u64) {
-        let (mut first, mut elsewhere) = (self.nearest(held), None);
+        let (mut least, mut elsewhere) = (self.least(held, now_us), None);
         let mut seen = held.len();
         let mut neighbours = self.neighbours();
         while seen < COMPARED_MIN
@@ -188,12 +184,12 @@ impl Table {
             // It is not waited for: whoever has it may be waiting for this one.
             let Some(other) = segment.try_hold() else { continue };
             seen += other.len();
-            let nearest = self.nearest(&other);
-            if nearest.is_some() && (first.is_none() || nearest < first) {
-                (first, elsewhere) = (nearest, Some(other));
+            let least_there = self.least(&other, now_us);
+            if least_there.is_some() && (least.is_none() || least_there < least) {
+                (least, elsewhere) = (least_there, Some(other));
             }
         }
-        if let Some((_, slot)) = first {
+        if let Some((_, slot)) = least {
             self.let_go(elsewhere.as_ref().unwrap_or(held), slot, now_us);
         }
     }
@@ -209,20 +205,6 @@ impl Table {
             Some(segment)
         };
         (0..count).filter_map(segment).take(NEIGHBOURS)
-    }
-
-    /// The key of a segment that ends first: of all, or of some in a table of many segments.
-    fn nearest(&self, held: &Held<'_>) -> Option<(u64, usize)> {
-        let (slots, all) = (held.slots(), self.count.load(Ordering::Relaxed) == 1);
-        let few = all || held.len() < COMPARED_MIN;
-        let end = |_| {
-            let slot = held.next_slot()?;
-            let (_, words) = held.read(&self.pages, slot)?;
-            Some((words.end_us(&self.specs), slot))
-        };
-        let looked_at = if few { slots } else { COMPARED.min(slots) };
-        let nearest = (0..looked_at).filter_map(end).min();
-        nearest.or_else(|| (looked_at..slots).filter_map(end).min())
     }
 
     /// Lets a key go, which counts where it is live.

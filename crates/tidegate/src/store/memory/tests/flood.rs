@@ -1,7 +1,7 @@
 //! More keys than there is room for.
 
 use super::*;
-use crate::algorithm::Verdict;
+use crate::algorithm::{Verdict, fixed_window, sliding_window};
 
 /// A test that is not optimised takes a while for so many.
 const KEYS: u128 = if cfg!(debug_assertions) { 300_000 } else { 20_000_000 };
@@ -9,17 +9,17 @@ const MAX_KEYS: usize = 50_000;
 /// What numbers are multiplied with, to be spread as keys are.
 const SPREAD: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
 
-#[test]
-fn a_limited_key_outlives_a_flood_of_made_up_ones() {
+/// Charges a key until it is limited, and then more keys than there is room for.
+fn flood(spec: Spec, keys: u128) {
     let store = Memory::with_max_keys(MAX_KEYS);
     store.announce_now(&[1]);
-    let limited = level(1, 1 << 100, bucket(100, 60_000_000_000));
+    let limited = level(1, 1 << 100, spec);
     for _ in 0..100 {
         assert!(charge(&store, at(5), [limited])[0].charged);
     }
-    for key in 0..KEYS {
+    for key in 0..keys {
         let now = at(5 + u64::try_from(key).unwrap() / 100);
-        let made_up = level(1, key.wrapping_mul(SPREAD), bucket(100, 60_000_000_000));
+        let made_up = level(1, key.wrapping_mul(SPREAD), spec);
         assert!(charge(&store, now, [made_up])[0].charged);
         if key % 10_000 == 0 {
             assert_ne!(charge(&store, now, [limited])[0].verdict, Verdict::Allowed, "after {key}");
@@ -27,7 +27,29 @@ fn a_limited_key_outlives_a_flood_of_made_up_ones() {
         }
     }
     let evicted = u128::from(store.evicted_keys());
-    assert!(evicted + MAX_KEYS as u128 >= KEYS, "live keys had to go, and are counted");
+    assert!(evicted + MAX_KEYS as u128 >= keys, "live keys had to go, and are counted");
+}
+
+#[test]
+fn a_limited_key_outlives_a_flood_of_made_up_ones() {
+    flood(bucket(100, 60_000_000_000), KEYS);
+}
+
+#[test]
+fn a_key_that_spent_its_window_first_outlives_those_that_end_later() {
+    let (limit, window_us) = (units(100), 60_000_000_000);
+    flood(Spec::SlidingWindow(sliding_window::Spec { limit, window_us }), KEYS / 2);
+}
+
+#[test]
+fn a_key_that_spent_its_window_outlives_those_that_end_with_it() {
+    let (limit, window_us) = (units(100), 60_000_000_000);
+    flood(Spec::FixedWindow(fixed_window::Spec { limit, window_us }), KEYS / 2);
+}
+
+#[test]
+fn a_key_that_spent_its_total_outlives_others_that_never_end() {
+    flood(total(100), KEYS / 2);
 }
 
 #[test]

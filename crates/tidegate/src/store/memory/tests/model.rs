@@ -174,22 +174,30 @@ proptest! {
     }
 
     #[test]
-    fn where_a_small_limit_is_full_the_key_goes_that_ends_first(
-        share in 1..20_usize,
+    fn where_a_small_limit_is_full_the_key_goes_that_means_least(
+        share in 1..20_usize, kind in 0..4_usize, refundable in any::<bool>(),
         hits in prop::collection::vec((0..60_u64, 1..90_u64, 1..200_u64), 1..200),
     ) {
+        let (limit, window_us) = (units(100), 9_000);
+        let spec = [
+            bucket(100, 1_000_003),
+            total(100),
+            Spec::FixedWindow(fixed_window::Spec { limit, window_us }),
+            Spec::SlidingWindow(sliding_window::Spec { limit, window_us }),
+        ][kind];
         let (store, mut naive) = (Memory::with_max_keys(share), Naive::default());
         let mut now_us = 1_000_000;
         for (key, cost, later_us) in hits {
             now_us += later_us;
-            let level = Level { cost: units(cost), ..level(1, u128::from(key), bucket(100, 1_000_003)) };
+            let level = level(1, u128::from(key), spec);
+            let level = Level { cost: units(cost), refundable, ..level };
             let plan = plan(Mode::Charge, at(now_us), [level]);
-            let is_charged = store.answer(&Plan { mode: Mode::Peek, ..plan.clone() }).replies[0].verdict
-                == crate::algorithm::Verdict::Allowed;
-            if is_charged {
-                naive.make_room(&level, share);
+            let answer = store.answer(&plan);
+            if answer.replies[0].charged && naive.lacks_room(&level, share) {
+                let (gone, least) = naive.keep(1, &store.table(1).unwrap().all_keys(), now_us);
+                prop_assert_eq!(gone, [least]);
             }
-            prop_assert_eq!(store.answer(&plan), naive.answer(&plan));
+            prop_assert_eq!(answer, naive.answer(&plan));
             let mut ends_us: Vec<u64> = naive.ends_us(1);
             let mut ours_us = store.table(1).unwrap().ends_us();
             ends_us.sort_unstable();

@@ -17,6 +17,21 @@ struct Kept {
     charged_us: u64,
 }
 
+/// Whether a key is live, how much of its limit it had used when it was last charged, and when it ends.
+type Worth = (bool, u64, u64);
+
+impl Kept {
+    fn worth(&self, now_us: u64) -> Worth {
+        let end_us = self.ledger.meaningless_at_us().unwrap_or(u64::MAX);
+        let pace = self.ledger.paces(self.charged_us)[0];
+        let limit = pace.spec.capacity();
+        let used = limit.saturating_sub(pace.reading.available).micros() * 255 / limit.micros();
+        let is_bucket = matches!(pace.spec, Spec::TokenBucket(_));
+        let is_live = end_us > now_us;
+        (is_live, if is_bucket || !is_live { 0 } else { used }, end_us)
+    }
+}
+
 impl Naive {
     pub(super) fn answer(&mut self, plan: &Plan) -> Answer {
         let verdict = |level: &Level| {
@@ -72,15 +87,17 @@ impl Naive {
         of_family.map(|(_, kept)| kept.ledger.meaningless_at_us().unwrap_or(u64::MAX)).collect()
     }
 
-    /// Lets go of the key that ends first, if there are as many as there may be and this one is new.
-    pub(super) fn make_room(&mut self, level: &Level, share: usize) {
-        let is_new = !self.records.contains_key(&(level.family, level.key));
-        let end = |kept: &Kept| kept.ledger.meaningless_at_us().unwrap_or(u64::MAX);
-        if is_new && self.records.len() >= share {
-            let first = self.records.iter().min_by_key(|(_, kept)| end(kept));
-            let first = first.map(|(place, _)| *place);
-            first.and_then(|place| self.records.remove(&place));
-        }
+    /// Whether there are as many keys as there may be and this one is new, so that one has to go.
+    pub(super) fn lacks_room(&self, level: &Level, share: usize) -> bool {
+        !self.records.contains_key(&(level.family, level.key)) && self.records.len() >= share
+    }
+
+    /// Lets go of the keys of a limit that are not among these; says how much each of them meant, and
+    /// how much that meant which meant least.
+    pub(super) fn keep(&mut self, family: u64, keys: &[Key], now_us: u64) -> (Vec<Worth>, Worth) {
+        let least = self.records.values().map(|kept| kept.worth(now_us)).min().unwrap();
+        let gone = self.records.extract_if(|(of, key), _| *of == family && !keys.contains(key));
+        (gone.map(|(_, kept)| kept.worth(now_us)).collect(), least)
     }
 
     fn charge(&mut self, level: &Level, plan: &Plan) -> u64 {

@@ -119,9 +119,15 @@ impl<T: Serialize> Journal<T> {
                 _ = log.to().set_len(log.synced());
             }
             self.end_log();
-            (self.broken, self.mending) = (true, false);
+            self.lack();
         }
         appended
+    }
+
+    /// Something has changed that was not given: a base must be written, and one that is under way
+    /// does not make it good.
+    pub(super) const fn lack(&mut self) {
+        (self.broken, self.mending) = (true, false);
     }
 
     /// Begins a base, and a new log with it: whatever changes from now on belongs there.

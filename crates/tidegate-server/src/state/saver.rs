@@ -114,6 +114,9 @@ impl Worker {
         self.due_us = now.steady_us.saturating_add(EVERY_US);
         let health = self.state.health();
         if let (Some(journal), Some(memory)) = (&mut self.counters, app.engine.memory()) {
+            if memory.lost_track() {
+                journal.lack();
+            }
             append(journal, health, now, memory.changes(now));
         }
         append(&mut self.marks, health, now, app.engine.marks().changes(now));

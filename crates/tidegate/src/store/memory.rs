@@ -58,6 +58,8 @@ pub struct Memory {
     evicted: Arc<AtomicU64>,
     /// Whether somebody is told of changes.
     tracked: Arc<AtomicBool>,
+    /// Whether more went than could be noted.
+    lost: Arc<AtomicBool>,
     /// The keys of limits that are gone, then.
     gone: Mutex<Vec<(u64, Key)>>,
 }
@@ -87,6 +89,7 @@ impl Memory {
             max_keys,
             evicted: Arc::default(),
             tracked: Arc::default(),
+            lost: Arc::default(),
             gone: Mutex::default(),
         }
     }
@@ -132,7 +135,8 @@ impl Memory {
     }
 
     fn new_table(&self, share: usize) -> Table {
-        Table::new(share, Arc::clone(&self.evicted), Arc::clone(&self.tracked))
+        let (evicted, tracked) = (Arc::clone(&self.evicted), Arc::clone(&self.tracked));
+        Table::new(share, evicted, tracked, Arc::clone(&self.lost))
     }
 
     /// How many keys of one limit there may be.

@@ -3,6 +3,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tidegate::marks::Whom;
+use tidegate::store::Memory;
 use tidegate::{HashKey, Limiter, Order, Policy, Request};
 
 use super::*;
@@ -10,18 +11,22 @@ use crate::engine::Engine;
 
 const SECRET: HashKey = HashKey::new([1; 16]);
 
-fn app() -> App {
+fn app_with(memory: Memory) -> App {
     let policy = "{ tidegate: 1, name: a, limits: { all: { by: user, total: 1000 } } }";
     let mut app = App::new(Policy::parse("a.yaml", policy).unwrap());
     let policy = Policy::parse("a.yaml", policy).unwrap();
     let limiter = Limiter::builder().policy(policy).clock(app.clock.clone()).hash_key(SECRET);
-    app.engine = Engine::Memory(limiter.build().unwrap());
+    app.engine = Engine::Memory(limiter.store(memory).build().unwrap());
     app
 }
 
 /// An app with what was saved in a directory, and where that goes on.
 fn loaded(path: &Path) -> (Arc<App>, StateDir, Journals) {
-    let (app, state) = (Arc::new(app()), StateDir::open(path).unwrap());
+    loaded_by(app_with(Memory::new()), path)
+}
+
+fn loaded_by(app: App, path: &Path) -> (Arc<App>, StateDir, Journals) {
+    let (app, state) = (Arc::new(app), StateDir::open(path).unwrap());
     let now = app.now();
     let counters = state.load_counters(app.engine.memory().unwrap(), &SECRET, now).unwrap().0;
     let marks = state.load_marks(app.engine.marks(), &SECRET, now).unwrap().0;
@@ -30,7 +35,11 @@ fn loaded(path: &Path) -> (Arc<App>, StateDir, Journals) {
 
 /// A worker that nothing but a test drives.
 fn worker(path: &Path) -> (Arc<App>, Worker, Sender<()>) {
-    let (app, state, journals) = loaded(path);
+    worker_of(loaded(path))
+}
+
+fn worker_of(loaded: (Arc<App>, StateDir, Journals)) -> (Arc<App>, Worker, Sender<()>) {
+    let (app, state, journals) = loaded;
     let (stop, told) = channel();
     (Arc::clone(&app), Worker::new(app, state, journals, told), stop)
 }
@@ -109,6 +118,27 @@ fn a_disk_that_fails_is_told_and_all_is_saved_once_it_does_not() {
 }
 
 #[test]
+fn more_keys_that_went_than_are_noted_do_not_come_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let app = app_with(Memory::with_max_keys(10));
+    let (app, mut worker, _stop) = worker_of(loaded_by(app, folder.path()));
+    (0..10).for_each(|user| spend(&app, &format!("first {user}")));
+    worker.save_changes();
+    (0..70_000).for_each(|user| spend(&app, &format!("user {user}")));
+    worker.save_changes();
+    assert!(!worker.counters.as_ref().unwrap().is_whole());
+    worker.write_bases();
+    assert!(worker.counters.as_ref().unwrap().is_whole());
+    assert_eq!(worker.state.health().present().failures, []);
+    drop(worker);
+    let (again, ..) = loaded(folder.path());
+    assert_eq!(again.engine.memory().unwrap().keys(), 10);
+    for user in (0..10).map(|user| format!("first {user}")) {
+        assert_eq!(spent(&again, &user), spent(&app, &user), "{user}");
+    }
+}
+
+#[test]
 fn counters_that_cannot_be_saved_take_no_bans_with_them() {
     let folder = tempfile::tempdir().unwrap();
     let (app, worker, _stop) = self::worker(folder.path());
@@ -156,7 +186,7 @@ fn a_base_that_is_under_way_does_not_hold_up_the_end() {
 
 #[test]
 fn marks_are_read_page_by_page() {
-    let app = app();
+    let app = app_with(Memory::new());
     let count = PAGE + 10;
     for user in 0..count {
         ban(&app, &format!("user {user}"));

@@ -19,6 +19,9 @@ use crate::clock::Now;
 use crate::fold::Folded;
 use crate::key::Key;
 
+/// At least so many keys that went are noted until somebody looks.
+pub(super) const GONE_MIN: usize = 65_536;
+
 /// Keys that are gone.
 pub(super) type Gone = HashSet<Key, Folded>;
 
@@ -41,6 +44,14 @@ impl Memory {
     /// nobody tracks does not pay for it.
     pub fn track_changes(&self) {
         self.tracked.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether more keys went since the last call than there is room to note, so that the
+    /// [`changes`](Self::changes) do not tell all: then everything must be taken from
+    /// [`export`](Self::export), once, and changes from its beginning on.
+    #[must_use]
+    pub fn lost_track(&self) -> bool {
+        self.lost.swap(false, Ordering::Relaxed)
     }
 
     /// Every key that changed since it was last given here, once, as it is at its turn, a few at a
@@ -91,7 +102,12 @@ impl Memory {
             let mut keys = table.take_gone();
             keys.extend(table.all_keys());
             let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
-            gone.extend(keys.into_iter().map(|key| (family, key)));
+            if gone.len() + keys.len() <= self.max_keys.max(GONE_MIN) {
+                gone.extend(keys.into_iter().map(|key| (family, key)));
+            } else {
+                *gone = Vec::new();
+                self.lost.store(true, Ordering::Relaxed);
+            }
         }
     }
 }

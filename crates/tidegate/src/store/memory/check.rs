@@ -16,7 +16,7 @@ use crate::units::Amount;
 impl Table {
     /// A table of no store.
     pub(crate) fn alone(max_keys: usize) -> Self {
-        Self::new(max_keys, Arc::default(), Arc::default())
+        Self::new(max_keys, Arc::default(), Arc::default(), Arc::default())
     }
 
     /// Charges a key, if the cost fits.

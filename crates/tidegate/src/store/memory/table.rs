@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub(super) use walk::place_of;
 
-use super::changes::Gone;
+use super::changes::{GONE_MIN, Gone};
 use super::pages::Pages;
 use super::record::Record;
 use super::segment::{Found, Held, Segment, hash_of};
@@ -43,8 +43,10 @@ pub(crate) struct Table {
     growing: Mutex<()>,
     /// Whether somebody is told of changes.
     tracked: Arc<AtomicBool>,
-    /// The keys that went and did not just end, then.
-    gone: Mutex<Gone>,
+    /// Whether more went than could be noted, then.
+    lost: Arc<AtomicBool>,
+    /// The keys that went and did not just end, then; some may be there twice.
+    gone: Mutex<Vec<Key>>,
 }
 
 /// What was seen of a key without holding its segment.
@@ -56,7 +58,12 @@ pub(super) struct Glance<'t> {
 }
 
 impl Table {
-    pub(super) fn new(share: usize, evicted: Arc<AtomicU64>, tracked: Arc<AtomicBool>) -> Self {
+    pub(super) fn new(
+        share: usize,
+        evicted: Arc<AtomicU64>,
+        tracked: Arc<AtomicBool>,
+        lost: Arc<AtomicBool>,
+    ) -> Self {
         let segments = Shelf::default();
         segments.make(0);
         Self {
@@ -71,6 +78,7 @@ impl Table {
             evicted,
             growing: Mutex::default(),
             tracked,
+            lost,
             gone: Mutex::default(),
         }
     }
@@ -221,14 +229,27 @@ impl Table {
         if self.tracked.load(Ordering::Relaxed)
             && let Some((key, _)) = held.read(&self.pages, slot)
         {
-            self.gone.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
+            self.note(key);
         }
         self.forget(held, slot);
     }
 
     /// The keys that went since the last call.
     pub(super) fn take_gone(&self) -> Gone {
-        std::mem::take(&mut *self.gone.lock().unwrap_or_else(PoisonError::into_inner))
+        let gone = std::mem::take(&mut *self.gone.lock().unwrap_or_else(PoisonError::into_inner));
+        gone.into_iter().collect()
+    }
+
+    /// Notes that a key went. Where too many did since somebody looked, none is known any more.
+    fn note(&self, key: Key) {
+        let max = (self.share.load(Ordering::Relaxed) / 4).max(GONE_MIN);
+        let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        if gone.len() < max {
+            gone.push(key);
+        } else {
+            *gone = Vec::new();
+            self.lost.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Lets a key go.

@@ -189,6 +189,22 @@ fn a_key_that_ends_sooner_than_was_told_does_not_come_back() {
 }
 
 #[test]
+fn more_keys_that_went_than_are_noted_are_told_of_once() {
+    let store = Memory::with_max_keys(4);
+    store.announce_now(&[TOTAL]);
+    store.track_changes();
+    let many = GONE_MIN as u128 + 4;
+    (0..many).for_each(|key| charge(&store, TOTAL, key));
+    assert!(!store.lost_track(), "so many are");
+    charge(&store, TOTAL, many);
+    assert!(store.lost_track() && !store.lost_track());
+    assert!(drained(&store).len() <= 5);
+    charge(&store, TOTAL, many + 1);
+    assert_eq!(drained(&store).len(), 2, "one that came and one that went");
+    assert!(!store.lost_track());
+}
+
+#[test]
 fn keys_go_with_their_limit_and_do_not_come_back_with_it() {
     let store = tracked();
     charge(&store, TOTAL, 1);

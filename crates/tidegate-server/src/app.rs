@@ -112,14 +112,18 @@ impl App {
         request: &Request<'_>,
         hold: Hold,
     ) -> Option<Result<Decision, RequestError>> {
-        let waits = |decided: &Result<Decision, RequestError>| {
-            decided.as_ref().is_ok_and(|decision| decision.wait().is_some())
-        };
-        match hold {
-            Hold::Never => self.engine.decide_now(request),
-            Hold::AsThePolicySays => self.engine.decide_now(request).filter(|one| !waits(one)),
-            Hold::UpTo(_) => None,
+        if matches!(hold, Hold::UpTo(_)) {
+            return None;
         }
+        let mut decided = self.engine.decide_now(request);
+        let may_wait = matches!(hold, Hold::AsThePolicySays);
+        if let Some(Ok(decision)) = &decided
+            && may_wait
+            && decision.wait().is_some()
+        {
+            decided = None;
+        }
+        decided
     }
 
     /// Counts and logs a decision.

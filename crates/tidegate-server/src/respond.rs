@@ -16,6 +16,8 @@ use crate::body::Body;
 
 /// The type of problem details.
 const PROBLEM: &str = "application/problem+json";
+/// As a constant it is checked once, by the compiler.
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// Room for the headers of an answer.
 pub(crate) struct Room(HeaderMap);
@@ -146,8 +148,7 @@ pub(crate) fn json(body: impl Into<Bytes>) -> Response<Body> {
 /// A JSON answer in the room of its request.
 pub(crate) fn json_in(room: Room, body: impl Into<Bytes>) -> Response<Body> {
     let mut response = room.answer(body);
-    let json = HeaderValue::from_static("application/json");
-    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response.headers_mut().insert(header::CONTENT_TYPE, JSON);
     response
 }
 
@@ -180,10 +181,12 @@ fn set<B>(response: &mut Response<B>, text: &Bytes, headers: &HeaderSpans<'_>) {
 
 /// The values that nearly every refusal has are not counted as parts of its text.
 fn header_value(text: &Bytes, span: Range<usize>) -> Option<HeaderValue> {
+    const NONE: HeaderValue = HeaderValue::from_static("0");
+    const DETAILS: HeaderValue = HeaderValue::from_static(PROBLEM);
     match text.get(span.clone())? {
-        b"0" => Some(HeaderValue::from_static("0")),
-        b"application/json" => Some(HeaderValue::from_static("application/json")),
-        b"application/problem+json" => Some(HeaderValue::from_static(PROBLEM)),
+        b"0" => Some(NONE),
+        b"application/json" => Some(JSON),
+        b"application/problem+json" => Some(DETAILS),
         _ => HeaderValue::from_maybe_shared(text.slice(span)).ok(),
     }
 }

@@ -171,7 +171,16 @@ impl Service for Gateway {
         }
         let inspected = Inspected { seen: None, rest: body };
         let asked = arrived.asked(app, None);
-        match app.decide_now(&asked, || arrived.id(), HOLD) {
+        let decided = app.decide_now(&asked, || arrived.id(), HOLD);
+        // What is refused at once is answered before its decision is moved anywhere.
+        if let Some(Ok(decision)) = &decided
+            && !decision.is_allowed()
+            && decision.delay_us() == 0
+        {
+            drop(asked);
+            return self.shared.refuse(decision, arrived).into();
+        }
+        match decided {
             Some(Ok(decision)) if decision.is_allowed() => {
                 let watched = Watched::of(&decision, asked);
                 let admitted = Admitted::new(app, decision, watched);
@@ -180,9 +189,6 @@ impl Service for Gateway {
             Some(Ok(decision)) => {
                 drop(asked);
                 let response = self.shared.refuse(&decision, arrived);
-                if decision.delay_us() == 0 {
-                    return response.into();
-                }
                 shared().refuse_later(decision, response)
             }
             None => {

@@ -2,14 +2,18 @@
 //! that behaviour has earned.
 //!
 //! They are few and live long, so that every node has all of them in its memory. While there is none
-//! a request pays one atomic load. Their time is the steady clock of this process, so that a wall
+//! a request pays one atomic load, and one that no mark is of a cheap hash and a few further ones, however
+//! many marks there are of others. Their time is the steady clock of this process, so that a wall
 //! clock that steps ends nothing; where they travel it is written as Unix time.
 
 mod changes;
+mod filter;
 mod mark;
+mod prints;
 mod table;
 #[cfg(test)]
 mod tests;
+mod trace;
 mod whom;
 
 use std::borrow::Cow;
@@ -23,13 +27,19 @@ use arc_swap::ArcSwap;
 use siphasher::sip128::SipHasher24;
 
 use crate::clock::Now;
+use crate::facts::Facts;
+use crate::identity::Subject;
 use crate::key::{HashKey, Key};
 use crate::policy::protection::PPM;
+use filter::Filter;
 pub use mark::{Mark, MarkChange, MarkKind, MarkSink};
 pub use table::Set;
 use table::{Entry, Onto, Table};
+pub(crate) use trace::Sought;
+use trace::{Traced, Tracer};
+pub(crate) use whom::Shape;
 pub use whom::Whom;
-pub(crate) use whom::{Shape, key_of, network_key};
+use whom::{key_of, network_key};
 
 /// How many bans there may be at once unless told otherwise.
 pub const BANS_MAX_DEFAULT: usize = 1_000_000;
@@ -43,6 +53,10 @@ const NAMES_MAX: usize = 4_096;
 /// All marks that this process knows of.
 pub struct Marks {
     tables: [Table; 3],
+    /// What is certainly not in the tables that requests look into. Flags are looked at by those alone
+    /// who have come to a step.
+    filters: [Filter; 3],
+    tracer: Tracer,
     /// How many bans there are of each shape: in one policy, and in all.
     bans: [[AtomicUsize; Shape::COUNT]; 2],
     /// Which lengths of prefixes bans of networks have had: a bit each, of IPv4 and of IPv6.
@@ -61,6 +75,8 @@ impl Marks {
         let tables = [bans_max, OTHERS_MAX, OTHERS_MAX].map(Table::new);
         Self {
             tables,
+            filters: std::array::from_fn(|_| Filter::new()),
+            tracer: Tracer::random(),
             bans: Default::default(),
             v4_bits: AtomicU64::new(0),
             v6_bits: Default::default(),
@@ -188,7 +204,8 @@ impl Marks {
 
     /// Forgets bans that have ended, so that none costs nothing again.
     pub(crate) fn sweep_bans(&self, now: Now) {
-        self.table(MarkKind::Ban).sweep(now.steady_us, |entry| self.uncount(entry));
+        self.table(MarkKind::Ban)
+            .sweep(now.steady_us, |entry| self.count_out(MarkKind::Ban, entry));
     }
 
     /// Whether bans of a shape are there: in one policy, and in all.
@@ -197,20 +214,70 @@ impl Marks {
         [used(0), used(1)]
     }
 
+    /// The mark of a request.
+    pub(crate) fn find(&self, sought: &Sought, facts: &Facts<'_>, now: Now) -> Option<Mark> {
+        let id = self.may_have(sought, facts).then(|| sought.key(facts)).flatten()?;
+        self.get(sought.kind, id, now)
+    }
+
+    /// The bans of networks that an address is in.
+    pub(crate) fn find_networks(
+        &self,
+        sought: &Sought,
+        ip: IpAddr,
+        now: Now,
+    ) -> impl Iterator<Item = Mark> {
+        let prefixes = self.prefixes(ip).filter(move |bits| self.may_have_in(sought, ip, *bits));
+        let id = move |bits| network_key(sought.prefix, ip, bits);
+        prefixes.filter_map(move |bits| self.get(sought.kind, id(bits), now))
+    }
+
+    /// Whether there can be a mark of a request.
+    pub(crate) fn may_have(&self, sought: &Sought, facts: &Facts<'_>) -> bool {
+        match self.tracer.of_request(sought, facts) {
+            Traced::Is(trace) => self.filter(sought.kind).may_have(trace),
+            Traced::Nobody => false,
+            Traced::Unknown => true,
+        }
+    }
+
+    /// Whether there can be a ban of a network that an address is in.
+    pub(crate) fn may_have_network(&self, sought: &Sought, ip: IpAddr) -> bool {
+        self.prefixes(ip).any(|bits| self.may_have_in(sought, ip, bits))
+    }
+
+    fn may_have_in(&self, sought: &Sought, ip: IpAddr, bits: u8) -> bool {
+        let network = Subject::of_network(ip, bits);
+        self.filter(sought.kind).may_have(self.tracer.of_network(sought, &network))
+    }
+
+    /// A factor that behaviour has earned, and since when, in steady time.
+    pub(crate) fn factor(
+        &self,
+        sought: &Sought,
+        facts: &Facts<'_>,
+        now: Now,
+    ) -> Option<(u64, u64)> {
+        if self.count(sought.kind) == 0 || !self.may_have(sought, facts) {
+            return None;
+        }
+        let read = |entry: &Entry| entry.factor_ppm.map(|ppm| (ppm, entry.since_us));
+        self.table(sought.kind).get(sought.key(facts)?, now.steady_us, read).flatten()
+    }
+
     /// The lengths of prefixes that bans of networks with such an address may have.
-    pub(crate) fn prefixes(&self, ip: IpAddr) -> impl Iterator<Item = u8> + '_ {
+    fn prefixes(&self, ip: IpAddr) -> impl Iterator<Item = u8> + use<> {
         let words = match ip {
             IpAddr::V4(_) => [self.v4_bits.load(Ordering::Acquire), 0, 0],
             IpAddr::V6(_) => [0, 1, 2].map(|word| self.v6_bits[word].load(Ordering::Acquire)),
         };
-        let is_used = move |bits: &u8| words[usize::from(bits / 64)] >> (bits % 64) & 1 == 1;
-        (0..=128_u8).filter(is_used)
-    }
-
-    /// A factor that behaviour has earned, and since when, in steady time.
-    pub(crate) fn factor(&self, id: Key, now: Now) -> Option<(u64, u64)> {
-        let read = |entry: &Entry| entry.factor_ppm.map(|ppm| (ppm, entry.since_us));
-        self.table(MarkKind::Factor).get(id, now.steady_us, read).flatten()
+        [0, 64, 128].into_iter().zip(words).flat_map(|(first, mut left)| {
+            std::iter::from_fn(move || {
+                let bit = u8::try_from(left.trailing_zeros()).ok().filter(|bit| *bit < 64)?;
+                left &= left - 1;
+                Some(first + bit)
+            })
+        })
     }
 
     fn set(&self, mark: &Mark, now: Now) -> Set {
@@ -219,16 +286,9 @@ impl Marks {
 
     fn set_and(&self, mark: &Mark, now: Now, told: impl FnOnce()) -> Set {
         let (entry, onto) = (self.to_entry(mark, now), onto(mark.kind));
-        let is_ban = mark.kind == MarkKind::Ban;
-        if is_ban {
-            // Before it can be found missing.
-            self.count_ban(&entry);
-        }
-        let gone = |entry: &Entry| {
-            if is_ban {
-                self.uncount(entry);
-            }
-        };
+        // Before it can be found missing.
+        self.count_in(mark.kind, &entry);
+        let gone = |entry: &Entry| self.count_out(mark.kind, entry);
         let counted = entry.clone();
         let set = self.table(mark.kind).set(mark.id, entry, onto, now.steady_us, gone, told);
         if matches!(set, Set::Kept | Set::Full) {
@@ -246,13 +306,18 @@ impl Marks {
     fn remove_and(&self, kind: MarkKind, id: Key, told: impl FnOnce()) -> Option<Entry> {
         let removed = self.table(kind).remove(id, told)?;
         self.noted.note(kind, id);
-        if kind == MarkKind::Ban {
-            self.uncount(&removed);
-        }
+        self.count_out(kind, &removed);
         Some(removed)
     }
 
-    fn count_ban(&self, entry: &Entry) {
+    /// What is in a table is counted, and known to the filter, from before it is there until after.
+    fn count_in(&self, kind: MarkKind, entry: &Entry) {
+        if kind != MarkKind::Flag {
+            self.filter(kind).note(entry.trace);
+        }
+        if kind != MarkKind::Ban {
+            return;
+        }
         if let Some(net) = entry.whom.as_network() {
             let (word, bit) = (usize::from(net.prefix_len() / 64), net.prefix_len() % 64);
             let bits = if net.addr().is_ipv4() { &self.v4_bits } else { &self.v6_bits[word] };
@@ -261,8 +326,13 @@ impl Marks {
         self.of_shape(entry).fetch_add(1, Ordering::AcqRel);
     }
 
-    fn uncount(&self, entry: &Entry) {
-        self.of_shape(entry).fetch_sub(1, Ordering::AcqRel);
+    fn count_out(&self, kind: MarkKind, entry: &Entry) {
+        if kind != MarkKind::Flag {
+            self.filter(kind).forget(entry.trace);
+        }
+        if kind == MarkKind::Ban {
+            self.of_shape(entry).fetch_sub(1, Ordering::AcqRel);
+        }
     }
 
     fn of_shape(&self, entry: &Entry) -> &AtomicUsize {
@@ -279,10 +349,16 @@ impl Marks {
         &self.tables[kind as usize]
     }
 
+    fn filter(&self, kind: MarkKind) -> &Filter {
+        &self.filters[kind as usize]
+    }
+
     fn to_entry(&self, mark: &Mark, now: Now) -> Entry {
+        let whom = self.kept(mark).into_owned();
         Entry {
             policy: mark.policy.as_deref().map(|name| self.name(name)),
-            whom: self.kept(mark).into_owned(),
+            trace: self.tracer.of_mark(mark, &whom),
+            whom,
             source: self.name(&mark.source),
             reason: self.name(&mark.reason),
             flag: mark.flag.as_deref().map(|name| self.name(name)),
@@ -316,7 +392,7 @@ impl Marks {
 }
 
 /// What the keys of all marks of a kind in a policy begin with.
-pub(crate) fn prefix(
+fn prefix(
     secret: &HashKey,
     kind: MarkKind,
     policy: Option<&str>,

@@ -1,3 +1,5 @@
+mod found;
+
 use std::sync::Mutex;
 
 use proptest::prelude::*;

@@ -21,7 +21,7 @@ use crate::policy::protection::BanBy;
 pub struct Whom(Vec<(String, String)>);
 
 /// How long a value may be that is kept as it is: marks are kept by the million.
-const VALUE_MAX: usize = 256;
+pub(super) const VALUE_MAX: usize = 256;
 /// How much of a longer one people see.
 const SHOWN: usize = 32;
 

@@ -7,7 +7,7 @@ use crate::clock::Now;
 use crate::facts::Facts;
 use crate::identity::canonical;
 use crate::key::{HashKey, LimitKeys};
-use crate::marks::{Mark, MarkKind, Marks, Shape, Sought};
+use crate::marks::{Mark, MarkKind, Marks, Shape, Sought, Used};
 use crate::policy::Policy;
 use crate::policy::model::Part;
 use crate::policy::protection::{Factor, FactorKind, LOAD_LOWER_PPM, Step};
@@ -53,10 +53,7 @@ pub(crate) struct FactorKeys {
 #[derive(Debug)]
 struct BanKeys {
     /// Of users, clients, addresses and networks: in this policy, and in all.
-    users: [Sought; 2],
-    clients: [Sought; 2],
-    ips: [Sought; 2],
-    networks: [Sought; 2],
+    single: [[Sought; 2]; Shape::COUNT - 1],
     /// By the keys of penalties that ban, where they are no single identity.
     others: Vec<[Sought; 2]>,
 }
@@ -120,11 +117,14 @@ impl Guard {
 
     /// The ban of a request, of several the one that ends last.
     pub(crate) fn ban(&self, marks: &Marks, facts: &Facts<'_>, now: Now) -> Option<Mark> {
-        if !marks.has_bans() {
+        let used = marks.bans();
+        if used.is_none() {
             return None;
         }
         marks.sweep_bans(now);
-        self.bans.may_find(marks, facts).then(|| self.bans.find(marks, facts, now)).flatten()
+        // Nearly everybody who is not banned is known to be so here.
+        let may_find = self.bans.may_find(used, marks, facts);
+        may_find.then(|| self.bans.find(used, marks, facts, now)).flatten()
     }
 
     /// The keys of bans that are no single identity.
@@ -203,38 +203,26 @@ impl BanKeys {
             }
         }
         let both = |by: &[Part]| in_both_scopes(secret, by, policy);
+        let networks = [Some(&*policy.name), None].map(|scope| Sought::networks(secret, scope));
         Self {
-            users: both(&[Part::User]),
-            clients: both(&[Part::Client]),
-            ips: both(&[Part::Ip]),
-            networks: [Some(&*policy.name), None].map(|scope| Sought::networks(secret, scope)),
+            single: [both(&[Part::User]), both(&[Part::Client]), both(&[Part::Ip]), networks],
             others: shapes.into_iter().map(both).collect(),
         }
     }
 
-    /// Whether a request can be banned. Nearly all that are not are known here.
-    fn may_find(&self, marks: &Marks, facts: &Facts<'_>) -> bool {
-        let may = |shape, sought: &[Sought; 2]| {
-            let [here, everywhere] = marks.has_shape(shape);
-            here && marks.may_have(&sought[0], facts)
-                || everywhere && marks.may_have(&sought[1], facts)
-        };
-        let may_network = || {
-            let [here, everywhere] = marks.has_shape(Shape::Network);
-            let address = facts.address.filter(|_| here || everywhere).map(canonical);
-            address.is_some_and(|ip| {
-                here && marks.may_have_network(&self.networks[0], ip)
-                    || everywhere && marks.may_have_network(&self.networks[1], ip)
-            })
-        };
-        may(Shape::User, &self.users)
-            || may(Shape::Client, &self.clients)
-            || may(Shape::Ip, &self.ips)
-            || self.others.iter().any(|sought| may(Shape::Other, sought))
-            || may_network()
+    fn may_find(&self, used: Used, marks: &Marks, facts: &Facts<'_>) -> bool {
+        used.iter().any(|(shape, scope)| match shape {
+            Shape::Other => self.others.iter().any(|by| marks.may_have(&by[scope], facts)),
+            Shape::Network => facts.address.is_some_and(|ip| {
+                marks.may_have_network(&self.single[shape as usize][scope], canonical(ip))
+            }),
+            Shape::User | Shape::Client | Shape::Ip => {
+                marks.may_have(&self.single[shape as usize][scope], facts)
+            }
+        })
     }
 
-    fn find(&self, marks: &Marks, facts: &Facts<'_>, now: Now) -> Option<Mark> {
+    fn find(&self, used: Used, marks: &Marks, facts: &Facts<'_>, now: Now) -> Option<Mark> {
         let mut longest: Option<Mark> = None;
         let mut look = |found: Mark| {
             let until = |mark: &Mark| mark.until_unix_us.unwrap_or(u64::MAX);
@@ -242,13 +230,21 @@ impl BanKeys {
                 longest = Some(found);
             }
         };
-        let single = [&self.users, &self.clients, &self.ips];
-        for sought in single.into_iter().chain(&self.others).flatten() {
-            marks.find(sought, facts, now).into_iter().for_each(&mut look);
-        }
-        if let Some(ip) = facts.address.map(canonical) {
-            for sought in &self.networks {
-                marks.find_networks(sought, ip, now).for_each(&mut look);
+        for (shape, scope) in used.iter() {
+            match (shape, facts.address) {
+                (Shape::Other, _) => {
+                    let found = self.others.iter();
+                    found.filter_map(|by| marks.find(&by[scope], facts, now)).for_each(&mut look);
+                }
+                (Shape::Network, None) => {}
+                (Shape::Network, Some(ip)) => {
+                    let sought = &self.single[shape as usize][scope];
+                    marks.find_networks(sought, canonical(ip), now).for_each(&mut look);
+                }
+                (Shape::User | Shape::Client | Shape::Ip, _) => {
+                    let sought = &self.single[shape as usize][scope];
+                    marks.find(sought, facts, now).into_iter().for_each(&mut look);
+                }
             }
         }
         longest

@@ -375,7 +375,7 @@ impl<S: Store> Shared<S> {
         let secret = self.secret.load();
         let mut loaded = load(policies, &secret);
         let before = self.policies.load();
-        let keeps_shapes = self.marks.has_shape(Shape::Other).contains(&true);
+        let keeps_shapes = self.marks.bans().has(Shape::Other);
         for loaded in &mut loaded {
             let same = |before: &&Loaded| before.policy.name == loaded.policy.name;
             if let Some(before) = before.iter().find(same) {

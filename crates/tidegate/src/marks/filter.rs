@@ -13,25 +13,26 @@ use super::prints::{FREE, Prints, WORD_BITS_MAX};
 
 /// Segments grow by themselves, so that nobody waits until a million traces have moved.
 const SEGMENT_BITS: u32 = 6;
+const SEGMENTS: usize = 1 << SEGMENT_BITS;
+const LEVELS: usize = WORD_BITS_MAX as usize + 1;
 
 /// Traces of marks; one that is noted twice has to be forgotten twice.
 pub(super) struct Filter {
     /// The words of all segments: each level has twice as many as the one before. A segment uses its
     /// part of one level, and none at first.
-    levels: Vec<OnceLock<Box<[AtomicU64]>>>,
+    levels: [OnceLock<Box<[AtomicU64]>>; LEVELS],
     /// How many levels each segment has used, the last of which holds.
-    used: Vec<AtomicU8>,
+    used: [AtomicU8; SEGMENTS],
     /// What is in each segment. Whoever changes its words holds the lock.
     segments: Vec<Mutex<Prints>>,
 }
 
 impl Filter {
     pub(super) fn new() -> Self {
-        let segments = 1 << SEGMENT_BITS;
         Self {
-            levels: (0..=WORD_BITS_MAX).map(|_| OnceLock::new()).collect(),
-            used: (0..segments).map(|_| AtomicU8::new(0)).collect(),
-            segments: (0..segments).map(|_| Mutex::default()).collect(),
+            levels: [const { OnceLock::new() }; LEVELS],
+            used: [const { AtomicU8::new(0) }; SEGMENTS],
+            segments: (0..SEGMENTS).map(|_| Mutex::default()).collect(),
         }
     }
 
@@ -56,8 +57,7 @@ impl Filter {
             return;
         }
         // Nobody reads the words of a level before it is the one that holds.
-        let segments = self.segments.len();
-        let words = || (0..segments << prints.word_bits()).map(|_| AtomicU64::new(0)).collect();
+        let words = || (0..SEGMENTS << prints.word_bits()).map(|_| AtomicU64::new(0)).collect();
         self.levels[usize::from(prints.word_bits())].get_or_init(words);
         for print in prints.iter() {
             if let Some(word) = self.word(trace_of(segment, print), used) {
@@ -114,7 +114,8 @@ fn trace_of(segment: usize, print: u32) -> u64 {
 fn bits_of(print: u32) -> u64 {
     // Those that share a word begin alike: a product has all of a print in its first bits.
     let mixed = print.wrapping_mul(0x9e37_79b1);
-    1 << (mixed >> 26) | 1 << (mixed >> 20 & 63) | 1 << (mixed >> 14 & 63)
+    let bit = |of: u32| 1 << (mixed >> of & 63);
+    bit(26) | bit(20) | bit(14) | bit(8)
 }
 
 #[cfg(test)]

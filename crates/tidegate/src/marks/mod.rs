@@ -10,6 +10,7 @@ mod changes;
 mod filter;
 mod mark;
 mod prints;
+mod shapes;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -20,7 +21,6 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -33,6 +33,8 @@ use crate::key::{HashKey, Key};
 use crate::policy::protection::PPM;
 use filter::Filter;
 pub use mark::{Mark, MarkChange, MarkKind, MarkSink};
+use shapes::Shapes;
+pub(crate) use shapes::Used;
 pub use table::Set;
 use table::{Entry, Onto, Table};
 pub(crate) use trace::Sought;
@@ -57,11 +59,7 @@ pub struct Marks {
     /// who have come to a step.
     filters: [Filter; 3],
     tracer: Tracer,
-    /// How many bans there are of each shape: in one policy, and in all.
-    bans: [[AtomicUsize; Shape::COUNT]; 2],
-    /// Which lengths of prefixes bans of networks have had: a bit each, of IPv4 and of IPv6.
-    v4_bits: AtomicU64,
-    v6_bits: [AtomicU64; 3],
+    shapes: Shapes,
     secret: ArcSwap<HashKey>,
     names: Mutex<HashSet<Arc<str>>>,
     sink: OnceLock<Arc<dyn MarkSink>>,
@@ -77,9 +75,7 @@ impl Marks {
             tables,
             filters: std::array::from_fn(|_| Filter::new()),
             tracer: Tracer::random(),
-            bans: Default::default(),
-            v4_bits: AtomicU64::new(0),
-            v6_bits: Default::default(),
+            shapes: Shapes::default(),
             secret: ArcSwap::from_pointee(secret),
             names: Mutex::default(),
             sink: OnceLock::new(),
@@ -197,21 +193,15 @@ impl Marks {
         }
     }
 
-    /// Whether anybody is banned at all.
-    pub(crate) fn has_bans(&self) -> bool {
-        self.table(MarkKind::Ban).len() > 0
-    }
-
     /// Forgets bans that have ended, so that none costs nothing again.
     pub(crate) fn sweep_bans(&self, now: Now) {
         self.table(MarkKind::Ban)
             .sweep(now.steady_us, |entry| self.count_out(MarkKind::Ban, entry));
     }
 
-    /// Whether bans of a shape are there: in one policy, and in all.
-    pub(crate) fn has_shape(&self, shape: Shape) -> [bool; 2] {
-        let used = |scope: usize| self.bans[scope][shape as usize].load(Ordering::Acquire) > 0;
-        [used(0), used(1)]
+    /// Of what shapes there are bans.
+    pub(crate) fn bans(&self) -> Used {
+        self.shapes.used()
     }
 
     /// The mark of a request.
@@ -227,7 +217,8 @@ impl Marks {
         ip: IpAddr,
         now: Now,
     ) -> impl Iterator<Item = Mark> {
-        let prefixes = self.prefixes(ip).filter(move |bits| self.may_have_in(sought, ip, *bits));
+        let prefixes =
+            self.shapes.prefixes(ip).filter(move |bits| self.may_have_in(sought, ip, *bits));
         let id = move |bits| network_key(sought.prefix, ip, bits);
         prefixes.filter_map(move |bits| self.get(sought.kind, id(bits), now))
     }
@@ -243,7 +234,7 @@ impl Marks {
 
     /// Whether there can be a ban of a network that an address is in.
     pub(crate) fn may_have_network(&self, sought: &Sought, ip: IpAddr) -> bool {
-        self.prefixes(ip).any(|bits| self.may_have_in(sought, ip, bits))
+        self.shapes.prefixes(ip).any(|bits| self.may_have_in(sought, ip, bits))
     }
 
     fn may_have_in(&self, sought: &Sought, ip: IpAddr, bits: u8) -> bool {
@@ -263,21 +254,6 @@ impl Marks {
         }
         let read = |entry: &Entry| entry.factor_ppm.map(|ppm| (ppm, entry.since_us));
         self.table(sought.kind).get(sought.key(facts)?, now.steady_us, read).flatten()
-    }
-
-    /// The lengths of prefixes that bans of networks with such an address may have.
-    fn prefixes(&self, ip: IpAddr) -> impl Iterator<Item = u8> + use<> {
-        let words = match ip {
-            IpAddr::V4(_) => [self.v4_bits.load(Ordering::Acquire), 0, 0],
-            IpAddr::V6(_) => [0, 1, 2].map(|word| self.v6_bits[word].load(Ordering::Acquire)),
-        };
-        [0, 64, 128].into_iter().zip(words).flat_map(|(first, mut left)| {
-            std::iter::from_fn(move || {
-                let bit = u8::try_from(left.trailing_zeros()).ok().filter(|bit| *bit < 64)?;
-                left &= left - 1;
-                Some(first + bit)
-            })
-        })
     }
 
     fn set(&self, mark: &Mark, now: Now) -> Set {
@@ -315,15 +291,9 @@ impl Marks {
         if kind != MarkKind::Flag {
             self.filter(kind).note(entry.trace);
         }
-        if kind != MarkKind::Ban {
-            return;
+        if kind == MarkKind::Ban {
+            self.shapes.add(&entry.whom, entry.policy.is_none());
         }
-        if let Some(net) = entry.whom.as_network() {
-            let (word, bit) = (usize::from(net.prefix_len() / 64), net.prefix_len() % 64);
-            let bits = if net.addr().is_ipv4() { &self.v4_bits } else { &self.v6_bits[word] };
-            bits.fetch_or(1 << bit, Ordering::AcqRel);
-        }
-        self.of_shape(entry).fetch_add(1, Ordering::AcqRel);
     }
 
     fn count_out(&self, kind: MarkKind, entry: &Entry) {
@@ -331,12 +301,8 @@ impl Marks {
             self.filter(kind).forget(entry.trace);
         }
         if kind == MarkKind::Ban {
-            self.of_shape(entry).fetch_sub(1, Ordering::AcqRel);
+            self.shapes.remove(&entry.whom, entry.policy.is_none());
         }
-    }
-
-    fn of_shape(&self, entry: &Entry) -> &AtomicUsize {
-        &self.bans[usize::from(entry.policy.is_none())][entry.whom.shape() as usize]
     }
 
     fn tell(&self, change: &MarkChange) {

@@ -96,7 +96,7 @@ impl Tracer {
     /// The trace of a ban of a network.
     pub(super) fn of_network(&self, sought: &Sought, network: &Subject) -> u64 {
         let mut hasher = self.hasher(sought.salt);
-        hasher.write(&network.key_bytes());
+        write_subject(&mut hasher, network);
         hasher.finish()
     }
 
@@ -143,7 +143,7 @@ fn write_part(hasher: &mut FoldHasher<'_>, part: &Part, facts: &Facts<'_>) -> Op
             Some(USER.len() + user.len() <= VALUE_MAX)
         }
         (Part::Ip | Part::Client, _) => {
-            hasher.write(&facts.subject()?.key_bytes());
+            write_subject(hasher, &facts.subject()?);
             Some(true)
         }
         _ => is_short(hasher, &facts.part(part)?),
@@ -151,13 +151,19 @@ fn write_part(hasher: &mut FoldHasher<'_>, part: &Part, facts: &Facts<'_>) -> Op
 }
 
 fn write_user(hasher: &mut FoldHasher<'_>, user: &str) {
-    hasher.write_u8(b'u');
+    hasher.write_u128(b'u'.into());
     hasher.write(user.as_bytes());
+}
+
+fn write_subject(hasher: &mut FoldHasher<'_>, subject: &Subject) {
+    let (address, prefix) = subject.numbers();
+    hasher.write_u128(address);
+    hasher.write_u128(prefix.into());
 }
 
 fn write_net(hasher: &mut FoldHasher<'_>, text: &str) {
     match Networks::parse_net(text) {
-        Ok(net) => hasher.write(&Subject::of_network(net.addr(), net.prefix_len()).key_bytes()),
+        Ok(net) => write_subject(hasher, &Subject::of_network(net.addr(), net.prefix_len())),
         Err(_) => hasher.write(text.as_bytes()),
     }
 }

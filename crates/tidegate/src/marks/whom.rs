@@ -37,7 +37,9 @@ pub(crate) enum Shape {
 }
 
 impl Shape {
-    pub(crate) const COUNT: usize = 5;
+    pub(crate) const ALL: [Self; 5] =
+        [Self::User, Self::Client, Self::Ip, Self::Network, Self::Other];
+    pub(crate) const COUNT: usize = Self::ALL.len();
 
     /// That of a `by`.
     pub(crate) const fn of(by: &[Part]) -> Self {

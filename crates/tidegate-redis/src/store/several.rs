@@ -27,14 +27,16 @@ impl Topology {
         ask: Arc<Ask>,
         deadline: Instant,
     ) -> Result<Told, Failure> {
-        match self.ask(slot, Arc::clone(&ask), deadline).await {
-            Err(failure) if failure.remedy == Remedy::TryAgain && ask.len() > 1 => {
-                let whole = Part { slot, places: (0..ask.len()).collect() };
-                // Boxed, as is all that few need: every request has room for the rest.
-                Box::pin(self.ask_several(&ask, &whole.divided(), deadline)).await
-            }
-            told => told,
+        let failure = match self.ask(slot, Arc::clone(&ask), deadline).await {
+            Ok(told) => return Ok(told),
+            Err(failure) => failure,
+        };
+        if failure.remedy != Remedy::TryAgain || ask.len() < 2 {
+            return Err(failure);
         }
+        let whole = Part { slot, places: (0..ask.len()).collect() };
+        // Boxed, as is all that few need: every request has room for the rest.
+        Box::pin(self.ask_several(&ask, &whole.divided(), deadline)).await
     }
 
     /// An ask in parts.

@@ -111,7 +111,7 @@ mod tests {
         let last: Vec<u32> = (0..7).map(|n| u32::MAX - n).collect();
         let first = [1, 2];
         first.iter().chain(&last).for_each(|print| prints.insert(*print));
-        assert_eq!(prints.word_bits(), 1);
+        assert_eq!(prints.word_bits(), 2);
         let sorted = |of| {
             let mut found: Vec<u32> = prints.of_word(of).collect();
             found.sort_unstable_by(|a, b| b.cmp(a));

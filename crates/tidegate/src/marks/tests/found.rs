@@ -1,7 +1,7 @@
 //! However marks come and go, requests find those that are there, and the filter keeps nothing of those
 //! that are not.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::*;
 use crate::facts::Facts;

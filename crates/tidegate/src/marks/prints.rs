@@ -3,8 +3,8 @@
 
 /// How many slots there are for each word of the filter. At most half of them are taken.
 const SLOTS_BITS: u8 = 3;
-/// How often words may double: until hundreds of millions of marks have theirs. Beyond that, more and
-/// more marks share one.
+/// How often words may double: until a hundred million marks have theirs. Beyond that, more and more
+/// marks share one.
 pub(super) const WORD_BITS_MAX: u8 = 19;
 /// No print is this.
 pub(super) const FREE: u32 = 0;

@@ -7,8 +7,8 @@ use foldhash::SharedSeed;
 use foldhash::quality::{FixedState, FoldHasher};
 use siphasher::sip128::SipHasher24;
 
-use super::whom::{VALUE_MAX, Whom};
-use super::{Mark, MarkKind, key_of, prefix};
+use super::whom::{VALUE_MAX, Whom, key_of};
+use super::{Mark, MarkKind, prefix};
 use crate::facts::Facts;
 use crate::identity::{Networks, Subject};
 use crate::key::{HashKey, Key};

@@ -73,8 +73,16 @@ fn users() {
             Candidate::new("1,000,000 bans, one its own", || many.check(&guilty).unwrap()),
         ],
     );
-    let beside =
-        [("no ban", &none), ("1 ban, of another", &one), ("1,000,000 bans, of others", &many)];
+    let flags = limiter(BY_USER, []);
+    for n in 0..MANY / 4 {
+        flags.flag("review", &Order::new(user(n))).unwrap();
+    }
+    let beside = [
+        ("no ban", &none),
+        ("1 ban, of another", &one),
+        ("1,000,000 bans, of others", &many),
+        ("250,000 flags, of others", &flags),
+    ];
     compare_in_turn("decisions of 4,096 users in turn beside bans", &beside);
     compare_on_two_threads("8,192 decisions of them on two threads", &beside);
 }

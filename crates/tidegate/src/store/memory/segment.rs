@@ -82,13 +82,29 @@ pub(super) struct Home<'p> {
     slot: usize,
 }
 
-impl Home<'_> {
-    /// Reads the lines where the key most likely is, so that they are on their way.
+impl<'p> Home<'p> {
+    /// Reads two lines, from this one on, so that they are on their way. Most likely the key is there.
     #[inline(always)]
-    pub(super) fn touch(self) -> u64 {
+    pub(super) fn touch(self, line: usize) -> u64 {
         let word =
             |slot: usize| self.page.get(slot).map_or(0, |[word, ..]| word.load(Ordering::Relaxed));
-        word(self.slot) ^ word(self.slot + 2)
+        let slot = self.slot + 2 * line;
+        word(slot) ^ word(slot + 2)
+    }
+
+    /// Looks for a key in the first line, where it nearly always is. At which end of it nobody can
+    /// guess, so that both are looked at before anything depends on it.
+    #[inline(always)]
+    pub(super) fn find(self, key: Key) -> Option<Found<'p>> {
+        let [one, other] = self.page.get(self.slot..)?.first_chunk()?;
+        let (is_one, is_other) = (Cell(one).key() == key, Cell(other).key() == key);
+        if !(is_one | is_other) {
+            return None;
+        }
+        let slot = self.slot + usize::from(is_other & !is_one);
+        let cell = Cell(self.page.get(slot)?);
+        let words = cell.words_of(key)?;
+        Some(Found { slot: self.number * PAGE_SLOTS + slot, words, cell })
     }
 }
 
@@ -151,7 +167,8 @@ impl Segment {
     /// Looks for a key.
     #[inline(always)]
     pub(super) fn find<'p>(&self, pages: &'p Pages, key: Key, hash: u64) -> Option<Found<'p>> {
-        self.find_from(self.home(pages, hash)?, pages, key)
+        let home = self.home(pages, hash)?;
+        home.find(key).or_else(|| self.find_behind(home, pages, key))
     }
 
     /// Where a key of a hash stands if nobody else does.
@@ -161,32 +178,13 @@ impl Segment {
         Some(Home { page: self.page(pages, number)?, number, slot })
     }
 
-    /// Looks for a key from there on.
-    #[inline(always)]
-    pub(super) fn find_from<'p>(
+    /// Looks for a key from its home to the first empty slot.
+    pub(super) fn find_behind<'p>(
         &self,
-        home: Home<'p>,
+        home: Home<'_>,
         pages: &'p Pages,
         key: Key,
     ) -> Option<Found<'p>> {
-        let Home { page, number, slot } = home;
-        // Nearly always it is in the first line. At which end of it nobody can guess, so that both are
-        // looked at before anything depends on it.
-        if let Some([one, other]) = page.get(slot..)?.first_chunk() {
-            let (is_one, is_other) = (Cell(one).key() == key, Cell(other).key() == key);
-            if is_one | is_other {
-                let slot = slot + usize::from(is_other & !is_one);
-                let cell = Cell(page.get(slot)?);
-                if let Some(words) = cell.words_of(key) {
-                    return Some(Found { slot: number * PAGE_SLOTS + slot, words, cell });
-                }
-            }
-        }
-        self.find_behind(home, pages, key)
-    }
-
-    /// Looks for a key from its home to the first empty slot.
-    fn find_behind<'p>(&self, home: Home<'_>, pages: &'p Pages, key: Key) -> Option<Found<'p>> {
         let (used, mut number, mut first) = (self.used(), home.number, home.slot);
         // The page that it begins in comes last again.
         for _ in 0..=used {

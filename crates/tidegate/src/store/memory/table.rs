@@ -18,7 +18,7 @@ pub(super) use walk::place_of;
 use super::changes::{GONE_MIN, Gone};
 use super::pages::Pages;
 use super::record::Record;
-use super::segment::{Found, Held, Home, Segment, hash_of};
+use super::segment::{Found, Held, Segment, hash_of};
 use super::shelf::Shelf;
 use super::slot::Words;
 use super::specs::Specs;
@@ -132,7 +132,7 @@ impl Table {
     pub(super) fn touch(&self, key: Key) -> u64 {
         let hash = hash_of(key);
         let home = self.segment_of(hash).and_then(|(_, segment)| segment.home(&self.pages, hash));
-        home.map_or(0, Home::touch)
+        home.map_or(0, |home| home.touch(0))
     }
 
     /// The segment of a key by now, and whether it is that of a key when it is held.

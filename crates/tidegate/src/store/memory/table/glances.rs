@@ -37,16 +37,24 @@ impl Table {
 
         let mut places = Several::new();
         places.extend(keys.iter().zip(&segments).map(|(key, of)| self.place(*key, *of)));
-        let touch = |of: &Option<Place<'_>>| of.map_or(0, |(.., home)| home.touch());
-        black_box(places.iter().fold(0, |read, of| read ^ touch(of)));
+        let touch = |of: &Option<Place<'_>>, line| of.map_or(0, |(.., home)| home.touch(line));
+        black_box(places.iter().fold(0, |read, of| read ^ touch(of, 0)));
 
         glances.extend(keys.iter().zip(&places).map(|(key, of)| match *of {
-            Some((segment, version, home)) => {
-                let found = segment.find_from(home, &self.pages, *key);
-                Glance { segment, version, found }
-            }
+            Some((segment, version, home)) => Glance { segment, version, found: home.find(*key) },
             None => self.glance(*key),
         }));
+
+        let lacks = |glance: &Glance<'_>| glance.found.is_none();
+        let lacking = places.iter().zip(&*glances).filter(|(_, glance)| lacks(glance));
+        black_box(lacking.fold(0, |read, (of, _)| read ^ touch(of, 2)));
+        for (key, (of, glance)) in keys.iter().zip(places.iter().zip(glances)) {
+            if let Some((segment, _, home)) = *of
+                && lacks(glance)
+            {
+                glance.found = segment.find_behind(home, &self.pages, *key);
+            }
+        }
     }
 
     #[inline(always)]

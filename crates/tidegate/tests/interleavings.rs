@@ -126,11 +126,19 @@ impl Segment {
     /// Counts one more without holding anything, as a charge does; where it does not find the key, it
     /// makes sure.
     fn charge(&self) {
+        self.charge_with(|seen| Words::counting(seen.body + 1));
+    }
+
+    /// The same within one instant, so that the head stays as it is.
+    fn charge_within_an_instant(&self) {
+        self.charge_with(|seen| Words { body: seen.body + 1, ..seen });
+    }
+
+    fn charge_with(&self, more: fn(Words) -> Words) {
         loop {
             let version = self.version.read();
             let Some((cell, seen)) = self.find() else { return self.charge_held() };
-            let more = Words::counting(seen.body + 1);
-            if cell.replace(seen, more, || self.version.is_yet(version), || {}) {
+            if cell.replace(seen, more(seen), || self.version.is_yet(version), || {}) {
                 return;
             }
             thread::yield_now();
@@ -205,6 +213,13 @@ fn at_once(acts: [fn(&Segment); 2], then: fn(&Segment)) {
 #[test]
 fn no_charge_is_lost_among_those_who_hold_nothing() {
     at_once([Segment::charge, Segment::charge], |segment| assert_eq!(segment.count(), 2));
+}
+
+#[test]
+fn no_charge_is_lost_within_one_instant() {
+    at_once([Segment::charge_within_an_instant; 2], |segment| {
+        assert_eq!(segment.find().unwrap().1.body, 2);
+    });
 }
 
 #[test]

@@ -87,7 +87,12 @@ impl Table {
     #[inline(always)]
     fn draft(&self, glance: &Glance<'_>, spec: &Spec, cost: Amount, now_us: u64) -> Option<Draft> {
         let seen = glance.found?.words;
-        let known = self.specs.get(seen.number()).filter(|known| known.spec == *spec)?;
+        let (known, Spec::TokenBucket(spec)) = (self.specs.get(seen.number())?, spec) else {
+            return None;
+        };
+        if !matches!(&known.spec, Spec::TokenBucket(known) if known == spec) {
+            return None;
+        }
         let mut state = seen.reduced(known)?;
         let verdict = token_bucket::take(&mut state, &known.reduced, now_us, cost);
         let writes = verdict == Verdict::Allowed && !cost.is_zero();

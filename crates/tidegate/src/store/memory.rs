@@ -7,10 +7,12 @@
 //! that of some, and so never one that is at its limit while others were asked once.
 //!
 //! The way of a check: [`answer`] (a plan), [`view`] and [`charge`] (a level), [`table`] (the keys of a
-//! limit), [`segment`] (some of them, under one lock), [`pages`] and [`slot`] (what is written of one).
+//! limit), [`segment`] (some of them, under one lock), [`pages`], [`cell`] and [`slot`] (what is written of
+//! one).
 
 mod amend;
 mod answer;
+mod cell;
 mod changes;
 mod charge;
 mod check;
@@ -23,7 +25,9 @@ mod slot;
 mod snapshot;
 mod specs;
 mod stand_in;
+mod sync;
 mod table;
+mod version;
 mod view;
 
 use std::collections::{HashMap, HashSet};
@@ -187,7 +191,7 @@ impl ImmediateStore for Memory {
 
     fn foresee(&self, plan: &Plan) {
         let families = self.families.load();
-        let touch = |level: &Level| Some(families.tables.get(&level.family)?.touch_slot(level.key));
+        let touch = |level: &Level| Some(families.tables.get(&level.family)?.touch(level.key));
         black_box(plan.levels.iter().filter_map(touch).fold(0, |read, word| read ^ word));
     }
 

@@ -117,11 +117,10 @@ impl<'r> Facts<'r> {
     pub(crate) fn find(&self, id: AttributeId) -> Found<'_> {
         let declared = usize::try_from(id).ok().and_then(|id| self.policy.attributes.get(id));
         let Some(declared) = declared else { return Found::Absent };
-        let name = self.policy.attribute_names.name(id);
-        let given = self.request.attributes.iter().find(|(key, _)| key == name);
+        let given = self.given(id);
         let captured = self.captures.iter().find(|(captured, _)| *captured == id);
         let found = match (given, captured) {
-            (Some((_, value)), _) => Found::Value(Cow::Borrowed(&**value)),
+            (Some(value), _) => Found::Value(Cow::Borrowed(value)),
             (None, Some((_, span))) => {
                 let path = self.path.as_ref();
                 Found::Value(Cow::Borrowed(path.map_or("", |path| path.text(*span))))
@@ -143,9 +142,17 @@ impl<'r> Facts<'r> {
 
     /// Whether an attribute is given or captured, so that its declared source is not asked.
     pub(crate) fn goes_before_its_source(&self, id: AttributeId) -> bool {
+        self.given(id).is_some() || self.captures.iter().any(|(captured, _)| *captured == id)
+    }
+
+    /// An attribute as the caller says it.
+    fn given(&self, id: AttributeId) -> Option<&str> {
+        let given = &self.request.attributes;
+        if given.is_empty() {
+            return None;
+        }
         let name = self.policy.attribute_names.name(id);
-        let given = self.request.attributes.iter().any(|(key, _)| key == name);
-        given || self.captures.iter().any(|(captured, _)| *captured == id)
+        given.iter().find(|(key, _)| key == name).map(|(_, value)| &**value)
     }
 
     /// What the declared source has of an attribute.
@@ -176,8 +183,12 @@ impl<'r> Facts<'r> {
     pub(crate) fn has(&self, part: &Part) -> bool {
         match part {
             Part::Ip => self.address.is_some(),
+            Part::User => self.user.is_some(),
             Part::Client => self.user.is_some() || self.address.is_some(),
-            _ => self.part(part).is_some(),
+            Part::Tier | Part::Operation | Part::Row { .. } | Part::Global => true,
+            Part::Method | Part::Path | Part::Country | Part::Header(_) | Part::Attribute(_) => {
+                self.part(part).is_some()
+            }
         }
     }
 

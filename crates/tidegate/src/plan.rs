@@ -163,6 +163,26 @@ pub(crate) enum WhyNot {
     Lacking,
 }
 
+/// What a limit asks of a request.
+struct Numbers<'l> {
+    spec: &'l Spec,
+    cost: Amount,
+    key: Key,
+}
+
+/// Why there are no such numbers.
+enum Otherwise {
+    Not(WhyNot),
+    Wrong(Box<RequestError>),
+}
+
+impl Otherwise {
+    #[cold]
+    fn wrong(error: RequestError) -> Self {
+        Self::Wrong(Box::new(error))
+    }
+}
+
 /// Makes the levels of a request.
 pub(crate) struct Planner<'p> {
     pub(crate) facts: &'p Facts<'p>,
@@ -187,13 +207,20 @@ impl Planner<'_> {
         let considered = usize::try_from(*operation).ok();
         let considered = considered.and_then(|at| policy.limits_by_operation.get(at));
         for index in considered.into_iter().flatten().copied().map(usize::from) {
-            if let Applies::Yes(level) = self.applies(index, &policy.limits[index])? {
+            let limit = &policy.limits[index];
+            // What is considered for an operation meets what the limit says of operations.
+            if !self.keys[index].whole_operations && !limit.when.holds(self.facts) {
+                continue;
+            }
+            match self.consider(index, limit) {
                 // Compiling proved that no request meets more; the bound holds whatever happens.
-                if levels.len() == LEVELS_MAX {
+                Ok(_) if levels.len() == LEVELS_MAX => {
                     let detail = format!("meets more than {LEVELS_MAX} limits");
                     return Err(RequestError::new("operation", detail));
                 }
-                levels.push(level);
+                Ok(numbers) => levels.push(self.level(index, limit, &numbers)),
+                Err(Otherwise::Wrong(error)) if !limit.shadow => return Err(*error),
+                Err(_) => {}
             }
         }
         Ok(())
@@ -212,35 +239,35 @@ impl Planner<'_> {
 
     /// Whether one limit applies, and with which numbers.
     pub(crate) fn applies(&self, index: usize, limit: &Limit) -> Result<Applies, RequestError> {
-        match self.consider(index, limit) {
-            // A limit on trial never acts, not even where the request lacks what it would need.
-            Err(_) if limit.shadow => Ok(Applies::No(WhyNot::Lacking)),
-            applied => applied,
-        }
-    }
-
-    fn consider(&self, index: usize, limit: &Limit) -> Result<Applies, RequestError> {
         if let Some(unmet) = limit.when.unmet(self.facts) {
             return Ok(Applies::No(WhyNot::Unmet(unmet)));
         }
-        for (part_index, part) in self.missing_parts(limit) {
-            match missing(limit, part, self.facts.policy) {
-                Missing::Share => {}
-                Missing::Skip => return Ok(Applies::No(WhyNot::Missing { part: part_index })),
-                Missing::Refuse => {
-                    let name = part.name(self.facts.policy);
-                    let detail = format!("is missing, and the limit `{}` needs it", limit.name);
-                    return Err(RequestError::new(field_of(part, &name), detail));
-                }
-            }
+        match self.consider(index, limit) {
+            Ok(numbers) => Ok(Applies::Yes(self.level(index, limit, &numbers))),
+            Err(Otherwise::Not(why)) => Ok(Applies::No(why)),
+            // A limit on trial never acts, not even where the request lacks what it would need.
+            Err(Otherwise::Wrong(_)) if limit.shadow => Ok(Applies::No(WhyNot::Lacking)),
+            Err(Otherwise::Wrong(error)) => Err(*error),
         }
-        let Some(spec) = effective(limit, self.facts) else {
-            return Ok(Applies::No(WhyNot::Unlimited));
+    }
+
+    /// The numbers of a limit whose conditions are met.
+    fn consider<'l>(&self, index: usize, limit: &'l Limit) -> Result<Numbers<'l>, Otherwise> {
+        let spec = effective(limit, self.facts);
+        let lacks = |at: usize, part: &Part| match missing(limit, part, self.facts.policy) {
+            Missing::Share => Ok(()),
+            Missing::Skip => Err(Otherwise::Not(WhyNot::Missing { part: at })),
+            Missing::Refuse => Err(Otherwise::wrong(refused(limit, part, self.facts.policy))),
         };
-        let Some(cost) = cost(limit, self.facts)? else {
-            return Ok(Applies::No(WhyNot::NoValue));
+        let Some(spec) = spec else {
+            self.missing_parts(limit).try_for_each(|(at, part)| lacks(at, part))?;
+            return Err(Otherwise::Not(WhyNot::Unlimited));
         };
-        Ok(Applies::Yes(self.level(index, limit, spec, cost)))
+        let key = self.keys[index].key_unless(limit, self.facts, lacks)?;
+        match cost(limit, self.facts).map_err(Otherwise::wrong)? {
+            Some(cost) => Ok(Numbers { spec, cost, key }),
+            None => Err(Otherwise::Not(WhyNot::NoValue)),
+        }
     }
 
     /// The level that names the subject of a request on a limit, whatever it costs or may have;
@@ -253,8 +280,9 @@ impl Planner<'_> {
 
     /// The same whatever the conditions of the limit say; `None` where nobody is limited.
     pub(crate) fn keyed(&self, index: usize, limit: &Limit) -> Option<Level> {
-        let spec = effective(limit, self.facts).or_else(|| limit.settings.first_spec())?;
-        Some(self.level(index, limit, spec, Amount::ZERO))
+        let spec = effective(limit, self.facts).copied().or_else(|| limit.settings.first_spec())?;
+        let key = self.keys[index].key(limit, self.facts);
+        Some(self.level(index, limit, &Numbers { spec: &spec, cost: Amount::ZERO, key }))
     }
 
     /// The parts of a limit's key that the request does not have.
@@ -262,15 +290,17 @@ impl Planner<'_> {
         limit.by.iter().enumerate().filter(|(_, part)| !self.facts.has(part))
     }
 
-    fn level(&self, index: usize, limit: &Limit, spec: Spec, cost: Amount) -> Level {
+    #[inline]
+    fn level(&self, index: usize, limit: &Limit, numbers: &Numbers<'_>) -> Level {
         // One for each limit of this policy, and the index is that of a limit.
         let (policy, keys) = (self.facts.policy, &self.keys[index]);
+        let Numbers { spec, cost, key } = *numbers;
         let spec = spec.at(self.now, &policy.zone);
         let is_scaled = limit.scaled && self.times != Times::ONE;
         Level {
             limit: u16::try_from(index).unwrap_or(u16::MAX),
             family: keys.family,
-            key: keys.key(limit, self.facts),
+            key,
             spec: if is_scaled { spec.scaled(self.times) } else { spec },
             cost,
             refundable: limit.counts != Counts::All,
@@ -283,20 +313,17 @@ impl Planner<'_> {
 }
 
 /// The spec that holds for this request; `None` for unlimited.
-fn effective(limit: &Limit, facts: &Facts<'_>) -> Option<Spec> {
+fn effective<'l>(limit: &'l Limit, facts: &Facts<'_>) -> Option<&'l Spec> {
     let setting = match &limit.settings {
-        Settings::Everyone(setting) => *setting,
+        Settings::Everyone(setting) => setting,
         Settings::ByTier(settings) => {
             let tier = usize::try_from(facts.tier).ok();
-            tier.and_then(|tier| settings.get(tier))
-                .copied()
-                .flatten()
-                .unwrap_or(Setting::Unlimited)
+            tier.and_then(|tier| settings.get(tier))?.as_ref()?
         }
-        Settings::ByAttribute { attribute, settings, default } => facts
-            .attribute(*attribute)
-            .and_then(|value| settings.get(&*value).copied())
-            .unwrap_or(*default),
+        Settings::ByAttribute { attribute, settings, default } => {
+            let value = facts.attribute(*attribute);
+            value.and_then(|value| settings.get(&*value)).unwrap_or(default)
+        }
     };
     match setting {
         Setting::Unlimited => None,
@@ -377,6 +404,12 @@ fn missing_by_default(part: &Part, policy: &Policy) -> Missing {
         }
         _ => Missing::Skip,
     }
+}
+
+/// What is said of a request without a part that a limit needs.
+fn refused(limit: &Limit, part: &Part, policy: &Policy) -> RequestError {
+    let detail = format!("is missing, and the limit `{}` needs it", limit.name);
+    RequestError::new(field_of(part, &part.name(policy)), detail)
 }
 
 fn field_of(part: &Part, name: &str) -> String {

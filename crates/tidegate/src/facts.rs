@@ -39,6 +39,15 @@ impl<'r> Facts<'r> {
         policy: &'r Policy,
         request: &'r Request<'r>,
     ) -> Result<Self, RequestError> {
+        Self::gather_here(policy, request)
+    }
+
+    /// The same, written where it is needed: it is too large to be moved for every request.
+    #[inline(always)]
+    pub(crate) fn gather_here(
+        policy: &'r Policy,
+        request: &'r Request<'r>,
+    ) -> Result<Self, RequestError> {
         let Identity { address, user, tier, said_tier, internal, headers_believed } =
             identity::identify(policy, request);
         let method = request.method.as_deref().map(in_upper_case);

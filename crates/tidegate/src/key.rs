@@ -4,6 +4,8 @@
 //! before it, so that no two subjects collide by concatenation and nobody without the deployment's secret
 //! can tell or guess whose key it is.
 
+mod sip;
+
 use std::borrow::Cow;
 use std::convert::Infallible;
 use std::fmt::{self, Write as _};
@@ -12,6 +14,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use siphasher::sip128::{Hasher128, SipHasher24};
+
+use sip::Sip;
 
 use crate::facts::Facts;
 use crate::identity::Subject;
@@ -176,7 +180,7 @@ pub(crate) struct LimitKeys {
     /// What shares one part of the store's memory.
     pub(crate) family: u64,
     /// Has read everything that does not depend on the request.
-    hasher: SipHasher24,
+    hasher: Sip,
     /// The one key that there is, if nothing depends on the request.
     only: Option<Key>,
     /// Whether the limit holds for all requests of its operations.
@@ -185,16 +189,16 @@ pub(crate) struct LimitKeys {
 
 impl LimitKeys {
     pub(crate) fn new(secret: &HashKey, policy: &Policy, limit: &Limit) -> Self {
-        let mut hasher = secret.hasher();
+        let mut hasher = Sip::new(&secret.0);
         write_limit(&mut hasher, policy, limit);
-        let family = hasher.finish128().as_u64().0;
         let is_one = limit.row.is_none() && limit.by.iter().all(|part| *part == Part::Global);
         let only = is_one.then(|| {
             let mut hasher = hasher;
             limit.by.iter().for_each(|_| write_text(&mut hasher, ""));
-            Key(hasher.finish128().as_u128())
+            Key(hasher.finish128())
         });
-        Self { family, hasher, only, whole_operations: limit.when.is_only_operations() }
+        let whole_operations = limit.when.is_only_operations();
+        Self { family: hasher.finish(), hasher, only, whole_operations }
     }
 
     /// Of counts that no limit has: what they are, and by what they count.
@@ -204,12 +208,12 @@ impl LimitKeys {
         by: &[Part],
         policy: &Policy,
     ) -> Self {
-        let mut hasher = secret.hasher_of(texts);
+        let mut hasher = Sip::new(&secret.0);
+        texts.iter().for_each(|text| write_text(&mut hasher, text));
         for part in by {
             write_text(&mut hasher, &part.name(policy));
         }
-        let family = hasher.finish128().as_u64().0;
-        Self { family, hasher, only: None, whole_operations: false }
+        Self { family: hasher.finish(), hasher, only: None, whole_operations: false }
     }
 
     /// The same keys, sharing another part of the store's memory.
@@ -227,7 +231,7 @@ impl LimitKeys {
             }
             write_part(&mut hasher, part, facts);
         }
-        Some(Key(hasher.finish128().as_u128()))
+        Some(Key(hasher.finish128()))
     }
 
     /// The key of the limit for the subject of a request. Parts that are missing have a key of their
@@ -257,7 +261,7 @@ impl LimitKeys {
         if let Some(row) = row(limit, facts) {
             write_text(&mut hasher, &row);
         }
-        Ok(Key(hasher.finish128().as_u128()))
+        Ok(Key(hasher.finish128()))
     }
 }
 
@@ -274,7 +278,7 @@ fn row<'f>(limit: &Limit, facts: &'f Facts<'_>) -> Option<Cow<'f, str>> {
 
 /// A part's value, without making a text of an address; whether there is one. What kind it is goes
 /// before it, so that no user can be called as an address.
-fn write_part(hasher: &mut SipHasher24, part: &Part, facts: &Facts<'_>) -> bool {
+fn write_part(hasher: &mut Sip, part: &Part, facts: &Facts<'_>) -> bool {
     match (part, facts.user) {
         (Part::Client, Some(user)) => {
             hasher.write_u8(b'u');
@@ -293,12 +297,12 @@ fn write_part(hasher: &mut SipHasher24, part: &Part, facts: &Facts<'_>) -> bool 
     true
 }
 
-fn write_missing(hasher: &mut SipHasher24) -> bool {
+fn write_missing(hasher: &mut Sip) -> bool {
     hasher.write_u64(u64::MAX);
     false
 }
 
-fn write_limit(hasher: &mut SipHasher24, policy: &Policy, limit: &Limit) {
+fn write_limit(hasher: &mut Sip, policy: &Policy, limit: &Limit) {
     write_text(hasher, &policy.name);
     write_text(hasher, &limit.name);
     write_text(hasher, limit.algorithm.name());
@@ -307,7 +311,8 @@ fn write_limit(hasher: &mut SipHasher24, policy: &Policy, limit: &Limit) {
     }
 }
 
-pub(crate) fn write_text(hasher: &mut SipHasher24, text: &str) {
+#[inline]
+pub(crate) fn write_text(hasher: &mut impl Hasher, text: &str) {
     hasher.write_u64(u64::try_from(text.len()).unwrap_or(u64::MAX - 1));
     hasher.write(text.as_bytes());
 }

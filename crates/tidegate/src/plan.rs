@@ -131,6 +131,13 @@ impl Plan {
         Self { mode, now, holder: 0, levels: PerLevel::new(), names: Vec::new() }
     }
 
+    /// Without levels again, to be filled once more.
+    pub(crate) fn clear(&mut self, mode: Mode) {
+        (self.mode, self.holder) = (mode, 0);
+        self.levels.clear();
+        self.names.clear();
+    }
+
     /// Whether the levels are charged: none that is enforced denies (rule 1).
     #[must_use]
     pub fn commits(&self, verdicts: &[Verdict]) -> bool {
@@ -252,6 +259,7 @@ impl Planner<'_> {
     }
 
     /// The numbers of a limit whose conditions are met.
+    #[inline(always)]
     fn consider<'l>(&self, index: usize, limit: &'l Limit) -> Result<Numbers<'l>, Otherwise> {
         let spec = effective(limit, self.facts);
         let lacks = |at: usize, part: &Part| match missing(limit, part, self.facts.policy) {
@@ -264,7 +272,7 @@ impl Planner<'_> {
             return Err(Otherwise::Not(WhyNot::Unlimited));
         };
         let key = self.keys[index].key_unless(limit, self.facts, lacks)?;
-        match cost(limit, self.facts).map_err(Otherwise::wrong)? {
+        match cost(limit, self.facts)? {
             Some(cost) => Ok(Numbers { spec, cost, key }),
             None => Err(Otherwise::Not(WhyNot::NoValue)),
         }
@@ -290,7 +298,7 @@ impl Planner<'_> {
         limit.by.iter().enumerate().filter(|(_, part)| !self.facts.has(part))
     }
 
-    #[inline]
+    #[inline(always)]
     fn level(&self, index: usize, limit: &Limit, numbers: &Numbers<'_>) -> Level {
         // One for each limit of this policy, and the index is that of a limit.
         let (policy, keys) = (self.facts.policy, &self.keys[index]);
@@ -313,6 +321,7 @@ impl Planner<'_> {
 }
 
 /// The spec that holds for this request; `None` for unlimited.
+#[inline]
 fn effective<'l>(limit: &'l Limit, facts: &Facts<'_>) -> Option<&'l Spec> {
     let setting = match &limit.settings {
         Settings::Everyone(setting) => setting,
@@ -332,16 +341,11 @@ fn effective<'l>(limit: &'l Limit, facts: &Facts<'_>) -> Option<&'l Spec> {
 }
 
 /// What the request costs on this limit; `None` for a ceiling without a value.
-fn cost(limit: &Limit, facts: &Facts<'_>) -> Result<Option<Amount>, RequestError> {
-    if let Some(attribute) = limit.value {
-        let value = amount_of(attribute, facts)?;
-        if value.is_none() && limit.missing == Some(Missing::Refuse) {
-            return Err(absent(attribute, "compares", limit, facts));
-        }
-        return Ok(value);
-    }
+#[inline]
+fn cost(limit: &Limit, facts: &Facts<'_>) -> Result<Option<Amount>, Otherwise> {
     let place = limit.algorithm == Algorithm::Concurrency;
     match limit.cost {
+        _ if limit.value.is_some() => value(limit, facts),
         // Whoever holds a place holds one, however much the request costs elsewhere.
         Cost::Requested if place => {
             Ok(Some(facts.request.cost.unwrap_or(Amount::ONE).min(Amount::ONE).whole_up()))
@@ -356,15 +360,26 @@ fn cost(limit: &Limit, facts: &Facts<'_>) -> Result<Option<Amount>, RequestError
     }
 }
 
-fn absent(attribute: AttributeId, verb: &str, limit: &Limit, facts: &Facts<'_>) -> RequestError {
-    let name = facts.policy.attribute_names.name(attribute);
-    let detail = format!("is missing, and is what the limit `{}` {verb}", limit.name);
-    RequestError::new(format!("attributes.{name}"), detail)
+/// What a ceiling compares.
+fn value(limit: &Limit, facts: &Facts<'_>) -> Result<Option<Amount>, Otherwise> {
+    let Some(attribute) = limit.value else { return Ok(None) };
+    let value = amount_of(attribute, facts)?;
+    if value.is_none() && limit.missing == Some(Missing::Refuse) {
+        return Err(absent(attribute, "compares", limit, facts));
+    }
+    Ok(value)
 }
 
-fn amount_of(attribute: AttributeId, facts: &Facts<'_>) -> Result<Option<Amount>, RequestError> {
+fn absent(attribute: AttributeId, verb: &str, limit: &Limit, facts: &Facts<'_>) -> Otherwise {
     let name = facts.policy.attribute_names.name(attribute);
-    let refused = |detail: String| RequestError::new(format!("attributes.{name}"), detail);
+    let detail = format!("is missing, and is what the limit `{}` {verb}", limit.name);
+    Otherwise::wrong(RequestError::new(format!("attributes.{name}"), detail))
+}
+
+fn amount_of(attribute: AttributeId, facts: &Facts<'_>) -> Result<Option<Amount>, Otherwise> {
+    let name = facts.policy.attribute_names.name(attribute);
+    let refused =
+        |detail: String| Otherwise::wrong(RequestError::new(format!("attributes.{name}"), detail));
     match facts.find(attribute) {
         Found::Absent => Ok(None),
         Found::Value(text) => {

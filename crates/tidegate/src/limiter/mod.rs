@@ -7,6 +7,7 @@ mod batch;
 mod bearer;
 mod builder;
 mod claim;
+mod conclude;
 mod decide;
 mod error;
 mod immediate;

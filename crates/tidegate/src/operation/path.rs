@@ -212,18 +212,16 @@ pub fn forwarded_path(raw: &str) -> Result<Cow<'_, str>, PathError> {
 /// The path of a request target that is in normal form as it stands. Nearly all are, and need no copy.
 /// A `None` only means that it takes a closer look.
 fn normal(raw: &str) -> Option<(&str, Slashes)> {
-    if !raw.starts_with('/') {
-        return None;
-    }
+    let rest = raw.strip_prefix('/')?;
     let mut slashes = Slashes::default();
     slashes.note(0);
     let (mut slash, mut end) = (0, raw.len());
-    for (place, byte) in raw.bytes().enumerate().skip(1) {
+    for (before, byte) in rest.bytes().enumerate() {
         let kind = KINDS[usize::from(byte)];
         if kind == Kind::Plain {
             continue;
         }
-        let begins = place == slash + 1;
+        let (place, begins) = (before + 1, before == slash);
         match kind {
             Kind::Slash if !begins => {
                 slashes.note(place);

@@ -41,6 +41,23 @@ pub struct Reply {
     pub reading: Reading,
 }
 
+impl Reply {
+    /// Whether its cost fitted.
+    #[must_use]
+    pub fn is_allowed(&self) -> bool {
+        self.verdict == Verdict::Allowed
+    }
+
+    /// Microseconds until the same cost would fit; `None` if it does now, or never will.
+    #[must_use]
+    pub fn retry_after_us(&self) -> Option<u64> {
+        match self.verdict {
+            Verdict::Denied { retry_after_us } => retry_after_us,
+            Verdict::Allowed => None,
+        }
+    }
+}
+
 /// A correction of something that was charged before.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Amendment {

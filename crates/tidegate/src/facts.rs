@@ -39,10 +39,13 @@ impl<'r> Facts<'r> {
         policy: &'r Policy,
         request: &'r Request<'r>,
     ) -> Result<Self, RequestError> {
-        Self::gather_here(policy, request)
+        let facts = Self::gather_here(policy, request)?;
+        facts.check_query()?;
+        Ok(facts)
     }
 
-    /// The same, written where it is needed: it is too large to be moved for every request.
+    /// The same, written where it is needed: it is too large to be moved for every request. Its query
+    /// is yet [to be checked](Self::check_query).
     #[inline(always)]
     pub(crate) fn gather_here(
         policy: &'r Policy,
@@ -55,7 +58,7 @@ impl<'r> Facts<'r> {
         let path = path.map_err(|error| RequestError::new("path", error.to_string()))?;
         let found = policy.operations.find(request, method.as_deref(), path.as_ref())?;
         let (operation, captures) = (found.operation, found.captures);
-        let facts = Self {
+        Ok(Self {
             policy,
             request,
             address,
@@ -70,9 +73,7 @@ impl<'r> Facts<'r> {
             captures,
             from_body: RefCell::default(),
             located: Cell::default(),
-        };
-        facts.check_query()?;
-        Ok(facts)
+        })
     }
 
     /// The method, in upper case.
@@ -213,7 +214,7 @@ impl<'r> Facts<'r> {
     }
 
     /// Refuses a query that says an attribute twice: a service could believe the other one.
-    fn check_query(&self) -> Result<(), RequestError> {
+    pub(crate) fn check_query(&self) -> Result<(), RequestError> {
         let from_query = |declared: &Attribute| matches!(declared.source, Source::Query(_));
         if !self.policy.attributes.iter().any(from_query) {
             return Ok(());

@@ -106,6 +106,7 @@ impl<S: Store> Shared<S> {
         let loaded = select(policies, request)?;
         let policy = &*loaded.policy;
         let facts = Facts::gather_here(policy, request)?;
+        facts.check_query()?;
         let mut found = Found {
             policy: Arc::clone(&loaded.policy),
             outcome: Outcome::Allowed,

@@ -102,7 +102,9 @@ impl<'p> NormalPath<'p> {
         if let Some(end) = self.slashes.noted(place + 1) {
             return Some(Span { start, end });
         }
-        let length = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
+        let is_last = place + 1 >= usize::from(self.slashes.count);
+        let behind = if is_last { None } else { rest.iter().position(|byte| *byte == b'/') };
+        let length = behind.unwrap_or(rest.len());
         // No path is longer than its bound.
         Some(Span { start, end: start.saturating_add(u16::try_from(length).unwrap_or(u16::MAX)) })
     }

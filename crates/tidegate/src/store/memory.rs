@@ -186,9 +186,17 @@ impl ImmediateStore for Memory {
     }
 
     fn foresee(&self, plan: &Plan) {
+        self.foresee_all(std::slice::from_ref(plan));
+    }
+
+    /// All segments are read before the first slot, and nothing else, so that what is not at hand comes
+    /// from memory together.
+    fn foresee_all(&self, plans: &[Plan]) {
         let families = self.families.load();
-        let touch = |level: &Level| Some(families.tables.get(&level.family)?.touch_slot(level.key));
-        black_box(plan.levels.iter().filter_map(touch).fold(0, |read, word| read ^ word));
+        let table = |level: &Level| Some((&**families.tables.get(&level.family)?, level.key));
+        let keys = || plans.iter().flat_map(|plan| plan.levels.iter()).filter_map(table);
+        black_box(keys().fold(0, |read, (table, key)| read ^ table.touch_segment(key)));
+        black_box(keys().fold(0, |read, (table, key)| read ^ table.touch_slot(key)));
     }
 
     fn amend_now(&self, now: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {

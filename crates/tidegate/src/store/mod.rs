@@ -147,6 +147,11 @@ pub trait ImmediateStore: Send + Sync + 'static {
         _ = plan;
     }
 
+    /// As [`foresee`](Self::foresee), of plans that will be decided one after the other.
+    fn foresee_all(&self, plans: &[Plan]) {
+        plans.iter().filter(|plan| !plan.levels.is_empty()).for_each(|plan| self.foresee(plan));
+    }
+
     /// As [`Store::amend`].
     ///
     /// # Errors
@@ -187,6 +192,10 @@ impl<S: ImmediateStore> ImmediateStore for Arc<S> {
 
     fn foresee(&self, plan: &Plan) {
         (**self).foresee(plan);
+    }
+
+    fn foresee_all(&self, plans: &[Plan]) {
+        (**self).foresee_all(plans);
     }
 
     fn amend_now(&self, now: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {

@@ -10,6 +10,7 @@ use crate::clock::Now;
 use crate::factors::Times;
 use crate::facts::Facts;
 use crate::identity::attribute::Found;
+use crate::in_force::{Loaded, Windows};
 use crate::key::{self, HashKey, Key, LimitKeys, Raw};
 use crate::policy::model::{
     Algorithm, AttributeId, Cost, Counts, Exceed, Limit, Missing, OnStoreFailure, Part, Policy,
@@ -196,14 +197,16 @@ pub(crate) struct Planner<'p> {
     pub(crate) now: Now,
     /// What the keys of each limit begin with.
     pub(crate) keys: &'p [LimitKeys],
+    windows: &'p Windows,
     /// The factors that apply, multiplied.
     pub(crate) times: Times,
 }
 
 impl<'p> Planner<'p> {
     /// Without factors.
-    pub(crate) fn new(facts: &'p Facts<'p>, now: Now, keys: &'p [LimitKeys]) -> Self {
-        Self { facts, now, keys, times: Times::ONE }
+    pub(crate) fn new(facts: &'p Facts<'p>, now: Now, loaded: &'p Loaded) -> Self {
+        let Loaded { keys, windows, .. } = loaded;
+        Self { facts, now, keys, windows, times: Times::ONE }
     }
 }
 
@@ -303,7 +306,8 @@ impl Planner<'_> {
         // One for each limit of this policy, and the index is that of a limit.
         let (policy, keys) = (self.facts.policy, &self.keys[index]);
         let Numbers { spec, cost, key } = *numbers;
-        let spec = spec.at(self.now, &policy.zone);
+        let unix_us = self.now.unix_us;
+        let spec = spec.within(|unit| self.windows.at(unit, &policy.zone, unix_us));
         let is_scaled = limit.scaled && self.times != Times::ONE;
         Level {
             limit: u16::try_from(index).unwrap_or(u16::MAX),

@@ -135,7 +135,7 @@ impl<S: Store> Shared<S> {
         if !policy.enabled {
             return Ok(found);
         }
-        let mut planner = Planner::new(&facts, now, &loaded.keys);
+        let mut planner = Planner::new(&facts, now, loaded);
         if !policy.protection.factors.is_empty() {
             planner.times = factors::of_request(loaded, &facts, &self.marks, now);
         }

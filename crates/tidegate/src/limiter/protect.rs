@@ -168,7 +168,7 @@ impl<S: Store> Limiter<S> {
             && plan.names.is_empty()
             && let Ok(facts) = Facts::gather(&loaded.policy, request)
         {
-            let planner = Planner::new(&facts, plan.now, &loaded.keys);
+            let planner = Planner::new(&facts, plan.now, loaded);
             plan.names = planner.names(&self.secret(), &plan.levels);
         }
         let open = decision.reopened(request.reserve);

@@ -29,7 +29,7 @@ const ASKS_ENOUGH: usize = 32;
 /// microsecond; without any, the runtime's timer does, which adds up to a millisecond.
 const PATIENCE: Duration = Duration::from_micros(500);
 /// How many asks may wait: as many as a server could answer in the half of their time in which they
-/// are sent, at 4 microseconds each, within these bounds. Each takes some kilobytes of this process.
+/// are sent, at 4 microseconds each, within these bounds. Each takes a few kilobytes of this process.
 const QUEUE: RangeInclusive<usize> = 4_096..=16_384;
 const FASTEST_US: u128 = 4;
 
@@ -176,7 +176,7 @@ impl<C: Caller> Dispatcher<C> {
             let may_call = self.may_call();
             tokio::select! {
                 biased;
-                () = self.calls.one_ends() => {
+                () = self.calls.some_end() => {
                     // Those who were just answered may ask for more, which then travels along.
                     let_others_go_first().await;
                     self.flush();

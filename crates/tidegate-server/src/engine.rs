@@ -6,6 +6,7 @@ mod building;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tidegate::marks::{Mark, MarkKind, Marks, Whom};
 use tidegate::plan::{Level, Mode};
 use tidegate::policy::Policy;
@@ -19,6 +20,9 @@ use tidegate::{
 pub(crate) use building::{Building, Built};
 
 use crate::shared::SharedStore;
+
+/// How many requests of a batch a shared store is asked for at once: as many as travel in one call.
+const AT_ONCE: usize = 64;
 
 /// A limiter on the memory of this process, or on a store that it shares with others.
 pub(crate) enum Engine {
@@ -56,7 +60,8 @@ impl Engine {
         }
     }
 
-    /// Decides requests, one after the other.
+    /// Decides requests as if one after the other. Those that a shared store is asked for travel
+    /// together, in their order, up to the first whose refusal may ban whoever comes next.
     pub(crate) async fn decide_all(
         &self,
         requests: &[Request<'_>],
@@ -66,8 +71,10 @@ impl Engine {
             Self::Shared(limiter) => limiter,
         };
         let mut decided = Vec::with_capacity(requests.len());
-        for request in requests {
-            decided.push(Box::pin(limiter.decide(request, Mode::Charge)).await);
+        while let Some(rest) = requests.get(decided.len()..).filter(|rest| !rest.is_empty()) {
+            let (together, _) = rest.split_at(together(limiter, rest));
+            let each = together.iter().map(|request| limiter.decide(request, Mode::Charge));
+            decided.extend(join_all(each).await);
         }
         decided
     }
@@ -281,6 +288,13 @@ impl Engine {
     pub(crate) fn set_nodes(&self, nodes: u32) {
         on_either!(self, limiter => limiter.set_nodes(nodes));
     }
+}
+
+/// How many of these requests can be asked for at once: those before the first whose refusal would be
+/// counted, or that one alone.
+fn together(limiter: &Limiter<SharedStore>, requests: &[Request<'_>]) -> usize {
+    let some = requests.iter().take(AT_ONCE);
+    some.take_while(|request| !limiter.counts_refusals(request)).count().max(1)
 }
 
 #[cfg(test)]

@@ -117,6 +117,11 @@ impl Guard {
         self.outcomes >> outcome.index() & 1 == 1
     }
 
+    /// Whether any decision does.
+    pub(crate) const fn counts_any(&self) -> bool {
+        self.outcomes != 0
+    }
+
     /// The ban of a request, of several the one that ends last.
     pub(crate) fn ban(&self, marks: &Marks, facts: &Facts<'_>, now: Now) -> Option<Mark> {
         if !marks.has_bans() {

@@ -115,6 +115,34 @@ fn a_lease_is_renewed_settled_and_given_back_on_any_node_and_once() {
     assert_eq!(seen["limits"][0]["remaining"], 200 - 10 - 1, "{seen}");
 }
 
+/// What becomes of 300 requests of one user in one batch.
+fn batch_of_300(policy: &str) -> Vec<String> {
+    let nodes = Nodes::start(1, policy);
+    let told =
+        call(&nodes.daemons[0], "/v1/check/batch", &json!(vec![json!({ "user": "u" }); 300]));
+    let outcome = |one: &Value| one["outcome"].as_str().unwrap_or_default().to_owned();
+    told.as_array().unwrap().iter().map(outcome).collect()
+}
+
+#[test]
+fn a_batch_on_redis_is_decided_in_order() {
+    let outcomes = batch_of_300(POLICY.replace("concurrency: 20", "concurrency: 1000").as_str());
+    let (first, rest) = outcomes.split_at(200);
+    assert!(first.iter().all(|outcome| outcome == "allowed"), "{outcomes:?}");
+    assert!(rest.iter().all(|outcome| outcome == "limited"), "{outcomes:?}");
+}
+
+#[test]
+fn a_refusal_in_a_batch_on_redis_bans_those_behind_it() {
+    let ladder =
+        "penalties:\n  p: { event: limited, by: user, within: 1h, ladder: { 3: { ban: 1h } } }\n";
+    let limit = "tidegate: 1\nname: api\nlimits:\n  total: { by: user, total: 100 }\n";
+    let outcomes = batch_of_300(&format!("{limit}{ladder}"));
+    let behind = |outcome: &str| outcomes.iter().position(|one| one == outcome);
+    assert_eq!((behind("limited"), behind("banned")), (Some(100), Some(102)), "{outcomes:?}");
+    assert!(outcomes[102..].iter().all(|outcome| outcome == "banned"), "{outcomes:?}");
+}
+
 #[test]
 fn a_place_that_another_node_gives_back_is_found_by_who_waits() {
     let nodes = Nodes::start(2, &POLICY.replace("concurrency: 20", "concurrency: 1"));

@@ -66,16 +66,19 @@ impl Topology {
         let counters = &member.shard.counters;
         counters.asks.fetch_add(1, Ordering::Relaxed);
         let sent = Sent { ask, slot };
-        let told = match member.ask(sent.clone(), deadline).await {
-            Err(failure) if self.is_cluster() => {
-                Box::pin(self.follow(Arc::clone(&member), sent, failure, deadline)).await
-            }
-            told => told,
+        let mut failure = match member.ask(sent.clone(), deadline).await {
+            Ok(told) => return Ok(told),
+            Err(failure) => failure,
         };
-        if let Err(failure) = &told {
-            counters.failed(failure.reason);
+        if self.is_cluster() {
+            let followed = self.follow(Arc::clone(&member), sent, failure, deadline);
+            failure = match Box::pin(followed).await {
+                Ok(told) => return Ok(told),
+                Err(failure) => failure,
+            };
         }
-        told
+        counters.failed(failure.reason);
+        Err(failure)
     }
 
     /// Does what a failure asks for, again and again, until there is an answer or nothing helps.

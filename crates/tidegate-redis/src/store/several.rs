@@ -4,12 +4,10 @@
 //! the one with the least left first; and if another was quicker in between, what was charged before is
 //! given back. So it never admits too many, and may for a moment admit too few.
 
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Poll;
 
+use futures_util::future::join_all;
 use tidegate::plan::{LEVELS_MAX, Mode, Plan};
 use tidegate::store::{Amended, Amendment, Answer};
 use tokio::time::Instant;
@@ -27,14 +25,16 @@ impl Topology {
         ask: Arc<Ask>,
         deadline: Instant,
     ) -> Result<Told, Failure> {
-        match self.ask(slot, Arc::clone(&ask), deadline).await {
-            Err(failure) if failure.remedy == Remedy::TryAgain && ask.len() > 1 => {
-                let whole = Part { slot, places: (0..ask.len()).collect() };
-                // Boxed, as is all that few need: every request has room for the rest.
-                Box::pin(self.ask_several(&ask, &whole.divided(), deadline)).await
-            }
-            told => told,
+        let failure = match self.ask(slot, Arc::clone(&ask), deadline).await {
+            Ok(told) => return Ok(told),
+            Err(failure) => failure,
+        };
+        if failure.remedy != Remedy::TryAgain || ask.len() < 2 {
+            return Err(failure);
         }
+        let whole = Part { slot, places: (0..ask.len()).collect() };
+        // Boxed, as is all that few need: every request has room for the rest.
+        Box::pin(self.ask_several(&ask, &whole.divided(), deadline)).await
     }
 
     /// An ask in parts.
@@ -69,7 +69,7 @@ impl Topology {
         deadline: Instant,
     ) -> Result<Answer, Failure> {
         let looks = parts.iter().map(|part| self.decide_part(plan, part, Mode::Peek, deadline));
-        let seen: Vec<Answer> = all(looks).await.into_iter().collect::<Result<_, _>>()?;
+        let seen: Vec<Answer> = join_all(looks).await.into_iter().collect::<Result<_, _>>()?;
         let whole = assembled(plan, parts, &seen);
         if !plan.commits(&verdicts(&whole)) {
             return Ok(whole);
@@ -148,7 +148,8 @@ impl Topology {
         parts: &[Part],
         deadline: Instant,
     ) -> Result<Amended, Failure> {
-        let told = all(parts.iter().map(|part| self.amend_part(amendments, part, deadline))).await;
+        let told =
+            join_all(parts.iter().map(|part| self.amend_part(amendments, part, deadline))).await;
         let mut amended: Vec<bool> = vec![false; amendments.len()];
         for (part, told) in parts.iter().zip(together(told)?) {
             for (place, found) in part.places.iter().zip(told) {
@@ -168,7 +169,7 @@ impl Topology {
             Err(failure) if failure.remedy == Remedy::TryAgain => {
                 let divided = part.divided();
                 let each = |part| self.amend_together(amendments, part, deadline);
-                let told = all(divided.iter().map(each)).await;
+                let told = join_all(divided.iter().map(each)).await;
                 Ok(together(told)?.concat())
             }
             told => told,
@@ -206,24 +207,6 @@ fn together<T>(told: Vec<Result<T, Failure>>) -> Result<Vec<T>, Failure> {
     let partly = !told.iter().all(unsent);
     let of_all = |failure: Failure| if partly { failure.in_part() } else { failure };
     told.into_iter().map(|told| told.map_err(of_all)).collect()
-}
-
-/// Waits for all of them at once.
-async fn all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut futures: Vec<Pin<Box<F>>> = futures.map(Box::pin).collect();
-    let mut outputs: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
-    poll_fn(|context| {
-        for (future, output) in futures.iter_mut().zip(&mut outputs) {
-            if output.is_none()
-                && let Poll::Ready(ready) = future.as_mut().poll(context)
-            {
-                *output = Some(ready);
-            }
-        }
-        if outputs.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    outputs.into_iter().flatten().collect()
 }
 
 #[cfg(test)]

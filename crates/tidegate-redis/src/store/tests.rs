@@ -5,13 +5,13 @@ mod sentinel;
 
 use std::sync::atomic::AtomicU32;
 
-use tidegate::Key;
 use tidegate::algorithm::{Spec, Verdict, token_bucket, total};
 use tidegate::clock::{Clock as _, FakeClock};
 use tidegate::plan::{Enforcement, Level, Mode};
 use tidegate::policy::OnStoreFailure;
 use tidegate::store::Change;
 use tidegate::units::Amount;
+use tidegate::{Key, Limiter, Policy, Request};
 use tidegate_testkit::behaviours::{Subject, every_behaviour};
 use tidegate_testkit::proxy::{Fault, Proxy};
 use tidegate_testkit::servers::{Reply, Server};
@@ -47,6 +47,19 @@ fn plan(key: u128) -> Plan {
         levels: [level].into_iter().collect(),
         names: vec![format!("total:{key}").into()],
     }
+}
+
+/// Thousands of decisions wait at once where a server is slow, and each is moved a few times.
+#[tokio::test]
+async fn a_decision_that_waits_takes_little_room() {
+    let nowhere = Config::parse("redis://127.0.0.1:1").unwrap();
+    let text = "{ tidegate: 1, name: api, limits: { all: { by: global, token_bucket: 1/s } } }";
+    let policy = Policy::parse("api.yaml", text).unwrap();
+    let store = RedisStore::connect(&nowhere);
+    let limiter = Limiter::builder().policy(policy).store(store).build().unwrap();
+    let request = Request::new("GET", "/");
+    let room = size_of_val(&limiter.decide(&request, Mode::Charge));
+    assert!(room <= 1_600, "{room} bytes");
 }
 
 fn config(server: &Server) -> Config {

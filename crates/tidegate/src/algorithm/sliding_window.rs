@@ -3,7 +3,7 @@
 //! Promise: never more than the limit in any (now − window, now]; an entry exactly one window old
 //! is gone. The log is bounded; where it would grow longer it errs on the strict side.
 
-use std::collections::VecDeque;
+mod log;
 
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +11,7 @@ use super::{
     Amount, DENIED_FOR_GOOD, Reading, Verdict, as_micros, debitable, denied_until, fits, rest,
     surchargeable,
 };
+use log::{Entries, Log};
 
 /// The longest log of one key.
 pub const ENTRIES_MAX: usize = 65_536;
@@ -28,12 +29,11 @@ pub struct Spec {
     pub window_us: u64,
 }
 
-/// The log, oldest first.
-#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+/// The log.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(try_from = "Vec<Entry>", into = "Vec<Entry>")]
 pub struct State {
-    entries: VecDeque<Entry>,
-    total_micros: u64,
+    log: Option<Box<Log>>,
 }
 
 /// What was spent at one instant.
@@ -47,14 +47,53 @@ pub struct Entry {
 
 impl State {
     /// The entries, oldest first; some may be older than the window.
-    pub fn entries(&self) -> impl ExactSizeIterator<Item = &Entry> {
-        self.entries.iter()
+    pub fn entries(&self) -> impl ExactSizeIterator<Item = Entry> {
+        self.all()
     }
 
-    fn newest_us(&self) -> u64 {
-        self.entries.back().map_or(0, |entry| entry.at_us)
+    fn all(&self) -> Entries<'_> {
+        self.log.as_deref().map(Log::entries).unwrap_or_default()
+    }
+
+    fn newest_us(&self) -> Option<u64> {
+        self.log.as_deref().and_then(Log::newest_us)
+    }
+
+    fn total_micros(&self) -> u64 {
+        self.log.as_deref().map_or(0, Log::total_micros)
+    }
+
+    fn of(entries: impl IntoIterator<Item = Entry>) -> Self {
+        let mut log = Log::default();
+        entries.into_iter().for_each(|entry| log.push(entry));
+        Self { log: log.newest_us().map(|_| Box::new(log)) }
+    }
+
+    /// Changes the cost of the entry that holds a charge; one that costs nothing then is none.
+    fn change(&mut self, charged_at_us: u64, change: impl FnOnce(u64) -> u64) {
+        let Some(log) = self.log.as_deref_mut() else { return };
+        let mut later = Vec::new();
+        while log.newest_us().is_some_and(|at_us| at_us >= charged_at_us) {
+            later.extend(log.pop());
+        }
+        if let Some(entry) = later.last_mut() {
+            entry.cost_micros = change(entry.cost_micros);
+        }
+        later
+            .into_iter()
+            .rev()
+            .filter(|entry| entry.cost_micros > 0)
+            .for_each(|entry| log.push(entry));
     }
 }
+
+impl PartialEq for State {
+    fn eq(&self, other: &Self) -> bool {
+        self.all().eq(other.all())
+    }
+}
+
+impl Eq for State {}
 
 impl TryFrom<Vec<Entry>> for State {
     type Error = &'static str;
@@ -68,22 +107,21 @@ impl TryFrom<Vec<Entry>> for State {
             return Err("found a log out of order");
         }
         let add = |total: u64, entry: &Entry| total.checked_add(entry.cost_micros);
-        let total_micros = entries.iter().try_fold(0, add).ok_or("found a log of too much")?;
-        Ok(Self { entries: entries.into(), total_micros })
+        entries.iter().try_fold(0, add).ok_or("found a log of too much")?;
+        Ok(Self::of(entries))
     }
 }
 
 impl From<State> for Vec<Entry> {
     fn from(state: State) -> Self {
-        state.entries.into()
+        state.all().collect()
     }
 }
 
 /// Would this cost fit now, and if not, when?
 #[must_use]
 pub fn evaluate(state: &State, spec: &Spec, now_us: u64, cost: Amount) -> Verdict {
-    let gone = gone(state, spec, now_us);
-    let mut spent = spent_after(state, gone);
+    let (entries, mut spent) = inside(state, spec, now_us);
     if fits(spec.limit, spent, cost) {
         return Verdict::Allowed;
     }
@@ -91,7 +129,7 @@ pub fn evaluate(state: &State, spec: &Spec, now_us: u64, cost: Amount) -> Verdic
         return DENIED_FOR_GOOD;
     }
     let mut free_at_us = now_us;
-    for entry in state.entries.range(gone..) {
+    for entry in entries {
         spent = spent.saturating_sub(entry.cost_micros);
         free_at_us = entry.at_us.saturating_add(spec.window_us);
         if fits(spec.limit, spent, cost) {
@@ -103,61 +141,55 @@ pub fn evaluate(state: &State, spec: &Spec, now_us: u64, cost: Amount) -> Verdic
 
 /// Takes the cost, whether it fits or not, and forgets what is older than the window.
 pub fn charge(state: &mut State, spec: &Spec, now_us: u64, cost: Amount) {
-    let now_us = now_us.max(state.newest_us());
+    let now_us = now_us.max(state.newest_us().unwrap_or(0));
     // Only an absurd sum is cut, so that the total stays the sum of its entries.
-    let cost_micros = cost.micros().min(u64::MAX - state.total_micros);
+    let cost_micros = cost.micros().min(u64::MAX - state.total_micros());
     if cost_micros == 0 {
         return;
     }
-    let gone = gone(state, spec, now_us);
-    state.total_micros = spent_after(state, gone);
-    state.entries.drain(..gone);
-    state.total_micros += cost_micros;
-    let full = state.entries.len() >= entries_max(spec);
-    match state.entries.back_mut() {
-        // Everything in a merged entry leaves the window together, when its last part does: some
-        // of it counts longer than it had to, none of it shorter, so nothing more is admitted.
-        Some(newest) if full || newest.at_us == now_us => {
-            newest.at_us = now_us;
-            newest.cost_micros += cost_micros;
-        }
-        _ => state.entries.push_back(Entry { at_us: now_us, cost_micros }),
+    let kept = inside(state, spec, now_us).0.len();
+    let log = state.log.get_or_insert_default();
+    if kept == 0 {
+        **log = Log::default();
+    }
+    log.forget_oldest(log.entries().len() - kept);
+    // Everything in a merged entry leaves the window together, when its last part does: some of it
+    // counts longer than it had to, none of it shorter, so nothing more is admitted.
+    if kept >= entries_max(spec) || log.newest_us() == Some(now_us) {
+        log.add_to_newest(now_us, cost_micros);
+    } else {
+        log.push(Entry { at_us: now_us, cost_micros });
     }
 }
 
 /// Takes the amount, into debt of at most one further limit.
 pub fn debit(state: &mut State, spec: &Spec, now_us: u64, amount: Amount) {
-    let spent = spent_after(state, gone(state, spec, now_us));
+    let (_, spent) = inside(state, spec, now_us);
     charge(state, spec, now_us, debitable(spec.limit, spent, amount));
 }
 
 /// Takes an earlier charge back out of the log; void once it is older than the window.
 pub fn refund(state: &mut State, spec: &Spec, now_us: u64, charged_at_us: u64, cost: Amount) {
-    let Some(index) = entry_of(state, spec, now_us, charged_at_us) else { return };
-    let entry = &mut state.entries[index];
-    let lowered = cost.micros().min(entry.cost_micros);
-    entry.cost_micros -= lowered;
-    state.total_micros -= lowered;
-    if entry.cost_micros == 0 {
-        state.entries.remove(index);
+    if is_held(state, spec, now_us, charged_at_us) {
+        state.change(charged_at_us, |held| held.saturating_sub(cost.micros()));
     }
 }
 
 /// Adds to an earlier charge at its own instant; void once it is older than the window.
 pub fn surcharge(state: &mut State, spec: &Spec, now_us: u64, charged_at_us: u64, extra: Amount) {
-    let Some(index) = entry_of(state, spec, now_us, charged_at_us) else { return };
-    let spent = spent_after(state, gone(state, spec, now_us));
-    let raised = surchargeable(spec.limit, spent, extra).min(u64::MAX - state.total_micros);
-    state.entries[index].cost_micros += raised;
-    state.total_micros += raised;
+    if is_held(state, spec, now_us, charged_at_us) {
+        let (_, spent) = inside(state, spec, now_us);
+        let most = u64::MAX - state.total_micros();
+        let raised = surchargeable(spec.limit, spent, extra).min(most);
+        state.change(charged_at_us, |held| held + raised);
+    }
 }
 
 /// What is left of the window, and when its newest entry will be gone.
 #[must_use]
 pub fn reading(state: &State, spec: &Spec, now_us: u64) -> Reading {
-    let spent = spent_after(state, gone(state, spec, now_us));
-    let reset_at_us =
-        state.entries.back().map_or(0, |newest| newest.at_us.saturating_add(spec.window_us));
+    let (_, spent) = inside(state, spec, now_us);
+    let reset_at_us = state.newest_us().map_or(0, |at_us| at_us.saturating_add(spec.window_us));
     Reading {
         available: rest(spec.limit, spent),
         reset_us: Some(reset_at_us.saturating_sub(now_us)),
@@ -167,40 +199,39 @@ pub fn reading(state: &State, spec: &Spec, now_us: u64) -> Reading {
 /// When the newest entry will be gone.
 #[must_use]
 pub fn meaningless_at_us(state: &State, spec: &Spec) -> Option<u64> {
-    Some(state.entries.back().map_or(0, |newest| newest.at_us.saturating_add(spec.window_us)))
+    Some(state.newest_us().map_or(0, |at_us| at_us.saturating_add(spec.window_us)))
 }
 
 /// Moves every instant by so much.
 pub(super) fn shift(state: &mut State, by_us: i64) {
-    for entry in &mut state.entries {
-        entry.at_us = entry.at_us.saturating_add_signed(by_us);
+    let moved = |entry: Entry| Entry { at_us: entry.at_us.saturating_add_signed(by_us), ..entry };
+    *state = State::of(state.all().map(moved));
+}
+
+/// The entries in the window, and what they come to.
+fn inside<'s>(state: &'s State, spec: &Spec, now_us: u64) -> (Entries<'s>, u64) {
+    let Some(newest_us) = state.newest_us() else { return Default::default() };
+    let now_us = now_us.max(newest_us);
+    let is_gone = |at_us: u64| at_us.saturating_add(spec.window_us) <= now_us;
+    if is_gone(newest_us) {
+        return Default::default();
+    }
+    let (mut entries, mut spent) = (state.all(), state.total_micros());
+    loop {
+        let rest = entries.clone();
+        match entries.next() {
+            Some(entry) if is_gone(entry.at_us) => spent -= entry.cost_micros,
+            _ => return (rest, spent),
+        }
     }
 }
 
-/// How many of the oldest entries are out of the window.
-fn gone(state: &State, spec: &Spec, now_us: u64) -> usize {
-    let now_us = now_us.max(state.newest_us());
-    state.entries.partition_point(|entry| entry.at_us.saturating_add(spec.window_us) <= now_us)
-}
-
-/// What the entries behind the first so many come to, added up from the shorter side.
-fn spent_after(state: &State, gone: usize) -> u64 {
-    if gone > state.entries.len() / 2 {
-        return state.entries.range(gone..).map(|entry| entry.cost_micros).sum();
-    }
-    let spent_before: u64 = state.entries.range(..gone).map(|entry| entry.cost_micros).sum();
-    state.total_micros - spent_before
-}
-
-/// The entry that holds a charge: its own, or the later one that it was merged into. A charge that
-/// has left the window has none, or a stranger's entry would be changed in its place.
-fn entry_of(state: &State, spec: &Spec, now_us: u64, charged_at_us: u64) -> Option<usize> {
-    let now_us = now_us.max(state.newest_us());
-    if charged_at_us.saturating_add(spec.window_us) <= now_us {
-        return None;
-    }
-    let index = state.entries.partition_point(|entry| entry.at_us < charged_at_us);
-    (index < state.entries.len()).then_some(index)
+/// Whether the log still holds a charge, in an entry of its own or in the later one that it was merged
+/// into. A charge that has left the window has none, or a stranger's would be changed in its place.
+fn is_held(state: &State, spec: &Spec, now_us: u64, charged_at_us: u64) -> bool {
+    let newest_us = state.newest_us().unwrap_or(0);
+    charged_at_us <= newest_us
+        && charged_at_us.saturating_add(spec.window_us) > now_us.max(newest_us)
 }
 
 fn entries_max(spec: &Spec) -> usize {
@@ -296,7 +327,7 @@ mod tests {
         }
         assert_eq!(state.entries().len(), entries_max(&spec));
         let sum: u64 = state.entries().map(|entry| entry.cost_micros).sum();
-        assert_eq!((sum, state.total_micros), (2 * ENTRIES_MIN as u64, sum));
+        assert_eq!((sum, state.total_micros()), (2 * ENTRIES_MIN as u64, sum));
         let newest = state.entries().last().map(|entry| entry.at_us);
         assert_eq!(newest, Some(2 * ENTRIES_MIN as u64 - 1), "what is merged is gone later");
     }
@@ -327,7 +358,7 @@ mod tests {
         charge(&mut state, &spec, 0, Amount::ONE);
         charge(&mut state, &spec, 50, Amount::ONE);
         surcharge(&mut state, &spec, 60, 0, Amount::MAX);
-        assert_eq!(state.total_micros, 4 * UNIT);
+        assert_eq!(state.total_micros(), 4 * UNIT);
         assert_eq!(evaluate(&state, &spec, 60, Amount::ZERO), denied_until(100, 60));
         surcharge(&mut state, &spec, 110, 0, Amount::ONE);
         assert_eq!(reading(&state, &spec, 110).available, Amount::ONE, "void by now");

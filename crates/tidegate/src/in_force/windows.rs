@@ -1,5 +1,5 @@
-//! The calendar windows that requests lie in, as they were last found: to find one takes longer than
-//! the rest of a decision.
+//! The calendar windows that requests lie in, as they were last found: to find one takes nearly as long
+//! as to decide a request of one limit.
 
 use std::sync::Arc;
 

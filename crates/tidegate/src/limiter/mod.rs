@@ -141,7 +141,8 @@ impl<S: Store> Limiter<S> {
         let mut plan = Plan::new(mode);
         let decision = self.decide_in_turn(request, NEWCOMER, &mut plan).await?;
         if self.counts(request, &decision, mode) {
-            return Ok(self.penalised(request, decision, &mut plan).await);
+            // Boxed, as is all that few need: every request has room for the rest.
+            return Ok(Box::pin(self.penalised(request, decision, &mut plan)).await);
         }
         Ok(decision)
     }
@@ -154,14 +155,16 @@ impl<S: Store> Limiter<S> {
         plan: &mut Plan,
     ) -> Result<Decision, RequestError> {
         let shared = &self.shared;
-        match shared.prepare(request, self.now(), ticket, Patience::Waits, plan)? {
-            Prepared::Decided(decided) => Ok(decided.decision()),
-            Prepared::Open(open) => {
-                let answered = shared.store.decide(plan).await;
-                Ok(shared.conclude(open, plan, answered))
+        // Only what is open is kept while the store is waited for.
+        let open = match shared.prepare(request, self.now(), ticket, Patience::Waits, plan)? {
+            Prepared::Open(open) => open,
+            Prepared::Decided(decided) => return Ok(decided.decision()),
+            Prepared::Answered(open, mut answer) => {
+                return Ok(open.conclude(plan, &mut answer, None));
             }
-            Prepared::Answered(open, mut answer) => Ok(open.conclude(plan, &mut answer, None)),
-        }
+        };
+        let answered = shared.store.decide(plan).await;
+        Ok(shared.conclude(open, plan, answered))
     }
 
     /// Decides a request, and charges it if it passes, where the store need not be waited for; `None`

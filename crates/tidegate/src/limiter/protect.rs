@@ -145,6 +145,13 @@ impl<S: Store> Limiter<S> {
             && counts(&self.shared.policies.load(), request, decision.outcome)
     }
 
+    /// Whether a refusal of a request would be counted, so that it may change how the next one is
+    /// decided; what cannot be understood is not.
+    #[must_use]
+    pub fn counts_refusals(&self, request: &Request<'_>) -> bool {
+        self.with_policy(request, |loaded| Ok(loaded.guard.counts_any())).unwrap_or(false)
+    }
+
     /// Decides again, with the limits that are over only warning: the others are charged.
     async fn passed_by_grace(
         &self,

@@ -142,7 +142,7 @@ impl<S: Store> Turn<S> {
                     self.spot = None;
                     // Who still waits has violated nothing.
                     let decision = if self.limiter.counts(request, &decision, Mode::Charge) {
-                        self.limiter.penalised(request, decision, &mut plan).await
+                        Box::pin(self.limiter.penalised(request, decision, &mut plan)).await
                     } else {
                         decision
                     };

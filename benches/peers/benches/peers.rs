@@ -1,4 +1,5 @@
-//! The library against governor and limitador in the same run, with what it must reach beside it.
+//! The library against governor and limitador in the same run, with what it must reach beside it: all,
+//! or what is named (`-- decision simulated`).
 
 use tidegate_peers::table::Table;
 use tidegate_peers::{decision, fill, keyed, simulated};
@@ -11,10 +12,18 @@ fn main() {
         fill::fill(whose, keys.parse().unwrap_or(0));
         return;
     }
+    let parts: [(&str, fn(&mut Table)); 4] = [
+        ("keyed", keyed::measure),
+        ("decision", decision::measure),
+        ("simulated", simulated::measure),
+        ("fill", fill::measure),
+    ];
+    let all = !parts.iter().any(|(name, _)| arguments.iter().any(|asked| asked == name));
     let mut table = Table::default();
-    keyed::measure(&mut table);
-    decision::measure(&mut table);
-    simulated::measure(&mut table);
-    fill::measure(&mut table);
+    for (name, measure) in parts {
+        if all || arguments.iter().any(|asked| asked == name) {
+            measure(&mut table);
+        }
+    }
     table.print();
 }

@@ -26,14 +26,16 @@ pub fn measure(table: &mut Table) {
         Request::new("POST", &*paths[turn % ROOMS]).user(&**population.key(turn)).tier("plus")
     };
     let policy = Policy::parse("realistic.yaml", POLICY).unwrap();
-    let limiter = Limiter::builder().policy(policy).store(Memory::with_max_keys(KEYS * 4));
-    let limiter = limiter.build().unwrap();
+    // Every limit of the policy has an equal share, and each has room for all users.
+    let store = Memory::with_max_keys(KEYS * 2 * policy.limits().len());
+    let limiter = Limiter::builder().policy(policy).store(store).build().unwrap();
     let governor = PLENTY.governor();
     for key in population.each() {
         let request = Request::new("POST", &*paths[0]).user(&**key).tier("plus");
         assert_eq!(limiter.check(&request).unwrap().limits.len(), 3);
         assert!(governor.check_key(key).is_ok());
     }
+    assert_eq!(limiter.store().evicted_keys(), 0);
     let (limitador, namespace) = limitador();
     let candidates: [Checks<'_>; 5] = [
         Box::new(|turns| {

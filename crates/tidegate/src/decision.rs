@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::algorithm::{self, Verdict};
 use crate::clock::Now;
-use crate::events::{Effect, Reported, only_challenges};
+use crate::events::{Effect, Reported};
 use crate::factors::Times;
 use crate::lease::Lease;
 use crate::limiter::HeldUp;
@@ -101,13 +101,14 @@ pub struct Decision {
     pub(crate) times: Times,
     pub(crate) sees_answers: bool,
     /// What protects had to say, which is nothing for nearly every request.
-    penalty: Option<Box<Penalised>>,
-    named: Option<usize>,
+    pub(crate) penalty: Option<Box<Penalised>>,
+    /// Where the limit that answers name stands among the reports.
+    pub(crate) named: Option<usize>,
 }
 
 /// What events led to, or a ban.
 #[derive(Debug)]
-struct Penalised {
+pub(crate) struct Penalised {
     reported: Reported,
     ban: Option<Mark>,
 }
@@ -158,46 +159,6 @@ impl LimitReport {
 }
 
 impl Decision {
-    /// A decision that no limit had a part in.
-    pub(crate) fn without_limits(
-        policy: Arc<Policy>,
-        outcome: Outcome,
-        operation: OperationId,
-        tier: TierId,
-        now: Now,
-    ) -> Self {
-        Self {
-            outcome,
-            limits: PerLevel::new(),
-            lease: None,
-            degraded: false,
-            store_error: None,
-            now,
-            policy,
-            operation,
-            tier,
-            held_up: None,
-            times: Times::ONE,
-            sees_answers: false,
-            penalty: None,
-            named: None,
-        }
-    }
-
-    /// Concludes from what the limits said. The reports are written where they stay.
-    pub(crate) fn conclude(&mut self, reports: impl Iterator<Item = LimitReport>) {
-        self.limits.extend(reports);
-        let over = |enforcement| longest_wait(&self.limits, enforcement);
-        (self.outcome, self.named) = match (over(Enforcement::Reject), over(Enforcement::Warn)) {
-            (Some(named), _) if only_challenges(&self.policy, &self.limits) => {
-                (Outcome::Challenged, Some(named))
-            }
-            (Some(named), _) => (Outcome::Limited, Some(named)),
-            (None, Some(named)) => (Outcome::Warned, Some(named)),
-            (None, None) => (Outcome::Allowed, smallest_share(&self.limits)),
-        };
-    }
-
     /// Whether the request goes through.
     #[must_use]
     pub fn is_allowed(&self) -> bool {
@@ -275,11 +236,6 @@ impl Decision {
         let mut waits = self.limits.iter().filter(denies).map(wait_us);
         let first_us = waits.next()??;
         waits.try_fold(first_us, |shortest_us, us| Some(shortest_us.min(us?)))
-    }
-
-    /// Where the limit that answers name stands among the reports.
-    pub(crate) fn named_index(&self) -> Option<usize> {
-        self.named
     }
 
     /// The policy that decided.
@@ -373,7 +329,11 @@ impl Decision {
     }
 
     pub(crate) fn penalise(&mut self, reported: Reported, ban: Option<Mark>) {
-        self.penalty = Some(Box::new(Penalised { reported, ban }));
+        self.penalty = Some(Self::penalty_of(reported, ban));
+    }
+
+    pub(crate) fn penalty_of(reported: Reported, ban: Option<Mark>) -> Box<Penalised> {
+        Box::new(Penalised { reported, ban })
     }
 
     fn reported(&self) -> Option<&Reported> {
@@ -390,32 +350,6 @@ impl Decision {
         let limits = reports.filter_map(|report| self.limit_of(report)).map(Limit::name);
         limits.chain(self.penalty_warnings().iter().map(String::as_str))
     }
-}
-
-/// Of the limits that deny with this enforcement, the one with the longest wait; no waiting at all
-/// ranks as the longest, and of equals the first in the policy is named.
-fn longest_wait(limits: &[LimitReport], enforcement: Enforcement) -> Option<usize> {
-    let wait = |report: &LimitReport| report.retry_after_us().unwrap_or(u64::MAX);
-    let over = |(_, report): &(usize, &LimitReport)| {
-        report.enforcement == enforcement && !report.is_allowed()
-    };
-    let candidates = limits.iter().enumerate().filter(over);
-    candidates.rev().max_by_key(|(_, report)| wait(report)).map(|(index, _)| index)
-}
-
-/// Of the limits that the client may know of, the one with the smallest share of its capacity left.
-fn smallest_share(limits: &[LimitReport]) -> Option<usize> {
-    let visible = |(_, report): &(usize, &LimitReport)| report.enforcement != Enforcement::Shadow;
-    let candidates = limits.iter().enumerate().filter(visible);
-    candidates.min_by(|(_, a), (_, b)| share_order(a, b)).map(|(index, _)| index)
-}
-
-/// Compares available ÷ capacity exactly, by cross-multiplying.
-fn share_order(a: &LimitReport, b: &LimitReport) -> std::cmp::Ordering {
-    let micros = |amount: Amount| u128::from(amount.micros());
-    let left = micros(a.available) * micros(b.spec.capacity());
-    let right = micros(b.available) * micros(a.spec.capacity());
-    left.cmp(&right)
 }
 
 #[cfg(test)]

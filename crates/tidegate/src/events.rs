@@ -9,7 +9,7 @@ use crate::decision::{Decision, LimitReport, Outcome};
 use crate::facts::Facts;
 use crate::marks::{Mark, Whom};
 use crate::plan::Enforcement;
-use crate::policy::model::{Exceed, OnStoreFailure, Policy};
+use crate::policy::model::{OnStoreFailure, Policy};
 use crate::policy::protection::{Event, EventId};
 use crate::request::Request;
 use crate::units::Amount;
@@ -151,17 +151,6 @@ pub(crate) fn violations(decision: &Decision) -> impl Iterator<Item = &LimitRepo
     decision.limits.iter().filter(move |report| {
         report.enforcement == Enforcement::Reject && !report.is_allowed() && !lost(report)
     })
-}
-
-/// Whether all that refuse would let a client past who solves a challenge.
-pub(crate) fn only_challenges(policy: &Policy, limits: &[LimitReport]) -> bool {
-    let refuses =
-        |report: &&LimitReport| report.enforcement == Enforcement::Reject && !report.is_allowed();
-    let challenges = |report: &LimitReport| {
-        let limit = policy.limits.get(usize::from(report.limit));
-        limit.is_some_and(|limit| limit.exceed == Exceed::Challenge)
-    };
-    limits.iter().filter(refuses).all(challenges)
 }
 
 fn which(policy: &Policy, is: impl Fn(&Event) -> bool) -> Events {

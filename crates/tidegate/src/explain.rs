@@ -100,7 +100,7 @@ fn explain(
 ) -> Result<Explanation, RequestError> {
     let policy = &*loaded.policy;
     let facts = Facts::gather(policy, request)?;
-    let mut planner = Planner::new(&facts, now, &loaded.keys);
+    let mut planner = Planner::new(&facts, now, loaded);
     planner.times = factors::of_request(loaded, &facts, marks, now);
     let applying = factors::applying(loaded, &facts, marks, now);
     let applying = applying.map(|(factor, ppm)| (factor.name.clone(), ppm)).collect();

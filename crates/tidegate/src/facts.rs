@@ -39,6 +39,18 @@ impl<'r> Facts<'r> {
         policy: &'r Policy,
         request: &'r Request<'r>,
     ) -> Result<Self, RequestError> {
+        let facts = Self::gather_here(policy, request)?;
+        facts.check_query()?;
+        Ok(facts)
+    }
+
+    /// The same, written where it is needed: it is too large to be moved for every request. Its query
+    /// is yet [to be checked](Self::check_query).
+    #[inline(always)]
+    pub(crate) fn gather_here(
+        policy: &'r Policy,
+        request: &'r Request<'r>,
+    ) -> Result<Self, RequestError> {
         let Identity { address, user, tier, said_tier, internal, headers_believed } =
             identity::identify(policy, request);
         let method = request.method.as_deref().map(in_upper_case);
@@ -46,7 +58,7 @@ impl<'r> Facts<'r> {
         let path = path.map_err(|error| RequestError::new("path", error.to_string()))?;
         let found = policy.operations.find(request, method.as_deref(), path.as_ref())?;
         let (operation, captures) = (found.operation, found.captures);
-        let facts = Self {
+        Ok(Self {
             policy,
             request,
             address,
@@ -61,9 +73,7 @@ impl<'r> Facts<'r> {
             captures,
             from_body: RefCell::default(),
             located: Cell::default(),
-        };
-        facts.check_query()?;
-        Ok(facts)
+        })
     }
 
     /// The method, in upper case.
@@ -117,11 +127,10 @@ impl<'r> Facts<'r> {
     pub(crate) fn find(&self, id: AttributeId) -> Found<'_> {
         let declared = usize::try_from(id).ok().and_then(|id| self.policy.attributes.get(id));
         let Some(declared) = declared else { return Found::Absent };
-        let name = self.policy.attribute_names.name(id);
-        let given = self.request.attributes.iter().find(|(key, _)| key == name);
+        let given = self.given(id);
         let captured = self.captures.iter().find(|(captured, _)| *captured == id);
         let found = match (given, captured) {
-            (Some((_, value)), _) => Found::Value(Cow::Borrowed(&**value)),
+            (Some(value), _) => Found::Value(Cow::Borrowed(value)),
             (None, Some((_, span))) => {
                 let path = self.path.as_ref();
                 Found::Value(Cow::Borrowed(path.map_or("", |path| path.text(*span))))
@@ -143,9 +152,17 @@ impl<'r> Facts<'r> {
 
     /// Whether an attribute is given or captured, so that its declared source is not asked.
     pub(crate) fn goes_before_its_source(&self, id: AttributeId) -> bool {
+        self.given(id).is_some() || self.captures.iter().any(|(captured, _)| *captured == id)
+    }
+
+    /// An attribute as the caller says it.
+    fn given(&self, id: AttributeId) -> Option<&str> {
+        let given = &self.request.attributes;
+        if given.is_empty() {
+            return None;
+        }
         let name = self.policy.attribute_names.name(id);
-        let given = self.request.attributes.iter().any(|(key, _)| key == name);
-        given || self.captures.iter().any(|(captured, _)| *captured == id)
+        given.iter().find(|(key, _)| key == name).map(|(_, value)| &**value)
     }
 
     /// What the declared source has of an attribute.
@@ -176,8 +193,12 @@ impl<'r> Facts<'r> {
     pub(crate) fn has(&self, part: &Part) -> bool {
         match part {
             Part::Ip => self.address.is_some(),
+            Part::User => self.user.is_some(),
             Part::Client => self.user.is_some() || self.address.is_some(),
-            _ => self.part(part).is_some(),
+            Part::Tier | Part::Operation | Part::Row { .. } | Part::Global => true,
+            Part::Method | Part::Path | Part::Country | Part::Header(_) | Part::Attribute(_) => {
+                self.part(part).is_some()
+            }
         }
     }
 
@@ -193,7 +214,7 @@ impl<'r> Facts<'r> {
     }
 
     /// Refuses a query that says an attribute twice: a service could believe the other one.
-    fn check_query(&self) -> Result<(), RequestError> {
+    pub(crate) fn check_query(&self) -> Result<(), RequestError> {
         let from_query = |declared: &Attribute| matches!(declared.source, Source::Query(_));
         if !self.policy.attributes.iter().any(from_query) {
             return Ok(());

@@ -1,7 +1,11 @@
 //! The policies that are in force at one moment.
 
+mod windows;
+
 use std::fmt;
 use std::sync::Arc;
+
+pub(crate) use windows::Windows;
 
 use crate::guard::Guard;
 use crate::key::LimitKeys;
@@ -26,6 +30,8 @@ pub(crate) struct Loaded {
     pub(crate) used_once: Option<u64>,
     /// What protects.
     pub(crate) guard: Guard,
+    /// Where its quotas are in the calendar.
+    pub(crate) windows: Windows,
 }
 
 impl InForce {

@@ -4,13 +4,18 @@
 //! before it, so that no two subjects collide by concatenation and nobody without the deployment's secret
 //! can tell or guess whose key it is.
 
+mod sip;
+
 use std::borrow::Cow;
+use std::convert::Infallible;
 use std::fmt::{self, Write as _};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use siphasher::sip128::{Hasher128, SipHasher24};
+
+use sip::Sip;
 
 use crate::facts::Facts;
 use crate::identity::Subject;
@@ -175,14 +180,25 @@ pub(crate) struct LimitKeys {
     /// What shares one part of the store's memory.
     pub(crate) family: u64,
     /// Has read everything that does not depend on the request.
-    hasher: SipHasher24,
+    hasher: Sip,
+    /// The one key that there is, if nothing depends on the request.
+    only: Option<Key>,
+    /// Whether the limit holds for all requests of its operations.
+    pub(crate) whole_operations: bool,
 }
 
 impl LimitKeys {
     pub(crate) fn new(secret: &HashKey, policy: &Policy, limit: &Limit) -> Self {
-        let mut hasher = secret.hasher();
+        let mut hasher = Sip::new(&secret.0);
         write_limit(&mut hasher, policy, limit);
-        Self { family: hasher.finish128().as_u64().0, hasher }
+        let is_one = limit.row.is_none() && limit.by.iter().all(|part| *part == Part::Global);
+        let only = is_one.then(|| {
+            let mut hasher = hasher;
+            limit.by.iter().for_each(|_| write_text(&mut hasher, ""));
+            Key(hasher.finish128())
+        });
+        let whole_operations = limit.when.is_only_operations();
+        Self { family: hasher.finish(), hasher, only, whole_operations }
     }
 
     /// Of counts that no limit has: what they are, and by what they count.
@@ -192,11 +208,12 @@ impl LimitKeys {
         by: &[Part],
         policy: &Policy,
     ) -> Self {
-        let mut hasher = secret.hasher_of(texts);
+        let mut hasher = Sip::new(&secret.0);
+        texts.iter().for_each(|text| write_text(&mut hasher, text));
         for part in by {
             write_text(&mut hasher, &part.name(policy));
         }
-        Self { family: hasher.finish128().as_u64().0, hasher }
+        Self { family: hasher.finish(), hasher, only: None, whole_operations: false }
     }
 
     /// The same keys, sharing another part of the store's memory.
@@ -214,20 +231,37 @@ impl LimitKeys {
             }
             write_part(&mut hasher, part, facts);
         }
-        Some(Key(hasher.finish128().as_u128()))
+        Some(Key(hasher.finish128()))
     }
 
     /// The key of the limit for the subject of a request. Parts that are missing have a key of their
     /// own.
     pub(crate) fn key(&self, limit: &Limit, facts: &Facts<'_>) -> Key {
+        let shared = self.key_unless::<Infallible>(limit, facts, |_, _| Ok(()));
+        let Ok(key) = shared;
+        key
+    }
+
+    /// The same, unless something is to be said of a part that is missing.
+    pub(crate) fn key_unless<E>(
+        &self,
+        limit: &Limit,
+        facts: &Facts<'_>,
+        mut missing: impl FnMut(usize, &Part) -> Result<(), E>,
+    ) -> Result<Key, E> {
+        if let Some(only) = self.only {
+            return Ok(only);
+        }
         let mut hasher = self.hasher;
-        for part in &limit.by {
-            write_part(&mut hasher, part, facts);
+        for (at, part) in limit.by.iter().enumerate() {
+            if !write_part(&mut hasher, part, facts) {
+                missing(at, part)?;
+            }
         }
         if let Some(row) = row(limit, facts) {
             write_text(&mut hasher, &row);
         }
-        Key(hasher.finish128().as_u128())
+        Ok(Key(hasher.finish128()))
     }
 }
 
@@ -242,26 +276,33 @@ fn row<'f>(limit: &Limit, facts: &'f Facts<'_>) -> Option<Cow<'f, str>> {
     Some(row).filter(|_| !default)
 }
 
-/// A part's value, without making a text of an address. What kind it is goes before it, so that no
-/// user can be called as an address.
-fn write_part(hasher: &mut SipHasher24, part: &Part, facts: &Facts<'_>) {
+/// A part's value, without making a text of an address; whether there is one. What kind it is goes
+/// before it, so that no user can be called as an address.
+fn write_part(hasher: &mut Sip, part: &Part, facts: &Facts<'_>) -> bool {
     match (part, facts.user) {
         (Part::Client, Some(user)) => {
             hasher.write_u8(b'u');
             write_text(hasher, user);
         }
+        (Part::User, Some(user)) => write_text(hasher, user),
         (Part::Ip | Part::Client, _) => match facts.subject() {
             Some(subject) => hasher.write(&subject.key_bytes()),
-            None => hasher.write_u64(u64::MAX),
+            None => return write_missing(hasher),
         },
         _ => match facts.part(part) {
             Some(value) => write_text(hasher, &value),
-            None => hasher.write_u64(u64::MAX),
+            None => return write_missing(hasher),
         },
     }
+    true
 }
 
-fn write_limit(hasher: &mut SipHasher24, policy: &Policy, limit: &Limit) {
+fn write_missing(hasher: &mut Sip) -> bool {
+    hasher.write_u64(u64::MAX);
+    false
+}
+
+fn write_limit(hasher: &mut Sip, policy: &Policy, limit: &Limit) {
     write_text(hasher, &policy.name);
     write_text(hasher, &limit.name);
     write_text(hasher, limit.algorithm.name());
@@ -270,7 +311,8 @@ fn write_limit(hasher: &mut SipHasher24, policy: &Policy, limit: &Limit) {
     }
 }
 
-pub(crate) fn write_text(hasher: &mut SipHasher24, text: &str) {
+#[inline]
+pub(crate) fn write_text(hasher: &mut impl Hasher, text: &str) {
     hasher.write_u64(u64::try_from(text.len()).unwrap_or(u64::MAX - 1));
     hasher.write(text.as_bytes());
 }

@@ -10,6 +10,7 @@ use crate::clock::Now;
 use crate::factors::Times;
 use crate::facts::Facts;
 use crate::identity::attribute::Found;
+use crate::in_force::{Loaded, Windows};
 use crate::key::{self, HashKey, Key, LimitKeys, Raw};
 use crate::policy::model::{
     Algorithm, AttributeId, Cost, Counts, Exceed, Limit, Missing, OnStoreFailure, Part, Policy,
@@ -131,6 +132,13 @@ impl Plan {
         Self { mode, now, holder: 0, levels: PerLevel::new(), names: Vec::new() }
     }
 
+    /// Without levels again, to be filled once more.
+    pub(crate) fn clear(&mut self, mode: Mode) {
+        (self.mode, self.holder) = (mode, 0);
+        self.levels.clear();
+        self.names.clear();
+    }
+
     /// Whether the levels are charged: none that is enforced denies (rule 1).
     #[must_use]
     pub fn commits(&self, verdicts: &[Verdict]) -> bool {
@@ -163,20 +171,42 @@ pub(crate) enum WhyNot {
     Lacking,
 }
 
+/// What a limit asks of a request.
+struct Numbers<'l> {
+    spec: &'l Spec,
+    cost: Amount,
+    key: Key,
+}
+
+/// Why there are no such numbers.
+enum Otherwise {
+    Not(WhyNot),
+    Wrong(Box<RequestError>),
+}
+
+impl Otherwise {
+    #[cold]
+    fn wrong(error: RequestError) -> Self {
+        Self::Wrong(Box::new(error))
+    }
+}
+
 /// Makes the levels of a request.
 pub(crate) struct Planner<'p> {
     pub(crate) facts: &'p Facts<'p>,
     pub(crate) now: Now,
     /// What the keys of each limit begin with.
     pub(crate) keys: &'p [LimitKeys],
+    windows: &'p Windows,
     /// The factors that apply, multiplied.
     pub(crate) times: Times,
 }
 
 impl<'p> Planner<'p> {
     /// Without factors.
-    pub(crate) fn new(facts: &'p Facts<'p>, now: Now, keys: &'p [LimitKeys]) -> Self {
-        Self { facts, now, keys, times: Times::ONE }
+    pub(crate) fn new(facts: &'p Facts<'p>, now: Now, loaded: &'p Loaded) -> Self {
+        let Loaded { keys, windows, .. } = loaded;
+        Self { facts, now, keys, windows, times: Times::ONE }
     }
 }
 
@@ -187,13 +217,20 @@ impl Planner<'_> {
         let considered = usize::try_from(*operation).ok();
         let considered = considered.and_then(|at| policy.limits_by_operation.get(at));
         for index in considered.into_iter().flatten().copied().map(usize::from) {
-            if let Applies::Yes(level) = self.applies(index, &policy.limits[index])? {
+            let limit = &policy.limits[index];
+            // What is considered for an operation meets what the limit says of operations.
+            if !self.keys[index].whole_operations && !limit.when.holds(self.facts) {
+                continue;
+            }
+            match self.consider(index, limit) {
                 // Compiling proved that no request meets more; the bound holds whatever happens.
-                if levels.len() == LEVELS_MAX {
+                Ok(_) if levels.len() == LEVELS_MAX => {
                     let detail = format!("meets more than {LEVELS_MAX} limits");
                     return Err(RequestError::new("operation", detail));
                 }
-                levels.push(level);
+                Ok(numbers) => levels.push(self.level(index, limit, &numbers)),
+                Err(Otherwise::Wrong(error)) if !limit.shadow => return Err(*error),
+                Err(_) => {}
             }
         }
         Ok(())
@@ -212,35 +249,36 @@ impl Planner<'_> {
 
     /// Whether one limit applies, and with which numbers.
     pub(crate) fn applies(&self, index: usize, limit: &Limit) -> Result<Applies, RequestError> {
-        match self.consider(index, limit) {
-            // A limit on trial never acts, not even where the request lacks what it would need.
-            Err(_) if limit.shadow => Ok(Applies::No(WhyNot::Lacking)),
-            applied => applied,
-        }
-    }
-
-    fn consider(&self, index: usize, limit: &Limit) -> Result<Applies, RequestError> {
         if let Some(unmet) = limit.when.unmet(self.facts) {
             return Ok(Applies::No(WhyNot::Unmet(unmet)));
         }
-        for (part_index, part) in self.missing_parts(limit) {
-            match missing(limit, part, self.facts.policy) {
-                Missing::Share => {}
-                Missing::Skip => return Ok(Applies::No(WhyNot::Missing { part: part_index })),
-                Missing::Refuse => {
-                    let name = part.name(self.facts.policy);
-                    let detail = format!("is missing, and the limit `{}` needs it", limit.name);
-                    return Err(RequestError::new(field_of(part, &name), detail));
-                }
-            }
+        match self.consider(index, limit) {
+            Ok(numbers) => Ok(Applies::Yes(self.level(index, limit, &numbers))),
+            Err(Otherwise::Not(why)) => Ok(Applies::No(why)),
+            // A limit on trial never acts, not even where the request lacks what it would need.
+            Err(Otherwise::Wrong(_)) if limit.shadow => Ok(Applies::No(WhyNot::Lacking)),
+            Err(Otherwise::Wrong(error)) => Err(*error),
         }
-        let Some(spec) = effective(limit, self.facts) else {
-            return Ok(Applies::No(WhyNot::Unlimited));
+    }
+
+    /// The numbers of a limit whose conditions are met.
+    #[inline(always)]
+    fn consider<'l>(&self, index: usize, limit: &'l Limit) -> Result<Numbers<'l>, Otherwise> {
+        let spec = effective(limit, self.facts);
+        let lacks = |at: usize, part: &Part| match missing(limit, part, self.facts.policy) {
+            Missing::Share => Ok(()),
+            Missing::Skip => Err(Otherwise::Not(WhyNot::Missing { part: at })),
+            Missing::Refuse => Err(Otherwise::wrong(refused(limit, part, self.facts.policy))),
         };
-        let Some(cost) = cost(limit, self.facts)? else {
-            return Ok(Applies::No(WhyNot::NoValue));
+        let Some(spec) = spec else {
+            self.missing_parts(limit).try_for_each(|(at, part)| lacks(at, part))?;
+            return Err(Otherwise::Not(WhyNot::Unlimited));
         };
-        Ok(Applies::Yes(self.level(index, limit, spec, cost)))
+        let key = self.keys[index].key_unless(limit, self.facts, lacks)?;
+        match cost(limit, self.facts)? {
+            Some(cost) => Ok(Numbers { spec, cost, key }),
+            None => Err(Otherwise::Not(WhyNot::NoValue)),
+        }
     }
 
     /// The level that names the subject of a request on a limit, whatever it costs or may have;
@@ -253,8 +291,9 @@ impl Planner<'_> {
 
     /// The same whatever the conditions of the limit say; `None` where nobody is limited.
     pub(crate) fn keyed(&self, index: usize, limit: &Limit) -> Option<Level> {
-        let spec = effective(limit, self.facts).or_else(|| limit.settings.first_spec())?;
-        Some(self.level(index, limit, spec, Amount::ZERO))
+        let spec = effective(limit, self.facts).copied().or_else(|| limit.settings.first_spec())?;
+        let key = self.keys[index].key(limit, self.facts);
+        Some(self.level(index, limit, &Numbers { spec: &spec, cost: Amount::ZERO, key }))
     }
 
     /// The parts of a limit's key that the request does not have.
@@ -262,15 +301,18 @@ impl Planner<'_> {
         limit.by.iter().enumerate().filter(|(_, part)| !self.facts.has(part))
     }
 
-    fn level(&self, index: usize, limit: &Limit, spec: Spec, cost: Amount) -> Level {
+    #[inline(always)]
+    fn level(&self, index: usize, limit: &Limit, numbers: &Numbers<'_>) -> Level {
         // One for each limit of this policy, and the index is that of a limit.
         let (policy, keys) = (self.facts.policy, &self.keys[index]);
-        let spec = spec.at(self.now, &policy.zone);
+        let Numbers { spec, cost, key } = *numbers;
+        let unix_us = self.now.unix_us;
+        let spec = spec.within(|unit| self.windows.at(unit, &policy.zone, unix_us));
         let is_scaled = limit.scaled && self.times != Times::ONE;
         Level {
             limit: u16::try_from(index).unwrap_or(u16::MAX),
             family: keys.family,
-            key: keys.key(limit, self.facts),
+            key,
             spec: if is_scaled { spec.scaled(self.times) } else { spec },
             cost,
             refundable: limit.counts != Counts::All,
@@ -283,20 +325,18 @@ impl Planner<'_> {
 }
 
 /// The spec that holds for this request; `None` for unlimited.
-fn effective(limit: &Limit, facts: &Facts<'_>) -> Option<Spec> {
+#[inline]
+fn effective<'l>(limit: &'l Limit, facts: &Facts<'_>) -> Option<&'l Spec> {
     let setting = match &limit.settings {
-        Settings::Everyone(setting) => *setting,
+        Settings::Everyone(setting) => setting,
         Settings::ByTier(settings) => {
             let tier = usize::try_from(facts.tier).ok();
-            tier.and_then(|tier| settings.get(tier))
-                .copied()
-                .flatten()
-                .unwrap_or(Setting::Unlimited)
+            tier.and_then(|tier| settings.get(tier))?.as_ref()?
         }
-        Settings::ByAttribute { attribute, settings, default } => facts
-            .attribute(*attribute)
-            .and_then(|value| settings.get(&*value).copied())
-            .unwrap_or(*default),
+        Settings::ByAttribute { attribute, settings, default } => {
+            let value = facts.attribute(*attribute);
+            value.and_then(|value| settings.get(&*value)).unwrap_or(default)
+        }
     };
     match setting {
         Setting::Unlimited => None,
@@ -305,16 +345,11 @@ fn effective(limit: &Limit, facts: &Facts<'_>) -> Option<Spec> {
 }
 
 /// What the request costs on this limit; `None` for a ceiling without a value.
-fn cost(limit: &Limit, facts: &Facts<'_>) -> Result<Option<Amount>, RequestError> {
-    if let Some(attribute) = limit.value {
-        let value = amount_of(attribute, facts)?;
-        if value.is_none() && limit.missing == Some(Missing::Refuse) {
-            return Err(absent(attribute, "compares", limit, facts));
-        }
-        return Ok(value);
-    }
+#[inline]
+fn cost(limit: &Limit, facts: &Facts<'_>) -> Result<Option<Amount>, Otherwise> {
     let place = limit.algorithm == Algorithm::Concurrency;
     match limit.cost {
+        _ if limit.value.is_some() => value(limit, facts),
         // Whoever holds a place holds one, however much the request costs elsewhere.
         Cost::Requested if place => {
             Ok(Some(facts.request.cost.unwrap_or(Amount::ONE).min(Amount::ONE).whole_up()))
@@ -329,15 +364,26 @@ fn cost(limit: &Limit, facts: &Facts<'_>) -> Result<Option<Amount>, RequestError
     }
 }
 
-fn absent(attribute: AttributeId, verb: &str, limit: &Limit, facts: &Facts<'_>) -> RequestError {
-    let name = facts.policy.attribute_names.name(attribute);
-    let detail = format!("is missing, and is what the limit `{}` {verb}", limit.name);
-    RequestError::new(format!("attributes.{name}"), detail)
+/// What a ceiling compares.
+fn value(limit: &Limit, facts: &Facts<'_>) -> Result<Option<Amount>, Otherwise> {
+    let Some(attribute) = limit.value else { return Ok(None) };
+    let value = amount_of(attribute, facts)?;
+    if value.is_none() && limit.missing == Some(Missing::Refuse) {
+        return Err(absent(attribute, "compares", limit, facts));
+    }
+    Ok(value)
 }
 
-fn amount_of(attribute: AttributeId, facts: &Facts<'_>) -> Result<Option<Amount>, RequestError> {
+fn absent(attribute: AttributeId, verb: &str, limit: &Limit, facts: &Facts<'_>) -> Otherwise {
     let name = facts.policy.attribute_names.name(attribute);
-    let refused = |detail: String| RequestError::new(format!("attributes.{name}"), detail);
+    let detail = format!("is missing, and is what the limit `{}` {verb}", limit.name);
+    Otherwise::wrong(RequestError::new(format!("attributes.{name}"), detail))
+}
+
+fn amount_of(attribute: AttributeId, facts: &Facts<'_>) -> Result<Option<Amount>, Otherwise> {
+    let name = facts.policy.attribute_names.name(attribute);
+    let refused =
+        |detail: String| Otherwise::wrong(RequestError::new(format!("attributes.{name}"), detail));
     match facts.find(attribute) {
         Found::Absent => Ok(None),
         Found::Value(text) => {
@@ -377,6 +423,12 @@ fn missing_by_default(part: &Part, policy: &Policy) -> Missing {
         }
         _ => Missing::Skip,
     }
+}
+
+/// What is said of a request without a part that a limit needs.
+fn refused(limit: &Limit, part: &Part, policy: &Policy) -> RequestError {
+    let detail = format!("is missing, and the limit `{}` needs it", limit.name);
+    RequestError::new(field_of(part, &part.name(policy)), detail)
 }
 
 fn field_of(part: &Part, name: &str) -> String {

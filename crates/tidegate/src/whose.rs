@@ -164,7 +164,7 @@ impl Search<'_> {
             return None;
         }
         let policy = &*self.loaded.policy;
-        let planner = Planner::new(&self.facts, self.now, &self.loaded.keys);
+        let planner = Planner::new(&self.facts, self.now, self.loaded);
         let level = planner.keyed(index, limit)?;
         let name = match self.named {
             true => key::name(self.secret, limit, &self.facts, Raw::Shown, || level.key),

@@ -1,12 +1,17 @@
 //! Many requests in one call: the clock is read once, and what the store needs of its memory is on
 //! its way before the first of them is decided.
 
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::hint::black_box;
+
 use arrayvec::ArrayVec;
 
-use super::decide::{Patience, Prepared};
+use super::protect::counts;
 use super::{Limiter, NEWCOMER};
 use crate::clock::Now;
 use crate::decision::Decision;
+use crate::in_force::Loaded;
 use crate::plan::{Mode, Plan};
 use crate::request::{Request, RequestError};
 use crate::store::ImmediateStore;
@@ -31,10 +36,12 @@ impl<S: ImmediateStore> Limiter<S> {
     /// # }
     /// ```
     pub fn check_batch(&self, requests: &[Request<'_>]) -> Vec<Result<Decision, RequestError>> {
-        let (now, mut at_once) = (self.now(), AT_ONCE);
+        let (now, policies, mut at_once) = (self.now(), self.shared.policies.load(), AT_ONCE);
+        let mut plans: [Plan; AT_ONCE] = std::array::from_fn(|_| Plan::new(Mode::Charge));
         let mut decided = Vec::with_capacity(requests.len());
         while let Some(rest) = requests.get(decided.len()..).filter(|rest| !rest.is_empty()) {
-            let counted = self.check_some(&rest[..rest.len().min(at_once)], now, &mut decided);
+            let batch = &rest[..rest.len().min(at_once)];
+            let counted = self.check_some(batch, &policies, now, &mut plans, &mut decided);
             // Where one is counted the next may well be, and what was prepared behind it is in vain.
             at_once = if counted { 1 } else { AT_ONCE };
         }
@@ -46,36 +53,39 @@ impl<S: ImmediateStore> Limiter<S> {
     fn check_some(
         &self,
         requests: &[Request<'_>],
+        policies: &[Loaded],
         now: Now,
+        plans: &mut [Plan; AT_ONCE],
         decided: &mut Vec<Result<Decision, RequestError>>,
     ) -> bool {
-        let prepared: ArrayVec<_, AT_ONCE> =
-            requests.iter().map(|request| self.prepared(request, now)).collect();
-        for (request, (prepared, mut plan)) in requests.iter().zip(prepared) {
-            let decision = match prepared {
-                Ok(prepared) => self.concluded(prepared, &mut plan),
-                Err(error) => {
-                    decided.push(Err(error));
-                    continue;
-                }
-            };
-            if self.counts(request, &decision, Mode::Charge) {
-                decided.push(Ok(self.penalised_now(request, decision, &mut plan)));
+        let shared = &*self.shared;
+        black_box(requests.iter().fold(0, |read, request| read ^ touched(request)));
+        let mut found: ArrayVec<_, AT_ONCE> = ArrayVec::new();
+        for (request, plan) in requests.iter().zip(&mut *plans) {
+            plan.clear(Mode::Charge);
+            found.push(shared.find(policies, request, now, NEWCOMER, plan, |_, _, _| {}));
+        }
+        shared.store.foresee_all(&plans[..requests.len()]);
+        for ((request, found), plan) in requests.iter().zip(found.drain(..)).zip(plans) {
+            let counted = Cell::new(false);
+            decided.push(found.and_then(|found| {
+                self.conclude_now(request, found, plan, |outcome| {
+                    counted.set(counts(policies, request, outcome));
+                    counted.get()
+                })
+            }));
+            if counted.get() {
                 return true;
             }
-            decided.push(Ok(decision));
         }
         false
     }
+}
 
-    fn prepared(&self, request: &Request<'_>, now: Now) -> (Result<Prepared, RequestError>, Plan) {
-        let (shared, mut plan) = (&self.shared, Plan::new(Mode::Charge));
-        let prepared = shared.prepare(request, now, NEWCOMER, Patience::Waits, &mut plan);
-        if let Ok(Prepared::Open(_)) = prepared {
-            shared.store.foresee(&plan);
-        }
-        (prepared, plan)
-    }
+/// Reads the beginning of what keys are mostly made of, so that it is on its way.
+fn touched(request: &Request<'_>) -> u8 {
+    let first = |text: &Option<Cow<'_, str>>| text.as_ref().and_then(|text| text.bytes().next());
+    first(&request.user).unwrap_or(0) ^ first(&request.path).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -1,9 +1,12 @@
 //! The same calls on a store that answers at once, as plain functions.
 
-use super::decide::{Patience, Prepared};
+use std::convert::identity;
+
+use super::decide::Found;
 use super::error::ResetError;
+use super::protect::counts;
 use super::{Limiter, NEWCOMER, at_once};
-use crate::decision::Decision;
+use crate::decision::{Decision, Outcome};
 use crate::lease::{Lease, Settlement};
 use crate::plan::{Mode, Plan};
 use crate::request::{Request, RequestError};
@@ -20,24 +23,48 @@ impl<S: ImmediateStore> Limiter<S> {
     }
 
     fn decide_now(&self, request: &Request<'_>, mode: Mode) -> Result<Decision, RequestError> {
-        let (now, mut plan) = (self.now(), Plan::new(mode));
-        let prepared = self.shared.prepare(request, now, NEWCOMER, Patience::Waits, &mut plan)?;
-        let decision = self.concluded(prepared, &mut plan);
-        if self.counts(request, &decision, mode) {
-            return Ok(self.penalised_now(request, decision, &mut plan));
-        }
-        Ok(decision)
+        let (shared, mut plan) = (&*self.shared, Plan::new(mode));
+        let policies = shared.policies.load();
+        let found =
+            shared.find(&policies, request, self.now(), NEWCOMER, &mut plan, |_, _, _| {})?;
+        let counts = |outcome| mode == Mode::Charge && counts(&policies, request, outcome);
+        self.conclude_now(request, found, &mut plan, counts)
     }
 
-    /// Everything from the store on.
-    pub(super) fn concluded(&self, prepared: Prepared, plan: &mut Plan) -> Decision {
-        match prepared {
-            Prepared::Decided(decided) => decided.decision(),
-            Prepared::Open(open) => {
-                let answered = self.shared.store.decide_now(plan);
-                self.shared.conclude(open, plan, answered)
+    /// Everything from the store on; `counts` says whether an outcome makes an event that somebody
+    /// counts.
+    #[inline]
+    pub(super) fn conclude_now(
+        &self,
+        request: &Request<'_>,
+        found: Found,
+        plan: &mut Plan,
+        counts: impl Fn(Outcome) -> bool,
+    ) -> Result<Decision, RequestError> {
+        if plan.levels.is_empty() {
+            if counts(found.outcome) {
+                return Ok(self.penalised_now(request, found.decision(), plan));
             }
-            Prepared::Answered(open, mut answer) => open.conclude(plan, &mut answer, None),
+            return Ok(found.decision());
+        }
+        let mut answered = self.shared.store.decide_now(plan);
+        match &mut answered {
+            Ok(answer) => {
+                self.shared.note(plan, answer);
+                let judged = found.judge(plan, answer);
+                if counts(judged.outcome) {
+                    let decision = found.decision_of(judged, plan, answer, None, identity);
+                    return Ok(self.penalised_now(request, decision, plan));
+                }
+                found.decision_of(judged, plan, answer, None, Ok)
+            }
+            Err(error) => {
+                let decision = self.shared.conclude_without(found, plan, error.clone());
+                if counts(decision.outcome) {
+                    return Ok(self.penalised_now(request, decision, plan));
+                }
+                Ok(decision)
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::error::BuildError;
 use crate::fallback::Fallback;
 use crate::guard::Guard;
-use crate::in_force::Loaded;
+use crate::in_force::{Loaded, Windows};
 use crate::key::{HashKey, LimitKeys};
 use crate::policy::{Limit, Policy};
 use crate::request::{Request, RequestError};
@@ -36,7 +36,7 @@ pub(super) fn load(policies: Vec<Arc<Policy>>, secret: &HashKey) -> Vec<Loaded> 
         let leased = policy.limits.iter().any(Limit::is_leased);
         let guard = Guard::new(secret, &policy);
         let used_once = policy.challenge().map(|_| secret.once_family());
-        Loaded { policy, keys, leased, guard, used_once }
+        Loaded { policy, keys, leased, guard, used_once, windows: Windows::default() }
     };
     policies.into_iter().map(load).collect()
 }

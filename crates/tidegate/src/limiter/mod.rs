@@ -7,6 +7,7 @@ mod batch;
 mod bearer;
 mod builder;
 mod claim;
+mod conclude;
 mod decide;
 mod error;
 mod immediate;
@@ -341,7 +342,7 @@ impl<S: Store> Limiter<S> {
             let facts = Facts::gather(&loaded.policy, request)?;
             let mut limits = loaded.policy.limits.iter().enumerate();
             let found = limits.find(|(_, candidate)| candidate.name == limit);
-            let planner = Planner::new(&facts, now, &loaded.keys);
+            let planner = Planner::new(&facts, now, loaded);
             let level = found.map(|(index, limit)| planner.subject(index, limit));
             Ok(level.map(|level| {
                 let level = level?;

@@ -140,10 +140,9 @@ impl<S: Store> Limiter<S> {
 
     /// Whether a decision makes an event that somebody counts.
     pub(super) fn counts(&self, request: &Request<'_>, decision: &Decision, mode: Mode) -> bool {
-        let counts = |loaded: &Loaded| loaded.guard.counts(decision.outcome);
         mode == Mode::Charge
             && !decision.is_allowed()
-            && self.with_policy(request, |loaded| Ok(counts(loaded))).unwrap_or(false)
+            && counts(&self.shared.policies.load(), request, decision.outcome)
     }
 
     /// Whether a refusal of a request would be counted, so that it may change how the next one is
@@ -176,7 +175,7 @@ impl<S: Store> Limiter<S> {
             && plan.names.is_empty()
             && let Ok(facts) = Facts::gather(&loaded.policy, request)
         {
-            let planner = Planner::new(&facts, plan.now, &loaded.keys);
+            let planner = Planner::new(&facts, plan.now, loaded);
             plan.names = planner.names(&self.secret(), &plan.levels);
         }
         let open = decision.reopened(request.reserve);
@@ -250,6 +249,13 @@ impl<S: ImmediateStore> Limiter<S> {
     ) -> Result<Reported, RequestError> {
         at_once(self.answered(request, status))
     }
+}
+
+/// Whether a decision of this outcome makes an event that somebody counts.
+#[inline]
+pub(super) fn counts(policies: &[Loaded], request: &Request<'_>, outcome: Outcome) -> bool {
+    let policies = request.in_force.map_or(policies, InForce::policies);
+    !outcome.passes() && select(policies, request).is_ok_and(|loaded| loaded.guard.counts(outcome))
 }
 
 /// Whether grace covers all that a request has violated. What costs an attribute is never covered, and

@@ -14,10 +14,10 @@ use super::Limiter;
 use super::queue::{Place, Stood};
 use super::waiting::Spot;
 use crate::algorithm;
-use crate::decision::{Decision, Outcome};
+use crate::decision::Decision;
 use crate::plan::{Enforcement, Level, Mode, Plan};
 use crate::request::{Request, RequestError};
-use crate::store::Store;
+use crate::store::{Reply, Store};
 use crate::units::Amount;
 
 /// All who look again by themselves do so about this far apart, at most.
@@ -55,20 +55,17 @@ pub(crate) struct HeldUp {
 }
 
 impl HeldUp {
-    /// Of a decision and its levels; `None` if it passed, or no waiting helps.
-    pub(super) fn of(decision: &Decision, levels: &[Level]) -> Option<Self> {
-        if decision.outcome != Outcome::Limited {
-            return None;
-        }
-        let longest = levels.get(decision.named_index()?)?;
-        let fits_in_us = decision.limit()?.retry_after_us()?;
-        let denied = levels.iter().zip(&decision.limits).filter(|(level, report)| {
-            level.enforcement == Enforcement::Reject && !report.is_allowed()
+    /// Of a request that is limited, most by this level; `None` if no waiting helps.
+    pub(super) fn of(named: usize, levels: &[Level], replies: &[Reply]) -> Option<Self> {
+        let longest = levels.get(named)?;
+        let fits_in_us = replies.get(named)?.retry_after_us()?;
+        let denied = levels.iter().zip(replies).filter(|(level, reply)| {
+            level.enforcement == Enforcement::Reject && !reply.is_allowed()
         });
         // A place may be given back at any time, long before its lease runs out.
         let least_us = denied
             .filter(|(level, _)| !matches!(level.spec, algorithm::Spec::Concurrency(_)))
-            .filter_map(|(_, report)| report.retry_after_us());
+            .filter_map(|(_, reply)| reply.retry_after_us());
         let least_us = least_us.max().unwrap_or(0);
         Some(Self { place: Place::of(longest), cost: longest.cost, fits_in_us, least_us })
     }

@@ -60,14 +60,7 @@ impl Rule {
     /// Where in a path that matches the captured segments are.
     fn captures(&self, path: &NormalPath<'_>) -> Option<Captured<Span>> {
         let Some(places) = &self.capture_places else { return self.pattern.path().captures(path) };
-        let mut places = places.iter().peekable();
-        let captured = path.spans().enumerate();
-        Some(
-            captured
-                .filter(|(place, _)| places.next_if_eq(&place).is_some())
-                .map(|(_, span)| span)
-                .collect(),
-        )
+        Some(places.iter().filter_map(|place| path.span_at(*place)).collect())
     }
 }
 
@@ -113,15 +106,37 @@ impl Matcher {
         path: &NormalPath<'_>,
         header: impl Fn(&str) -> Option<&'h str>,
     ) -> Option<Match> {
-        let mut active = self.start();
-        for segment in path.segments() {
-            self.advance(&mut active, segment);
+        let rule = self.first_rule(method, path, &header)?;
+        Some(Match { operation: self.rules[rule].operation, pattern: u32::try_from(rule).ok()? })
+    }
+
+    fn first_rule<'h>(
+        &self,
+        method: &str,
+        path: &NormalPath<'_>,
+        header: &impl Fn(&str) -> Option<&'h str>,
+    ) -> Option<usize> {
+        let (mut segments, mut active) = (path.segments(), Active::new());
+        // Nearly always it is one node all the way.
+        let mut only = Some(ROOT).filter(|root| self.nodes[*root].many.is_none());
+        if only.is_none() {
+            self.enter(&mut active, Some(ROOT));
+        }
+        while let Some(at) = only {
+            let Some(segment) = segments.next() else { return self.first(at, method, header) };
+            only = self.only_way(at, segment);
+            if only.is_none() {
+                active.push(at);
+                self.advance(&mut active, segment);
+            }
+        }
+        for segment in segments {
             if active.is_empty() {
                 return None;
             }
+            self.advance(&mut active, segment);
         }
-        let rule = active.iter().filter_map(|node| self.first(*node, method, &header)).min()?;
-        Some(Match { operation: self.rules[rule].operation, pattern: u32::try_from(rule).ok()? })
+        active.iter().filter_map(|node| self.first(*node, method, header)).min()
     }
 
     /// Where in the path the segments are that the matched pattern captures.
@@ -130,8 +145,13 @@ impl Matcher {
         found: Match,
         path: &NormalPath<'_>,
     ) -> impl Iterator<Item = Span> + use<> {
-        let rule = usize::try_from(found.pattern).ok().and_then(|rule| self.rules.get(rule));
-        rule.and_then(|rule| rule.captures(path)).into_iter().flatten()
+        self.rule(found).and_then(|rule| rule.captures(path)).into_iter().flatten()
+    }
+
+    /// Which segments of every path the matched pattern captures; `None` where that depends on the
+    /// path.
+    pub(super) fn capture_places(&self, found: Match) -> Option<&[usize]> {
+        self.rule(found)?.capture_places.as_deref()
     }
 
     /// The lower-case names of the headers that rules ask for, each once.
@@ -173,6 +193,10 @@ impl Matcher {
         let first = first.map(|rule| self.rules[*rule].operation);
         self.insert(Rule::new(operation, pattern, headers));
         first
+    }
+
+    fn rule(&self, found: Match) -> Option<&Rule> {
+        usize::try_from(found.pattern).ok().and_then(|rule| self.rules.get(rule))
     }
 
     fn insert(&mut self, rule: Rule) {
@@ -221,13 +245,6 @@ impl Matcher {
 
     /// Replaces the active nodes by those that one more segment leads to.
     fn advance(&self, active: &mut Active, segment: &str) {
-        // Nearly always it is one node, with one way on.
-        if let [at] = &mut active[..]
-            && let Some(next) = self.only_way(*at, segment)
-        {
-            *at = next;
-            return;
-        }
         self.walk(active, |node| [node.one, node.literals.get(segment).copied()]);
     }
 
@@ -274,10 +291,14 @@ impl Matcher {
                 && headers.iter().all(|(name, value)| header(name) == Some(value))
         };
         let Ends { plain, by_header } = &self.nodes[node].ends;
+        let first = plain.iter().find(fits);
+        if by_header.is_empty() {
+            return first.copied();
+        }
         let by_header = by_header
             .iter()
             .filter_map(|(name, by_value)| by_value.get(header(name)?)?.iter().find(fits));
-        by_header.chain(plain.iter().find(fits)).min().copied()
+        by_header.chain(first).min().copied()
     }
 
     /// How many nodes a path makes the walk look at: the cost of a search, without a clock.

@@ -87,6 +87,10 @@ impl Operations {
         let Some(captured) = captured.filter(|captured| !captured.is_empty()) else {
             return Captures::new();
         };
+        if let Some(places) = self.matcher.capture_places(found) {
+            let captured = captured.iter().zip(places);
+            return captured.filter_map(|(id, at)| Some(((*id)?, path.span_at(*at)?))).collect();
+        }
         let spans = self.matcher.captures(found, path);
         captured.iter().zip(spans).filter_map(|(id, span)| Some(((*id)?, span))).collect()
     }

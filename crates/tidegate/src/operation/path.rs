@@ -18,6 +18,7 @@ pub const SEGMENTS_MAX: usize = 256;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NormalPath<'p> {
     text: Cow<'p, str>,
+    slashes: Slashes,
 }
 
 impl<'p> NormalPath<'p> {
@@ -27,26 +28,38 @@ impl<'p> NormalPath<'p> {
     /// # Errors
     /// A path that does not start with a slash, that cannot be decoded safely, or that is too long.
     pub fn parse(raw: &'p str) -> Result<Self, PathError> {
+        match normal(raw) {
+            Some((path, slashes)) => Self { text: Cow::Borrowed(path), slashes }.bounded(path),
+            None => Self::parse_odd(raw),
+        }
+    }
+
+    /// The same of a path that is not in normal form as it stands.
+    #[cold]
+    fn parse_odd(raw: &'p str) -> Result<Self, PathError> {
         let end = raw.bytes().position(|byte| matches!(byte, b'?' | b'#'));
         let path = end.map_or(raw, |end| &raw[..end]);
         if path.len() > PATH_BYTES_MAX {
             return Err(PathError::TooLong { bytes: path.len() });
         }
-        if path == "*" {
-            return Ok(Self { text: Cow::Borrowed("/*") });
-        }
-        let Some(rest) = path.strip_prefix('/') else {
-            return Err(PathError::NotAbsolute { found: excerpt(path) });
+        let text = match path.strip_prefix('/') {
+            Some(rest) => rebuilt(rest)?,
+            None if path == "*" => "/*".to_owned(),
+            None => return Err(PathError::NotAbsolute { found: excerpt(path) }),
         };
-        let text = if is_normal(path) { Cow::Borrowed(path) } else { Cow::Owned(rebuilt(rest)?) };
-        let normal = Self { text };
-        // A path this short has not as many.
-        if normal.text.len() <= SEGMENTS_MAX {
-            return Ok(normal);
-        }
-        match normal.segments().count() {
-            segments if segments > SEGMENTS_MAX => Err(PathError::TooManySegments { segments }),
-            _ => Ok(normal),
+        let slashes = Slashes::of(&text);
+        Self { text: Cow::Owned(text), slashes }.bounded(path)
+    }
+
+    /// The path itself, unless there is too much of it.
+    fn bounded(self, raw: &str) -> Result<Self, PathError> {
+        let segments = usize::from(self.slashes.count);
+        if raw.len() > PATH_BYTES_MAX {
+            Err(PathError::TooLong { bytes: raw.len() })
+        } else if segments > SEGMENTS_MAX {
+            Err(PathError::TooManySegments { segments })
+        } else {
+            Ok(self)
         }
     }
 
@@ -57,34 +70,93 @@ impl<'p> NormalPath<'p> {
     }
 
     /// The segments from left to right; the root has none.
+    #[inline]
     pub fn segments(&self) -> impl Iterator<Item = &str> + Clone {
         self.spans().map(|span| self.text(span))
     }
 
     /// Where each segment stands in the text.
+    #[inline]
     pub(super) fn spans(&self) -> impl Iterator<Item = Span> + Clone {
-        let (bytes, mut start) = (self.text.as_bytes(), 1);
+        let (mut index, mut start) = (0, 1);
         std::iter::from_fn(move || {
-            let rest = bytes.get(start..).filter(|rest| !rest.is_empty())?;
-            let length = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
-            let span = Span { start, end: start + length };
-            start = span.end + 1;
+            let span = self.span(index, start)?;
+            (index, start) = (index + 1, span.end + 1);
             Some(span)
         })
     }
 
+    /// Where a segment stands, by its place among them.
+    pub(super) fn span_at(&self, place: usize) -> Option<Span> {
+        match self.slashes.at.get(place) {
+            Some(slash) if place < usize::from(self.slashes.count) => self.span(place, slash + 1),
+            _ => self.spans().nth(place),
+        }
+    }
+
+    /// The segment of this place, which begins here.
+    #[inline]
+    fn span(&self, place: usize, start: u16) -> Option<Span> {
+        let rest =
+            self.text.as_bytes().get(usize::from(start)..).filter(|rest| !rest.is_empty())?;
+        if let Some(end) = self.slashes.noted(place + 1) {
+            return Some(Span { start, end });
+        }
+        let is_last = place + 1 >= usize::from(self.slashes.count);
+        let behind = if is_last { None } else { rest.iter().position(|byte| *byte == b'/') };
+        let length = behind.unwrap_or(rest.len());
+        // No path is longer than its bound.
+        Some(Span { start, end: start.saturating_add(u16::try_from(length).unwrap_or(u16::MAX)) })
+    }
+
     /// The text of a segment of this path.
     #[must_use]
+    #[inline]
     pub fn text(&self, span: Span) -> &str {
-        self.text.get(span.start..span.end).unwrap_or_default()
+        self.text.get(usize::from(span.start)..usize::from(span.end)).unwrap_or_default()
     }
 }
 
 /// Where a segment stands in its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    start: usize,
-    end: usize,
+    start: u16,
+    end: u16,
+}
+
+/// How many slashes of a path are noted: few have more, and those are looked for.
+const SLASHES_NOTED: usize = 8;
+
+/// Where the slashes of a path are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Slashes {
+    count: u16,
+    /// The first of them.
+    at: [u16; SLASHES_NOTED],
+}
+
+impl Slashes {
+    fn of(text: &str) -> Self {
+        let mut slashes = Self::default();
+        let places = text.bytes().enumerate().filter(|(_, byte)| *byte == b'/');
+        places.for_each(|(place, _)| slashes.note(place));
+        slashes
+    }
+
+    /// There is one at this place, behind the others. A path with one behind the bound is none.
+    #[inline]
+    fn note(&mut self, place: usize) {
+        if let Some(free) = self.at.get_mut(usize::from(self.count)) {
+            *free = u16::try_from(place).unwrap_or(u16::MAX);
+        }
+        self.count = self.count.saturating_add(1);
+    }
+
+    /// Where one of them is, if it is known.
+    #[inline]
+    fn noted(&self, index: usize) -> Option<u16> {
+        self.at.get(index).copied().filter(|_| index < usize::from(self.count))
+    }
 }
 
 impl fmt::Display for NormalPath<'_> {
@@ -139,18 +211,35 @@ pub fn forwarded_path(raw: &str) -> Result<Cow<'_, str>, PathError> {
     Ok(Cow::Owned(forwarded))
 }
 
-/// Whether a path is in normal form as it stands. Nearly all are, and need no copy. A `false` only
-/// means that it takes a closer look.
-fn is_normal(path: &str) -> bool {
-    let mut follows_slash = false;
-    for byte in path.bytes() {
+/// The path of a request target that is in normal form as it stands. Nearly all are, and need no copy.
+/// A `None` only means that it takes a closer look.
+fn normal(raw: &str) -> Option<(&str, Slashes)> {
+    let rest = raw.strip_prefix('/')?;
+    let mut slashes = Slashes::default();
+    slashes.note(0);
+    let (mut slash, mut end) = (0, raw.len());
+    for (before, byte) in rest.bytes().enumerate() {
         let kind = KINDS[usize::from(byte)];
-        if kind == Kind::Odd || follows_slash && kind != Kind::Plain {
-            return false;
+        if kind == Kind::Plain {
+            continue;
         }
-        follows_slash = kind == Kind::Slash;
+        let (place, begins) = (before + 1, before == slash);
+        match kind {
+            Kind::Slash if !begins => {
+                slashes.note(place);
+                slash = place;
+            }
+            Kind::End => {
+                end = place;
+                break;
+            }
+            Kind::Plain => {}
+            Kind::Dot if !begins => {}
+            Kind::Slash | Kind::Dot | Kind::Odd => return None,
+        }
     }
-    !follows_slash || path.len() == 1
+    let ends_with_slash = end > 1 && end == slash + 1;
+    (!ends_with_slash).then(|| (&raw[..end], slashes))
 }
 
 /// What a byte means for the form of a path.
@@ -160,6 +249,8 @@ enum Kind {
     Slash,
     /// Only at the start of a segment it may mean something.
     Dot,
+    /// The path ends before it.
+    End,
     /// It takes a closer look wherever it stands.
     Odd,
 }
@@ -168,6 +259,8 @@ const KINDS: [Kind; 256] = {
     let mut kinds = [Kind::Plain; 256];
     kinds[b'/' as usize] = Kind::Slash;
     kinds[b'.' as usize] = Kind::Dot;
+    kinds[b'?' as usize] = Kind::End;
+    kinds[b'#' as usize] = Kind::End;
     kinds[b'%' as usize] = Kind::Odd;
     kinds[b';' as usize] = Kind::Odd;
     kinds[b'\\' as usize] = Kind::Odd;
@@ -427,7 +520,7 @@ mod tests {
         #[test]
         fn a_path_that_is_left_as_it_is_would_be_rebuilt_the_same(raw in "(/|\\.|a|b|%41|;x|é|\\\\){0,12}") {
             let path = format!("/{raw}");
-            if is_normal(&path) {
+            if super::normal(&path).is_some() {
                 prop_assert_eq!(rebuilt(&raw), Ok(path));
             }
         }

@@ -131,6 +131,12 @@ impl PathPattern {
     /// Whether a path is one of these.
     #[must_use]
     pub fn matches(&self, path: &NormalPath<'_>) -> bool {
+        // Nearly all that do not match differ at once.
+        if let Some(Segment::Literal(first)) = self.segments.first()
+            && path.segments().next() != Some(first)
+        {
+            return false;
+        }
         align(&self.segments, path.segments(), |segment, text| segment.accepts(text)).is_some()
     }
 

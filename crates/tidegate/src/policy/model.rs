@@ -430,11 +430,20 @@ pub(crate) enum Spec {
 impl Spec {
     /// The numbers in force at this moment.
     pub(crate) fn at(&self, now: Now, zone: &TimeZone) -> algorithm::Spec {
+        self.within(|unit| calendar::boundaries(unit, zone, now.unix_us))
+    }
+
+    /// The same, where the calendar window of a unit is this one.
+    #[inline]
+    pub(crate) fn within(
+        &self,
+        window: impl FnOnce(calendar::Unit) -> calendar::Boundaries,
+    ) -> algorithm::Spec {
         match *self {
             Self::Plain(spec) => spec,
             Self::Calendar { limit, unit } => {
                 let calendar::Boundaries { previous_us, start_us, end_us, next_end_us } =
-                    calendar::boundaries(unit, zone, now.unix_us);
+                    window(unit);
                 algorithm::Spec::Quota(algorithm::quota::Spec {
                     limit,
                     unit,

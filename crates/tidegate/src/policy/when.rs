@@ -41,8 +41,12 @@ pub(crate) enum Unmet {
 impl When {
     /// Whether it speaks of tiers and of nothing else.
     pub(crate) fn is_only_tiers(&self) -> bool {
-        let among = self.operations.is_some() || self.authenticated.is_some();
-        !among && self.paths.is_none() && !self.has_narrow_conditions() && self.not.is_none()
+        self.operations.is_none() && self.is_only_tiers_and_operations()
+    }
+
+    /// Whether it speaks of operations and of nothing else.
+    pub(crate) fn is_only_operations(&self) -> bool {
+        self.tiers.is_none() && self.is_only_tiers_and_operations()
     }
 
     /// Whether no anonymous request of its operations and paths escapes it.
@@ -53,6 +57,11 @@ impl When {
         };
         let everyone = self.tiers.is_none() && self.not.as_deref().is_none_or(excludes_paths);
         everyone && self.authenticated != Some(true) && !self.has_narrow_conditions()
+    }
+
+    fn is_only_tiers_and_operations(&self) -> bool {
+        let among = self.authenticated.is_some() || self.paths.is_some();
+        !among && !self.has_narrow_conditions() && self.not.is_none()
     }
 
     /// Conditions on the request itself, beyond operation, path, tier and user.

@@ -172,10 +172,10 @@ impl Expectation {
                 self.compare_led_to(&LedTo::of_decision(decision, answered), &mut found);
             }
             Came::Reported(reported) => {
-                found.compare("outcome", self.outcome, outcome_of(reported), outcome_name);
-                found.compare("status", self.status, 200, number);
-                found.compare("field", self.field.as_deref(), "none", str::to_owned);
-                found.compare("degraded", self.degraded, reported.degraded, truth);
+                found.compare("outcome", self.outcome, || outcome_of(reported), outcome_name);
+                found.compare("status", self.status, || 200, number);
+                found.compare("field", self.field.as_deref(), || "none", str::to_owned);
+                found.compare("degraded", self.degraded, || reported.degraded, truth);
                 self.compare_led_to(&LedTo::of_report(reported), &mut found);
             }
             Came::Refused(error) => return self.refusal_mismatches(error),
@@ -185,11 +185,11 @@ impl Expectation {
 
     /// What came of penalties, ratios and factors.
     fn compare_led_to(&self, came: &LedTo<'_>, found: &mut Comparison) {
-        found.compare("delay", self.delay_us.map(Some), Some(came.delay_us), seconds);
+        found.compare("delay", self.delay_us.map(Some), || Some(came.delay_us), seconds);
         found.compare_lists("warnings", self.warnings.as_deref(), || came.warnings());
         found.compare_lists("flags", self.flags.as_deref(), || came.flags());
         found.compare_lists("notified", self.notified.as_deref(), || came.notified());
-        found.compare("factor", self.factor_ppm, came.factor_ppm, decimal);
+        found.compare("factor", self.factor_ppm, || came.factor_ppm, decimal);
     }
 
     /// A request that cannot be decided is answered 400 and has nothing else to expect but the
@@ -225,23 +225,24 @@ impl Expectation {
 
     fn compare_decision(&self, decision: &Decision, waited: Duration, found: &mut Comparison) {
         let named = decision.limit();
-        found.compare("outcome", self.outcome, decision.outcome, outcome_name);
+        found.compare("outcome", self.outcome, || decision.outcome, outcome_name);
         let limit = self.limit.as_ref().map(|limit| or_none(limit.as_deref()));
-        found.compare("limit", limit, or_none(decision.limit_name()), str::to_owned);
-        found.compare("status", self.status, decision.status().into(), number);
-        found.compare("retry_after", self.retry_after_us, decision.retry_after_us(), seconds);
-        let remaining = named.map(LimitReport::remaining);
+        found.compare("limit", limit, || or_none(decision.limit_name()), str::to_owned);
+        found.compare("status", self.status, || decision.status().into(), number);
+        found.compare("retry_after", self.retry_after_us, || decision.retry_after_us(), seconds);
+        let remaining = || named.map(LimitReport::remaining);
         found.compare("remaining", self.remaining.map(Some), remaining, |one| {
             one.map_or_else(|| "none".to_owned(), number)
         });
-        let reset_us = named.and_then(|report| report.reset_us);
+        let reset_us = || named.and_then(|report| report.reset_us);
         found.compare("reset", self.reset_us, reset_us, seconds);
-        let waited_us = u64::try_from(waited.as_micros()).ok();
+        let waited_us = || u64::try_from(waited.as_micros()).ok();
         found.compare("waited", self.waited_us.map(Some), waited_us, seconds);
-        found.compare("field", self.field.as_deref(), "none", str::to_owned);
-        found.compare("operation", self.operation.as_deref(), decision.operation(), str::to_owned);
-        found.compare("tier", self.tier.as_deref(), decision.tier(), str::to_owned);
-        found.compare("degraded", self.degraded, decision.degraded, truth);
+        found.compare("field", self.field.as_deref(), || "none", str::to_owned);
+        let operation = || decision.operation();
+        found.compare("operation", self.operation.as_deref(), operation, str::to_owned);
+        found.compare("tier", self.tier.as_deref(), || decision.tier(), str::to_owned);
+        found.compare("degraded", self.degraded, || decision.degraded, truth);
         if !self.headers.is_empty() || self.body.is_some() {
             self.compare_response(&Response::of(decision, Jitter::None), found);
         }
@@ -250,11 +251,11 @@ impl Expectation {
     fn compare_response(&self, response: &Response, found: &mut Comparison) {
         for (name, expected) in &self.headers {
             let (expected, came) = (or_none(expected.as_deref()), or_none(response.header(name)));
-            found.compare(&format!("header {name}"), Some(expected), came, str::to_owned);
+            found.compare(&format!("header {name}"), Some(expected), || came, str::to_owned);
         }
         if let Some(body) = &self.body {
             let came = response.body().map_or(Json::Null, read_json).to_string();
-            found.compare("body", Some(&*body.to_string()), &came, str::to_owned);
+            found.compare("body", Some(&*body.to_string()), || &came, str::to_owned);
         }
     }
 }
@@ -265,17 +266,24 @@ impl Expectation {
 struct Comparison(Vec<Mismatch>);
 
 impl Comparison {
+    #[inline(always)]
     fn compare<T: Copy + PartialEq>(
         &mut self,
         what: &str,
         expected: Option<T>,
-        came: T,
+        came: impl FnOnce() -> T,
         shown: impl Fn(T) -> String,
     ) {
-        if let Some(expected) = expected.filter(|expected| *expected != came) {
-            let (expected, found) = (shown(expected), shown(came));
-            self.0.push(Mismatch { what: what.to_owned(), expected, found });
+        let Some(expected) = expected else { return };
+        let came = came();
+        if expected != came {
+            self.add(what, shown(expected), shown(came));
         }
+    }
+
+    #[cold]
+    fn add(&mut self, what: &str, expected: String, found: String) {
+        self.0.push(Mismatch { what: what.to_owned(), expected, found });
     }
 
     fn compare_lists<'l, L: Iterator<Item = &'l str>>(
@@ -285,9 +293,8 @@ impl Comparison {
         came: impl Fn() -> L,
     ) {
         if let Some(expected) = expected.filter(|expected| !came().eq(expected.iter())) {
-            let (expected, found) = (format!("{expected:?}"), came().collect::<Vec<_>>());
-            let found = format!("{found:?}");
-            self.0.push(Mismatch { what: what.to_owned(), expected, found });
+            let found = came().collect::<Vec<_>>();
+            self.add(what, format!("{expected:?}"), format!("{found:?}"));
         }
     }
 }

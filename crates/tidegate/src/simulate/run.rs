@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::expect::{Came, Mismatch, seconds};
 use super::file::{Test, TestFile};
 use super::step::{Action, Step};
-use super::switch::Switch;
+use super::switch::{Switch, Switched};
 use super::template::Template;
 use super::{request, said};
 use crate::clock::{Clock as _, FakeClock};
@@ -23,6 +23,7 @@ use crate::policy::diagnostics::{Diagnostics, Position};
 use crate::policy::document::Node;
 use crate::policy::model::Exceed;
 use crate::request::{Request, RequestError};
+use crate::store::Memory;
 
 /// What became of a test file.
 #[derive(Clone, Debug)]
@@ -88,8 +89,8 @@ impl TestFile {
 type Trouble = (Vec<Mismatch>, Vec<String>);
 
 /// A test in progress.
-struct Run<'t> {
-    limiter: Limiter<Switch>,
+struct Run<'t, S> {
+    limiter: Limiter<S>,
     clock: FakeClock,
     start_us: u64,
     leases: HashMap<String, Lease>,
@@ -98,7 +99,7 @@ struct Run<'t> {
     /// Whether the policy lets requests wait without being asked to.
     policy_waits: bool,
     /// Requests that wait for their turn, in the order in which they came.
-    held: Vec<Held<'t>>,
+    held: Vec<Held<'t, S>>,
 }
 
 /// One repetition of a step.
@@ -111,8 +112,8 @@ struct Moment<'t> {
 }
 
 /// A request that waits.
-struct Held<'t> {
-    turn: Turn<Switch>,
+struct Held<'t, S> {
+    turn: Turn<S>,
     request: Rc<Request<'static>>,
     /// When it looks again at the latest, by the steady clock.
     until_us: u64,
@@ -120,9 +121,18 @@ struct Held<'t> {
 }
 
 fn run(test: &Test, policy: &Arc<Policy>, start_us: u64) -> TestReport {
+    let is_switched = |step: &Step| matches!(step.action, Action::Store { .. });
+    if test.steps.iter().any(is_switched) {
+        run_on(Switch::default(), test, policy, start_us)
+    } else {
+        run_on(Memory::default(), test, policy, start_us)
+    }
+}
+
+fn run_on<S: Switched>(store: S, test: &Test, policy: &Arc<Policy>, start_us: u64) -> TestReport {
     let clock = FakeClock::at_unix_us(start_us);
     let builder = Limiter::builder().policy(Arc::clone(policy)).clock(clock.clone());
-    let limiter = builder.store(Switch::default()).hash_key(HashKey::new([0; 16])).assemble();
+    let limiter = builder.store(store).hash_key(HashKey::new([0; 16])).assemble();
     let mut run = Run {
         limiter,
         clock,
@@ -137,7 +147,7 @@ fn run(test: &Test, policy: &Arc<Policy>, start_us: u64) -> TestReport {
     TestReport { name: test.name.clone(), requests: run.requests, failure }
 }
 
-impl<'t> Run<'t> {
+impl<'t, S: Switched> Run<'t, S> {
     fn steps(&mut self, test: &'t Test) -> Result<(), Failure> {
         for (index, step) in test.steps.iter().enumerate() {
             let mut template = step.action.request().map(Template::new);
@@ -157,7 +167,7 @@ impl<'t> Run<'t> {
         let target_us = at_us.map(|at_us| self.start_us.saturating_add(at_us));
         loop {
             let now_us = self.clock.now().steady_us;
-            let due = |held: &Held<'_>| held.turn.is_woken() || held.until_us <= now_us;
+            let due = |held: &Held<'_, S>| held.turn.is_woken() || held.until_us <= now_us;
             if let Some(index) = self.held.iter().position(due) {
                 let held = self.held.remove(index);
                 let moment = held.moment;
@@ -212,7 +222,7 @@ impl<'t> Run<'t> {
     }
 
     /// Lets a request try its turn: it is answered, or goes on waiting at this place.
-    fn resume(&mut self, mut held: Held<'t>, index: usize) -> Result<(), Trouble> {
+    fn resume(&mut self, mut held: Held<'t, S>, index: usize) -> Result<(), Trouble> {
         let (answer, waited) = match at_once(held.turn.attempt(&held.request)) {
             Ok(ControlFlow::Continue(until_us)) => {
                 self.held.insert(index, Held { until_us, ..held });

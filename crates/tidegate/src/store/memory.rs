@@ -190,9 +190,16 @@ impl ImmediateStore for Memory {
     }
 
     fn foresee(&self, plan: &Plan) {
+        self.foresee_all(std::slice::from_ref(plan));
+    }
+
+    /// The places of all keys are read, and nothing else, so that what is not at hand comes from memory
+    /// together.
+    fn foresee_all(&self, plans: &[Plan]) {
         let families = self.families.load();
         let touch = |level: &Level| Some(families.tables.get(&level.family)?.touch(level.key));
-        black_box(plan.levels.iter().filter_map(touch).fold(0, |read, word| read ^ word));
+        let levels = plans.iter().flat_map(|plan| plan.levels.iter());
+        black_box(levels.filter_map(touch).fold(0, |read, word| read ^ word));
     }
 
     fn amend_now(&self, now: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {

@@ -41,6 +41,23 @@ pub struct Reply {
     pub reading: Reading,
 }
 
+impl Reply {
+    /// Whether its cost fitted.
+    #[must_use]
+    pub fn is_allowed(&self) -> bool {
+        self.verdict == Verdict::Allowed
+    }
+
+    /// Microseconds until the same cost would fit; `None` if it does now, or never will.
+    #[must_use]
+    pub fn retry_after_us(&self) -> Option<u64> {
+        match self.verdict {
+            Verdict::Denied { retry_after_us } => retry_after_us,
+            Verdict::Allowed => None,
+        }
+    }
+}
+
 /// A correction of something that was charged before.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Amendment {
@@ -130,6 +147,11 @@ pub trait ImmediateStore: Send + Sync + 'static {
         _ = plan;
     }
 
+    /// As [`foresee`](Self::foresee), of plans that will be decided one after the other.
+    fn foresee_all(&self, plans: &[Plan]) {
+        plans.iter().filter(|plan| !plan.levels.is_empty()).for_each(|plan| self.foresee(plan));
+    }
+
     /// As [`Store::amend`].
     ///
     /// # Errors
@@ -170,6 +192,10 @@ impl<S: ImmediateStore> ImmediateStore for Arc<S> {
 
     fn foresee(&self, plan: &Plan) {
         (**self).foresee(plan);
+    }
+
+    fn foresee_all(&self, plans: &[Plan]) {
+        (**self).foresee_all(plans);
     }
 
     fn amend_now(&self, now: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {

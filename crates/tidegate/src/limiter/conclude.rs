@@ -1,0 +1,212 @@
+//! What the answers of a request's limits come to.
+//!
+//! A decision is too large to be moved about: all that it says is found out first, and then it is
+//! written once, where it is returned.
+
+use std::cmp::Ordering;
+use std::convert::identity;
+use std::sync::Arc;
+
+use super::decide::{Found, may_change};
+use super::turn::HeldUp;
+use super::waiting::let_past;
+use crate::clock::Now;
+use crate::decision::{Decision, LimitReport, Outcome};
+use crate::events::Reported;
+use crate::lease::Lease;
+use crate::marks::Mark;
+use crate::plan::{Enforcement, Level, PerLevel, Plan};
+use crate::policy::Policy;
+use crate::policy::model::Exceed;
+use crate::store::{Answer, Reply, StoreError};
+use crate::units::Amount;
+
+/// What becomes of a request, and which of its levels answers name.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Judged {
+    pub(super) outcome: Outcome,
+    pub(super) named: Option<usize>,
+}
+
+impl Found {
+    /// The decision where no limit has a part in it.
+    pub(super) fn decision(self) -> Decision {
+        let banned = |ban: Box<Mark>| Decision::penalty_of(Reported::default(), Some(*ban));
+        Decision {
+            outcome: self.outcome,
+            limits: PerLevel::new(),
+            lease: None,
+            degraded: false,
+            store_error: None,
+            now: self.now,
+            policy: self.policy,
+            operation: self.operation,
+            tier: self.tier,
+            held_up: None,
+            times: self.times,
+            sees_answers: self.sees_answers,
+            penalty: self.ban.map(banned),
+            named: None,
+        }
+    }
+
+    /// The decision that an answer comes to.
+    pub(super) fn conclude(
+        self,
+        plan: &Plan,
+        answer: &mut Answer,
+        store_error: Option<StoreError>,
+    ) -> Decision {
+        let judged = self.judge(plan, answer);
+        self.decision_of(judged, plan, answer, store_error, identity)
+    }
+
+    /// What becomes of a request by an answer, in which others are let past who wait already.
+    #[inline]
+    pub(super) fn judge(&self, plan: &Plan, answer: &mut Answer) -> Judged {
+        if let Some(ahead) = &self.ahead {
+            let_past(ahead, plan, answer);
+        }
+        Judged::of(&self.policy, &plan.levels, &answer.replies)
+    }
+
+    /// The decision by an answer that is judged, as what it is returned in.
+    pub(super) fn decision_of<T>(
+        self,
+        judged: Judged,
+        plan: &Plan,
+        answer: &Answer,
+        store_error: Option<StoreError>,
+        returned: impl FnOnce(Decision) -> T,
+    ) -> T {
+        let Judged { outcome, named } = judged;
+        let degraded = store_error.is_some();
+        let lease = if may_change(plan, self.reserve) {
+            Lease::of(&self.policy, plan, answer, self.reserve, degraded)
+        } else {
+            None
+        };
+        let held_up = match (outcome, named) {
+            (Outcome::Limited, Some(named)) => HeldUp::of(named, &plan.levels, &answer.replies),
+            _ => None,
+        };
+        returned(Decision {
+            outcome,
+            limits: plan.levels.iter().zip(&answer.replies).map(report).collect(),
+            lease,
+            degraded,
+            store_error,
+            // A shared store has a wall clock to go by, but its steady time means nothing here.
+            now: Now { steady_us: plan.now.steady_us, ..answer.now },
+            policy: self.policy,
+            operation: self.operation,
+            tier: self.tier,
+            held_up,
+            times: self.times,
+            sees_answers: self.sees_answers,
+            penalty: None,
+            named,
+        })
+    }
+}
+
+impl Decision {
+    /// The request again, to be asked once more.
+    pub(super) fn reopened(&self, reserve: bool) -> Found {
+        Found {
+            policy: Arc::clone(&self.policy),
+            outcome: Outcome::Allowed,
+            operation: self.operation,
+            tier: self.tier,
+            now: self.now,
+            ban: None,
+            ahead: None,
+            reserve,
+            times: self.times,
+            sees_answers: self.sees_answers,
+        }
+    }
+}
+
+fn report((level, reply): (&Level, &Reply)) -> LimitReport {
+    LimitReport {
+        limit: level.limit,
+        spec: level.spec,
+        cost: level.cost,
+        verdict: reply.verdict,
+        charged: reply.charged,
+        available: reply.reading.available,
+        reset_us: reply.reading.reset_us,
+        enforcement: level.enforcement,
+    }
+}
+
+impl Judged {
+    #[inline]
+    fn of(policy: &Policy, levels: &[Level], replies: &[Reply]) -> Self {
+        if replies.iter().all(Reply::is_allowed) {
+            return Self { outcome: Outcome::Allowed, named: smallest_share(levels, replies) };
+        }
+        Self::of_exceeded(policy, levels, replies)
+    }
+
+    /// Of a request that does not fit all its limits.
+    fn of_exceeded(policy: &Policy, levels: &[Level], replies: &[Reply]) -> Self {
+        let over = |enforcement| longest_wait(levels, replies, enforcement);
+        let (outcome, named) = match (over(Enforcement::Reject), over(Enforcement::Warn)) {
+            (Some(named), _) if only_challenges(policy, levels, replies) => {
+                (Outcome::Challenged, Some(named))
+            }
+            (Some(named), _) => (Outcome::Limited, Some(named)),
+            (None, Some(named)) => (Outcome::Warned, Some(named)),
+            (None, None) => (Outcome::Allowed, smallest_share(levels, replies)),
+        };
+        Self { outcome, named }
+    }
+}
+
+/// Whether a level that is over means this.
+fn is_over(level: &Level, reply: &Reply, enforcement: Enforcement) -> bool {
+    level.enforcement == enforcement && !reply.is_allowed()
+}
+
+/// Whether all limits that refuse ask for a challenge.
+fn only_challenges(policy: &Policy, levels: &[Level], replies: &[Reply]) -> bool {
+    let mut refusing = levels
+        .iter()
+        .zip(replies)
+        .filter(|(level, reply)| is_over(level, reply, Enforcement::Reject));
+    refusing.all(|(level, _)| {
+        let limit = policy.limits.get(usize::from(level.limit));
+        limit.is_some_and(|limit| limit.exceed == Exceed::Challenge)
+    })
+}
+
+/// Of the limits that deny with this enforcement, the one with the longest wait; no waiting at all
+/// ranks as the longest, and of equals the first in the policy is named.
+fn longest_wait(levels: &[Level], replies: &[Reply], enforcement: Enforcement) -> Option<usize> {
+    let over = |at: &usize| is_over(&levels[*at], &replies[*at], enforcement);
+    let candidates = (0..levels.len().min(replies.len())).filter(over);
+    candidates.rev().max_by_key(|at| replies[*at].retry_after_us().unwrap_or(u64::MAX))
+}
+
+/// Of the limits that the client may know of, the one with the smallest share of its capacity left.
+#[inline]
+fn smallest_share(levels: &[Level], replies: &[Reply]) -> Option<usize> {
+    let mut smallest: Option<(usize, (Amount, Amount))> = None;
+    for (at, (level, reply)) in levels.iter().zip(replies).enumerate() {
+        let share = (reply.reading.available, level.spec.capacity());
+        if level.enforcement != Enforcement::Shadow
+            && smallest.is_none_or(|(_, least)| share_order(share, least) == Ordering::Less)
+        {
+            smallest = Some((at, share));
+        }
+    }
+    smallest.map(|(at, _)| at)
+}
+
+/// Compares available ÷ capacity exactly, by cross-multiplying.
+fn share_order(a: (Amount, Amount), b: (Amount, Amount)) -> Ordering {
+    let micros = |amount: Amount| u128::from(amount.micros());
+    (micros(a.0) * micros(b.1)).cmp(&(micros(b.0) * micros(a.1)))
+}

@@ -19,6 +19,8 @@ pub(crate) const TIMES: u64 = 4_000;
 const USERS: usize = 500;
 /// How many keys do: so many that it does not matter where a random secret puts them.
 const KEYS: usize = 4_000;
+/// How many others are banned: a million take as many instructions, but minutes to count.
+const BANS: usize = 20_000;
 const HOUR_US: u64 = 3_600 * SECOND_US;
 const REALISTIC: &str = include_str!("../../policies/realistic.yaml");
 const ONE_BUCKET: &str =
@@ -40,10 +42,11 @@ impl Path {
     }
 }
 
-pub(crate) const PATHS: [Path; 11] = [
+pub(crate) const PATHS: [Path; 12] = [
     Path::new("keyed-check", keyed),
     Path { name: "keyed-check-in-a-batch-of-16", at_once: 16, ready: keyed_batch },
     Path::new("decision-one-limit", || decision(ONE_BUCKET, "GET", "/", Outcome::Allowed)),
+    Path::new("decision-one-limit-beside-bans", beside_bans),
     Path::new("decision-three-of-twelve", || {
         decision(REALISTIC, "POST", "/rooms/r9/bookings", Outcome::Allowed)
     }),
@@ -130,7 +133,24 @@ fn decision(
     path: &'static str,
     outcome: Outcome,
 ) -> Box<dyn FnMut()> {
-    let limiter = limiter(policy);
+    decision_of(limiter(policy), method, path, outcome)
+}
+
+/// The same as with one limit, where many others are banned.
+fn beside_bans() -> Box<dyn FnMut()> {
+    let limiter = limiter(ONE_BUCKET);
+    for other in 0..BANS {
+        limiter.ban(&Order::new(Whom::user(format!("other-{other}")))).unwrap();
+    }
+    decision_of(limiter, "GET", "/", Outcome::Allowed)
+}
+
+fn decision_of(
+    limiter: Limiter,
+    method: &'static str,
+    path: &'static str,
+    outcome: Outcome,
+) -> Box<dyn FnMut()> {
     let request = |user| Request::new(method, path).user(user).tier("plus");
     let requests: Vec<Request<'_>> = keys(USERS).into_iter().map(request).collect();
     if outcome == Outcome::Limited {

@@ -176,7 +176,7 @@ impl<C: Caller> Dispatcher<C> {
             let may_call = self.may_call();
             tokio::select! {
                 biased;
-                () = self.calls.some_end() => {
+                () = self.calls.one_ends() => {
                     // Those who were just answered may ask for more, which then travels along.
                     let_others_go_first().await;
                     self.flush();

@@ -23,10 +23,8 @@ impl<S: Store> Limiter<S> {
     pub fn wants_body(&self, request: &Request<'_>) -> bool {
         let wanted = self.with_policy(request, |loaded| {
             let facts = Facts::gather(&loaded.policy, request)?;
-            let banned = || {
-                self.marks().has_shape(Shape::Other).contains(&true)
-                    && bans_read_body(&loaded.guard, &facts)
-            };
+            let banned =
+                || self.marks().bans().has(Shape::Other) && bans_read_body(&loaded.guard, &facts);
             Ok::<_, RequestError>(wants_body(&facts) || banned())
         });
         wanted.unwrap_or(false)

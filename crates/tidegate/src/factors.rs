@@ -6,7 +6,7 @@ use crate::algorithm::Spec;
 use crate::clock::Now;
 use crate::facts::Facts;
 use crate::in_force::Loaded;
-use crate::marks::{self, MarkKind, Marks};
+use crate::marks::Marks;
 use crate::policy::protection::{Behaviour, Compared, Factor, FactorKind, Good, PPM};
 use crate::units::Amount;
 
@@ -81,11 +81,7 @@ pub(crate) fn applying<'f>(
                 keys.tripped.load(Ordering::Relaxed).then_some(*times_ppm)
             }
             FactorKind::Behaviour(behaviour) => {
-                if marks.count(MarkKind::Factor) == 0 {
-                    return None;
-                }
-                let id = marks::key_of(keys.marks, &behaviour.by, facts);
-                let earned = id.and_then(|id| marks.factor(id, now));
+                let earned = marks.factor(&keys.marks, facts, now);
                 earned.map(|(ppm, _)| ppm.clamp(behaviour.lowest_ppm, behaviour.highest_ppm))
             }
         }?;

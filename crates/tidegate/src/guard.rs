@@ -3,13 +3,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use siphasher::sip128::SipHasher24;
-
 use crate::clock::Now;
 use crate::facts::Facts;
 use crate::identity::canonical;
 use crate::key::{HashKey, LimitKeys};
-use crate::marks::{self, Mark, MarkKind, Marks, Shape};
+use crate::marks::{Mark, MarkKind, Marks, Shape, Sought, Used};
 use crate::policy::Policy;
 use crate::policy::model::Part;
 use crate::policy::protection::{Factor, FactorKind, LOAD_LOWER_PPM, Step};
@@ -43,8 +41,8 @@ pub(crate) struct RatioKeys {
 /// What a factor has beside what the policy says.
 #[derive(Debug)]
 pub(crate) struct FactorKeys {
-    /// What the keys of its marks begin with.
-    pub(crate) marks: SipHasher24,
+    /// What it is found by.
+    pub(crate) marks: Sought,
     /// What lets one node alone take a step.
     pub(crate) step: LimitKeys,
     /// Whether a load has tripped it.
@@ -54,10 +52,10 @@ pub(crate) struct FactorKeys {
 /// How bans of a request are found.
 #[derive(Debug)]
 struct BanKeys {
-    /// What the keys begin with: of this policy, and of all.
-    prefixes: [SipHasher24; 2],
-    /// The keys of penalties that ban, where they are no single identity.
-    shapes: Vec<Vec<Part>>,
+    /// Of users, clients, addresses and networks: in this policy, and in all.
+    single: [[Sought; 2]; Shape::COUNT - 1],
+    /// By the keys of penalties that ban, where they are no single identity.
+    others: Vec<[Sought; 2]>,
 }
 
 impl Guard {
@@ -69,9 +67,9 @@ impl Guard {
         };
         let factor = |factor: &Factor| {
             let by = behaviour_by(factor);
-            let name = Some(&*factor.name);
+            let (scope, name) = (Some(&*policy.name), Some(&*factor.name));
             FactorKeys {
-                marks: marks::prefix(secret, MarkKind::Factor, Some(&policy.name), name),
+                marks: Sought::new(secret, MarkKind::Factor, scope, name, by, policy),
                 step: keys("factor", &factor.name, by),
                 tripped: AtomicBool::new(false),
             }
@@ -124,22 +122,25 @@ impl Guard {
 
     /// The ban of a request, of several the one that ends last.
     pub(crate) fn ban(&self, marks: &Marks, facts: &Facts<'_>, now: Now) -> Option<Mark> {
-        if !marks.has_bans() {
+        let used = marks.bans();
+        if used.is_none() {
             return None;
         }
         marks.sweep_bans(now);
-        self.bans.find(marks, facts, now)
+        // Nearly everybody who is not banned is known to be so here.
+        let may_find = self.bans.may_find(used, marks, facts);
+        may_find.then(|| self.bans.find(used, marks, facts, now)).flatten()
     }
 
     /// The keys of bans that are no single identity.
     pub(crate) fn ban_keys(&self) -> impl Iterator<Item = &[Part]> {
-        self.bans.shapes.iter().map(Vec::as_slice)
+        self.bans.others.iter().map(|[sought, _]| &*sought.by)
     }
 
     /// Whether bans by these parts touch requests of this policy.
     pub(crate) fn finds(&self, names: &[&str], policy: &Policy) -> bool {
         matches!(names, ["user" | "client" | "ip" | "network"])
-            || self.bans.shapes.iter().any(|by| {
+            || self.ban_keys().any(|by| {
                 by.len() == names.len()
                     && by.iter().zip(names).all(|(part, name)| part.name(policy) == *name)
             })
@@ -147,7 +148,13 @@ impl Guard {
 
     /// Bans by what penalties banned by before a reload bind still, as long as there are any: by
     /// attributes that this policy has too.
-    pub(crate) fn keep_shapes(&mut self, policy: &Policy, before: &Self, policy_before: &Policy) {
+    pub(crate) fn keep_shapes(
+        &mut self,
+        secret: &HashKey,
+        policy: &Policy,
+        before: &Self,
+        policy_before: &Policy,
+    ) {
         let same = |part: &Part| match part {
             Part::Attribute(_) => {
                 let id = policy.attribute_names.id(&part.name(policy_before))?;
@@ -156,10 +163,10 @@ impl Guard {
             Part::Row { .. } => None,
             other => Some(other.clone()),
         };
-        for by in &before.bans.shapes {
+        for by in before.ban_keys() {
             let by: Option<Vec<Part>> = by.iter().map(same).collect();
-            if let Some(by) = by.filter(|by| !self.bans.shapes.contains(by)) {
-                self.bans.shapes.push(by);
+            if let Some(by) = by.filter(|by| self.ban_keys().all(|known| known != by)) {
+                self.bans.others.push(in_both_scopes(secret, &by, policy));
             }
         }
     }
@@ -190,48 +197,69 @@ impl Guard {
 
 impl BanKeys {
     fn new(secret: &HashKey, policy: &Policy) -> Self {
-        let prefix = |policy| marks::prefix(secret, MarkKind::Ban, policy, None);
         let bans = |step: &Step| step.ban.as_ref().is_some_and(|ban| ban.by.is_none());
         let protection = &policy.protection;
         let penalties = protection.penalties.iter().filter(|one| one.ladder.iter().any(bans));
         let ratios = protection.ratios.iter().filter(|one| one.then.as_ref().is_some_and(bans));
-        let mut shapes: Vec<Vec<Part>> = Vec::new();
-        for by in penalties.map(|one| &one.by).chain(ratios.map(|one| &one.by)) {
-            if Shape::of(by) == Shape::Other && !shapes.contains(by) {
-                shapes.push(by.clone());
+        let mut shapes: Vec<&[Part]> = Vec::new();
+        for by in penalties.map(|one| &*one.by).chain(ratios.map(|one| &*one.by)) {
+            if Shape::of(by) == Shape::Other && !shapes.contains(&by) {
+                shapes.push(by);
             }
         }
-        Self { prefixes: [prefix(Some(&policy.name)), prefix(None)], shapes }
+        let both = |by: &[Part]| in_both_scopes(secret, by, policy);
+        let networks = [Some(&*policy.name), None].map(|scope| Sought::networks(secret, scope));
+        Self {
+            single: [both(&[Part::User]), both(&[Part::Client]), both(&[Part::Ip]), networks],
+            others: shapes.into_iter().map(both).collect(),
+        }
     }
 
-    fn find(&self, marks: &Marks, facts: &Facts<'_>, now: Now) -> Option<Mark> {
+    fn may_find(&self, used: Used, marks: &Marks, facts: &Facts<'_>) -> bool {
+        used.iter().any(|(shape, scope)| match shape {
+            Shape::Other => self.others.iter().any(|by| marks.may_have(&by[scope], facts)),
+            Shape::Network => facts.address.is_some_and(|ip| {
+                marks.may_have_network(&self.single[shape as usize][scope], canonical(ip))
+            }),
+            Shape::User | Shape::Client | Shape::Ip => {
+                marks.may_have(&self.single[shape as usize][scope], facts)
+            }
+        })
+    }
+
+    fn find(&self, used: Used, marks: &Marks, facts: &Facts<'_>, now: Now) -> Option<Mark> {
         let mut longest: Option<Mark> = None;
-        let mut look = |key| {
-            let found = marks.get(MarkKind::Ban, key, now);
+        let mut look = |found: Mark| {
             let until = |mark: &Mark| mark.until_unix_us.unwrap_or(u64::MAX);
-            if let Some(found) = found
-                && longest.as_ref().is_none_or(|known| until(&found) > until(known))
-            {
+            if longest.as_ref().is_none_or(|known| until(&found) > until(known)) {
                 longest = Some(found);
             }
         };
-        let scopes = |shape| self.prefixes.iter().zip(marks.has_shape(shape));
-        for by in [&[Part::User], &[Part::Client], &[Part::Ip]] {
-            for (prefix, _) in scopes(Shape::of(by)).filter(|(_, used)| *used) {
-                marks::key_of(*prefix, by, facts).into_iter().for_each(&mut look);
-            }
-        }
-        for (prefix, _) in scopes(Shape::Other).filter(|(_, used)| *used) {
-            let keys = self.shapes.iter().filter_map(|by| marks::key_of(*prefix, by, facts));
-            keys.for_each(&mut look);
-        }
-        if let Some(ip) = facts.address.map(canonical) {
-            for (prefix, _) in scopes(Shape::Network).filter(|(_, used)| *used) {
-                marks.prefixes(ip).for_each(|bits| look(marks::network_key(*prefix, ip, bits)));
+        for (shape, scope) in used.iter() {
+            match (shape, facts.address) {
+                (Shape::Other, _) => {
+                    let found = self.others.iter();
+                    found.filter_map(|by| marks.find(&by[scope], facts, now)).for_each(&mut look);
+                }
+                (Shape::Network, None) => {}
+                (Shape::Network, Some(ip)) => {
+                    let sought = &self.single[shape as usize][scope];
+                    marks.find_networks(sought, canonical(ip), now).for_each(&mut look);
+                }
+                (Shape::User | Shape::Client | Shape::Ip, _) => {
+                    let sought = &self.single[shape as usize][scope];
+                    marks.find(sought, facts, now).into_iter().for_each(&mut look);
+                }
             }
         }
         longest
     }
+}
+
+/// Bans by these parts: in a policy, and in all.
+fn in_both_scopes(secret: &HashKey, by: &[Part], policy: &Policy) -> [Sought; 2] {
+    let sought = |scope| Sought::new(secret, MarkKind::Ban, scope, None, by, policy);
+    [Some(&*policy.name), None].map(sought)
 }
 
 /// By what a factor follows behaviour; nothing for others.

@@ -1,11 +1,13 @@
 //! One limit by a key of one's own, without a policy.
 
+mod hasher;
+
 use std::hint::black_box;
 
-use siphasher::sip::SipHasher13;
+use hasher::Hasher;
 
 use crate::algorithm::{Spec, Verdict};
-use crate::clock::{Clock as _, SystemClock};
+use crate::clock::{Clock as _, QuickClock, SystemClock};
 use crate::key::{HashKey, Key};
 use crate::store::Table;
 use crate::units::Amount;
@@ -44,6 +46,7 @@ pub struct Keyed {
     table: Table,
     hasher: Hasher,
     clock: SystemClock,
+    quick_clock: QuickClock,
 }
 
 impl Keyed {
@@ -56,8 +59,9 @@ impl Keyed {
     /// A limit for at most so many keys, and at least one.
     #[must_use]
     pub fn with_max_keys(spec: Spec, max_keys: usize) -> Self {
-        let hasher = Hasher(SipHasher13::new_with_key(HashKey::random().bytes()));
-        Self { spec, table: Table::alone(max_keys.max(1)), hasher, clock: SystemClock::new() }
+        let hasher = Hasher::new(HashKey::random().bytes());
+        let (clock, quick_clock) = (SystemClock::new(), QuickClock::new());
+        Self { spec, table: Table::alone(max_keys.max(1)), hasher, clock, quick_clock }
     }
 
     /// Charges one, if it fits.
@@ -69,8 +73,7 @@ impl Keyed {
     /// Charges so much, if it fits.
     #[must_use]
     pub fn check_n(&self, key: &str, cost: Amount) -> Verdict {
-        let key = self.hasher.key_of(key);
-        self.table.check(&self.spec, key, cost, self.now_us())
+        self.table.check(&self.spec, self.hasher.key_of(key), cost, self.now_us())
     }
 
     /// Charges one to each key, if it fits, in their order, and appends what became of each. All at
@@ -100,24 +103,11 @@ impl Keyed {
 
     /// The time on the clock that the limit runs on.
     fn now_us(&self) -> u64 {
-        if self.spec.uses_wall_clock() { self.clock.now().unix_us } else { self.clock.steady_us() }
-    }
-}
-
-/// Makes keys of texts, so that nobody can tell two texts that make one. Half of a key is enough: among
-/// ten million the chance that any two are one is three in a million.
-struct Hasher(SipHasher13);
-
-impl Hasher {
-    fn key_of(&self, text: &str) -> Key {
-        Key(u128::from(self.0.hash(text.as_bytes())) << 64)
-    }
-}
-
-impl std::fmt::Debug for Hasher {
-    /// The secret stays out of logs.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Hasher(…)")
+        if self.spec.uses_wall_clock() {
+            self.clock.now().unix_us
+        } else {
+            self.quick_clock.steady_us()
+        }
     }
 }
 

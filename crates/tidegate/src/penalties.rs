@@ -8,7 +8,7 @@ use crate::events::{Effect, Notice, Reported};
 use crate::factors;
 use crate::facts::Facts;
 use crate::in_force::Loaded;
-use crate::marks::{self, Mark, MarkKind, Marks, Set, Whom};
+use crate::marks::{Mark, MarkKind, Marks, Set, Whom};
 use crate::policy::model::Part;
 use crate::policy::protection::{Behaviour, FactorKind, PPM, Penalty, Ratio, Step};
 use crate::steps::Known;
@@ -293,8 +293,10 @@ impl Judge<'_> {
             is_good &= good.holds(share.of, share.to);
         }
         let keys = self.loaded.guard.factors.get(index)?;
-        let id = marks::key_of(keys.marks, &behaviour.by, self.facts)?;
-        let earned = self.marks.factor(id, self.now);
+        if !behaviour.by.iter().all(|part| self.facts.has(part)) {
+            return None;
+        }
+        let earned = self.marks.factor(&keys.marks, self.facts, self.now);
         let last_us = earned.map_or(0, |(_, since_us)| since_us);
         if earned.is_some() && self.now.steady_us.saturating_sub(last_us) < behaviour.every_us {
             return None;

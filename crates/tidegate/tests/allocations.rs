@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at a surprise")]
 
 use tidegate::clock::FakeClock;
-use tidegate::{Limiter, Order, Outcome, Policy, Request, Whom};
+use tidegate::{Limiter, MarkKind, Order, Outcome, Policy, Report, Request, Whom};
 
 const POLICY: &str = "
 tidegate: 1
@@ -43,6 +43,41 @@ fn the_refusal_of_a_banned_client_allocates_a_copy_of_its_ban() {
 }
 
 #[test]
+fn a_decision_beside_bans_of_every_kind_allocates_nothing() {
+    let policy = "
+tidegate: 1
+name: kinds
+identity: { attributes: { email: given } }
+limits: { a: { by: user, token_bucket: 1k/s } }
+events: { bad: {}, good: {} }
+penalties: { p: { event: bad, by: [ip, client, email], within: 1h, ladder: { 9: { ban: 1h } } } }
+ratios: { r: { of: bad, to: good, by: user, within: 1h, at_least: 1 } }
+factors: { f: { by: user, good: [r < 50%], step: 0.1 every 1h, range: 0.5..2 } }
+";
+    let clock = FakeClock::at_unix_seconds(1_767_603_600);
+    let policy = Policy::parse("kinds.yaml", policy).unwrap_or_else(|errors| panic!("{errors}"));
+    let limiter = Limiter::builder().policy(policy).clock(clock.clone()).build().unwrap();
+    let part = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let several = vec![part("ip", "192.0.2.9"), part("client", "user:u9"), part("email", "a@b.c")];
+    for whom in [
+        Whom::user("u9"),
+        Whom::client("ip:192.0.2.9"),
+        Whom::ip([192, 0, 2, 9].into()),
+        Whom::network("198.51.100.0/24".parse().unwrap()),
+        Whom::of_parts(several),
+    ] {
+        limiter.ban(&Order::new(whom.clone())).unwrap();
+        limiter.ban(&Order::new(whom).policy("kinds")).unwrap();
+    }
+    let other = Request::new("GET", "/").user("u9").ip([192, 0, 2, 1].into());
+    limiter.report_now(&Report::new("good", other)).unwrap();
+    assert_eq!(limiter.marks().count(MarkKind::Factor), 1);
+    let request = Request::new("GET", "/").user("u1").ip([192, 0, 2, 1].into());
+    let request = request.attribute("email", "d@e.f");
+    assert_eq!(allocations_of(&limiter, &clock, &request, Outcome::Allowed, 1), 0);
+}
+
+#[test]
 fn an_exempt_request_allocates_nothing() {
     assert_eq!(allocations(&Request::new("GET", "/healthz"), Outcome::Exempt, 0), 0);
 }
@@ -53,6 +88,16 @@ fn allocations(request: &Request<'_>, outcome: Outcome, limits: usize) -> u64 {
     let clock = FakeClock::at_unix_seconds(1_767_603_600);
     let limiter = Limiter::builder().policy(policy).clock(clock.clone()).build().unwrap();
     limiter.ban(&Order::new(Whom::user("banned"))).unwrap();
+    allocations_of(&limiter, &clock, request, outcome, limits)
+}
+
+fn allocations_of(
+    limiter: &Limiter,
+    clock: &FakeClock,
+    request: &Request<'_>,
+    outcome: Outcome,
+    limits: usize,
+) -> u64 {
     for _ in 0..2 {
         limiter.check(request).unwrap();
     }

@@ -11,8 +11,8 @@ use tidegate::policy::LimitBuilder;
 use tidegate::store::Memory;
 use tidegate::units::Amount;
 use tidegate::{
-    BuildError, HashKey, Jitter, Limiter, Outcome, Policy, Request, ResetError, Response,
-    Settlement,
+    BuildError, HashKey, Jitter, Limiter, Order, Outcome, Policy, Request, ResetError, Response,
+    Settlement, Whom,
 };
 
 const MONDAY: u64 = 1_767_603_600;
@@ -186,6 +186,29 @@ fn who_is_challenged_is_told_what_to_do_unless_the_limit_says_something_itself()
         assert_eq!((challenged.outcome, response.status), (Outcome::Challenged, 403));
         let detail = format!("\"detail\":\"{expected}\"");
         assert!(response.body().unwrap().contains(&detail), "{:?}", response.body());
+    }
+}
+
+#[test]
+fn who_is_banned_is_told_so_and_until_when() {
+    let (limiter, clock) = limiter(policy("a: {by: user, total: 1, message: Slow down}"));
+    let hour = Duration::from_millis(3_600_000);
+    clock.advance(Duration::from_millis(1));
+    for (banned, lasts, expected) in [
+        ("for-good", None, "This client is banned\"}"),
+        (
+            "u1",
+            Some(hour),
+            "This client is banned until 2026-01-05T10:00:01Z\",\"retryAfter\":3600}",
+        ),
+    ] {
+        let order = Order::new(Whom::user(banned));
+        let order = if let Some(lasts) = lasts { order.lasts(lasts) } else { order };
+        limiter.ban(&order).unwrap();
+        let decision = limiter.check(&user(banned)).unwrap();
+        let response = Response::of(&decision, Jitter::None);
+        let head = "{\"type\":\"about:blank\",\"title\":\"Forbidden\",\"status\":403,\"detail\":\"";
+        assert_eq!(response.body().unwrap(), format!("{head}{expected}"));
     }
 }
 

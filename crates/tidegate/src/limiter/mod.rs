@@ -376,15 +376,17 @@ impl<S: Store> Limiter<S> {
 impl<S: Store> Shared<S> {
     /// Whoever calls it holds the lock on replacing.
     fn put_in_force(&self, policies: Vec<Arc<Policy>>) {
-        let mut loaded = load(policies, &self.secret.load());
+        let secret = self.secret.load();
+        let mut loaded = load(policies, &secret);
         let before = self.policies.load();
-        let keeps_shapes = self.marks.has_shape(Shape::Other).contains(&true);
+        let keeps_shapes = self.marks.bans().has(Shape::Other);
         for loaded in &mut loaded {
             let same = |before: &&Loaded| before.policy.name == loaded.policy.name;
             if let Some(before) = before.iter().find(same) {
                 loaded.guard.keep_tripped(&loaded.policy, &before.guard, &before.policy);
                 if keeps_shapes {
-                    loaded.guard.keep_shapes(&loaded.policy, &before.guard, &before.policy);
+                    let (policy, guard) = (&loaded.policy, &mut loaded.guard);
+                    guard.keep_shapes(&secret, policy, &before.guard, &before.policy);
                 }
             }
             loaded.guard.load(&loaded.policy, self.load_ppm.load(Ordering::Relaxed));

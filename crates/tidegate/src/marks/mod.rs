@@ -2,21 +2,25 @@
 //! that behaviour has earned.
 //!
 //! They are few and live long, so that every node has all of them in its memory. While there is none
-//! a request pays one atomic load. Their time is the steady clock of this process, so that a wall
+//! a request pays one atomic load, and one that no mark is of a cheap hash and a few further ones, however
+//! many marks there are of others. Their time is the steady clock of this process, so that a wall
 //! clock that steps ends nothing; where they travel it is written as Unix time.
 
 mod changes;
+mod filter;
+mod look;
 mod mark;
+mod prints;
+mod shapes;
 mod table;
 #[cfg(test)]
 mod tests;
+mod trace;
 mod whom;
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
-use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -25,11 +29,16 @@ use siphasher::sip128::SipHasher24;
 use crate::clock::Now;
 use crate::key::{HashKey, Key};
 use crate::policy::protection::PPM;
+use filter::Filter;
 pub use mark::{Mark, MarkChange, MarkKind, MarkSink};
+use shapes::Shapes;
+pub(crate) use shapes::Used;
 pub use table::Set;
 use table::{Entry, Onto, Table};
+pub(crate) use trace::Sought;
+use trace::Tracer;
+pub(crate) use whom::Shape;
 pub use whom::Whom;
-pub(crate) use whom::{Shape, key_of, network_key};
 
 /// How many bans there may be at once unless told otherwise.
 pub const BANS_MAX_DEFAULT: usize = 1_000_000;
@@ -43,11 +52,11 @@ const NAMES_MAX: usize = 4_096;
 /// All marks that this process knows of.
 pub struct Marks {
     tables: [Table; 3],
-    /// How many bans there are of each shape: in one policy, and in all.
-    bans: [[AtomicUsize; Shape::COUNT]; 2],
-    /// Which lengths of prefixes bans of networks have had: a bit each, of IPv4 and of IPv6.
-    v4_bits: AtomicU64,
-    v6_bits: [AtomicU64; 3],
+    /// What is certainly not in the tables that requests look into. Flags are looked at by those alone
+    /// who have come to a step.
+    filters: [Filter; 3],
+    tracer: Tracer,
+    shapes: Shapes,
     secret: ArcSwap<HashKey>,
     names: Mutex<HashSet<Arc<str>>>,
     sink: OnceLock<Arc<dyn MarkSink>>,
@@ -61,9 +70,9 @@ impl Marks {
         let tables = [bans_max, OTHERS_MAX, OTHERS_MAX].map(Table::new);
         Self {
             tables,
-            bans: Default::default(),
-            v4_bits: AtomicU64::new(0),
-            v6_bits: Default::default(),
+            filters: std::array::from_fn(|_| Filter::new()),
+            tracer: Tracer::random(),
+            shapes: Shapes::default(),
             secret: ArcSwap::from_pointee(secret),
             names: Mutex::default(),
             sink: OnceLock::new(),
@@ -181,36 +190,10 @@ impl Marks {
         }
     }
 
-    /// Whether anybody is banned at all.
-    pub(crate) fn has_bans(&self) -> bool {
-        self.table(MarkKind::Ban).len() > 0
-    }
-
     /// Forgets bans that have ended, so that none costs nothing again.
     pub(crate) fn sweep_bans(&self, now: Now) {
-        self.table(MarkKind::Ban).sweep(now.steady_us, |entry| self.uncount(entry));
-    }
-
-    /// Whether bans of a shape are there: in one policy, and in all.
-    pub(crate) fn has_shape(&self, shape: Shape) -> [bool; 2] {
-        let used = |scope: usize| self.bans[scope][shape as usize].load(Ordering::Acquire) > 0;
-        [used(0), used(1)]
-    }
-
-    /// The lengths of prefixes that bans of networks with such an address may have.
-    pub(crate) fn prefixes(&self, ip: IpAddr) -> impl Iterator<Item = u8> + '_ {
-        let words = match ip {
-            IpAddr::V4(_) => [self.v4_bits.load(Ordering::Acquire), 0, 0],
-            IpAddr::V6(_) => [0, 1, 2].map(|word| self.v6_bits[word].load(Ordering::Acquire)),
-        };
-        let is_used = move |bits: &u8| words[usize::from(bits / 64)] >> (bits % 64) & 1 == 1;
-        (0..=128_u8).filter(is_used)
-    }
-
-    /// A factor that behaviour has earned, and since when, in steady time.
-    pub(crate) fn factor(&self, id: Key, now: Now) -> Option<(u64, u64)> {
-        let read = |entry: &Entry| entry.factor_ppm.map(|ppm| (ppm, entry.since_us));
-        self.table(MarkKind::Factor).get(id, now.steady_us, read).flatten()
+        self.table(MarkKind::Ban)
+            .sweep(now.steady_us, |entry| self.count_out(MarkKind::Ban, entry));
     }
 
     fn set(&self, mark: &Mark, now: Now) -> Set {
@@ -219,16 +202,9 @@ impl Marks {
 
     fn set_and(&self, mark: &Mark, now: Now, told: impl FnOnce()) -> Set {
         let (entry, onto) = (self.to_entry(mark, now), onto(mark.kind));
-        let is_ban = mark.kind == MarkKind::Ban;
-        if is_ban {
-            // Before it can be found missing.
-            self.count_ban(&entry);
-        }
-        let gone = |entry: &Entry| {
-            if is_ban {
-                self.uncount(entry);
-            }
-        };
+        // Before it can be found missing.
+        self.count_in(mark.kind, &entry);
+        let gone = |entry: &Entry| self.count_out(mark.kind, entry);
         let counted = entry.clone();
         let set = self.table(mark.kind).set(mark.id, entry, onto, now.steady_us, gone, told);
         if matches!(set, Set::Kept | Set::Full) {
@@ -246,27 +222,27 @@ impl Marks {
     fn remove_and(&self, kind: MarkKind, id: Key, told: impl FnOnce()) -> Option<Entry> {
         let removed = self.table(kind).remove(id, told)?;
         self.noted.note(kind, id);
-        if kind == MarkKind::Ban {
-            self.uncount(&removed);
-        }
+        self.count_out(kind, &removed);
         Some(removed)
     }
 
-    fn count_ban(&self, entry: &Entry) {
-        if let Some(net) = entry.whom.as_network() {
-            let (word, bit) = (usize::from(net.prefix_len() / 64), net.prefix_len() % 64);
-            let bits = if net.addr().is_ipv4() { &self.v4_bits } else { &self.v6_bits[word] };
-            bits.fetch_or(1 << bit, Ordering::AcqRel);
+    /// What is in a table is counted, and known to the filter, from before it is there until after.
+    fn count_in(&self, kind: MarkKind, entry: &Entry) {
+        if kind != MarkKind::Flag {
+            self.filter(kind).note(entry.trace);
         }
-        self.of_shape(entry).fetch_add(1, Ordering::AcqRel);
+        if kind == MarkKind::Ban {
+            self.shapes.add(&entry.whom, entry.policy.is_none());
+        }
     }
 
-    fn uncount(&self, entry: &Entry) {
-        self.of_shape(entry).fetch_sub(1, Ordering::AcqRel);
-    }
-
-    fn of_shape(&self, entry: &Entry) -> &AtomicUsize {
-        &self.bans[usize::from(entry.policy.is_none())][entry.whom.shape() as usize]
+    fn count_out(&self, kind: MarkKind, entry: &Entry) {
+        if kind != MarkKind::Flag {
+            self.filter(kind).forget(entry.trace);
+        }
+        if kind == MarkKind::Ban {
+            self.shapes.remove(&entry.whom, entry.policy.is_none());
+        }
     }
 
     fn tell(&self, change: &MarkChange) {
@@ -279,10 +255,16 @@ impl Marks {
         &self.tables[kind as usize]
     }
 
+    fn filter(&self, kind: MarkKind) -> &Filter {
+        &self.filters[kind as usize]
+    }
+
     fn to_entry(&self, mark: &Mark, now: Now) -> Entry {
+        let whom = self.kept(mark).into_owned();
         Entry {
             policy: mark.policy.as_deref().map(|name| self.name(name)),
-            whom: self.kept(mark).into_owned(),
+            trace: self.tracer.of_mark(mark, &whom),
+            whom,
             source: self.name(&mark.source),
             reason: self.name(&mark.reason),
             flag: mark.flag.as_deref().map(|name| self.name(name)),
@@ -316,7 +298,7 @@ impl Marks {
 }
 
 /// What the keys of all marks of a kind in a policy begin with.
-pub(crate) fn prefix(
+fn prefix(
     secret: &HashKey,
     kind: MarkKind,
     policy: Option<&str>,

@@ -28,6 +28,8 @@ pub(super) struct Entry {
     /// [`u64::MAX`] for one that does not end by itself.
     pub(super) until_us: u64,
     pub(super) factor_ppm: Option<u64>,
+    /// What the filter knows it by.
+    pub(super) trace: u64,
 }
 
 /// What became of a mark that was to be set.

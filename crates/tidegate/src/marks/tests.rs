@@ -1,3 +1,5 @@
+mod found;
+
 use std::sync::Mutex;
 
 use proptest::prelude::*;
@@ -308,7 +310,7 @@ fn prefixes_in_use_are_those_of_bans_of_networks() {
     for net in ["10.0.0.0/8", "192.0.2.0/24", "0.0.0.0/0", "2001:db8::/32", "::/0", "::1/128"] {
         marks.put(&ban(&marks, Whom::network(net.parse().unwrap()), None, START), START);
     }
-    let of = |ip: &str| marks.prefixes(ip.parse().unwrap()).collect::<Vec<u8>>();
+    let of = |ip: &str| marks.shapes.prefixes(ip.parse().unwrap()).collect::<Vec<u8>>();
     assert_eq!(of("192.0.2.1"), [0, 8, 24]);
     assert_eq!(of("2001:db8::1"), [0, 32, 128]);
 }
@@ -352,6 +354,6 @@ proptest! {
         }
         marks.sweep_bans(later(u64::from(u32::MAX)));
         prop_assert_eq!(marks.count(MarkKind::Ban), 0);
-        prop_assert_eq!(marks.has_shape(Shape::User), [false, false]);
+        prop_assert!(marks.bans().is_none() && marks.filters.iter().all(Filter::is_blank));
     }
 }

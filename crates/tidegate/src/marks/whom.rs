@@ -21,7 +21,7 @@ use crate::policy::protection::BanBy;
 pub struct Whom(Vec<(String, String)>);
 
 /// How long a value may be that is kept as it is: marks are kept by the million.
-const VALUE_MAX: usize = 256;
+pub(super) const VALUE_MAX: usize = 256;
 /// How much of a longer one people see.
 const SHOWN: usize = 32;
 
@@ -37,7 +37,9 @@ pub(crate) enum Shape {
 }
 
 impl Shape {
-    pub(crate) const COUNT: usize = 5;
+    pub(crate) const ALL: [Self; 5] =
+        [Self::User, Self::Client, Self::Ip, Self::Network, Self::Other];
+    pub(crate) const COUNT: usize = Self::ALL.len();
 
     /// That of a `by`.
     pub(crate) const fn of(by: &[Part]) -> Self {

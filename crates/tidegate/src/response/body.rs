@@ -1,6 +1,9 @@
 //! Bodies of refusals: any JSON value, with placeholders in its strings.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
 
 use super::reset_unix_seconds;
 use crate::decision::{Decision, LimitReport, Outcome};
@@ -300,6 +303,7 @@ pub(super) fn write_problem_details(values: &Values<'_>, out: &mut String) {
     out.push_str(",\"detail\":\"");
     match decision.outcome {
         Outcome::Blocked => out.push_str("This address is blocked"),
+        Outcome::Banned => write_banned(decision, out),
         Outcome::Challenged if values.own_message().is_none() => {
             out.push_str("A challenge must be solved first");
         }
@@ -315,6 +319,17 @@ pub(super) fn write_problem_details(values: &Values<'_>, out: &mut String) {
         push_number(out, seconds_rounded_up(us).max(1));
     }
     out.push('}');
+}
+
+/// That a client is banned, and until when, where that ends by itself.
+fn write_banned(decision: &Decision, out: &mut String) {
+    out.push_str("This client is banned");
+    let until_us = decision.ban().and_then(|ban| ban.until_unix_us);
+    let until = until_us.and_then(|us| i64::try_from(seconds_rounded_up(us)).ok());
+    if let Some(until) = until.and_then(|seconds| Timestamp::from_second(seconds).ok()) {
+        // Writing to a String cannot fail.
+        let _ = write!(out, " until {until}");
+    }
 }
 
 /// What HTTP calls a status, for those that a policy is likely to refuse with.

@@ -7,10 +7,12 @@
 //! that of some, and so never one that is at its limit while others were asked once.
 //!
 //! The way of a check: [`answer`] (a plan), [`view`] and [`charge`] (a level), [`table`] (the keys of a
-//! limit), [`segment`] (some of them, under one lock), [`pages`] and [`slot`] (what is written of one).
+//! limit), [`segment`] (some of them, under one lock), [`pages`], [`cell`] and [`slot`] (what is written of
+//! one).
 
 mod amend;
 mod answer;
+mod cell;
 mod changes;
 mod charge;
 mod check;
@@ -23,7 +25,9 @@ mod slot;
 mod snapshot;
 mod specs;
 mod stand_in;
+mod sync;
 mod table;
+mod version;
 mod view;
 
 use std::collections::{HashMap, HashSet};
@@ -189,14 +193,13 @@ impl ImmediateStore for Memory {
         self.foresee_all(std::slice::from_ref(plan));
     }
 
-    /// All segments are read before the first slot, and nothing else, so that what is not at hand comes
-    /// from memory together.
+    /// The places of all keys are read, and nothing else, so that what is not at hand comes from memory
+    /// together.
     fn foresee_all(&self, plans: &[Plan]) {
         let families = self.families.load();
-        let table = |level: &Level| Some((&**families.tables.get(&level.family)?, level.key));
-        let keys = || plans.iter().flat_map(|plan| plan.levels.iter()).filter_map(table);
-        black_box(keys().fold(0, |read, (table, key)| read ^ table.touch_segment(key)));
-        black_box(keys().fold(0, |read, (table, key)| read ^ table.touch_slot(key)));
+        let touch = |level: &Level| Some(families.tables.get(&level.family)?.touch(level.key));
+        let levels = plans.iter().flat_map(|plan| plan.levels.iter());
+        black_box(levels.filter_map(touch).fold(0, |read, word| read ^ word));
     }
 
     fn amend_now(&self, now: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {

@@ -109,7 +109,11 @@ fn look(
         };
         replies.push(Reply { verdict: *verdict, charged: false, charged_at_us: 0, reading });
     }
-    let is_still = |glance: &Glance<'_>| glance.segment.is_still(glance.version);
+    // One key was read as it was at one instant; several must not have changed since.
+    let alone = steps.len() == 1;
+    let is_still = |glance: &Glance<'_>| {
+        (alone || glance.is_as_seen()) && glance.segment.is_still(glance.version)
+    };
     let all_are = steps.iter().filter_map(|step| step.glance.as_ref()).all(is_still);
     if all_are { Glanced::Answered } else { Glanced::Changed }
 }
@@ -130,6 +134,9 @@ fn take<'s>(
                 None => return Glanced::Changed,
             }
         }
+    }
+    if !seen().all(Glance::is_as_seen) {
+        return Glanced::Changed;
     }
     // Where two keys are in one segment, the first may move the second.
     let apart = holding.0.len() == seen().count();

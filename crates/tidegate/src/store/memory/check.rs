@@ -1,17 +1,24 @@
 //! The shortest way: one bucket that is in its slot.
 
-use std::hint::black_box;
 use std::sync::Arc;
 
 use super::answer::{Step, answer};
 use super::slot::Words;
-use super::table::{Glance, Table};
+use super::table::{AT_ONCE, Glance, Several, Table};
 use crate::algorithm::{Spec, Verdict, token_bucket};
 use crate::clock::Now;
 use crate::key::Key;
 use crate::plan::{Enforcement, Level, Mode, PerLevel, Plan};
 use crate::store::Reply;
 use crate::units::Amount;
+
+/// What is to become of a bucket that was seen.
+struct Draft {
+    verdict: Verdict,
+    /// What its slot says then.
+    words: Words,
+    writes: bool,
+}
 
 impl Table {
     /// A table of no store.
@@ -22,14 +29,13 @@ impl Table {
     /// Charges a key, if the cost fits.
     #[inline]
     pub(crate) fn check(&self, spec: &Spec, key: Key, cost: Amount, now_us: u64) -> Verdict {
-        match self.take_bucket(&self.glance(key), spec, cost, now_us) {
-            Some((verdict, _)) => verdict,
+        match self.take(key, spec, cost, now_us) {
+            Some(draft) => draft.verdict,
             None => self.check_level(spec, key, cost, now_us),
         }
     }
 
-    /// Charges one to each of some keys, if it fits. The lines that they are in are read first, all of
-    /// them and nothing else, so that they come from memory together.
+    /// Charges one to each of some keys, if it fits.
     pub(crate) fn check_all(
         &self,
         spec: &Spec,
@@ -37,54 +43,65 @@ impl Table {
         now_us: u64,
         verdicts: &mut Vec<Verdict>,
     ) {
-        let touched = keys.iter().fold(0, |read, key| read ^ self.touch_segment(*key));
-        black_box(touched);
-        let touched = keys.iter().fold(0, |read, key| read ^ self.touch_slot(*key));
-        black_box(touched);
-        let check = |key: &Key| self.check(spec, *key, Amount::ONE, now_us);
-        verdicts.extend(keys.iter().map(check));
+        for keys in keys.chunks(AT_ONCE) {
+            let mut glances = Several::new();
+            self.glance_all(keys, &mut glances);
+            let mut drafts = Several::new();
+            drafts
+                .extend(glances.iter().map(|glance| self.draft(glance, spec, Amount::ONE, now_us)));
+            let drawn_up = glances.iter().zip(&drafts);
+            verdicts.extend(keys.iter().zip(drawn_up).map(|(key, (glance, draft))| match draft {
+                Some(draft) if commit(glance, draft) => draft.verdict,
+                _ => self.check(spec, *key, Amount::ONE, now_us),
+            }));
+        }
     }
 
     /// Answers a plan of one level; `None` where that is no bucket in its slot.
     pub(super) fn answer_bucket(&self, plan: &Plan, level: &Level) -> Option<Reply> {
-        let Spec::TokenBucket(spec) = &level.spec else { return None };
         if plan.mode == Mode::Peek || level.is_given_back() {
             return None;
         }
         let now_us = plan.now.steady_us;
-        let glance = self.glance(level.key);
-        let (verdict, state) = self.take_bucket(&glance, &level.spec, level.cost, now_us)?;
+        let Draft { verdict, words, .. } = self.take(level.key, &level.spec, level.cost, now_us)?;
+        let known = self.specs.get(words.number())?;
+        let reading = token_bucket::reading(&words.reduced(known)?, &known.reduced, now_us);
         let charged = verdict == Verdict::Allowed && !level.cost.is_zero();
-        let charged_at_us = if charged { state.at_us } else { 0 };
-        let reading = token_bucket::reading(&state, spec, now_us);
+        let charged_at_us = if charged { words.at_us() } else { 0 };
         Some(Reply { verdict, charged, charged_at_us, reading })
     }
 
-    /// Charges a bucket that is in its slot, by what was seen of it, and returns what it is then;
-    /// `None` where it is not, or has changed since.
+    /// Charges a bucket that is in its slot; `None` where it is not.
     #[inline(always)]
-    fn take_bucket(
-        &self,
-        glance: &Glance<'_>,
-        spec: &Spec,
-        cost: Amount,
-        now_us: u64,
-    ) -> Option<(Verdict, token_bucket::State)> {
-        let (found, Spec::TokenBucket(spec)) = (glance.found?, spec) else { return None };
-        let words = found.words;
-        let known = self.specs.get(words.number())?;
+    fn take(&self, key: Key, spec: &Spec, cost: Amount, now_us: u64) -> Option<Draft> {
+        loop {
+            let glance = self.glance(key);
+            let draft = self.draft(&glance, spec, cost, now_us)?;
+            if commit(&glance, &draft) {
+                return Some(draft);
+            }
+        }
+    }
+
+    /// What is to become of a bucket that is in its slot; `None` where it is not.
+    #[inline(always)]
+    fn draft(&self, glance: &Glance<'_>, spec: &Spec, cost: Amount, now_us: u64) -> Option<Draft> {
+        let seen = glance.found?.words;
+        let (known, Spec::TokenBucket(spec)) = (self.specs.get(seen.number())?, spec) else {
+            return None;
+        };
         if !matches!(&known.spec, Spec::TokenBucket(known) if known == spec) {
             return None;
         }
-        let mut state = words.bucket(known)?;
-        let verdict = token_bucket::take(&mut state, spec, now_us, cost);
-        if verdict != Verdict::Allowed || cost.is_zero() {
-            return glance.segment.is_still(glance.version).then_some((verdict, state));
-        }
-        let words = Words::pack_bucket(&state, words.number(), known)?;
-        let held = glance.segment.hold_from(glance.version)?;
-        self.set(&held, found, words);
-        Some((verdict, state))
+        let mut state = seen.reduced(known)?;
+        let verdict = token_bucket::take(&mut state, &known.reduced, now_us, cost);
+        let writes = verdict == Verdict::Allowed && !cost.is_zero();
+        let words = if writes {
+            Words::pack_reduced(&state, seen.number(), known)?.marked(self.is_tracked())
+        } else {
+            seen
+        };
+        Some(Draft { verdict, words, writes })
     }
 
     /// Charges a key, whatever it is.
@@ -97,5 +114,14 @@ impl Table {
         let steps = PerLevel::from_iter([Step::new(&level, Some(self))]);
         plan.levels.push(level);
         answer(&plan, steps).first().map_or(Verdict::Allowed, |reply| reply.verdict)
+    }
+}
+
+/// Does what was drawn up; false where the bucket has changed since it was seen.
+#[inline(always)]
+fn commit(glance: &Glance<'_>, draft: &Draft) -> bool {
+    match glance.found {
+        Some(found) if draft.writes => glance.segment.replace(glance.version, found, draft.words),
+        _ => glance.segment.is_still(glance.version),
     }
 }

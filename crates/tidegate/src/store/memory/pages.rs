@@ -3,85 +3,73 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use super::cell::{CELL_WORDS, Cell};
 use super::shelf::Shelf;
-use super::slot::Words;
-use crate::key::Key;
 
-/// How many slots a page has: twenty lines of a cache, of two slots each.
-pub(super) const PAGE_SLOTS: usize = 40;
-const SLOT_WORDS: usize = 4;
+/// How many slots a page has: twenty-eight lines of a cache, of two slots each.
+pub(super) const PAGE_SLOTS: usize = 56;
+/// How many words a line of a cache has.
+const LINE_WORDS: usize = 8;
+const PAGE_WORDS: usize = PAGE_SLOTS * CELL_WORDS;
+/// How many pages a lot has: so many that there are few lots.
+const LOT_PAGES: usize = 1_024;
 
 /// All pages of a table. They are never given back to the machine, so that whoever still reads a page
 /// that has changed hands reads old words, never foreign memory.
 #[derive(Debug, Default)]
 pub(super) struct Pages {
-    pages: Shelf<Page>,
+    lots: Shelf<Lot>,
+    /// Page zero is none.
     made: AtomicU32,
     free: Mutex<Vec<u32>>,
 }
 
+/// Some pages, zeroed by the machine as they are first written to: making a lot takes no time.
 #[derive(Debug)]
-#[repr(align(64))]
-pub(super) struct Page([AtomicU64; PAGE_SLOTS * SLOT_WORDS]);
+struct Lot {
+    words: Box<[AtomicU64]>,
+    /// Where the first line begins.
+    first: usize,
+}
 
-impl Default for Page {
+impl Default for Lot {
     fn default() -> Self {
-        Self([const { AtomicU64::new(0) }; PAGE_SLOTS * SLOT_WORDS])
+        let words = bytemuck::zeroed_slice_box::<AtomicU64>(LOT_PAGES * PAGE_WORDS + LINE_WORDS);
+        let first = words.as_ptr().align_offset(LINE_WORDS * size_of::<u64>()) % LINE_WORDS;
+        Self { words, first }
     }
 }
 
+/// The slots of a page, each with its words.
+pub(super) type Page = [[AtomicU64; CELL_WORDS]];
+
 impl Pages {
-    /// The page of a number; zero is none.
+    /// The page of a number.
     #[inline]
     pub(super) fn get(&self, number: u32) -> Option<&Page> {
-        self.pages.get(usize::try_from(number.checked_sub(1)?).ok()?)
+        let number = number as usize;
+        let lot = self.lots.get(number / LOT_PAGES)?;
+        let words = lot.words.get(lot.first + number % LOT_PAGES * PAGE_WORDS..)?;
+        Some(words.get(..PAGE_WORDS)?.as_chunks().0)
     }
 
-    /// A page that nobody has; `None` where there can be no more.
+    /// A page that nobody has, with empty slots; `None` where there can be no more.
     pub(super) fn take(&self) -> Option<u32> {
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
         if free.is_some() {
             return free;
         }
         let number = self.made.fetch_add(1, Ordering::Relaxed).checked_add(1)?;
-        self.pages.make(usize::try_from(number).ok()? - 1)?;
+        self.lots.make(number as usize / LOT_PAGES)?;
         Some(number)
     }
 
+    /// Gives a page back, whose slots are empty.
     pub(super) fn give_back(&self, number: u32) {
+        debug_assert!(
+            self.get(number).is_none_or(|page| page.iter().all(|slot| Cell(slot).is_empty())),
+            "whoever takes it expects it so"
+        );
         self.free.lock().unwrap_or_else(PoisonError::into_inner).push(number);
-    }
-}
-
-impl Page {
-    /// The key and the words of a slot. Whoever does not hold the segment checks afterwards that it
-    /// has not changed.
-    #[inline]
-    pub(super) fn read(&self, slot: usize) -> Option<(Key, Words)> {
-        let [high, low, head, body] = self.0.get(slot * SLOT_WORDS..)?.first_chunk()?;
-        let word = |word: &AtomicU64| word.load(Ordering::Relaxed);
-        let key = Key(u128::from(word(high)) << 64 | u128::from(word(low)));
-        Some((key, Words { head: word(head), body: word(body) }))
-    }
-
-    #[inline]
-    pub(super) fn write_words(&self, slot: usize, words: Words) {
-        if let Some([_, _, head, body]) =
-            self.0.get(slot * SLOT_WORDS..).and_then(|rest| rest.first_chunk())
-        {
-            head.store(words.head, Ordering::Relaxed);
-            body.store(words.body, Ordering::Relaxed);
-        }
-    }
-
-    #[allow(clippy::cast_possible_truncation, reason = "a key is written as its two halves")]
-    pub(super) fn write(&self, slot: usize, Key(key): Key, words: Words) {
-        if let Some([high, low, ..]) =
-            self.0.get(slot * SLOT_WORDS..).and_then(|rest| rest.first_chunk::<SLOT_WORDS>())
-        {
-            high.store((key >> 64) as u64, Ordering::Relaxed);
-            low.store(key as u64, Ordering::Relaxed);
-            self.write_words(slot, words);
-        }
     }
 }

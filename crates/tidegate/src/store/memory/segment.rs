@@ -2,8 +2,9 @@
 //!
 //! The lock is a number that is odd while somebody writes. A reader notes it, reads what it needs
 //! (every word is atomic, so that nothing is ever torn within a word), and looks at the number again:
-//! if it has not changed, all of that was true at once. A writer that has read so may take the lock
-//! from that very number, and then knows that what it read still holds.
+//! if it has not changed, all keys are where they were. A writer that has read so may take the lock
+//! from that very number. A key that is charged in its slot needs no such lock: see
+//! [`cell`](super::cell).
 //!
 //! The slots are a ring. A key stands at the place that its hash says or, where that is taken, at the
 //! next free one. When they are nearly full, a page is added and all keys are placed anew.
@@ -11,28 +12,29 @@
 mod held;
 mod side;
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub(super) use held::{Held, Keys};
 use side::Side;
 
+use super::cell::Cell;
 use super::pages::{PAGE_SLOTS, Page, Pages};
 use super::slot::Words;
+use super::sync::wait;
+use super::version::Version;
 use crate::key::Key;
 
-const PAGES: usize = 13;
+const PAGES: usize = 9;
 /// The most keys of a segment.
 pub(super) const KEYS_MAX: usize = slots_filled(PAGES);
-/// How often whoever waits looks again before it lets others run.
-const SPINS: u32 = 128;
 
-/// Some keys of a table. What a reader needs is in the first line, and stays in this order.
+/// Some keys of a table. All of it is in one line.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Segment {
     /// Odd while it is held.
-    version: AtomicU32,
+    version: Version,
     /// How many keys there are.
     len: AtomicU16,
     /// How many bits of their hash they have in common.
@@ -40,10 +42,10 @@ pub(super) struct Segment {
     /// How many pages are in use.
     used: AtomicU8,
     pages: [AtomicU32; PAGES],
-    /// Whether a slot may be marked as changed.
-    changed: AtomicBool,
     /// The slot that is looked at next for keys that mean nothing.
     hand: AtomicU16,
+    /// Whether a slot may be marked as changed.
+    changed: AtomicBool,
     /// Records that do not fit a slot; only whoever holds the segment locks it.
     side: Mutex<Side>,
 }
@@ -51,13 +53,13 @@ pub(super) struct Segment {
 impl Default for Segment {
     fn default() -> Self {
         Self {
-            version: AtomicU32::new(0),
+            version: Version::default(),
             len: AtomicU16::new(0),
             depth: AtomicU8::new(0),
             used: AtomicU8::new(0),
             pages: [const { AtomicU32::new(0) }; PAGES],
-            changed: AtomicBool::new(false),
             hand: AtomicU16::new(0),
+            changed: AtomicBool::new(false),
             side: Mutex::default(),
         }
     }
@@ -68,40 +70,61 @@ impl Default for Segment {
 pub(super) struct Found<'p> {
     pub(super) slot: usize,
     pub(super) words: Words,
+    pub(super) cell: Cell<'p>,
+}
+
+/// Where a key stands if nobody else does: a page, its place in the segment, and a slot of it at the
+/// beginning of a line.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Home<'p> {
     page: &'p Page,
+    number: usize,
+    slot: usize,
+}
+
+impl<'p> Home<'p> {
+    /// Reads two lines, from this one on, so that they are on their way. Most likely the key is there.
+    #[inline(always)]
+    pub(super) fn touch(self, line: usize) -> u64 {
+        let word =
+            |slot: usize| self.page.get(slot).map_or(0, |[word, ..]| word.load(Ordering::Relaxed));
+        let slot = self.slot + 2 * line;
+        word(slot) ^ word(slot + 2)
+    }
+
+    /// Looks for a key in the first line, where it nearly always is. At which end of it nobody can
+    /// guess, so that both are looked at before anything depends on it.
+    #[inline(always)]
+    pub(super) fn find(self, key: Key) -> Option<Found<'p>> {
+        let [one, other] = self.page.get(self.slot..)?.first_chunk()?;
+        let (is_one, is_other) = (Cell(one).key() == key, Cell(other).key() == key);
+        if !(is_one | is_other) {
+            return None;
+        }
+        let slot = self.slot + usize::from(is_other & !is_one);
+        let cell = Cell(self.page.get(slot)?);
+        let words = cell.words_of(key)?;
+        Some(Found { slot: self.number * PAGE_SLOTS + slot, words, cell })
+    }
 }
 
 impl Segment {
     /// The number to compare with when all is read. Waits while somebody writes.
     #[inline]
     pub(super) fn version(&self) -> u32 {
-        let mut spins = 0;
-        loop {
-            let version = self.version.load(Ordering::Acquire);
-            if version.is_multiple_of(2) {
-                return version;
-            }
-            wait(&mut spins);
-        }
+        self.version.read()
     }
 
     /// Whether everything that was read since is true.
     #[inline]
     pub(super) fn is_still(&self, version: u32) -> bool {
-        fence(Ordering::Acquire);
-        self.version.load(Ordering::Relaxed) == version
+        self.version.is_still(version)
     }
 
     /// Takes the lock if nothing has changed since.
     #[inline]
     pub(super) fn hold_from(&self, version: u32) -> Option<Held<'_>> {
-        let exchange = self.version.compare_exchange(
-            version,
-            version.wrapping_add(1),
-            Ordering::Acquire,
-            Ordering::Relaxed,
-        );
-        exchange.ok().map(|version| Held::new(self, version))
+        self.version.hold_from(version).then(|| Held::new(self, version))
     }
 
     /// Takes the lock, and waits for it.
@@ -117,7 +140,7 @@ impl Segment {
 
     /// Takes the lock if nobody has it.
     pub(super) fn try_hold(&self) -> Option<Held<'_>> {
-        let version = self.version.load(Ordering::Acquire);
+        let version = self.version.peek();
         if version.is_multiple_of(2) { self.hold_from(version) } else { None }
     }
 
@@ -128,7 +151,7 @@ impl Segment {
 
     /// How many slots there are.
     pub(super) fn slots(&self) -> usize {
-        usize::from(self.used.load(Ordering::Relaxed)) * PAGE_SLOTS
+        self.used() * PAGE_SLOTS
     }
 
     /// Whether keys of this hash belong to the segment of this number, as far as it has been split.
@@ -142,50 +165,83 @@ impl Segment {
     }
 
     /// Looks for a key.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find<'p>(&self, pages: &'p Pages, key: Key, hash: u64) -> Option<Found<'p>> {
-        let slots = self.slots();
-        let mut slot = home_of(hash, slots);
-        for _ in 0..slots {
-            let page = self.page_of(pages, slot)?;
-            let (found, words) = page.read(slot % PAGE_SLOTS)?;
-            if found == key && !words.is_empty() {
-                return Some(Found { slot, words, page });
+        let home = self.home(pages, hash)?;
+        home.find(key).or_else(|| self.find_behind(home, pages, key))
+    }
+
+    /// Where a key of a hash stands if nobody else does.
+    #[inline(always)]
+    pub(super) fn home<'p>(&self, pages: &'p Pages, hash: u64) -> Option<Home<'p>> {
+        let (number, slot) = home_of(hash, self.used());
+        Some(Home { page: self.page(pages, number)?, number, slot })
+    }
+
+    /// Looks for a key from its home to the first empty slot.
+    pub(super) fn find_behind<'p>(
+        &self,
+        home: Home<'_>,
+        pages: &'p Pages,
+        key: Key,
+    ) -> Option<Found<'p>> {
+        let (used, mut number, mut first) = (self.used(), home.number, home.slot);
+        // The page that it begins in comes last again.
+        for _ in 0..=used {
+            let slots = self.page(pages, number)?.get(first..)?;
+            for (slot, cell) in (number * PAGE_SLOTS + first..).zip(slots) {
+                let cell = Cell(cell);
+                if cell.is_empty() {
+                    return None;
+                }
+                if let Some(words) = cell.words_of(key) {
+                    return Some(Found { slot, words, cell });
+                }
             }
-            if words.is_empty() {
-                return None;
-            }
-            slot = behind(slot, slots);
+            (number, first) = (if number + 1 < used { number + 1 } else { 0 }, 0);
         }
         None
     }
 
+    /// Replaces what was seen of a key without holding the segment, if nothing has changed since.
     #[inline]
-    pub(super) fn touch(&self) -> u32 {
-        self.version.load(Ordering::Relaxed)
+    pub(super) fn replace(&self, version: u32, found: Found<'_>, words: Words) -> bool {
+        let is_yet = || self.version.is_yet(version);
+        found.cell.replace(found.words, words, is_yet, || self.note_change(words))
     }
 
     #[inline]
-    pub(super) fn touch_slot(&self, pages: &Pages, hash: u64) -> u64 {
-        let slots = self.slots();
-        let head = |slot: usize| {
-            let page = self.page_of(pages, slot);
-            page.and_then(|page| page.read(slot % PAGE_SLOTS)).map_or(0, |(_, words)| words.head)
-        };
-        let slot = home_of(hash, slots);
-        let next = if slot + 2 < slots { slot + 2 } else { 0 };
-        head(slot) ^ head(next)
+    pub(super) fn touch(&self) -> u32 {
+        self.version.peek()
     }
 
     /// The key and the words of a slot, if it holds one.
     pub(super) fn read(&self, pages: &Pages, slot: usize) -> Option<(Key, Words)> {
-        let read = self.page_of(pages, slot)?.read(slot % PAGE_SLOTS)?;
-        Some(read).filter(|(_, words)| !words.is_empty())
+        let cell = self.cell(pages, slot).filter(|cell| !cell.is_empty())?;
+        Some((cell.key(), cell.words()))
     }
 
     #[inline]
-    fn page_of<'p>(&self, pages: &'p Pages, slot: usize) -> Option<&'p Page> {
-        pages.get(self.pages.get(slot / PAGE_SLOTS)?.load(Ordering::Relaxed))
+    fn cell<'p>(&self, pages: &'p Pages, slot: usize) -> Option<Cell<'p>> {
+        self.page(pages, slot / PAGE_SLOTS)?.get(slot % PAGE_SLOTS).map(Cell)
+    }
+
+    #[inline]
+    fn page<'p>(&self, pages: &'p Pages, number: usize) -> Option<&'p Page> {
+        pages.get(self.pages.get(number)?.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    fn used(&self) -> usize {
+        usize::from(self.used.load(Ordering::Relaxed))
+    }
+
+    /// Notes that a slot is marked as changed, if it is. Nearly always that is known.
+    #[inline]
+    fn note_change(&self, words: Words) {
+        if words.is_changed() && !self.changed.load(Ordering::Relaxed) {
+            self.changed.store(true, Ordering::Relaxed);
+        }
     }
 
     fn side(&self) -> MutexGuard<'_, Side> {
@@ -201,12 +257,20 @@ pub(super) fn hash_of(Key(key): Key) -> u64 {
     (((key >> 64) as u64).rotate_left(29) ^ key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Where a key stands if nobody else does: at the beginning of a line, so that few lines are read until
-/// it is found. The low bits of a hash have chosen the segment.
-#[allow(clippy::cast_possible_truncation, reason = "less than the number of slots")]
+/// Where a key stands if nobody else does, as a page and a slot: at the beginning of a line, so that few
+/// lines are read until it is found. The low bits of a hash have chosen the segment.
+#[allow(clippy::cast_possible_truncation, reason = "less than the number of pages, and of lines")]
 #[inline]
-fn home_of(hash: u64, slots: usize) -> usize {
-    (((hash >> 32) * slots as u64) >> 32) as usize & !1
+fn home_of(hash: u64, used: usize) -> (usize, usize) {
+    let spread = (hash >> 32) * used as u64;
+    let line = ((spread & u64::from(u32::MAX)) * (PAGE_SLOTS as u64 / 2)) >> 32;
+    ((spread >> 32) as usize, line as usize * 2)
+}
+
+/// The same as a number among all slots.
+fn home_slot(key: Key, used: usize) -> usize {
+    let (page, slot) = home_of(hash_of(key), used);
+    page * PAGE_SLOTS + slot
 }
 
 #[inline]
@@ -219,24 +283,12 @@ const fn slots_filled(pages: usize) -> usize {
     pages * PAGE_SLOTS * 17 / 20
 }
 
-fn wait(spins: &mut u32) {
-    *spins += 1;
-    if *spins < SPINS {
-        std::hint::spin_loop();
-    } else {
-        std::thread::yield_now();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn what_a_reader_needs_is_in_one_line() {
-        assert_eq!(std::mem::size_of::<Segment>(), 128);
-        assert!(
-            std::mem::offset_of!(Segment, side) >= 60 && std::mem::offset_of!(Segment, pages) == 8
-        );
+    fn a_segment_is_one_line() {
+        assert_eq!(std::mem::size_of::<Segment>(), 64);
     }
 }

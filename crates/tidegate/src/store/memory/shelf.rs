@@ -1,51 +1,57 @@
-//! Room that grows and never moves: things are put up in small lots, and stay where they are, so that
-//! they are read without a lock while more come.
+//! Room that grows and never moves: things come in lots, and stay where they are, so that they are read
+//! without a lock while more come.
 
 use std::sync::OnceLock;
 
-/// How many things come at once.
-const LOT: usize = 8;
-/// Row `n` has `2^n` lots.
-const ROWS: usize = 28;
+/// How many lots are found at once.
+const NEAR: usize = 64;
+/// How many lots a row behind them has.
+const ROW: usize = 256;
+/// More than there can be memory for.
+const ROWS: usize = 64;
 
-/// Things by their number.
+/// Lots by their number. Whoever looks for a key waits for each step on the way to it, so that there is
+/// but one as long as the lots are not many.
 #[derive(Debug)]
-pub(super) struct Shelf<T> {
-    rows: [OnceLock<Row<T>>; ROWS],
+pub(super) struct Shelf<L> {
+    near: [OnceLock<L>; NEAR],
+    rows: [OnceLock<Row<L>>; ROWS],
 }
 
-type Row<T> = Box<[OnceLock<Box<[T]>>]>;
+type Row<L> = Box<[OnceLock<L>]>;
 
-impl<T> Default for Shelf<T> {
+impl<L> Default for Shelf<L> {
     fn default() -> Self {
-        Self { rows: [const { OnceLock::new() }; ROWS] }
+        Self { near: [const { OnceLock::new() }; NEAR], rows: [const { OnceLock::new() }; ROWS] }
     }
 }
 
-impl<T: Default> Shelf<T> {
-    /// The thing of a number, if it has been made.
+impl<L: Default> Shelf<L> {
+    /// The lot of a number, if it has been made.
     #[inline]
-    pub(super) fn get(&self, number: usize) -> Option<&T> {
-        let (row, lot, place) = place_of(number);
-        self.rows.get(row)?.get()?.get(lot)?.get()?.get(place)
+    pub(super) fn get(&self, number: usize) -> Option<&L> {
+        match self.near.get(number) {
+            Some(lot) => lot.get(),
+            None => self.far(number - NEAR),
+        }
     }
 
-    /// The thing of a number, made with its neighbours if it is not there; `None` beyond the last
-    /// row, which is beyond what a machine can hold.
-    pub(super) fn make(&self, number: usize) -> Option<&T> {
-        let (row, lot, place) = place_of(number);
-        let lots = || (0..1_usize << row).map(|_| OnceLock::new()).collect();
-        let things = || (0..LOT).map(|_| T::default()).collect();
-        self.rows.get(row)?.get_or_init(lots).get(lot)?.get_or_init(things).get(place)
+    /// The lot of a number, made if it is not there; `None` behind the last row.
+    pub(super) fn make(&self, number: usize) -> Option<&L> {
+        let lot = match self.near.get(number) {
+            Some(lot) => lot,
+            None => {
+                let lots = || (0..ROW).map(|_| OnceLock::new()).collect();
+                let number = number - NEAR;
+                self.rows.get(number / ROW)?.get_or_init(lots).get(number % ROW)?
+            }
+        };
+        Some(lot.get_or_init(L::default))
     }
-}
 
-/// The row of a number, its lot in the row, and its place in the lot.
-#[inline]
-fn place_of(number: usize) -> (usize, usize, usize) {
-    let lot = number / LOT + 1;
-    let row = lot.ilog2();
-    (row as usize, lot - (1 << row), number % LOT)
+    fn far(&self, number: usize) -> Option<&L> {
+        self.rows.get(number / ROW)?.get()?.get(number % ROW)?.get()
+    }
 }
 
 #[cfg(test)]
@@ -55,13 +61,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_has_a_thing_of_its_own() {
+    fn every_number_has_a_lot_of_its_own() {
         let shelf = Shelf::<AtomicUsize>::default();
         for number in 0..1_000 {
             shelf.make(number).unwrap().store(number, Ordering::Relaxed);
         }
-        let held = |number| shelf.get(number).map(|thing| thing.load(Ordering::Relaxed));
+        let held = |number| shelf.get(number).map(|lot| lot.load(Ordering::Relaxed));
         assert!((0..1_000).all(|number| held(number) == Some(number)));
         assert_eq!(held(5_000), None);
+        assert!(shelf.make(NEAR + ROW * ROWS).is_none());
     }
 }

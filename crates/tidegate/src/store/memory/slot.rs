@@ -15,6 +15,8 @@ const BOXED: u64 = 1;
 const BUCKET: u64 = 2;
 const WINDOW: u64 = 3;
 const TOTAL: u64 = 4;
+/// Somebody is just writing it.
+const LOCKED: u64 = 5;
 
 const KIND_MASK: u64 = 0b111;
 /// Set where the key has changed and nobody has been told.
@@ -41,6 +43,17 @@ impl Words {
         self.head & KIND_MASK == 0
     }
 
+    /// As it is while somebody charges it.
+    #[inline]
+    pub(super) const fn locked(self) -> Self {
+        Self { head: self.head & !KIND_MASK | LOCKED, ..self }
+    }
+
+    #[inline]
+    pub(super) const fn is_locked(self) -> bool {
+        self.head & KIND_MASK == LOCKED
+    }
+
     /// A state that fits; `None` where it does not. It was last charged at its own instant.
     pub(super) fn pack(state: &State, number: u8, known: &Known, charged_us: u64) -> Option<Self> {
         let (kind, at_us, body) = match state {
@@ -62,8 +75,23 @@ impl Words {
         number: u8,
         known: &Known,
     ) -> Option<Self> {
-        let body = debt(state, known)?;
-        let fits = state.at_us <= AT_MAX;
+        let remainder = state.remainder / known.remainder_unit;
+        let is_multiple = remainder * known.remainder_unit == state.remainder;
+        let reduced = token_bucket::State { remainder, ..state.clone() };
+        if is_multiple { Self::pack_reduced(&reduced, number, known) } else { None }
+    }
+
+    /// As [`pack_bucket`](Self::pack_bucket), of a state of the reduced spec.
+    #[inline(always)]
+    pub(super) fn pack_reduced(
+        state: &token_bucket::State,
+        number: u8,
+        known: &Known,
+    ) -> Option<Self> {
+        let fits = state.at_us <= AT_MAX
+            && state.owed_micros <= known.owed_max
+            && state.remainder.wrapping_shr(known.remainder_bits) == 0;
+        let body = state.owed_micros.wrapping_shl(known.remainder_bits) | state.remainder;
         fits.then_some(Self { head: head(state.at_us, number, BUCKET), body })
     }
 
@@ -98,15 +126,22 @@ impl Words {
     /// A bucket that fits the slot, which has owed what it owes since it was last charged.
     #[inline(always)]
     pub(super) fn bucket(self, known: &Known) -> Option<token_bucket::State> {
+        let mut state = self.reduced(known)?;
+        state.remainder = state.remainder.wrapping_mul(known.remainder_unit);
+        Some(state)
+    }
+
+    /// The same under the reduced spec.
+    #[inline(always)]
+    pub(super) fn reduced(self, known: &Known) -> Option<token_bucket::State> {
         if self.head & KIND_MASK != BUCKET {
             return None;
         }
         let at_us = self.at_us();
         let owed_micros = self.body.wrapping_shr(known.remainder_bits);
-        let units = self.body ^ owed_micros.wrapping_shl(known.remainder_bits);
         Some(token_bucket::State {
             owed_micros,
-            remainder: units.wrapping_mul(known.remainder_unit),
+            remainder: self.body ^ owed_micros.wrapping_shl(known.remainder_bits),
             at_us,
             owing_since_us: at_us,
             low_micros: u64::MAX,
@@ -170,16 +205,6 @@ const fn head(at_us: u64, number: u8, kind: u64) -> u64 {
     at_us << AT_SHIFT | (number as u64) << SPEC_SHIFT | kind
 }
 
-/// Debt and remainder in one word, if they fit.
-#[inline(always)]
-fn debt(state: &token_bucket::State, known: &Known) -> Option<u64> {
-    let units = if state.remainder == 0 { 0 } else { state.remainder / known.remainder_unit };
-    let fits = units * known.remainder_unit == state.remainder
-        && units.wrapping_shr(known.remainder_bits) == 0
-        && state.owed_micros <= known.owed_max;
-    fits.then(|| state.owed_micros.wrapping_shl(known.remainder_bits) | units)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -219,6 +244,38 @@ mod tests {
                 prop_assert_eq!(words.end_us(&specs), end_us.unwrap_or(u64::MAX));
                 prop_assert!(!words.is_changed() && words.marked(true).is_changed());
                 prop_assert_eq!(words.marked(true).bucket(known), words.bucket(known));
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_reduced_spec_answers_as_the_spec_does(
+            count in 0..1_u64 << 45, period_us in 1..1_u64 << 45, burst in 0..1_u64 << 45,
+            common in 1..5_000_u64,
+            costs in prop::collection::vec((0..1_u64 << 40, 0..1_u64 << 30), 1..9),
+        ) {
+            let amount = |micros| Amount::from_micros(micros).unwrap_or(Amount::MAX);
+            let count = amount(count / common * common);
+            let period_us = period_us.div_ceil(common) * common;
+            let spec = token_bucket::Spec { count, period_us, burst: amount(burst) };
+            let specs = Specs::default();
+            let Some(number) = specs.number_of(&Spec::TokenBucket(spec)) else { return Ok(()) };
+            let known = specs.get(number).unwrap();
+            let (mut full, mut reduced, mut now_us) = <(token_bucket::State, _, _)>::default();
+            for (cost, later_us) in costs {
+                now_us += later_us;
+                let cost = amount(cost);
+                prop_assert_eq!(
+                    token_bucket::take(&mut full, &spec, now_us, cost),
+                    token_bucket::take(&mut reduced, &known.reduced, now_us, cost)
+                );
+                prop_assert_eq!(
+                    token_bucket::reading(&full, &spec, now_us),
+                    token_bucket::reading(&reduced, &known.reduced, now_us)
+                );
+                let packed = Words::pack_reduced(&reduced, number, known);
+                prop_assert_eq!(packed, Words::pack_bucket(&full, number, known));
             }
         }
     }

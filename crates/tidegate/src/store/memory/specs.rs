@@ -3,11 +3,14 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use super::shelf::Shelf;
 use crate::algorithm::{Spec, token_bucket};
+use crate::units::Amount;
 
 /// So many fit a byte. Keys with yet other numbers are kept in full.
 const SPECS_MAX: usize = 256;
+
+/// How many further ones there is room for at once.
+const LOT: usize = 16;
 
 /// A bucket whose remainder takes more is kept in full.
 const REMAINDER_BITS_MAX: u32 = 40;
@@ -19,11 +22,11 @@ pub(super) const fn fit_slots(spec: &Spec) -> bool {
 }
 
 /// The specs of one limit, by number. They are few: one for each tier, row and factor.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Specs {
     /// Most limits have one spec.
     first: OnceLock<Known>,
-    others: Shelf<OnceLock<Known>>,
+    others: [OnceLock<Box<[OnceLock<Known>; LOT]>>; SPECS_MAX / LOT],
     count: AtomicUsize,
     adding: Mutex<()>,
 }
@@ -34,10 +37,23 @@ pub(super) struct Known {
     pub(super) spec: Spec,
     /// All remainders of this bucket are multiples of it.
     pub(super) remainder_unit: u64,
+    /// The same bucket, whose count and period are divided by it: its remainders are packed as they are.
+    pub(super) reduced: token_bucket::Spec,
     /// What the largest of them takes, counted in that unit.
     pub(super) remainder_bits: u32,
     /// The largest debt that fits a word beside it.
     pub(super) owed_max: u64,
+}
+
+impl Default for Specs {
+    fn default() -> Self {
+        Self {
+            first: OnceLock::new(),
+            others: [const { OnceLock::new() }; SPECS_MAX / LOT],
+            count: AtomicUsize::new(0),
+            adding: Mutex::default(),
+        }
+    }
 }
 
 impl Specs {
@@ -45,7 +61,7 @@ impl Specs {
     pub(super) fn get(&self, number: u8) -> Option<&Known> {
         match number {
             0 => self.first.get(),
-            _ => self.others.get(usize::from(number))?.get(),
+            _ => self.others[usize::from(number) / LOT].get()?[usize::from(number) % LOT].get(),
         }
     }
 
@@ -77,7 +93,8 @@ impl Specs {
         if count == SPECS_MAX {
             return None;
         }
-        let room = if count == 0 { &self.first } else { self.others.make(count)? };
+        let others = || &self.others[count / LOT].get_or_init(Box::default)[count % LOT];
+        let room = if count == 0 { &self.first } else { others() };
         room.get_or_init(|| known);
         self.count.store(count + 1, Ordering::Release);
         u8::try_from(count).ok()
@@ -86,25 +103,30 @@ impl Specs {
 
 impl Known {
     fn new(spec: &Spec) -> Self {
-        let (remainder_unit, units) = match spec {
-            Spec::TokenBucket(spec) => units_of_remainder(spec),
-            _ => (1, 1),
+        let reduced = match spec {
+            Spec::TokenBucket(spec) => reduced(spec),
+            _ => token_bucket::Spec { count: Amount::ZERO, period_us: 1, burst: Amount::ZERO },
         };
-        let remainder_bits = u64::BITS - (units - 1).leading_zeros();
+        let remainder_unit = match spec {
+            Spec::TokenBucket(spec) => spec.period_us.max(1) / reduced.period_us,
+            _ => 1,
+        };
+        let remainder_bits = u64::BITS - (reduced.period_us - 1).leading_zeros();
         let owed_max = u64::MAX.checked_shr(remainder_bits).unwrap_or(0);
-        Self { spec: *spec, remainder_unit, remainder_bits, owed_max }
+        Self { spec: *spec, remainder_unit, reduced, remainder_bits, owed_max }
     }
 }
 
 /// What is refilled in a microsecond and what a period is have a common measure, and no remainder is
 /// finer: 1,000 a day leave 432 different remainders, not 86,400,000,000.
-fn units_of_remainder(spec: &token_bucket::Spec) -> (u64, u64) {
+fn reduced(spec: &token_bucket::Spec) -> token_bucket::Spec {
     let period_us = spec.period_us.max(1);
     let (mut unit, mut rest) = (period_us, spec.count.micros());
     while rest != 0 {
         (unit, rest) = (rest, unit % rest);
     }
-    (unit, period_us / unit)
+    let count = Amount::from_micros(spec.count.micros() / unit).unwrap_or(spec.count);
+    token_bucket::Spec { count, period_us: period_us / unit, burst: spec.burst }
 }
 
 #[cfg(test)]
@@ -116,7 +138,6 @@ mod tests {
 
     use super::*;
     use crate::algorithm::{concurrency, total};
-    use crate::units::Amount;
 
     fn total(units: u64) -> Spec {
         Spec::Total(total::Spec { limit: Amount::from_units(units).unwrap() })

@@ -4,6 +4,7 @@
 //! small limit, and from then on each further one takes half of the keys of one before it, in turn
 //! (linear hashing), so that no request ever waits for a table to be copied.
 
+mod glances;
 mod room;
 mod walk;
 mod worth;
@@ -11,6 +12,7 @@ mod worth;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+pub(super) use glances::{AT_ONCE, Several};
 pub(super) use walk::place_of;
 
 use super::changes::{GONE_MIN, Gone};
@@ -25,9 +27,11 @@ use crate::key::Key;
 /// The keys of one limit.
 #[derive(Debug)]
 pub(crate) struct Table {
-    segments: Shelf<Segment>,
+    segments: Shelf<Segments>,
     /// How many segments are in use.
     count: AtomicUsize,
+    /// The largest power of two that is no larger.
+    whole: AtomicUsize,
     pages: Pages,
     pub(super) specs: Specs,
     keys: AtomicUsize,
@@ -49,12 +53,31 @@ pub(crate) struct Table {
     gone: Mutex<Vec<Key>>,
 }
 
+/// How many segments are made at once.
+const LOT: usize = 256;
+
+#[derive(Debug)]
+struct Segments(Box<[Segment]>);
+
+impl Default for Segments {
+    fn default() -> Self {
+        Self((0..LOT).map(|_| Segment::default()).collect())
+    }
+}
+
 /// What was seen of a key without holding its segment.
 #[derive(Debug)]
 pub(super) struct Glance<'t> {
     pub(super) segment: &'t Segment,
     pub(super) version: u32,
     pub(super) found: Option<Found<'t>>,
+}
+
+impl Glance<'_> {
+    /// Whether the key says what it said.
+    pub(super) fn is_as_seen(&self) -> bool {
+        self.found.is_none_or(|found| found.cell.words() == found.words)
+    }
 }
 
 impl Table {
@@ -69,6 +92,7 @@ impl Table {
         Self {
             segments,
             count: AtomicUsize::new(1),
+            whole: AtomicUsize::new(1),
             pages: Pages::default(),
             specs: Specs::default(),
             keys: AtomicUsize::new(0),
@@ -103,17 +127,12 @@ impl Table {
         }
     }
 
-    /// Reads the first line of a key's segment, so that it is on its way.
+    /// Reads the segment of a key and where it most likely stands, so that both are on their way.
     #[inline]
-    pub(super) fn touch_segment(&self, key: Key) -> u32 {
-        self.segment_of(hash_of(key)).map_or(0, |(_, segment)| segment.touch())
-    }
-
-    /// Reads where a key stands, or will most likely, so that it is on its way.
-    #[inline]
-    pub(super) fn touch_slot(&self, key: Key) -> u64 {
+    pub(super) fn touch(&self, key: Key) -> u64 {
         let hash = hash_of(key);
-        self.segment_of(hash).map_or(0, |(_, segment)| segment.touch_slot(&self.pages, hash))
+        let home = self.segment_of(hash).and_then(|(_, segment)| segment.home(&self.pages, hash));
+        home.map_or(0, |home| home.touch(0))
     }
 
     /// The segment of a key by now, and whether it is that of a key when it is held.
@@ -150,7 +169,13 @@ impl Table {
     /// Writes what a key owes now.
     #[inline]
     pub(super) fn set(&self, held: &Held<'_>, found: Found<'_>, words: Words) {
-        held.set(found, words.marked(self.tracked.load(Ordering::Relaxed)));
+        held.set(found, words.marked(self.is_tracked()));
+    }
+
+    /// Whether somebody is told of changes.
+    #[inline]
+    pub(super) fn is_tracked(&self) -> bool {
+        self.tracked.load(Ordering::Relaxed)
     }
 
     /// Puts a record in, of a key that is not there, unless it means nothing.
@@ -226,7 +251,7 @@ impl Table {
 
     /// Lets a key go, and notes it where somebody is told: one that did not just end as was told.
     pub(super) fn remove(&self, held: &Held<'_>, slot: usize) {
-        if self.tracked.load(Ordering::Relaxed)
+        if self.is_tracked()
             && let Some((key, _)) = held.read(&self.pages, slot)
         {
             self.note(key);
@@ -260,13 +285,25 @@ impl Table {
 
     /// The segment that keys of a hash belong to, and its number, by the number of segments that there
     /// are just now.
+    ///
+    /// The power of two is not worked out here: the instruction for it waits for whatever its register
+    /// held before, which may be a word that is on its way from memory, and then nothing overlaps.
     #[inline]
     fn segment_of(&self, hash: u64) -> Option<(usize, &Segment)> {
-        let count = self.count.load(Ordering::Acquire);
-        let whole = 1_usize << count.ilog2();
+        let (count, whole) =
+            (self.count.load(Ordering::Acquire), self.whole.load(Ordering::Acquire));
         let number = low_bits(hash, whole * 2);
         let number = if number < count { number } else { low_bits(hash, whole) };
-        Some((number, self.segments.get(number)?))
+        Some((number, self.segment_at(number)?))
+    }
+
+    #[inline]
+    fn segment_at(&self, number: usize) -> Option<&Segment> {
+        self.segments.get(number / LOT)?.0.get(number % LOT)
+    }
+
+    fn make_segment(&self, number: usize) -> Option<&Segment> {
+        self.segments.make(number / LOT)?.0.get(number % LOT)
     }
 }
 

@@ -4,8 +4,9 @@ use std::sync::atomic::{Ordering, fence};
 
 use arrayvec::ArrayVec;
 
-use super::{Found, KEYS_MAX, PAGE_SLOTS, PAGES, Segment, behind, hash_of, home_of, slots_filled};
+use super::{Found, KEYS_MAX, PAGES, Segment, behind, home_slot, slots_filled};
 use crate::key::Key;
+use crate::store::memory::cell::Cell;
 use crate::store::memory::pages::Pages;
 use crate::store::memory::record::Record;
 use crate::store::memory::slot::Words;
@@ -24,7 +25,7 @@ pub(in super::super) struct Held<'s> {
 impl Drop for Held<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.segment.version.store(self.version.wrapping_add(2), Ordering::Release);
+        self.segment.version.let_go(self.version);
     }
 }
 
@@ -39,24 +40,20 @@ impl std::ops::Deref for Held<'_> {
 impl<'s> Held<'s> {
     #[inline]
     pub(super) fn new(segment: &'s Segment, version: u32) -> Self {
-        // What is written from here on is not seen before the number is odd.
-        fence(Ordering::Release);
         Self { segment, version }
     }
 
     /// Writes the words of a key that is there.
     #[inline]
     pub(in super::super) fn set(&self, found: Found<'_>, words: Words) {
-        found.page.write_words(found.slot % PAGE_SLOTS, words);
-        if words.is_changed() {
-            self.changed.store(true, Ordering::Relaxed);
-        }
+        found.cell.set(words);
+        self.note_change(words);
     }
 
     /// Puts a key in that is not there; false where there is no room.
     pub(in super::super) fn insert(&self, pages: &Pages, key: Key, words: Words) -> bool {
         let (len, used) = (self.len(), self.used());
-        if len >= slots_filled(used) && !self.place_anew(pages, used + 1) {
+        if len >= slots_filled(used) && !self.widen(pages) {
             return false;
         }
         self.place(pages, key, words);
@@ -78,11 +75,11 @@ impl<'s> Held<'s> {
     }
 
     /// Has these keys from now on, and as many pages as they need.
-    pub(in super::super) fn replace(&self, pages: &Pages, keys: &[(Key, Words)]) {
+    pub(in super::super) fn replace_all(&self, pages: &Pages, keys: &[(Key, Words)]) {
         let used = (1..PAGES).find(|used| slots_filled(*used) > keys.len()).unwrap_or(PAGES);
+        self.clear(pages);
         // There are more numbers for pages than there can be memory, so that there is always one.
         self.use_pages(pages, used);
-        self.clear(pages);
         keys.iter().for_each(|(key, words)| self.place(pages, *key, *words));
         self.set_len(keys.len());
     }
@@ -124,10 +121,6 @@ impl<'s> Held<'s> {
         self.changed.swap(false, Ordering::Relaxed)
     }
 
-    fn used(&self) -> usize {
-        usize::from(self.used.load(Ordering::Relaxed))
-    }
-
     fn set_len(&self, len: usize) {
         self.len.store(u16::try_from(len).unwrap_or(u16::MAX), Ordering::Relaxed);
     }
@@ -135,50 +128,50 @@ impl<'s> Held<'s> {
     /// Writes a key to the first free slot for it.
     fn place(&self, pages: &Pages, key: Key, words: Words) {
         let slots = self.slots();
-        let mut slot = home_of(hash_of(key), slots);
+        let mut slot = home_slot(key, self.used());
         for _ in 0..slots {
-            if self.read(pages, slot).is_none() {
+            let Some(cell) = self.cell(pages, slot) else { break };
+            if cell.is_empty() {
+                cell.put(key, words);
                 break;
             }
             slot = behind(slot, slots);
         }
-        if let Some(page) = self.page_of(pages, slot) {
-            page.write(slot % PAGE_SLOTS, key, words);
-        }
-        if words.is_changed() {
-            self.changed.store(true, Ordering::Relaxed);
-        }
+        self.note_change(words);
     }
 
     /// Empties a slot, and moves up what stands behind it only because of it.
     fn close(&self, pages: &Pages, slot: usize) {
         let slots = self.slots();
-        let (mut gap, mut slot) = (slot, slot);
+        let Some(mut gap) = self.cell(pages, slot) else { return };
+        gap.vacate();
+        let (mut at, mut slot) = (slot, slot);
         loop {
             slot = behind(slot, slots);
             // Some slots are always empty.
-            let Some((key, words)) = self.read(pages, slot) else { break };
+            let Some(cell) = self.cell(pages, slot).filter(|cell| !cell.is_empty()) else { break };
             let way = |from: usize| if slot >= from { slot - from } else { slot + slots - from };
-            if way(home_of(hash_of(key), slots)) >= way(gap) {
-                self.write(pages, gap, key, words);
-                gap = slot;
+            if way(home_slot(cell.key(), self.used())) >= way(at) {
+                gap.put(cell.key(), cell.words());
+                cell.vacate();
+                (gap, at) = (cell, slot);
             }
         }
-        self.write(pages, gap, Key(0), Words::EMPTY);
     }
 
-    /// Places all keys anew on so many pages; false where there cannot be so many.
-    fn place_anew(&self, pages: &Pages, used: usize) -> bool {
-        let keys = self.keys(pages);
-        let is_placed = self.use_pages(pages, used);
-        if is_placed {
-            self.clear(pages);
-            keys.iter().for_each(|(key, words)| self.place(pages, *key, *words));
+    /// Takes a page more, and places all keys anew; false where there cannot be so many.
+    fn widen(&self, pages: &Pages) -> bool {
+        let (keys, used) = (self.keys(pages), self.used());
+        if used >= PAGES {
+            return false;
         }
-        is_placed
+        self.clear(pages);
+        let is_wider = self.use_pages(pages, used + 1);
+        keys.iter().for_each(|(key, words)| self.place(pages, *key, *words));
+        is_wider
     }
 
-    /// Takes pages, or gives them back, until there are so many.
+    /// Takes pages, or gives them back, until there are so many. All slots are empty.
     fn use_pages(&self, pages: &Pages, wanted: usize) -> bool {
         let mut used = self.used();
         while used < wanted.min(PAGES)
@@ -200,12 +193,7 @@ impl<'s> Held<'s> {
     }
 
     fn clear(&self, pages: &Pages) {
-        (0..self.slots()).for_each(|slot| self.write(pages, slot, Key(0), Words::EMPTY));
-    }
-
-    fn write(&self, pages: &Pages, slot: usize, key: Key, words: Words) {
-        if let Some(page) = self.page_of(pages, slot) {
-            page.write(slot % PAGE_SLOTS, key, words);
-        }
+        let cells = (0..self.slots()).filter_map(|slot| self.cell(pages, slot));
+        cells.for_each(Cell::vacate);
     }
 }

@@ -38,7 +38,7 @@ impl Table {
                 self.evict(held, now_us);
             }
         }
-        let words = words.marked(self.tracked.load(Ordering::Relaxed));
+        let words = words.marked(self.is_tracked());
         if held.insert(&self.pages, key, words) {
             return;
         }
@@ -89,14 +89,15 @@ impl Table {
         let Ok(_growing) = self.growing.try_lock() else { return true };
         let count = self.count.load(Ordering::Relaxed);
         let bits = count.ilog2();
-        let old = self.segments.get(count - (1 << bits));
-        let Some((old, new)) = old.zip(self.segments.make(count)) else { return false };
+        let old = self.segment_at(count - (1 << bits));
+        let Some((old, new)) = old.zip(self.make_segment(count)) else { return false };
         let (old, new) = (old.hold(), new.hold());
         for held in [&old, &new] {
             held.set_depth(bits + 1);
         }
         self.divide(&old, &new, bits);
         self.count.store(count + 1, Ordering::Release);
+        self.whole.store(1 << (count + 1).ilog2(), Ordering::Release);
         true
     }
 
@@ -113,8 +114,8 @@ impl Table {
             }
             !moves
         });
-        old.replace(&self.pages, &keys);
-        new.replace(&self.pages, &moved);
+        old.replace_all(&self.pages, &keys);
+        new.replace_all(&self.pages, &moved);
     }
 
     /// From now on there may be so many keys: those that mean least go at once.
@@ -155,7 +156,7 @@ impl Table {
         while let Some(position) = next {
             let (held, behind) = self.hold_at(position);
             let keys = held.keys(&self.pages);
-            held.replace(&self.pages, &keys);
+            held.replace_all(&self.pages, &keys);
             next = behind;
         }
     }
@@ -200,7 +201,7 @@ impl Table {
         let start = self.roving.load(Ordering::Relaxed);
         let segment = move |offset| {
             let number = (start + offset) % count;
-            let segment = self.segments.get(number).filter(|segment| segment.len() > 0)?;
+            let segment = self.segment_at(number).filter(|segment| segment.len() > 0)?;
             self.roving.store(number + 1, Ordering::Relaxed);
             Some(segment)
         };

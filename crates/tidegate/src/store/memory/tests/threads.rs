@@ -38,6 +38,35 @@ fn threads_admit_together_what_the_limit_allows_while_the_table_grows() {
 }
 
 #[test]
+fn a_bucket_is_charged_in_its_slot_as_often_as_it_allows_while_keys_move_about_it() {
+    let (store, admitted) = (Memory::with_max_keys(3_000), AtomicUsize::new(0));
+    store.track_changes();
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (store, admitted) = (&store, &admitted);
+            scope.spawn(move || {
+                for turn in 0..4_000 {
+                    let now = at(1_000_000 + turn);
+                    let fresh = (u128::from(thread) + 1) << 70 | u128::from(turn);
+                    charge(store, now, [level(1, fresh, bucket(1, 1 << 20))]);
+                    let hot = level(1, 3, bucket(5_000, 1_000_000_000_000_000));
+                    let reply = charge(store, now, [hot])[0];
+                    assert_eq!(reply.charged, reply.verdict == Verdict::Allowed);
+                    admitted.fetch_add(usize::from(reply.charged), Ordering::Relaxed);
+                }
+            });
+        }
+        let store = &store;
+        scope.spawn(move || {
+            for _ in 0..50 {
+                assert!(store.changes(at(1_000_000)).count() <= 70_000);
+            }
+        });
+    });
+    assert_eq!(admitted.load(Ordering::Relaxed), 5_000);
+}
+
+#[test]
 fn whoever_looks_sees_all_levels_of_a_plan_or_none() {
     let store = Memory::new();
     let both = || [level(1, 1, total(1_000_000)), level(2, 2, bucket(1_000_000, u64::MAX))];
@@ -99,9 +128,9 @@ fn a_ceiling_that_is_kept_to_holds_nothing_up() {
     store.announce_now(&[1, 2]);
     let ceiling = level(1, key.0, Spec::Ceiling(ceiling::Spec { limit: units(10) }));
     let table = store.table(1).unwrap();
-    let before = table.touch_segment(key);
+    let before = table.segment(key).unwrap().touch();
     let replies = charge(&store, at(5), [ceiling, level(2, key.0, total(9))]);
     assert!(replies.iter().all(|reply| reply.charged && reply.charged_at_us == 5));
     assert_eq!(replies[0].reading.available, units(9));
-    assert_eq!(table.touch_segment(key), before, "its segment was held");
+    assert_eq!(table.segment(key).unwrap().touch(), before, "its segment was held");
 }

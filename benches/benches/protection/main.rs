@@ -1,27 +1,30 @@
 //! What protects, at its full size: ten thousand networks, the countries of the whole internet, a
-//! million bans. Each must cost about as much as a few of them.
+//! million bans. Each must cost about as much as a few of them. `-- bans` measures the bans alone.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark may stop at the first surprise")]
+
+mod bans;
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 use tidegate::identity::Networks;
-use tidegate::{Countries as _, Limiter, Order, Policy, Request, Whom};
+use tidegate::{Countries as _, Limiter, Policy, Request};
 use tidegate_benches::{Candidate, compare};
 use tidegate_server::GeoIp;
 use tidegate_testkit::geography::{RecordForm, database};
 
 /// About as many networks as free databases of countries have.
 const NETWORKS: u32 = 300_000;
-const BANS: u32 = 1_000_000;
 
 fn main() {
-    networks();
-    blocked();
-    countries();
-    bans();
+    if !std::env::args().any(|asked| asked == "bans") {
+        networks();
+        blocked();
+        countries();
+    }
+    bans::all();
 }
 
 /// An address that looks like chance, the same in every run.
@@ -89,31 +92,6 @@ fn countries() {
                 other = (other + 1) % NETWORKS;
                 geoip.country(address(other))
             }),
-        ],
-    );
-}
-
-fn bans() {
-    let limiter = |bans: u32| {
-        let text = "{ tidegate: 1, name: b, limits: { a: { by: user, token_bucket: 1m/s } } }";
-        let limiter =
-            Limiter::builder().policy(Policy::parse("b.yaml", text).unwrap()).build().unwrap();
-        for n in 0..bans {
-            limiter.ban(&Order::new(Whom::user(format!("user-{n}")))).unwrap();
-        }
-        limiter
-    };
-    let (none, few, many) = (limiter(0), limiter(1), limiter(BANS));
-    let innocent = Request::new("GET", "/").user("somebody");
-    let guilty = Request::new("GET", "/").user("user-0");
-    compare(
-        "a decision beside bans",
-        vec![
-            Candidate::new("no ban", || none.check(&innocent).unwrap()),
-            Candidate::new("1 ban, of another", || few.check(&innocent).unwrap()),
-            Candidate::new("1,000,000 bans, of others", || many.check(&innocent).unwrap()),
-            Candidate::new("1 ban, its own", || few.check(&guilty).unwrap()),
-            Candidate::new("1,000,000 bans, one its own", || many.check(&guilty).unwrap()),
         ],
     );
 }

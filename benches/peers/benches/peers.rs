@@ -4,6 +4,9 @@
 use tidegate_peers::table::Table;
 use tidegate_peers::{decision, fill, keyed, simulated};
 
+/// A name, and what measures it.
+type Part = (&'static str, fn(&mut Table));
+
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let [flag, whose, keys] = &arguments[..]
@@ -12,7 +15,7 @@ fn main() {
         fill::fill(whose, keys.parse().unwrap_or(0));
         return;
     }
-    let parts: [(&str, fn(&mut Table)); 4] = [
+    let parts: [Part; 4] = [
         ("keyed", keyed::measure),
         ("decision", decision::measure),
         ("simulated", simulated::measure),

@@ -16,8 +16,9 @@ use crate::plan::{Mode, Plan};
 use crate::request::{Request, RequestError};
 use crate::store::ImmediateStore;
 
-/// So many are prepared before the first of them is decided. They are on the stack.
-const AT_ONCE: usize = 16;
+/// So many are prepared before the first of them is decided. They are on the stack, and with what they
+/// are decided from they fit the cache that is nearest.
+const AT_ONCE: usize = 8;
 
 impl<S: ImmediateStore> Limiter<S> {
     /// Decides requests, and charges those that pass: the same as [`check`](Self::check) for each, one
@@ -68,12 +69,14 @@ impl<S: ImmediateStore> Limiter<S> {
         shared.store.foresee_all(&plans[..requests.len()]);
         for ((request, found), plan) in requests.iter().zip(found.drain(..)).zip(plans) {
             let counted = Cell::new(false);
-            decided.push(found.and_then(|found| {
-                self.conclude_now(request, found, plan, |outcome| {
-                    counted.set(counts(policies, request, outcome));
-                    counted.get()
-                })
-            }));
+            let counts = |outcome| {
+                counted.set(counts(policies, request, outcome));
+                counted.get()
+            };
+            decided.push(match found {
+                Ok(found) => self.conclude_now(request, found, plan, counts),
+                Err(error) => Err(error),
+            });
             if counted.get() {
                 return true;
             }

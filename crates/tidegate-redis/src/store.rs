@@ -142,6 +142,12 @@ impl RedisStore {
         tokio::time::timeout(within, asks).await.is_ok_and(|status| status.is_ok())
     }
 
+    /// Whether asks are carried out in the order in which they are made: all keys lie in one slot.
+    #[must_use]
+    pub fn keeps_order(&self) -> bool {
+        self.inner.topology.only_slot.is_some()
+    }
+
     /// How it is.
     #[must_use]
     pub fn health(&self) -> Health {

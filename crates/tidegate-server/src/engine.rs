@@ -61,7 +61,8 @@ impl Engine {
     }
 
     /// Decides requests as if one after the other. Those that a shared store is asked for travel
-    /// together, in their order, up to the first whose refusal may ban whoever comes next.
+    /// together, in their order, up to the first whose refusal may ban whoever comes next; one at a
+    /// time where they would be carried out in another.
     pub(crate) async fn decide_all(
         &self,
         requests: &[Request<'_>],
@@ -293,7 +294,7 @@ impl Engine {
 /// How many of these requests can be asked for at once: those before the first whose refusal would be
 /// counted, or that one alone.
 fn together(limiter: &Limiter<SharedStore>, requests: &[Request<'_>]) -> usize {
-    let some = requests.iter().take(AT_ONCE);
+    let some = requests.iter().take(if limiter.store().keeps_order() { AT_ONCE } else { 1 });
     some.take_while(|request| !limiter.counts_refusals(request)).count().max(1)
 }
 

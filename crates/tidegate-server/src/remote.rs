@@ -88,6 +88,10 @@ impl Remote for Redis {
         self.0.announce(families);
     }
 
+    fn keeps_order(&self) -> bool {
+        self.0.keeps_order()
+    }
+
     fn leases(&self) -> LeaseHealth {
         self.0.leases()
     }

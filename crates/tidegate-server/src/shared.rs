@@ -48,6 +48,11 @@ pub(crate) trait Remote: Send + Sync + 'static {
         None
     }
 
+    /// Whether calls are carried out in the order in which they are made.
+    fn keeps_order(&self) -> bool {
+        false
+    }
+
     /// What this node has borrowed.
     fn leases(&self) -> LeaseHealth {
         LeaseHealth::default()
@@ -116,6 +121,11 @@ impl SharedStore {
     /// How the store is.
     pub(crate) fn health(&self) -> Health {
         self.remote.health()
+    }
+
+    /// Whether calls are carried out in the order in which they are made.
+    pub(crate) fn keeps_order(&self) -> bool {
+        self.remote.keeps_order()
     }
 
     /// The store itself.

@@ -9,13 +9,11 @@ use hasher::Hasher;
 use crate::algorithm::{Spec, Verdict};
 use crate::clock::{Clock as _, QuickClock, SystemClock};
 use crate::key::{HashKey, Key};
-use crate::store::Table;
+use crate::store::{AT_ONCE, Table};
 use crate::units::Amount;
 
 /// How many keys it holds unless told otherwise.
 const MAX_KEYS_DEFAULT: usize = 1_000_000;
-/// How many keys of a batch are on their way from memory at once.
-const AT_ONCE: usize = 32;
 
 /// One limit by a key of one's own: for whoever needs no policy, no levels and no names, but a fast
 /// answer to "may this key go on?".
@@ -23,6 +21,10 @@ const AT_ONCE: usize = 32;
 /// It is shared between threads by reference, and forgets keys as the
 /// [memory store](crate::store::Memory) does: those that owe nothing for free, and the one that owes
 /// least where all do and there are too many.
+///
+/// Where the processor has an even counter, it is the clock: it is compared with the system's when the
+/// first is made, which may take some tenths of a second, and may go wrong by some seconds a day. Limits
+/// by the calendar go by the system's.
 ///
 /// ```
 /// use tidegate::Keyed;

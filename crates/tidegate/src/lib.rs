@@ -72,6 +72,7 @@ pub mod policy;
 mod request;
 mod response;
 pub mod simulate;
+mod sip;
 mod standing;
 mod steps;
 pub mod store;

@@ -1,5 +1,6 @@
-//! The lock-free parts of the memory store, in every order in which threads may run and see each
-//! other's writes. The files are those of the store; only the atomics are loom's.
+//! The lock-free parts of the memory store, in the orders in which threads may run and see each other's
+//! writes: all with up to three switches away from a thread that could go on. The files are those of
+//! the store; only the atomics are loom's.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first surprise")]
 #![allow(dead_code, reason = "the store uses more of these files")]
@@ -99,6 +100,7 @@ mod sync {
 }
 
 const KEY: Key = Key(7 << 64 | 9);
+const OTHER: Key = Key(8 << 64 | 9);
 
 /// A segment of two slots, with one key.
 #[derive(Default)]
@@ -188,6 +190,28 @@ impl Segment {
         });
     }
 
+    /// Counts one more without holding anything, if the key is there.
+    fn charge_if_there(&self) {
+        loop {
+            let version = self.version.read();
+            let Some((cell, seen)) = self.find() else { return };
+            let more = Words { body: seen.body + 1, ..seen };
+            if cell.replace(seen, more, || self.version.is_yet(version), || {}) {
+                return;
+            }
+            thread::yield_now();
+        }
+    }
+
+    /// Gives the slot to another key, which owes nothing in the same words.
+    fn give_away(&self) {
+        self.hold(|| {
+            let (cell, _) = self.find().unwrap();
+            cell.vacate();
+            cell.put(OTHER, Words::counting(0));
+        });
+    }
+
     fn count(&self) -> u64 {
         let (_, seen) = self.find().unwrap();
         assert_eq!(seen, Words::counting(seen.body), "both words are of one instant");
@@ -195,7 +219,7 @@ impl Segment {
     }
 }
 
-/// Runs the acts at once, in every order.
+/// Runs the acts at once, in every order that is tried.
 fn at_once(acts: [fn(&Segment); 2], then: fn(&Segment)) {
     let mut model = Builder::new();
     model.preemption_bound = Some(3);
@@ -232,6 +256,13 @@ fn a_charge_follows_a_key_that_is_moved() {
     at_once([Segment::charge, Segment::shift], |segment| {
         assert_eq!(segment.count(), 1);
         assert!(segment.cell(0).is_empty() && !segment.cell(1).is_empty(), "there once");
+    });
+}
+
+#[test]
+fn a_charge_never_meets_another_key_in_its_slot() {
+    at_once([Segment::charge_if_there, Segment::give_away], |segment| {
+        assert_eq!(segment.cell(0).words_of(OTHER), Some(Words::counting(0)));
     });
 }
 

@@ -24,6 +24,7 @@ impl Calls {
 
     /// Begins one as soon as it is [waited for](Self::one_ends).
     pub(super) fn push(&mut self, call: impl Future<Output = ()> + Send + 'static) {
+        debug_assert!(!self.unsent, "the one before was waited for");
         self.under_way.push_back(Box::pin(call));
         self.unsent = true;
     }
@@ -34,12 +35,13 @@ impl Calls {
     /// for the server.
     pub(super) async fn one_ends(&mut self) {
         poll_fn(|context| {
-            let mut newest = self.under_way.back_mut().filter(|_| std::mem::take(&mut self.unsent));
-            if newest.as_mut().is_some_and(|call| call.as_mut().poll(context).is_ready()) {
+            let sent = self.under_way.len() - usize::from(self.unsent);
+            let newest = self.under_way.back_mut().filter(|_| std::mem::take(&mut self.unsent));
+            if newest.is_some_and(|call| call.as_mut().poll(context).is_ready()) {
                 self.under_way.pop_back();
                 return Poll::Ready(());
             }
-            let mut oldest_first = self.under_way.iter_mut();
+            let mut oldest_first = self.under_way.iter_mut().take(sent);
             match oldest_first.position(|call| call.as_mut().poll(context).is_ready()) {
                 Some(at) => {
                     self.under_way.remove(at);

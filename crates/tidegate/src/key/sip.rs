@@ -4,10 +4,12 @@
 
 use std::hash::Hasher;
 
+use crate::sip::{self, Lanes, halves};
+
 /// Has read something.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sip {
-    v: [u64; 4],
+    lanes: Lanes,
     /// What is not yet a whole word, in its low bytes.
     tail: u64,
     /// How many bytes were read.
@@ -16,27 +18,20 @@ pub(super) struct Sip {
 
 impl Sip {
     pub(super) fn new(secret: &[u8; 16]) -> Self {
-        let whole = u128::from_le_bytes(*secret);
-        let (k0, k1) = halves(whole);
-        let v = [
-            k0 ^ 0x736f_6d65_7073_6575,
-            k1 ^ 0x646f_7261_6e64_6f6d ^ 0xee,
-            k0 ^ 0x6c79_6765_6e65_7261,
-            k1 ^ 0x7465_6462_7974_6573,
-        ];
-        Self { v, tail: 0, length: 0 }
+        let mut lanes = sip::begin(secret);
+        lanes[1] ^= 0xee;
+        Self { lanes, tail: 0, length: 0 }
     }
 
     #[inline]
     pub(super) fn finish128(mut self) -> u128 {
-        self.absorb(self.length << 56 | self.tail);
-        self.v[2] ^= 0xee;
-        (0..4).for_each(|_| self.round());
-        let low = self.v.iter().fold(0, |folded, v| folded ^ v);
-        self.v[1] ^= 0xdd;
-        (0..4).for_each(|_| self.round());
-        let high = self.v.iter().fold(0, |folded, v| folded ^ v);
-        u128::from(high) << 64 | u128::from(low)
+        sip::absorb::<2>(&mut self.lanes, self.length << 56 | self.tail);
+        self.lanes[2] ^= 0xee;
+        sip::go_round::<4>(&mut self.lanes);
+        let low = sip::folded(&self.lanes);
+        self.lanes[1] ^= 0xdd;
+        sip::go_round::<4>(&mut self.lanes);
+        u128::from(sip::folded(&self.lanes)) << 64 | u128::from(low)
     }
 
     /// Reads a word of so many bytes, at most eight; the others are zero.
@@ -46,32 +41,10 @@ impl Sip {
         self.length = self.length.wrapping_add(bytes);
         self.tail |= word << (8 * before);
         if before + bytes >= 8 {
-            self.absorb(self.tail);
+            sip::absorb::<2>(&mut self.lanes, self.tail);
             // By eight bytes less what fitted, which may be all of a word.
             self.tail = (word >> 1) >> (63 - 8 * before);
         }
-    }
-
-    #[inline(always)]
-    fn absorb(&mut self, word: u64) {
-        self.v[3] ^= word;
-        self.round();
-        self.round();
-        self.v[0] ^= word;
-    }
-
-    #[inline(always)]
-    fn round(&mut self) {
-        let [mut v0, mut v1, mut v2, mut v3] = self.v;
-        v0 = v0.wrapping_add(v1);
-        v2 = v2.wrapping_add(v3);
-        v1 = v1.rotate_left(13) ^ v0;
-        v3 = v3.rotate_left(16) ^ v2;
-        v0 = v0.rotate_left(32).wrapping_add(v3);
-        v2 = v2.wrapping_add(v1);
-        v1 = v1.rotate_left(17) ^ v2;
-        v3 = v3.rotate_left(21) ^ v0;
-        self.v = [v0, v1, v2.rotate_left(32), v3];
     }
 }
 
@@ -105,11 +78,6 @@ impl Hasher for Sip {
     fn finish(&self) -> u64 {
         halves(self.finish128()).0
     }
-}
-
-#[allow(clippy::cast_possible_truncation, reason = "the halves of a number")]
-const fn halves(whole: u128) -> (u64, u64) {
-    (whole as u64, (whole >> 64) as u64)
 }
 
 #[cfg(test)]

@@ -2,23 +2,17 @@
 //! written to bit by bit.
 
 use crate::key::Key;
+use crate::sip::{self, Lanes};
 
 /// Makes keys of texts, so that nobody can tell two texts that make one. Half of a key is enough: among
 /// ten million the chance that any two are one is three in a million.
 pub(super) struct Hasher {
-    start: [u64; 4],
+    start: Lanes,
 }
 
 impl Hasher {
     pub(super) fn new(secret: &[u8; 16]) -> Self {
-        let [low, high] = [0, 8].map(|at| secret.get(at..).map_or(0, le_word));
-        let start = [
-            low ^ 0x736f_6d65_7073_6575,
-            high ^ 0x646f_7261_6e64_6f6d,
-            low ^ 0x6c79_6765_6e65_7261,
-            high ^ 0x7465_6462_7974_6573,
-        ];
-        Self { start }
+        Self { start: sip::begin(secret) }
     }
 
     #[inline]
@@ -28,17 +22,15 @@ impl Hasher {
 
     #[inline]
     fn hash(&self, text: &[u8]) -> u64 {
-        let mut state = self.start;
+        let mut lanes = self.start;
         let (words, rest) = text.as_chunks::<8>();
         for word in words {
-            absorb(&mut state, u64::from_le_bytes(*word));
+            sip::absorb::<1>(&mut lanes, u64::from_le_bytes(*word));
         }
-        absorb(&mut state, le_word(rest) | (text.len() as u64) << 56);
-        state[2] ^= 0xff;
-        for _ in 0..3 {
-            round(&mut state);
-        }
-        state[0] ^ state[1] ^ state[2] ^ state[3]
+        sip::absorb::<1>(&mut lanes, le_word(rest) | (text.len() as u64) << 56);
+        lanes[2] ^= 0xff;
+        sip::go_round::<3>(&mut lanes);
+        sip::folded(&lanes)
     }
 }
 
@@ -47,27 +39,6 @@ impl std::fmt::Debug for Hasher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Hasher(…)")
     }
-}
-
-#[inline(always)]
-fn absorb(state: &mut [u64; 4], word: u64) {
-    state[3] ^= word;
-    round(state);
-    state[0] ^= word;
-}
-
-#[inline(always)]
-fn round([a, b, c, d]: &mut [u64; 4]) {
-    *a = a.wrapping_add(*b);
-    *b = b.rotate_left(13) ^ *a;
-    *a = a.rotate_left(32);
-    *c = c.wrapping_add(*d);
-    *d = d.rotate_left(16) ^ *c;
-    *a = a.wrapping_add(*d);
-    *d = d.rotate_left(21) ^ *a;
-    *c = c.wrapping_add(*b);
-    *b = b.rotate_left(17) ^ *c;
-    *c = c.rotate_left(32);
 }
 
 /// The first bytes, at most eight, as a number.

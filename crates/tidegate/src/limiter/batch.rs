@@ -37,11 +37,14 @@ impl<S: ImmediateStore> Limiter<S> {
     /// # }
     /// ```
     pub fn check_batch(&self, requests: &[Request<'_>]) -> Vec<Result<Decision, RequestError>> {
-        let (now, policies, mut at_once) = (self.now(), self.shared.policies.load(), AT_ONCE);
+        let (now, mut at_once) = (self.now(), AT_ONCE);
         let mut plans: [Plan; AT_ONCE] = std::array::from_fn(|_| Plan::new(Mode::Charge));
         let mut decided = Vec::with_capacity(requests.len());
         while let Some(rest) = requests.get(decided.len()..).filter(|rest| !rest.is_empty()) {
             let batch = &rest[..rest.len().min(at_once)];
+            // Others may come into force in the middle, and with another secret who is banned has
+            // another key.
+            let policies = self.shared.policies.load();
             let counted = self.check_some(batch, &policies, now, &mut plans, &mut decided);
             // Where one is counted the next may well be, and what was prepared behind it is in vain.
             at_once = if counted { 1 } else { AT_ONCE };

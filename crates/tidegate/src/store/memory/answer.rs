@@ -14,7 +14,7 @@ use crate::plan::{Level, PerLevel, Plan};
 use crate::store::Reply;
 
 /// How often a plan is looked at before its segments are held.
-const GLANCES: usize = 8;
+pub(super) const GLANCES: usize = 8;
 
 /// A level, and the table of its limit; `None` where there is none, and nothing will be kept.
 pub(super) struct Step<'t> {

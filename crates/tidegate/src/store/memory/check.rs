@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::answer::{Step, answer};
+use super::answer::{GLANCES, Step, answer};
 use super::slot::Words;
 use super::table::{AT_ONCE, Glance, Several, Table};
 use crate::algorithm::{Spec, Verdict, token_bucket};
@@ -71,16 +71,18 @@ impl Table {
         Some(Reply { verdict, charged, charged_at_us, reading })
     }
 
-    /// Charges a bucket that is in its slot; `None` where it is not.
+    /// Charges a bucket that is in its slot; `None` where it is not, or where others were faster again
+    /// and again, so that its segment must be held.
     #[inline(always)]
     fn take(&self, key: Key, spec: &Spec, cost: Amount, now_us: u64) -> Option<Draft> {
-        loop {
+        for _ in 0..GLANCES {
             let glance = self.glance(key);
             let draft = self.draft(&glance, spec, cost, now_us)?;
             if commit(&glance, &draft) {
                 return Some(draft);
             }
         }
+        None
     }
 
     /// What is to become of a bucket that is in its slot; `None` where it is not.

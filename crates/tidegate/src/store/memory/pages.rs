@@ -19,7 +19,7 @@ const LOT_PAGES: usize = 1_024;
 #[derive(Debug, Default)]
 pub(super) struct Pages {
     lots: Shelf<Lot>,
-    /// Page zero is none.
+    /// Page zero is nobody's.
     made: AtomicU32,
     free: Mutex<Vec<u32>>,
 }

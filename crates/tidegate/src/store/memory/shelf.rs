@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 const NEAR: usize = 64;
 /// How many lots a row behind them has.
 const ROW: usize = 256;
-/// More than there can be memory for.
+/// Of segments and of pages, for some 670 million keys: 30 GB in one limit.
 const ROWS: usize = 64;
 
 /// Lots by their number. Whoever looks for a key waits for each step on the way to it, so that there is

@@ -8,7 +8,7 @@ const SPINS: u32 = 128;
 /// Waits for somebody who will soon be done.
 #[cold]
 pub(super) fn wait(spins: &mut u32) {
-    *spins += 1;
+    *spins = spins.saturating_add(1);
     if *spins < SPINS {
         std::hint::spin_loop();
     } else {

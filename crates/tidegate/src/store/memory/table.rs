@@ -12,7 +12,8 @@ mod worth;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-pub(super) use glances::{AT_ONCE, Several};
+pub(crate) use glances::AT_ONCE;
+pub(super) use glances::Several;
 pub(super) use walk::place_of;
 
 use super::changes::{GONE_MIN, Gone};
@@ -135,7 +136,7 @@ impl Table {
         home.map_or(0, |home| home.touch(0))
     }
 
-    /// The segment of a key by now, and whether it is that of a key when it is held.
+    /// The segment of a key by now; another by the time that it is held, maybe.
     pub(super) fn segment(&self, key: Key) -> Option<&Segment> {
         self.segment_of(hash_of(key)).map(|(_, segment)| segment)
     }

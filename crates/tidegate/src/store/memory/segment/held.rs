@@ -56,9 +56,9 @@ impl<'s> Held<'s> {
         if len >= slots_filled(used) && !self.widen(pages) {
             return false;
         }
-        self.place(pages, key, words);
-        self.set_len(len + 1);
-        true
+        let is_placed = self.place(pages, key, words);
+        self.set_len(len + usize::from(is_placed));
+        is_placed
     }
 
     /// Lets a key go; returns its record, if it is kept in full.
@@ -78,10 +78,10 @@ impl<'s> Held<'s> {
     pub(in super::super) fn replace_all(&self, pages: &Pages, keys: &[(Key, Words)]) {
         let used = (1..PAGES).find(|used| slots_filled(*used) > keys.len()).unwrap_or(PAGES);
         self.clear(pages);
-        // There are more numbers for pages than there can be memory, so that there is always one.
+        // Where there are no more pages, behind some 670 million keys, what has no room is forgotten.
         self.use_pages(pages, used);
-        keys.iter().for_each(|(key, words)| self.place(pages, *key, *words));
-        self.set_len(keys.len());
+        let placed = keys.iter().filter(|(key, words)| self.place(pages, *key, *words)).count();
+        self.set_len(placed);
     }
 
     /// Keeps a record in full; returns what its slot says.
@@ -125,19 +125,20 @@ impl<'s> Held<'s> {
         self.len.store(u16::try_from(len).unwrap_or(u16::MAX), Ordering::Relaxed);
     }
 
-    /// Writes a key to the first free slot for it.
-    fn place(&self, pages: &Pages, key: Key, words: Words) {
+    /// Writes a key to the first free slot for it; false where there is none.
+    fn place(&self, pages: &Pages, key: Key, words: Words) -> bool {
         let slots = self.slots();
         let mut slot = home_slot(key, self.used());
         for _ in 0..slots {
             let Some(cell) = self.cell(pages, slot) else { break };
             if cell.is_empty() {
                 cell.put(key, words);
-                break;
+                self.note_change(words);
+                return true;
             }
             slot = behind(slot, slots);
         }
-        self.note_change(words);
+        false
     }
 
     /// Empties a slot, and moves up what stands behind it only because of it.
@@ -146,9 +147,9 @@ impl<'s> Held<'s> {
         let Some(mut gap) = self.cell(pages, slot) else { return };
         gap.vacate();
         let (mut at, mut slot) = (slot, slot);
-        loop {
+        // Some slots are always empty.
+        for _ in 0..slots {
             slot = behind(slot, slots);
-            // Some slots are always empty.
             let Some(cell) = self.cell(pages, slot).filter(|cell| !cell.is_empty()) else { break };
             let way = |from: usize| if slot >= from { slot - from } else { slot + slots - from };
             if way(home_slot(cell.key(), self.used())) >= way(at) {
@@ -167,7 +168,10 @@ impl<'s> Held<'s> {
         }
         self.clear(pages);
         let is_wider = self.use_pages(pages, used + 1);
-        keys.iter().for_each(|(key, words)| self.place(pages, *key, *words));
+        for (key, words) in &keys {
+            // All of them had room before.
+            self.place(pages, *key, *words);
+        }
         is_wider
     }
 

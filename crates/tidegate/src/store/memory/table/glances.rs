@@ -12,8 +12,8 @@ use super::{Glance, Table};
 use crate::key::Key;
 use crate::store::memory::segment::{Home, Segment, hash_of};
 
-/// How many keys are on their way at once.
-pub(in super::super) const AT_ONCE: usize = 32;
+/// How many keys are on their way from memory at once.
+pub(crate) const AT_ONCE: usize = 32;
 
 /// Something for each of them.
 pub(in super::super) type Several<T> = ArrayVec<T, AT_ONCE>;

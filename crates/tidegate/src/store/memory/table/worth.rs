@@ -6,10 +6,11 @@ use super::Table;
 use crate::store::memory::segment::Held;
 use crate::store::memory::slot::Words;
 
-/// Among how many keys of a segment the one that goes is chosen, where there are several segments.
+/// Among the keys of how many slots of a segment the one that goes is chosen, where there are several
+/// segments.
 const COMPARED: usize = 24;
-/// Where a segment has fewer keys, others are asked too: it has so few only in a table that had many
-/// more once, and the first that is found there may be the one that means most.
+/// Among how many keys at least. Where a segment has fewer, others are asked too: it has so few only in
+/// a table that had many more once, and the first that is found there may be the one that means most.
 pub(super) const COMPARED_MIN: usize = 8;
 
 /// How much a key means: nothing when it has ended, else the more the nearer it is to its limit, and the
@@ -36,17 +37,20 @@ impl Table {
     }
 
     /// The key of a segment that means least, and its slot: of all, or of some in a table of many
-    /// segments.
+    /// segments, but never of so few that it might be the one that means most.
     pub(super) fn least(&self, held: &Held<'_>, now_us: u64) -> Option<(Worth, usize)> {
-        let (slots, all) = (held.slots(), self.count.load(Ordering::Relaxed) == 1);
-        let few = all || held.len() < COMPARED_MIN;
-        let worth = |_| {
-            let slot = held.next_slot()?;
-            let (_, words) = held.read(&self.pages, slot)?;
-            Some((self.worth(held, words, now_us), slot))
-        };
-        let looked_at = if few { slots } else { COMPARED.min(slots) };
-        let least = (0..looked_at).filter_map(worth).min();
-        least.or_else(|| (looked_at..slots).filter_map(worth).min())
+        let all = self.count.load(Ordering::Relaxed) == 1;
+        let (mut least, mut compared) = (None, 0);
+        for looked_at in 0..held.slots() {
+            if !all && looked_at >= COMPARED && compared >= COMPARED_MIN {
+                break;
+            }
+            let Some(slot) = held.next_slot() else { break };
+            let Some((_, words)) = held.read(&self.pages, slot) else { continue };
+            let found = (self.worth(held, words, now_us), slot);
+            least = Some(least.map_or(found, |least: (Worth, usize)| least.min(found)));
+            compared += 1;
+        }
+        least
     }
 }

@@ -151,10 +151,7 @@ impl LimitReport {
     /// Microseconds until the same request would fit; `None` if it does now, or never will.
     #[must_use]
     pub fn retry_after_us(&self) -> Option<u64> {
-        match self.verdict {
-            Verdict::Denied { retry_after_us } => retry_after_us,
-            Verdict::Allowed => None,
-        }
+        self.verdict.retry_after_us()
     }
 }
 

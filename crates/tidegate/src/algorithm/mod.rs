@@ -59,6 +59,17 @@ pub enum Verdict {
     },
 }
 
+impl Verdict {
+    /// Microseconds until the same cost would fit; `None` if it does now, or never will.
+    #[must_use]
+    pub const fn retry_after_us(self) -> Option<u64> {
+        match self {
+            Self::Denied { retry_after_us } => retry_after_us,
+            Self::Allowed => None,
+        }
+    }
+}
+
 /// What a limit shows of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {

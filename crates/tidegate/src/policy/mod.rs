@@ -11,6 +11,7 @@ pub(crate) mod overlay;
 pub(crate) mod protection;
 mod published;
 mod schema;
+pub(crate) mod sources;
 pub(crate) mod when;
 
 use std::collections::BTreeMap;

@@ -51,10 +51,7 @@ impl Reply {
     /// Microseconds until the same cost would fit; `None` if it does now, or never will.
     #[must_use]
     pub fn retry_after_us(&self) -> Option<u64> {
-        match self.verdict {
-            Verdict::Denied { retry_after_us } => retry_after_us,
-            Verdict::Allowed => None,
-        }
+        self.verdict.retry_after_us()
     }
 }
 

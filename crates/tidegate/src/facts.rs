@@ -116,6 +116,7 @@ impl<'r> Facts<'r> {
     }
 
     /// The value of an attribute: given, else captured, else from its declared source.
+    #[inline]
     pub(crate) fn attribute(&self, id: AttributeId) -> Option<Cow<'_, str>> {
         match self.find(id) {
             Found::Value(value) => Some(value),
@@ -124,6 +125,7 @@ impl<'r> Facts<'r> {
     }
 
     /// As [`attribute`](Self::attribute), but tells what is absent from what is no value.
+    #[inline]
     pub(crate) fn find(&self, id: AttributeId) -> Found<'_> {
         let declared = usize::try_from(id).ok().and_then(|id| self.policy.attributes.get(id));
         let Some(declared) = declared else { return Found::Absent };

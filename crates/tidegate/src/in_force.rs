@@ -8,7 +8,7 @@ use std::sync::Arc;
 pub(crate) use windows::Windows;
 
 use crate::guard::Guard;
-use crate::key::LimitKeys;
+use crate::plan::Outline;
 use crate::policy::Policy;
 
 /// The policies that a [`Limiter`](crate::Limiter) had in force when it was asked.
@@ -22,8 +22,8 @@ pub struct InForce(Arc<Vec<Loaded>>);
 /// A policy in force.
 pub(crate) struct Loaded {
     pub(crate) policy: Arc<Policy>,
-    /// What the keys of each limit begin with.
-    pub(crate) keys: Vec<LimitKeys>,
+    /// What the levels of each limit have in common.
+    pub(crate) outlines: Vec<Outline>,
     /// Whether a limit of it may be leased.
     pub(crate) leased: bool,
     /// Where its answered challenges are remembered, if it has any.

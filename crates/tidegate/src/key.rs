@@ -183,8 +183,6 @@ pub(crate) struct LimitKeys {
     hasher: Sip,
     /// The one key that there is, if nothing depends on the request.
     only: Option<Key>,
-    /// Whether the limit holds for all requests of its operations.
-    pub(crate) whole_operations: bool,
 }
 
 impl LimitKeys {
@@ -197,8 +195,7 @@ impl LimitKeys {
             limit.by.iter().for_each(|_| write_text(&mut hasher, ""));
             Key(hasher.finish128())
         });
-        let whole_operations = limit.when.is_only_operations();
-        Self { family: hasher.finish(), hasher, only, whole_operations }
+        Self { family: hasher.finish(), hasher, only }
     }
 
     /// Of counts that no limit has: what they are, and by what they count.
@@ -213,7 +210,7 @@ impl LimitKeys {
         for part in by {
             write_text(&mut hasher, &part.name(policy));
         }
-        Self { family: hasher.finish(), hasher, only: None, whole_operations: false }
+        Self { family: hasher.finish(), hasher, only: None }
     }
 
     /// The same keys, sharing another part of the store's memory.
@@ -278,28 +275,30 @@ fn row<'f>(limit: &Limit, facts: &'f Facts<'_>) -> Option<Cow<'f, str>> {
 
 /// A part's value, without making a text of an address; whether there is one. What kind it is goes
 /// before it, so that no user can be called as an address.
+#[inline(always)]
 fn write_part(hasher: &mut Sip, part: &Part, facts: &Facts<'_>) -> bool {
-    match (part, facts.user) {
+    let text = match (part, facts.user) {
+        (Part::User, Some(user)) => Some(Cow::Borrowed(user)),
         (Part::Client, Some(user)) => {
             hasher.write_u8(b'u');
-            write_text(hasher, user);
+            Some(Cow::Borrowed(user))
         }
-        (Part::User, Some(user)) => write_text(hasher, user),
-        (Part::Ip | Part::Client, _) => match facts.subject() {
-            Some(subject) => hasher.write(&subject.key_bytes()),
-            None => return write_missing(hasher),
-        },
-        _ => match facts.part(part) {
-            Some(value) => write_text(hasher, &value),
-            None => return write_missing(hasher),
-        },
+        (Part::Ip | Part::Client, _) => {
+            if let Some(subject) = facts.subject() {
+                hasher.write(&subject.key_bytes());
+                return true;
+            }
+            None
+        }
+        (Part::Attribute(id), _) => facts.attribute(*id),
+        _ => facts.part(part),
+    };
+    match &text {
+        Some(text) => write_text(hasher, text),
+        // Nothing is so long.
+        None => hasher.write_u64(u64::MAX),
     }
-    true
-}
-
-fn write_missing(hasher: &mut Sip) -> bool {
-    hasher.write_u64(u64::MAX);
-    false
+    text.is_some()
 }
 
 fn write_limit(hasher: &mut Sip, policy: &Policy, limit: &Limit) {

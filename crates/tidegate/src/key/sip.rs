@@ -23,7 +23,7 @@ impl Sip {
         Self { lanes, tail: 0, length: 0 }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn finish128(mut self) -> u128 {
         sip::absorb::<2>(&mut self.lanes, self.length << 56 | self.tail);
         self.lanes[2] ^= 0xee;
@@ -49,7 +49,7 @@ impl Sip {
 }
 
 impl Hasher for Sip {
-    #[inline]
+    #[inline(always)]
     fn write(&mut self, bytes: &[u8]) {
         let (words, rest) = bytes.as_chunks::<8>();
         for word in words {

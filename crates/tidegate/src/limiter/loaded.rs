@@ -6,7 +6,8 @@ use super::error::BuildError;
 use crate::fallback::Fallback;
 use crate::guard::Guard;
 use crate::in_force::{Loaded, Windows};
-use crate::key::{HashKey, LimitKeys};
+use crate::key::HashKey;
+use crate::plan::Outline;
 use crate::policy::{Limit, Policy};
 use crate::request::{Request, RequestError};
 use crate::store::Store;
@@ -31,19 +32,20 @@ pub(super) fn select<'p>(
 
 pub(super) fn load(policies: Vec<Arc<Policy>>, secret: &HashKey) -> Vec<Loaded> {
     let load = |policy: Arc<Policy>| {
-        let keys =
-            policy.limits.iter().map(|limit| LimitKeys::new(secret, &policy, limit)).collect();
+        let limits = policy.limits.iter().enumerate();
+        let outlines =
+            limits.map(|(index, limit)| Outline::new(secret, &policy, index, limit)).collect();
         let leased = policy.limits.iter().any(Limit::is_leased);
         let guard = Guard::new(secret, &policy);
         let used_once = policy.challenge().map(|_| secret.once_family());
-        Loaded { policy, keys, leased, guard, used_once, windows: Windows::default() }
+        Loaded { policy, outlines, leased, guard, used_once, windows: Windows::default() }
     };
     policies.into_iter().map(load).collect()
 }
 
 pub(super) fn announce<S: Store>(policies: &[Loaded], store: &S, fallback: &Fallback) {
     let families = |loaded: &Loaded| -> Vec<u64> {
-        loaded.keys.iter().map(|keys| keys.family).chain(loaded.guard.families()).collect()
+        loaded.outlines.iter().map(|one| one.keys.family).chain(loaded.guard.families()).collect()
     };
     let mut families: Vec<u64> = policies.iter().flat_map(families).collect();
     families.extend(policies.iter().find_map(|loaded| loaded.used_once));

@@ -50,7 +50,7 @@ impl<'p> Owner<'p> {
     /// What all keys of the limit share in a store that does not name them.
     #[must_use]
     pub fn family(&self) -> u64 {
-        self.loaded.keys[self.index].family
+        self.loaded.outlines[self.index].keys.family
     }
 
     /// What all names of its keys match, as Redis writes patterns; others may match it too.

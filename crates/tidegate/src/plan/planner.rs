@@ -1,0 +1,311 @@
+//! Making the levels of a request: which limits apply to it, and with which numbers.
+
+use std::sync::Arc;
+
+use super::{LEVELS_MAX, Level, Outline, PerLevel};
+use crate::clock::Now;
+use crate::factors::Times;
+use crate::facts::Facts;
+use crate::identity::attribute::Found;
+use crate::in_force::{Loaded, Windows};
+use crate::key::{self, HashKey, Key, Raw};
+use crate::policy::model::{
+    Algorithm, AttributeId, Cost, Limit, Missing, Part, Policy, Setting, Settings, Source, Spec,
+};
+use crate::policy::when::Unmet;
+use crate::request::RequestError;
+use crate::units::Amount;
+
+/// Whether a limit applies to a request.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Applies {
+    Yes(Level),
+    No(WhyNot),
+}
+
+/// Why a limit does not apply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WhyNot {
+    /// A condition of its `when`.
+    Unmet(Unmet),
+    /// This part of its key is not there.
+    Missing { part: usize },
+    /// The tier, or attribute, is `unlimited`.
+    Unlimited,
+    /// A ceiling without a value to compare.
+    NoValue,
+    /// A shadow limit whose cost, value or key the request does not have.
+    Lacking,
+}
+
+/// What a limit asks of a request.
+struct Numbers<'l> {
+    spec: &'l Spec,
+    cost: Amount,
+    key: Key,
+}
+
+/// Why there are no such numbers.
+enum Otherwise {
+    Not(WhyNot),
+    Wrong(Box<RequestError>),
+}
+
+impl Otherwise {
+    #[cold]
+    fn wrong(error: RequestError) -> Self {
+        Self::Wrong(Box::new(error))
+    }
+}
+
+/// Makes the levels of a request.
+pub(crate) struct Planner<'p> {
+    pub(crate) facts: &'p Facts<'p>,
+    pub(crate) now: Now,
+    /// By the place of the limit.
+    outlines: &'p [Outline],
+    windows: &'p Windows,
+    /// The factors that apply, multiplied.
+    pub(crate) times: Times,
+}
+
+impl<'p> Planner<'p> {
+    /// Without factors.
+    pub(crate) fn new(facts: &'p Facts<'p>, now: Now, loaded: &'p Loaded) -> Self {
+        let Loaded { outlines, windows, .. } = loaded;
+        Self { facts, now, outlines, windows, times: Times::ONE }
+    }
+}
+
+impl Planner<'_> {
+    /// Appends the levels of all limits that apply. Each that is considered is one of the policy.
+    pub(crate) fn levels(&self, levels: &mut PerLevel<Level>) -> Result<(), RequestError> {
+        let Facts { policy, operation, .. } = self.facts;
+        let considered = usize::try_from(*operation).ok();
+        let considered = considered.and_then(|at| policy.limits_by_operation.get(at));
+        for index in considered.into_iter().flatten().copied().map(usize::from) {
+            let limit = &policy.limits[index];
+            // What is considered for an operation meets what the limit says of operations.
+            if !self.outlines[index].whole_operations && !limit.when.holds(self.facts) {
+                continue;
+            }
+            match self.consider(index, limit) {
+                // Compiling proved that no request meets more; the bound holds whatever happens.
+                Ok(_) if levels.len() == LEVELS_MAX => {
+                    let detail = format!("meets more than {LEVELS_MAX} limits");
+                    return Err(RequestError::new("operation", detail));
+                }
+                Ok(numbers) => levels.push(self.level(index, limit, &numbers)),
+                Err(Otherwise::Wrong(error)) if !limit.shadow => return Err(*error),
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// What the keys of levels are called.
+    pub(crate) fn names(&self, secret: &HashKey, levels: &[Level]) -> Vec<Arc<str>> {
+        let (facts, limits) = (self.facts, &self.facts.policy.limits);
+        let name = |level: &Level| {
+            // The index of a level is that of a limit.
+            let limit = &limits[usize::from(level.limit)];
+            key::name(secret, limit, facts, Raw::Shown, || level.key).into()
+        };
+        levels.iter().map(name).collect()
+    }
+
+    /// Whether one limit applies, and with which numbers.
+    pub(crate) fn applies(&self, index: usize, limit: &Limit) -> Result<Applies, RequestError> {
+        if let Some(unmet) = limit.when.unmet(self.facts) {
+            return Ok(Applies::No(WhyNot::Unmet(unmet)));
+        }
+        match self.consider(index, limit) {
+            Ok(numbers) => Ok(Applies::Yes(self.level(index, limit, &numbers))),
+            Err(Otherwise::Not(why)) => Ok(Applies::No(why)),
+            // A limit on trial never acts, not even where the request lacks what it would need.
+            Err(Otherwise::Wrong(_)) if limit.shadow => Ok(Applies::No(WhyNot::Lacking)),
+            Err(Otherwise::Wrong(error)) => Err(*error),
+        }
+    }
+
+    /// The numbers of a limit whose conditions are met.
+    #[inline(always)]
+    fn consider<'l>(&self, index: usize, limit: &'l Limit) -> Result<Numbers<'l>, Otherwise> {
+        let spec = effective(limit, self.facts);
+        let lacks = |at: usize, part: &Part| match missing(limit, part, self.facts.policy) {
+            Missing::Share => Ok(()),
+            Missing::Skip => Err(Otherwise::Not(WhyNot::Missing { part: at })),
+            Missing::Refuse => Err(Otherwise::wrong(refused(limit, part, self.facts.policy))),
+        };
+        let Some(spec) = spec else {
+            self.missing_parts(limit).try_for_each(|(at, part)| lacks(at, part))?;
+            return Err(Otherwise::Not(WhyNot::Unlimited));
+        };
+        let key = self.outlines[index].keys.key_unless(limit, self.facts, lacks)?;
+        let cost = match self.outlines[index].cost(self.facts.request) {
+            Some(cost) => Some(cost),
+            None => cost(limit, self.facts)?,
+        };
+        match cost {
+            Some(cost) => Ok(Numbers { spec, cost, key }),
+            None => Err(Otherwise::Not(WhyNot::NoValue)),
+        }
+    }
+
+    /// The level that names the subject of a request on a limit, whatever it costs or may have;
+    /// `None` where it has no key.
+    pub(crate) fn subject(&self, index: usize, limit: &Limit) -> Option<Level> {
+        let shared = |(_, part)| missing(limit, part, self.facts.policy) == Missing::Share;
+        let applies = limit.when.holds(self.facts) && self.missing_parts(limit).all(shared);
+        if applies { self.keyed(index, limit) } else { None }
+    }
+
+    /// The same whatever the conditions of the limit say; `None` where nobody is limited.
+    pub(crate) fn keyed(&self, index: usize, limit: &Limit) -> Option<Level> {
+        let spec = effective(limit, self.facts).copied().or_else(|| limit.settings.first_spec())?;
+        let key = self.outlines[index].keys.key(limit, self.facts);
+        Some(self.level(index, limit, &Numbers { spec: &spec, cost: Amount::ZERO, key }))
+    }
+
+    /// The parts of a limit's key that the request does not have.
+    fn missing_parts<'l>(&self, limit: &'l Limit) -> impl Iterator<Item = (usize, &'l Part)> {
+        limit.by.iter().enumerate().filter(|(_, part)| !self.facts.has(part))
+    }
+
+    #[inline(always)]
+    fn level(&self, index: usize, limit: &Limit, numbers: &Numbers<'_>) -> Level {
+        let Numbers { spec, cost, key } = *numbers;
+        let (facts, unix_us) = (self.facts, self.now.unix_us);
+        let spec = spec.within(|unit| self.windows.at(unit, &facts.policy.zone, unix_us));
+        let is_scaled = limit.scaled && self.times != Times::ONE;
+        let spec = if is_scaled { spec.scaled(self.times) } else { spec };
+        // One for each limit of this policy, and the index is that of a limit.
+        self.outlines[index].level(limit, facts.request, key, spec, cost)
+    }
+}
+
+/// The spec that holds for this request; `None` for unlimited.
+#[inline]
+fn effective<'l>(limit: &'l Limit, facts: &Facts<'_>) -> Option<&'l Spec> {
+    let setting = match &limit.settings {
+        Settings::Everyone(setting) => setting,
+        Settings::ByTier(settings) => {
+            let tier = usize::try_from(facts.tier).ok();
+            tier.and_then(|tier| settings.get(tier))?.as_ref()?
+        }
+        Settings::ByAttribute { attribute, settings, default } => {
+            let value = facts.attribute(*attribute);
+            value.and_then(|value| settings.get(&*value)).unwrap_or(default)
+        }
+    };
+    match setting {
+        Setting::Unlimited => None,
+        Setting::Limited(spec) => Some(spec),
+    }
+}
+
+/// What the request costs on this limit; `None` for a ceiling without a value.
+#[inline]
+fn cost(limit: &Limit, facts: &Facts<'_>) -> Result<Option<Amount>, Otherwise> {
+    let place = limit.algorithm == Algorithm::Concurrency;
+    match limit.cost {
+        _ if limit.value.is_some() => value(limit, facts),
+        // Whoever holds a place holds one, however much the request costs elsewhere.
+        Cost::Requested if place => {
+            Ok(Some(facts.request.cost.unwrap_or(Amount::ONE).min(Amount::ONE).whole_up()))
+        }
+        Cost::Requested => Ok(Some(facts.request.cost.unwrap_or(Amount::ONE))),
+        Cost::Fixed(amount) => Ok(Some(amount)),
+        Cost::Attribute(attribute) => match amount_of(attribute, facts)? {
+            Some(amount) if place => Ok(Some(amount.whole_up())),
+            Some(amount) => Ok(Some(amount)),
+            None => Err(absent(attribute, "charges", limit, facts)),
+        },
+    }
+}
+
+/// What a ceiling compares.
+fn value(limit: &Limit, facts: &Facts<'_>) -> Result<Option<Amount>, Otherwise> {
+    let Some(attribute) = limit.value else { return Ok(None) };
+    let value = amount_of(attribute, facts)?;
+    if value.is_none() && limit.missing == Some(Missing::Refuse) {
+        return Err(absent(attribute, "compares", limit, facts));
+    }
+    Ok(value)
+}
+
+fn absent(attribute: AttributeId, verb: &str, limit: &Limit, facts: &Facts<'_>) -> Otherwise {
+    let name = facts.policy.attribute_names.name(attribute);
+    let detail = format!("is missing, and is what the limit `{}` {verb}", limit.name);
+    Otherwise::wrong(RequestError::new(format!("attributes.{name}"), detail))
+}
+
+fn amount_of(attribute: AttributeId, facts: &Facts<'_>) -> Result<Option<Amount>, Otherwise> {
+    let name = facts.policy.attribute_names.name(attribute);
+    let refused =
+        |detail: String| Otherwise::wrong(RequestError::new(format!("attributes.{name}"), detail));
+    match facts.find(attribute) {
+        Found::Absent => Ok(None),
+        Found::Value(text) => {
+            Amount::parse(&text).map(Some).map_err(|error| refused(error.to_string()))
+        }
+        Found::Unusable => Err(refused("expected a decimal number in a JSON body".to_owned())),
+    }
+}
+
+/// What a limit does where this part of its key is missing.
+fn missing(limit: &Limit, part: &Part, policy: &Policy) -> Missing {
+    limit.missing.unwrap_or_else(|| missing_by_default(part, policy))
+}
+
+/// Clients cannot make a header, query, body or token attribute vanish to escape a limit: those share.
+fn missing_by_default(part: &Part, policy: &Policy) -> Missing {
+    match part {
+        Part::Header(_) => Missing::Share,
+        Part::Attribute(id) => {
+            let attribute = usize::try_from(*id).ok().and_then(|id| policy.attributes.get(id));
+            match attribute.map(|attribute| &attribute.source) {
+                Some(
+                    Source::Header { .. } | Source::Query(_) | Source::Body(_) | Source::Jwt(_),
+                ) => Missing::Share,
+                Some(Source::Given) | None => Missing::Skip,
+            }
+        }
+        _ => Missing::Skip,
+    }
+}
+
+/// What is said of a request without a part that a limit needs.
+fn refused(limit: &Limit, part: &Part, policy: &Policy) -> RequestError {
+    let detail = format!("is missing, and the limit `{}` needs it", limit.name);
+    RequestError::new(field_of(part, &part.name(policy)), detail)
+}
+
+fn field_of(part: &Part, name: &str) -> String {
+    match part {
+        Part::Attribute(_) => format!("attributes.{name}"),
+        Part::Header(header) => format!("headers.{header}"),
+        _ => name.to_owned(),
+    }
+}
+
+impl Part {
+    /// The part as a policy writes it.
+    pub(crate) fn name(&self, policy: &Policy) -> String {
+        match self {
+            Self::Ip => "ip".to_owned(),
+            Self::User => "user".to_owned(),
+            Self::Client => "client".to_owned(),
+            Self::Tier => "tier".to_owned(),
+            Self::Operation => "operation".to_owned(),
+            Self::Method => "method".to_owned(),
+            Self::Path => "path".to_owned(),
+            Self::Country => "country".to_owned(),
+            Self::Header(name) => format!("header.{name}"),
+            Self::Attribute(id) | Self::Row { attribute: id, .. } => {
+                policy.attribute_names.name(*id).to_owned()
+            }
+            Self::Global => "global".to_owned(),
+        }
+    }
+}

@@ -8,7 +8,6 @@ use crate::clock::Now;
 use crate::events::{Effect, Reported};
 use crate::factors::Times;
 use crate::lease::Lease;
-use crate::limiter::HeldUp;
 use crate::marks::Mark;
 use crate::plan::{Enforcement, PerLevel};
 use crate::policy::Policy;
@@ -95,8 +94,6 @@ pub struct Decision {
     pub(crate) policy: Arc<Policy>,
     pub(crate) operation: OperationId,
     pub(crate) tier: TierId,
-    /// What a waiter waits for.
-    pub(crate) held_up: Option<HeldUp>,
     /// The factors that applied, multiplied.
     pub(crate) times: Times,
     pub(crate) sees_answers: bool,
@@ -222,7 +219,7 @@ impl Decision {
     }
 
     pub(crate) fn wait_us(&self) -> Option<u64> {
-        self.held_up?;
+        self.retry_after_us().filter(|_| self.outcome == Outcome::Limited)?;
         let denies = |report: &&LimitReport| {
             report.enforcement == Enforcement::Reject && !report.is_allowed()
         };

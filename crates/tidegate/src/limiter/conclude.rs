@@ -1,14 +1,11 @@
 //! What the answers of a request's limits come to.
 //!
-//! A decision is too large to be moved about: all that it says is found out first, and then it is
-//! written once, where it is returned.
+//! A decision is too large to be moved about: it is written once, where it is returned.
 
 use std::cmp::Ordering;
-use std::convert::identity;
 use std::sync::Arc;
 
 use super::decide::{Found, may_change};
-use super::turn::HeldUp;
 use super::waiting::let_past;
 use crate::clock::Now;
 use crate::decision::{Decision, LimitReport, Outcome};
@@ -42,7 +39,6 @@ impl Found {
             policy: self.policy,
             operation: self.operation,
             tier: self.tier,
-            held_up: None,
             times: self.times,
             sees_answers: self.sees_answers,
             penalty: self.ban.map(banned),
@@ -58,7 +54,24 @@ impl Found {
         store_error: Option<StoreError>,
     ) -> Decision {
         let judged = self.judge(plan, answer);
-        self.decision_of(judged, plan, answer, store_error, identity)
+        let mut decision = self.unreported(judged, plan, answer, store_error);
+        decision.report(plan, answer);
+        decision
+    }
+
+    /// The same of an answer that is judged, as it is returned.
+    #[inline(never)]
+    pub(super) fn returned<E>(
+        self,
+        judged: Judged,
+        plan: &Plan,
+        answer: &Answer,
+    ) -> Result<Decision, E> {
+        let mut decided = Ok(self.unreported(judged, plan, answer, None));
+        if let Ok(decision) = &mut decided {
+            decision.report(plan, answer);
+        }
+        decided
     }
 
     /// What becomes of a request by an answer, in which others are let past who wait already.
@@ -70,15 +83,15 @@ impl Found {
         Judged::of(&self.policy, &plan.levels, &answer.replies)
     }
 
-    /// The decision by an answer that is judged, as what it is returned in.
-    pub(super) fn decision_of<T>(
+    /// The decision by an answer that is judged, but for what each limit had to say.
+    #[inline(always)]
+    fn unreported(
         self,
         judged: Judged,
         plan: &Plan,
         answer: &Answer,
         store_error: Option<StoreError>,
-        returned: impl FnOnce(Decision) -> T,
-    ) -> T {
+    ) -> Decision {
         let Judged { outcome, named } = judged;
         let degraded = store_error.is_some();
         let lease = if may_change(plan, self.reserve) {
@@ -86,13 +99,9 @@ impl Found {
         } else {
             None
         };
-        let held_up = match (outcome, named) {
-            (Outcome::Limited, Some(named)) => HeldUp::of(named, &plan.levels, &answer.replies),
-            _ => None,
-        };
-        returned(Decision {
+        Decision {
             outcome,
-            limits: plan.levels.iter().zip(&answer.replies).map(report).collect(),
+            limits: PerLevel::new(),
             lease,
             degraded,
             store_error,
@@ -101,16 +110,23 @@ impl Found {
             policy: self.policy,
             operation: self.operation,
             tier: self.tier,
-            held_up,
             times: self.times,
             sees_answers: self.sees_answers,
             penalty: None,
             named,
-        })
+        }
     }
 }
 
 impl Decision {
+    /// What each limit had to say, written where it stands.
+    #[inline(always)]
+    fn report(&mut self, plan: &Plan, answer: &Answer) {
+        for answered in plan.levels.iter().zip(&answer.replies) {
+            self.limits.push(report(answered));
+        }
+    }
+
     /// The request again, to be asked once more.
     pub(super) fn reopened(&self, reserve: bool) -> Found {
         Found {

@@ -1,7 +1,5 @@
 //! The same calls on a store that answers at once, as plain functions.
 
-use std::convert::identity;
-
 use super::decide::Found;
 use super::error::ResetError;
 use super::protect::counts;
@@ -53,10 +51,10 @@ impl<S: ImmediateStore> Limiter<S> {
                 self.shared.note(plan, answer);
                 let judged = found.judge(plan, answer);
                 if counts(judged.outcome) {
-                    let decision = found.decision_of(judged, plan, answer, None, identity);
+                    let decision = found.returned(judged, plan, answer)?;
                     return Ok(self.penalised_now(request, decision, plan));
                 }
-                found.decision_of(judged, plan, answer, None, Ok)
+                found.returned(judged, plan, answer)
             }
             Err(error) => {
                 let decision = self.shared.conclude_without(found, plan, error.clone());

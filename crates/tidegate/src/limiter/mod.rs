@@ -37,8 +37,8 @@ pub use claim::Claim;
 pub use error::{BuildError, ResetError};
 pub use merge::{Merged, Owed};
 pub use operator::Order;
+pub(crate) use turn::Turn;
 pub use turn::{Acquired, Timer};
-pub(crate) use turn::{HeldUp, Turn};
 
 use decide::{Patience, Prepared};
 use loaded::{announce, check_policies, load, select};

@@ -130,9 +130,6 @@ impl<S: Store> Limiter<S> {
             let lost = happened.lost.take();
             decision = self.passed_by_grace(loaded, request, decision, plan, lost).await;
         }
-        if decision.outcome != Outcome::Limited {
-            decision.held_up = None;
-        }
         decision.degraded |= happened.reported.degraded;
         decision.penalise(happened.reported, ban.map(|(ban, _)| ban));
         decision

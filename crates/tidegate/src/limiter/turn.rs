@@ -14,10 +14,10 @@ use super::Limiter;
 use super::queue::{Place, Stood};
 use super::waiting::Spot;
 use crate::algorithm;
-use crate::decision::Decision;
+use crate::decision::{Decision, LimitReport, Outcome};
 use crate::plan::{Enforcement, Level, Mode, Plan};
 use crate::request::{Request, RequestError};
-use crate::store::{Reply, Store};
+use crate::store::Store;
 use crate::units::Amount;
 
 /// All who look again by themselves do so about this far apart, at most.
@@ -55,17 +55,21 @@ pub(crate) struct HeldUp {
 }
 
 impl HeldUp {
-    /// Of a request that is limited, most by this level; `None` if no waiting helps.
-    pub(super) fn of(named: usize, levels: &[Level], replies: &[Reply]) -> Option<Self> {
-        let longest = levels.get(named)?;
-        let fits_in_us = replies.get(named)?.retry_after_us()?;
-        let denied = levels.iter().zip(replies).filter(|(level, reply)| {
-            level.enforcement == Enforcement::Reject && !reply.is_allowed()
-        });
+    /// What holds a request up, whose levels these are; `None` if nothing does, or no waiting helps.
+    fn of(decision: &Decision, levels: &[Level]) -> Option<Self> {
+        if decision.outcome != Outcome::Limited {
+            return None;
+        }
+        let longest = levels.get(decision.named?)?;
+        let fits_in_us = decision.retry_after_us()?;
+        let denied = decision
+            .limits
+            .iter()
+            .filter(|report| report.enforcement == Enforcement::Reject && !report.is_allowed());
         // A place may be given back at any time, long before its lease runs out.
         let least_us = denied
-            .filter(|(level, _)| !matches!(level.spec, algorithm::Spec::Concurrency(_)))
-            .filter_map(|(_, reply)| reply.retry_after_us());
+            .filter(|report| !matches!(report.spec, algorithm::Spec::Concurrency(_)))
+            .filter_map(LimitReport::retry_after_us);
         let least_us = least_us.max().unwrap_or(0);
         Some(Self { place: Place::of(longest), cost: longest.cost, fits_in_us, least_us })
     }
@@ -131,7 +135,7 @@ impl<S: Store> Turn<S> {
             let ticket = Spot::ticket(self.spot.as_ref());
             let mut plan = Plan::new(Mode::Charge);
             let decision = self.limiter.decide_in_turn(request, ticket, &mut plan).await?;
-            let stood = match self.worth_waiting(&decision, waited_us) {
+            let stood = match self.worth_waiting(&decision, &plan, waited_us) {
                 Some((held_up, left_us)) => {
                     self.stand(&held_up).map(|stood| (stood, held_up.fits_in_us, left_us))
                 }
@@ -173,8 +177,13 @@ impl<S: Store> Turn<S> {
     }
 
     /// What holds it up and how long it may still wait; `None` where it must be answered now.
-    fn worth_waiting(&self, decision: &Decision, waited_us: u64) -> Option<(HeldUp, u64)> {
-        let held_up = decision.held_up?;
+    fn worth_waiting(
+        &self,
+        decision: &Decision,
+        plan: &Plan,
+        waited_us: u64,
+    ) -> Option<(HeldUp, u64)> {
+        let held_up = HeldUp::of(decision, &plan.levels)?;
         let max_wait_us = self.max_wait_us.or_else(|| decision.wait_us())?;
         let left_us = max_wait_us.checked_sub(waited_us).filter(|left_us| *left_us > 0)?;
         (held_up.least_us <= left_us).then_some((held_up, left_us))

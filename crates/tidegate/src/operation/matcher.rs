@@ -10,8 +10,10 @@ use std::collections::HashMap;
 use foldhash::fast::FixedState;
 use smallvec::SmallVec;
 
+use super::literals::Literals;
 use super::path::{NormalPath, Span};
 use super::pattern::{Captured, Pattern, Segment};
+use super::word::Word;
 
 /// The node of `/`, where every path starts.
 const ROOT: usize = 0;
@@ -35,6 +37,7 @@ pub struct Match {
 #[derive(Clone, Debug)]
 pub struct Matcher {
     nodes: Vec<Node>,
+    literals: Literals,
     rules: Vec<Rule>,
     /// The headers of all rules, each once.
     header_names: Vec<String>,
@@ -45,6 +48,8 @@ pub struct Matcher {
 struct Rule {
     operation: u32,
     pattern: Pattern,
+    /// The methods that it is for, as they are compared; all of them without it.
+    methods: Option<Box<[Word]>>,
     /// Headers, by lower-case name, and the values they must have.
     headers: Vec<(String, String)>,
     /// Which segments it captures, where they are the same of every path.
@@ -54,7 +59,18 @@ struct Rule {
 impl Rule {
     fn new(operation: u32, pattern: Pattern, headers: Vec<(String, String)>) -> Self {
         let capture_places = pattern.path().capture_places();
-        Self { operation, pattern, headers, capture_places }
+        let methods = pattern
+            .methods()
+            .meant()
+            .map(|names| names.map(|name| Word::of(name.as_bytes())).collect());
+        Self { operation, pattern, methods, headers, capture_places }
+    }
+
+    /// Whether it is for a method, whose word this is.
+    #[inline]
+    fn takes(&self, method: &str, word: Word) -> bool {
+        let Some(methods) = &self.methods else { return true };
+        methods.contains(&word) && (word.is_whole() || self.pattern.methods().contains(method))
     }
 
     /// Where in a path that matches the captured segments are.
@@ -66,7 +82,8 @@ impl Rule {
 
 #[derive(Clone, Debug, Default)]
 struct Node {
-    literals: ByText<usize>,
+    /// Whether a literal leads on from here.
+    has_literals: bool,
     one: Option<usize>,
     many: Option<usize>,
     /// Whether this is the node of a `**`, which any further segment leaves active.
@@ -90,8 +107,12 @@ impl Matcher {
     pub fn new(
         operations: impl IntoIterator<Item = (u32, Pattern, Vec<(String, String)>)>,
     ) -> Self {
-        let mut matcher =
-            Self { nodes: vec![Node::default()], rules: Vec::new(), header_names: Vec::new() };
+        let mut matcher = Self {
+            nodes: vec![Node::default()],
+            literals: Literals::default(),
+            rules: Vec::new(),
+            header_names: Vec::new(),
+        };
         for (operation, pattern, headers) in operations {
             matcher.insert(Rule::new(operation, pattern, headers));
         }
@@ -116,21 +137,21 @@ impl Matcher {
         path: &NormalPath<'_>,
         header: &impl Fn(&str) -> Option<&'h str>,
     ) -> Option<usize> {
-        let (mut segments, mut active) = (path.segments(), Active::new());
+        let (mut pieces, mut active) = (path.pieces(), Active::new());
         // Nearly always it is one node all the way.
         let mut only = Some(ROOT).filter(|root| self.nodes[*root].many.is_none());
         if only.is_none() {
             self.enter(&mut active, Some(ROOT));
         }
         while let Some(at) = only {
-            let Some(segment) = segments.next() else { return self.first(at, method, header) };
+            let Some(segment) = pieces.next() else { return self.first(at, method, header) };
             only = self.only_way(at, segment);
             if only.is_none() {
                 active.push(at);
                 self.advance(&mut active, segment);
             }
         }
-        for segment in segments {
+        for segment in pieces {
             if active.is_empty() {
                 return None;
             }
@@ -180,11 +201,11 @@ impl Matcher {
         let mut active = self.start();
         for segment in pattern.path().segments() {
             match segment {
-                Segment::Literal(text) => self.advance(&mut active, text),
+                Segment::Literal(text) => self.advance(&mut active, text.as_bytes()),
                 Segment::One | Segment::Capture(_) => {
-                    self.walk(&mut active, |node| [node.one, None]);
+                    self.walk(&mut active, |_, node| [node.one, None]);
                 }
-                Segment::Many => self.walk(&mut active, |_| [None, None]),
+                Segment::Many => self.walk(&mut active, |_, _| [None, None]),
             }
         }
         let covers = |rule: &&usize| self.rules[**rule].pattern.methods().covers(pattern.methods());
@@ -219,7 +240,13 @@ impl Matcher {
         let new = self.nodes.len();
         let node = &mut self.nodes[parent];
         let child = match segment {
-            Segment::Literal(text) => *node.literals.entry(text.clone()).or_insert(new),
+            Segment::Literal(text) => {
+                node.has_literals = true;
+                self.literals.get(parent, text.as_bytes()).unwrap_or_else(|| {
+                    self.literals.insert(parent, text.as_bytes(), new);
+                    new
+                })
+            }
             Segment::One | Segment::Capture(_) => *node.one.get_or_insert(new),
             Segment::Many => *node.many.get_or_insert(new),
         };
@@ -244,14 +271,21 @@ impl Matcher {
     }
 
     /// Replaces the active nodes by those that one more segment leads to.
-    fn advance(&self, active: &mut Active, segment: &str) {
-        self.walk(active, |node| [node.one, node.literals.get(segment).copied()]);
+    fn advance(&self, active: &mut Active, segment: &[u8]) {
+        self.walk(active, |at, node| [node.one, self.literal_way(at, node, segment)]);
+    }
+
+    /// Where a segment leads to as it is written.
+    #[inline(always)]
+    fn literal_way(&self, at: usize, node: &Node, segment: &[u8]) -> Option<usize> {
+        if node.has_literals { self.literals.get(at, segment) } else { None }
     }
 
     /// The one node that a segment leads to; `None` where it is none, or several.
-    fn only_way(&self, at: usize, segment: &str) -> Option<usize> {
+    #[inline(always)]
+    fn only_way(&self, at: usize, segment: &[u8]) -> Option<usize> {
         let node = &self.nodes[at];
-        let literal = node.literals.get(segment).copied();
+        let literal = self.literal_way(at, node, segment);
         let next = match (node.one, literal) {
             (Some(next), None) | (None, Some(next)) if !node.stays => next,
             _ => return None,
@@ -260,7 +294,7 @@ impl Matcher {
     }
 
     /// Replaces the active nodes by those that `next` leads to, and by each `**` among them.
-    fn walk(&self, active: &mut Active, next: impl Fn(&Node) -> [Option<usize>; 2]) {
+    fn walk(&self, active: &mut Active, next: impl Fn(usize, &Node) -> [Option<usize>; 2]) {
         let before = active.len();
         for index in 0..before {
             let at = active[index];
@@ -268,7 +302,7 @@ impl Matcher {
             if node.stays {
                 active.push(at);
             }
-            next(node).into_iter().for_each(|entered| self.enter(active, entered));
+            next(at, node).into_iter().for_each(|entered| self.enter(active, entered));
         }
         active.drain(..before);
         // A `**` that stayed may also have been entered again from the node before it.
@@ -285,27 +319,34 @@ impl Matcher {
         method: &str,
         header: &impl Fn(&str) -> Option<&'h str>,
     ) -> Option<usize> {
-        let fits = |rule: &&usize| {
-            let Rule { pattern, headers, .. } = &self.rules[**rule];
-            pattern.methods().contains(method)
-                && headers.iter().all(|(name, value)| header(name) == Some(value))
+        let word = Word::of(method.as_bytes());
+        let fits = |rule: &usize| {
+            let rule = &self.rules[*rule];
+            let says = |(name, value): &(String, String)| header(name) == Some(value);
+            rule.takes(method, word) && rule.headers.iter().all(says)
         };
         let Ends { plain, by_header } = &self.nodes[node].ends;
-        let first = plain.iter().find(fits);
-        if by_header.is_empty() {
-            return first.copied();
+        let mut first = None;
+        for rule in plain {
+            if fits(rule) {
+                first = Some(*rule);
+                break;
+            }
         }
-        let by_header = by_header
-            .iter()
-            .filter_map(|(name, by_value)| by_value.get(header(name)?)?.iter().find(fits));
-        by_header.chain(first).min().copied()
+        if by_header.is_empty() {
+            return first;
+        }
+        let by_header = by_header.iter().filter_map(|(name, by_value)| {
+            by_value.get(header(name)?)?.iter().copied().find(|rule| fits(rule))
+        });
+        by_header.chain(first).min()
     }
 
     /// How many nodes a path makes the walk look at: the cost of a search, without a clock.
     #[cfg(test)]
     fn visited(&self, path: &NormalPath<'_>) -> usize {
         let mut active = self.start();
-        path.segments().fold(active.len(), |visited, segment| {
+        path.pieces().fold(active.len(), |visited, segment| {
             self.advance(&mut active, segment);
             visited + active.len()
         })

@@ -52,6 +52,13 @@ impl Methods {
         self.0.iter().flatten().map(String::as_str)
     }
 
+    /// All that are meant, `HEAD` beside `GET`; `None` for every method.
+    pub(super) fn meant(&self) -> Option<impl Iterator<Item = &str>> {
+        let names = self.0.as_ref()?;
+        let head = names.iter().any(|known| known == "GET").then_some("HEAD");
+        Some(names.iter().map(String::as_str).chain(head))
+    }
+
     pub(super) fn covers(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
             (None, _) => true,

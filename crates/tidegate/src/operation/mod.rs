@@ -5,11 +5,13 @@
 //! `[METHOD[|METHOD]] PATTERN` of the policy; the [`Matcher`] holds all of them in one trie and
 //! finds the first that matches.
 
+mod literals;
 mod matcher;
 mod methods;
 mod operations;
 mod path;
 mod pattern;
+mod word;
 
 pub use matcher::{Match, Matcher};
 pub(crate) use methods::is_method;

@@ -74,12 +74,14 @@ impl Operations {
         let named = request.operation.as_deref().map(|name| self.named(name)).transpose()?;
         let method = method.unwrap_or_default();
         let header = |name: &str| request.header_value(name);
-        let matched = path.and_then(|path| Some((path, self.matcher.find(method, path, header)?)));
-        let matched =
-            matched.filter(|(_, found)| named.is_none_or(|named| named == found.operation));
-        let captures = matched.map(|(path, found)| self.captures(found, path));
-        let operation = named.or(matched.map(|(_, found)| found.operation)).unwrap_or_default();
-        Ok(Found { operation, captures: captures.unwrap_or_default() })
+        let matched = path.and_then(|path| self.matcher.find(method, path, header));
+        let matched = matched.filter(|found| named.is_none_or(|named| named == found.operation));
+        let captures = match (path, matched) {
+            (Some(path), Some(found)) => self.captures(found, path),
+            _ => Captures::new(),
+        };
+        let operation = named.or(matched.map(|found| found.operation)).unwrap_or_default();
+        Ok(Found { operation, captures })
     }
 
     fn captures(&self, found: Match, path: &NormalPath<'_>) -> Captures {
@@ -88,8 +90,11 @@ impl Operations {
             return Captures::new();
         };
         if let Some(places) = self.matcher.capture_places(found) {
-            let captured = captured.iter().zip(places);
-            return captured.filter_map(|(id, at)| Some(((*id)?, path.span_at(*at)?))).collect();
+            let mut captures = Captures::new();
+            for (id, place) in captured.iter().zip(places) {
+                captures.extend(id.zip(path.span_at(*place)));
+            }
+            return captures;
         }
         let spans = self.matcher.captures(found, path);
         captured.iter().zip(spans).filter_map(|(id, span)| Some(((*id)?, span))).collect()

@@ -9,7 +9,7 @@ use crate::countries::CountryCode;
 use crate::identity::attribute::{self, Found};
 use crate::identity::{self, Identity, Subject};
 use crate::operation::{Captures, NormalPath, PathPattern};
-use crate::policy::model::{Attribute, AttributeId, OperationId, Part, Policy, Source, TierId};
+use crate::policy::model::{AttributeId, OperationId, Part, Policy, Source, TierId};
 use crate::request::{Request, RequestError};
 
 /// A request with its identity and operation.
@@ -216,11 +216,13 @@ impl<'r> Facts<'r> {
     }
 
     /// Refuses a query that says an attribute twice: a service could believe the other one.
+    #[inline]
     pub(crate) fn check_query(&self) -> Result<(), RequestError> {
-        let from_query = |declared: &Attribute| matches!(declared.source, Source::Query(_));
-        if !self.policy.attributes.iter().any(from_query) {
-            return Ok(());
-        }
+        if self.policy.reads_query { self.check_attributes() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn check_attributes(&self) -> Result<(), RequestError> {
         let query = self.request.path.as_deref().and_then(attribute::query);
         let Some(query) = query.filter(|query| !query.is_empty()) else { return Ok(()) };
         for (id, declared) in (0..).zip(&self.policy.attributes) {

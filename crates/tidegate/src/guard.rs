@@ -121,11 +121,13 @@ impl Guard {
     }
 
     /// The ban of a request, of several the one that ends last.
+    #[inline]
     pub(crate) fn ban(&self, marks: &Marks, facts: &Facts<'_>, now: Now) -> Option<Mark> {
         let used = marks.bans();
-        if used.is_none() {
-            return None;
-        }
+        if used.is_none() { None } else { self.ban_among(used, marks, facts, now) }
+    }
+
+    fn ban_among(&self, used: Used, marks: &Marks, facts: &Facts<'_>, now: Now) -> Option<Mark> {
         marks.sweep_bans(now);
         // Nearly everybody who is not banned is known to be so here.
         let may_find = self.bans.may_find(used, marks, facts);

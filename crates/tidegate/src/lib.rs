@@ -81,6 +81,7 @@ mod tally;
 pub mod text;
 pub mod units;
 mod whose;
+mod word;
 
 pub use countries::{Countries, CountryCode};
 pub use decision::{Decision, LimitReport, Outcome};

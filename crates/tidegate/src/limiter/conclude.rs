@@ -94,7 +94,7 @@ impl Found {
     ) -> Decision {
         let Judged { outcome, named } = judged;
         let degraded = store_error.is_some();
-        let lease = if may_change(plan, self.reserve) {
+        let lease = if self.may_change {
             Lease::of(&self.policy, plan, answer, self.reserve, degraded)
         } else {
             None
@@ -128,7 +128,7 @@ impl Decision {
     }
 
     /// The request again, to be asked once more.
-    pub(super) fn reopened(&self, reserve: bool) -> Found {
+    pub(super) fn reopened(&self, plan: &Plan, reserve: bool) -> Found {
         Found {
             policy: Arc::clone(&self.policy),
             outcome: Outcome::Allowed,
@@ -138,6 +138,7 @@ impl Decision {
             ban: None,
             ahead: None,
             reserve,
+            may_change: may_change(plan, reserve),
             times: self.times,
             sees_answers: self.sees_answers,
         }

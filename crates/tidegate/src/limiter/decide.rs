@@ -47,6 +47,8 @@ pub(super) struct Found {
     /// Who waits for its keys already.
     pub(super) ahead: Option<Ahead>,
     pub(super) reserve: bool,
+    /// Whether something of its plan may be given back, settled or held.
+    pub(super) may_change: bool,
     pub(super) times: Times,
     pub(super) sees_answers: bool,
 }
@@ -116,6 +118,7 @@ impl<S: Store> Shared<S> {
             ban: None,
             ahead: None,
             reserve: request.reserve,
+            may_change: false,
             times: Times::ONE,
             sees_answers: false,
         };
@@ -146,7 +149,8 @@ impl<S: Store> Shared<S> {
         found.times = planner.times;
         found.ahead = self.waiting.ahead(&plan.levels, ticket);
         plan.now = now;
-        if may_change(plan, request.reserve) {
+        found.may_change = may_change(plan, request.reserve);
+        if found.may_change {
             plan.holder = self.holders.next();
         }
         if found.ahead.is_some() {

@@ -13,6 +13,7 @@ use crate::request::{Request, RequestError};
 use crate::store::Store;
 
 /// The policy that a request names, or the first.
+#[inline]
 pub(super) fn select<'p>(
     policies: &'p [Loaded],
     request: &Request<'_>,
@@ -21,13 +22,13 @@ pub(super) fn select<'p>(
         None => policies.first(),
         Some(name) => policies.iter().find(|loaded| loaded.policy.name == name),
     };
-    selected.ok_or_else(|| {
-        let name = request.policy.as_deref().unwrap_or_default();
-        RequestError::new(
-            "policy",
-            format!("found `{name}`, expected the name of a policy in force"),
-        )
-    })
+    selected.ok_or_else(|| unknown(request))
+}
+
+#[cold]
+fn unknown(request: &Request<'_>) -> RequestError {
+    let name = request.policy.as_deref().unwrap_or_default();
+    RequestError::new("policy", format!("found `{name}`, expected the name of a policy in force"))
 }
 
 pub(super) fn load(policies: Vec<Arc<Policy>>, secret: &HashKey) -> Vec<Loaded> {

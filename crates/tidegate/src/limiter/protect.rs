@@ -175,7 +175,7 @@ impl<S: Store> Limiter<S> {
             let planner = Planner::new(&facts, plan.now, loaded);
             plan.names = planner.names(&self.secret(), &plan.levels);
         }
-        let open = decision.reopened(request.reserve);
+        let open = decision.reopened(plan, request.reserve);
         let answered = match lost {
             Some(error) => Err(error),
             None => self.shared.store.decide(plan).await,

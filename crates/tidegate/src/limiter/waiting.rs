@@ -38,10 +38,13 @@ impl Waiting {
     }
 
     /// Who must be let past before a plan may be charged; `None` if nobody.
+    #[inline]
     pub(super) fn ahead(&self, levels: &[Level], ticket: Ticket) -> Option<Ahead> {
-        if self.count.load(Ordering::Relaxed) == 0 {
-            return None;
-        }
+        if self.count.load(Ordering::Relaxed) == 0 { None } else { self.queued(levels, ticket) }
+    }
+
+    #[cold]
+    fn queued(&self, levels: &[Level], ticket: Ticket) -> Option<Ahead> {
         let queue = self.lock();
         let waits =
             |level: &Level| level.enforcement == Enforcement::Reject && !level.cost.is_zero();

@@ -14,6 +14,7 @@ use crate::identity::Subject;
 
 impl Marks {
     /// Of what shapes there are bans.
+    #[inline]
     pub(crate) fn bans(&self) -> Used {
         self.shapes.used()
     }

@@ -4,7 +4,7 @@
 //! Its texts are those of the policy. Whoever sends a request cannot add to it, so that it needs no
 //! secret.
 
-use super::word::Word;
+use crate::word::Word;
 
 /// Which segment leads from which node to which other.
 #[derive(Clone, Debug, Default)]

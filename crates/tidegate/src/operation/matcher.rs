@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use super::literals::Literals;
 use super::path::{NormalPath, Span};
 use super::pattern::{Captured, Pattern, Segment};
-use super::word::Word;
+use crate::word::Word;
 
 /// The node of `/`, where every path starts.
 const ROOT: usize = 0;

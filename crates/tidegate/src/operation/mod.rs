@@ -11,7 +11,6 @@ mod methods;
 mod operations;
 mod path;
 mod pattern;
-mod word;
 
 pub use matcher::{Match, Matcher};
 pub(crate) use methods::is_method;

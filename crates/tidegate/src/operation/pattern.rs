@@ -133,7 +133,7 @@ impl PathPattern {
     pub fn matches(&self, path: &NormalPath<'_>) -> bool {
         // Nearly all that do not match differ at once.
         if let Some(Segment::Literal(first)) = self.segments.first()
-            && path.segments().next() != Some(first)
+            && path.pieces().next() != Some(first.as_bytes())
         {
             return false;
         }

@@ -185,7 +185,7 @@ impl Planner<'_> {
 }
 
 /// The spec that holds for this request; `None` for unlimited.
-#[inline]
+#[inline(always)]
 fn effective<'l>(limit: &'l Limit, facts: &Facts<'_>) -> Option<&'l Spec> {
     let setting = match &limit.settings {
         Settings::Everyone(setting) => setting,

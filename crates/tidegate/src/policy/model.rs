@@ -39,6 +39,8 @@ pub struct Policy {
     pub(crate) tiers: Names,
     pub(crate) attribute_names: Names,
     pub(crate) attributes: Vec<Attribute>,
+    /// Whether one of them comes from the query.
+    pub(crate) reads_query: bool,
     pub(crate) identity: IdentityRules,
     pub(crate) operations: Operations,
     pub(crate) exempt: Vec<When>,

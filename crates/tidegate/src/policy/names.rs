@@ -4,13 +4,17 @@ use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
 
+use crate::word::Word;
+
 /// So many are looked through sooner than one of them is hashed.
-const FEW: usize = 4;
+const FEW: usize = 8;
 
 /// A list of distinct names; a name's id is its place.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
     list: Vec<Box<str>>,
+    /// Of each in the list.
+    words: Vec<Word>,
     /// Whoever sends a request cannot add to it, so that it needs no secret.
     ids: HashMap<Box<str>, u32, FixedState>,
 }
@@ -23,14 +27,17 @@ impl Names {
         }
         let id = u32::try_from(self.list.len()).unwrap_or(u32::MAX);
         self.list.push(name.into());
+        self.words.push(Word::of(name.as_bytes()));
         self.ids.insert(name.into(), id);
         id
     }
 
     /// The id of a name.
     pub(crate) fn id(&self, name: &str) -> Option<u32> {
-        if self.list.len() <= FEW {
-            return (0..).zip(&self.list).find(|(_, known)| &***known == name).map(|(id, _)| id);
+        if self.words.len() <= FEW {
+            let word = Word::of(name.as_bytes());
+            let known = (0..).zip(&self.words).filter(|(_, known)| **known == word);
+            return known.map(|(id, _)| id).find(|id| word.is_whole() || self.name(*id) == name);
         }
         self.ids.get(name).copied()
     }

@@ -25,6 +25,9 @@ use crate::policy::model::Exceed;
 use crate::request::{Request, RequestError};
 use crate::store::Memory;
 
+/// How many keys each limit has room for: so many that no test is about what a store forgets.
+const KEYS_PER_LIMIT: usize = 1_000_000;
+
 /// What became of a test file.
 #[derive(Clone, Debug)]
 pub struct FileReport {
@@ -125,7 +128,8 @@ fn run(test: &Test, policy: &Arc<Policy>, start_us: u64) -> TestReport {
     if test.steps.iter().any(is_switched) {
         run_on(Switch::default(), test, policy, start_us)
     } else {
-        run_on(Memory::default(), test, policy, start_us)
+        let max_keys = KEYS_PER_LIMIT * policy.limits.len().max(1);
+        run_on(Memory::with_max_keys(max_keys), test, policy, start_us)
     }
 }
 

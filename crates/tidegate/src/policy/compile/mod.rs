@@ -30,7 +30,9 @@ pub(super) use limits::KEYS as LIMIT_KEYS;
 
 use super::diagnostics::{Diagnostics, Position, nearest, shown};
 use super::document::Node;
-use super::model::{Algorithm, Attribute, AttributeId, Exceed, Limit, OperationId, Policy, TierId};
+use super::model::{
+    Algorithm, Attribute, AttributeId, Exceed, Limit, OperationId, Policy, Source, TierId,
+};
 use super::names::Names;
 use super::protection::{Challenge, Protection};
 use crate::identity::Networks;
@@ -182,6 +184,7 @@ impl Compiler<'_> {
             response,
             tiers: std::mem::take(&mut self.tiers),
             attribute_names: std::mem::take(&mut self.attribute_names),
+            reads_query: self.attributes.iter().any(|one| matches!(one.source, Source::Query(_))),
             attributes: std::mem::take(&mut self.attributes),
             headers_read: Vec::new(),
             limits_by_operation: Vec::new(),

@@ -5,26 +5,26 @@ const BYTES: usize = 8;
 
 /// The first bytes of a text, and how many it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Word {
+pub(crate) struct Word {
     head: u64,
     len: usize,
 }
 
 impl Word {
     #[inline(always)]
-    pub(super) fn of(text: &[u8]) -> Self {
+    pub(crate) fn of(text: &[u8]) -> Self {
         Self { head: head(text), len: text.len() }
     }
 
     /// Whether there is no more of the text, so that no other has this word.
     #[inline]
-    pub(super) const fn is_whole(self) -> bool {
+    pub(crate) const fn is_whole(self) -> bool {
         self.len <= BYTES
     }
 
     /// Spread over the upper bits; with the end of the text, where there is more of it.
     #[inline(always)]
-    pub(super) fn hash(self, text: &[u8]) -> u64 {
+    pub(crate) fn hash(self, text: &[u8]) -> u64 {
         let mut mixed = self.head ^ self.len as u64;
         if !self.is_whole()
             && let Some(last) = text.last_chunk()

@@ -170,9 +170,8 @@ mod tests {
     #[test]
     fn a_short_text_takes_a_sum_of_products() {
         let hasher = Hasher::new(&SECRET);
-        let word = |text: &[u8]| {
-            text.iter().rev().fold(0_u64, |word, byte| word << 8 | u64::from(*byte))
-        };
+        let word =
+            |text: &[u8]| text.iter().rev().fold(0_u64, |word, byte| word << 8 | u64::from(*byte));
         for length in 0..=SHORT {
             let text = text(length).into_bytes();
             let pieces: Vec<&[u8]> = match length {

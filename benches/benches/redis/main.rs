@@ -75,7 +75,8 @@ fn main() {
     if roles::play() {
         return;
     }
-    if !roles::go_first() {
+    let first = roles::go_first();
+    if first.is_none() {
         println!("other programs of the machine come in between");
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

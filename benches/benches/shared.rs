@@ -74,6 +74,7 @@ fn main() {
     let (floor, on_redis): (Vec<_>, Vec<_>) = rounds.unzip();
     print_middle("bare hyper", &floor, P99_MUST_US);
     print_middle("on Redis", &on_redis, P99_MUST_US);
+    load("bare hyper", bare.address, 10_000);
     load("on Redis", daemon.api, 10_000);
     redis.kill().unwrap();
     evenly(daemon.api, CLIENTS, 1_000, 1_000, check(daemon.api));

@@ -6,22 +6,18 @@
 
 #![allow(
     clippy::unwrap_used,
-    clippy::panic,
     clippy::print_stdout,
     reason = "a benchmark may stop at the first surprise, and prints"
 )]
 
-use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full};
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use tidegate_benches::bare::Bare;
 use tidegate_benches::daemon::{Daemon, built};
 use tidegate_benches::load::{Figures, Server, body_bytes, load, median, wait_for};
+use tidegate_benches::roles;
 
 const CONNECTIONS: usize = 32;
 const REQUESTS: usize = 200_000;
@@ -43,8 +39,8 @@ limits:
 ";
 
 fn main() {
-    if let Some(role) = std::env::args().nth(1).filter(|role| !role.starts_with('-')) {
-        return play(&role);
+    if roles::play() {
+        return;
     }
     let tidegate = built();
     let folder = std::env::temp_dir().join(format!("tidegate-bench-{}", std::process::id()));
@@ -58,12 +54,13 @@ fn main() {
 fn api(tidegate: &Path, folder: &Path) {
     let Daemon { server, api, .. } = daemon(tidegate, folder, None);
     let bytes = body_bytes(api, &check(api, 0));
-    let (bare, address) = bare_hyper(&bytes.to_string());
+    let bare = Bare::start(bytes);
+    let address = bare.address;
     println!("\nPOST /v1/check, three limits applying, {CONNECTIONS} connections");
     let (floor, ours) = in_turn(
         || {
             let check = move |turn| check(address, turn);
-            load(bare.0.id(), address, CONNECTIONS, REQUESTS, check)
+            load(bare.server.0.id(), address, CONNECTIONS, REQUESTS, check)
         },
         || load(server.0.id(), api, CONNECTIONS, REQUESTS, move |turn| check(api, turn)),
     );
@@ -74,9 +71,9 @@ fn api(tidegate: &Path, folder: &Path) {
 /// The gateway beside nginx's limit_req, with the same limits in both and the same upstream behind them:
 /// one that all requests meet, and a strict one that refuses.
 fn gateway(tidegate: &Path, folder: &Path) {
-    let (_upstream, upstream) = bare_hyper("100");
-    let (nginx, proxied) = nginx(folder, upstream);
-    let Daemon { server, gateway, .. } = daemon(tidegate, folder, Some(upstream));
+    let upstream = Bare::start(100);
+    let (nginx, proxied) = nginx(folder, upstream.address);
+    let Daemon { server, gateway, .. } = daemon(tidegate, folder, Some(upstream.address));
     let gateway = gateway.unwrap();
     for (title, path) in [("refusing", "/nothing"), ("forwarding", "/rooms")] {
         let get = |address: SocketAddr| {
@@ -132,55 +129,6 @@ fn daemon(tidegate: &Path, folder: &Path, upstream: Option<SocketAddr>) -> Daemo
     let gateway = |upstream| ["--gateway", "127.0.0.1:0", "--upstream", upstream];
     let gateway = upstream.as_deref().map(gateway);
     Daemon::start(tidegate, folder, POLICY, gateway.as_ref().map_or(&[], |gateway| &gateway[..]))
-}
-
-/// This program again, as a bare hyper server whose answers have this many bytes.
-fn bare_hyper(bytes: &str) -> (Server, SocketAddr) {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["hyper", bytes])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    (Server(child), line.trim().parse().unwrap())
-}
-
-fn play(role: &str) {
-    assert_eq!(role, "hyper");
-    let bytes: usize = std::env::args().nth(2).unwrap().parse().unwrap();
-    let body = Bytes::from(vec![b'x'; bytes]);
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(async {
-            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-            println!("{}", listener.local_addr().unwrap());
-            loop {
-                let (socket, _) = listener.accept().await.unwrap();
-                socket.set_nodelay(true).unwrap();
-                let body = body.clone();
-                tokio::spawn(async move {
-                    let service =
-                        service_fn(move |request: http::Request<hyper::body::Incoming>| {
-                            let body = body.clone();
-                            async move {
-                                request.into_body().collect().await?;
-                                let mut response = http::Response::new(Full::new(body));
-                                response.headers_mut().insert(
-                                    "content-type",
-                                    http::HeaderValue::from_static("application/json"),
-                                );
-                                Ok::<_, hyper::Error>(response)
-                            }
-                        });
-                    let http = hyper::server::conn::http1::Builder::new();
-                    let _ = http.serve_connection(TokioIo::new(socket), service).await;
-                });
-            }
-        });
 }
 
 fn nginx(folder: &Path, upstream: SocketAddr) -> (Server, SocketAddr) {

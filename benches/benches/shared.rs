@@ -1,11 +1,14 @@
 //! The daemon on Redis under an even load: 100 clients, 1,000 and 10,000 requests a second, exact
-//! limits; then the same with Redis gone. Needs redis-server.
+//! limits; then the same with Redis gone. A bare server that only answers takes turns with it, to show
+//! what the machine gives. Beside each latency stands when the machine itself stood still, and the
+//! latency of those that this did not touch. Needs redis-server.
 //!
 //! `cargo bench -p tidegate-benches --bench shared`
 
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
+    clippy::cast_precision_loss,
     reason = "a benchmark may stop at the first surprise, and prints"
 )]
 
@@ -13,13 +16,21 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
+use tidegate_benches::bare::Bare;
 use tidegate_benches::daemon::{Daemon, built};
-use tidegate_benches::evenly::{Answered, evenly};
-use tidegate_benches::load::page;
+use tidegate_benches::evenly::evenly;
+use tidegate_benches::lives::{Latencies, middle};
+use tidegate_benches::load::{body_bytes, page};
+use tidegate_benches::roles;
+use tidegate_benches::witness::Witness;
 use tidegate_testkit::servers::Server;
 
 const CLIENTS: usize = 100;
 const SECONDS: usize = 10;
+const ROUNDS: usize = 3;
+/// What 99 of a hundred must take less than, with Redis and without.
+const P99_MUST_US: u64 = 1_000;
+const P99_MUST_ALONE_US: u64 = 500;
 
 const POLICY: &str = "
 tidegate: 1
@@ -35,6 +46,13 @@ limits:
 ";
 
 fn main() {
+    if roles::play() {
+        return;
+    }
+    let first = roles::go_first();
+    if first.is_none() {
+        println!("other programs of the machine come in between");
+    }
     let tidegate = built();
     let folder = std::env::temp_dir().join(format!("tidegate-shared-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
@@ -42,20 +60,69 @@ fn main() {
     let daemon = Daemon::start(&tidegate, &folder, POLICY, &["--store", &redis.url()]);
     until(daemon.admin, "healthy");
     println!("\nPOST /v1/check on Redis, three exact limits, {CLIENTS} clients, open loop");
-    evenly(daemon.api, CLIENTS, 1_000, 1_000, check(daemon.api));
-    for per_second in [1_000, 10_000] {
-        print(per_second, "on Redis", &load(&daemon, per_second));
+    if let Some(machine) = Witness::idle() {
+        println!("  without a load, 3 s: {machine}");
     }
+    let bare = Bare::start(body_bytes(daemon.api, &check(daemon.api)(0)));
+    for address in [bare.address, daemon.api] {
+        evenly(address, CLIENTS, 1_000, 1_000, check(address));
+    }
+    let rounds = (0..ROUNDS).map(|_| {
+        let bare = load("bare hyper", bare.address, 1_000);
+        (bare, load("on Redis", daemon.api, 1_000))
+    });
+    let (floor, on_redis): (Vec<_>, Vec<_>) = rounds.unzip();
+    print_middle("bare hyper", &floor, P99_MUST_US);
+    print_middle("on Redis", &on_redis, P99_MUST_US);
+    load("bare hyper", bare.address, 10_000);
+    load("on Redis", daemon.api, 10_000);
     redis.kill().unwrap();
     evenly(daemon.api, CLIENTS, 1_000, 1_000, check(daemon.api));
     until(daemon.admin, "lost");
-    print(1_000, "with Redis gone", &load(&daemon, 1_000));
+    let alone: Vec<_> = (0..ROUNDS).map(|_| load("with Redis gone", daemon.api, 1_000)).collect();
+    print_middle("with Redis gone", &alone, P99_MUST_ALONE_US);
     drop(daemon);
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-fn load(daemon: &Daemon, per_second: usize) -> Answered {
-    evenly(daemon.api, CLIENTS, per_second, per_second * SECONDS, check(daemon.api))
+/// The 99th of a hundred latencies, of all and of those that no stall touched.
+struct P99 {
+    us: u64,
+    spared_us: Option<u64>,
+}
+
+/// Loads a server, and tells how it went.
+fn load(name: &str, address: SocketAddr, per_second: usize) -> P99 {
+    let witness = Witness::start();
+    let answered = evenly(address, CLIENTS, per_second, per_second * SECONDS, check(address));
+    let machine = witness.map(Witness::end);
+    let Latencies { p50_us, p99_us, longest_us } =
+        Latencies::of(answered.lives.iter().copied()).unwrap();
+    println!(
+        "  {per_second:>6}/s {name:<16} p50 {p50_us:>5} µs  p99 {p99_us:>6} µs  longest {longest_us:>6} µs  {} of {} dropped",
+        answered.dropped,
+        answered.lives.len(),
+    );
+    let spared = machine.as_ref().map(|machine| machine.spared(&answered.lives));
+    match machine.zip(spared) {
+        Some((machine, spared)) => println!("    {spared}; {machine}"),
+        None => println!("    whether the machine stood still is unknown: no real-time priority"),
+    }
+    let spared_us = spared.and_then(|spared| Some(spared.latencies?.p99_us));
+    P99 { us: p99_us, spared_us }
+}
+
+fn print_middle(name: &str, rounds: &[P99], must_us: u64) {
+    let all = rounds.iter().map(|p99| p99.us).collect();
+    let spared = rounds.iter().filter_map(|p99| p99.spared_us).collect();
+    for (of, p99_us) in [("all", middle(all)), ("those that no stall touched", middle(spared))] {
+        if let Some(p99_us) = p99_us {
+            let of_must = p99_us as f64 / must_us as f64;
+            println!(
+                "  {name}: p99 of {of}, the middle: {p99_us} µs, {of_must:.2} of {must_us} µs"
+            );
+        }
+    }
 }
 
 /// Waits until the daemon's status says so of its store.
@@ -76,11 +143,4 @@ fn check(address: SocketAddr) -> impl Fn(usize) -> Vec<u8> + Send + Sync {
         let length = body.len();
         format!("POST /v1/check HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}").into_bytes()
     }
-}
-
-fn print(per_second: usize, name: &str, answered: &Answered) {
-    println!(
-        "  {per_second:>6}/s {name:<16} p50 {:>5} µs  p99 {:>6} µs  longest {:>6} µs  {} of {} dropped",
-        answered.p50_us, answered.p99_us, answered.longest_us, answered.dropped, answered.sent,
-    );
 }

@@ -11,23 +11,18 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::lives::{Life, now_us};
 use crate::load::whole_answer;
 
 /// How a load was answered.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Answered {
-    /// How many requests were sent.
-    pub sent: usize,
+    /// From when each request waited and when it was answered.
+    pub lives: Vec<Life>,
     /// How many of them were not answered with 200 or 429.
     pub dropped: usize,
-    /// The middle latency, in microseconds.
-    pub p50_us: u64,
-    /// The 99th of a hundred.
-    pub p99_us: u64,
-    /// The longest.
-    pub longest_us: u64,
 }
 
 /// Sends `requests` requests, `per_second` in a second, from as many threads as there are clients.
@@ -38,8 +33,7 @@ pub fn evenly(
     requests: usize,
     request: impl Fn(usize) -> Vec<u8> + Send + Sync + 'static,
 ) -> Answered {
-    let apart = Duration::from_secs(1) / u32::try_from(per_second).unwrap();
-    let begins = now() + Duration::from_millis(100);
+    let begins_us = now_us() + 100_000;
     let request = Arc::new(request);
     let threads: Vec<_> = (0..clients)
         .map(|client| {
@@ -47,21 +41,17 @@ pub fn evenly(
             thread::spawn(move || {
                 let mut connection = Connection::open(address);
                 let turns = (client..requests).step_by(clients);
-                let due = |turn: usize| begins + apart * u32::try_from(turn).unwrap();
+                let due =
+                    |turn: usize| begins_us + u64::try_from(turn * 1_000_000 / per_second).unwrap();
                 turns.map(|turn| connection.ask(&request(turn), due(turn))).collect::<Vec<_>>()
             })
         })
         .collect();
-    let answers: Vec<(u64, bool)> =
+    let answers: Vec<(Life, bool)> =
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
-    let mut latencies: Vec<u64> = answers.iter().map(|(us, _)| *us).collect();
-    latencies.sort_unstable();
     Answered {
-        sent: answers.len(),
         dropped: answers.iter().filter(|(_, decided)| !decided).count(),
-        p50_us: latencies[latencies.len() / 2],
-        p99_us: latencies[latencies.len() * 99 / 100],
-        longest_us: latencies[latencies.len() - 1],
+        lives: answers.into_iter().map(|(life, _)| life).collect(),
     }
 }
 
@@ -79,18 +69,18 @@ impl Connection {
         Self { address, socket, buffer: vec![0; 16 * 1024] }
     }
 
-    /// How many microseconds an answer took, and whether it was a decision. A request that is sent
-    /// late because the answer before it was late has waited since it was due.
-    fn ask(&mut self, request: &[u8], due: Instant) -> (u64, bool) {
-        let is_late = now() > due;
-        thread::sleep(due.saturating_duration_since(now()));
-        let since = if is_late { due } else { now() };
+    /// From when until when a request waited, and whether a decision came. One that is sent late
+    /// because the answer before it was late has waited since it was due.
+    fn ask(&mut self, request: &[u8], due_us: u64) -> (Life, bool) {
+        let before_us = now_us();
+        thread::sleep(Duration::from_micros(due_us.saturating_sub(before_us)));
+        let since_us = if before_us > due_us { due_us } else { now_us() };
         let status = self.exchange(request);
-        let us = u64::try_from(since.elapsed().as_micros()).unwrap();
+        let life = Life { due_us: since_us, done_us: now_us() };
         if status.is_none() {
             *self = Self::open(self.address);
         }
-        (us, matches!(status, Some(200 | 429)))
+        (life, matches!(status, Some(200 | 429)))
     }
 
     fn exchange(&mut self, request: &[u8]) -> Option<u16> {
@@ -105,9 +95,4 @@ impl Connection {
             }
         }
     }
-}
-
-#[allow(clippy::disallowed_methods, reason = "a benchmark measures time")]
-fn now() -> Instant {
-    Instant::now()
 }

@@ -3,11 +3,15 @@
 //! Candidates take turns in short rounds, so that whatever else the machine does hits all of them;
 //! the median round counts. Criterion measures one after the other and prints no ratio.
 
+pub mod bare;
 pub mod daemon;
 pub mod evenly;
+pub mod lives;
 pub mod load;
 pub mod open_loop;
+pub mod roles;
 pub mod store;
+pub mod witness;
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -17,9 +17,10 @@
 )]
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::store::{Checks, Figures, Measure, Redis, now, us_at};
+use crate::lives::{Life, at, now_us};
+use crate::store::{Checks, Figures, Measure, Redis};
 
 /// So many a second, whether or not those before have been answered.
 #[derive(Clone, Copy, Debug)]
@@ -33,12 +34,14 @@ pub struct OpenLoop {
 }
 
 /// What an open loop found.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Open {
     /// What it cost and brought. The client's own time is all there is, since it never sleeps.
     pub figures: Figures,
     /// How late the client came to a check, the 99th of a hundred: what of the latency was before it.
     pub late_us: u64,
+    /// When each was planned and answered.
+    pub lives: Vec<Life>,
 }
 
 impl OpenLoop {
@@ -48,11 +51,11 @@ impl OpenLoop {
         let answers = Arc::new(Mutex::new(Vec::with_capacity(all)));
         let (measure, mut late) = (Measure::start(redis).await, Vec::with_capacity(all));
         while late.len() < all {
-            let now = now();
-            while late.len() < all && self.planned(measure.started, late.len()) <= now {
-                let planned = self.planned(measure.started, late.len());
-                self.send(checks, late.len(), planned, &answers);
-                late.push(now - planned);
+            let now_us = now_us();
+            while late.len() < all && self.planned(measure.started_us, late.len()) <= now_us {
+                let due_us = self.planned(measure.started_us, late.len());
+                self.send(checks, late.len(), due_us, &answers);
+                late.push(now_us - due_us);
             }
             tokio::task::yield_now().await;
         }
@@ -62,25 +65,28 @@ impl OpenLoop {
         }
         let answers = std::mem::take(&mut *answers.lock().unwrap());
         late.sort_unstable();
-        Open { figures: measure.figures(redis, answers).await, late_us: us_at(&late, 99) }
+        let figures = measure.figures(redis, &answers).await;
+        let lives = answers.into_iter().map(|(life, _)| life).collect();
+        Open { figures, late_us: at(&late, 99), lives }
     }
 
-    fn planned(&self, begins: Instant, turn: usize) -> Instant {
-        begins + Duration::from_secs_f64(turn as f64 / self.per_second)
+    fn planned(&self, begins_us: u64, turn: usize) -> u64 {
+        begins_us + (turn as f64 * 1e6 / self.per_second) as u64
     }
 
     fn send(
         &self,
         checks: &impl Checks,
         turn: usize,
-        planned: Instant,
-        answers: &Arc<Mutex<Vec<(Duration, bool)>>>,
+        due_us: u64,
+        answers: &Arc<Mutex<Vec<(Life, bool)>>>,
     ) {
         let (checks, answers, users) = (checks.clone(), Arc::clone(answers), self.users);
         tokio::spawn(async move {
             // Far apart, so that users come in no order.
             let answered = checks.check(turn * 7_919, users).await;
-            answers.lock().unwrap().push((planned.elapsed(), answered));
+            let life = Life { due_us, done_us: now_us() };
+            answers.lock().unwrap().push((life, answered));
         });
     }
 }

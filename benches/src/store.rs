@@ -10,12 +10,12 @@
 use std::future::Future;
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{FromRedisValue, InfoDict};
 use tokio::task::JoinSet;
 
+use crate::lives::{Latencies, Life, now_us};
 use crate::load::{Server, cpu_seconds, wait_for};
 
 /// What can be asked over and over.
@@ -61,24 +61,24 @@ impl InFlight {
         let one = |task: usize| {
             let checks = checks.clone();
             async move {
-                let mut latencies = Vec::with_capacity(each);
+                let mut lives = Vec::with_capacity(each);
                 for turn in 0..each {
-                    let started = now();
+                    let due_us = now_us();
                     // Far apart, so that users come in no order.
                     let answered = checks.check((turn * in_flight + task) * 7_919, users).await;
-                    latencies.push((started.elapsed(), answered));
+                    lives.push((Life { due_us, done_us: now_us() }, answered));
                 }
-                latencies
+                lives
             }
         };
-        let latencies = (0..in_flight).map(one).collect::<JoinSet<_>>().join_all().await;
-        measure.figures(redis, latencies.concat()).await
+        let lives = (0..in_flight).map(one).collect::<JoinSet<_>>().join_all().await;
+        measure.figures(redis, &lives.concat()).await
     }
 }
 
 /// What was spent before a load.
 pub(crate) struct Measure {
-    pub(crate) started: Instant,
+    pub(crate) started_us: u64,
     redis_seconds: f64,
     client_seconds: f64,
 }
@@ -86,30 +86,24 @@ pub(crate) struct Measure {
 impl Measure {
     pub(crate) async fn start(redis: &Redis) -> Self {
         let (redis_seconds, client_seconds) = (redis.cpu_seconds().await, own_cpu_seconds());
-        Self { redis_seconds, client_seconds, started: now() }
+        Self { redis_seconds, client_seconds, started_us: now_us() }
     }
 
-    pub(crate) async fn figures(self, redis: &Redis, latencies: Vec<(Duration, bool)>) -> Figures {
-        let elapsed = self.started.elapsed();
+    pub(crate) async fn figures(self, redis: &Redis, lives: &[(Life, bool)]) -> Figures {
+        let elapsed_us = now_us() - self.started_us;
         let client_seconds = own_cpu_seconds() - self.client_seconds;
         let redis_seconds = redis.cpu_seconds().await - self.redis_seconds;
-        let unanswered = latencies.iter().filter(|(_, answered)| !answered).count();
-        let mut latencies: Vec<Duration> = latencies.into_iter().map(|(took, _)| took).collect();
-        latencies.sort_unstable();
+        let latencies = Latencies::of(lives.iter().map(|(life, _)| *life)).unwrap();
+        let all = lives.len() as f64;
         Figures {
-            per_second: latencies.len() as f64 / elapsed.as_secs_f64(),
-            redis_us: redis_seconds * 1e6 / latencies.len() as f64,
-            client_us: client_seconds * 1e6 / latencies.len() as f64,
-            p50_us: us_at(&latencies, 50),
-            p99_us: us_at(&latencies, 99),
-            unanswered,
+            per_second: all * 1e6 / elapsed_us as f64,
+            redis_us: redis_seconds * 1e6 / all,
+            client_us: client_seconds * 1e6 / all,
+            p50_us: latencies.p50_us,
+            p99_us: latencies.p99_us,
+            unanswered: lives.iter().filter(|(_, answered)| !answered).count(),
         }
     }
-}
-
-/// What so many of a hundred took at most, of latencies in order.
-pub(crate) fn us_at(latencies: &[Duration], per_cent: usize) -> u64 {
-    u64::try_from(latencies[latencies.len() * per_cent / 100].as_micros()).unwrap()
 }
 
 /// The middle of several figures, by processor time.
@@ -197,9 +191,4 @@ impl Redis {
 
 fn own_cpu_seconds() -> f64 {
     cpu_seconds(std::process::id())
-}
-
-#[allow(clippy::disallowed_methods, reason = "a benchmark measures time")]
-pub(crate) fn now() -> Instant {
-    Instant::now()
 }

@@ -2,8 +2,6 @@
 
 mod hasher;
 
-use std::hint::black_box;
-
 use hasher::Hasher;
 
 use crate::algorithm::{Spec, Verdict};
@@ -85,9 +83,6 @@ impl Keyed {
         let now_us = self.now_us();
         verdicts.reserve(keys.len());
         for some in keys.chunks(AT_ONCE) {
-            // All texts are on their way before the first is hashed.
-            let first = |key: &K| key.as_ref().as_bytes().first().copied().unwrap_or(0);
-            black_box(some.iter().fold(0, |read, key| read ^ first(key)));
             let mut hashed = [Key(0); AT_ONCE];
             for (hashed, key) in hashed.iter_mut().zip(some) {
                 *hashed = self.hasher.key_of(key.as_ref());

@@ -35,7 +35,7 @@ impl Memory {
         };
         match change {
             Change::Reset => {
-                table.remove(&held, found.slot);
+                table.remove(&held, found);
                 true
             }
             Change::Refund(amount) => corrected(&|record| {

@@ -92,7 +92,7 @@ impl Memory {
         let Some(table) = self.table(family) else { return };
         let held = table.hold(key);
         if let Some(found) = table.find(&held, key) {
-            table.remove(&held, found.slot);
+            table.remove(&held, found);
         }
     }
 

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use super::answer::{GLANCES, Step, answer};
+use super::segment::{Found, Segment};
 use super::slot::Words;
+use super::specs::Known;
 use super::table::{AT_ONCE, Glance, Several, Table};
 use crate::algorithm::{Spec, Verdict, token_bucket};
 use crate::clock::Now;
@@ -12,12 +14,26 @@ use crate::plan::{Enforcement, Level, Mode, PerLevel, Plan};
 use crate::store::Reply;
 use crate::units::Amount;
 
+/// What is charged to buckets.
+#[derive(Clone, Copy)]
+struct Charge<'t> {
+    known: &'t Known,
+    /// Of the spec.
+    number: u8,
+    cost: Amount,
+    now_us: u64,
+    /// Whether somebody is told of changes.
+    tracked: bool,
+}
+
 /// What is to become of a bucket that was seen.
-struct Draft {
+struct Draft<'t> {
+    segment: &'t Segment,
+    version: u32,
+    found: Found<'t>,
     verdict: Verdict,
     /// What its slot says then.
     words: Words,
-    writes: bool,
 }
 
 impl Table {
@@ -43,16 +59,24 @@ impl Table {
         now_us: u64,
         verdicts: &mut Vec<Verdict>,
     ) {
+        let (cost, tracked) = (Amount::ONE, self.is_tracked());
+        let known = self.specs.find(spec);
+        let charge = known.map(|(number, known)| Charge { known, number, cost, now_us, tracked });
         for keys in keys.chunks(AT_ONCE) {
-            let mut glances = Several::new();
-            self.glance_all(keys, &mut glances);
-            let mut drafts = Several::new();
-            drafts
-                .extend(glances.iter().map(|glance| self.draft(glance, spec, Amount::ONE, now_us)));
-            let drawn_up = glances.iter().zip(&drafts);
-            verdicts.extend(keys.iter().zip(drawn_up).map(|(key, (glance, draft))| match draft {
-                Some(draft) if commit(glance, draft) => draft.verdict,
-                _ => self.check(spec, *key, Amount::ONE, now_us),
+            let (ways, mut drafts) = (self.ways(keys), Several::new());
+            drafts.extend(
+                keys.iter()
+                    .zip(&ways)
+                    .map(|(key, way)| charge?.draft(self.glance_at(way.as_ref()?, *key))),
+            );
+            verdicts.extend(keys.iter().zip(&drafts).map(|(key, draft)| {
+                let verdict = draft.as_ref().and_then(|draft| {
+                    draft.commit().or_else(|| {
+                        // Most likely the key is there twice.
+                        charge?.draft(draft.glance_again())?.commit()
+                    })
+                });
+                verdict.unwrap_or_else(|| self.check(spec, *key, cost, now_us))
             }));
         }
     }
@@ -74,36 +98,21 @@ impl Table {
     /// Charges a bucket that is in its slot; `None` where it is not, or where others were faster again
     /// and again, so that its segment must be held.
     #[inline(always)]
-    fn take(&self, key: Key, spec: &Spec, cost: Amount, now_us: u64) -> Option<Draft> {
+    fn take(&self, key: Key, spec: &Spec, cost: Amount, now_us: u64) -> Option<Draft<'_>> {
+        let tracked = self.is_tracked();
         for _ in 0..GLANCES {
             let glance = self.glance(key);
-            let draft = self.draft(&glance, spec, cost, now_us)?;
-            if commit(&glance, &draft) {
+            let number = glance.found?.words.number();
+            let known = self.specs.get(number)?;
+            if !known.is_bucket(spec) {
+                return None;
+            }
+            let draft = Charge { known, number, cost, now_us, tracked }.draft(glance)?;
+            if draft.commit().is_some() {
                 return Some(draft);
             }
         }
         None
-    }
-
-    /// What is to become of a bucket that is in its slot; `None` where it is not.
-    #[inline(always)]
-    fn draft(&self, glance: &Glance<'_>, spec: &Spec, cost: Amount, now_us: u64) -> Option<Draft> {
-        let seen = glance.found?.words;
-        let (known, Spec::TokenBucket(spec)) = (self.specs.get(seen.number())?, spec) else {
-            return None;
-        };
-        if !matches!(&known.spec, Spec::TokenBucket(known) if known == spec) {
-            return None;
-        }
-        let mut state = seen.reduced(known)?;
-        let verdict = token_bucket::take(&mut state, &known.reduced, now_us, cost);
-        let writes = verdict == Verdict::Allowed && !cost.is_zero();
-        let words = if writes {
-            Words::pack_reduced(&state, seen.number(), known)?.marked(self.is_tracked())
-        } else {
-            seen
-        };
-        Some(Draft { verdict, words, writes })
     }
 
     /// Charges a key, whatever it is.
@@ -119,11 +128,41 @@ impl Table {
     }
 }
 
-/// Does what was drawn up; false where the bucket has changed since it was seen.
-#[inline(always)]
-fn commit(glance: &Glance<'_>, draft: &Draft) -> bool {
-    match glance.found {
-        Some(found) if draft.writes => glance.segment.replace(glance.version, found, draft.words),
-        _ => glance.segment.is_still(glance.version),
+impl Charge<'_> {
+    /// What is to become of a bucket that is in its slot, with this spec; `None` where it is not.
+    #[inline(always)]
+    fn draft<'t>(&self, glance: Glance<'t>) -> Option<Draft<'t>> {
+        let Self { known, number, cost, now_us, tracked } = *self;
+        let Glance { segment, version, found: Some(found) } = glance else { return None };
+        if found.words.number() != number {
+            return None;
+        }
+        let mut state = found.words.reduced(known)?;
+        let verdict = token_bucket::take(&mut state, &known.reduced, now_us, cost);
+        let words = if verdict == Verdict::Allowed && !cost.is_zero() {
+            Words::pack_reduced(&state, number, known)?.marked(tracked)
+        } else {
+            found.words
+        };
+        Some(Draft { segment, version, found, verdict, words })
+    }
+}
+
+impl<'t> Draft<'t> {
+    /// Does it; `None` where the bucket has changed since it was seen.
+    #[inline(always)]
+    fn commit(&self) -> Option<Verdict> {
+        let is_done = if self.words == self.found.words {
+            self.segment.is_still(self.version)
+        } else {
+            self.segment.replace(self.version, self.found, self.words)
+        };
+        is_done.then_some(self.verdict)
+    }
+
+    /// Looks at the bucket again where it was.
+    fn glance_again(&self) -> Glance<'t> {
+        let Self { segment, version, found, .. } = *self;
+        Glance { segment, version, found: Some(Found { words: found.cell.words(), ..found }) }
     }
 }

@@ -8,6 +8,8 @@ use super::shelf::Shelf;
 
 /// How many slots a page has: twenty-eight lines of a cache, of two slots each.
 pub(super) const PAGE_SLOTS: usize = 56;
+/// How many slots two lines have.
+pub(super) const PAIR_SLOTS: usize = 4;
 /// How many words a line of a cache has.
 const LINE_WORDS: usize = 8;
 const PAGE_WORDS: usize = PAGE_SLOTS * CELL_WORDS;
@@ -41,16 +43,34 @@ impl Default for Lot {
 }
 
 /// The slots of a page, each with its words.
-pub(super) type Page = [[AtomicU64; CELL_WORDS]];
+pub(super) type Page = [[AtomicU64; CELL_WORDS]; PAGE_SLOTS];
+/// Two lines of a page that are next to each other.
+pub(super) type Pair = [[AtomicU64; CELL_WORDS]; PAIR_SLOTS];
 
 impl Pages {
     /// The page of a number.
     #[inline]
     pub(super) fn get(&self, number: u32) -> Option<&Page> {
+        self.slots(number, 0)
+    }
+
+    /// Two lines of a page, of which the first begins with this slot.
+    #[inline]
+    pub(super) fn pair(&self, number: u32, slot: usize) -> Option<&Pair> {
+        self.slots(number, slot)
+    }
+
+    /// So many slots from one of a page on.
+    #[inline]
+    fn slots<const SLOTS: usize>(
+        &self,
+        number: u32,
+        slot: usize,
+    ) -> Option<&[[AtomicU64; CELL_WORDS]; SLOTS]> {
         let number = number as usize;
         let lot = self.lots.get(number / LOT_PAGES)?;
-        let words = lot.words.get(lot.first + number % LOT_PAGES * PAGE_WORDS..)?;
-        Some(words.get(..PAGE_WORDS)?.as_chunks().0)
+        let first = lot.first + number % LOT_PAGES * PAGE_WORDS + slot * CELL_WORDS;
+        lot.words.get(first..)?.as_chunks().0.first_chunk()
     }
 
     /// A page that nobody has, with empty slots; `None` where there can be no more.

@@ -19,7 +19,7 @@ pub(super) use held::{Held, Keys};
 use side::Side;
 
 use super::cell::Cell;
-use super::pages::{PAGE_SLOTS, Page, Pages};
+use super::pages::{PAGE_SLOTS, PAIR_SLOTS, Page, Pages, Pair};
 use super::slot::Words;
 use super::sync::wait;
 use super::version::Version;
@@ -68,43 +68,34 @@ impl Default for Segment {
 /// A key that was found.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found<'p> {
-    pub(super) slot: usize,
-    pub(super) words: Words,
     pub(super) cell: Cell<'p>,
+    pub(super) words: Words,
 }
 
-/// Where a key stands if nobody else does: a page, its place in the segment, and a slot of it at the
-/// beginning of a line.
+/// Where a key stands if nobody else does: in the first of these slots.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Home<'p> {
-    page: &'p Page,
-    number: usize,
-    slot: usize,
-}
+pub(super) struct Home<'p>(&'p Pair);
+
+/// The first of four things that are so, by which of them are: looked up, since the instruction for it
+/// waits for whatever its register held before.
+const FIRST: [u8; 1 << PAIR_SLOTS] = [0, 0, 1, 0, 2, 0, 1, 0, 3, 0, 1, 0, 2, 0, 1, 0];
 
 impl<'p> Home<'p> {
-    /// Reads two lines, from this one on, so that they are on their way. Most likely the key is there.
+    /// Reads both lines, so that they are on their way. Most likely the key is there.
     #[inline(always)]
-    pub(super) fn touch(self, line: usize) -> u64 {
-        let word =
-            |slot: usize| self.page.get(slot).map_or(0, |[word, ..]| word.load(Ordering::Relaxed));
-        let slot = self.slot + 2 * line;
-        word(slot) ^ word(slot + 2)
+    pub(super) fn touch(self) -> u64 {
+        let [[one, ..], _, [other, ..], _] = self.0;
+        one.load(Ordering::Relaxed) ^ other.load(Ordering::Relaxed)
     }
 
-    /// Looks for a key in the first line, where it nearly always is. At which end of it nobody can
-    /// guess, so that both are looked at before anything depends on it.
+    /// Looks for a key in the first slots, where it nearly always is. In which of them nobody can guess,
+    /// so that all are looked at before anything depends on it.
     #[inline(always)]
-    pub(super) fn find(self, key: Key) -> Option<Found<'p>> {
-        let [one, other] = self.page.get(self.slot..)?.first_chunk()?;
-        let (is_one, is_other) = (Cell(one).key() == key, Cell(other).key() == key);
-        if !(is_one | is_other) {
-            return None;
-        }
-        let slot = self.slot + usize::from(is_other & !is_one);
-        let cell = Cell(self.page.get(slot)?);
-        let words = cell.words_of(key)?;
-        Some(Found { slot: self.number * PAGE_SLOTS + slot, words, cell })
+    fn find<const SLOTS: usize>(self, key: Key) -> Option<Found<'p>> {
+        let may_hold = |slot: usize| usize::from(Cell(&self.0[slot]).may_hold(key)) << slot;
+        let which = (0..SLOTS).fold(0, |which, slot| which | may_hold(slot));
+        let cell = Cell(&self.0[usize::from(FIRST[which])]);
+        Some(Found { cell, words: cell.words_of(key)? })
     }
 }
 
@@ -168,34 +159,41 @@ impl Segment {
     #[inline(always)]
     pub(super) fn find<'p>(&self, pages: &'p Pages, key: Key, hash: u64) -> Option<Found<'p>> {
         let home = self.home(pages, hash)?;
-        home.find(key).or_else(|| self.find_behind(home, pages, key))
+        // One line at a time, since they are waited for.
+        home.find::<2>(key).or_else(|| self.find_behind(pages, key, hash))
+    }
+
+    /// The same where both lines have been touched.
+    #[inline(always)]
+    pub(super) fn find_touched<'p>(
+        &self,
+        home: Home<'p>,
+        pages: &'p Pages,
+        key: Key,
+    ) -> Option<Found<'p>> {
+        home.find::<PAIR_SLOTS>(key).or_else(|| self.find_behind(pages, key, hash_of(key)))
     }
 
     /// Where a key of a hash stands if nobody else does.
     #[inline(always)]
     pub(super) fn home<'p>(&self, pages: &'p Pages, hash: u64) -> Option<Home<'p>> {
         let (number, slot) = home_of(hash, self.used());
-        Some(Home { page: self.page(pages, number)?, number, slot })
+        let pair = pages.pair(self.pages.get(number)?.load(Ordering::Relaxed), slot)?;
+        Some(Home(pair))
     }
 
     /// Looks for a key from its home to the first empty slot.
-    pub(super) fn find_behind<'p>(
-        &self,
-        home: Home<'_>,
-        pages: &'p Pages,
-        key: Key,
-    ) -> Option<Found<'p>> {
-        let (used, mut number, mut first) = (self.used(), home.number, home.slot);
+    fn find_behind<'p>(&self, pages: &'p Pages, key: Key, hash: u64) -> Option<Found<'p>> {
+        let used = self.used();
+        let (mut number, mut first) = home_of(hash, used);
         // The page that it begins in comes last again.
         for _ in 0..=used {
-            let slots = self.page(pages, number)?.get(first..)?;
-            for (slot, cell) in (number * PAGE_SLOTS + first..).zip(slots) {
-                let cell = Cell(cell);
+            for cell in self.page(pages, number)?.get(first..)?.iter().map(Cell) {
                 if cell.is_empty() {
                     return None;
                 }
                 if let Some(words) = cell.words_of(key) {
-                    return Some(Found { slot, words, cell });
+                    return Some(Found { cell, words });
                 }
             }
             (number, first) = (if number + 1 < used { number + 1 } else { 0 }, 0);
@@ -208,11 +206,6 @@ impl Segment {
     pub(super) fn replace(&self, version: u32, found: Found<'_>, words: Words) -> bool {
         let is_yet = || self.version.is_yet(version);
         found.cell.replace(found.words, words, is_yet, || self.note_change(words))
-    }
-
-    #[inline]
-    pub(super) fn touch(&self) -> u32 {
-        self.version.peek()
     }
 
     /// The key and the words of a slot, if it holds one.
@@ -258,12 +251,13 @@ pub(super) fn hash_of(Key(key): Key) -> u64 {
 }
 
 /// Where a key stands if nobody else does, as a page and a slot: at the beginning of a line, so that few
-/// lines are read until it is found. The low bits of a hash have chosen the segment.
+/// lines are read until it is found, and not of a page's last, so that the next is there too. The low bits
+/// of a hash have chosen the segment.
 #[allow(clippy::cast_possible_truncation, reason = "less than the number of pages, and of lines")]
 #[inline]
 fn home_of(hash: u64, used: usize) -> (usize, usize) {
     let spread = (hash >> 32) * used as u64;
-    let line = ((spread & u64::from(u32::MAX)) * (PAGE_SLOTS as u64 / 2)) >> 32;
+    let line = ((spread & u64::from(u32::MAX)) * (PAGE_SLOTS as u64 / 2 - 1)) >> 32;
     ((spread >> 32) as usize, line as usize * 2)
 }
 

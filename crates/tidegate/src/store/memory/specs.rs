@@ -71,23 +71,28 @@ impl Specs {
         if !fit_slots(spec) {
             return None;
         }
-        let count = self.count.load(Ordering::Acquire);
-        self.find(spec, 0..count).or_else(|| {
-            // Known without a lock: whoever asks holds a segment, and asks for each request.
-            let known = (count < SPECS_MAX).then(|| Known::new(spec))?;
-            if known.remainder_bits > REMAINDER_BITS_MAX { None } else { self.add(known) }
-        })
+        if let Some((number, _)) = self.find(spec) {
+            return Some(number);
+        }
+        // Known without a lock: whoever asks holds a segment, and asks for each request.
+        let known = (self.count.load(Ordering::Acquire) < SPECS_MAX).then(|| Known::new(spec))?;
+        if known.remainder_bits > REMAINDER_BITS_MAX { None } else { self.add(known) }
     }
 
-    fn find(&self, spec: &Spec, numbers: std::ops::Range<usize>) -> Option<u8> {
+    /// A spec that somebody has used, and its number.
+    pub(super) fn find(&self, spec: &Spec) -> Option<(u8, &Known)> {
+        let numbers = 0..self.count.load(Ordering::Acquire);
         let mut numbers = numbers.filter_map(|number| u8::try_from(number).ok());
-        numbers.find(|number| self.get(*number).is_some_and(|known| known.spec == *spec))
+        numbers.find_map(|number| {
+            let known = self.get(number).filter(|known| known.spec == *spec)?;
+            Some((number, known))
+        })
     }
 
     fn add(&self, known: Known) -> Option<u8> {
         let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
         let count = self.count.load(Ordering::Acquire);
-        if let Some(number) = self.find(&known.spec, 0..count) {
+        if let Some((number, _)) = self.find(&known.spec) {
             return Some(number);
         }
         if count == SPECS_MAX {
@@ -102,6 +107,12 @@ impl Specs {
 }
 
 impl Known {
+    /// Whether it is this bucket: quicker than to compare them whatever they are.
+    #[inline]
+    pub(super) fn is_bucket(&self, spec: &Spec) -> bool {
+        matches!((&self.spec, spec), (Spec::TokenBucket(known), Spec::TokenBucket(spec)) if known == spec)
+    }
+
     fn new(spec: &Spec) -> Self {
         let reduced = match spec {
             Spec::TokenBucket(spec) => reduced(spec),

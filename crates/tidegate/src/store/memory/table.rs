@@ -19,7 +19,7 @@ pub(super) use walk::place_of;
 use super::changes::{GONE_MIN, Gone};
 use super::pages::Pages;
 use super::record::Record;
-use super::segment::{Found, Held, Segment, hash_of};
+use super::segment::{Found, Held, Home, Segment, hash_of};
 use super::shelf::Shelf;
 use super::slot::Words;
 use super::specs::Specs;
@@ -67,7 +67,7 @@ impl Default for Segments {
 }
 
 /// What was seen of a key without holding its segment.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Glance<'t> {
     pub(super) segment: &'t Segment,
     pub(super) version: u32,
@@ -133,7 +133,7 @@ impl Table {
     pub(super) fn touch(&self, key: Key) -> u64 {
         let hash = hash_of(key);
         let home = self.segment_of(hash).and_then(|(_, segment)| segment.home(&self.pages, hash));
-        home.map_or(0, |home| home.touch(0))
+        home.map_or(0, Home::touch)
     }
 
     /// The segment of a key by now; another by the time that it is held, maybe.
@@ -216,12 +216,11 @@ impl Table {
         found: Found<'_>,
         change: impl FnOnce(&mut Record) -> T,
     ) -> Option<T> {
-        let Found { slot, words, .. } = found;
-        let Some(place) = words.place() else {
-            let mut record = words.record(&self.specs)?;
+        let Some(place) = found.words.place() else {
+            let mut record = found.words.record(&self.specs)?;
             let changed = change(&mut record);
             if record.end_us() == 0 {
-                self.remove(held, slot);
+                self.remove(held, found);
             } else {
                 let packed = Words::pack_record(&record, &self.specs);
                 self.set(held, found, packed.unwrap_or_else(|| held.keep(record)));
@@ -233,7 +232,7 @@ impl Table {
             (changed, record.end_us(), Words::pack_record(record, &self.specs))
         })?;
         if end_us == 0 {
-            self.remove(held, slot);
+            self.remove(held, found);
         } else if let Some(packed) = packed {
             held.take(place);
             self.set(held, found, packed);
@@ -251,10 +250,12 @@ impl Table {
     }
 
     /// Lets a key go, and notes it where somebody is told: one that did not just end as was told.
-    pub(super) fn remove(&self, held: &Held<'_>, slot: usize) {
-        if self.is_tracked()
-            && let Some((key, _)) = held.read(&self.pages, slot)
-        {
+    pub(super) fn remove(&self, held: &Held<'_>, found: Found<'_>) {
+        self.remove_at(held, found.cell.key(), held.slot_of(&self.pages, found));
+    }
+
+    fn remove_at(&self, held: &Held<'_>, key: Key, slot: usize) {
+        if self.is_tracked() {
             self.note(key);
         }
         self.forget(held, slot);
@@ -286,13 +287,23 @@ impl Table {
 
     /// The segment that keys of a hash belong to, and its number, by the number of segments that there
     /// are just now.
-    ///
-    /// The power of two is not worked out here: the instruction for it waits for whatever its register
-    /// held before, which may be a word that is on its way from memory, and then nothing overlaps.
     #[inline]
     fn segment_of(&self, hash: u64) -> Option<(usize, &Segment)> {
-        let (count, whole) =
-            (self.count.load(Ordering::Acquire), self.whole.load(Ordering::Acquire));
+        self.segment_within(self.extent(), hash)
+    }
+
+    /// How many segments there are, and the largest power of two that is no larger.
+    ///
+    /// That is not worked out here: the instruction for it waits for whatever its register held before,
+    /// which may be a word that is on its way from memory, and then nothing overlaps.
+    #[inline]
+    fn extent(&self) -> (usize, usize) {
+        (self.count.load(Ordering::Acquire), self.whole.load(Ordering::Acquire))
+    }
+
+    #[inline]
+    fn segment_within(&self, extent: (usize, usize), hash: u64) -> Option<(usize, &Segment)> {
+        let (count, whole) = extent;
         let number = low_bits(hash, whole * 2);
         let number = if number < count { number } else { low_bits(hash, whole) };
         Some((number, self.segment_at(number)?))

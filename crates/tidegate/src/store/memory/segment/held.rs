@@ -69,6 +69,19 @@ impl<'s> Held<'s> {
         self.side().take(words.place()?)
     }
 
+    /// Which slot a key was found in.
+    pub(in super::super) fn slot_of(&self, pages: &Pages, found: Found<'_>) -> usize {
+        let (slots, mut slot) = (self.slots(), home_slot(found.cell.key(), self.used()));
+        let is_it = |cell: Cell<'_>| std::ptr::eq(cell.0, found.cell.0);
+        for _ in 0..slots {
+            if self.cell(pages, slot).is_some_and(is_it) {
+                break;
+            }
+            slot = behind(slot, slots);
+        }
+        slot
+    }
+
     /// All keys, in no order.
     pub(in super::super) fn keys(&self, pages: &Pages) -> Keys {
         (0..self.slots()).filter_map(|slot| self.read(pages, slot)).take(KEYS_MAX).collect()

@@ -143,7 +143,7 @@ impl Table {
             if (worth < last || is_tie)
                 && let Some(found) = self.find(held, key)
             {
-                self.let_go(held, found.slot, latest_us);
+                self.let_go(held, held.slot_of(&self.pages, found), latest_us);
             }
         });
         self.give_pages_back();
@@ -210,14 +210,14 @@ impl Table {
 
     /// Lets a key go, which counts where it is live.
     fn let_go(&self, held: &Held<'_>, slot: usize, now_us: u64) {
-        let Some((_, words)) = held.read(&self.pages, slot) else { return };
+        let Some((key, words)) = held.read(&self.pages, slot) else { return };
         let is_live = words.end_us(&self.specs) > now_us;
         if is_live {
             self.evicted.fetch_add(1, Ordering::Relaxed);
         }
         // What was told of a key before it changed may say that it lasts for longer.
         if is_live || words.is_changed() {
-            self.remove(held, slot);
+            self.remove_at(held, key, slot);
         } else {
             self.forget(held, slot);
         }

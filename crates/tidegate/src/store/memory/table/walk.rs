@@ -76,7 +76,7 @@ impl Table {
             if self.look(held, words, &over) == Some(true)
                 && let Some(found) = self.find(held, key)
             {
-                self.forget(held, found.slot);
+                self.forget(held, held.slot_of(&self.pages, found));
             }
         });
     }

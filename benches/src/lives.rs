@@ -1,0 +1,173 @@
+//! Requests by when they lived, and which of them were held up by a machine that stood still.
+//!
+//! A processor that is taken away stands still in the middle of whatever it did. Who lived through
+//! that waited for it, and so did who came while the backlog was worked off: for as long again, which
+//! is little at a high load, so that rather too few are taken for touched.
+
+use std::sync::LazyLock;
+
+use tidegate::clock::SystemClock;
+
+/// One request, by a clock that all processes of a benchmark share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Life {
+    /// From when on it waited.
+    pub due_us: u64,
+    /// When it was answered.
+    pub done_us: u64,
+}
+
+/// A time in which a processor did not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stall {
+    /// Which one.
+    pub processor: usize,
+    /// Since when.
+    pub begins_us: u64,
+    /// For how long.
+    pub lasts_us: u64,
+}
+
+/// How long requests took, in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Latencies {
+    /// The middle.
+    pub p50_us: u64,
+    /// The 99th of a hundred.
+    pub p99_us: u64,
+    /// The longest.
+    pub longest_us: u64,
+}
+
+impl Latencies {
+    /// Those of these requests; nothing of none.
+    pub fn of(lives: impl IntoIterator<Item = Life>) -> Option<Self> {
+        let lives = lives.into_iter();
+        let mut took: Vec<u64> =
+            lives.map(|life| life.done_us.saturating_sub(life.due_us)).collect();
+        took.sort_unstable();
+        let longest_us = *took.last()?;
+        Some(Self { p50_us: at(&took, 50), p99_us: at(&took, 99), longest_us })
+    }
+}
+
+/// What so many of a hundred took at most, of at least one in order.
+pub(crate) fn at(took: &[u64], per_cent: usize) -> u64 {
+    took[took.len() * per_cent / 100]
+}
+
+/// The middle of several.
+#[must_use]
+pub fn middle(mut values: Vec<u64>) -> Option<u64> {
+    values.sort_unstable();
+    values.get(values.len() / 2).copied()
+}
+
+/// Those that no stall touched.
+#[must_use]
+pub fn untouched(lives: &[Life], stalls: &[Stall]) -> Vec<Life> {
+    let shadows = shadows(stalls);
+    let is_touched = |life: &Life| {
+        let first = shadows.partition_point(|(_, ends_us)| *ends_us < life.due_us);
+        shadows.get(first).is_some_and(|(begins_us, _)| *begins_us <= life.done_us)
+    };
+    lives.iter().filter(|life| !is_touched(life)).copied().collect()
+}
+
+/// From when until when stalls are felt, in order and apart from each other.
+fn shadows(stalls: &[Stall]) -> Vec<(u64, u64)> {
+    let felt = |stall: &Stall| (stall.begins_us, stall.begins_us + 2 * stall.lasts_us);
+    let mut all: Vec<(u64, u64)> = stalls.iter().map(felt).collect();
+    all.sort_unstable();
+    all.dedup_by(|next, last| {
+        let meets = next.0 <= last.1;
+        if meets {
+            last.1 = last.1.max(next.1);
+        }
+        meets
+    });
+    all
+}
+
+/// The time by the clock that all processes of a benchmark share: it starts at the Unix time.
+pub(crate) fn now_us() -> u64 {
+    static CLOCK: LazyLock<SystemClock> = LazyLock::new(SystemClock::new);
+    CLOCK.steady_us()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn life(due_us: u64, done_us: u64) -> Life {
+        Life { due_us, done_us }
+    }
+
+    fn stall(processor: usize, begins_us: u64, lasts_us: u64) -> Stall {
+        Stall { processor, begins_us, lasts_us }
+    }
+
+    fn is_touched(life: Life, stalls: &[Stall]) -> bool {
+        untouched(&[life], stalls).is_empty()
+    }
+
+    #[test]
+    fn who_lives_through_a_stall_is_touched() {
+        let stalls = [stall(0, 1_000, 100)];
+        for touched in [life(900, 1_000), life(900, 2_000), life(1_010, 1_020), life(1_099, 5_000)]
+        {
+            assert!(is_touched(touched, &stalls), "{touched:?}");
+        }
+        assert!(!is_touched(life(900, 999), &stalls));
+    }
+
+    #[test]
+    fn who_comes_within_the_same_time_again_is_touched() {
+        let stalls = [stall(0, 1_000, 100)];
+        assert!(is_touched(life(1_200, 1_300), &stalls));
+        assert!(!is_touched(life(1_201, 1_300), &stalls));
+    }
+
+    #[test]
+    fn a_stall_of_any_processor_touches() {
+        let stalls = [stall(1, 5_000, 10), stall(0, 1_000, 100)];
+        assert!(is_touched(life(1_050, 1_060), &stalls));
+        assert!(is_touched(life(5_005, 5_006), &stalls));
+        assert!(!is_touched(life(3_000, 3_100), &stalls));
+    }
+
+    #[test]
+    fn a_short_stall_within_a_long_one_does_not_end_it() {
+        let stalls = [stall(0, 1_000, 1_000), stall(1, 1_100, 10)];
+        assert_eq!(shadows(&stalls), [(1_000, 3_000)]);
+        assert!(is_touched(life(2_500, 2_600), &stalls));
+    }
+
+    #[test]
+    fn those_between_two_stalls_are_kept_in_their_order() {
+        let stalls = [stall(0, 1_000, 100), stall(0, 2_000, 100)];
+        let lives =
+            [life(1_900, 1_950), life(1_950, 2_000), life(1_300, 1_400), life(2_300, 2_301)];
+        assert_eq!(untouched(&lives, &stalls), [lives[0], lives[2], lives[3]]);
+    }
+
+    #[test]
+    fn without_stalls_all_are_kept() {
+        let lives = [life(1, 2), life(3, 9)];
+        assert_eq!(untouched(&lives, &[]), lives);
+    }
+
+    #[test]
+    fn latencies_are_those_of_a_hundred_in_order() {
+        let lives = (0..100).rev().map(|took| life(1_000, 1_000 + took));
+        let expected = Latencies { p50_us: 50, p99_us: 99, longest_us: 99 };
+        assert_eq!(Latencies::of(lives), Some(expected));
+        assert_eq!(Latencies::of([]), None);
+    }
+
+    #[test]
+    fn the_middle_of_none_is_nothing() {
+        assert_eq!(middle(vec![9, 1, 5]), Some(5));
+        assert_eq!(middle(vec![]), None);
+    }
+}

@@ -159,27 +159,37 @@ impl Memory {
     /// Decides a plan. Memory always answers.
     pub(crate) fn answer(&self, plan: &Plan) -> Answer {
         debug_assert!(plan.levels.len() <= LEVELS_MAX, "a plan has a bound");
-        let mut families = self.families.load();
-        if plan.mode == Mode::Charge && !plan.levels.iter().all(|level| families.knows(level)) {
-            for level in plan.levels.iter().filter(|level| !families.knows(level)) {
-                self.table_for(level.family);
-            }
-            families = self.families.load();
-        }
+        self.answer_with(plan, plan.mode == Mode::Charge)
+    }
+
+    /// The same; where a limit has no table yet, it is made first, if one is wanted.
+    #[inline]
+    fn answer_with(&self, plan: &Plan, tables: bool) -> Answer {
+        let families = self.families.load();
         let mut steps = PerLevel::new();
         for level in &plan.levels {
             let table = families.tables.get(&level.family).map(|table| &**table);
+            if tables && table.is_none() && stores(level) {
+                return self.answer_new(plan);
+            }
             steps.push(answer::Step::new(level, table));
         }
         Answer { now: plan.now, replies: answer::answer(plan, steps) }
     }
+
+    #[cold]
+    fn answer_new(&self, plan: &Plan) -> Answer {
+        for level in plan.levels.iter().filter(|level| stores(level)) {
+            self.table_for(level.family);
+        }
+        // Once is enough: whoever takes a table away meanwhile wants none.
+        self.answer_with(plan, false)
+    }
 }
 
-impl Families {
-    /// Whether a level has all that it needs.
-    fn knows(&self, level: &Level) -> bool {
-        matches!(level.spec, Spec::Ceiling(_)) || self.tables.contains_key(&level.family)
-    }
+/// Whether something is kept of a level.
+const fn stores(level: &Level) -> bool {
+    !matches!(level.spec, Spec::Ceiling(_))
 }
 
 impl ImmediateStore for Memory {

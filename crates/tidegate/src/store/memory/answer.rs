@@ -5,12 +5,12 @@
 //! faster, all is looked at again, and in the end, or where a key is kept in full, the segments are
 //! held before they are looked at.
 
-use super::charge::{charge, lacks_pace, open};
+use super::charge::{charge, draft, lacks_pace, open};
 use super::segment::{Found, Held, Segment};
 use super::table::{Glance, Table};
 use super::view;
 use crate::algorithm::{Spec, Verdict};
-use crate::plan::{Level, PerLevel, Plan};
+use crate::plan::{Level, Mode, PerLevel, Plan};
 use crate::store::Reply;
 
 /// How often a plan is looked at before its segments are held.
@@ -76,6 +76,11 @@ fn glance(plan: &Plan, steps: &mut [Step<'_>], replies: &mut PerLevel<Reply>) ->
     for step in &mut *steps {
         step.glance = step.table.map(|table| table.glance(step.level.key));
     }
+    if plan.mode == Mode::Charge
+        && let Some(charged) = charge_slots(plan, steps, replies)
+    {
+        return charged;
+    }
     let mut verdicts = PerLevel::new();
     for step in &*steps {
         match view::verdict(step.level, step.table, step.found(), plan.now) {
@@ -93,6 +98,29 @@ fn glance(plan: &Plan, steps: &mut [Step<'_>], replies: &mut PerLevel<Reply>) ->
     } else {
         look(plan, steps, &verdicts, replies)
     }
+}
+
+/// Charges all levels, where each cost fits and each key is in its slot; `None` where it takes a closer
+/// look.
+fn charge_slots(plan: &Plan, steps: &[Step<'_>], replies: &mut PerLevel<Reply>) -> Option<Glanced> {
+    replies.clear();
+    let mut drafts = PerLevel::new();
+    for (place, step) in steps.iter().enumerate() {
+        let (table, Glance { segment, found, .. }) = (step.table?, step.glance?);
+        // Two keys in one segment may be one.
+        if seen(steps).take(place).any(|before| std::ptr::eq(before.segment, segment)) {
+            return None;
+        }
+        let (words, reading) = draft(table, found?.words, step.level, plan.now)?;
+        let (verdict, charged_at_us) = (Verdict::Allowed, words.at_us());
+        replies.push(Reply { verdict, charged: true, charged_at_us, reading });
+        drafts.push((table, found?, words));
+    }
+    let Some(holding) = Holding::as_seen(steps) else { return Some(Glanced::Changed) };
+    for (held, (table, found, words)) in holding.0.iter().zip(drafts) {
+        table.set(held, found, words);
+    }
+    Some(Glanced::Answered)
 }
 
 /// The answer where nothing is written.
@@ -125,21 +153,9 @@ fn take<'s>(
     verdicts: &[Verdict],
     replies: &mut PerLevel<Reply>,
 ) -> Glanced {
-    let seen = || steps.iter().filter_map(|step| step.glance.as_ref());
-    let mut holding = Holding(PerLevel::new());
-    for glance in seen() {
-        if holding.find(glance.segment).is_none() {
-            match glance.segment.hold_from(glance.version) {
-                Some(held) => holding.0.push(held),
-                None => return Glanced::Changed,
-            }
-        }
-    }
-    if !seen().all(Glance::is_as_seen) {
-        return Glanced::Changed;
-    }
+    let Some(holding) = Holding::as_seen(steps) else { return Glanced::Changed };
     // Where two keys are in one segment, the first may move the second.
-    let apart = holding.0.len() == seen().count();
+    let apart = holding.0.len() == seen(steps).count();
     act(plan, steps, verdicts, replies, |step: &Step<'s>, table: &'s Table| {
         let glance = step.glance.as_ref()?;
         let held = holding.find(glance.segment)?;
@@ -198,10 +214,27 @@ fn act<'h, 's: 'h>(
     }
 }
 
-/// The segments of a plan that are held.
+/// What was seen of the keys of a plan.
+fn seen<'s, 't>(steps: &'s [Step<'t>]) -> impl Iterator<Item = &'s Glance<'t>> {
+    steps.iter().filter_map(|step| step.glance.as_ref())
+}
+
+/// The segments of a plan that are held, each once, in the order of its levels or of their addresses.
 struct Holding<'t>(PerLevel<Held<'t>>);
 
 impl<'t> Holding<'t> {
+    /// Holds all, if nothing has changed since it was seen.
+    #[inline]
+    fn as_seen(steps: &[Step<'t>]) -> Option<Self> {
+        let mut holding = Self(PerLevel::new());
+        for glance in seen(steps) {
+            if holding.find(glance.segment).is_none() {
+                holding.0.push(glance.segment.hold_from(glance.version)?);
+            }
+        }
+        seen(steps).all(Glance::is_as_seen).then_some(holding)
+    }
+
     /// Holds all, in the order of their addresses, so that no two plans wait for each other.
     fn of(steps: &[Step<'t>]) -> Self {
         loop {

@@ -5,7 +5,7 @@ use super::segment::{Found, Held};
 use super::slot::Words;
 use super::table::Table;
 use super::view;
-use crate::algorithm::{self, Reading, Spec, same_pace, token_bucket};
+use crate::algorithm::{self, Reading, Spec, Verdict, fixed_window, same_pace, token_bucket};
 use crate::clock::Now;
 use crate::plan::Level;
 use crate::units::Amount;
@@ -32,6 +32,40 @@ pub(super) fn charge(
             let now = Now { steady_us: now_us, unix_us: now_us };
             (now_us, view::fresh_reading(level, now))
         })
+}
+
+/// What the slot of a key says once a level is charged, and what the level shows then; `None` where its
+/// cost does not fit, or it takes more than the slot.
+#[inline(always)]
+pub(super) fn draft(
+    table: &Table,
+    words: Words,
+    level: &Level,
+    now: Now,
+) -> Option<(Words, Reading)> {
+    if level.is_given_back() || level.cost.is_zero() {
+        return None;
+    }
+    let (number, now_us) = (words.number(), level.time_us(now));
+    let known = table.specs.get(number)?;
+    match (&level.spec, &known.spec) {
+        (Spec::TokenBucket(spec), Spec::TokenBucket(same)) if spec == same => {
+            let mut state = words.reduced(known)?;
+            let verdict = token_bucket::take(&mut state, &known.reduced, now_us, level.cost);
+            let words = Words::pack_reduced(&state, number, known)?;
+            let reading = token_bucket::reading(&state, &known.reduced, now_us);
+            (verdict == Verdict::Allowed).then_some((words, reading))
+        }
+        (Spec::FixedWindow(spec), Spec::FixedWindow(same)) if spec == same => {
+            let mut state = words.window()?;
+            let verdict = fixed_window::evaluate(&state, spec, now_us, level.cost);
+            fixed_window::charge(&mut state, spec, now_us, level.cost);
+            let words = Words::pack_window(&state, number)?;
+            let reading = fixed_window::reading(&state, spec, now_us);
+            (verdict == Verdict::Allowed).then_some((words, reading))
+        }
+        _ => None,
+    }
 }
 
 /// Charges an amount that nobody asked for; returns whether there is something to charge.

@@ -56,16 +56,18 @@ impl Words {
 
     /// A state that fits; `None` where it does not. It was last charged at its own instant.
     pub(super) fn pack(state: &State, number: u8, known: &Known, charged_us: u64) -> Option<Self> {
-        let (kind, at_us, body) = match state {
+        match state {
             State::TokenBucket(state) if state.at_us == charged_us => {
-                return Self::pack_bucket(state, number, known);
+                Self::pack_bucket(state, number, known)
             }
-            State::FixedWindow(state) => (WINDOW, state.at_us, state.used_micros),
-            State::Total(state) => (TOTAL, charged_us, state.used_micros),
-            _ => return None,
-        };
-        let fits = at_us == charged_us && at_us <= AT_MAX;
-        fits.then_some(Self { head: head(at_us, number, kind), body })
+            State::FixedWindow(state) if state.at_us == charged_us => {
+                Self::pack_window(state, number)
+            }
+            State::Total(state) if charged_us <= AT_MAX => {
+                Some(Self { head: head(charged_us, number, TOTAL), body: state.used_micros })
+            }
+            _ => None,
+        }
     }
 
     /// A bucket that fits; `None` where it does not. It was last charged at its own instant.
@@ -93,6 +95,13 @@ impl Words {
             && state.remainder.wrapping_shr(known.remainder_bits) == 0;
         let body = state.owed_micros.wrapping_shl(known.remainder_bits) | state.remainder;
         fits.then_some(Self { head: head(state.at_us, number, BUCKET), body })
+    }
+
+    /// A window that fits; `None` where it does not. It was last charged at its own instant.
+    #[inline]
+    pub(super) fn pack_window(state: &fixed_window::State, number: u8) -> Option<Self> {
+        let head = head(state.at_us, number, WINDOW);
+        (state.at_us <= AT_MAX).then_some(Self { head, body: state.used_micros })
     }
 
     /// A record that fits: one that is never to be given back, with one account.
@@ -148,13 +157,20 @@ impl Words {
         })
     }
 
+    /// A window that fits the slot.
+    #[inline]
+    pub(super) fn window(self) -> Option<fixed_window::State> {
+        let (at_us, used_micros) = (self.at_us(), self.body);
+        let is_window = self.head & KIND_MASK == WINDOW;
+        is_window.then_some(fixed_window::State { at_us, used_micros })
+    }
+
     /// The state; `None` where it is kept elsewhere.
     pub(super) fn state(self, known: &Known) -> Option<State> {
-        let (at_us, used_micros) = (self.at_us(), self.body);
         match self.head & KIND_MASK {
             BUCKET => self.bucket(known).map(State::TokenBucket),
-            WINDOW => Some(State::FixedWindow(fixed_window::State { at_us, used_micros })),
-            TOTAL => Some(State::Total(total::State { used_micros })),
+            WINDOW => self.window().map(State::FixedWindow),
+            TOTAL => Some(State::Total(total::State { used_micros: self.body })),
             _ => None,
         }
     }

@@ -174,7 +174,7 @@ impl Memory {
             }
             steps.push(answer::Step::new(level, table));
         }
-        Answer { now: plan.now, replies: answer::answer(plan, steps) }
+        Answer { now: plan.now, replies: answer::answer(plan, &mut steps) }
     }
 
     #[cold]

@@ -36,9 +36,9 @@ impl<'t> Step<'t> {
 }
 
 /// Answers a plan, whose levels these are.
-pub(super) fn answer(plan: &Plan, mut steps: PerLevel<Step<'_>>) -> PerLevel<Reply> {
+pub(super) fn answer(plan: &Plan, steps: &mut [Step<'_>]) -> PerLevel<Reply> {
     let mut replies = PerLevel::new();
-    if let [Step { level, table: Some(table), .. }] = &*steps
+    if let [Step { level, table: Some(table), .. }] = steps
         && let Some(reply) = table.answer_bucket(plan, level)
     {
         replies.push(reply);
@@ -46,7 +46,7 @@ pub(super) fn answer(plan: &Plan, mut steps: PerLevel<Step<'_>>) -> PerLevel<Rep
     }
     let mut is_answered = false;
     for _ in 0..GLANCES {
-        match glance(plan, &mut steps, &mut replies) {
+        match glance(plan, steps, &mut replies) {
             Glanced::Answered => is_answered = true,
             Glanced::Changed => continue,
             Glanced::InFull => {}
@@ -54,7 +54,7 @@ pub(super) fn answer(plan: &Plan, mut steps: PerLevel<Step<'_>>) -> PerLevel<Rep
         break;
     }
     if !is_answered {
-        hold(plan, &steps, &mut replies);
+        hold(plan, steps, &mut replies);
     }
     if replies.iter().any(|reply| reply.charged) {
         steps.iter().filter_map(|step| step.table).for_each(Table::grow);
@@ -117,8 +117,8 @@ fn charge_slots(plan: &Plan, steps: &[Step<'_>], replies: &mut PerLevel<Reply>) 
         drafts.push((table, found?, words));
     }
     let Some(holding) = Holding::as_seen(steps) else { return Some(Glanced::Changed) };
-    for (held, (table, found, words)) in holding.0.iter().zip(drafts) {
-        table.set(held, found, words);
+    for (held, (table, found, words)) in holding.0.iter().zip(&drafts) {
+        table.set(held, *found, *words);
     }
     Some(Glanced::Answered)
 }

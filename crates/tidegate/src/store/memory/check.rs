@@ -10,7 +10,7 @@ use super::table::{AT_ONCE, Glance, Several, Table};
 use crate::algorithm::{Spec, Verdict, token_bucket};
 use crate::clock::Now;
 use crate::key::Key;
-use crate::plan::{Enforcement, Level, Mode, PerLevel, Plan};
+use crate::plan::{Enforcement, Level, Mode, Plan};
 use crate::store::Reply;
 use crate::units::Amount;
 
@@ -122,9 +122,9 @@ impl Table {
         plan.now = Now { steady_us: now_us, unix_us: now_us };
         let level = Level::of_key(0, key, *spec);
         let level = Level { cost, enforcement: Enforcement::Reject, ..level };
-        let steps = PerLevel::from_iter([Step::new(&level, Some(self))]);
+        let mut steps = [Step::new(&level, Some(self))];
         plan.levels.push(level);
-        answer(&plan, steps).first().map_or(Verdict::Allowed, |reply| reply.verdict)
+        answer(&plan, &mut steps).first().map_or(Verdict::Allowed, |reply| reply.verdict)
     }
 }
 

@@ -79,10 +79,6 @@ impl Cell<'_> {
         debug_assert!(!seen.is_empty(), "whoever holds the segment writes to what is empty");
         let [head, body] = [self.head(), self.body()];
         let locked = seen.locked().head;
-        // To look first is nearly free; an exchange that fails is not.
-        if head.load(Ordering::Relaxed) != seen.head {
-            return false;
-        }
         if head.compare_exchange(seen.head, locked, Ordering::SeqCst, Ordering::Relaxed).is_err() {
             return false;
         }

@@ -45,6 +45,7 @@ pub fn go_first() -> Option<First> {
     if session.is_some() {
         std::fs::write(AUTOGROUP, "-20").ok()?;
     }
+    println!("what is measured goes before the other programs of the machine (nice -20)");
     Some(First { session })
 }
 

@@ -1,5 +1,7 @@
 //! Short texts as numbers: what is in a word of the machine is compared without a call.
 
+use crate::sip::halves;
+
 /// So many bytes of a text are in its word.
 const BYTES: usize = 8;
 
@@ -22,7 +24,7 @@ impl Word {
         self.len <= BYTES
     }
 
-    /// Spread over the upper bits; with the end of the text, where there is more of it.
+    /// Each bit of it depends on all bits of the word; with the end of the text, where there is more.
     #[inline(always)]
     pub(crate) fn hash(self, text: &[u8]) -> u64 {
         let mut mixed = self.head ^ self.len as u64;
@@ -31,7 +33,8 @@ impl Word {
         {
             mixed ^= u64::from_le_bytes(*last).rotate_left(23);
         }
-        mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        let (low, high) = halves(u128::from(mixed) * 0x9e37_79b9_7f4a_7c15);
+        low ^ high
     }
 }
 

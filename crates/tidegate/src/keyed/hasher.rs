@@ -1,9 +1,10 @@
 //! A keyed hash of a text that is there as a whole.
 //!
 //! Short texts are hashed as UMAC does (NH, RFC 4418): the sum of `(a + key) · (b + key)` over each two
-//! words, in 128 bits. To whoever does not know the keys, no two texts are likelier to come to the same
-//! than one in 2⁶⁴, which is proved; and it takes a fifth of the instructions of `SipHash`. Long texts
-//! are rare, and take `SipHash`, which needs no longer key for a longer text.
+//! words, in 128 bits. To whoever does not know the keys, no two texts are likelier to come to the same sum
+//! than one in 2⁶⁴, which is proved, and sums that differ are told apart by half of theirs and a product
+//! of both halves. It takes a fifth of the instructions of `SipHash`. Long texts are rare, and take
+//! `SipHash`, which needs no longer key for a longer text.
 
 use crate::key::Key;
 use crate::sip::{self, Lanes, halves};

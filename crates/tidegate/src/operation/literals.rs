@@ -65,7 +65,7 @@ impl Literals {
 #[allow(clippy::cast_possible_truncation, reason = "any bits of a hash will do")]
 #[inline(always)]
 fn first_place(hash: u64, from: usize) -> usize {
-    (hash >> 40) as usize ^ from.wrapping_mul(0x9e37_79b1)
+    hash as usize ^ from.wrapping_mul(0x9e37_79b1)
 }
 
 #[cfg(test)]
@@ -75,6 +75,19 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn segments_that_differ_a_little_stand_apart() {
+        for pattern in ["metric", "v1item", "report", "endpoint-", "item-of-", ""] {
+            let mut literals = Literals::default();
+            for number in 0..90 {
+                literals.insert(7, format!("{pattern}{number:02}").as_bytes(), number);
+            }
+            let taken: Vec<bool> = literals.places.iter().map(Option::is_some).collect();
+            let longest = taken.split(|taken| !taken).map(<[bool]>::len).max();
+            assert!(longest < Some(20), "{pattern}: {longest:?} in a row of {}", taken.len());
+        }
+    }
 
     proptest! {
         #[test]

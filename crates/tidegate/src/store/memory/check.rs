@@ -59,11 +59,14 @@ impl Table {
         now_us: u64,
         verdicts: &mut Vec<Verdict>,
     ) {
-        let (cost, tracked) = (Amount::ONE, self.is_tracked());
-        let known = self.specs.find(spec);
-        let charge = known.map(|(number, known)| Charge { known, number, cost, now_us, tracked });
+        let (cost, known) = (Amount::ONE, self.specs.find(spec));
         for keys in keys.chunks(AT_ONCE) {
-            let (ways, mut drafts) = (self.ways(keys), Several::new());
+            let ways = self.ways(keys);
+            // Looked at behind the segments' numbers: whoever is told from now on changes these.
+            let tracked = self.is_tracked();
+            let charge =
+                known.map(|(number, known)| Charge { known, number, cost, now_us, tracked });
+            let mut drafts = Several::new();
             drafts.extend(
                 keys.iter()
                     .zip(&ways)
@@ -99,9 +102,10 @@ impl Table {
     /// and again, so that its segment must be held.
     #[inline(always)]
     fn take(&self, key: Key, spec: &Spec, cost: Amount, now_us: u64) -> Option<Draft<'_>> {
-        let tracked = self.is_tracked();
         for _ in 0..GLANCES {
             let glance = self.glance(key);
+            // Looked at behind the segment's number: whoever is told from now on changes that.
+            let tracked = self.is_tracked();
             let number = glance.found?.words.number();
             let known = self.specs.get(number)?;
             if !known.is_bucket(spec) {

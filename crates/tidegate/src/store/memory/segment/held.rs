@@ -79,6 +79,7 @@ impl<'s> Held<'s> {
             }
             slot = behind(slot, slots);
         }
+        debug_assert!(self.cell(pages, slot).is_some_and(is_it), "it was found in this segment");
         slot
     }
 

@@ -159,6 +159,27 @@ mod tests {
     }
 
     #[test]
+    fn batches_of_several_threads_admit_exactly_while_the_table_grows() {
+        const THREADS: usize = 3;
+        let keyed = Keyed::new(specs()[0]);
+        let keys: Vec<String> = (0..20_000).map(|key| key.to_string()).collect();
+        let allowed = || {
+            let mut verdicts = Vec::new();
+            keys.chunks(64).for_each(|some| keyed.check_all(some, &mut verdicts));
+            verdicts.into_iter().map(|verdict| usize::from(verdict == Verdict::Allowed)).collect()
+        };
+        let each: Vec<Vec<usize>> = std::thread::scope(|scope| {
+            let allowed = &allowed;
+            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(allowed)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        for (place, key) in keys.iter().enumerate() {
+            let times: usize = each.iter().map(|allowed| allowed[place]).sum();
+            assert_eq!(times, THREADS - 1, "{key}, which may go on twice");
+        }
+    }
+
+    #[test]
     fn there_are_never_more_keys_than_it_may_hold() {
         let keyed = Keyed::with_max_keys(specs()[0], 500);
         for key in 0..5_000 {

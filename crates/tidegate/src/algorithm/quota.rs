@@ -32,6 +32,19 @@ pub struct Spec {
     pub next_end_us: u64,
 }
 
+impl Spec {
+    /// The same, whatever the time is.
+    pub(crate) const fn without_edges(self) -> Self {
+        Self { previous_us: 0, start_us: 0, end_us: 0, next_end_us: 0, ..self }
+    }
+
+    /// The same in a window of which only so much is known: that it had begun by then, and when it ends.
+    pub(crate) const fn around(self, begun_us: u64, end_us: u64) -> Self {
+        let next_end_us = end_us.saturating_add(end_us.saturating_sub(begun_us));
+        Self { previous_us: 0, start_us: begun_us, end_us, next_end_us, ..self }
+    }
+}
+
 /// Would this cost fit now, and if not, when?
 #[must_use]
 pub fn evaluate(state: &State, spec: &Spec, now_us: u64, cost: Amount) -> Verdict {
@@ -68,6 +81,11 @@ pub fn reading(state: &State, spec: &Spec, now_us: u64) -> Reading {
 #[must_use]
 pub fn meaningless_at_us(state: &State, spec: &Spec) -> Option<u64> {
     Some(window(state, spec, state.at_us).meaningless_at_us(state))
+}
+
+/// When the window of the last charge is over, whatever was given back of it.
+pub(crate) fn window_end_us(state: &State, spec: &Spec) -> u64 {
+    window(state, spec, state.at_us).end_us
 }
 
 /// The store's clock says which window it is, whatever the planner's said.

@@ -12,6 +12,7 @@
 
 mod amend;
 mod answer;
+mod body;
 mod cell;
 mod changes;
 mod charge;

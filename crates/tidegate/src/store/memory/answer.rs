@@ -101,7 +101,7 @@ fn glance(plan: &Plan, steps: &mut [Step<'_>], replies: &mut PerLevel<Reply>) ->
 }
 
 /// Charges all levels, where each cost fits and each key is in its slot; `None` where it takes a closer
-/// look.
+/// look. One level alone needs no segment for it.
 fn charge_slots(plan: &Plan, steps: &[Step<'_>], replies: &mut PerLevel<Reply>) -> Option<Glanced> {
     replies.clear();
     let mut drafts = PerLevel::new();
@@ -115,6 +115,11 @@ fn charge_slots(plan: &Plan, steps: &[Step<'_>], replies: &mut PerLevel<Reply>) 
         let (verdict, charged_at_us) = (Verdict::Allowed, words.at_us());
         replies.push(Reply { verdict, charged: true, charged_at_us, reading });
         drafts.push((table, found?, words));
+    }
+    if let ([step], [(table, found, words)]) = (steps, &*drafts) {
+        let Glance { segment, version, .. } = step.glance?;
+        let is_done = segment.replace(version, *found, words.marked(table.is_tracked()));
+        return Some(if is_done { Glanced::Answered } else { Glanced::Changed });
     }
     let Some(holding) = Holding::as_seen(steps) else { return Some(Glanced::Changed) };
     for (held, (table, found, words)) in holding.0.iter().zip(&drafts) {

@@ -64,6 +64,15 @@ pub(super) fn draft(
             let reading = fixed_window::reading(&state, spec, now_us);
             (verdict == Verdict::Allowed).then_some((words, reading))
         }
+        (spec, _) if known.is(spec) => {
+            let mut state = words.state(known)?;
+            let verdict = algorithm::evaluate(&state, spec, now_us, level.cost);
+            algorithm::charge(&mut state, spec, now_us, 0, level.cost);
+            let charged_us = words.at_us().max(now_us);
+            let words = Words::pack(&state, spec, number, known, charged_us)?;
+            let reading = algorithm::reading(&state, spec, now_us);
+            (verdict == Verdict::Allowed).then_some((words, reading))
+        }
         _ => None,
     }
 }
@@ -125,7 +134,7 @@ fn charge_slot(
         return None;
     }
     let number = words.number();
-    let known = table.specs.get(number).filter(|known| known.spec == level.spec)?;
+    let known = table.specs.get(number).filter(|known| known.is(&level.spec))?;
     let (words, reading) = match (words.bucket(known), &level.spec) {
         (Some(mut state), Spec::TokenBucket(spec)) => {
             token_bucket::charge(&mut state, spec, now_us, level.cost);
@@ -136,7 +145,7 @@ fn charge_slot(
             let mut state = words.state(known)?;
             algorithm::charge(&mut state, spec, now_us, 0, level.cost);
             let charged_us = words.at_us().max(now_us);
-            let words = Words::pack(&state, number, known, charged_us)?;
+            let words = Words::pack(&state, spec, number, known, charged_us)?;
             (words, algorithm::reading(&state, spec, now_us))
         }
     };
@@ -153,7 +162,7 @@ fn put_slot(table: &Table, held: &Held<'_>, level: &Level, now_us: u64) -> Optio
     let known = table.specs.get(number)?;
     let mut state = level.spec.new_state()?;
     algorithm::charge(&mut state, &level.spec, now_us, 0, level.cost);
-    let words = Words::pack(&state, number, known, now_us)?;
+    let words = Words::pack(&state, &level.spec, number, known, now_us)?;
     if words.end_us(&table.specs) > 0 {
         table.put_words(held, level.key, words, now_us);
     }

@@ -4,12 +4,18 @@
 //! what is owed. A bucket's remainder shares a word with its debt, counted as coarsely as its spec
 //! allows. Whatever does not fit is kept in full elsewhere in the segment, and the slot says where.
 //!
+//! A calendar window writes down when it ends, since the edges in its spec are others each time; the
+//! windows of a sliding counter are aligned, so that its last charge tells which it was.
+//!
 //! A packed bucket does not know since when it has owed something, nor its low-water mark: refunds ask
 //! for these, so that keys whose charges are meant to be given back are kept in full.
 
+use super::body::{self, pack_counters, pack_quota};
 use super::record::Record;
 use super::specs::{Known, Specs};
-use crate::algorithm::{self, Ledger, Spec, State, fixed_window, token_bucket, total};
+use crate::algorithm::{
+    self, Ledger, Spec, State, fixed_window, quota, sliding_counter, token_bucket, total,
+};
 
 const BOXED: u64 = 1;
 const BUCKET: u64 = 2;
@@ -17,6 +23,8 @@ const WINDOW: u64 = 3;
 const TOTAL: u64 = 4;
 /// Somebody is just writing it.
 const LOCKED: u64 = 5;
+const QUOTA: u64 = 6;
+const COUNTER: u64 = 7;
 
 const KIND_MASK: u64 = 0b111;
 /// Set where the key has changed and nobody has been told.
@@ -54,20 +62,34 @@ impl Words {
         self.head & KIND_MASK == LOCKED
     }
 
-    /// A state that fits; `None` where it does not. It was last charged at its own instant.
-    pub(super) fn pack(state: &State, number: u8, known: &Known, charged_us: u64) -> Option<Self> {
-        match state {
-            State::TokenBucket(state) if state.at_us == charged_us => {
-                Self::pack_bucket(state, number, known)
+    /// A state that fits, under a spec whose number this is; `None` where it does not. It was last
+    /// charged at its own instant.
+    pub(super) fn pack(
+        state: &State,
+        spec: &Spec,
+        number: u8,
+        known: &Known,
+        charged_us: u64,
+    ) -> Option<Self> {
+        let (kind, body) = match (state, spec) {
+            (State::TokenBucket(state), _) if state.at_us == charged_us => {
+                return Self::pack_bucket(state, number, known);
             }
-            State::FixedWindow(state) if state.at_us == charged_us => {
-                Self::pack_window(state, number)
+            (State::FixedWindow(state), _) if state.at_us == charged_us => {
+                return Self::pack_window(state, number);
             }
-            State::Total(state) if charged_us <= AT_MAX => {
-                Some(Self { head: head(charged_us, number, TOTAL), body: state.used_micros })
+            (State::Total(state), _) => (TOTAL, state.used_micros),
+            (State::Quota(state), Spec::Quota(spec)) if state.at_us == charged_us => {
+                (QUOTA, pack_quota(state.used_micros, quota::window_end_us(state, spec))?)
             }
-            _ => None,
-        }
+            (State::SlidingCounter(state), Spec::SlidingCounter(spec))
+                if *state == aligned(spec, charged_us, state) =>
+            {
+                (COUNTER, pack_counters(state.current_micros, state.previous_micros)?)
+            }
+            _ => return None,
+        };
+        (charged_us <= AT_MAX).then_some(Self { head: head(charged_us, number, kind), body })
     }
 
     /// A bucket that fits; `None` where it does not. It was last charged at its own instant.
@@ -108,7 +130,7 @@ impl Words {
     pub(super) fn pack_record(record: &Record, specs: &Specs) -> Option<Self> {
         let (spec, state) = record.ledger.only().filter(|_| record.is_loose())?;
         let number = specs.number_of(spec)?;
-        Self::pack(state, number, specs.get(number)?, record.charged_us)
+        Self::pack(state, spec, number, specs.get(number)?, record.charged_us)
     }
 
     /// Says where a record is kept, and when it will mean nothing any more.
@@ -171,14 +193,39 @@ impl Words {
             BUCKET => self.bucket(known).map(State::TokenBucket),
             WINDOW => self.window().map(State::FixedWindow),
             TOTAL => Some(State::Total(total::State { used_micros: self.body })),
+            QUOTA => {
+                let used_micros = body::quota_used_micros(self.body);
+                Some(State::Quota(quota::State { at_us: self.at_us(), used_micros }))
+            }
+            COUNTER => {
+                let Spec::SlidingCounter(spec) = &known.spec else { return None };
+                let (current_micros, previous_micros) = body::counters_micros(self.body);
+                let counters = sliding_counter::State {
+                    current_micros,
+                    previous_micros,
+                    ..sliding_counter::State::default()
+                };
+                Some(State::SlidingCounter(aligned(spec, self.at_us(), &counters)))
+            }
             _ => None,
+        }
+    }
+
+    /// The spec that it was charged with. Of a calendar, the edges behind the last charge are known to
+    /// begin with it, which is all that anybody asks of them.
+    fn spec(self, known: &Known) -> Spec {
+        match known.spec {
+            Spec::Quota(spec) => {
+                Spec::Quota(spec.around(self.at_us(), body::quota_end_us(self.body)))
+            }
+            spec => spec,
         }
     }
 
     /// All that is known of the key; `None` where it is kept elsewhere.
     pub(super) fn record(self, specs: &Specs) -> Option<Record> {
         let known = specs.get(self.number())?;
-        let ledger = Ledger::of(known.spec, self.state(known)?);
+        let ledger = Ledger::of(self.spec(known), self.state(known)?);
         Some(Record::loose(ledger, self.at_us()))
     }
 
@@ -191,8 +238,9 @@ impl Words {
         let Some(known) = specs.get(self.number()) else { return 0 };
         let end_us = match (self.bucket(known), &known.spec) {
             (Some(state), Spec::TokenBucket(spec)) => token_bucket::meaningless_at_us(&state, spec),
-            (_, spec) => {
-                self.state(known).and_then(|state| algorithm::meaningless_at_us(&state, spec))
+            _ => {
+                let state = self.state(known);
+                state.and_then(|state| algorithm::meaningless_at_us(&state, &self.spec(known)))
             }
         };
         end_us.unwrap_or(u64::MAX)
@@ -203,7 +251,7 @@ impl Words {
         let known = specs.get(self.number())?;
         match &known.spec {
             Spec::TokenBucket(_) => Some(0),
-            spec => Some(algorithm::fullness(&self.state(known)?, spec, now_us)),
+            _ => Some(algorithm::fullness(&self.state(known)?, &self.spec(known), now_us)),
         }
     }
 
@@ -215,6 +263,17 @@ impl Words {
         let head = if changed { self.head | CHANGED } else { self.head & !CHANGED };
         Self { head, ..self }
     }
+}
+
+/// Counters whose windows are those that the last charge was in, and the one before it.
+fn aligned(
+    spec: &sliding_counter::Spec,
+    charged_us: u64,
+    counters: &sliding_counter::State,
+) -> sliding_counter::State {
+    let window_us = spec.window_us.max(1);
+    let start_us = charged_us - charged_us % window_us;
+    sliding_counter::State { start_us, window_us, ..counters.clone() }
 }
 
 const fn head(at_us: u64, number: u8, kind: u64) -> u64 {
@@ -246,7 +305,7 @@ mod tests {
                 now_us += later_us;
                 token_bucket::charge(&mut state, &spec, now_us, amount(cost + 1));
                 let any = State::TokenBucket(state.clone());
-                let Some(words) = Words::pack(&any, number, known, now_us) else {
+                let Some(words) = Words::pack(&any, &Spec::TokenBucket(spec), number, known, now_us) else {
                     let widest = 64 - state.owed_micros.leading_zeros() + known.remainder_bits;
                     prop_assert!(widest > 64, "it would have fitted");
                     continue;

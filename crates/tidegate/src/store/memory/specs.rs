@@ -15,10 +15,16 @@ const LOT: usize = 16;
 /// A bucket whose remainder takes more is kept in full.
 const REMAINDER_BITS_MAX: u32 = 40;
 
-/// Whether the states of a spec are small enough for slots. Quotas would be, but their specs are others
-/// every day.
+/// Whether the states of a spec are small enough for slots, as a rule.
 pub(super) const fn fit_slots(spec: &Spec) -> bool {
-    matches!(spec, Spec::TokenBucket(_) | Spec::FixedWindow(_) | Spec::Total(_))
+    match spec {
+        Spec::TokenBucket(_)
+        | Spec::FixedWindow(_)
+        | Spec::Quota(_)
+        | Spec::SlidingCounter(_)
+        | Spec::Total(_) => true,
+        Spec::SlidingWindow(_) | Spec::Concurrency(_) | Spec::Ceiling(_) => false,
+    }
 }
 
 /// The specs of one limit, by number. They are few: one for each tier, row and factor.
@@ -34,6 +40,7 @@ pub(super) struct Specs {
 /// A spec, and how its remainder is packed.
 #[derive(Debug)]
 pub(super) struct Known {
+    /// Of a quota without the edges of its windows, which are others every day.
     pub(super) spec: Spec,
     /// All remainders of this bucket are multiples of it.
     pub(super) remainder_unit: u64,
@@ -84,7 +91,7 @@ impl Specs {
         let numbers = 0..self.count.load(Ordering::Acquire);
         let mut numbers = numbers.filter_map(|number| u8::try_from(number).ok());
         numbers.find_map(|number| {
-            let known = self.get(number).filter(|known| known.spec == *spec)?;
+            let known = self.get(number).filter(|known| known.is(spec))?;
             Some((number, known))
         })
     }
@@ -113,6 +120,15 @@ impl Known {
         matches!((&self.spec, spec), (Spec::TokenBucket(known), Spec::TokenBucket(spec)) if known == spec)
     }
 
+    /// Whether it is this spec.
+    #[inline]
+    pub(super) fn is(&self, spec: &Spec) -> bool {
+        match (&self.spec, spec) {
+            (Spec::Quota(known), Spec::Quota(spec)) => *known == spec.without_edges(),
+            (known, spec) => known == spec,
+        }
+    }
+
     fn new(spec: &Spec) -> Self {
         let reduced = match spec {
             Spec::TokenBucket(spec) => reduced(spec),
@@ -124,7 +140,11 @@ impl Known {
         };
         let remainder_bits = u64::BITS - (reduced.period_us - 1).leading_zeros();
         let owed_max = u64::MAX.checked_shr(remainder_bits).unwrap_or(0);
-        Self { spec: *spec, remainder_unit, reduced, remainder_bits, owed_max }
+        let spec = match spec {
+            Spec::Quota(spec) => Spec::Quota(spec.without_edges()),
+            spec => *spec,
+        };
+        Self { spec, remainder_unit, reduced, remainder_bits, owed_max }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The store against a plain map, under threads, and under a flood.
 
+mod compact;
 mod flood;
 mod model;
 mod naive;

@@ -7,28 +7,38 @@ use super::*;
 use crate::algorithm::{Ledger, calendar, fixed_window, quota, sliding_counter, sliding_window};
 use crate::store::{Change, ImmediateStore as _};
 
-const KINDS: u64 = 6;
+const KINDS: u64 = 7;
+
+/// Calendar windows end on quarters of an hour.
+const QUARTER_US: u64 = 900_000_000;
+/// Some steps before one does.
+const START_US: u64 = QUARTER_US - 3_000;
 
 /// A limit of an algorithm, at one of three paces or sizes.
 fn spec(kind: u64, pace: u64, now_us: u64) -> Spec {
     let (limit, window_us) = (units(2 + pace), 700 * (1 + pace % 2));
-    let start_us = now_us - now_us % window_us;
-    let end_us = start_us + window_us;
     match kind {
         0 => bucket(2 + pace, window_us),
         1 => Spec::FixedWindow(fixed_window::Spec { limit, window_us }),
         2 => total(40 + pace),
         3 => Spec::SlidingWindow(sliding_window::Spec { limit, window_us }),
         4 => Spec::SlidingCounter(sliding_counter::Spec { limit, window_us }),
-        _ => Spec::Quota(quota::Spec {
-            limit,
-            unit: if pace.is_multiple_of(2) { calendar::Unit::Day } else { calendar::Unit::Week },
-            previous_us: start_us.saturating_sub(window_us),
-            start_us,
-            end_us,
-            next_end_us: end_us + window_us,
-        }),
+        5 => quota(limit, pace, QUARTER_US * (1 + pace % 2), now_us),
+        _ => quota(limit, pace, window_us, now_us),
     }
+}
+
+fn quota(limit: Amount, pace: u64, window_us: u64, now_us: u64) -> Spec {
+    let start_us = now_us - now_us % window_us;
+    let end_us = start_us + window_us;
+    Spec::Quota(quota::Spec {
+        limit,
+        unit: if pace.is_multiple_of(2) { calendar::Unit::Day } else { calendar::Unit::Week },
+        previous_us: start_us.saturating_sub(window_us),
+        start_us,
+        end_us,
+        next_end_us: end_us + window_us,
+    })
 }
 
 #[derive(Clone, Debug)]
@@ -103,7 +113,7 @@ proptest! {
         first in 1..900_u64, steps in steps(5),
     ) {
         let (store, mut naive) = (Memory::new(), Naive::default());
-        let (mut now_us, mut charges) = (1_000_000, Vec::new());
+        let (mut now_us, mut charges) = (START_US, Vec::new());
         // Keys that are only there, so that segments have been split.
         for key in 0..first {
             let filler = plan(Mode::Charge, at(now_us), [level(2, u128::from(key) + 100, total(9))]);
@@ -144,7 +154,7 @@ proptest! {
         which in 0..12_usize, amount in 0..3_000_000_u64,
     ) {
         let (store, level) = (Memory::new(), level(0, 1, bucket(3, 700)));
-        let (mut now_us, mut charges) = (1_000_000, Vec::new());
+        let (mut now_us, mut charges) = (START_US, Vec::new());
         for (cost, later_us) in costs {
             now_us += later_us;
             let cost = Amount::from_micros(cost).unwrap();
@@ -175,7 +185,7 @@ proptest! {
 
     #[test]
     fn where_a_small_limit_is_full_the_key_goes_that_means_least(
-        share in 1..20_usize, kind in 0..4_usize, refundable in any::<bool>(),
+        share in 1..20_usize, kind in 0..5_usize, refundable in any::<bool>(),
         hits in prop::collection::vec((0..60_u64, 1..90_u64, 1..200_u64), 1..200),
     ) {
         let (limit, window_us) = (units(100), 9_000);
@@ -184,9 +194,10 @@ proptest! {
             total(100),
             Spec::FixedWindow(fixed_window::Spec { limit, window_us }),
             Spec::SlidingWindow(sliding_window::Spec { limit, window_us }),
+            quota(limit, 0, QUARTER_US, START_US),
         ][kind];
         let (store, mut naive) = (Memory::with_max_keys(share), Naive::default());
-        let mut now_us = 1_000_000;
+        let mut now_us = START_US;
         for (key, cost, later_us) in hits {
             now_us += later_us;
             let level = level(1, u128::from(key), spec);

@@ -1,0 +1,94 @@
+//! What fits a slot, and is charged there.
+
+use std::sync::atomic::AtomicUsize;
+use std::thread;
+
+use super::*;
+use crate::algorithm::{calendar, fixed_window, quota, sliding_counter};
+use crate::units::DAY_US;
+
+const LIMIT: u64 = 5_000;
+const NOW_US: u64 = 20_000 * DAY_US + 7;
+
+/// One of each algorithm whose states are small.
+fn specs() -> [Spec; 5] {
+    let (limit, window_us) = (units(LIMIT), DAY_US);
+    let start_us = NOW_US - NOW_US % DAY_US;
+    [
+        bucket(LIMIT, 1_000 * DAY_US),
+        total(LIMIT),
+        Spec::FixedWindow(fixed_window::Spec { limit, window_us }),
+        Spec::SlidingCounter(sliding_counter::Spec { limit, window_us }),
+        Spec::Quota(quota::Spec {
+            limit,
+            unit: calendar::Unit::Day,
+            previous_us: start_us - DAY_US,
+            start_us,
+            end_us: start_us + DAY_US,
+            next_end_us: start_us + 2 * DAY_US,
+        }),
+    ]
+}
+
+/// The number of the segment of a key, if that is in its slot with nothing beside.
+fn number_in_slot(store: &Memory, key: Key) -> Option<u32> {
+    let table = store.table(1)?;
+    let glance = table.glance(key);
+    glance.found.filter(|found| found.words.place().is_none()).map(|_| glance.version)
+}
+
+#[test]
+fn one_small_state_is_charged_in_its_slot_without_holding_its_segment() {
+    for spec in specs() {
+        let (store, level) = (Memory::new(), level(1, 1, spec));
+        assert!(charge(&store, at(NOW_US), [level])[0].charged);
+        let number = number_in_slot(&store, Key(1));
+        assert!(number.is_some(), "{spec:?}");
+        for turn in 1..100 {
+            assert!(charge(&store, at(NOW_US + turn), [level])[0].charged);
+            assert_eq!(number_in_slot(&store, Key(1)), number, "{spec:?}");
+        }
+    }
+}
+
+#[test]
+fn a_small_state_is_charged_as_often_as_it_allows_by_all_threads_together() {
+    for spec in specs() {
+        let (store, admitted) = (Memory::new(), AtomicUsize::new(0));
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for turn in 0..LIMIT / 2 {
+                        let reply = charge(&store, at(NOW_US + turn), [level(1, 1, spec)])[0];
+                        admitted.fetch_add(usize::from(reply.charged), Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        assert_eq!(admitted.into_inner() as u64, LIMIT, "{spec:?}");
+    }
+}
+
+/// The edges of a calendar are others every day, which must not use up the numbers of specs.
+#[test]
+fn a_quota_is_in_its_slot_on_every_day_of_years() {
+    let store = Memory::new();
+    let Spec::Quota(first) = specs()[4] else { unreachable!() };
+    for day in 0..1_000 {
+        let later = |us: u64| us + day * DAY_US;
+        let spec = Spec::Quota(quota::Spec {
+            previous_us: later(first.previous_us),
+            start_us: later(first.start_us),
+            end_us: later(first.end_us),
+            next_end_us: later(first.next_end_us),
+            ..first
+        });
+        for spent in 1..=2 {
+            let reply = charge(&store, at(later(NOW_US)), [level(1, 1, spec)])[0];
+            assert_eq!(reply.reading.available, units(LIMIT - spent), "day {day}");
+        }
+        assert!(number_in_slot(&store, Key(1)).is_some(), "day {day}");
+        let counted = store.counted(1, Key(1), at(later(NOW_US))).unwrap();
+        assert_eq!(counted.ends_in_us, Some(later(first.end_us) - later(NOW_US)));
+    }
+}

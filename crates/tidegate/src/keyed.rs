@@ -6,8 +6,8 @@ use hasher::Hasher;
 
 use crate::algorithm::{Spec, Verdict};
 use crate::clock::{Clock as _, QuickClock, SystemClock};
-use crate::key::{HashKey, Key};
-use crate::store::{AT_ONCE, Table};
+use crate::key::HashKey;
+use crate::store::Table;
 use crate::units::Amount;
 
 /// How many keys it holds unless told otherwise.
@@ -82,14 +82,8 @@ impl Keyed {
     pub fn check_all<K: AsRef<str>>(&self, keys: &[K], verdicts: &mut Vec<Verdict>) {
         let now_us = self.now_us();
         verdicts.reserve(keys.len());
-        for some in keys.chunks(AT_ONCE) {
-            let mut hashed = [Key(0); AT_ONCE];
-            for (hashed, key) in hashed.iter_mut().zip(some) {
-                *hashed = self.hasher.key_of(key.as_ref());
-            }
-            let hashed = hashed.get(..some.len()).unwrap_or_default();
-            self.table.check_all(&self.spec, hashed, now_us, verdicts);
-        }
+        let key_of = |key: &K| self.hasher.key_of(key.as_ref());
+        self.table.check_all(&self.spec, keys, key_of, now_us, verdicts);
     }
 
     /// How many keys it holds, those that owe nothing any more included.

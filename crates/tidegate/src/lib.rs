@@ -69,6 +69,7 @@ pub mod operation;
 mod penalties;
 pub mod plan;
 pub mod policy;
+mod prefetch;
 mod request;
 mod response;
 pub mod simulate;

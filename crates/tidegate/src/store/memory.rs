@@ -41,7 +41,7 @@ use arc_swap::ArcSwap;
 pub use changes::{Changes, SavedChange};
 pub use look::{Page, Place};
 pub use snapshot::{Export, Imported, SavedKey};
-pub(crate) use table::{AT_ONCE, Table};
+pub(crate) use table::Table;
 
 use super::{Amended, Amendment, Answer, ImmediateStore, StoreError};
 use crate::algorithm::Spec;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 
 pub use counted::Counted;
-pub(crate) use memory::{AT_ONCE, Table};
+pub(crate) use memory::Table;
 pub use memory::{Changes, Export, Imported, Memory, Page, Place, SavedChange, SavedKey};
 
 use crate::algorithm::{Reading, Verdict};

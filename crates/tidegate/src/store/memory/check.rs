@@ -6,7 +6,7 @@ use super::answer::{GLANCES, Step, answer};
 use super::segment::{Found, Segment};
 use super::slot::Words;
 use super::specs::Known;
-use super::table::{AT_ONCE, Glance, Several, Table};
+use super::table::{AT_ONCE, Glance, Several, Start, Table, Way};
 use crate::algorithm::{Spec, Verdict, token_bucket};
 use crate::clock::Now;
 use crate::key::Key;
@@ -52,36 +52,50 @@ impl Table {
     }
 
     /// Charges one to each of some keys, if it fits.
-    pub(crate) fn check_all(
+    #[inline(always)]
+    pub(crate) fn check_all<K>(
         &self,
         spec: &Spec,
-        keys: &[Key],
+        keys: &[K],
+        key_of: impl Fn(&K) -> Key,
         now_us: u64,
         verdicts: &mut Vec<Verdict>,
     ) {
-        let (cost, known) = (Amount::ONE, self.specs.find(spec));
         for keys in keys.chunks(AT_ONCE) {
-            let ways = self.ways(keys);
-            // Looked at behind the segments' numbers: whoever is told from now on changes these.
-            let tracked = self.is_tracked();
-            let charge =
-                known.map(|(number, known)| Charge { known, number, cost, now_us, tracked });
-            let mut drafts = Several::new();
-            drafts.extend(
-                keys.iter()
-                    .zip(&ways)
-                    .map(|(key, way)| charge?.draft(self.glance_at(way.as_ref()?, *key))),
-            );
-            verdicts.extend(keys.iter().zip(&drafts).map(|(key, draft)| {
-                let verdict = draft.as_ref().and_then(|draft| {
-                    draft.commit().or_else(|| {
-                        // Most likely the key is there twice.
-                        charge?.draft(draft.glance_again())?.commit()
-                    })
-                });
-                verdict.unwrap_or_else(|| self.check(spec, *key, cost, now_us))
-            }));
+            let (extent, mut starts) = (self.extent(), Several::new());
+            starts.extend(keys.iter().map(|key| self.start(extent, key_of(key))));
+            self.check_several(spec, &starts, now_us, verdicts);
         }
+    }
+
+    /// Charges one to each of some keys whose segments are on their way.
+    fn check_several(
+        &self,
+        spec: &Spec,
+        starts: &[Start<'_>],
+        now_us: u64,
+        verdicts: &mut Vec<Verdict>,
+    ) {
+        let (mut ways, mut cells) = (Several::new(), Several::new());
+        self.ways(starts, &mut ways);
+        // Looked at behind the segments' numbers: whoever is told from now on changes these.
+        let tracked = self.is_tracked();
+        let (cost, known) = (Amount::ONE, self.specs.find(spec));
+        let charge = known.map(|(number, known)| Charge { known, number, cost, now_us, tracked });
+        let cell_of = |(start, way): (&Start<'_>, _)| self.cell_at(Option::as_ref(way)?, start.key);
+        cells.extend(starts.iter().zip(&ways).map(cell_of));
+        verdicts.extend(starts.iter().zip(&ways).zip(&cells).map(|((start, way), cell)| {
+            let in_its_slot = || {
+                let (charge, Way { segment, version, .. }) = (charge?, way.as_ref()?);
+                let found = match *cell {
+                    Some(cell) => Found { cell, words: cell.words() },
+                    None => self.find_behind(way.as_ref()?, start.key)?,
+                };
+                let glance = Glance { segment, version: *version, found: Some(found) };
+                charge.draft(glance)?.commit()
+            };
+            in_its_slot().unwrap_or_else(|| self.check(spec, start.key, cost, now_us))
+        }));
     }
 
     /// Answers a plan of one level; `None` where that is no bucket in its slot.
@@ -152,7 +166,7 @@ impl Charge<'_> {
     }
 }
 
-impl<'t> Draft<'t> {
+impl Draft<'_> {
     /// Does it; `None` where the bucket has changed since it was seen.
     #[inline(always)]
     fn commit(&self) -> Option<Verdict> {
@@ -163,10 +177,48 @@ impl<'t> Draft<'t> {
         };
         is_done.then_some(self.verdict)
     }
+}
 
-    /// Looks at the bucket again where it was.
-    fn glance_again(&self) -> Glance<'t> {
-        let Self { segment, version, found, .. } = *self;
-        Glance { segment, version, found: Some(Found { words: found.cell.words(), ..found }) }
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prefetch::twin;
+
+    const KEYS: u128 = 5_000;
+
+    fn bucket() -> Spec {
+        let amount = |units| Amount::from_units(units).unwrap();
+        let (count, burst) = (amount(7), amount(3));
+        Spec::TokenBucket(token_bucket::Spec { count, period_us: 1_000_000, burst })
+    }
+
+    /// Keys at several instants, some of them several times in a batch, while the table grows.
+    fn batches() -> impl Iterator<Item = (u64, Vec<Key>)> {
+        (1..2_000_u64).map(|turn| {
+            let some = u128::from(turn) * 37..u128::from(turn) * 37 + u128::from(turn % 100);
+            let again = [1, 2, 1].map(|key| Key(key << 64));
+            let keys = some.map(|key| Key(((key * key % KEYS) << 64) | (key % 2))).chain(again);
+            (1_000_000 + turn * 900, keys.collect())
+        })
+    }
+
+    fn in_batches(table: &Table) -> Vec<Verdict> {
+        let mut verdicts = Vec::new();
+        for (now_us, keys) in batches() {
+            table.check_all(&bucket(), &keys, |key| *key, now_us, &mut verdicts);
+        }
+        verdicts
+    }
+
+    #[test]
+    fn a_batch_answers_as_single_checks_do_whether_memory_is_asked_for_or_not() {
+        let [one, other, single] = [(); 3].map(|()| Table::alone(KEYS as usize * 2));
+        let check = |now_us, key| single.check(&bucket(), key, Amount::ONE, now_us);
+        let singly: Vec<Verdict> = batches()
+            .flat_map(|(now_us, keys)| keys.into_iter().map(move |key| check(now_us, key)))
+            .collect();
+        assert!(singly.iter().any(|verdict| *verdict != Verdict::Allowed));
+        assert_eq!(in_batches(&one), singly);
+        assert_eq!(twin::instead(|| in_batches(&other)), singly);
     }
 }

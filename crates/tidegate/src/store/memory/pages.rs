@@ -8,8 +8,10 @@ use super::shelf::Shelf;
 
 /// How many slots a page has: twenty-eight lines of a cache, of two slots each.
 pub(super) const PAGE_SLOTS: usize = 56;
+/// How many slots a line has.
+pub(super) const LINE_SLOTS: usize = 2;
 /// How many slots two lines have.
-pub(super) const PAIR_SLOTS: usize = 4;
+pub(super) const PAIR_SLOTS: usize = 2 * LINE_SLOTS;
 /// How many words a line of a cache has.
 const LINE_WORDS: usize = 8;
 const PAGE_WORDS: usize = PAGE_SLOTS * CELL_WORDS;

@@ -19,11 +19,12 @@ pub(super) use held::{Held, Keys};
 use side::Side;
 
 use super::cell::Cell;
-use super::pages::{PAGE_SLOTS, PAIR_SLOTS, Page, Pages, Pair};
+use super::pages::{LINE_SLOTS, PAGE_SLOTS, PAIR_SLOTS, Page, Pages, Pair};
 use super::slot::Words;
 use super::sync::wait;
 use super::version::Version;
 use crate::key::Key;
+use crate::prefetch::prefetch;
 
 const PAGES: usize = 9;
 /// The most keys of a segment.
@@ -88,14 +89,35 @@ impl<'p> Home<'p> {
         one.load(Ordering::Relaxed) ^ other.load(Ordering::Relaxed)
     }
 
-    /// Looks for a key in the first slots, where it nearly always is. In which of them nobody can guess,
-    /// so that all are looked at before anything depends on it.
+    /// Asks for both lines, without waiting for them.
     #[inline(always)]
-    fn find<const SLOTS: usize>(self, key: Key) -> Option<Found<'p>> {
+    pub(super) fn prefetch(self) {
+        let [[one, ..], _, [other, ..], _] = self.0;
+        prefetch(one);
+        prefetch(other);
+    }
+
+    /// The slot of a key, if it is in one of both lines.
+    #[inline(always)]
+    pub(super) fn cell_of(self, key: Key) -> Option<Cell<'p>> {
+        Some(self.candidate::<PAIR_SLOTS>(key)).filter(|cell| cell.key() == key)
+    }
+
+    /// Looks for a key in the first line, and asks for the other meanwhile.
+    #[inline(always)]
+    fn find(self, key: Key) -> Option<Found<'p>> {
+        prefetch(&self.0[LINE_SLOTS]);
+        let cell = self.candidate::<LINE_SLOTS>(key);
+        Some(Found { cell, words: cell.words_of(key)? })
+    }
+
+    /// The slot that a key is in, if it is in one of the first. In which of them nobody can guess, so that
+    /// all are looked at before anything depends on it.
+    #[inline(always)]
+    fn candidate<const SLOTS: usize>(self, key: Key) -> Cell<'p> {
         let may_hold = |slot: usize| usize::from(Cell(&self.0[slot]).may_hold(key)) << slot;
         let which = (0..SLOTS).fold(0, |which, slot| which | may_hold(slot));
-        let cell = Cell(&self.0[usize::from(FIRST[which])]);
-        Some(Found { cell, words: cell.words_of(key)? })
+        Cell(&self.0[usize::from(FIRST[which])])
     }
 }
 
@@ -160,18 +182,17 @@ impl Segment {
     pub(super) fn find<'p>(&self, pages: &'p Pages, key: Key, hash: u64) -> Option<Found<'p>> {
         let home = self.home(pages, hash)?;
         // One line at a time, since they are waited for.
-        home.find::<2>(key).or_else(|| self.find_behind(pages, key, hash))
+        home.find(key).or_else(|| self.find_behind(pages, key, hash))
     }
 
-    /// The same where both lines have been touched.
-    #[inline(always)]
-    pub(super) fn find_touched<'p>(
-        &self,
-        home: Home<'p>,
-        pages: &'p Pages,
-        key: Key,
-    ) -> Option<Found<'p>> {
-        home.find::<PAIR_SLOTS>(key).or_else(|| self.find_behind(pages, key, hash_of(key)))
+    /// Asks for the two lines behind those in which a key of a hash most likely stands.
+    #[inline]
+    pub(super) fn prefetch_behind(&self, pages: &Pages, hash: u64) {
+        let (number, slot) = home_of(hash, self.used());
+        let Some(page) = self.page(pages, number) else { return };
+        for cell in page.iter().skip(slot + PAIR_SLOTS).step_by(LINE_SLOTS).take(2) {
+            prefetch(cell);
+        }
     }
 
     /// Where a key of a hash stands if nobody else does.
@@ -183,7 +204,12 @@ impl Segment {
     }
 
     /// Looks for a key from its home to the first empty slot.
-    fn find_behind<'p>(&self, pages: &'p Pages, key: Key, hash: u64) -> Option<Found<'p>> {
+    pub(super) fn find_behind<'p>(
+        &self,
+        pages: &'p Pages,
+        key: Key,
+        hash: u64,
+    ) -> Option<Found<'p>> {
         let used = self.used();
         let (mut number, mut first) = home_of(hash, used);
         // The page that it begins in comes last again.

@@ -12,8 +12,7 @@ mod worth;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-pub(crate) use glances::AT_ONCE;
-pub(super) use glances::Several;
+pub(super) use glances::{AT_ONCE, Several, Start, Way};
 pub(super) use walk::place_of;
 
 use super::changes::{GONE_MIN, Gone};
@@ -65,6 +64,9 @@ impl Default for Segments {
         Self((0..LOT).map(|_| Segment::default()).collect())
     }
 }
+
+/// How many segments there are, and the largest power of two that is no larger.
+pub(super) type Extent = (usize, usize);
 
 /// What was seen of a key without holding its segment.
 #[derive(Clone, Copy, Debug)]
@@ -297,12 +299,12 @@ impl Table {
     /// That is not worked out here: the instruction for it waits for whatever its register held before,
     /// which may be a word that is on its way from memory, and then nothing overlaps.
     #[inline]
-    fn extent(&self) -> (usize, usize) {
+    pub(super) fn extent(&self) -> Extent {
         (self.count.load(Ordering::Acquire), self.whole.load(Ordering::Acquire))
     }
 
     #[inline]
-    fn segment_within(&self, extent: (usize, usize), hash: u64) -> Option<(usize, &Segment)> {
+    fn segment_within(&self, extent: Extent, hash: u64) -> Option<(usize, &Segment)> {
         let (count, whole) = extent;
         let number = low_bits(hash, whole * 2);
         let number = if number < count { number } else { low_bits(hash, whole) };

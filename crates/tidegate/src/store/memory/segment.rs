@@ -7,7 +7,8 @@
 //! [`cell`](super::cell).
 //!
 //! The slots are a ring. A key stands at the place that its hash says or, where that is taken, at the
-//! next free one. When they are nearly full, a page is added and all keys are placed anew.
+//! next free one; and where that is more than two lines away, keys between make room, as far as they stay
+//! within two lines of their own (hopscotch hashing). When they are nearly full, a page is added and all keys are placed anew.
 
 mod held;
 mod side;
@@ -296,6 +297,12 @@ fn home_slot(key: Key, used: usize) -> usize {
 #[inline]
 const fn behind(slot: usize, slots: usize) -> usize {
     if slot + 1 < slots { slot + 1 } else { 0 }
+}
+
+/// How far a slot is behind another, in the ring.
+#[inline]
+const fn ahead(from: usize, slot: usize, slots: usize) -> usize {
+    if slot >= from { slot - from } else { slot + slots - from }
 }
 
 /// How many keys so many pages have room for: more, and they would be looked for too long.

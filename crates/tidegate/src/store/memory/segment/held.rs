@@ -4,10 +4,10 @@ use std::sync::atomic::{Ordering, fence};
 
 use arrayvec::ArrayVec;
 
-use super::{Found, KEYS_MAX, PAGES, Segment, behind, home_slot, slots_filled};
+use super::{Found, KEYS_MAX, PAGES, Segment, ahead, behind, home_slot, slots_filled};
 use crate::key::Key;
 use crate::store::memory::cell::Cell;
-use crate::store::memory::pages::Pages;
+use crate::store::memory::pages::{PAIR_SLOTS, Pages};
 use crate::store::memory::record::Record;
 use crate::store::memory::slot::Words;
 
@@ -139,20 +139,37 @@ impl<'s> Held<'s> {
         self.len.store(u16::try_from(len).unwrap_or(u16::MAX), Ordering::Relaxed);
     }
 
-    /// Writes a key to the first free slot for it; false where there is none.
+    /// Writes a key to the first free slot for it; false where there is none. Where that is not in the
+    /// lines at which it is looked for first, others that are near enough to theirs make room.
     fn place(&self, pages: &Pages, key: Key, words: Words) -> bool {
-        let slots = self.slots();
-        let mut slot = home_slot(key, self.used());
-        for _ in 0..slots {
-            let Some(cell) = self.cell(pages, slot) else { break };
-            if cell.is_empty() {
-                cell.put(key, words);
-                self.note_change(words);
-                return true;
-            }
-            slot = behind(slot, slots);
+        let (slots, home) = (self.slots(), home_slot(key, self.used()));
+        let is_free = |slot: &usize| self.cell(pages, *slot).is_some_and(Cell::is_empty);
+        let Some(mut free) = (home..slots).chain(0..home).find(is_free) else { return false };
+        while ahead(home, free, slots) >= PAIR_SLOTS
+            && let Some(nearer) = self.swap(pages, free)
+        {
+            free = nearer;
         }
-        false
+        let Some(cell) = self.cell(pages, free) else { return false };
+        cell.put(key, words);
+        self.note_change(words);
+        true
+    }
+
+    /// Moves a key from just before a free slot into it, as long as it still stands in the lines at which
+    /// it is looked for first; returns the slot that it leaves.
+    fn swap(&self, pages: &Pages, free: usize) -> Option<usize> {
+        let slots = self.slots();
+        let may_move = |slot: &usize| {
+            let key = self.cell(pages, *slot).map(Cell::key);
+            key.is_some_and(|key| ahead(home_slot(key, self.used()), free, slots) < PAIR_SLOTS)
+        };
+        let before = (1..PAIR_SLOTS).rev().map(|back| ahead(back, free, slots));
+        let slot = before.into_iter().find(may_move)?;
+        let (from, to) = (self.cell(pages, slot)?, self.cell(pages, free)?);
+        to.put(from.key(), from.words());
+        from.vacate();
+        Some(slot)
     }
 
     /// Empties a slot, and moves up what stands behind it only because of it.
@@ -165,8 +182,8 @@ impl<'s> Held<'s> {
         for _ in 0..slots {
             slot = behind(slot, slots);
             let Some(cell) = self.cell(pages, slot).filter(|cell| !cell.is_empty()) else { break };
-            let way = |from: usize| if slot >= from { slot - from } else { slot + slots - from };
-            if way(home_slot(cell.key(), self.used())) >= way(at) {
+            let home = home_slot(cell.key(), self.used());
+            if ahead(home, slot, slots) >= ahead(at, slot, slots) {
                 gap.put(cell.key(), cell.words());
                 cell.vacate();
                 (gap, at) = (cell, slot);
@@ -213,5 +230,36 @@ impl<'s> Held<'s> {
     fn clear(&self, pages: &Pages) {
         let cells = (0..self.slots()).filter_map(|slot| self.cell(pages, slot));
         cells.for_each(Cell::vacate);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::memory::pages::Pages;
+    use crate::store::memory::segment::hash_of;
+
+    const WORDS: Words = Words { head: 4, body: 7 };
+
+    fn keys() -> impl Iterator<Item = Key> {
+        (1..=KEYS_MAX as u128).map(|key| Key((key << 64) | (key * key)))
+    }
+
+    #[test]
+    fn keys_make_room_for_each_other_and_none_is_lost() {
+        let (segment, pages) = (Segment::default(), Pages::default());
+        let held = segment.hold();
+        assert!(keys().all(|key| held.insert(&pages, key, WORDS)));
+        let found = |key: Key| segment.find(&pages, key, hash_of(key));
+        let is_near =
+            |key: &Key| segment.home(&pages, hash_of(*key)).unwrap().cell_of(*key).is_some();
+        assert!(keys().all(|key| found(key).is_some()));
+        let near = keys().filter(is_near).count();
+        assert!(near * 100 > KEYS_MAX * 85, "{near} in the lines that are looked at first");
+        let goes = |key: &Key| hash_of(*key).is_multiple_of(3);
+        for key in keys().filter(goes) {
+            held.remove(&pages, held.slot_of(&pages, found(key).unwrap()));
+        }
+        assert!(keys().all(|key| found(key).is_none() == goes(&key)));
     }
 }

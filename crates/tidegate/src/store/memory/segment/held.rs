@@ -4,10 +4,12 @@ use std::sync::atomic::{Ordering, fence};
 
 use arrayvec::ArrayVec;
 
-use super::{Found, KEYS_MAX, PAGES, Segment, ahead, behind, home_slot, slots_filled};
+use super::{
+    Found, KEYS_MAX, PAGES, Segment, ahead, behind, hash_of, home_of, home_slot, slots_filled,
+};
 use crate::key::Key;
 use crate::store::memory::cell::Cell;
-use crate::store::memory::pages::{PAIR_SLOTS, Pages};
+use crate::store::memory::pages::{PAGE_SLOTS, PAIR_SLOTS, Pages};
 use crate::store::memory::record::Record;
 use crate::store::memory::slot::Words;
 
@@ -83,9 +85,13 @@ impl<'s> Held<'s> {
         slot
     }
 
-    /// All keys, in no order.
-    pub(in super::super) fn keys(&self, pages: &Pages) -> Keys {
-        (0..self.slots()).filter_map(|slot| self.read(pages, slot)).take(KEYS_MAX).collect()
+    /// Adds all keys, in no order. Returned, they would be moved, which takes longer than to find them.
+    pub(in super::super) fn read_keys(&self, pages: &Pages, keys: &mut Keys) {
+        self.each_cell(pages, |cell| {
+            if !cell.is_empty() && !keys.is_full() {
+                keys.push((cell.key(), cell.words()));
+            }
+        });
     }
 
     /// Has these keys from now on, and as many pages as they need.
@@ -142,9 +148,8 @@ impl<'s> Held<'s> {
     /// Writes a key to the first free slot for it; false where there is none. Where that is not in the
     /// lines at which it is looked for first, others that are near enough to theirs make room.
     fn place(&self, pages: &Pages, key: Key, words: Words) -> bool {
+        let Some(mut free) = self.first_free(pages, key) else { return false };
         let (slots, home) = (self.slots(), home_slot(key, self.used()));
-        let is_free = |slot: &usize| self.cell(pages, *slot).is_some_and(Cell::is_empty);
-        let Some(mut free) = (home..slots).chain(0..home).find(is_free) else { return false };
         while ahead(home, free, slots) >= PAIR_SLOTS
             && let Some(nearer) = self.swap(pages, free)
         {
@@ -156,6 +161,21 @@ impl<'s> Held<'s> {
         true
     }
 
+    /// The first free slot from where a key would stand on, page by page.
+    fn first_free(&self, pages: &Pages, key: Key) -> Option<usize> {
+        let used = self.used();
+        let (mut number, mut first) = home_of(hash_of(key), used);
+        // The page that it begins in comes last again.
+        for _ in 0..=used {
+            let cells = self.page(pages, number)?.get(first..)?;
+            if let Some(place) = cells.iter().map(Cell).position(Cell::is_empty) {
+                return Some(number * PAGE_SLOTS + first + place);
+            }
+            (number, first) = (behind(number, used), 0);
+        }
+        None
+    }
+
     /// Moves a key from just before a free slot into it, as long as it still stands in the lines at which
     /// it is looked for first; returns the slot that it leaves.
     fn swap(&self, pages: &Pages, free: usize) -> Option<usize> {
@@ -164,8 +184,7 @@ impl<'s> Held<'s> {
             let key = self.cell(pages, *slot).map(Cell::key);
             key.is_some_and(|key| ahead(home_slot(key, self.used()), free, slots) < PAIR_SLOTS)
         };
-        let before = (1..PAIR_SLOTS).rev().map(|back| ahead(back, free, slots));
-        let slot = before.into_iter().find(may_move)?;
+        let slot = (1..PAIR_SLOTS).rev().map(|back| ahead(back, free, slots)).find(may_move)?;
         let (from, to) = (self.cell(pages, slot)?, self.cell(pages, free)?);
         to.put(from.key(), from.words());
         from.vacate();
@@ -193,10 +212,12 @@ impl<'s> Held<'s> {
 
     /// Takes a page more, and places all keys anew; false where there cannot be so many.
     fn widen(&self, pages: &Pages) -> bool {
-        let (keys, used) = (self.keys(pages), self.used());
+        let used = self.used();
         if used >= PAGES {
             return false;
         }
+        let mut keys = Keys::new();
+        self.read_keys(pages, &mut keys);
         self.clear(pages);
         let is_wider = self.use_pages(pages, used + 1);
         for (key, words) in &keys {
@@ -228,8 +249,14 @@ impl<'s> Held<'s> {
     }
 
     fn clear(&self, pages: &Pages) {
-        let cells = (0..self.slots()).filter_map(|slot| self.cell(pages, slot));
-        cells.for_each(Cell::vacate);
+        self.each_cell(pages, Cell::vacate);
+    }
+
+    /// Does something with every slot, a page at a time.
+    fn each_cell<'p>(&self, pages: &'p Pages, mut act: impl FnMut(Cell<'p>)) {
+        for page in (0..self.used()).filter_map(|number| self.page(pages, number)) {
+            page.iter().map(Cell).for_each(&mut act);
+        }
     }
 }
 

@@ -103,8 +103,8 @@ impl Table {
 
     /// Moves the keys whose hash has this bit.
     fn divide(&self, old: &Held<'_>, new: &Held<'_>, bit: u32) {
-        let mut keys = old.keys(&self.pages);
-        let mut moved = Keys::new();
+        let (mut keys, mut moved) = (Keys::new(), Keys::new());
+        old.read_keys(&self.pages, &mut keys);
         keys.retain(|(key, words)| {
             let moves = hash_of(*key) >> bit & 1 == 1;
             if moves {
@@ -155,7 +155,8 @@ impl Table {
         let mut next = Some(0);
         while let Some(position) = next {
             let (held, behind) = self.hold_at(position);
-            let keys = held.keys(&self.pages);
+            let mut keys = Keys::new();
+            held.read_keys(&self.pages, &mut keys);
             held.replace_all(&self.pages, &keys);
             next = behind;
         }
@@ -168,7 +169,9 @@ impl Table {
         for _ in 0..slots {
             let Some(slot) = held.next_slot() else { break };
             let Some((_, words)) = held.read(&self.pages, slot) else { continue };
-            if words.end_us(&self.specs).saturating_add(lingers_us) <= now_us {
+            // No key ends before it was last charged, and when it ends takes longer to say.
+            let has_lingered = |us: u64| us.saturating_add(lingers_us) <= now_us;
+            if has_lingered(words.at_us()) && has_lingered(words.end_us(&self.specs)) {
                 self.let_go(held, slot, now_us);
             }
         }

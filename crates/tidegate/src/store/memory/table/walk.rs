@@ -6,7 +6,7 @@
 
 use super::Table;
 use crate::key::Key;
-use crate::store::memory::segment::{Held, hash_of};
+use crate::store::memory::segment::{Held, Keys, hash_of};
 use crate::store::memory::slot::Words;
 
 /// The place of a key in the order.
@@ -33,7 +33,9 @@ impl Table {
         &self,
         held: &Held<'_>,
     ) -> impl Iterator<Item = (Key, Words)> + use<> {
-        held.keys(&self.pages).into_iter()
+        let mut keys = Keys::new();
+        held.read_keys(&self.pages, &mut keys);
+        keys.into_iter()
     }
 
     /// All keys there are.

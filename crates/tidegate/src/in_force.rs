@@ -3,13 +3,14 @@
 mod windows;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 pub(crate) use windows::Windows;
 
 use crate::guard::Guard;
 use crate::plan::Outline;
 use crate::policy::Policy;
+use crate::store::Tables;
 
 /// The policies that a [`Limiter`](crate::Limiter) had in force when it was asked.
 ///
@@ -24,6 +25,8 @@ pub(crate) struct Loaded {
     pub(crate) policy: Arc<Policy>,
     /// What the levels of each limit have in common.
     pub(crate) outlines: Vec<Outline>,
+    /// Where the store keeps their keys, once it has been told of them.
+    pub(crate) tables: OnceLock<Tables>,
     /// Whether a limit of it may be leased.
     pub(crate) leased: bool,
     /// Where its answered challenges are remembered, if it has any.

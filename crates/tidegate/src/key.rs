@@ -213,6 +213,11 @@ impl LimitKeys {
         Self { family: hasher.finish(), hasher, only: None }
     }
 
+    /// Whether all requests have the same key.
+    pub(crate) const fn is_one(&self) -> bool {
+        self.only.is_some()
+    }
+
     /// The same keys, sharing another part of the store's memory.
     pub(crate) fn in_family(self, family: u64) -> Self {
         Self { family, ..self }

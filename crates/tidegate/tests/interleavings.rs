@@ -287,3 +287,83 @@ fn a_reader_sees_both_words_of_one_instant() {
     at_once([Segment::charge, look], |segment| assert_eq!(segment.count(), 1));
     at_once([Segment::charge_held, look], |segment| assert_eq!(segment.count(), 1));
 }
+
+/// Two segments with a key each, which a request has both of.
+type Both = [Segment; 2];
+
+/// What each key says, and the number of its segment before that was read.
+fn see(both: &Both) -> [(u32, Cell<'_>, Words); 2] {
+    both.each_ref().map(|segment| {
+        let version = segment.version.read();
+        let (cell, seen) = segment.find().unwrap();
+        (version, cell, seen)
+    })
+}
+
+/// Counts one more of both or of neither, without holding anything, the first of `order` first.
+fn charge_both(both: &Both, order: [usize; 2]) {
+    loop {
+        let (seen, [first, second]) = (see(both), order);
+        let lock = |at: usize| {
+            let (version, cell, words) = seen[at];
+            cell.lock(words, || both[at].version.is_yet(version))
+        };
+        if lock(first) {
+            if lock(second) {
+                seen.iter().for_each(|(_, cell, words)| {
+                    cell.unlock(Words::counting(words.body + 1));
+                });
+                return;
+            }
+            seen[first].1.unlock(seen[first].2);
+        }
+        thread::yield_now();
+    }
+}
+
+/// Runs the acts at once on two segments; both keys have been charged this often in the end.
+fn both_at_once(acts: [fn(&Both); 2], counts: [u64; 2]) {
+    let mut model = Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(move || {
+        let segment = || {
+            let segment = Segment::default();
+            segment.cell(0).put(KEY, Words::counting(0));
+            segment
+        };
+        let both = Arc::new([segment(), segment()]);
+        let threads = acts.map(|act| {
+            let both = Arc::clone(&both);
+            thread::spawn(move || act(&both))
+        });
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(both.each_ref().map(Segment::count), counts);
+    });
+}
+
+#[test]
+fn two_keys_are_charged_together_whoever_comes_first() {
+    both_at_once([|both| charge_both(both, [0, 1]), |both| charge_both(both, [1, 0])], [2, 2]);
+}
+
+#[test]
+fn no_charge_of_two_keys_is_lost_to_one_that_holds_a_segment() {
+    both_at_once([|both| charge_both(both, [0, 1]), |both| both[1].charge_held()], [1, 2]);
+}
+
+#[test]
+fn a_reader_sees_two_keys_charged_or_neither() {
+    let look = |both: &Both| loop {
+        let seen = see(both);
+        let is_so = |((version, cell, words), segment): (&(u32, Cell<'_>, Words), &Segment)| {
+            cell.words() == *words && segment.version.is_still(*version)
+        };
+        if seen.iter().zip(both).all(is_so) {
+            let [(_, _, one), (_, _, other)] = seen;
+            assert_eq!(one, other);
+            return;
+        }
+        thread::yield_now();
+    };
+    both_at_once([|both| charge_both(both, [0, 1]), look], [1, 1]);
+}

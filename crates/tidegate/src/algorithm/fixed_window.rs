@@ -30,6 +30,22 @@ pub fn charge(state: &mut State, spec: &Spec, now_us: u64, cost: Amount) {
     window(state, spec, now_us).charge(state, now_us, cost);
 }
 
+/// Takes the cost whether it fits or not, and says whether it does and what is left then: all three in
+/// one, since to find the window takes a division. The window of a charge is that of its instant, so
+/// that it is the same before and after.
+#[inline]
+pub(crate) fn take(
+    state: &mut State,
+    spec: &Spec,
+    now_us: u64,
+    cost: Amount,
+) -> (Verdict, Reading) {
+    let window = window(state, spec, now_us);
+    let verdict = window.evaluate(state, spec.limit, now_us, cost);
+    window.charge(state, now_us, cost);
+    (verdict, window.reading(state, spec.limit, now_us))
+}
+
 /// Takes the amount, into debt of at most one further limit.
 pub fn debit(state: &mut State, spec: &Spec, now_us: u64, amount: Amount) {
     window(state, spec, now_us).debit(state, spec.limit, now_us, amount);

@@ -154,12 +154,17 @@ pub fn surcharge(state: &mut State, spec: &Spec, now_us: u64, charged_at_us: u64
 /// The level of the bucket, and when it will be full.
 #[must_use]
 pub fn reading(state: &State, spec: &Spec, now_us: u64) -> Reading {
-    let settled = settle(state, spec, now_us);
+    reading_taken(&settle(state, spec, now_us), spec, now_us)
+}
+
+/// The same of a state that is settled, as it is where a cost was just [taken](take).
+#[inline]
+pub(crate) fn reading_taken(settled: &State, spec: &Spec, now_us: u64) -> Reading {
     let available = rest(spec.burst, settled.owed_micros);
     if settled.owed_micros == 0 {
         return Reading { available, reset_us: Some(0) };
     }
-    let full_at_us = repaid_at_us(&settled, spec, settled.owed_micros);
+    let full_at_us = repaid_at_us(settled, spec, settled.owed_micros);
     Reading { available, reset_us: full_at_us.map(|at_us| at_us.saturating_sub(now_us)) }
 }
 

@@ -7,6 +7,7 @@ use std::hint::black_box;
 
 use arrayvec::ArrayVec;
 
+use super::loaded::select_for;
 use super::protect::counts;
 use super::{Limiter, NEWCOMER};
 use crate::clock::Now;
@@ -67,7 +68,10 @@ impl<S: ImmediateStore> Limiter<S> {
         let mut found: ArrayVec<_, AT_ONCE> = ArrayVec::new();
         for (request, plan) in requests.iter().zip(&mut *plans) {
             plan.clear(Mode::Charge);
-            found.push(shared.find(policies, request, now, NEWCOMER, plan, |_, _, _| {}));
+            found.push(select_for(policies, request).and_then(|loaded| {
+                let found = shared.find(loaded, request, now, NEWCOMER, plan, |_, _| {})?;
+                Ok((found, loaded.tables.get()))
+            }));
         }
         shared.store.foresee_all(&plans[..requests.len()]);
         for ((request, found), plan) in requests.iter().zip(found.drain(..)).zip(plans) {
@@ -77,7 +81,7 @@ impl<S: ImmediateStore> Limiter<S> {
                 counted.get()
             };
             decided.push(match found {
-                Ok(found) => self.conclude_now(request, found, plan, counts),
+                Ok((found, tables)) => self.conclude_now(request, found, tables, plan, counts),
                 Err(error) => Err(error),
             });
             if counted.get() {

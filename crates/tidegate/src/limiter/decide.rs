@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::loaded::select;
+use super::loaded::select_for;
 use super::waiting::Ahead;
 use super::{Shared, Ticket};
 use crate::algorithm::Spec;
@@ -16,7 +16,7 @@ use crate::decision::{Decision, Outcome};
 use crate::events;
 use crate::factors::{self, Times};
 use crate::facts::Facts;
-use crate::in_force::{InForce, Loaded};
+use crate::in_force::Loaded;
 use crate::marks::Mark;
 use crate::plan::{Level, Mode, Plan, Planner};
 use crate::policy::Policy;
@@ -73,18 +73,18 @@ impl<S: Store> Shared<S> {
         plan: &mut Plan,
     ) -> Result<Prepared, RequestError> {
         let (policies, mut answer) = (self.policies.load(), None);
-        let found =
-            self.find(&policies, request, now, ticket, plan, |planner, is_leased, plan| {
-                answer = if is_leased { self.store.decide_at_once(plan) } else { None };
-                // What is decided here needs names only where it may be given back.
-                let named = match answer {
-                    Some(_) => may_change(plan, request.reserve),
-                    None => patience == Patience::Waits,
-                };
-                if S::NAMES_KEYS && named {
-                    plan.names = planner.names(&self.secret.load(), &plan.levels);
-                }
-            })?;
+        let loaded = select_for(&policies, request)?;
+        let found = self.find(loaded, request, now, ticket, plan, |planner, plan| {
+            answer = if loaded.leased { self.store.decide_at_once(plan) } else { None };
+            // What is decided here needs names only where it may be given back.
+            let named = match answer {
+                Some(_) => may_change(plan, request.reserve),
+                None => patience == Patience::Waits,
+            };
+            if S::NAMES_KEYS && named {
+                plan.names = planner.names(&self.secret.load(), &plan.levels);
+            }
+        })?;
         Ok(match answer {
             Some(answer) => Prepared::Answered(found, answer),
             None if plan.levels.is_empty() => Prepared::Decided(found),
@@ -97,15 +97,13 @@ impl<S: Store> Shared<S> {
     #[inline]
     pub(super) fn find(
         &self,
-        policies: &[Loaded],
+        loaded: &Loaded,
         request: &Request<'_>,
         now: Now,
         ticket: Ticket,
         plan: &mut Plan,
-        asks: impl FnOnce(&Planner<'_>, bool, &mut Plan),
+        asks: impl FnOnce(&Planner<'_>, &mut Plan),
     ) -> Result<Found, RequestError> {
-        let policies = request.in_force.map_or(policies, InForce::policies);
-        let loaded = select(policies, request)?;
         let policy = &*loaded.policy;
         let facts = Facts::gather_here(policy, request)?;
         facts.check_query()?;
@@ -156,7 +154,7 @@ impl<S: Store> Shared<S> {
         if found.ahead.is_some() {
             plan.mode = Mode::Peek;
         }
-        asks(&planner, loaded.leased, plan);
+        asks(&planner, plan);
         Ok(found)
     }
 

@@ -2,13 +2,14 @@
 
 use super::decide::Found;
 use super::error::ResetError;
+use super::loaded::select_for;
 use super::protect::counts;
 use super::{Limiter, NEWCOMER, at_once};
 use crate::decision::{Decision, Outcome};
 use crate::lease::{Lease, Settlement};
 use crate::plan::{Mode, Plan};
 use crate::request::{Request, RequestError};
-use crate::store::{ImmediateStore, StoreError};
+use crate::store::{ImmediateStore, StoreError, Tables};
 
 /// The same on a store that answers at once, as plain calls.
 impl<S: ImmediateStore> Limiter<S> {
@@ -23,10 +24,10 @@ impl<S: ImmediateStore> Limiter<S> {
     fn decide_now(&self, request: &Request<'_>, mode: Mode) -> Result<Decision, RequestError> {
         let (shared, mut plan) = (&*self.shared, Plan::new(mode));
         let policies = shared.policies.load();
-        let found =
-            shared.find(&policies, request, self.now(), NEWCOMER, &mut plan, |_, _, _| {})?;
+        let loaded = select_for(&policies, request)?;
+        let found = shared.find(loaded, request, self.now(), NEWCOMER, &mut plan, |_, _| {})?;
         let counts = |outcome| mode == Mode::Charge && counts(&policies, request, outcome);
-        self.conclude_now(request, found, &mut plan, counts)
+        self.conclude_now(request, found, loaded.tables.get(), &mut plan, counts)
     }
 
     /// Everything from the store on; `counts` says whether an outcome makes an event that somebody
@@ -36,6 +37,7 @@ impl<S: ImmediateStore> Limiter<S> {
         &self,
         request: &Request<'_>,
         found: Found,
+        tables: Option<&Tables>,
         plan: &mut Plan,
         counts: impl Fn(Outcome) -> bool,
     ) -> Result<Decision, RequestError> {
@@ -45,7 +47,11 @@ impl<S: ImmediateStore> Limiter<S> {
             }
             return Ok(found.decision());
         }
-        let mut answered = self.shared.store.decide_now(plan);
+        let store = &self.shared.store;
+        let mut answered = match tables {
+            Some(tables) => store.decide_in(tables, plan),
+            None => store.decide_now(plan),
+        };
         match &mut answered {
             Ok(answer) => {
                 self.shared.note(plan, answer);

@@ -1,16 +1,25 @@
 //! Putting policies in force, and finding the one that a request is for.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::error::BuildError;
 use crate::fallback::Fallback;
 use crate::guard::Guard;
-use crate::in_force::{Loaded, Windows};
+use crate::in_force::{InForce, Loaded, Windows};
 use crate::key::HashKey;
 use crate::plan::Outline;
 use crate::policy::{Limit, Policy};
 use crate::request::{Request, RequestError};
 use crate::store::Store;
+
+/// The policy that a request is decided under: of those that it was read under, or of these.
+#[inline]
+pub(super) fn select_for<'p>(
+    policies: &'p [Loaded],
+    request: &'p Request<'_>,
+) -> Result<&'p Loaded, RequestError> {
+    select(request.in_force.map_or(policies, InForce::policies), request)
+}
 
 /// The policy that a request names, or the first.
 #[inline]
@@ -39,7 +48,8 @@ pub(super) fn load(policies: Vec<Arc<Policy>>, secret: &HashKey) -> Vec<Loaded> 
         let leased = policy.limits.iter().any(Limit::is_leased);
         let guard = Guard::new(secret, &policy);
         let used_once = policy.challenge().map(|_| secret.once_family());
-        Loaded { policy, outlines, leased, guard, used_once, windows: Windows::default() }
+        let (tables, windows) = (OnceLock::new(), Windows::default());
+        Loaded { policy, outlines, tables, leased, guard, used_once, windows }
     };
     policies.into_iter().map(load).collect()
 }
@@ -51,6 +61,10 @@ pub(super) fn announce<S: Store>(policies: &[Loaded], store: &S, fallback: &Fall
     let mut families: Vec<u64> = policies.iter().flat_map(families).collect();
     families.extend(policies.iter().find_map(|loaded| loaded.used_once));
     store.announce(&families);
+    for loaded in policies {
+        let limits: Vec<u64> = loaded.outlines.iter().map(|one| one.keys.family).collect();
+        loaded.tables.get_or_init(|| store.tables(&limits));
+    }
     fallback.announce(&families);
 }
 

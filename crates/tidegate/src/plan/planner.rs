@@ -14,6 +14,7 @@ use crate::policy::model::{
 };
 use crate::policy::when::Unmet;
 use crate::request::RequestError;
+use crate::store::Tables;
 use crate::units::Amount;
 
 /// Whether a limit applies to a request.
@@ -65,6 +66,7 @@ pub(crate) struct Planner<'p> {
     /// By the place of the limit.
     outlines: &'p [Outline],
     windows: &'p Windows,
+    tables: Option<&'p Tables>,
     /// The factors that apply, multiplied.
     pub(crate) times: Times,
 }
@@ -72,8 +74,8 @@ pub(crate) struct Planner<'p> {
 impl<'p> Planner<'p> {
     /// Without factors.
     pub(crate) fn new(facts: &'p Facts<'p>, now: Now, loaded: &'p Loaded) -> Self {
-        let Loaded { outlines, windows, .. } = loaded;
-        Self { facts, now, outlines, windows, times: Times::ONE }
+        let Loaded { outlines, windows, tables, .. } = loaded;
+        Self { facts, now, outlines, windows, tables: tables.get(), times: Times::ONE }
     }
 }
 
@@ -95,7 +97,16 @@ impl Planner<'_> {
                     let detail = format!("meets more than {LEVELS_MAX} limits");
                     return Err(RequestError::new("operation", detail));
                 }
-                Ok(numbers) => levels.push(self.level(index, limit, &numbers)),
+                Ok(numbers) => {
+                    // The sooner, the more of the decision is done until it has come. What all
+                    // requests share is at hand.
+                    if let Some(tables) =
+                        self.tables.filter(|_| !self.outlines[index].keys.is_one())
+                    {
+                        tables.foresee(index, numbers.key);
+                    }
+                    levels.push(self.level(index, limit, &numbers));
+                }
                 Err(Otherwise::Wrong(error)) if !limit.shadow => return Err(*error),
                 Err(_) => {}
             }

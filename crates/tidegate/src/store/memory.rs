@@ -28,11 +28,11 @@ mod specs;
 mod stand_in;
 mod sync;
 mod table;
+mod tables;
 mod version;
 mod view;
 
 use std::collections::{HashMap, HashSet};
-use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -42,6 +42,7 @@ pub use changes::{Changes, SavedChange};
 pub use look::{Page, Place};
 pub use snapshot::{Export, Imported, SavedKey};
 pub(crate) use table::Table;
+pub use tables::Tables;
 
 use super::{Amended, Amendment, Answer, ImmediateStore, StoreError};
 use crate::algorithm::Spec;
@@ -60,6 +61,8 @@ pub struct Memory {
     /// Held by whoever changes which limits there are.
     changing: Mutex<()>,
     max_keys: usize,
+    /// How many keys of a limit are known to come.
+    expected: usize,
     evicted: Arc<AtomicU64>,
     /// Whether somebody is told of changes.
     tracked: Arc<AtomicBool>,
@@ -92,11 +95,17 @@ impl Memory {
             families: ArcSwap::default(),
             changing: Mutex::default(),
             max_keys,
+            expected: 0,
             evicted: Arc::default(),
             tracked: Arc::default(),
             lost: Arc::default(),
             gone: Mutex::default(),
         }
+    }
+
+    /// The same, where so many keys of a limit are known to come: they are moved less often then.
+    pub(crate) fn expecting(self, keys: usize) -> Self {
+        Self { expected: keys, ..self }
     }
 
     /// How many keys it holds, those that are empty of meaning included.
@@ -141,7 +150,8 @@ impl Memory {
 
     fn new_table(&self, share: usize) -> Table {
         let (evicted, tracked) = (Arc::clone(&self.evicted), Arc::clone(&self.tracked));
-        Table::new(share, evicted, tracked, Arc::clone(&self.lost))
+        let table = Table::new(share, evicted, tracked, Arc::clone(&self.lost));
+        table.expecting(self.expected)
     }
 
     /// How many keys of one limit there may be.
@@ -175,7 +185,9 @@ impl Memory {
             }
             steps.push(answer::Step::new(level, table));
         }
-        Answer { now: plan.now, replies: answer::answer(plan, &mut steps) }
+        let mut answer = Answer { now: plan.now, replies: PerLevel::new() };
+        answer::answer(plan, &mut steps, &mut answer.replies);
+        answer
     }
 
     #[cold]
@@ -200,17 +212,33 @@ impl ImmediateStore for Memory {
         Ok(self.answer(plan))
     }
 
+    fn decide_in(&self, tables: &Tables, plan: &Plan) -> Result<Answer, StoreError> {
+        let mut steps = PerLevel::new();
+        for level in &plan.levels {
+            let Some(table) = tables.get(level) else { return self.decide_now(plan) };
+            steps.push(answer::Step::new(level, Some(table)));
+        }
+        let mut answer = Answer { now: plan.now, replies: PerLevel::new() };
+        answer::answer(plan, &mut steps, &mut answer.replies);
+        Ok(answer)
+    }
+
+    fn tables_now(&self, families: &[u64]) -> Tables {
+        Tables::of(&self.families.load(), families)
+    }
+
     fn foresee(&self, plan: &Plan) {
         self.foresee_all(std::slice::from_ref(plan));
     }
 
-    /// The places of all keys are read, and nothing else, so that what is not at hand comes from memory
-    /// together.
+    /// The places of all keys are asked for, so that what is not at hand comes from memory together.
     fn foresee_all(&self, plans: &[Plan]) {
         let families = self.families.load();
-        let touch = |level: &Level| Some(families.tables.get(&level.family)?.touch(level.key));
-        let levels = plans.iter().flat_map(|plan| plan.levels.iter());
-        black_box(levels.filter_map(touch).fold(0, |read, word| read ^ word));
+        for level in plans.iter().flat_map(|plan| plan.levels.iter()) {
+            if let Some(table) = families.tables.get(&level.family) {
+                table.prefetch(level.key);
+            }
+        }
     }
 
     fn amend_now(&self, now: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {
@@ -229,6 +257,7 @@ impl ImmediateStore for Memory {
             let stays = announced.contains(family);
             if !stays {
                 self.note_all(*family, table);
+                table.retire();
             }
             stays
         });

@@ -11,7 +11,7 @@ use arrayvec::ArrayVec;
 
 pub use counted::Counted;
 pub(crate) use memory::Table;
-pub use memory::{Changes, Export, Imported, Memory, Page, Place, SavedChange, SavedKey};
+pub use memory::{Changes, Export, Imported, Memory, Page, Place, SavedChange, SavedKey, Tables};
 
 use crate::algorithm::{Reading, Verdict};
 use crate::clock::Now;
@@ -126,6 +126,13 @@ pub trait Store: Send + Sync + 'static {
 
     /// Tells which limits there are, so that each can have its share of the memory.
     fn announce(&self, families: &[u64]);
+
+    /// Where it keeps the keys of limits that have been announced, if it can say so once for all
+    /// requests.
+    fn tables(&self, families: &[u64]) -> Tables {
+        _ = families;
+        Tables::default()
+    }
 }
 
 /// A store that answers at once. Every such store is a [`Store`] whose future is always ready.
@@ -138,6 +145,21 @@ pub trait ImmediateStore: Send + Sync + 'static {
     /// # Errors
     /// The store cannot answer.
     fn decide_now(&self, plan: &Plan) -> Result<Answer, StoreError>;
+
+    /// As [`decide_now`](Self::decide_now), of a plan for limits that have these tables.
+    ///
+    /// # Errors
+    /// The store cannot answer.
+    fn decide_in(&self, tables: &Tables, plan: &Plan) -> Result<Answer, StoreError> {
+        _ = tables;
+        self.decide_now(plan)
+    }
+
+    /// As [`Store::tables`].
+    fn tables_now(&self, families: &[u64]) -> Tables {
+        _ = families;
+        Tables::default()
+    }
 
     /// A plan will be decided shortly: its memory may be fetched meanwhile.
     fn foresee(&self, plan: &Plan) {
@@ -178,6 +200,10 @@ impl<S: ImmediateStore> Store for S {
     fn announce(&self, families: &[u64]) {
         self.announce_now(families);
     }
+
+    fn tables(&self, families: &[u64]) -> Tables {
+        self.tables_now(families)
+    }
 }
 
 impl<S: ImmediateStore> ImmediateStore for Arc<S> {
@@ -185,6 +211,14 @@ impl<S: ImmediateStore> ImmediateStore for Arc<S> {
 
     fn decide_now(&self, plan: &Plan) -> Result<Answer, StoreError> {
         (**self).decide_now(plan)
+    }
+
+    fn decide_in(&self, tables: &Tables, plan: &Plan) -> Result<Answer, StoreError> {
+        (**self).decide_in(tables, plan)
+    }
+
+    fn tables_now(&self, families: &[u64]) -> Tables {
+        (**self).tables_now(families)
     }
 
     fn foresee(&self, plan: &Plan) {

@@ -1,12 +1,14 @@
 //! Deciding a plan: every level is charged, or none.
 //!
 //! First all keys are looked at without holding anything. What is refused so is answered at once, and
-//! nothing is written. What is charged takes the segments as they were seen; where somebody was
-//! faster, all is looked at again, and in the end, or where a key is kept in full, the segments are
-//! held before they are looked at.
+//! nothing is written. Keys that are in their slots are charged there, once all of them are locked. What
+//! else is charged takes the segments as they were seen; where somebody was faster, all is looked at
+//! again, and in the end, or where a key is kept in full, the segments are held before they are looked
+//! at.
 
 use super::charge::{charge, draft, lacks_pace, open};
 use super::segment::{Found, Held, Segment};
+use super::slot::Words;
 use super::table::{Glance, Table};
 use super::view;
 use crate::algorithm::{Spec, Verdict};
@@ -35,18 +37,19 @@ impl<'t> Step<'t> {
     }
 }
 
-/// Answers a plan, whose levels these are.
-pub(super) fn answer(plan: &Plan, steps: &mut [Step<'_>]) -> PerLevel<Reply> {
-    let mut replies = PerLevel::new();
+/// Answers a plan, whose levels these are. The replies are written where they are needed: they are too
+/// large to be moved.
+pub(super) fn answer(plan: &Plan, steps: &mut [Step<'_>], replies: &mut PerLevel<Reply>) {
     if let [Step { level, table: Some(table), .. }] = steps
         && let Some(reply) = table.answer_bucket(plan, level)
     {
         replies.push(reply);
-        return replies;
+        return;
     }
     let mut is_answered = false;
     for _ in 0..GLANCES {
-        match glance(plan, steps, &mut replies) {
+        match glance(plan, steps, replies) {
+            Glanced::Charged => return,
             Glanced::Answered => is_answered = true,
             Glanced::Changed => continue,
             Glanced::InFull => {}
@@ -54,15 +57,16 @@ pub(super) fn answer(plan: &Plan, steps: &mut [Step<'_>]) -> PerLevel<Reply> {
         break;
     }
     if !is_answered {
-        hold(plan, steps, &mut replies);
+        hold(plan, steps, replies);
     }
     if replies.iter().any(|reply| reply.charged) {
         steps.iter().filter_map(|step| step.table).for_each(Table::grow);
     }
-    replies
 }
 
 enum Glanced {
+    /// By what was charged in its slots: no key is new.
+    Charged,
     Answered,
     /// Somebody wrote meanwhile.
     Changed,
@@ -74,7 +78,7 @@ enum Glanced {
 fn glance(plan: &Plan, steps: &mut [Step<'_>], replies: &mut PerLevel<Reply>) -> Glanced {
     // All of them first, so that they come from memory together.
     for step in &mut *steps {
-        step.glance = step.table.map(|table| table.glance(step.level.key));
+        step.glance = step.table.map(|table| table.glance_foreseen(step.level.key));
     }
     if plan.mode == Mode::Charge
         && let Some(charged) = charge_slots(plan, steps, replies)
@@ -100,32 +104,39 @@ fn glance(plan: &Plan, steps: &mut [Step<'_>], replies: &mut PerLevel<Reply>) ->
     }
 }
 
+/// A key in its slot, and what that says once a level is charged.
+struct Draft<'t> {
+    segment: &'t Segment,
+    version: u32,
+    found: Found<'t>,
+    words: Words,
+}
+
 /// Charges all levels, where each cost fits and each key is in its slot; `None` where it takes a closer
-/// look. One level alone needs no segment for it.
+/// look. All slots are locked before the first is written to, and none is waited for.
 fn charge_slots(plan: &Plan, steps: &[Step<'_>], replies: &mut PerLevel<Reply>) -> Option<Glanced> {
     replies.clear();
-    let mut drafts = PerLevel::new();
-    for (place, step) in steps.iter().enumerate() {
-        let (table, Glance { segment, found, .. }) = (step.table?, step.glance?);
-        // Two keys in one segment may be one.
-        if seen(steps).take(place).any(|before| std::ptr::eq(before.segment, segment)) {
+    let mut drafts: PerLevel<Draft<'_>> = PerLevel::new();
+    for step in steps {
+        let (table, glance) = (step.table?, step.glance?);
+        let Glance { segment, version, found } = glance;
+        let found = found?;
+        if drafts.iter().any(|before| std::ptr::eq(before.found.cell.0, found.cell.0)) {
             return None;
         }
-        let (words, reading) = draft(table, found?.words, step.level, plan.now)?;
+        let (words, reading) = draft(table, found.words, step.level, plan.now)?;
         let (verdict, charged_at_us) = (Verdict::Allowed, words.at_us());
         replies.push(Reply { verdict, charged: true, charged_at_us, reading });
-        drafts.push((table, found?, words));
+        drafts.push(Draft { segment, version, found, words: words.marked(table.is_tracked()) });
     }
-    if let ([step], [(table, found, words)]) = (steps, &*drafts) {
-        let Glance { segment, version, .. } = step.glance?;
-        let is_done = segment.replace(version, *found, words.marked(table.is_tracked()));
-        return Some(if is_done { Glanced::Answered } else { Glanced::Changed });
+    for (place, draft) in drafts.iter().enumerate() {
+        if !draft.segment.lock(draft.version, draft.found) {
+            drafts[..place].iter().for_each(|locked| locked.found.cell.unlock(locked.found.words));
+            return Some(Glanced::Changed);
+        }
     }
-    let Some(holding) = Holding::as_seen(steps) else { return Some(Glanced::Changed) };
-    for (held, (table, found, words)) in holding.0.iter().zip(&drafts) {
-        table.set(held, *found, *words);
-    }
-    Some(Glanced::Answered)
+    drafts.iter().for_each(|draft| draft.segment.unlock(draft.found, draft.words));
+    Some(Glanced::Charged)
 }
 
 /// The answer where nothing is written.

@@ -76,19 +76,36 @@ impl Cell<'_> {
         is_yet: impl FnOnce() -> bool,
         before: impl FnOnce(),
     ) -> bool {
+        let is_locked = self.lock(seen, is_yet);
+        if is_locked {
+            before();
+            self.unlock(words);
+        }
+        is_locked
+    }
+
+    /// Locks it as it was seen, without holding the segment; `is_yet` says whether that has its number
+    /// yet. False where something has changed. Whoever has locked it waits for nothing, and soon
+    /// [says what it says](Self::unlock).
+    #[inline(always)]
+    pub(super) fn lock(self, seen: Words, is_yet: impl FnOnce() -> bool) -> bool {
         debug_assert!(!seen.is_empty(), "whoever holds the segment writes to what is empty");
-        let [head, body] = [self.head(), self.body()];
-        let locked = seen.locked().head;
+        let (head, locked) = (self.head(), seen.locked().head);
         if head.compare_exchange(seen.head, locked, Ordering::SeqCst, Ordering::Relaxed).is_err() {
             return false;
         }
-        let may_write = is_yet() && body.load(Ordering::Relaxed) == seen.body;
-        if may_write {
-            before();
-            body.store(words.body, Ordering::Release);
+        let is_as_seen = is_yet() && self.body().load(Ordering::Relaxed) == seen.body;
+        if !is_as_seen {
+            head.store(seen.head, Ordering::Release);
         }
-        head.store(if may_write { words.head } else { seen.head }, Ordering::Release);
-        may_write
+        is_as_seen
+    }
+
+    /// Lets go of what was [locked](Self::lock): it says what it said then, or something new.
+    #[inline(always)]
+    pub(super) fn unlock(self, words: Words) {
+        self.body().store(words.body, Ordering::Release);
+        self.head().store(words.head, Ordering::Release);
     }
 
     /// Writes what it says now. Only whoever holds the segment does.

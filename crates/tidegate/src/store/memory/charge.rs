@@ -53,15 +53,13 @@ pub(super) fn draft(
             let mut state = words.reduced(known)?;
             let verdict = token_bucket::take(&mut state, &known.reduced, now_us, level.cost);
             let words = Words::pack_reduced(&state, number, known)?;
-            let reading = token_bucket::reading(&state, &known.reduced, now_us);
+            let reading = token_bucket::reading_taken(&state, &known.reduced, now_us);
             (verdict == Verdict::Allowed).then_some((words, reading))
         }
         (Spec::FixedWindow(spec), Spec::FixedWindow(same)) if spec == same => {
             let mut state = words.window()?;
-            let verdict = fixed_window::evaluate(&state, spec, now_us, level.cost);
-            fixed_window::charge(&mut state, spec, now_us, level.cost);
+            let (verdict, reading) = fixed_window::take(&mut state, spec, now_us, level.cost);
             let words = Words::pack_window(&state, number)?;
-            let reading = fixed_window::reading(&state, spec, now_us);
             (verdict == Verdict::Allowed).then_some((words, reading))
         }
         (spec, _) if known.is(spec) => {

@@ -10,7 +10,7 @@ use super::table::{AT_ONCE, Glance, Several, Start, Table, Way};
 use crate::algorithm::{Spec, Verdict, token_bucket};
 use crate::clock::Now;
 use crate::key::Key;
-use crate::plan::{Enforcement, Level, Mode, Plan};
+use crate::plan::{Enforcement, Level, Mode, PerLevel, Plan};
 use crate::store::Reply;
 use crate::units::Amount;
 
@@ -140,9 +140,10 @@ impl Table {
         plan.now = Now { steady_us: now_us, unix_us: now_us };
         let level = Level::of_key(0, key, *spec);
         let level = Level { cost, enforcement: Enforcement::Reject, ..level };
-        let mut steps = [Step::new(&level, Some(self))];
+        let (mut steps, mut replies) = ([Step::new(&level, Some(self))], PerLevel::new());
         plan.levels.push(level);
-        answer(&plan, &mut steps).first().map_or(Verdict::Allowed, |reply| reply.verdict)
+        answer(&plan, &mut steps, &mut replies);
+        replies.first().map_or(Verdict::Allowed, |reply| reply.verdict)
     }
 }
 

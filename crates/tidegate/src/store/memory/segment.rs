@@ -83,13 +83,6 @@ pub(super) struct Home<'p>(&'p Pair);
 const FIRST: [u8; 1 << PAIR_SLOTS] = [0, 0, 1, 0, 2, 0, 1, 0, 3, 0, 1, 0, 2, 0, 1, 0];
 
 impl<'p> Home<'p> {
-    /// Reads both lines, so that they are on their way. Most likely the key is there.
-    #[inline(always)]
-    pub(super) fn touch(self) -> u64 {
-        let [[one, ..], _, [other, ..], _] = self.0;
-        one.load(Ordering::Relaxed) ^ other.load(Ordering::Relaxed)
-    }
-
     /// Asks for both lines, without waiting for them.
     #[inline(always)]
     pub(super) fn prefetch(self) {
@@ -104,11 +97,10 @@ impl<'p> Home<'p> {
         Some(self.candidate::<PAIR_SLOTS>(key)).filter(|cell| cell.key() == key)
     }
 
-    /// Looks for a key in the first line, and asks for the other meanwhile.
+    /// Looks for a key in the first slots.
     #[inline(always)]
-    fn find(self, key: Key) -> Option<Found<'p>> {
-        prefetch(&self.0[LINE_SLOTS]);
-        let cell = self.candidate::<LINE_SLOTS>(key);
+    fn find<const SLOTS: usize>(self, key: Key) -> Option<Found<'p>> {
+        let cell = self.candidate::<SLOTS>(key);
         Some(Found { cell, words: cell.words_of(key)? })
     }
 
@@ -182,8 +174,21 @@ impl Segment {
     #[inline(always)]
     pub(super) fn find<'p>(&self, pages: &'p Pages, key: Key, hash: u64) -> Option<Found<'p>> {
         let home = self.home(pages, hash)?;
-        // One line at a time, since they are waited for.
-        home.find(key).or_else(|| self.find_behind(pages, key, hash))
+        // One line at a time, since they are waited for; the other is on its way meanwhile.
+        prefetch(&home.0[LINE_SLOTS]);
+        home.find::<LINE_SLOTS>(key).or_else(|| self.find_behind(pages, key, hash))
+    }
+
+    /// The same where both lines were asked for before: they are looked at together.
+    #[inline(always)]
+    pub(super) fn find_fetched<'p>(
+        &self,
+        pages: &'p Pages,
+        key: Key,
+        hash: u64,
+    ) -> Option<Found<'p>> {
+        let home = self.home(pages, hash)?;
+        home.find::<PAIR_SLOTS>(key).or_else(|| self.find_behind(pages, key, hash))
     }
 
     /// Asks for the two lines behind those in which a key of a hash most likely stands.
@@ -233,6 +238,19 @@ impl Segment {
     pub(super) fn replace(&self, version: u32, found: Found<'_>, words: Words) -> bool {
         let is_yet = || self.version.is_yet(version);
         found.cell.replace(found.words, words, is_yet, || self.note_change(words))
+    }
+
+    /// Locks a key without holding the segment, if nothing has changed since it was seen.
+    #[inline(always)]
+    pub(super) fn lock(&self, version: u32, found: Found<'_>) -> bool {
+        found.cell.lock(found.words, || self.version.is_yet(version))
+    }
+
+    /// Lets go of a key that was [locked](Self::lock), which says this now.
+    #[inline(always)]
+    pub(super) fn unlock(&self, found: Found<'_>, words: Words) {
+        self.note_change(words);
+        found.cell.unlock(words);
     }
 
     /// The key and the words of a slot, if it holds one.

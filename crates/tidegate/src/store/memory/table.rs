@@ -18,7 +18,7 @@ pub(super) use walk::place_of;
 use super::changes::{GONE_MIN, Gone};
 use super::pages::Pages;
 use super::record::Record;
-use super::segment::{Found, Held, Home, Segment, hash_of};
+use super::segment::{Found, Held, Segment, hash_of};
 use super::shelf::Shelf;
 use super::slot::Words;
 use super::specs::Specs;
@@ -37,6 +37,10 @@ pub(crate) struct Table {
     keys: AtomicUsize,
     /// How many keys there may be.
     share: AtomicUsize,
+    /// How many are known to come.
+    expected: usize,
+    /// Whether the store has done away with it.
+    retired: AtomicBool,
     /// When a key was last put in.
     latest_us: AtomicU64,
     /// The segment that is asked next for a key that can go, where another has none.
@@ -100,6 +104,8 @@ impl Table {
             specs: Specs::default(),
             keys: AtomicUsize::new(0),
             share: AtomicUsize::new(share),
+            expected: 0,
+            retired: AtomicBool::new(false),
             latest_us: AtomicU64::new(0),
             roving: AtomicUsize::new(0),
             evicted,
@@ -110,32 +116,63 @@ impl Table {
         }
     }
 
+    /// The same, where so many keys are known to come.
+    pub(super) fn expecting(self, keys: usize) -> Self {
+        Self { expected: keys, ..self }
+    }
+
     /// How many keys it holds, those that are empty of meaning included.
     pub(crate) fn keys(&self) -> usize {
         self.keys.load(Ordering::Relaxed)
     }
 
+    /// Does away with it: whoever still has it asks the store again.
+    pub(super) fn retire(&self) {
+        self.retired.store(true, Ordering::Release);
+    }
+
+    #[inline]
+    pub(super) fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Acquire)
+    }
+
     /// Looks for a key without holding anything.
     #[inline(always)]
     pub(super) fn glance(&self, key: Key) -> Glance<'_> {
+        self.glance_by(key, |segment, hash| segment.find(&self.pages, key, hash))
+    }
+
+    /// The same of a key whose memory was [asked for](Self::prefetch).
+    #[inline(always)]
+    pub(super) fn glance_foreseen(&self, key: Key) -> Glance<'_> {
+        self.glance_by(key, |segment, hash| segment.find_fetched(&self.pages, key, hash))
+    }
+
+    #[inline(always)]
+    fn glance_by<'t>(
+        &'t self,
+        key: Key,
+        find: impl Fn(&'t Segment, u64) -> Option<Found<'t>>,
+    ) -> Glance<'t> {
         let hash = hash_of(key);
         loop {
             if let Some((number, segment)) = self.segment_of(hash) {
                 let version = segment.version();
                 if segment.owns(number, hash) {
-                    let found = segment.find(&self.pages, key, hash);
-                    return Glance { segment, version, found };
+                    return Glance { segment, version, found: find(segment, hash) };
                 }
             }
         }
     }
 
-    /// Reads the segment of a key and where it most likely stands, so that both are on their way.
+    /// Asks for where a key most likely stands, and waits for nothing but its segment.
     #[inline]
-    pub(super) fn touch(&self, key: Key) -> u64 {
+    pub(super) fn prefetch(&self, key: Key) {
         let hash = hash_of(key);
         let home = self.segment_of(hash).and_then(|(_, segment)| segment.home(&self.pages, hash));
-        home.map_or(0, Home::touch)
+        if let Some(home) = home {
+            home.prefetch();
+        }
     }
 
     /// The segment of a key by now; another by the time that it is held, maybe.

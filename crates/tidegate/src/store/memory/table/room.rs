@@ -69,6 +69,9 @@ impl Table {
         let count = self.count.load(Ordering::Relaxed);
         if self.keys() > (count * KEYS_PER_SEGMENT).max(FIRST_SPLIT_AT) {
             self.split();
+            // Those that are known to come are then put where they stay.
+            let is_small = || self.count.load(Ordering::Relaxed) * KEYS_PER_SEGMENT < self.expected;
+            while is_small() && self.split() {}
         }
     }
 

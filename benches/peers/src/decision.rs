@@ -40,7 +40,7 @@ pub fn measure(table: &mut Table) {
     let candidates: [Checks<'_>; 5] = [
         Box::new(|turns| {
             for turn in turns {
-                assert!(black_box(limiter.check(&booking(turn)).unwrap()).is_allowed());
+                assert!(black_box(&limiter.check(&booking(turn)).unwrap()).is_allowed());
             }
         }),
         Box::new(|turns| {

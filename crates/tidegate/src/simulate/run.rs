@@ -129,7 +129,11 @@ fn run(test: &Test, policy: &Arc<Policy>, start_us: u64) -> TestReport {
         run_on(Switch::default(), test, policy, start_us)
     } else {
         let max_keys = KEYS_PER_LIMIT * policy.limits.len().max(1);
-        run_on(Memory::with_max_keys(max_keys), test, policy, start_us)
+        // Each request may be of a new key.
+        let times = test.steps.iter().map(|step| usize::try_from(step.times).unwrap_or(usize::MAX));
+        let expected = times.fold(0, usize::saturating_add).min(KEYS_PER_LIMIT);
+        let store = Memory::with_max_keys(max_keys).expecting(expected);
+        run_on(store, test, policy, start_us)
     }
 }
 

@@ -78,7 +78,7 @@ enum Glanced {
 fn glance(plan: &Plan, steps: &mut [Step<'_>], replies: &mut PerLevel<Reply>) -> Glanced {
     // All of them first, so that they come from memory together.
     for step in &mut *steps {
-        step.glance = step.table.map(|table| table.glance_foreseen(step.level.key));
+        step.glance = step.table.map(|table| table.glance(step.level.key));
     }
     if plan.mode == Mode::Charge
         && let Some(charged) = charge_slots(plan, steps, replies)

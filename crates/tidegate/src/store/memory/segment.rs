@@ -94,22 +94,27 @@ impl<'p> Home<'p> {
     /// The slot of a key, if it is in one of both lines.
     #[inline(always)]
     pub(super) fn cell_of(self, key: Key) -> Option<Cell<'p>> {
-        Some(self.candidate::<PAIR_SLOTS>(key)).filter(|cell| cell.key() == key)
+        Some(self.candidate(key)).filter(|cell| cell.key() == key)
     }
 
-    /// Looks for a key in the first slots.
+    /// The first of the slots that nobody has.
+    pub(super) fn free(self) -> Option<Cell<'p>> {
+        self.0.iter().map(Cell).find(|cell| cell.is_empty())
+    }
+
+    /// Looks for a key in both lines.
     #[inline(always)]
-    fn find<const SLOTS: usize>(self, key: Key) -> Option<Found<'p>> {
-        let cell = self.candidate::<SLOTS>(key);
+    fn find(self, key: Key) -> Option<Found<'p>> {
+        let cell = self.candidate(key);
         Some(Found { cell, words: cell.words_of(key)? })
     }
 
-    /// The slot that a key is in, if it is in one of the first. In which of them nobody can guess, so that
-    /// all are looked at before anything depends on it.
+    /// The slot that a key is in, if it is in one of these. In which of them nobody can guess, so that all
+    /// are looked at before anything depends on it; both lines come together.
     #[inline(always)]
-    fn candidate<const SLOTS: usize>(self, key: Key) -> Cell<'p> {
+    fn candidate(self, key: Key) -> Cell<'p> {
         let may_hold = |slot: usize| usize::from(Cell(&self.0[slot]).may_hold(key)) << slot;
-        let which = (0..SLOTS).fold(0, |which, slot| which | may_hold(slot));
+        let which = (0..PAIR_SLOTS).fold(0, |which, slot| which | may_hold(slot));
         Cell(&self.0[usize::from(FIRST[which])])
     }
 }
@@ -174,21 +179,7 @@ impl Segment {
     #[inline(always)]
     pub(super) fn find<'p>(&self, pages: &'p Pages, key: Key, hash: u64) -> Option<Found<'p>> {
         let home = self.home(pages, hash)?;
-        // One line at a time, since they are waited for; the other is on its way meanwhile.
-        prefetch(&home.0[LINE_SLOTS]);
-        home.find::<LINE_SLOTS>(key).or_else(|| self.find_behind(pages, key, hash))
-    }
-
-    /// The same where both lines were asked for before: they are looked at together.
-    #[inline(always)]
-    pub(super) fn find_fetched<'p>(
-        &self,
-        pages: &'p Pages,
-        key: Key,
-        hash: u64,
-    ) -> Option<Found<'p>> {
-        let home = self.home(pages, hash)?;
-        home.find::<PAIR_SLOTS>(key).or_else(|| self.find_behind(pages, key, hash))
+        home.find(key).or_else(|| self.find_behind(pages, key, hash))
     }
 
     /// Asks for the two lines behind those in which a key of a hash most likely stands.

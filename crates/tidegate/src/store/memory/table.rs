@@ -139,27 +139,13 @@ impl Table {
     /// Looks for a key without holding anything.
     #[inline(always)]
     pub(super) fn glance(&self, key: Key) -> Glance<'_> {
-        self.glance_by(key, |segment, hash| segment.find(&self.pages, key, hash))
-    }
-
-    /// The same of a key whose memory was [asked for](Self::prefetch).
-    #[inline(always)]
-    pub(super) fn glance_foreseen(&self, key: Key) -> Glance<'_> {
-        self.glance_by(key, |segment, hash| segment.find_fetched(&self.pages, key, hash))
-    }
-
-    #[inline(always)]
-    fn glance_by<'t>(
-        &'t self,
-        key: Key,
-        find: impl Fn(&'t Segment, u64) -> Option<Found<'t>>,
-    ) -> Glance<'t> {
         let hash = hash_of(key);
         loop {
             if let Some((number, segment)) = self.segment_of(hash) {
                 let version = segment.version();
                 if segment.owns(number, hash) {
-                    return Glance { segment, version, found: find(segment, hash) };
+                    let found = segment.find(&self.pages, key, hash);
+                    return Glance { segment, version, found };
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::{Ordering, fence};
 use arrayvec::ArrayVec;
 
 use super::{
-    Found, KEYS_MAX, PAGES, Segment, ahead, behind, hash_of, home_of, home_slot, slots_filled,
+    Found, Home, KEYS_MAX, PAGES, Segment, ahead, behind, hash_of, home_of, home_slot, slots_filled,
 };
 use crate::key::Key;
 use crate::store::memory::cell::Cell;
@@ -145,20 +145,26 @@ impl<'s> Held<'s> {
         self.len.store(u16::try_from(len).unwrap_or(u16::MAX), Ordering::Relaxed);
     }
 
-    /// Writes a key to the first free slot for it; false where there is none. Where that is not in the
-    /// lines at which it is looked for first, others that are near enough to theirs make room.
+    /// Writes a key to the first free slot for it; false where there is none.
     fn place(&self, pages: &Pages, key: Key, words: Words) -> bool {
-        let Some(mut free) = self.first_free(pages, key) else { return false };
+        let near = self.home(pages, hash_of(key)).and_then(Home::free);
+        let Some(cell) = near.or_else(|| self.free_behind(pages, key)) else { return false };
+        cell.put(key, words);
+        self.note_change(words);
+        true
+    }
+
+    /// The first free slot behind the lines at which a key is looked for first, or a nearer one, where
+    /// others can make room.
+    fn free_behind<'p>(&self, pages: &'p Pages, key: Key) -> Option<Cell<'p>> {
         let (slots, home) = (self.slots(), home_slot(key, self.used()));
+        let mut free = self.first_free(pages, key)?;
         while ahead(home, free, slots) >= PAIR_SLOTS
             && let Some(nearer) = self.swap(pages, free)
         {
             free = nearer;
         }
-        let Some(cell) = self.cell(pages, free) else { return false };
-        cell.put(key, words);
-        self.note_change(words);
-        true
+        self.cell(pages, free)
     }
 
     /// The first free slot from where a key would stand on, page by page.
@@ -264,7 +270,6 @@ impl<'s> Held<'s> {
 mod tests {
     use super::*;
     use crate::store::memory::pages::Pages;
-    use crate::store::memory::segment::hash_of;
 
     const WORDS: Words = Words { head: 4, body: 7 };
 

@@ -80,10 +80,9 @@ impl Keyed {
     /// one instant, and with their memory fetched together, so that it takes a fraction of the time
     /// of as many single calls.
     pub fn check_all<K: AsRef<str>>(&self, keys: &[K], verdicts: &mut Vec<Verdict>) {
-        let now_us = self.now_us();
         verdicts.reserve(keys.len());
         let key_of = |key: &K| self.hasher.key_of(key.as_ref());
-        self.table.check_all(&self.spec, keys, key_of, now_us, verdicts);
+        self.table.check_all(&self.spec, keys, key_of, || self.now_us(), verdicts);
     }
 
     /// How many keys it holds, those that owe nothing any more included.

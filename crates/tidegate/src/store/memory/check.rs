@@ -1,5 +1,6 @@
 //! The shortest way: one bucket that is in its slot.
 
+use std::cell::LazyCell;
 use std::sync::Arc;
 
 use super::answer::{GLANCES, Step, answer};
@@ -51,20 +52,22 @@ impl Table {
         }
     }
 
-    /// Charges one to each of some keys, if it fits.
+    /// Charges one to each of some keys, if it fits. The clock is read once, when the memory of the first
+    /// is on its way.
     #[inline(always)]
     pub(crate) fn check_all<K>(
         &self,
         spec: &Spec,
         keys: &[K],
         key_of: impl Fn(&K) -> Key,
-        now_us: u64,
+        now_us: impl FnOnce() -> u64,
         verdicts: &mut Vec<Verdict>,
     ) {
+        let now_us = LazyCell::new(now_us);
         for keys in keys.chunks(AT_ONCE) {
             let (extent, mut starts) = (self.extent(), Several::new());
             starts.extend(keys.iter().map(|key| self.start(extent, key_of(key))));
-            self.check_several(spec, &starts, now_us, verdicts);
+            self.check_several(spec, &starts, &now_us, verdicts);
         }
     }
 
@@ -73,13 +76,13 @@ impl Table {
         &self,
         spec: &Spec,
         starts: &[Start<'_>],
-        now_us: u64,
+        now_us: &LazyCell<u64, impl FnOnce() -> u64>,
         verdicts: &mut Vec<Verdict>,
     ) {
         let (mut ways, mut cells) = (Several::new(), Several::new());
         self.ways(starts, &mut ways);
         // Looked at behind the segments' numbers: whoever is told from now on changes these.
-        let tracked = self.is_tracked();
+        let (now_us, tracked) = (**now_us, self.is_tracked());
         let (cost, known) = (Amount::ONE, self.specs.find(spec));
         let charge = known.map(|(number, known)| Charge { known, number, cost, now_us, tracked });
         let cell_of = |(start, way): (&Start<'_>, _)| self.cell_at(Option::as_ref(way)?, start.key);
@@ -206,7 +209,7 @@ mod tests {
     fn in_batches(table: &Table) -> Vec<Verdict> {
         let mut verdicts = Vec::new();
         for (now_us, keys) in batches() {
-            table.check_all(&bucket(), &keys, |key| *key, now_us, &mut verdicts);
+            table.check_all(&bucket(), &keys, |key| *key, || now_us, &mut verdicts);
         }
         verdicts
     }

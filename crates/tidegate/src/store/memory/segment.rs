@@ -8,7 +8,8 @@
 //!
 //! The slots are a ring. A key stands at the place that its hash says or, where that is taken, at the
 //! next free one; and where that is more than two lines away, keys between make room, as far as they stay
-//! within two lines of their own (hopscotch hashing). When they are nearly full, a page is added and all keys are placed anew.
+//! within two lines of their own (hopscotch hashing). When they are nearly full, a page is added and
+//! all keys are placed anew.
 
 mod held;
 mod side;

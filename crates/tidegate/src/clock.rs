@@ -6,6 +6,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use crate::sip::halves;
+
 /// One reading of both clocks, in microseconds since the Unix epoch.
 ///
 /// `steady_us` never steps: it starts at the Unix time and then counts on its own. Buckets and
@@ -96,18 +98,26 @@ pub(crate) struct QuickClock {
     counter: quanta::Clock,
     started: u64,
     started_unix_us: u64,
+    /// How long it takes to count one, in 2⁻⁶⁴ of a microsecond.
+    tick: u64,
 }
+
+/// Over how many ticks it is asked how long they take: minutes, so that no day loses a microsecond by it.
+const TICKS: u64 = 1 << 40;
 
 impl QuickClock {
     pub(crate) fn new() -> Self {
         let counter = quanta::Clock::new();
-        Self { started: counter.raw(), counter, started_unix_us: unix_us() }
+        let us_shifted = (u128::from(counter.delta_as_nanos(0, TICKS)) << 64) / 1_000;
+        let tick = u64::try_from(us_shifted / u128::from(TICKS)).unwrap_or(u64::MAX);
+        Self { started: counter.raw(), counter, started_unix_us: unix_us(), tick }
     }
 
     #[inline]
     pub(crate) fn steady_us(&self) -> u64 {
-        let elapsed_ns = self.counter.delta_as_nanos(self.started, self.counter.raw());
-        self.started_unix_us + elapsed_ns / 1_000
+        let ticks = self.counter.raw().saturating_sub(self.started);
+        let (_, elapsed_us) = halves(u128::from(ticks) * u128::from(self.tick));
+        self.started_unix_us + elapsed_us
     }
 }
 

@@ -8,8 +8,8 @@
 //! Nothing depends on whether it is done, so that doing nothing is its safe twin: on other processors,
 //! whose instruction has no stable name in Rust, under Miri, and in the tests that compare both.
 
-/// Asks for the line of a cache that something begins in: into the second cache, which keeps more
-/// questions in mind than the first. That forgets what it is asked for beyond some two dozen lines.
+/// Asks for the line of a cache that something begins in: into the first cache, so that it is there when
+/// it is needed.
 #[inline(always)]
 pub(crate) fn prefetch<T>(place: &T) {
     #[cfg(test)]
@@ -18,12 +18,12 @@ pub(crate) fn prefetch<T>(place: &T) {
     }
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
-        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: the instruction needs SSE, which every processor of this architecture has. It reads
         // nothing that a program could see, and whatever the address is, it raises nothing.
         #[expect(unsafe_code, reason = "it has no other name")]
         unsafe {
-            _mm_prefetch::<_MM_HINT_T1>(std::ptr::from_ref(place).cast());
+            _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(place).cast());
         }
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]

@@ -172,7 +172,7 @@ fn rest(limit: Amount, used_micros: u64) -> Amount {
 }
 
 /// The most that may be owed: the limit and one further limit of debt.
-const fn debt_max(limit: Amount) -> u64 {
+pub(crate) const fn debt_max(limit: Amount) -> u64 {
     limit.micros().saturating_mul(2)
 }
 

@@ -19,6 +19,7 @@ mod charge;
 mod check;
 mod look;
 mod pages;
+mod rate;
 mod record;
 mod segment;
 mod shelf;

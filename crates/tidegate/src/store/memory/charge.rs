@@ -1,5 +1,6 @@
 //! Charging the key of a level, in its slot where it fits.
 
+use super::rate::Taken;
 use super::record::Record;
 use super::segment::{Found, Held};
 use super::slot::Words;
@@ -49,12 +50,9 @@ pub(super) fn draft(
     let (number, now_us) = (words.number(), level.time_us(now));
     let known = table.specs.get(number)?;
     match (&level.spec, &known.spec) {
-        (Spec::TokenBucket(spec), Spec::TokenBucket(same)) if spec == same => {
-            let mut state = words.reduced(known)?;
-            let verdict = token_bucket::take(&mut state, &known.reduced, now_us, level.cost);
-            let words = Words::pack_reduced(&state, number, known)?;
-            let reading = token_bucket::reading_taken(&state, &known.reduced, now_us);
-            (verdict == Verdict::Allowed).then_some((words, reading))
+        (Spec::TokenBucket(spec), Spec::TokenBucket(same)) if spec == same && words.is_bucket() => {
+            let Taken { words, state, .. } = known.rate.take(words, now_us, level.cost)?;
+            Some((words?, token_bucket::reading_taken(&state, &known.rate.spec, now_us)))
         }
         (Spec::FixedWindow(spec), Spec::FixedWindow(same)) if spec == same => {
             let mut state = words.window()?;

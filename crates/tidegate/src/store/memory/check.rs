@@ -4,38 +4,18 @@ use std::cell::LazyCell;
 use std::sync::Arc;
 
 use super::answer::{GLANCES, Step, answer};
-use super::segment::{Found, Segment};
+use super::cell::Cell;
+use super::rate::{Rate, Taken};
+use super::segment::Found;
 use super::slot::Words;
-use super::specs::Known;
-use super::table::{AT_ONCE, Glance, Several, Start, Table, Way};
+use super::table::{AT_ONCE, Glance, Hashed, Several, Table, Way};
+
 use crate::algorithm::{Spec, Verdict, token_bucket};
 use crate::clock::Now;
 use crate::key::Key;
 use crate::plan::{Enforcement, Level, Mode, PerLevel, Plan};
 use crate::store::Reply;
 use crate::units::Amount;
-
-/// What is charged to buckets.
-#[derive(Clone, Copy)]
-struct Charge<'t> {
-    known: &'t Known,
-    /// Of the spec.
-    number: u8,
-    cost: Amount,
-    now_us: u64,
-    /// Whether somebody is told of changes.
-    tracked: bool,
-}
-
-/// What is to become of a bucket that was seen.
-struct Draft<'t> {
-    segment: &'t Segment,
-    version: u32,
-    found: Found<'t>,
-    verdict: Verdict,
-    /// What its slot says then.
-    words: Words,
-}
 
 impl Table {
     /// A table of no store.
@@ -47,7 +27,7 @@ impl Table {
     #[inline]
     pub(crate) fn check(&self, spec: &Spec, key: Key, cost: Amount, now_us: u64) -> Verdict {
         match self.take(key, spec, cost, now_us) {
-            Some(draft) => draft.verdict,
+            Some((taken, _)) => taken.verdict,
             None => self.check_level(spec, key, cost, now_us),
         }
     }
@@ -65,39 +45,41 @@ impl Table {
     ) {
         let now_us = LazyCell::new(now_us);
         for keys in keys.chunks(AT_ONCE) {
-            let (extent, mut starts) = (self.extent(), Several::new());
-            starts.extend(keys.iter().map(|key| self.start(extent, key_of(key))));
-            self.check_several(spec, &starts, &now_us, verdicts);
+            let (mut hashed, mut ways) = (Several::new(), Several::new());
+            self.ways(keys.iter().map(&key_of), &mut hashed, &mut ways);
+            self.check_several(spec, &hashed, &ways, *now_us, verdicts);
         }
     }
 
-    /// Charges one to each of some keys whose segments are on their way.
+    /// Charges one to each of some keys whose memory is on its way.
     fn check_several(
         &self,
         spec: &Spec,
-        starts: &[Start<'_>],
-        now_us: &LazyCell<u64, impl FnOnce() -> u64>,
+        keys: &[Hashed],
+        ways: &[Option<Way<'_>>],
+        now_us: u64,
         verdicts: &mut Vec<Verdict>,
     ) {
-        let (mut ways, mut cells) = (Several::new(), Several::new());
-        self.ways(starts, &mut ways);
         // Looked at behind the segments' numbers: whoever is told from now on changes these.
-        let (now_us, tracked) = (**now_us, self.is_tracked());
-        let (cost, known) = (Amount::ONE, self.specs.find(spec));
-        let charge = known.map(|(number, known)| Charge { known, number, cost, now_us, tracked });
-        let cell_of = |(start, way): (&Start<'_>, _)| self.cell_at(Option::as_ref(way)?, start.key);
-        cells.extend(starts.iter().zip(&ways).map(cell_of));
-        verdicts.extend(starts.iter().zip(&ways).zip(&cells).map(|((start, way), cell)| {
-            let in_its_slot = || {
-                let (charge, Way { segment, version, .. }) = (charge?, way.as_ref()?);
-                let found = match *cell {
-                    Some(cell) => Found { cell, words: cell.words() },
-                    None => self.find_behind(way.as_ref()?, start.key)?,
-                };
-                let glance = Glance { segment, version: *version, found: Some(found) };
-                charge.draft(glance)?.commit()
+        let (tracked, mut cells) = (self.is_tracked(), Several::new());
+        cells.extend(keys.iter().zip(ways).map(|(key, way)| self.cell_at(way.as_ref()?, *key)));
+        let known = self.specs.find(spec);
+        let charge = |key: Hashed, way: &Option<Way<'_>>, cell: Option<Cell<'_>>| {
+            let ((number, known), way) = (known?, way.as_ref()?);
+            let found = match cell {
+                Some(cell) => Found { cell, words: cell.words() },
+                None => self.find_behind(way, key)?,
             };
-            in_its_slot().unwrap_or_else(|| self.check(spec, start.key, cost, now_us))
+            if !found.words.is_bucket_of(number) {
+                return None;
+            }
+            let Taken { verdict, words, .. } = known.rate.take(found.words, now_us, Amount::ONE)?;
+            let words = words.map(|words| words.marked(tracked));
+            way.segment.follow(way.version, found, words).then_some(verdict)
+        };
+        verdicts.extend(keys.iter().zip(ways).zip(&cells).map(|((key, way), cell)| {
+            let charged = charge(*key, way, *cell);
+            charged.unwrap_or_else(|| self.check(spec, key.0, Amount::ONE, now_us))
         }));
     }
 
@@ -107,30 +89,30 @@ impl Table {
             return None;
         }
         let now_us = plan.now.steady_us;
-        let Draft { verdict, words, .. } = self.take(level.key, &level.spec, level.cost, now_us)?;
-        let known = self.specs.get(words.number())?;
-        let reading = token_bucket::reading(&words.reduced(known)?, &known.reduced, now_us);
-        let charged = verdict == Verdict::Allowed && !level.cost.is_zero();
-        let charged_at_us = if charged { words.at_us() } else { 0 };
+        let (taken, rate) = self.take(level.key, &level.spec, level.cost, now_us)?;
+        let Taken { verdict, words, state } = taken;
+        let reading = token_bucket::reading_taken(&state, &rate.spec, now_us);
+        let (charged, charged_at_us) = (words.is_some(), words.map_or(0, Words::at_us));
         Some(Reply { verdict, charged, charged_at_us, reading })
     }
 
     /// Charges a bucket that is in its slot; `None` where it is not, or where others were faster again
     /// and again, so that its segment must be held.
     #[inline(always)]
-    fn take(&self, key: Key, spec: &Spec, cost: Amount, now_us: u64) -> Option<Draft<'_>> {
+    fn take(&self, key: Key, spec: &Spec, cost: Amount, now_us: u64) -> Option<(Taken, &Rate)> {
         for _ in 0..GLANCES {
-            let glance = self.glance(key);
+            let Glance { segment, version, found } = self.glance(key);
             // Looked at behind the segment's number: whoever is told from now on changes that.
             let tracked = self.is_tracked();
-            let number = glance.found?.words.number();
-            let known = self.specs.get(number)?;
+            let found = found.filter(|found| found.words.is_bucket())?;
+            let known = self.specs.get(found.words.number())?;
             if !known.is_bucket(spec) {
                 return None;
             }
-            let draft = Charge { known, number, cost, now_us, tracked }.draft(glance)?;
-            if draft.commit().is_some() {
-                return Some(draft);
+            let taken = known.rate.take(found.words, now_us, cost)?;
+            let words = taken.words.map(|words| words.marked(tracked));
+            if segment.follow(version, found, words) {
+                return Some((taken, &known.rate));
             }
         }
         None
@@ -147,39 +129,6 @@ impl Table {
         plan.levels.push(level);
         answer(&plan, &mut steps, &mut replies);
         replies.first().map_or(Verdict::Allowed, |reply| reply.verdict)
-    }
-}
-
-impl Charge<'_> {
-    /// What is to become of a bucket that is in its slot, with this spec; `None` where it is not.
-    #[inline(always)]
-    fn draft<'t>(&self, glance: Glance<'t>) -> Option<Draft<'t>> {
-        let Self { known, number, cost, now_us, tracked } = *self;
-        let Glance { segment, version, found: Some(found) } = glance else { return None };
-        if found.words.number() != number {
-            return None;
-        }
-        let mut state = found.words.reduced(known)?;
-        let verdict = token_bucket::take(&mut state, &known.reduced, now_us, cost);
-        let words = if verdict == Verdict::Allowed && !cost.is_zero() {
-            Words::pack_reduced(&state, number, known)?.marked(tracked)
-        } else {
-            found.words
-        };
-        Some(Draft { segment, version, found, verdict, words })
-    }
-}
-
-impl Draft<'_> {
-    /// Does it; `None` where the bucket has changed since it was seen.
-    #[inline(always)]
-    fn commit(&self) -> Option<Verdict> {
-        let is_done = if self.words == self.found.words {
-            self.segment.is_still(self.version)
-        } else {
-            self.segment.replace(self.version, self.found, self.words)
-        };
-        is_done.then_some(self.verdict)
     }
 }
 

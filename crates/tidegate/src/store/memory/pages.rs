@@ -31,14 +31,18 @@ pub(super) struct Pages {
 /// Some pages, zeroed by the machine as they are first written to: making a lot takes no time.
 #[derive(Debug)]
 struct Lot {
-    words: Box<[AtomicU64]>,
+    words: Box<[AtomicU64; LOT_WORDS]>,
     /// Where the first line begins.
     first: usize,
 }
 
+/// More than the pages have: room to begin at a line, and behind the last so much that it need not be
+/// asked whether a slot is one of its page.
+const LOT_WORDS: usize = (LOT_PAGES + 1) * PAGE_WORDS;
+
 impl Default for Lot {
     fn default() -> Self {
-        let words = bytemuck::zeroed_slice_box::<AtomicU64>(LOT_PAGES * PAGE_WORDS + LINE_WORDS);
+        let words = bytemuck::zeroed_box::<[AtomicU64; LOT_WORDS]>();
         let first = words.as_ptr().align_offset(LINE_WORDS * size_of::<u64>()) % LINE_WORDS;
         Self { words, first }
     }
@@ -71,7 +75,7 @@ impl Pages {
     ) -> Option<&[[AtomicU64; CELL_WORDS]; SLOTS]> {
         let number = number as usize;
         let lot = self.lots.get(number / LOT_PAGES)?;
-        let first = lot.first + number % LOT_PAGES * PAGE_WORDS + slot * CELL_WORDS;
+        let first = lot.first % LINE_WORDS + number % LOT_PAGES * PAGE_WORDS + slot * CELL_WORDS;
         lot.words.get(first..)?.as_chunks().0.first_chunk()
     }
 

@@ -232,6 +232,15 @@ impl Segment {
         found.cell.replace(found.words, words, is_yet, || self.note_change(words))
     }
 
+    /// The same where there may be nothing to replace.
+    #[inline(always)]
+    pub(super) fn follow(&self, version: u32, found: Found<'_>, words: Option<Words>) -> bool {
+        match words {
+            Some(words) => self.replace(version, found, words),
+            None => self.is_still(version),
+        }
+    }
+
     /// Locks a key without holding the segment, if nothing has changed since it was seen.
     #[inline(always)]
     pub(super) fn lock(&self, version: u32, found: Found<'_>) -> bool {

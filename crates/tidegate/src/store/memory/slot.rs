@@ -30,6 +30,7 @@ const KIND_MASK: u64 = 0b111;
 /// Set where the key has changed and nobody has been told.
 const CHANGED: u64 = 0b1000;
 const SPEC_SHIFT: u32 = 4;
+const OF_SPEC: u64 = 0xff << SPEC_SHIFT;
 const AT_SHIFT: u32 = 12;
 const AT_MAX: u64 = u64::MAX >> AT_SHIFT;
 
@@ -93,30 +94,19 @@ impl Words {
     }
 
     /// A bucket that fits; `None` where it does not. It was last charged at its own instant.
-    #[inline(always)]
     pub(super) fn pack_bucket(
         state: &token_bucket::State,
         number: u8,
         known: &Known,
     ) -> Option<Self> {
         let remainder = state.remainder / known.remainder_unit;
-        let is_multiple = remainder * known.remainder_unit == state.remainder;
-        let reduced = token_bucket::State { remainder, ..state.clone() };
-        if is_multiple { Self::pack_reduced(&reduced, number, known) } else { None }
-    }
-
-    /// As [`pack_bucket`](Self::pack_bucket), of a state of the reduced spec.
-    #[inline(always)]
-    pub(super) fn pack_reduced(
-        state: &token_bucket::State,
-        number: u8,
-        known: &Known,
-    ) -> Option<Self> {
-        let fits = state.at_us <= AT_MAX
-            && state.owed_micros <= known.owed_max
-            && state.remainder.wrapping_shr(known.remainder_bits) == 0;
-        let body = state.owed_micros.wrapping_shl(known.remainder_bits) | state.remainder;
-        fits.then_some(Self { head: head(state.at_us, number, BUCKET), body })
+        let bits = known.rate.remainder_bits;
+        let fits = remainder * known.remainder_unit == state.remainder
+            && state.at_us <= AT_MAX
+            && state.owed_micros <= known.rate.owed_max
+            && remainder.wrapping_shr(bits) == 0;
+        let empty = Self { head: head(0, number, BUCKET), body: 0 };
+        fits.then(|| empty.owing(state.at_us, state.owed_micros, remainder, bits))
     }
 
     /// A window that fits; `None` where it does not. It was last charged at its own instant.
@@ -154,25 +144,46 @@ impl Words {
         self.head >> AT_SHIFT
     }
 
-    /// A bucket that fits the slot, which has owed what it owes since it was last charged.
+    /// Whether it is a bucket that fits the slot.
     #[inline(always)]
-    pub(super) fn bucket(self, known: &Known) -> Option<token_bucket::State> {
-        let mut state = self.reduced(known)?;
-        state.remainder = state.remainder.wrapping_mul(known.remainder_unit);
-        Some(state)
+    pub(super) const fn is_bucket(self) -> bool {
+        self.head & KIND_MASK == BUCKET
     }
 
-    /// The same under the reduced spec.
+    /// Whether it is one under the spec of a number.
     #[inline(always)]
-    pub(super) fn reduced(self, known: &Known) -> Option<token_bucket::State> {
-        if self.head & KIND_MASK != BUCKET {
-            return None;
-        }
-        let at_us = self.at_us();
-        let owed_micros = self.body.wrapping_shr(known.remainder_bits);
-        Some(token_bucket::State {
+    pub(super) const fn is_bucket_of(self, number: u8) -> bool {
+        self.head & (OF_SPEC | KIND_MASK) == head(0, number, BUCKET)
+    }
+
+    /// Whether an instant fits a slot.
+    #[inline(always)]
+    pub(super) const fn fits(at_us: u64) -> bool {
+        at_us <= AT_MAX
+    }
+
+    /// What a bucket owes, and its remainder, which takes so many bits.
+    #[inline(always)]
+    pub(super) const fn debt(self, remainder_bits: u32) -> (u64, u64) {
+        let owed = self.body.wrapping_shr(remainder_bits);
+        (owed, self.body ^ owed.wrapping_shl(remainder_bits))
+    }
+
+    /// The same bucket when it owes something else, of which nobody has been told.
+    #[inline(always)]
+    pub(super) const fn owing(self, at_us: u64, owed: u64, remainder: u64, bits: u32) -> Self {
+        let head = at_us << AT_SHIFT | self.head & (OF_SPEC | KIND_MASK);
+        Self { head, body: owed.wrapping_shl(bits) | remainder }
+    }
+
+    /// A bucket that fits the slot, which has owed what it owes since it was last charged.
+    pub(super) fn bucket(self, known: &Known) -> Option<token_bucket::State> {
+        let ((owed_micros, remainder), at_us) =
+            (self.debt(known.rate.remainder_bits), self.at_us());
+        let remainder = remainder.wrapping_mul(known.remainder_unit);
+        self.is_bucket().then_some(token_bucket::State {
             owed_micros,
-            remainder: self.body ^ owed_micros.wrapping_shl(known.remainder_bits),
+            remainder,
             at_us,
             owing_since_us: at_us,
             low_micros: u64::MAX,
@@ -306,7 +317,7 @@ mod tests {
                 token_bucket::charge(&mut state, &spec, now_us, amount(cost + 1));
                 let any = State::TokenBucket(state.clone());
                 let Some(words) = Words::pack(&any, &Spec::TokenBucket(spec), number, known, now_us) else {
-                    let widest = 64 - state.owed_micros.leading_zeros() + known.remainder_bits;
+                    let widest = 64 - state.owed_micros.leading_zeros() + known.rate.remainder_bits;
                     prop_assert!(widest > 64, "it would have fitted");
                     continue;
                 };
@@ -319,38 +330,6 @@ mod tests {
                 prop_assert_eq!(words.end_us(&specs), end_us.unwrap_or(u64::MAX));
                 prop_assert!(!words.is_changed() && words.marked(true).is_changed());
                 prop_assert_eq!(words.marked(true).bucket(known), words.bucket(known));
-            }
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn the_reduced_spec_answers_as_the_spec_does(
-            count in 0..1_u64 << 45, period_us in 1..1_u64 << 45, burst in 0..1_u64 << 45,
-            common in 1..5_000_u64,
-            costs in prop::collection::vec((0..1_u64 << 40, 0..1_u64 << 30), 1..9),
-        ) {
-            let amount = |micros| Amount::from_micros(micros).unwrap_or(Amount::MAX);
-            let count = amount(count / common * common);
-            let period_us = period_us.div_ceil(common) * common;
-            let spec = token_bucket::Spec { count, period_us, burst: amount(burst) };
-            let specs = Specs::default();
-            let Some(number) = specs.number_of(&Spec::TokenBucket(spec)) else { return Ok(()) };
-            let known = specs.get(number).unwrap();
-            let (mut full, mut reduced, mut now_us) = <(token_bucket::State, _, _)>::default();
-            for (cost, later_us) in costs {
-                now_us += later_us;
-                let cost = amount(cost);
-                prop_assert_eq!(
-                    token_bucket::take(&mut full, &spec, now_us, cost),
-                    token_bucket::take(&mut reduced, &known.reduced, now_us, cost)
-                );
-                prop_assert_eq!(
-                    token_bucket::reading(&full, &spec, now_us),
-                    token_bucket::reading(&reduced, &known.reduced, now_us)
-                );
-                let packed = Words::pack_reduced(&reduced, number, known);
-                prop_assert_eq!(packed, Words::pack_bucket(&full, number, known));
             }
         }
     }

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use crate::algorithm::{Spec, token_bucket};
-use crate::units::Amount;
+use super::rate::Rate;
+use crate::algorithm::Spec;
 
 /// So many fit a byte. Keys with yet other numbers are kept in full.
 const SPECS_MAX: usize = 256;
@@ -44,12 +44,8 @@ pub(super) struct Known {
     pub(super) spec: Spec,
     /// All remainders of this bucket are multiples of it.
     pub(super) remainder_unit: u64,
-    /// The same bucket, whose count and period are divided by it: its remainders are packed as they are.
-    pub(super) reduced: token_bucket::Spec,
-    /// What the largest of them takes, counted in that unit.
-    pub(super) remainder_bits: u32,
-    /// The largest debt that fits a word beside it.
-    pub(super) owed_max: u64,
+    /// The same bucket as its slots have it.
+    pub(super) rate: Rate,
 }
 
 impl Default for Specs {
@@ -83,7 +79,7 @@ impl Specs {
         }
         // Known without a lock: whoever asks holds a segment, and asks for each request.
         let known = (self.count.load(Ordering::Acquire) < SPECS_MAX).then(|| Known::new(spec))?;
-        if known.remainder_bits > REMAINDER_BITS_MAX { None } else { self.add(known) }
+        if known.rate.remainder_bits > REMAINDER_BITS_MAX { None } else { self.add(known) }
     }
 
     /// A spec that somebody has used, and its number.
@@ -130,34 +126,17 @@ impl Known {
     }
 
     fn new(spec: &Spec) -> Self {
-        let reduced = match spec {
-            Spec::TokenBucket(spec) => reduced(spec),
-            _ => token_bucket::Spec { count: Amount::ZERO, period_us: 1, burst: Amount::ZERO },
-        };
+        let rate = Rate::of(spec);
         let remainder_unit = match spec {
-            Spec::TokenBucket(spec) => spec.period_us.max(1) / reduced.period_us,
+            Spec::TokenBucket(spec) => spec.period_us.max(1) / rate.spec.period_us,
             _ => 1,
         };
-        let remainder_bits = u64::BITS - (reduced.period_us - 1).leading_zeros();
-        let owed_max = u64::MAX.checked_shr(remainder_bits).unwrap_or(0);
         let spec = match spec {
             Spec::Quota(spec) => Spec::Quota(spec.without_edges()),
             spec => *spec,
         };
-        Self { spec, remainder_unit, reduced, remainder_bits, owed_max }
+        Self { spec, remainder_unit, rate }
     }
-}
-
-/// What is refilled in a microsecond and what a period is have a common measure, and no remainder is
-/// finer: 1,000 a day leave 432 different remainders, not 86,400,000,000.
-fn reduced(spec: &token_bucket::Spec) -> token_bucket::Spec {
-    let period_us = spec.period_us.max(1);
-    let (mut unit, mut rest) = (period_us, spec.count.micros());
-    while rest != 0 {
-        (unit, rest) = (rest, unit % rest);
-    }
-    let count = Amount::from_micros(spec.count.micros() / unit).unwrap_or(spec.count);
-    token_bucket::Spec { count, period_us: period_us / unit, burst: spec.burst }
 }
 
 #[cfg(test)]
@@ -168,7 +147,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::algorithm::{concurrency, total};
+    use crate::algorithm::{concurrency, token_bucket, total};
+    use crate::units::Amount;
 
     fn total(units: u64) -> Spec {
         Spec::Total(total::Spec { limit: Amount::from_units(units).unwrap() })
@@ -192,7 +172,7 @@ mod tests {
         let specs = Arc::new(Specs::default());
         let (count, period_us) = (Amount::from_micros(1).unwrap(), (1 << 41) + 1);
         let fine = Spec::TokenBucket(token_bucket::Spec { count, period_us, burst: count });
-        assert!(Known::new(&fine).remainder_bits > REMAINDER_BITS_MAX);
+        assert!(Known::new(&fine).rate.remainder_bits > REMAINDER_BITS_MAX);
         for spec in [fine, total(SPECS_MAX as u64)] {
             let adding = specs.adding.lock().unwrap();
             let (tell, told) = channel();
@@ -211,7 +191,7 @@ mod tests {
         let bits = |units: u64, period_us: u64| {
             let count = Amount::from_units(units).unwrap();
             let spec = token_bucket::Spec { count, period_us, burst: count };
-            Known::new(&Spec::TokenBucket(spec)).remainder_bits
+            Known::new(&Spec::TokenBucket(spec)).rate.remainder_bits
         };
         assert_eq!(bits(1, 1_000_000), 0, "a millionth each microsecond");
         assert_eq!(bits(1_000, 86_400_000_000), 9);

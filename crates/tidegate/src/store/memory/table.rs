@@ -12,7 +12,7 @@ mod worth;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-pub(super) use glances::{AT_ONCE, Several, Start, Way};
+pub(super) use glances::{AT_ONCE, Hashed, Several, Way};
 pub(super) use walk::place_of;
 
 use super::changes::{GONE_MIN, Gone};
@@ -61,11 +61,11 @@ pub(crate) struct Table {
 const LOT: usize = 256;
 
 #[derive(Debug)]
-struct Segments(Box<[Segment]>);
+struct Segments(Box<[Segment; LOT]>);
 
 impl Default for Segments {
     fn default() -> Self {
-        Self((0..LOT).map(|_| Segment::default()).collect())
+        Self(Box::new(std::array::from_fn(|_| Segment::default())))
     }
 }
 

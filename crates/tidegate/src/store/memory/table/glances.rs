@@ -1,14 +1,12 @@
 //! Looking for many keys at once, so that their memory comes together.
 //!
-//! Each step is done for all keys before the next, and asks for what the next will need: the segments of
-//! all keys, then the lines in which they most likely stand, and where one does not stand there, those
-//! behind.
+//! Each step is done for all keys before the next, and asks for what the next will need: the lines in
+//! which they most likely stand, and where one does not stand there, those behind.
 
 use arrayvec::ArrayVec;
 
 use super::{Extent, Table};
 use crate::key::Key;
-use crate::prefetch::prefetch;
 use crate::store::memory::cell::Cell;
 use crate::store::memory::segment::{Found, Home, Segment, hash_of};
 
@@ -18,14 +16,10 @@ pub(in super::super) const AT_ONCE: usize = 64;
 /// Something for each of them.
 pub(in super::super) type Several<T> = ArrayVec<T, AT_ONCE>;
 
-/// A key and its segment.
-#[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Start<'t> {
-    pub(in super::super) key: Key,
-    segment: Option<&'t Segment>,
-}
+/// A key, and what stands for it in a table.
+pub(in super::super) type Hashed = (Key, u64);
 
-/// A segment, the number it had, and where a key of it stands if nobody else does.
+/// Where a key stands if nobody else does, in which segment, and the number that this had.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Way<'t> {
     pub(in super::super) segment: &'t Segment,
@@ -34,39 +28,47 @@ pub(in super::super) struct Way<'t> {
 }
 
 impl Table {
-    /// Asks for the segment of a key.
-    #[inline(always)]
-    pub(in super::super) fn start(&self, extent: Extent, key: Key) -> Start<'_> {
-        let segment = self.segment_within(extent, hash_of(key)).map(|(_, segment)| segment);
-        segment.map(prefetch);
-        Start { key, segment }
-    }
-
-    /// The ways to some keys, at whose ends memory is on its way. All are found before the first is asked
-    /// for: then the pages of memory that they are in are looked up side by side.
+    /// Asks for where some keys most likely stand, no more than [`AT_ONCE`].
+    ///
+    /// Each is asked for when the next is hashed: neither waits for the other, so that both are worked out
+    /// at once, and the memory of the first is on its way long before it is needed.
     #[inline(always)]
     pub(in super::super) fn ways<'t>(
         &'t self,
-        starts: &[Start<'t>],
+        keys: impl Iterator<Item = Key>,
+        hashed: &mut Several<Hashed>,
         ways: &mut Several<Option<Way<'t>>>,
     ) {
-        ways.extend(starts.iter().map(|start| self.way(start)));
-        ways.iter().flatten().for_each(|way| way.home.prefetch());
+        let (extent, mut last) = (self.extent(), None);
+        for key in keys {
+            let hash = hash_of(key);
+            hashed.push((key, hash));
+            if let Some(last) = last.replace(hash) {
+                ways.push(self.way(extent, last));
+            }
+        }
+        ways.extend(last.map(|last| self.way(extent, last)));
     }
 
     #[inline(always)]
-    fn way<'t>(&'t self, start: &Start<'t>) -> Option<Way<'t>> {
-        let segment = start.segment?;
+    fn way(&self, extent: Extent, hash: u64) -> Option<Way<'_>> {
+        let (_, segment) = self.segment_within(extent, hash)?;
         let version = segment.version();
-        Some(Way { segment, version, home: segment.home(&self.pages, hash_of(start.key))? })
+        let home = segment.home(&self.pages, hash)?;
+        home.prefetch();
+        Some(Way { segment, version, home })
     }
 
     /// The slot of a key, if it is at the end of its way. Else asks for what is behind.
     #[inline(always)]
-    pub(in super::super) fn cell_at<'t>(&'t self, way: &Way<'t>, key: Key) -> Option<Cell<'t>> {
+    pub(in super::super) fn cell_at<'t>(
+        &'t self,
+        way: &Way<'t>,
+        (key, hash): Hashed,
+    ) -> Option<Cell<'t>> {
         let cell = way.home.cell_of(key);
         if cell.is_none() {
-            way.segment.prefetch_behind(&self.pages, hash_of(key));
+            way.segment.prefetch_behind(&self.pages, hash);
         }
         cell
     }
@@ -76,8 +78,8 @@ impl Table {
     pub(in super::super) fn find_behind<'t>(
         &'t self,
         way: &Way<'t>,
-        key: Key,
+        (key, hash): Hashed,
     ) -> Option<Found<'t>> {
-        way.segment.find_behind(&self.pages, key, hash_of(key))
+        way.segment.find_behind(&self.pages, key, hash)
     }
 }

@@ -1,0 +1,161 @@
+//! A bucket as it is packed in a slot, charged without being unpacked.
+//!
+//! The usual case of [`token_bucket`], in which everything fits 64 bits and the spec is the one that it
+//! was charged with: a third of the instructions, and the same answers, which a property tells.
+
+use super::slot::Words;
+use crate::algorithm::{Spec, Verdict, debt_max, token_bucket};
+use crate::units::Amount;
+
+/// What buckets of a spec have in common.
+#[derive(Debug)]
+pub(super) struct Rate {
+    /// The spec, whose count and period have no common measure: its remainders are packed as they are.
+    pub(super) spec: token_bucket::Spec,
+    /// How many bits the largest of them takes.
+    pub(super) remainder_bits: u32,
+    /// The largest debt that fits a word beside it.
+    pub(super) owed_max: u64,
+    /// The largest that counts.
+    debt_max: u64,
+}
+
+/// What became of a bucket.
+pub(super) struct Taken {
+    pub(super) verdict: Verdict,
+    /// What its slot says from now on, if that is something else.
+    pub(super) words: Option<Words>,
+    /// What it owes now.
+    pub(super) state: token_bucket::State,
+}
+
+impl Rate {
+    /// Of buckets of a spec; of anything else, no rate at all.
+    pub(super) fn of(spec: &Spec) -> Self {
+        let spec = match spec {
+            Spec::TokenBucket(spec) => reduced(spec),
+            _ => token_bucket::Spec { count: Amount::ZERO, period_us: 1, burst: Amount::ZERO },
+        };
+        let remainder_bits = u64::BITS - (spec.period_us - 1).leading_zeros();
+        let owed_max = u64::MAX.checked_shr(remainder_bits).unwrap_or(0);
+        Self { debt_max: debt_max(spec.burst), spec, remainder_bits, owed_max }
+    }
+
+    /// Charges a bucket of this spec, if the cost fits; `None` where it takes more than this to tell.
+    #[inline(always)]
+    pub(super) fn take(&self, words: Words, now_us: u64, cost: Amount) -> Option<Taken> {
+        let (count, period) = (self.spec.count.micros(), self.spec.period_us.max(1));
+        let at_us = words.at_us().max(now_us);
+        let (owed, carried) = words.debt(self.remainder_bits);
+        let accrued = (at_us - words.at_us()).checked_mul(count)?.checked_add(carried)?;
+        if owed > self.debt_max {
+            return None;
+        }
+        let (refilled, remainder) = (accrued / period, accrued % period);
+        let is_paid = refilled >= owed;
+        let owed_micros = if is_paid { 0 } else { owed - refilled };
+        let remainder = if is_paid { 0 } else { remainder };
+        let state = |owed_micros| token_bucket::State {
+            owed_micros,
+            remainder,
+            at_us,
+            owing_since_us: at_us,
+            low_micros: u64::MAX,
+        };
+        let owed_then = owed_micros.checked_add(cost.micros())?;
+        if owed_then > self.spec.burst.micros() {
+            let state = state(owed_micros);
+            let verdict = token_bucket::refused(&state, &self.spec, now_us, cost);
+            return Some(Taken { verdict, words: None, state });
+        }
+        let (verdict, state) = (Verdict::Allowed, state(owed_then));
+        if cost.is_zero() {
+            return Some(Taken { verdict, words: None, state });
+        }
+        if owed_then > self.owed_max || !Words::fits(at_us) {
+            return None;
+        }
+        let words = Some(words.owing(at_us, owed_then, remainder, self.remainder_bits));
+        Some(Taken { verdict, words, state })
+    }
+}
+
+/// What is refilled in a microsecond and what a period is have a common measure, and no remainder is
+/// finer: 1,000 a day leave 432 different remainders, not 86,400,000,000.
+fn reduced(spec: &token_bucket::Spec) -> token_bucket::Spec {
+    let period_us = spec.period_us.max(1);
+    let (mut unit, mut rest) = (period_us, spec.count.micros());
+    while rest != 0 {
+        (unit, rest) = (rest, unit % rest);
+    }
+    let count = Amount::from_micros(spec.count.micros() / unit).unwrap_or(spec.count);
+    token_bucket::Spec { count, period_us: period_us / unit, burst: spec.burst }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::specs::Specs;
+    use super::*;
+    use crate::algorithm::State;
+
+    /// Of every size up to this, small ones as often as large ones.
+    fn up_to(bits: u32) -> impl Strategy<Value = u64> {
+        (1..=bits, any::<u64>()).prop_map(|(bits, number)| number >> (u64::BITS - bits))
+    }
+
+    proptest! {
+        #[test]
+        fn to_take_is_to_ask_and_to_charge(
+            count in up_to(45), period_us in up_to(45), burst in up_to(45), common in 1..5_000_u64,
+            costs in prop::collection::vec((up_to(40), up_to(30)), 1..20),
+        ) {
+            let amount = |micros| Amount::from_micros(micros).unwrap_or(Amount::MAX);
+            let count = amount(count / common * common);
+            let period_us = (period_us + 1).div_ceil(common) * common;
+            let spec = token_bucket::Spec { count, period_us, burst: amount(burst) };
+            let specs = Specs::default();
+            let Some(number) = specs.number_of(&Spec::TokenBucket(spec)) else { return Ok(()) };
+            let known = specs.get(number).unwrap();
+            let (mut state, mut now_us) = (token_bucket::State::default(), 1 << 50);
+            for (cost, later_us) in costs {
+                let pack = |state: &token_bucket::State| Words::pack_bucket(state, number, known);
+                let Some(words) = pack(&state) else { return Ok(()) };
+                now_us += later_us;
+                let cost = amount(cost);
+                let verdict = token_bucket::evaluate(&state, &spec, now_us, cost);
+                if verdict == Verdict::Allowed {
+                    token_bucket::charge(&mut state, &spec, now_us, cost);
+                }
+                let Some(taken) = known.rate.take(words, now_us, cost) else { continue };
+                prop_assert_eq!(taken.verdict, verdict);
+                prop_assert_eq!(Some(taken.words.unwrap_or(words)), pack(&state));
+                prop_assert_eq!(
+                    token_bucket::reading_taken(&taken.state, &known.rate.spec, now_us),
+                    token_bucket::reading(&state, &spec, now_us)
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_usual_bucket_takes_no_more() {
+        let amount = |units| Amount::from_units(units).unwrap();
+        let spec = Spec::TokenBucket(token_bucket::Spec {
+            count: amount(10),
+            period_us: 60_000_000,
+            burst: amount(20),
+        });
+        let (specs, mut words, mut now_us) = (Specs::default(), None, 1 << 50);
+        let known = specs.get(specs.number_of(&spec).unwrap()).unwrap();
+        let fresh = State::TokenBucket(token_bucket::State { at_us: now_us, ..Default::default() });
+        for allowed in (0..40).map(|turn| turn < 20) {
+            now_us += 1;
+            let before = words.or_else(|| Words::pack(&fresh, &spec, 0, known, now_us - 1));
+            let taken = known.rate.take(before.unwrap(), now_us, Amount::ONE).unwrap();
+            assert_eq!(taken.verdict == Verdict::Allowed, allowed);
+            words = taken.words.or(words);
+        }
+    }
+}

@@ -45,7 +45,8 @@ pub struct Keyed {
     spec: Spec,
     table: Table,
     hasher: Hasher,
-    clock: SystemClock,
+    /// The clock of limits by the calendar, if it is one.
+    wall_clock: Option<SystemClock>,
     quick_clock: QuickClock,
 }
 
@@ -60,8 +61,9 @@ impl Keyed {
     #[must_use]
     pub fn with_max_keys(spec: Spec, max_keys: usize) -> Self {
         let hasher = Hasher::new(HashKey::random().bytes());
-        let (clock, quick_clock) = (SystemClock::new(), QuickClock::new());
-        Self { spec, table: Table::alone(max_keys.max(1)), hasher, clock, quick_clock }
+        let wall_clock = spec.uses_wall_clock().then(SystemClock::new);
+        let quick_clock = QuickClock::new();
+        Self { spec, table: Table::alone(max_keys.max(1)), hasher, wall_clock, quick_clock }
     }
 
     /// Charges one, if it fits.
@@ -93,10 +95,9 @@ impl Keyed {
 
     /// The time on the clock that the limit runs on.
     fn now_us(&self) -> u64 {
-        if self.spec.uses_wall_clock() {
-            self.clock.now().unix_us
-        } else {
-            self.quick_clock.steady_us()
+        match &self.wall_clock {
+            Some(clock) => clock.now().unix_us,
+            None => self.quick_clock.steady_us(),
         }
     }
 }

@@ -56,16 +56,6 @@ impl Cell<'_> {
         }
     }
 
-    /// What it says of this key, if it holds it. It may have been emptied since it was seen to hold it,
-    /// so that what was read last decides.
-    #[inline]
-    pub(super) fn words_of(self, key: Key) -> Option<Words> {
-        if self.key() != key {
-            return None;
-        }
-        Some(self.words()).filter(|words| !words.is_empty())
-    }
-
     /// Replaces what was seen, if it is still so, without holding the segment; `is_yet` says whether
     /// that has its number yet, and `before` is done when nothing can come between any more.
     #[inline]

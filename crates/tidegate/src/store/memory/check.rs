@@ -66,10 +66,8 @@ impl Table {
         let known = self.specs.find(spec);
         let charge = |key: Hashed, way: &Option<Way<'_>>, cell: Option<Cell<'_>>| {
             let ((number, known), way) = (known?, way.as_ref()?);
-            let found = match cell {
-                Some(cell) => Found { cell, words: cell.words() },
-                None => self.find_behind(way, key)?,
-            };
+            let cell = cell.or_else(|| self.cell_behind(way, key))?;
+            let found = Found { cell, words: cell.words() };
             if !found.words.is_bucket_of(number) {
                 return None;
             }
@@ -100,22 +98,44 @@ impl Table {
     /// and again, so that its segment must be held.
     #[inline(always)]
     fn take(&self, key: Key, spec: &Spec, cost: Amount, now_us: u64) -> Option<(Taken, &Rate)> {
-        for _ in 0..GLANCES {
-            let Glance { segment, version, found } = self.glance(key);
-            // Looked at behind the segment's number: whoever is told from now on changes that.
-            let tracked = self.is_tracked();
-            let found = found.filter(|found| found.words.is_bucket())?;
-            let known = self.specs.get(found.words.number())?;
-            if !known.is_bucket(spec) {
-                return None;
-            }
-            let taken = known.rate.take(found.words, now_us, cost)?;
-            let words = taken.words.map(|words| words.marked(tracked));
-            if segment.follow(version, found, words) {
-                return Some((taken, &known.rate));
+        let (taken, is_done) = self.try_to_take(key, spec, cost, now_us)?;
+        if is_done { Some(taken) } else { self.take_again(key, spec, cost, now_us) }
+    }
+
+    #[cold]
+    fn take_again(
+        &self,
+        key: Key,
+        spec: &Spec,
+        cost: Amount,
+        now_us: u64,
+    ) -> Option<(Taken, &Rate)> {
+        for _ in 1..GLANCES {
+            let (taken, is_done) = self.try_to_take(key, spec, cost, now_us)?;
+            if is_done {
+                return Some(taken);
             }
         }
         None
+    }
+
+    /// The same; says whether nobody was faster.
+    #[inline(always)]
+    fn try_to_take(
+        &self,
+        key: Key,
+        spec: &Spec,
+        cost: Amount,
+        now_us: u64,
+    ) -> Option<((Taken, &Rate), bool)> {
+        let Glance { segment, version, found } = self.glance(key);
+        // Looked at behind the segment's number: whoever is told from now on changes that.
+        let tracked = self.is_tracked();
+        let found = found.filter(|found| found.words.is_bucket())?;
+        let known = self.specs.get(found.words.number()).filter(|known| known.is_bucket(spec))?;
+        let taken = known.rate.take(found.words, now_us, cost)?;
+        let words = taken.words.map(|words| words.marked(tracked));
+        Some(((taken, &known.rate), segment.follow(version, found, words)))
     }
 
     /// Charges a key, whatever it is.

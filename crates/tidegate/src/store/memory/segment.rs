@@ -103,13 +103,6 @@ impl<'p> Home<'p> {
         self.0.iter().map(Cell).find(|cell| cell.is_empty())
     }
 
-    /// Looks for a key in both lines.
-    #[inline(always)]
-    fn find(self, key: Key) -> Option<Found<'p>> {
-        let cell = self.candidate(key);
-        Some(Found { cell, words: cell.words_of(key)? })
-    }
-
     /// The slot that a key is in, if it is in one of these. In which of them nobody can guess, so that all
     /// are looked at before anything depends on it; both lines come together.
     #[inline(always)]
@@ -176,11 +169,13 @@ impl Segment {
         u32::from(self.depth.load(Ordering::Relaxed))
     }
 
-    /// Looks for a key.
+    /// Looks for a key. Its slot may have been emptied since it was seen to hold it, so that what was read
+    /// last decides.
     #[inline(always)]
     pub(super) fn find<'p>(&self, pages: &'p Pages, key: Key, hash: u64) -> Option<Found<'p>> {
         let home = self.home(pages, hash)?;
-        home.find(key).or_else(|| self.find_behind(pages, key, hash))
+        let cell = home.cell_of(key).or_else(|| self.cell_behind(pages, key, hash))?;
+        Some(Found { cell, words: cell.words() }).filter(|found| !found.words.is_empty())
     }
 
     /// Asks for the two lines behind those in which a key of a hash most likely stands.
@@ -201,13 +196,14 @@ impl Segment {
         Some(Home(pair))
     }
 
-    /// Looks for a key from its home to the first empty slot.
-    pub(super) fn find_behind<'p>(
+    /// The slot of a key, looked for from its home to the first that is empty.
+    #[cold]
+    pub(super) fn cell_behind<'p>(
         &self,
         pages: &'p Pages,
         key: Key,
         hash: u64,
-    ) -> Option<Found<'p>> {
+    ) -> Option<Cell<'p>> {
         let used = self.used();
         let (mut number, mut first) = home_of(hash, used);
         // The page that it begins in comes last again.
@@ -216,8 +212,8 @@ impl Segment {
                 if cell.is_empty() {
                     return None;
                 }
-                if let Some(words) = cell.words_of(key) {
-                    return Some(Found { cell, words });
+                if cell.key() == key {
+                    return Some(cell);
                 }
             }
             (number, first) = (if number + 1 < used { number + 1 } else { 0 }, 0);

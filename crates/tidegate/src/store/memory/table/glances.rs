@@ -8,7 +8,7 @@ use arrayvec::ArrayVec;
 use super::{Extent, Table};
 use crate::key::Key;
 use crate::store::memory::cell::Cell;
-use crate::store::memory::segment::{Found, Home, Segment, hash_of};
+use crate::store::memory::segment::{Home, Segment, hash_of};
 
 /// How many keys are on their way from memory at once.
 pub(in super::super) const AT_ONCE: usize = 64;
@@ -73,13 +73,13 @@ impl Table {
         cell
     }
 
-    /// Looks for a key that is not at the end of its way. If it is not behind, it may be in another
+    /// The slot of a key that is not at the end of its way. If it is not behind, it may be in another
     /// segment, which has been split off.
-    pub(in super::super) fn find_behind<'t>(
+    pub(in super::super) fn cell_behind<'t>(
         &'t self,
         way: &Way<'t>,
         (key, hash): Hashed,
-    ) -> Option<Found<'t>> {
-        way.segment.find_behind(&self.pages, key, hash)
+    ) -> Option<Cell<'t>> {
+        way.segment.cell_behind(&self.pages, key, hash)
     }
 }

@@ -24,7 +24,7 @@ impl Table {
     }
 
     /// Charges a key, if the cost fits.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn check(&self, spec: &Spec, key: Key, cost: Amount, now_us: u64) -> Verdict {
         match self.take(key, spec, cost, now_us) {
             Some((taken, _)) => taken.verdict,
@@ -77,8 +77,14 @@ impl Table {
         };
         verdicts.extend(keys.iter().zip(ways).zip(&cells).map(|((key, way), cell)| {
             let charged = charge(*key, way, *cell);
-            charged.unwrap_or_else(|| self.check(spec, key.0, Amount::ONE, now_us))
+            charged.unwrap_or_else(|| self.check_alone(spec, key.0, now_us))
         }));
+    }
+
+    /// Charges one to a key of a batch that takes more.
+    #[cold]
+    fn check_alone(&self, spec: &Spec, key: Key, now_us: u64) -> Verdict {
+        self.check(spec, key, Amount::ONE, now_us)
     }
 
     /// Answers a plan of one level; `None` where that is no bucket in its slot.

@@ -4,11 +4,10 @@ use std::cell::LazyCell;
 use std::sync::Arc;
 
 use super::answer::{GLANCES, Step, answer};
-use super::cell::Cell;
 use super::rate::{Rate, Taken};
 use super::segment::Found;
 use super::slot::Words;
-use super::table::{AT_ONCE, Glance, Hashed, Several, Table, Way};
+use super::table::{AT_ONCE, Glance, Several, Sought, Table};
 
 use crate::algorithm::{Spec, Verdict, token_bucket};
 use crate::clock::Now;
@@ -45,40 +44,38 @@ impl Table {
     ) {
         let now_us = LazyCell::new(now_us);
         for keys in keys.chunks(AT_ONCE) {
-            let (mut hashed, mut ways) = (Several::new(), Several::new());
-            self.ways(keys.iter().map(&key_of), &mut hashed, &mut ways);
-            self.check_several(spec, &hashed, &ways, *now_us, verdicts);
+            let mut sought = Several::new();
+            self.seek(keys.iter().map(&key_of), &mut sought);
+            self.check_sought(spec, &mut sought, *now_us, verdicts);
         }
     }
 
     /// Charges one to each of some keys whose memory is on its way.
-    fn check_several(
-        &self,
+    fn check_sought<'t>(
+        &'t self,
         spec: &Spec,
-        keys: &[Hashed],
-        ways: &[Option<Way<'_>>],
+        keys: &mut [Sought<'t>],
         now_us: u64,
         verdicts: &mut Vec<Verdict>,
     ) {
+        keys.iter_mut().for_each(|key| key.look(self));
         // Looked at behind the segments' numbers: whoever is told from now on changes these.
-        let (tracked, mut cells) = (self.is_tracked(), Several::new());
-        cells.extend(keys.iter().zip(ways).map(|(key, way)| self.cell_at(way.as_ref()?, *key)));
-        let known = self.specs.find(spec);
-        let charge = |key: Hashed, way: &Option<Way<'_>>, cell: Option<Cell<'_>>| {
-            let ((number, known), way) = (known?, way.as_ref()?);
-            let cell = cell.or_else(|| self.cell_behind(way, key))?;
+        let (tracked, known) = (self.is_tracked(), self.specs.find(spec));
+        let charge = |key: &Sought<'t>| {
+            let ((number, known), (segment, version)) = (known?, key.segment?);
+            let cell = key.cell(self)?;
             let found = Found { cell, words: cell.words() };
             if !found.words.is_bucket_of(number) {
                 return None;
             }
             let Taken { verdict, words, .. } = known.rate.take(found.words, now_us, Amount::ONE)?;
             let words = words.map(|words| words.marked(tracked));
-            way.segment.follow(way.version, found, words).then_some(verdict)
+            segment.follow(version, found, words).then_some(verdict)
         };
-        verdicts.extend(keys.iter().zip(ways).zip(&cells).map(|((key, way), cell)| {
-            let charged = charge(*key, way, *cell);
-            charged.unwrap_or_else(|| self.check_alone(spec, key.0, now_us))
-        }));
+        verdicts.extend(
+            keys.iter()
+                .map(|key| charge(key).unwrap_or_else(|| self.check_alone(spec, key.key, now_us))),
+        );
     }
 
     /// Charges one to a key of a batch that takes more.

@@ -12,7 +12,7 @@ mod worth;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-pub(super) use glances::{AT_ONCE, Hashed, Several, Way};
+pub(super) use glances::{AT_ONCE, Several, Sought};
 pub(super) use walk::place_of;
 
 use super::changes::{GONE_MIN, Gone};

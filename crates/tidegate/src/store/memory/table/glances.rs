@@ -13,18 +13,53 @@ use crate::store::memory::segment::{Home, Segment, hash_of};
 /// How many keys are on their way from memory at once.
 pub(in super::super) const AT_ONCE: usize = 64;
 
-/// Something for each of them.
-pub(in super::super) type Several<T> = ArrayVec<T, AT_ONCE>;
+/// Keys that are looked for at once.
+pub(in super::super) type Several<'t> = ArrayVec<Sought<'t>, AT_ONCE>;
 
-/// A key, and what stands for it in a table.
-pub(in super::super) type Hashed = (Key, u64);
-
-/// Where a key stands if nobody else does, in which segment, and the number that this had.
+/// A key that is looked for, and how far that is.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Way<'t> {
-    pub(in super::super) segment: &'t Segment,
-    pub(in super::super) version: u32,
-    home: Home<'t>,
+pub(in super::super) struct Sought<'t> {
+    pub(in super::super) key: Key,
+    hash: u64,
+    /// Its segment, and the number that this had.
+    pub(in super::super) segment: Option<(&'t Segment, u32)>,
+    /// Where it stands if nobody else does.
+    home: Option<Home<'t>>,
+    cell: Option<Cell<'t>>,
+}
+
+impl<'t> Sought<'t> {
+    #[inline(always)]
+    fn new(key: Key) -> Self {
+        Self { key, hash: hash_of(key), segment: None, home: None, cell: None }
+    }
+
+    /// Asks for where it most likely stands.
+    #[inline(always)]
+    fn ask(&mut self, table: &'t Table, extent: Extent) {
+        let Some((_, segment)) = table.segment_within(extent, self.hash) else { return };
+        self.segment = Some((segment, segment.version()));
+        self.home = segment.home(&table.pages, self.hash);
+        if let Some(home) = self.home {
+            home.prefetch();
+        }
+    }
+
+    /// Looks for it there, and else asks for what is behind.
+    #[inline(always)]
+    pub(in super::super) fn look(&mut self, table: &Table) {
+        self.cell = self.home.and_then(|home| home.cell_of(self.key));
+        if let (None, Some((segment, _))) = (self.cell, self.segment) {
+            segment.prefetch_behind(&table.pages, self.hash);
+        }
+    }
+
+    /// Its slot. If it is not behind either, it may be in another segment, which has been split off.
+    #[inline(always)]
+    pub(in super::super) fn cell(&self, table: &'t Table) -> Option<Cell<'t>> {
+        let behind = || self.segment?.0.cell_behind(&table.pages, self.key, self.hash);
+        self.cell.or_else(behind)
+    }
 }
 
 impl Table {
@@ -33,53 +68,20 @@ impl Table {
     /// Each is asked for when the next is hashed: neither waits for the other, so that both are worked out
     /// at once, and the memory of the first is on its way long before it is needed.
     #[inline(always)]
-    pub(in super::super) fn ways<'t>(
+    pub(in super::super) fn seek<'t>(
         &'t self,
         keys: impl Iterator<Item = Key>,
-        hashed: &mut Several<Hashed>,
-        ways: &mut Several<Option<Way<'t>>>,
+        sought: &mut Several<'t>,
     ) {
-        let (extent, mut last) = (self.extent(), None);
+        let extent = self.extent();
         for key in keys {
-            let hash = hash_of(key);
-            hashed.push((key, hash));
-            if let Some(last) = last.replace(hash) {
-                ways.push(self.way(extent, last));
+            sought.push(Sought::new(key));
+            if let [.., last, _] = &mut sought[..] {
+                last.ask(self, extent);
             }
         }
-        ways.extend(last.map(|last| self.way(extent, last)));
-    }
-
-    #[inline(always)]
-    fn way(&self, extent: Extent, hash: u64) -> Option<Way<'_>> {
-        let (_, segment) = self.segment_within(extent, hash)?;
-        let version = segment.version();
-        let home = segment.home(&self.pages, hash)?;
-        home.prefetch();
-        Some(Way { segment, version, home })
-    }
-
-    /// The slot of a key, if it is at the end of its way. Else asks for what is behind.
-    #[inline(always)]
-    pub(in super::super) fn cell_at<'t>(
-        &'t self,
-        way: &Way<'t>,
-        (key, hash): Hashed,
-    ) -> Option<Cell<'t>> {
-        let cell = way.home.cell_of(key);
-        if cell.is_none() {
-            way.segment.prefetch_behind(&self.pages, hash);
+        if let Some(last) = sought.last_mut() {
+            last.ask(self, extent);
         }
-        cell
-    }
-
-    /// The slot of a key that is not at the end of its way. If it is not behind, it may be in another
-    /// segment, which has been split off.
-    pub(in super::super) fn cell_behind<'t>(
-        &'t self,
-        way: &Way<'t>,
-        (key, hash): Hashed,
-    ) -> Option<Cell<'t>> {
-        way.segment.cell_behind(&self.pages, key, hash)
     }
 }

@@ -1,5 +1,6 @@
 //! Time, read once per decision and passed down. No other file reads a clock.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -25,6 +26,33 @@ pub struct Now {
 pub trait Clock: Send + Sync + 'static {
     /// Both clocks, read together.
     fn now(&self) -> Now;
+}
+
+/// An instant is a clock that stands still.
+impl Clock for Now {
+    fn now(&self) -> Now {
+        *self
+    }
+}
+
+/// When a request is decided: read when it is first asked for, and the same from then on. What the
+/// system reads lets nothing overtake it, so that it is best read while memory is waited for.
+pub(crate) struct Moment<'c> {
+    clock: &'c dyn Clock,
+    read: Cell<Option<Now>>,
+}
+
+impl<'c> Moment<'c> {
+    pub(crate) const fn of(clock: &'c dyn Clock) -> Self {
+        Self { clock, read: Cell::new(None) }
+    }
+
+    #[inline]
+    pub(crate) fn now(&self) -> Now {
+        let now = self.read.get().unwrap_or_else(|| self.clock.now());
+        self.read.set(Some(now));
+        now
+    }
 }
 
 /// How long the wall clock is taken to go as steadily as the steady one, before it is read again.
@@ -211,6 +239,16 @@ mod tests {
         assert_eq!(wall.at(start + 10_000, || 5), 5);
         assert_eq!(wall.at(start + 10_007, || 0), 12);
         assert_eq!(wall.at(start + 20_000, || u64::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn a_moment_is_read_when_it_is_first_asked_for_and_then_stays() {
+        let clock = FakeClock::at_unix_seconds(100);
+        let moment = Moment::of(&clock);
+        clock.advance_us(5);
+        let now = moment.now();
+        clock.advance_us(7);
+        assert_eq!((now.steady_us, moment.now()), (100_000_005, now));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 mod penalties;
 
-use crate::clock::Now;
+use crate::clock::{Moment, Now};
 use crate::factors;
 use crate::facts::Facts;
 use crate::identity;
@@ -100,7 +100,8 @@ fn explain(
 ) -> Result<Explanation, RequestError> {
     let policy = &*loaded.policy;
     let facts = Facts::gather(policy, request)?;
-    let mut planner = Planner::new(&facts, now, loaded);
+    let moment = Moment::of(&now);
+    let mut planner = Planner::new(&facts, &moment, loaded);
     planner.times = factors::of_request(loaded, &facts, marks, now);
     let applying = factors::applying(loaded, &facts, marks, now);
     let applying = applying.map(|(factor, ppm)| (factor.name.clone(), ppm)).collect();
@@ -134,7 +135,7 @@ fn explain(
         standing: match standing(&facts) {
             Standing::Exempt => "exempt",
             Standing::Blocked => "blocked",
-            Standing::Ordinary if loaded.guard.ban(marks, &facts, now).is_some() => "banned",
+            Standing::Ordinary if loaded.guard.ban(marks, &facts, &moment).is_some() => "banned",
             Standing::Ordinary => "ordinary",
         },
         factors: applying,

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::clock::Now;
+use crate::clock::{Moment, Now};
 use crate::facts::Facts;
 use crate::identity::canonical;
 use crate::key::{HashKey, LimitKeys};
@@ -122,9 +122,14 @@ impl Guard {
 
     /// The ban of a request, of several the one that ends last.
     #[inline]
-    pub(crate) fn ban(&self, marks: &Marks, facts: &Facts<'_>, now: Now) -> Option<Mark> {
+    pub(crate) fn ban(
+        &self,
+        marks: &Marks,
+        facts: &Facts<'_>,
+        moment: &Moment<'_>,
+    ) -> Option<Mark> {
         let used = marks.bans();
-        if used.is_none() { None } else { self.ban_among(used, marks, facts, now) }
+        if used.is_none() { None } else { self.ban_among(used, marks, facts, moment.now()) }
     }
 
     fn ban_among(&self, used: Used, marks: &Marks, facts: &Facts<'_>, now: Now) -> Option<Mark> {

@@ -5,7 +5,7 @@ mod names;
 
 use std::sync::Arc;
 
-use crate::clock::Now;
+use crate::clock::{Moment, Now};
 use crate::facts::Facts;
 use crate::in_force::Loaded;
 use crate::key::{self, HashKey, Raw};
@@ -164,7 +164,8 @@ impl Search<'_> {
             return None;
         }
         let policy = &*self.loaded.policy;
-        let planner = Planner::new(&self.facts, self.now, self.loaded);
+        let moment = Moment::of(&self.now);
+        let planner = Planner::new(&self.facts, &moment, self.loaded);
         let level = planner.keyed(index, limit)?;
         let name = match self.named {
             true => key::name(self.secret, limit, &self.facts, Raw::Shown, || level.key),

@@ -1,16 +1,14 @@
 //! Many requests in one call: the clock is read once, and what the store needs of its memory is on
 //! its way before the first of them is decided.
 
-use std::borrow::Cow;
 use std::cell::Cell;
-use std::hint::black_box;
 
 use arrayvec::ArrayVec;
 
 use super::loaded::select_for;
 use super::protect::counts;
 use super::{Limiter, NEWCOMER};
-use crate::clock::Now;
+use crate::clock::Moment;
 use crate::decision::Decision;
 use crate::in_force::Loaded;
 use crate::plan::{Mode, Plan};
@@ -38,7 +36,7 @@ impl<S: ImmediateStore> Limiter<S> {
     /// # }
     /// ```
     pub fn check_batch(&self, requests: &[Request<'_>]) -> Vec<Result<Decision, RequestError>> {
-        let (now, mut at_once) = (self.now(), AT_ONCE);
+        let (moment, mut at_once) = (Moment::of(&*self.shared.clock), AT_ONCE);
         let mut plans: [Plan; AT_ONCE] = std::array::from_fn(|_| Plan::new(Mode::Charge));
         let mut decided = Vec::with_capacity(requests.len());
         while let Some(rest) = requests.get(decided.len()..).filter(|rest| !rest.is_empty()) {
@@ -46,7 +44,7 @@ impl<S: ImmediateStore> Limiter<S> {
             // Others may come into force in the middle, and with another secret who is banned has
             // another key.
             let policies = self.shared.policies.load();
-            let counted = self.check_some(batch, &policies, now, &mut plans, &mut decided);
+            let counted = self.check_some(batch, &policies, &moment, &mut plans, &mut decided);
             // Where one is counted the next may well be, and what was prepared behind it is in vain.
             at_once = if counted { 1 } else { AT_ONCE };
         }
@@ -59,17 +57,17 @@ impl<S: ImmediateStore> Limiter<S> {
         &self,
         requests: &[Request<'_>],
         policies: &[Loaded],
-        now: Now,
+        moment: &Moment<'_>,
         plans: &mut [Plan; AT_ONCE],
         decided: &mut Vec<Result<Decision, RequestError>>,
     ) -> bool {
         let shared = &*self.shared;
-        black_box(requests.iter().fold(0, |read, request| read ^ touched(request)));
+        requests.iter().for_each(Request::foresee);
         let mut found: ArrayVec<_, AT_ONCE> = ArrayVec::new();
         for (request, plan) in requests.iter().zip(&mut *plans) {
             plan.clear(Mode::Charge);
             found.push(select_for(policies, request).and_then(|loaded| {
-                let found = shared.find(loaded, request, now, NEWCOMER, plan, |_, _| {})?;
+                let found = shared.find(loaded, request, moment, NEWCOMER, plan, |_, _| {})?;
                 Ok((found, loaded.tables.get()))
             }));
         }
@@ -90,12 +88,6 @@ impl<S: ImmediateStore> Limiter<S> {
         }
         false
     }
-}
-
-/// Reads the beginning of what keys are mostly made of, so that it is on its way.
-fn touched(request: &Request<'_>) -> u8 {
-    let first = |text: &Option<Cow<'_, str>>| text.as_ref().and_then(|text| text.bytes().next());
-    first(&request.user).unwrap_or(0) ^ first(&request.path).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::Limiter;
+use crate::clock::Moment;
 use crate::facts::Facts;
 use crate::identity;
 use crate::key::Key;
@@ -53,11 +54,11 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     /// The request cannot be understood, or names a policy that is not in force.
     pub fn is_shut_out(&self, request: &Request<'_>) -> Result<bool, RequestError> {
-        let now = self.now();
+        let moment = Moment::of(&*self.shared.clock);
         self.with_policy(request, |loaded| {
             let facts = Facts::gather(&loaded.policy, request)?;
             let is_blocked = matches!(standing(&facts), Standing::Blocked);
-            Ok(is_blocked || loaded.guard.ban(&self.shared.marks, &facts, now).is_some())
+            Ok(is_blocked || loaded.guard.ban(&self.shared.marks, &facts, &moment).is_some())
         })
     }
 }

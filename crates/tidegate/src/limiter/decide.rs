@@ -11,7 +11,7 @@ use super::loaded::select_for;
 use super::waiting::Ahead;
 use super::{Shared, Ticket};
 use crate::algorithm::Spec;
-use crate::clock::Now;
+use crate::clock::{Moment, Now};
 use crate::decision::{Decision, Outcome};
 use crate::events;
 use crate::factors::{self, Times};
@@ -67,14 +67,14 @@ impl<S: Store> Shared<S> {
     pub(super) fn prepare(
         &self,
         request: &Request<'_>,
-        now: Now,
         ticket: Ticket,
         patience: Patience,
         plan: &mut Plan,
     ) -> Result<Prepared, RequestError> {
         let (policies, mut answer) = (self.policies.load(), None);
+        let moment = Moment::of(&*self.clock);
         let loaded = select_for(&policies, request)?;
-        let found = self.find(loaded, request, now, ticket, plan, |planner, plan| {
+        let found = self.find(loaded, request, &moment, ticket, plan, |planner, plan| {
             answer = if loaded.leased { self.store.decide_at_once(plan) } else { None };
             // What is decided here needs names only where it may be given back.
             let named = match answer {
@@ -99,7 +99,7 @@ impl<S: Store> Shared<S> {
         &self,
         loaded: &Loaded,
         request: &Request<'_>,
-        now: Now,
+        moment: &Moment<'_>,
         ticket: Ticket,
         plan: &mut Plan,
         asks: impl FnOnce(&Planner<'_>, &mut Plan),
@@ -107,55 +107,50 @@ impl<S: Store> Shared<S> {
         let policy = &*loaded.policy;
         let facts = Facts::gather_here(policy, request)?;
         facts.check_query()?;
-        let mut found = Found {
-            policy: Arc::clone(&loaded.policy),
-            outcome: Outcome::Allowed,
-            operation: facts.operation,
-            tier: facts.tier,
-            now,
-            ban: None,
-            ahead: None,
-            reserve: request.reserve,
-            may_change: false,
-            times: Times::ONE,
-            sees_answers: false,
+        let (outcome, ban) = match standing(&facts) {
+            Standing::Exempt => (Outcome::Exempt, None),
+            Standing::Blocked => (Outcome::Blocked, None),
+            Standing::Ordinary => match loaded.guard.ban(&self.marks, &facts, moment) {
+                Some(ban) => (Outcome::Banned, Some(Box::new(ban))),
+                None => (Outcome::Allowed, None),
+            },
         };
-        match standing(&facts) {
-            Standing::Exempt => found.outcome = Outcome::Exempt,
-            Standing::Blocked => found.outcome = Outcome::Blocked,
-            Standing::Ordinary => {
-                if let Some(ban) = loaded.guard.ban(&self.marks, &facts, now) {
-                    (found.outcome, found.ban) = (Outcome::Banned, Some(Box::new(ban)));
+        let passes = outcome == Outcome::Allowed;
+        let (mut times, mut ahead, mut changes) = (Times::ONE, None, false);
+        if passes && policy.enabled {
+            let mut planner = Planner::new(&facts, moment, loaded);
+            if !policy.protection.factors.is_empty() {
+                planner.times = factors::of_request(loaded, &facts, &self.marks, moment.now());
+            }
+            planner.levels(&mut plan.levels)?;
+            if !plan.levels.is_empty() {
+                times = planner.times;
+                ahead = self.waiting.ahead(&plan.levels, ticket);
+                changes = may_change(plan, request.reserve);
+                // The memory of its keys is on its way meanwhile.
+                plan.now = moment.now();
+                if changes {
+                    plan.holder = self.holders.next();
                 }
+                if ahead.is_some() {
+                    plan.mode = Mode::Peek;
+                }
+                asks(&planner, plan);
             }
         }
-        if found.outcome != Outcome::Allowed {
-            return Ok(found);
-        }
-        found.sees_answers = loaded.guard.sees_answers && events::of_answers(&facts);
-        if !policy.enabled {
-            return Ok(found);
-        }
-        let mut planner = Planner::new(&facts, now, loaded);
-        if !policy.protection.factors.is_empty() {
-            planner.times = factors::of_request(loaded, &facts, &self.marks, now);
-        }
-        planner.levels(&mut plan.levels)?;
-        if plan.levels.is_empty() {
-            return Ok(found);
-        }
-        found.times = planner.times;
-        found.ahead = self.waiting.ahead(&plan.levels, ticket);
-        plan.now = now;
-        found.may_change = may_change(plan, request.reserve);
-        if found.may_change {
-            plan.holder = self.holders.next();
-        }
-        if found.ahead.is_some() {
-            plan.mode = Mode::Peek;
-        }
-        asks(&planner, plan);
-        Ok(found)
+        Ok(Found {
+            policy: Arc::clone(&loaded.policy),
+            outcome,
+            operation: facts.operation,
+            tier: facts.tier,
+            now: moment.now(),
+            ban,
+            ahead,
+            reserve: request.reserve,
+            may_change: changes,
+            times,
+            sees_answers: passes && loaded.guard.sees_answers && events::of_answers(&facts),
+        })
     }
 
     /// Everything after the store. Where it could not answer, each limit does without it.

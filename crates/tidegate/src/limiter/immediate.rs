@@ -5,6 +5,7 @@ use super::error::ResetError;
 use super::loaded::select_for;
 use super::protect::counts;
 use super::{Limiter, NEWCOMER, at_once};
+use crate::clock::Moment;
 use crate::decision::{Decision, Outcome};
 use crate::lease::{Lease, Settlement};
 use crate::plan::{Mode, Plan};
@@ -23,9 +24,10 @@ impl<S: ImmediateStore> Limiter<S> {
 
     fn decide_now(&self, request: &Request<'_>, mode: Mode) -> Result<Decision, RequestError> {
         let (shared, mut plan) = (&*self.shared, Plan::new(mode));
-        let policies = shared.policies.load();
+        request.foresee();
+        let (policies, moment) = (shared.policies.load(), Moment::of(&*shared.clock));
         let loaded = select_for(&policies, request)?;
-        let found = shared.find(loaded, request, self.now(), NEWCOMER, &mut plan, |_, _| {})?;
+        let found = shared.find(loaded, request, &moment, NEWCOMER, &mut plan, |_, _| {})?;
         let counts = |outcome| mode == Mode::Charge && counts(&policies, request, outcome);
         self.conclude_now(request, found, loaded.tables.get(), &mut plan, counts)
     }

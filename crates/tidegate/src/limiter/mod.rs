@@ -45,7 +45,7 @@ use loaded::{announce, check_policies, load, select};
 use queue::{NEWCOMER, Ticket};
 use waiting::Waiting;
 
-use crate::clock::{Clock, Now};
+use crate::clock::{Clock, Moment, Now};
 use crate::decision::Decision;
 use crate::facts::Facts;
 use crate::fallback::Fallback;
@@ -156,7 +156,7 @@ impl<S: Store> Limiter<S> {
     ) -> Result<Decision, RequestError> {
         let shared = &self.shared;
         // Only what is open is kept while the store is waited for.
-        let open = match shared.prepare(request, self.now(), ticket, Patience::Waits, plan)? {
+        let open = match shared.prepare(request, ticket, Patience::Waits, plan)? {
             Prepared::Open(open) => open,
             Prepared::Decided(decided) => return Ok(decided.decision()),
             Prepared::Answered(open, mut answer) => {
@@ -177,7 +177,7 @@ impl<S: Store> Limiter<S> {
         if !self.with_policy(request, |loaded| Ok(loaded.leased))? {
             return Ok(None);
         }
-        let prepared = shared.prepare(request, self.now(), NEWCOMER, Patience::None, &mut plan)?;
+        let prepared = shared.prepare(request, NEWCOMER, Patience::None, &mut plan)?;
         let decision = match prepared {
             Prepared::Decided(decided) => Some(decided.decision()),
             Prepared::Open(_) => None,
@@ -337,12 +337,12 @@ impl<S: Store> Limiter<S> {
         limit: &str,
         request: &Request<'_>,
     ) -> Result<(Level, Option<Arc<str>>), ResetError> {
-        let now = self.now();
+        let moment = Moment::of(&*self.shared.clock);
         let found = self.with_policy(request, |loaded| {
             let facts = Facts::gather(&loaded.policy, request)?;
             let mut limits = loaded.policy.limits.iter().enumerate();
             let found = limits.find(|(_, candidate)| candidate.name == limit);
-            let planner = Planner::new(&facts, now, loaded);
+            let planner = Planner::new(&facts, &moment, loaded);
             let level = found.map(|(index, limit)| planner.subject(index, limit));
             Ok(level.map(|level| {
                 let level = level?;

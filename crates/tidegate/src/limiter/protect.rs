@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Limiter;
 use super::at_once;
 use super::loaded::select;
+use crate::clock::Moment;
 use crate::decision::{Decision, LimitReport, Outcome};
 use crate::events::{self, Events, Report, Reported};
 use crate::facts::Facts;
@@ -172,7 +173,8 @@ impl<S: Store> Limiter<S> {
             && plan.names.is_empty()
             && let Ok(facts) = Facts::gather(&loaded.policy, request)
         {
-            let planner = Planner::new(&facts, plan.now, loaded);
+            let moment = Moment::of(&plan.now);
+            let planner = Planner::new(&facts, &moment, loaded);
             plan.names = planner.names(&self.secret(), &plan.levels);
         }
         let open = decision.reopened(plan, request.reserve);
@@ -212,7 +214,8 @@ impl<S: Store> Limiter<S> {
             self.judged(loaded, request, &tally, &mut happened).await?;
         }
         let facts = Facts::gather(&loaded.policy, request)?;
-        let banned = loaded.guard.ban(&self.shared.marks, &facts, self.now()).is_some();
+        let moment = Moment::of(&*self.shared.clock);
+        let banned = loaded.guard.ban(&self.shared.marks, &facts, &moment).is_some();
         happened.reported.banned = banned || happened.ban.is_some();
         Ok(happened)
     }

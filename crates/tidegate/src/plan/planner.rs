@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{LEVELS_MAX, Level, Outline, PerLevel};
-use crate::clock::Now;
+use crate::clock::Moment;
 use crate::factors::Times;
 use crate::facts::Facts;
 use crate::identity::attribute::Found;
@@ -62,7 +62,7 @@ impl Otherwise {
 /// Makes the levels of a request.
 pub(crate) struct Planner<'p> {
     pub(crate) facts: &'p Facts<'p>,
-    pub(crate) now: Now,
+    moment: &'p Moment<'p>,
     /// By the place of the limit.
     outlines: &'p [Outline],
     windows: &'p Windows,
@@ -73,9 +73,9 @@ pub(crate) struct Planner<'p> {
 
 impl<'p> Planner<'p> {
     /// Without factors.
-    pub(crate) fn new(facts: &'p Facts<'p>, now: Now, loaded: &'p Loaded) -> Self {
+    pub(crate) fn new(facts: &'p Facts<'p>, moment: &'p Moment<'p>, loaded: &'p Loaded) -> Self {
         let Loaded { outlines, windows, tables, .. } = loaded;
-        Self { facts, now, outlines, windows, tables: tables.get(), times: Times::ONE }
+        Self { facts, moment, outlines, windows, tables: tables.get(), times: Times::ONE }
     }
 }
 
@@ -186,8 +186,8 @@ impl Planner<'_> {
     #[inline(always)]
     fn level(&self, index: usize, limit: &Limit, numbers: &Numbers<'_>) -> Level {
         let Numbers { spec, cost, key } = *numbers;
-        let (facts, unix_us) = (self.facts, self.now.unix_us);
-        let spec = spec.within(|unit| self.windows.at(unit, &facts.policy.zone, unix_us));
+        let (facts, unix_us) = (self.facts, || self.moment.now().unix_us);
+        let spec = spec.within(|unit| self.windows.at(unit, &facts.policy.zone, unix_us()));
         let is_scaled = limit.scaled && self.times != Times::ONE;
         let spec = if is_scaled { spec.scaled(self.times) } else { spec };
         // One for each limit of this policy, and the index is that of a limit.

@@ -10,7 +10,7 @@ use crate::decision::{Decision, Outcome};
 use crate::lease::{Lease, Settlement};
 use crate::plan::{Mode, Plan};
 use crate::request::{Request, RequestError};
-use crate::store::{ImmediateStore, StoreError, Tables};
+use crate::store::{Answer, ImmediateStore, StoreError, Tables};
 
 /// The same on a store that answers at once, as plain calls.
 impl<S: ImmediateStore> Limiter<S> {
@@ -49,23 +49,23 @@ impl<S: ImmediateStore> Limiter<S> {
             }
             return Ok(found.decision());
         }
-        let store = &self.shared.store;
-        let mut answered = match tables {
-            Some(tables) => store.decide_in(tables, plan),
-            None => store.decide_now(plan),
+        let (store, mut answer) = (&self.shared.store, Answer::empty());
+        let answered = match tables {
+            Some(tables) => store.decide_in(tables, plan, &mut answer),
+            None => store.decide_now(plan).map(|decided| answer = decided),
         };
-        match &mut answered {
-            Ok(answer) => {
-                self.shared.note(plan, answer);
-                let judged = found.judge(plan, answer);
+        match answered {
+            Ok(()) => {
+                self.shared.note(plan, &answer);
+                let judged = found.judge(plan, &mut answer);
                 if counts(judged.outcome) {
-                    let decision = found.returned(judged, plan, answer)?;
+                    let decision = found.returned(judged, plan, &answer)?;
                     return Ok(self.penalised_now(request, decision, plan));
                 }
-                found.returned(judged, plan, answer)
+                found.returned(judged, plan, &answer)
             }
             Err(error) => {
-                let decision = self.shared.conclude_without(found, plan, error.clone());
+                let decision = self.shared.conclude_without(found, plan, error);
                 if counts(decision.outcome) {
                     return Ok(self.penalised_now(request, decision, plan));
                 }

@@ -38,6 +38,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
+use arrayvec::ArrayVec;
 
 pub use changes::{Changes, SavedChange};
 pub use look::{Page, Place};
@@ -213,15 +214,23 @@ impl ImmediateStore for Memory {
         Ok(self.answer(plan))
     }
 
-    fn decide_in(&self, tables: &Tables, plan: &Plan) -> Result<Answer, StoreError> {
-        let mut steps = PerLevel::new();
+    fn decide_in(
+        &self,
+        tables: &Tables,
+        plan: &Plan,
+        answer: &mut Answer,
+    ) -> Result<(), StoreError> {
+        let mut steps: ArrayVec<_, LEVELS_MAX> = ArrayVec::new();
         for level in &plan.levels {
-            let Some(table) = tables.get(level) else { return self.decide_now(plan) };
-            steps.push(answer::Step::new(level, Some(table)));
+            let step = tables.get(level).map(|table| answer::Step::new(level, Some(table)));
+            if step.is_none_or(|step| steps.try_push(step).is_err()) {
+                *answer = self.answer(plan);
+                return Ok(());
+            }
         }
-        let mut answer = Answer { now: plan.now, replies: PerLevel::new() };
+        answer.now = plan.now;
         answer::answer(plan, &mut steps, &mut answer.replies);
-        Ok(answer)
+        Ok(())
     }
 
     fn tables_now(&self, families: &[u64]) -> Tables {

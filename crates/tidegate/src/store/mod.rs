@@ -27,6 +27,13 @@ pub struct Answer {
     pub replies: PerLevel<Reply>,
 }
 
+impl Answer {
+    /// Without replies, to be filled.
+    pub(crate) fn empty() -> Self {
+        Self { now: Now { steady_us: 0, unix_us: 0 }, replies: PerLevel::new() }
+    }
+}
+
 /// What became of one level.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reply {
@@ -146,13 +153,20 @@ pub trait ImmediateStore: Send + Sync + 'static {
     /// The store cannot answer.
     fn decide_now(&self, plan: &Plan) -> Result<Answer, StoreError>;
 
-    /// As [`decide_now`](Self::decide_now), of a plan for limits that have these tables.
+    /// As [`decide_now`](Self::decide_now), of a plan for limits that have these tables. The answer is
+    /// written where it stands: it is too large to be moved.
     ///
     /// # Errors
     /// The store cannot answer.
-    fn decide_in(&self, tables: &Tables, plan: &Plan) -> Result<Answer, StoreError> {
+    fn decide_in(
+        &self,
+        tables: &Tables,
+        plan: &Plan,
+        answer: &mut Answer,
+    ) -> Result<(), StoreError> {
         _ = tables;
-        self.decide_now(plan)
+        *answer = self.decide_now(plan)?;
+        Ok(())
     }
 
     /// As [`Store::tables`].
@@ -213,8 +227,13 @@ impl<S: ImmediateStore> ImmediateStore for Arc<S> {
         (**self).decide_now(plan)
     }
 
-    fn decide_in(&self, tables: &Tables, plan: &Plan) -> Result<Answer, StoreError> {
-        (**self).decide_in(tables, plan)
+    fn decide_in(
+        &self,
+        tables: &Tables,
+        plan: &Plan,
+        answer: &mut Answer,
+    ) -> Result<(), StoreError> {
+        (**self).decide_in(tables, plan, answer)
     }
 
     fn tables_now(&self, families: &[u64]) -> Tables {

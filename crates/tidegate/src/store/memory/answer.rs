@@ -6,13 +6,15 @@
 //! again, and in the end, or where a key is kept in full, the segments are held before they are looked
 //! at.
 
+use arrayvec::ArrayVec;
+
 use super::charge::{charge, draft, lacks_pace, open};
 use super::segment::{Found, Held, Segment};
 use super::slot::Words;
 use super::table::{Glance, Table};
 use super::view;
 use crate::algorithm::{Spec, Verdict};
-use crate::plan::{Level, Mode, PerLevel, Plan};
+use crate::plan::{LEVELS_MAX, Level, Mode, PerLevel, Plan};
 use crate::store::Reply;
 
 /// How often a plan is looked at before its segments are held.
@@ -104,39 +106,44 @@ fn glance(plan: &Plan, steps: &mut [Step<'_>], replies: &mut PerLevel<Reply>) ->
     }
 }
 
-/// A key in its slot, and what that says once a level is charged.
-struct Draft<'t> {
-    segment: &'t Segment,
-    version: u32,
-    found: Found<'t>,
-    words: Words,
-}
-
 /// Charges all levels, where each cost fits and each key is in its slot; `None` where it takes a closer
 /// look. All slots are locked before the first is written to, and none is waited for.
 fn charge_slots(plan: &Plan, steps: &[Step<'_>], replies: &mut PerLevel<Reply>) -> Option<Glanced> {
     replies.clear();
-    let mut drafts: PerLevel<Draft<'_>> = PerLevel::new();
+    // What each slot says then.
+    let mut drafts: ArrayVec<Words, LEVELS_MAX> = ArrayVec::new();
     for step in steps {
-        let (table, glance) = (step.table?, step.glance?);
-        let Glance { segment, version, found } = glance;
-        let found = found?;
-        if drafts.iter().any(|before| std::ptr::eq(before.found.cell.0, found.cell.0)) {
-            return None;
-        }
+        let (table, found) = (step.table?, step.found()?);
         let (words, reading) = draft(table, found.words, step.level, plan.now)?;
         let (verdict, charged_at_us) = (Verdict::Allowed, words.at_us());
         replies.push(Reply { verdict, charged: true, charged_at_us, reading });
-        drafts.push(Draft { segment, version, found, words: words.marked(table.is_tracked()) });
+        drafts.try_push(words.marked(table.is_tracked())).ok()?;
     }
-    for (place, draft) in drafts.iter().enumerate() {
-        if !draft.segment.lock(draft.version, draft.found) {
-            drafts[..place].iter().for_each(|locked| locked.found.cell.unlock(locked.found.words));
-            return Some(Glanced::Changed);
+    for (place, (glance, found)) in slots(steps).enumerate() {
+        if !glance.segment.lock(glance.version, found) {
+            slots(steps).take(place).for_each(|(_, locked)| locked.cell.unlock(locked.words));
+            // Who asks for a key twice would find it locked again and again.
+            return if is_twice(steps) { None } else { Some(Glanced::Changed) };
         }
     }
-    drafts.iter().for_each(|draft| draft.segment.unlock(draft.found, draft.words));
+    let charged = slots(steps).zip(&drafts);
+    charged.for_each(|((glance, found), words)| glance.segment.unlock(found, *words));
     Some(Glanced::Charged)
+}
+
+/// The slots in which keys of a plan were seen.
+#[inline(always)]
+fn slots<'s, 't>(steps: &'s [Step<'t>]) -> impl Iterator<Item = (&'s Glance<'t>, Found<'t>)> {
+    seen(steps).filter_map(|glance| Some((glance, glance.found?)))
+}
+
+/// Whether two keys of a plan are the same one.
+#[cold]
+fn is_twice(steps: &[Step<'_>]) -> bool {
+    let same = |a: Found<'_>, b: Found<'_>| std::ptr::eq(a.cell.0, b.cell.0);
+    let mut behind = slots(steps).enumerate();
+    behind
+        .any(|(place, (_, found))| slots(steps).take(place).any(|(_, before)| same(before, found)))
 }
 
 /// The answer where nothing is written.

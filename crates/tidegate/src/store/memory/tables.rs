@@ -39,7 +39,7 @@ mod tests {
     use crate::algorithm::{Spec, total};
     use crate::key::Key;
     use crate::plan::{Level, Mode, Plan};
-    use crate::store::{ImmediateStore as _, Memory};
+    use crate::store::{Answer, ImmediateStore as _, Memory, Tables};
     use crate::units::Amount;
 
     /// A request that the first limit of a policy meets.
@@ -50,14 +50,20 @@ mod tests {
         plan
     }
 
+    fn is_allowed(store: &Memory, tables: &Tables) -> bool {
+        let mut answer = Answer::empty();
+        store.decide_in(tables, &plan(1, 7), &mut answer).unwrap();
+        answer.replies[0].is_allowed()
+    }
+
     #[test]
     fn keys_are_where_the_store_looks_for_them() {
         let store = Memory::new();
         store.announce_now(&[1]);
         let tables = store.tables_now(&[1]);
-        assert!(store.decide_in(&tables, &plan(1, 7)).unwrap().replies[0].is_allowed());
+        assert!(is_allowed(&store, &tables));
         assert!(!store.decide_now(&plan(1, 7)).unwrap().replies[0].is_allowed());
-        assert!(!store.decide_in(&tables, &plan(1, 7)).unwrap().replies[0].is_allowed());
+        assert!(!is_allowed(&store, &tables));
     }
 
     #[test]
@@ -65,13 +71,10 @@ mod tests {
         let store = Memory::new();
         store.announce_now(&[1]);
         let tables = store.tables_now(&[1]);
-        assert!(store.decide_in(&tables, &plan(1, 7)).unwrap().replies[0].is_allowed());
+        assert!(is_allowed(&store, &tables));
         store.announce_now(&[2]);
         store.announce_now(&[1]);
-        assert!(
-            store.decide_in(&tables, &plan(1, 7)).unwrap().replies[0].is_allowed(),
-            "forgotten"
-        );
+        assert!(is_allowed(&store, &tables), "forgotten");
         assert_eq!(store.keys(), 1);
     }
 
@@ -80,7 +83,7 @@ mod tests {
         let store = Memory::new();
         store.announce_now(&[1]);
         let tables = store.tables_now(&[1, 2]);
-        assert!(store.decide_in(&tables, &plan(1, 7)).unwrap().replies[0].is_allowed());
+        assert!(is_allowed(&store, &tables));
         assert_eq!(store.keys(), 1);
     }
 

@@ -22,7 +22,7 @@ pub const LEVELS_MAX: usize = 16;
 
 /// How many of them need no heap. A plan is moved about, so that it has no room for the rare request
 /// that meets more.
-const LEVELS_INLINE: usize = 6;
+pub(crate) const LEVELS_INLINE: usize = 6;
 
 /// Something for each level of a request, at most [`LEVELS_MAX`] of them.
 pub type PerLevel<T> = SmallVec<[T; LEVELS_INLINE]>;

@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use super::decide::{Found, may_change};
 use super::waiting::let_past;
+use crate::algorithm::{Spec, Verdict, total};
 use crate::clock::Now;
 use crate::decision::{Decision, LimitReport, Outcome};
 use crate::events::Reported;
 use crate::lease::Lease;
 use crate::marks::Mark;
-use crate::plan::{Enforcement, Level, PerLevel, Plan};
+use crate::plan::{Enforcement, LEVELS_INLINE, Level, PerLevel, Plan};
 use crate::policy::Policy;
 use crate::policy::model::Exceed;
 use crate::store::{Answer, Reply, StoreError};
@@ -54,12 +55,23 @@ impl Found {
         store_error: Option<StoreError>,
     ) -> Decision {
         let judged = self.judge(plan, answer);
-        let mut decision = self.unreported(judged, plan, answer, store_error);
-        decision.report(plan, answer);
-        decision
+        self.concluded(judged, plan, answer, store_error)
     }
 
-    /// The same of an answer that is judged, as it is returned.
+    /// The same of an answer that is judged.
+    #[inline(never)]
+    fn concluded(
+        self,
+        judged: Judged,
+        plan: &Plan,
+        answer: &Answer,
+        store_error: Option<StoreError>,
+    ) -> Decision {
+        let reports = || plan.levels.iter().zip(&answer.replies).map(report).collect();
+        self.decided(judged, plan, answer, store_error, reports)
+    }
+
+    /// The same, as it is returned where the store was not lost.
     #[inline(never)]
     pub(super) fn returned<E>(
         self,
@@ -67,11 +79,13 @@ impl Found {
         plan: &Plan,
         answer: &Answer,
     ) -> Result<Decision, E> {
-        let mut decided = Ok(self.unreported(judged, plan, answer, None));
-        if let Ok(decision) = &mut decided {
-            decision.report(plan, answer);
+        let (levels, replies) = (&plan.levels, &answer.replies);
+        if levels.len() > LEVELS_INLINE {
+            return Ok(self.concluded(judged, plan, answer, None));
         }
-        decided
+        let count = levels.len().min(replies.len());
+        let reports = || PerLevel::from_buf_and_len(few_reports(levels, replies), count);
+        Ok(self.decided(judged, plan, answer, None, reports))
     }
 
     /// What becomes of a request by an answer, in which others are let past who wait already.
@@ -83,35 +97,36 @@ impl Found {
         Judged::of(&self.policy, &plan.levels, &answer.replies)
     }
 
-    /// The decision by an answer that is judged, but for what each limit had to say.
+    /// The decision by an answer that is judged. The reports are made last, in their place in it.
     #[inline(always)]
-    fn unreported(
+    fn decided(
         self,
         judged: Judged,
         plan: &Plan,
         answer: &Answer,
         store_error: Option<StoreError>,
+        reports: impl FnOnce() -> PerLevel<LimitReport>,
     ) -> Decision {
         let Judged { outcome, named } = judged;
+        let Self { policy, operation, tier, reserve, may_change, times, sees_answers, .. } = self;
+        drop((self.ban, self.ahead));
         let degraded = store_error.is_some();
-        let lease = if self.may_change {
-            Lease::of(&self.policy, plan, answer, self.reserve, degraded)
-        } else {
-            None
-        };
+        let lease =
+            if may_change { Lease::of(&policy, plan, answer, reserve, degraded) } else { None };
+        // A shared store has a wall clock to go by, but its steady time means nothing here.
+        let now = Now { steady_us: plan.now.steady_us, ..answer.now };
         Decision {
             outcome,
-            limits: PerLevel::new(),
+            limits: reports(),
             lease,
             degraded,
             store_error,
-            // A shared store has a wall clock to go by, but its steady time means nothing here.
-            now: Now { steady_us: plan.now.steady_us, ..answer.now },
-            policy: self.policy,
-            operation: self.operation,
-            tier: self.tier,
-            times: self.times,
-            sees_answers: self.sees_answers,
+            now,
+            policy,
+            operation,
+            tier,
+            times,
+            sees_answers,
             penalty: None,
             named,
         }
@@ -119,14 +134,6 @@ impl Found {
 }
 
 impl Decision {
-    /// What each limit had to say, written where it stands.
-    #[inline(always)]
-    fn report(&mut self, plan: &Plan, answer: &Answer) {
-        for answered in plan.levels.iter().zip(&answer.replies) {
-            self.limits.push(report(answered));
-        }
-    }
-
     /// The request again, to be asked once more.
     pub(super) fn reopened(&self, plan: &Plan, reserve: bool) -> Found {
         Found {
@@ -144,6 +151,35 @@ impl Decision {
         }
     }
 }
+
+/// What each of a few limits had to say, and nothing where there are fewer. Both this and what it is made
+/// of are calls, so that what they return is written where it stays: pushed one by one, all would be
+/// copied there afterwards, and read back before it is written.
+#[inline(never)]
+fn few_reports(levels: &[Level], replies: &[Reply]) -> [LimitReport; LEVELS_INLINE] {
+    let report = |place| report_or_nothing(levels, replies, place);
+    [report(0), report(1), report(2), report(3), report(4), report(5)]
+}
+
+#[inline(never)]
+fn report_or_nothing(levels: &[Level], replies: &[Reply], place: usize) -> LimitReport {
+    match (levels.get(place), replies.get(place)) {
+        (Some(level), Some(reply)) => report((level, reply)),
+        _ => NOTHING,
+    }
+}
+
+/// The report of no limit.
+const NOTHING: LimitReport = LimitReport {
+    limit: 0,
+    spec: Spec::Total(total::Spec { limit: Amount::ZERO }),
+    cost: Amount::ZERO,
+    verdict: Verdict::Allowed,
+    charged: false,
+    available: Amount::ZERO,
+    reset_us: None,
+    enforcement: Enforcement::Shadow,
+};
 
 fn report((level, reply): (&Level, &Reply)) -> LimitReport {
     LimitReport {

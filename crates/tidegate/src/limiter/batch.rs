@@ -13,7 +13,7 @@ use crate::decision::Decision;
 use crate::in_force::Loaded;
 use crate::plan::{Mode, Plan};
 use crate::request::{Request, RequestError};
-use crate::store::ImmediateStore;
+use crate::store::{ImmediateStore, Tables};
 
 /// So many are prepared before the first of them is decided. They are on the stack, and with what they
 /// are decided from they fit the cache that is nearest.
@@ -71,7 +71,10 @@ impl<S: ImmediateStore> Limiter<S> {
                 Ok((found, loaded.tables.get()))
             }));
         }
-        shared.store.foresee_all(&plans[..requests.len()]);
+        // Where its tables are known, the memory of a key was asked for as soon as the key was.
+        if found.iter().flatten().any(|(_, tables)| tables.is_none_or(Tables::is_empty)) {
+            shared.store.foresee_all(&plans[..requests.len()]);
+        }
         for ((request, found), plan) in requests.iter().zip(found.drain(..)).zip(plans) {
             let counted = Cell::new(false);
             let counts = |outcome| {

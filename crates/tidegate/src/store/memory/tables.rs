@@ -18,6 +18,11 @@ impl Tables {
         Self(tables.collect::<Option<_>>().unwrap_or_default())
     }
 
+    /// Whether there are none.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The table of a limit, unless the store has done away with it.
     #[inline]
     pub(super) fn get(&self, level: &Level) -> Option<&Table> {

@@ -29,6 +29,8 @@ pub(crate) struct Loaded {
     pub(crate) tables: OnceLock<Tables>,
     /// Whether a limit of it may be leased.
     pub(crate) leased: bool,
+    /// Whether a limit of it may give back, settle or hold what was not reserved.
+    pub(crate) changes: bool,
     /// Where its answered challenges are remembered, if it has any.
     pub(crate) used_once: Option<u64>,
     /// What protects.

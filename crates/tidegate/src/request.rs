@@ -172,16 +172,15 @@ impl<'a> Request<'a> {
 
     /// The user, as the caller knows it.
     #[must_use]
-    pub fn user(mut self, user: impl Into<Cow<'a, str>>) -> Self {
-        self.user = Some(user.into());
-        self
+    pub fn user(self, user: impl Into<Cow<'a, str>>) -> Self {
+        // Changed where it is, it would be moved whole.
+        Self { user: Some(user.into()), ..self }
     }
 
     /// The tier, as the caller knows it.
     #[must_use]
-    pub fn tier(mut self, tier: impl Into<Cow<'a, str>>) -> Self {
-        self.tier = Some(tier.into());
-        self
+    pub fn tier(self, tier: impl Into<Cow<'a, str>>) -> Self {
+        Self { tier: Some(tier.into()), ..self }
     }
 
     /// Says that another service of the same owner calls.

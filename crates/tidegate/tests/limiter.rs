@@ -64,6 +64,19 @@ fn a_limiter_needs_policies_with_names_of_their_own() {
 }
 
 #[test]
+fn every_limit_is_reported_in_the_order_of_the_policy_however_many_there_are() {
+    for count in 1..=10 {
+        let limits: Vec<String> =
+            (1..=count).map(|most| format!("l{most}: {{by: user, total: {most}}}")).collect();
+        let (limiter, _) = limiter(policy(&limits.join(", ")));
+        let decision = limiter.check(&user("u1")).unwrap();
+        let left: Vec<u64> = decision.limits.iter().map(|report| report.remaining()).collect();
+        assert_eq!(left, (0..count).collect::<Vec<u64>>());
+        assert_eq!(decision.limit_name(), Some("l1"));
+    }
+}
+
+#[test]
 fn peeking_charges_nothing() {
     let (limiter, _) = limiter(policy("a: {by: user, total: 1}"));
     for _ in 0..3 {

@@ -22,6 +22,8 @@ pub(crate) struct Identity<'r> {
 /// Finds out who sent a request. A caller without a socket speaks for the application and is
 /// believed; behind a socket, headers count only if the peer is a trusted proxy. Claims are verified,
 /// and count from anyone.
+// In its caller: an address that was returned would be read back before all of it is written.
+#[inline(always)]
 pub(crate) fn identify<'r>(policy: &Policy, request: &'r Request<'r>) -> Identity<'r> {
     let rules = &policy.identity;
     let headers_believed = request.peer.is_none_or(|peer| rules.trusted_proxies.contains(peer));

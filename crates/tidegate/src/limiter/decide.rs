@@ -126,7 +126,7 @@ impl<S: Store> Shared<S> {
             if !plan.levels.is_empty() {
                 times = planner.times;
                 ahead = self.waiting.ahead(&plan.levels, ticket);
-                changes = may_change(plan, request.reserve);
+                changes = (loaded.changes || request.reserve) && may_change(plan, request.reserve);
                 // The memory of its keys is on its way meanwhile.
                 plan.now = moment.now();
                 if changes {

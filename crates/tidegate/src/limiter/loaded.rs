@@ -8,6 +8,7 @@ use crate::guard::Guard;
 use crate::in_force::{InForce, Loaded, Windows};
 use crate::key::HashKey;
 use crate::plan::Outline;
+use crate::policy::model::{Algorithm, Counts};
 use crate::policy::{Limit, Policy};
 use crate::request::{Request, RequestError};
 use crate::store::Store;
@@ -46,12 +47,18 @@ pub(super) fn load(policies: Vec<Arc<Policy>>, secret: &HashKey) -> Vec<Loaded> 
         let outlines =
             limits.map(|(index, limit)| Outline::new(secret, &policy, index, limit)).collect();
         let leased = policy.limits.iter().any(Limit::is_leased);
+        let changes = policy.limits.iter().any(changes);
         let guard = Guard::new(secret, &policy);
         let used_once = policy.challenge().map(|_| secret.once_family());
         let (tables, windows) = (OnceLock::new(), Windows::default());
-        Loaded { policy, outlines, tables, leased, guard, used_once, windows }
+        Loaded { policy, outlines, tables, leased, changes, guard, used_once, windows }
     };
     policies.into_iter().map(load).collect()
+}
+
+/// Whether what is charged to a limit may be given back or held.
+fn changes(limit: &Limit) -> bool {
+    limit.counts != Counts::All || limit.algorithm == Algorithm::Concurrency
 }
 
 pub(super) fn announce<S: Store>(policies: &[Loaded], store: &S, fallback: &Fallback) {

@@ -92,3 +92,15 @@ fn a_quota_is_in_its_slot_on_every_day_of_years() {
         assert_eq!(counted.ends_in_us, Some(later(first.end_us) - later(NOW_US)));
     }
 }
+
+#[test]
+fn a_key_that_a_plan_asks_for_twice_is_charged_twice() {
+    for spec in specs() {
+        let (store, level) = (Memory::new(), level(1, 1, spec));
+        charge(&store, at(NOW_US), [level]);
+        let replies = charge(&store, at(NOW_US), [level, level]);
+        assert!(replies.iter().all(|reply| reply.charged), "{spec:?}");
+        let left = charge(&store, at(NOW_US), [Level { cost: Amount::ZERO, ..level }]);
+        assert_eq!(left[0].reading.available, units(LIMIT - 3), "{spec:?}");
+    }
+}

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use crate::countries::CountryCode;
 use crate::identity::attribute::{self, Found};
 use crate::identity::{self, Identity, Subject};
-use crate::operation::{Captures, NormalPath, PathPattern};
+use crate::operation::{self, Match, NormalPath, PathPattern};
 use crate::policy::model::{AttributeId, OperationId, Part, Policy, Source, TierId};
 use crate::request::{Request, RequestError};
 
@@ -26,7 +26,7 @@ pub(crate) struct Facts<'r> {
     method: Option<Cow<'r, str>>,
     path: Option<NormalPath<'r>>,
     headers_believed: bool,
-    captures: Captures,
+    matched: Option<Match>,
     /// What was read out of the body, which is worth reading once.
     from_body: RefCell<Vec<(AttributeId, Found<'static>)>>,
     /// What country the address was found to be in, if it was looked up.
@@ -57,7 +57,7 @@ impl<'r> Facts<'r> {
         let path = request.path.as_deref().map(NormalPath::parse).transpose();
         let path = path.map_err(|error| RequestError::new("path", error.to_string()))?;
         let found = policy.operations.find(request, method.as_deref(), path.as_ref())?;
-        let (operation, captures) = (found.operation, found.captures);
+        let operation::Found { operation, matched } = found;
         Ok(Self {
             policy,
             request,
@@ -70,7 +70,7 @@ impl<'r> Facts<'r> {
             method,
             path,
             headers_believed,
-            captures,
+            matched,
             from_body: RefCell::default(),
             located: Cell::default(),
         })
@@ -118,6 +118,12 @@ impl<'r> Facts<'r> {
     /// The value of an attribute: given, else captured, else from its declared source.
     #[inline]
     pub(crate) fn attribute(&self, id: AttributeId) -> Option<Cow<'_, str>> {
+        let declared = usize::try_from(id).ok().and_then(|id| self.policy.attributes.get(id))?;
+        if !declared.fold
+            && let Some(said) = self.said(id)
+        {
+            return Some(Cow::Borrowed(said));
+        }
         match self.find(id) {
             Found::Value(value) => Some(value),
             Found::Absent | Found::Unusable => None,
@@ -125,19 +131,12 @@ impl<'r> Facts<'r> {
     }
 
     /// As [`attribute`](Self::attribute), but tells what is absent from what is no value.
-    #[inline]
     pub(crate) fn find(&self, id: AttributeId) -> Found<'_> {
         let declared = usize::try_from(id).ok().and_then(|id| self.policy.attributes.get(id));
         let Some(declared) = declared else { return Found::Absent };
-        let given = self.given(id);
-        let captured = self.captures.iter().find(|(captured, _)| *captured == id);
-        let found = match (given, captured) {
-            (Some(value), _) => Found::Value(Cow::Borrowed(value)),
-            (None, Some((_, span))) => {
-                let path = self.path.as_ref();
-                Found::Value(Cow::Borrowed(path.map_or("", |path| path.text(*span))))
-            }
-            (None, None) => self.sourced(id, &declared.source),
+        let found = match self.said(id) {
+            Some(value) => Found::Value(Cow::Borrowed(value)),
+            None => self.sourced(id, &declared.source),
         };
         match found {
             Found::Value(value) if declared.fold => Found::Value(attribute::fold(&value)),
@@ -154,7 +153,12 @@ impl<'r> Facts<'r> {
 
     /// Whether an attribute is given or captured, so that its declared source is not asked.
     pub(crate) fn goes_before_its_source(&self, id: AttributeId) -> bool {
-        self.given(id).is_some() || self.captures.iter().any(|(captured, _)| *captured == id)
+        self.said(id).is_some()
+    }
+
+    /// An attribute as the caller says it, or as the path does.
+    fn said(&self, id: AttributeId) -> Option<&str> {
+        self.given(id).or_else(|| self.captured(id))
     }
 
     /// An attribute as the caller says it.
@@ -165,6 +169,13 @@ impl<'r> Facts<'r> {
         }
         let name = self.policy.attribute_names.name(id);
         given.iter().find(|(key, _)| key == name).map(|(_, value)| &**value)
+    }
+
+    /// An attribute as the pattern captured it that the path matched.
+    #[inline]
+    fn captured(&self, id: AttributeId) -> Option<&str> {
+        let (found, path) = (self.matched?, self.path.as_ref()?);
+        self.policy.operations.captured(found, path, id).map(|span| path.text(span))
     }
 
     /// What the declared source has of an attribute.

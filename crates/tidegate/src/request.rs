@@ -68,7 +68,7 @@ impl<'a> Request<'a> {
     /// A request with a method and a path, which may carry a query.
     #[must_use]
     pub fn new(method: impl Into<Cow<'a, str>>, path: impl Into<Cow<'a, str>>) -> Self {
-        Self::default().method(method).path(path)
+        Self { method: Some(method.into()), path: Some(path.into()), ..Self::default() }
     }
 
     /// The same with all that it says its own, to be asked about later: by the policies that are in
@@ -144,16 +144,14 @@ impl<'a> Request<'a> {
 
     /// The method alone.
     #[must_use]
-    pub fn method(mut self, method: impl Into<Cow<'a, str>>) -> Self {
-        self.method = Some(method.into());
-        self
+    pub fn method(self, method: impl Into<Cow<'a, str>>) -> Self {
+        Self { method: Some(method.into()), ..self }
     }
 
     /// The path alone.
     #[must_use]
-    pub fn path(mut self, path: impl Into<Cow<'a, str>>) -> Self {
-        self.path = Some(path.into());
-        self
+    pub fn path(self, path: impl Into<Cow<'a, str>>) -> Self {
+        Self { path: Some(path.into()), ..self }
     }
 
     /// The socket's peer. Headers are now believed only if the policy trusts it.

@@ -15,6 +15,6 @@ mod pattern;
 pub use matcher::{Match, Matcher};
 pub(crate) use methods::is_method;
 pub use methods::{Methods, PatternError};
-pub(crate) use operations::{Captures, Operations};
+pub(crate) use operations::{Found, Operations};
 pub use path::{NormalPath, PathError, SEGMENTS_MAX, Span, forwarded_path};
 pub use pattern::{PathPattern, Pattern};

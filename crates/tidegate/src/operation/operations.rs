@@ -1,7 +1,5 @@
 //! The operations of a policy: their names, and the one that a request is.
 
-use smallvec::SmallVec;
-
 use super::path::Span;
 use super::{Match, Matcher, NormalPath, PathPattern, Pattern};
 use crate::policy::diagnostics::{nearest, shown};
@@ -18,14 +16,11 @@ pub(crate) struct Operations {
     captured: Vec<Vec<Option<AttributeId>>>,
 }
 
-/// Which attributes a pattern captured, and where in the path.
-pub(crate) type Captures = SmallVec<[(AttributeId, Span); 2]>;
-
-/// An operation, with what its pattern captured.
-#[derive(Debug)]
+/// An operation, and the pattern that it was found by, if it was.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
     pub(crate) operation: OperationId,
-    pub(crate) captures: Captures,
+    pub(crate) matched: Option<Match>,
 }
 
 impl Operations {
@@ -76,28 +71,24 @@ impl Operations {
         let header = |name: &str| request.header_value(name);
         let matched = path.and_then(|path| self.matcher.find(method, path, header));
         let matched = matched.filter(|found| named.is_none_or(|named| named == found.operation));
-        let captures = match (path, matched) {
-            (Some(path), Some(found)) => self.captures(found, path),
-            _ => Captures::new(),
-        };
         let operation = named.or(matched.map(|found| found.operation)).unwrap_or_default();
-        Ok(Found { operation, captures })
+        Ok(Found { operation, matched })
     }
 
-    fn captures(&self, found: Match, path: &NormalPath<'_>) -> Captures {
-        let captured = usize::try_from(found.pattern).ok().and_then(|at| self.captured.get(at));
-        let Some(captured) = captured.filter(|captured| !captured.is_empty()) else {
-            return Captures::new();
-        };
-        if let Some(places) = self.matcher.capture_places(found) {
-            let mut captures = Captures::new();
-            for (id, place) in captured.iter().zip(places) {
-                captures.extend(id.zip(path.span_at(*place)));
-            }
-            return captures;
+    /// Where in a path the pattern that it matched captures an attribute. It is looked for when somebody
+    /// asks: few limits do.
+    pub(crate) fn captured(
+        &self,
+        found: Match,
+        path: &NormalPath<'_>,
+        attribute: AttributeId,
+    ) -> Option<Span> {
+        let captured = usize::try_from(found.pattern).ok().and_then(|at| self.captured.get(at))?;
+        let which = captured.iter().position(|id| *id == Some(attribute))?;
+        match self.matcher.capture_places(found) {
+            Some(places) => path.span_at(*places.get(which)?),
+            None => self.matcher.captures(found, path).nth(which),
         }
-        let spans = self.matcher.captures(found, path);
-        captured.iter().zip(spans).filter_map(|(id, span)| Some(((*id)?, span))).collect()
     }
 
     fn named(&self, name: &str) -> Result<OperationId, RequestError> {

@@ -85,18 +85,14 @@ impl Planner<'_> {
         let Facts { policy, operation, .. } = self.facts;
         let considered = usize::try_from(*operation).ok();
         let considered = considered.and_then(|at| policy.limits_by_operation.get(at));
-        for index in considered.into_iter().flatten().copied().map(usize::from) {
+        for index in considered.map_or(&[][..], |limits| limits) {
+            let index = usize::from(*index);
             let limit = &policy.limits[index];
             // What is considered for an operation meets what the limit says of operations.
             if !self.outlines[index].whole_operations && !limit.when.holds(self.facts) {
                 continue;
             }
             match self.consider(index, limit) {
-                // Compiling proved that no request meets more; the bound holds whatever happens.
-                Ok(_) if levels.len() == LEVELS_MAX => {
-                    let detail = format!("meets more than {LEVELS_MAX} limits");
-                    return Err(RequestError::new("operation", detail));
-                }
                 Ok(numbers) => {
                     // The sooner, the more of the decision is done until it has come. What all
                     // requests share is at hand.
@@ -110,6 +106,11 @@ impl Planner<'_> {
                 Err(Otherwise::Wrong(error)) if !limit.shadow => return Err(*error),
                 Err(_) => {}
             }
+        }
+        // Compiling proved that no request meets more; the bound holds whatever happens.
+        if levels.len() > LEVELS_MAX {
+            let detail = format!("meets more than {LEVELS_MAX} limits");
+            return Err(RequestError::new("operation", detail));
         }
         Ok(())
     }

@@ -8,7 +8,6 @@ use super::rate::{Rate, Taken};
 use super::segment::Found;
 use super::slot::Words;
 use super::table::{AT_ONCE, Glance, Several, Sought, Table};
-
 use crate::algorithm::{Spec, Verdict, token_bucket};
 use crate::clock::Now;
 use crate::key::Key;

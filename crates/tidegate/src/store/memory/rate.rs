@@ -1,7 +1,7 @@
 //! A bucket as it is packed in a slot, charged without being unpacked.
 //!
 //! The usual case of [`token_bucket`], in which everything fits 64 bits and the spec is the one that it
-//! was charged with: a third of the instructions, and the same answers, which a property tells.
+//! was charged with: fewer steps, and the same answers, which a property tells.
 
 use super::slot::Words;
 use crate::algorithm::{Spec, Verdict, debt_max, token_bucket};

@@ -133,23 +133,15 @@ impl<T: Serialize> Journal<T> {
     /// Begins a base, and a new log with it: whatever changes from now on belongs there.
     pub(super) fn begin_base(&mut self, now: Now) -> io::Result<Base> {
         self.end_log();
-        let unfinished = self.names.unfinished("");
-        let preamble = self.preamble(Role::Base, now);
-        let to = Writer::begin(create(&unfinished)?, &preamble)?;
+        let base = self.open_base(now, self.names.unfinished(""))?;
         self.mending = true;
-        Ok(Base { to, unfinished, number: preamble.number, records: 0 })
+        Ok(base)
     }
 
     /// Puts a base in the place of the one before it; returns how many records it has.
     pub(super) fn finish_base(&mut self, now: Now, mut base: Base) -> io::Result<u64> {
-        base.to.end(now)?;
-        base.to.sync(File::sync_all)?;
-        fs::rename(&base.unfinished, self.names.base())?;
-        self.sync_directory()?;
-        self.written_bytes += base.to.bytes();
+        self.place_base(now, &mut base)?;
         let log = self.log.as_ref().map(Writer::bytes);
-        self.position.has_base = true;
-        self.position.base_bytes = base.to.bytes();
         self.position.logged = (log.unwrap_or_default(), usize::from(log.is_some()));
         // Unless something went missing meanwhile.
         self.broken &= !self.mending;
@@ -162,6 +154,24 @@ impl<T: Serialize> Journal<T> {
     pub(super) fn abandon_base(&mut self) {
         self.mending = false;
         _ = fs::remove_file(self.names.unfinished(""));
+    }
+
+    fn open_base(&self, now: Now, unfinished: PathBuf) -> io::Result<Base> {
+        let preamble = self.preamble(Role::Base, now);
+        let to = Writer::begin(create(&unfinished)?, &preamble)?;
+        Ok(Base { to, unfinished, number: preamble.number, records: 0 })
+    }
+
+    /// Makes a base the one that there is.
+    fn place_base(&mut self, now: Now, base: &mut Base) -> io::Result<()> {
+        base.to.end(now)?;
+        base.to.sync(File::sync_all)?;
+        fs::rename(&base.unfinished, self.names.base())?;
+        self.sync_directory()?;
+        self.written_bytes += base.to.bytes();
+        self.position.has_base = true;
+        self.position.base_bytes = base.to.bytes();
+        Ok(())
     }
 
     fn try_append(&mut self, now: Now, changes: impl Iterator<Item = T>) -> io::Result<u64> {
@@ -187,8 +197,9 @@ impl<T: Serialize> Journal<T> {
     /// Makes the next log, whole and on the disk before anything is in it.
     fn begin_log(&mut self, now: Now) -> io::Result<()> {
         if !self.position.has_base {
-            let base = self.begin_base(now)?;
-            self.finish_base(now, base)?;
+            // An empty one beside the one that may be under way, which it does not stand for.
+            let mut base = self.open_base(now, self.names.unfinished(".first"))?;
+            self.place_base(now, &mut base)?;
         }
         let (unfinished, preamble) = (self.names.unfinished(".log"), self.preamble(Role::Log, now));
         let mut log = Writer::begin(create(&unfinished)?, &preamble)?;

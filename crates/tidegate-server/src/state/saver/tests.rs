@@ -172,6 +172,23 @@ fn changes_are_saved_while_a_base_is_written() {
 }
 
 #[test]
+fn the_first_change_may_come_while_the_first_base_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let (app, mut worker, _stop) = worker(folder.path());
+    // Something went missing before anything was written.
+    worker.counters.as_mut().unwrap().lack();
+    let base = worker.counters.as_mut().unwrap().begin_base(app.now()).unwrap();
+    spend(&app, "u1");
+    worker.save_changes();
+    let journal = worker.counters.as_mut().unwrap();
+    assert!(!journal.is_whole(), "not before the base is there");
+    assert_eq!(journal.finish_base(app.now(), base).unwrap(), 0);
+    assert!(journal.is_whole());
+    drop(worker);
+    assert_eq!(spent(&loaded(folder.path()).0, "u1"), 1);
+}
+
+#[test]
 fn a_base_that_is_under_way_does_not_hold_up_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let (app, mut worker, stop) = worker(folder.path());

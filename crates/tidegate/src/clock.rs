@@ -242,6 +242,18 @@ mod tests {
     }
 
     #[test]
+    fn the_quick_clock_counts_as_its_counter_does() {
+        let clock = QuickClock::new();
+        for ticks in (0..56).map(|bits| 1_u64 << bits) {
+            let (_, elapsed_us) = halves(u128::from(ticks) * u128::from(clock.tick));
+            let expected_us = clock.counter.delta_as_nanos(0, ticks) / 1_000;
+            // As exact as the counter's own scale, which is a whole number.
+            let within_us = 1 + expected_us / 1_000_000_000;
+            assert!(elapsed_us.abs_diff(expected_us) <= within_us, "{ticks}");
+        }
+    }
+
+    #[test]
     fn a_moment_is_read_when_it_is_first_asked_for_and_then_stays() {
         let clock = FakeClock::at_unix_seconds(100);
         let moment = Moment::of(&clock);

@@ -167,9 +167,10 @@ impl<T: Serialize> Journal<T> {
         base.to.end(now)?;
         base.to.sync(File::sync_all)?;
         fs::rename(&base.unfinished, self.names.base())?;
+        // Even where the directory cannot be synced: an empty base must not take its place.
+        self.position.has_base = true;
         self.sync_directory()?;
         self.written_bytes += base.to.bytes();
-        self.position.has_base = true;
         self.position.base_bytes = base.to.bytes();
         Ok(())
     }

@@ -182,6 +182,11 @@ fn the_first_change_may_come_while_the_first_base_is_written() {
     worker.save_changes();
     let journal = worker.counters.as_mut().unwrap();
     assert!(!journal.is_whole(), "not before the base is there");
+    let killed = tempfile::tempdir().unwrap();
+    for file in fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().path()) {
+        fs::copy(&file, killed.path().join(file.file_name().unwrap())).unwrap();
+    }
+    assert_eq!(spent(&loaded(killed.path()).0, "u1"), 1);
     assert_eq!(journal.finish_base(app.now(), base).unwrap(), 0);
     assert!(journal.is_whole());
     drop(worker);

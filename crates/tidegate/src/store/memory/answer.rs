@@ -39,9 +39,10 @@ impl<'t> Step<'t> {
     }
 }
 
-/// Answers a plan, whose levels these are. The replies are written where they are needed: they are too
-/// large to be moved.
+/// Answers a plan, whose levels these are. The replies are written where they are needed, in the place of
+/// what was there: they are too large to be moved.
 pub(super) fn answer(plan: &Plan, steps: &mut [Step<'_>], replies: &mut PerLevel<Reply>) {
+    replies.clear();
     if let [Step { level, table: Some(table), .. }] = steps
         && let Some(reply) = table.answer_bucket(plan, level)
     {

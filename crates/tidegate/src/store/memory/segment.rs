@@ -221,20 +221,13 @@ impl Segment {
         None
     }
 
-    /// Replaces what was seen of a key without holding the segment, if nothing has changed since.
-    #[inline]
-    pub(super) fn replace(&self, version: u32, found: Found<'_>, words: Words) -> bool {
-        let is_yet = || self.version.is_yet(version);
-        found.cell.replace(found.words, words, is_yet, || self.note_change(words))
-    }
-
-    /// The same where there may be nothing to replace.
+    /// Replaces what was seen of a key without holding the segment, if it is to say something else and
+    /// nothing has changed since; says whether that is so.
     #[inline(always)]
     pub(super) fn follow(&self, version: u32, found: Found<'_>, words: Option<Words>) -> bool {
-        match words {
-            Some(words) => self.replace(version, found, words),
-            None => self.is_still(version),
-        }
+        let Some(words) = words else { return self.is_still(version) };
+        let is_yet = || self.version.is_yet(version);
+        found.cell.replace(found.words, words, is_yet, || self.note_change(words))
     }
 
     /// Locks a key without holding the segment, if nothing has changed since it was seen.

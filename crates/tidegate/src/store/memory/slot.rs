@@ -104,7 +104,7 @@ impl Words {
         let fits = remainder * known.remainder_unit == state.remainder
             && state.at_us <= AT_MAX
             && state.owed_micros <= known.rate.owed_max
-            && remainder.wrapping_shr(bits) == 0;
+            && remainder < known.rate.spec.period_us;
         let empty = Self { head: head(0, number, BUCKET), body: 0 };
         fits.then(|| empty.owing(state.at_us, state.owed_micros, remainder, bits))
     }
@@ -169,7 +169,7 @@ impl Words {
         (owed, self.body ^ owed.wrapping_shl(remainder_bits))
     }
 
-    /// The same bucket when it owes something else, of which nobody has been told.
+    /// The same bucket when it owes something else, without the mark of a change.
     #[inline(always)]
     pub(super) const fn owing(self, at_us: u64, owed: u64, remainder: u64, bits: u32) -> Self {
         let head = at_us << AT_SHIFT | self.head & (OF_SPEC | KIND_MASK);

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at a surprise")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidegate::clock::{Clock, FakeClock, Now};
@@ -312,6 +313,39 @@ impl Clock for Racing {
         let us = if times.len() > 1 { times.remove(0) } else { times[0] };
         Now { steady_us: us, unix_us: us }
     }
+}
+
+/// A clock that tells how often it was read, and that moves on each time.
+#[derive(Clone, Default)]
+struct Counting(Arc<AtomicU64>);
+
+impl Clock for Counting {
+    fn now(&self) -> Now {
+        let us = MONDAY * 1_000_000 + self.0.fetch_add(1, Ordering::Relaxed);
+        Now { steady_us: us, unix_us: us }
+    }
+}
+
+#[test]
+fn a_decision_reads_the_clock_once_and_so_does_a_batch() {
+    let limits = "a: {by: user, token_bucket: 3/h}, b: {by: user, quota: 9/day}, c: {by: user, fixed_window: 9/h}";
+    let clock = Counting::default();
+    let builder = Limiter::builder().policy(policy(limits)).clock(clock.clone());
+    let limiter = builder.build().unwrap();
+    limiter.ban(&Order::new(Whom::user("u2")).lasts(Duration::from_secs(60))).unwrap();
+    let reads = |ask: &dyn Fn() -> Outcome| {
+        let before = clock.0.load(Ordering::Relaxed);
+        (ask(), clock.0.load(Ordering::Relaxed) - before)
+    };
+    let check = |name: &'static str| limiter.check(&user(name)).unwrap().outcome;
+    for _ in 0..3 {
+        assert_eq!(reads(&|| check("u1")), (Outcome::Allowed, 1));
+    }
+    assert_eq!(reads(&|| check("u1")), (Outcome::Limited, 1));
+    assert_eq!(reads(&|| check("u2")), (Outcome::Banned, 1));
+    let batch = vec![user("u3"); 20];
+    let last = || limiter.check_batch(&batch).pop().unwrap().unwrap().outcome;
+    assert_eq!(reads(&last), (Outcome::Limited, 1));
 }
 
 #[test]

@@ -15,6 +15,10 @@ use crate::plan::{Enforcement, Level, Mode, PerLevel, Plan};
 use crate::store::Reply;
 use crate::units::Amount;
 
+/// How many keys of a batch are looked for before they are charged. While the first of them are, the
+/// memory of the last is still on its way.
+const LOOKED_AT_ONCE: usize = 8;
+
 impl Table {
     /// A table of no store.
     pub(crate) fn alone(max_keys: usize) -> Self {
@@ -57,7 +61,6 @@ impl Table {
         now_us: u64,
         verdicts: &mut Vec<Verdict>,
     ) {
-        keys.iter_mut().for_each(|key| key.look(self));
         // Looked at behind the segments' numbers: whoever is told from now on changes these.
         let (tracked, known) = (self.is_tracked(), self.specs.find(spec));
         let charge = |key: &Sought<'t>| {
@@ -71,10 +74,14 @@ impl Table {
             let words = words.map(|words| words.marked(tracked));
             segment.follow(version, found, words).then_some(verdict)
         };
-        verdicts.extend(
-            keys.iter()
-                .map(|key| charge(key).unwrap_or_else(|| self.check_alone(spec, key.key, now_us))),
-        );
+        for keys in keys.chunks_mut(LOOKED_AT_ONCE) {
+            keys.iter_mut().for_each(|key| key.look(self));
+            verdicts.extend(
+                keys.iter().map(|key| {
+                    charge(key).unwrap_or_else(|| self.check_alone(spec, key.key, now_us))
+                }),
+            );
+        }
     }
 
     /// Charges one to a key of a batch that takes more.

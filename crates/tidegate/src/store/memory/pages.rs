@@ -6,12 +6,11 @@ use std::sync::{Mutex, PoisonError};
 use super::cell::{CELL_WORDS, Cell};
 use super::shelf::Shelf;
 
-/// How many slots a page has: twenty-eight lines of a cache, of two slots each.
-pub(super) const PAGE_SLOTS: usize = 56;
+/// How many lines of a cache a page has.
+pub(super) const PAGE_LINES: usize = 32;
 /// How many slots a line has.
 pub(super) const LINE_SLOTS: usize = 2;
-/// How many slots two lines have.
-pub(super) const PAIR_SLOTS: usize = 2 * LINE_SLOTS;
+pub(super) const PAGE_SLOTS: usize = PAGE_LINES * LINE_SLOTS;
 /// How many words a line of a cache has.
 const LINE_WORDS: usize = 8;
 const PAGE_WORDS: usize = PAGE_SLOTS * CELL_WORDS;
@@ -36,9 +35,8 @@ struct Lot {
     first: usize,
 }
 
-/// More than the pages have: room to begin at a line, and behind the last so much that it need not be
-/// asked whether a slot is one of its page.
-const LOT_WORDS: usize = (LOT_PAGES + 1) * PAGE_WORDS;
+/// More than the pages have: room to begin at a line.
+const LOT_WORDS: usize = LOT_PAGES * PAGE_WORDS + LINE_WORDS;
 
 impl Default for Lot {
     fn default() -> Self {
@@ -48,35 +46,19 @@ impl Default for Lot {
     }
 }
 
-/// The slots of a page, each with its words.
-pub(super) type Page = [[AtomicU64; CELL_WORDS]; PAGE_SLOTS];
-/// Two lines of a page that are next to each other.
-pub(super) type Pair = [[AtomicU64; CELL_WORDS]; PAIR_SLOTS];
+/// The slots of a line, each with its words.
+pub(super) type Line = [[AtomicU64; CELL_WORDS]; LINE_SLOTS];
+pub(super) type Page = [Line; PAGE_LINES];
 
 impl Pages {
     /// The page of a number.
     #[inline]
     pub(super) fn get(&self, number: u32) -> Option<&Page> {
-        self.slots(number, 0)
-    }
-
-    /// Two lines of a page, of which the first begins with this slot.
-    #[inline]
-    pub(super) fn pair(&self, number: u32, slot: usize) -> Option<&Pair> {
-        self.slots(number, slot)
-    }
-
-    /// So many slots from one of a page on.
-    #[inline]
-    fn slots<const SLOTS: usize>(
-        &self,
-        number: u32,
-        slot: usize,
-    ) -> Option<&[[AtomicU64; CELL_WORDS]; SLOTS]> {
         let number = number as usize;
         let lot = self.lots.get(number / LOT_PAGES)?;
-        let first = lot.first % LINE_WORDS + number % LOT_PAGES * PAGE_WORDS + slot * CELL_WORDS;
-        lot.words.get(first..)?.as_chunks().0.first_chunk()
+        let first = lot.first % LINE_WORDS + number % LOT_PAGES * PAGE_WORDS;
+        let words = lot.words.get(first..)?.first_chunk::<PAGE_WORDS>()?;
+        words.as_chunks().0.as_chunks().0.first_chunk()
     }
 
     /// A page that nobody has, with empty slots; `None` where there can be no more.
@@ -93,7 +75,8 @@ impl Pages {
     /// Gives a page back, whose slots are empty.
     pub(super) fn give_back(&self, number: u32) {
         debug_assert!(
-            self.get(number).is_none_or(|page| page.iter().all(|slot| Cell(slot).is_empty())),
+            self.get(number)
+                .is_none_or(|page| page.as_flattened().iter().all(|slot| Cell(slot).is_empty())),
             "whoever takes it expects it so"
         );
         self.free.lock().unwrap_or_else(PoisonError::into_inner).push(number);

@@ -6,29 +6,32 @@
 //! from that very number. A key that is charged in its slot needs no such lock: see
 //! [`cell`](super::cell).
 //!
-//! The slots are a ring. A key stands at the place that its hash says or, where that is taken, at the
-//! next free one; and where that is more than two lines away, keys between make room, as far as they stay
-//! within two lines of their own (hopscotch hashing). When they are nearly full, a page is added and
+//! A key stands in one of two lines that its hash says (see [`home`]), or else, where no room can be made
+//! there, behind the first of them: all slots are a ring. When they are nearly full, a page is added and
 //! all keys are placed anew.
 
 mod held;
+mod home;
+mod placing;
 mod side;
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub(super) use held::{Held, Keys};
+pub(super) use home::Home;
+use home::{Spot, spot_of};
 use side::Side;
 
 use super::cell::Cell;
-use super::pages::{LINE_SLOTS, PAGE_SLOTS, PAIR_SLOTS, Page, Pages, Pair};
+use super::pages::{LINE_SLOTS, PAGE_SLOTS, Page, Pages};
 use super::slot::Words;
 use super::sync::wait;
 use super::version::Version;
 use crate::key::Key;
 use crate::prefetch::prefetch;
 
-const PAGES: usize = 9;
+const PAGES: usize = 8;
 /// The most keys of a segment.
 pub(super) const KEYS_MAX: usize = slots_filled(PAGES);
 
@@ -73,44 +76,6 @@ impl Default for Segment {
 pub(super) struct Found<'p> {
     pub(super) cell: Cell<'p>,
     pub(super) words: Words,
-}
-
-/// Where a key stands if nobody else does: in the first of these slots.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Home<'p>(&'p Pair);
-
-/// The first of four things that are so, by which of them are: looked up, since the instruction for it
-/// waits for whatever its register held before.
-const FIRST: [u8; 1 << PAIR_SLOTS] = [0, 0, 1, 0, 2, 0, 1, 0, 3, 0, 1, 0, 2, 0, 1, 0];
-
-impl<'p> Home<'p> {
-    /// Asks for both lines, without waiting for them.
-    #[inline(always)]
-    pub(super) fn prefetch(self) {
-        let [[one, ..], _, [other, ..], _] = self.0;
-        prefetch(one);
-        prefetch(other);
-    }
-
-    /// The slot of a key, if it is in one of both lines.
-    #[inline(always)]
-    pub(super) fn cell_of(self, key: Key) -> Option<Cell<'p>> {
-        Some(self.candidate(key)).filter(|cell| cell.key() == key)
-    }
-
-    /// The first of the slots that nobody has.
-    pub(super) fn free(self) -> Option<Cell<'p>> {
-        self.0.iter().map(Cell).find(|cell| cell.is_empty())
-    }
-
-    /// The slot that a key is in, if it is in one of these. In which of them nobody can guess, so that all
-    /// are looked at before anything depends on it; both lines come together.
-    #[inline(always)]
-    fn candidate(self, key: Key) -> Cell<'p> {
-        let may_hold = |slot: usize| usize::from(Cell(&self.0[slot]).may_hold(key)) << slot;
-        let which = (0..PAIR_SLOTS).fold(0, |which, slot| which | may_hold(slot));
-        Cell(&self.0[usize::from(FIRST[which])])
-    }
 }
 
 impl Segment {
@@ -178,25 +143,24 @@ impl Segment {
         Some(Found { cell, words: cell.words() }).filter(|found| !found.words.is_empty())
     }
 
-    /// Asks for the two lines behind those in which a key of a hash most likely stands.
+    /// Asks for what is behind the lines in which a key of a hash nearly always stands.
     #[inline]
     pub(super) fn prefetch_behind(&self, pages: &Pages, hash: u64) {
-        let (number, slot) = home_of(hash, self.used());
-        let Some(page) = self.page(pages, number) else { return };
-        for cell in page.iter().skip(slot + PAIR_SLOTS).step_by(LINE_SLOTS).take(2) {
-            prefetch(cell);
-        }
+        let Spot { page, lines: [line, _] } = spot_of(hash, self.used());
+        let Some(page) = self.page(pages, page) else { return };
+        page.iter().skip(line + 1).take(2).for_each(prefetch);
     }
 
-    /// Where a key of a hash stands if nobody else does.
+    /// The lines in which a key of a hash nearly always stands.
     #[inline(always)]
     pub(super) fn home<'p>(&self, pages: &'p Pages, hash: u64) -> Option<Home<'p>> {
-        let (number, slot) = home_of(hash, self.used());
-        let pair = pages.pair(self.pages.get(number)?.load(Ordering::Relaxed), slot)?;
-        Some(Home(pair))
+        let Spot { page, lines: [line, other] } = spot_of(hash, self.used());
+        let page = self.page(pages, page)?;
+        Some(Home([&page[line], &page[other]]))
     }
 
-    /// The slot of a key, looked for from its home to the first that is empty.
+    /// The slot of a key that was not found at once: at home, if half of it is that of another's there, or
+    /// behind, up to the first that is empty.
     #[cold]
     pub(super) fn cell_behind<'p>(
         &self,
@@ -204,11 +168,16 @@ impl Segment {
         key: Key,
         hash: u64,
     ) -> Option<Cell<'p>> {
+        let is_it = |cell: &Cell<'p>| cell.key() == key && !cell.is_empty();
+        if let Some(cell) = self.home(pages, hash)?.cells().find(is_it) {
+            return Some(cell);
+        }
         let used = self.used();
-        let (mut number, mut first) = home_of(hash, used);
+        let Spot { page: mut number, lines: [line, _] } = spot_of(hash, used);
+        let mut first = line * LINE_SLOTS;
         // The page that it begins in comes last again.
         for _ in 0..=used {
-            for cell in self.page(pages, number)?.get(first..)?.iter().map(Cell) {
+            for cell in self.page(pages, number)?.as_flattened().get(first..)?.iter().map(Cell) {
                 if cell.is_empty() {
                     return None;
                 }
@@ -251,7 +220,7 @@ impl Segment {
 
     #[inline]
     fn cell<'p>(&self, pages: &'p Pages, slot: usize) -> Option<Cell<'p>> {
-        self.page(pages, slot / PAGE_SLOTS)?.get(slot % PAGE_SLOTS).map(Cell)
+        self.page(pages, slot / PAGE_SLOTS)?.as_flattened().get(slot % PAGE_SLOTS).map(Cell)
     }
 
     #[inline]
@@ -283,23 +252,6 @@ impl Segment {
 #[inline]
 pub(super) fn hash_of(Key(key): Key) -> u64 {
     (((key >> 64) as u64).rotate_left(29) ^ key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-}
-
-/// Where a key stands if nobody else does, as a page and a slot: at the beginning of a line, so that few
-/// lines are read until it is found, and not of a page's last, so that the next is there too. The low bits
-/// of a hash have chosen the segment.
-#[allow(clippy::cast_possible_truncation, reason = "less than the number of pages, and of lines")]
-#[inline]
-fn home_of(hash: u64, used: usize) -> (usize, usize) {
-    let spread = (hash >> 32) * used as u64;
-    let line = ((spread & u64::from(u32::MAX)) * (PAGE_SLOTS as u64 / 2 - 1)) >> 32;
-    ((spread >> 32) as usize, line as usize * 2)
-}
-
-/// The same as a number among all slots.
-fn home_slot(key: Key, used: usize) -> usize {
-    let (page, slot) = home_of(hash_of(key), used);
-    page * PAGE_SLOTS + slot
 }
 
 #[inline]

@@ -276,7 +276,9 @@ impl Table {
 
     /// Lets a key go, and notes it where somebody is told: one that did not just end as was told.
     pub(super) fn remove(&self, held: &Held<'_>, found: Found<'_>) {
-        self.remove_at(held, found.cell.key(), held.slot_of(&self.pages, found));
+        if let Some(slot) = held.slot_of(&self.pages, found) {
+            self.remove_at(held, found.cell.key(), slot);
+        }
     }
 
     fn remove_at(&self, held: &Held<'_>, key: Key, slot: usize) {

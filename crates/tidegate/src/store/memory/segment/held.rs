@@ -4,12 +4,10 @@ use std::sync::atomic::{Ordering, fence};
 
 use arrayvec::ArrayVec;
 
-use super::{
-    Found, Home, KEYS_MAX, PAGES, Segment, ahead, behind, hash_of, home_of, home_slot, slots_filled,
-};
+use super::{Found, KEYS_MAX, PAGES, Segment, slots_filled};
 use crate::key::Key;
 use crate::store::memory::cell::Cell;
-use crate::store::memory::pages::{PAGE_SLOTS, PAIR_SLOTS, Pages};
+use crate::store::memory::pages::Pages;
 use crate::store::memory::record::Record;
 use crate::store::memory::slot::Words;
 
@@ -69,20 +67,6 @@ impl<'s> Held<'s> {
         self.close(pages, slot);
         self.set_len(self.len() - 1);
         self.side().take(words.place()?)
-    }
-
-    /// Which slot a key was found in.
-    pub(in super::super) fn slot_of(&self, pages: &Pages, found: Found<'_>) -> usize {
-        let (slots, mut slot) = (self.slots(), home_slot(found.cell.key(), self.used()));
-        let is_it = |cell: Cell<'_>| std::ptr::eq(cell.0, found.cell.0);
-        for _ in 0..slots {
-            if self.cell(pages, slot).is_some_and(is_it) {
-                break;
-            }
-            slot = behind(slot, slots);
-        }
-        debug_assert!(self.cell(pages, slot).is_some_and(is_it), "it was found in this segment");
-        slot
     }
 
     /// Adds all keys, in no order. Returned, they would be moved, which takes longer than to find them.
@@ -145,77 +129,6 @@ impl<'s> Held<'s> {
         self.len.store(u16::try_from(len).unwrap_or(u16::MAX), Ordering::Relaxed);
     }
 
-    /// Writes a key to the first free slot for it; false where there is none.
-    fn place(&self, pages: &Pages, key: Key, words: Words) -> bool {
-        let near = self.home(pages, hash_of(key)).and_then(Home::free);
-        let Some(cell) = near.or_else(|| self.free_behind(pages, key)) else { return false };
-        cell.put(key, words);
-        self.note_change(words);
-        true
-    }
-
-    /// The first free slot behind the lines at which a key is looked for first, or a nearer one, where
-    /// others can make room.
-    fn free_behind<'p>(&self, pages: &'p Pages, key: Key) -> Option<Cell<'p>> {
-        let (slots, home) = (self.slots(), home_slot(key, self.used()));
-        let mut free = self.first_free(pages, key)?;
-        while ahead(home, free, slots) >= PAIR_SLOTS
-            && let Some(nearer) = self.swap(pages, free)
-        {
-            free = nearer;
-        }
-        self.cell(pages, free)
-    }
-
-    /// The first free slot from where a key would stand on, page by page.
-    fn first_free(&self, pages: &Pages, key: Key) -> Option<usize> {
-        let used = self.used();
-        let (mut number, mut first) = home_of(hash_of(key), used);
-        // The page that it begins in comes last again.
-        for _ in 0..=used {
-            let cells = self.page(pages, number)?.get(first..)?;
-            if let Some(place) = cells.iter().map(Cell).position(Cell::is_empty) {
-                return Some(number * PAGE_SLOTS + first + place);
-            }
-            (number, first) = (behind(number, used), 0);
-        }
-        None
-    }
-
-    /// Moves a key from just before a free slot into it, as long as it still stands in the lines at which
-    /// it is looked for first; returns the slot that it leaves.
-    fn swap(&self, pages: &Pages, free: usize) -> Option<usize> {
-        let slots = self.slots();
-        let may_move = |slot: &usize| {
-            let key = self.cell(pages, *slot).map(Cell::key);
-            key.is_some_and(|key| ahead(home_slot(key, self.used()), free, slots) < PAIR_SLOTS)
-        };
-        let slot = (1..PAIR_SLOTS).rev().map(|back| ahead(back, free, slots)).find(may_move)?;
-        let (from, to) = (self.cell(pages, slot)?, self.cell(pages, free)?);
-        to.put(from.key(), from.words());
-        from.vacate();
-        Some(slot)
-    }
-
-    /// Empties a slot, and moves up what stands behind it only because of it.
-    fn close(&self, pages: &Pages, slot: usize) {
-        let slots = self.slots();
-        let Some(mut gap) = self.cell(pages, slot) else { return };
-        gap.vacate();
-        let (mut at, mut slot) = (slot, slot);
-        // Some slots are always empty.
-        for _ in 0..slots {
-            slot = behind(slot, slots);
-            let Some(cell) = self.cell(pages, slot).filter(|cell| !cell.is_empty()) else { break };
-            let home = home_slot(cell.key(), self.used());
-            if ahead(home, slot, slots) >= ahead(at, slot, slots) {
-                gap.put(cell.key(), cell.words());
-                cell.vacate();
-                (gap, at) = (cell, slot);
-            }
-        }
-    }
-
     /// Takes a page more, and places all keys anew; false where there cannot be so many.
     fn widen(&self, pages: &Pages) -> bool {
         let used = self.used();
@@ -261,37 +174,7 @@ impl<'s> Held<'s> {
     /// Does something with every slot, a page at a time.
     fn each_cell<'p>(&self, pages: &'p Pages, mut act: impl FnMut(Cell<'p>)) {
         for page in (0..self.used()).filter_map(|number| self.page(pages, number)) {
-            page.iter().map(Cell).for_each(&mut act);
+            page.as_flattened().iter().map(Cell).for_each(&mut act);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::store::memory::pages::Pages;
-
-    const WORDS: Words = Words { head: 4, body: 7 };
-
-    fn keys() -> impl Iterator<Item = Key> {
-        (1..=KEYS_MAX as u128).map(|key| Key((key << 64) | (key * key)))
-    }
-
-    #[test]
-    fn keys_make_room_for_each_other_and_none_is_lost() {
-        let (segment, pages) = (Segment::default(), Pages::default());
-        let held = segment.hold();
-        assert!(keys().all(|key| held.insert(&pages, key, WORDS)));
-        let found = |key: Key| segment.find(&pages, key, hash_of(key));
-        let is_near =
-            |key: &Key| segment.home(&pages, hash_of(*key)).unwrap().cell_of(*key).is_some();
-        assert!(keys().all(|key| found(key).is_some()));
-        let near = keys().filter(is_near).count();
-        assert!(near * 100 > KEYS_MAX * 85, "{near} in the lines that are looked at first");
-        let goes = |key: &Key| hash_of(*key).is_multiple_of(3);
-        for key in keys().filter(goes) {
-            held.remove(&pages, held.slot_of(&pages, found(key).unwrap()));
-        }
-        assert!(keys().all(|key| found(key).is_none() == goes(&key)));
     }
 }

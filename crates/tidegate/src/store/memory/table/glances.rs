@@ -7,6 +7,7 @@ use arrayvec::ArrayVec;
 
 use super::{Extent, Table};
 use crate::key::Key;
+use crate::prefetch::prefetch;
 use crate::store::memory::cell::Cell;
 use crate::store::memory::segment::{Home, Segment, hash_of};
 
@@ -16,30 +17,37 @@ pub(in super::super) const AT_ONCE: usize = 64;
 /// Keys that are looked for at once.
 pub(in super::super) type Several<'t> = ArrayVec<Sought<'t>, AT_ONCE>;
 
+/// How many keys are hashed while the segment of one before them is on its way.
+const AHEAD: usize = 4;
+
 /// A key that is looked for, and how far that is.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Sought<'t> {
     pub(in super::super) key: Key,
-    hash: u64,
     /// Its segment, and the number that this had.
     pub(in super::super) segment: Option<(&'t Segment, u32)>,
-    /// Where it stands if nobody else does.
+    /// Where it most likely stands.
     home: Option<Home<'t>>,
     cell: Option<Cell<'t>>,
 }
 
 impl<'t> Sought<'t> {
+    /// Asks for its segment.
     #[inline(always)]
-    fn new(key: Key) -> Self {
-        Self { key, hash: hash_of(key), segment: None, home: None, cell: None }
+    fn new(table: &'t Table, extent: Extent, key: Key) -> Self {
+        let segment = table.segment_within(extent, hash_of(key)).map(|(_, segment)| segment);
+        if let Some(segment) = segment {
+            prefetch(segment);
+        }
+        Self { key, segment: segment.map(|segment| (segment, 0)), home: None, cell: None }
     }
 
     /// Asks for where it most likely stands.
     #[inline(always)]
-    fn ask(&mut self, table: &'t Table, extent: Extent) {
-        let Some((_, segment)) = table.segment_within(extent, self.hash) else { return };
-        self.segment = Some((segment, segment.version()));
-        self.home = segment.home(&table.pages, self.hash);
+    fn ask(&mut self, table: &'t Table) {
+        let Some((segment, version)) = &mut self.segment else { return };
+        *version = segment.version();
+        self.home = segment.home(&table.pages, hash_of(self.key));
         if let Some(home) = self.home {
             home.prefetch();
         }
@@ -50,14 +58,14 @@ impl<'t> Sought<'t> {
     pub(in super::super) fn look(&mut self, table: &Table) {
         self.cell = self.home.and_then(|home| home.cell_of(self.key));
         if let (None, Some((segment, _))) = (self.cell, self.segment) {
-            segment.prefetch_behind(&table.pages, self.hash);
+            segment.prefetch_behind(&table.pages, hash_of(self.key));
         }
     }
 
     /// Its slot. If it is not behind either, it may be in another segment, which has been split off.
     #[inline(always)]
     pub(in super::super) fn cell(&self, table: &'t Table) -> Option<Cell<'t>> {
-        let behind = || self.segment?.0.cell_behind(&table.pages, self.key, self.hash);
+        let behind = || self.segment?.0.cell_behind(&table.pages, self.key, hash_of(self.key));
         self.cell.or_else(behind)
     }
 }
@@ -65,8 +73,8 @@ impl<'t> Sought<'t> {
 impl Table {
     /// Asks for where some keys most likely stand, no more than [`AT_ONCE`].
     ///
-    /// Each is asked for when the next is hashed: neither waits for the other, so that both are worked out
-    /// at once, and the memory of the first is on its way long before it is needed.
+    /// Each is asked for a few keys later, when its segment has come: as fast as keys are hashed and no
+    /// faster, since a processor does not have so much on its way at once.
     #[inline(always)]
     pub(in super::super) fn seek<'t>(
         &'t self,
@@ -75,13 +83,12 @@ impl Table {
     ) {
         let extent = self.extent();
         for key in keys {
-            sought.push(Sought::new(key));
-            if let [.., last, _] = &mut sought[..] {
-                last.ask(self, extent);
+            sought.push(Sought::new(self, extent, key));
+            if let [.., due, _, _, _, _] = &mut sought[..] {
+                due.ask(self);
             }
         }
-        if let Some(last) = sought.last_mut() {
-            last.ask(self, extent);
-        }
+        let asked = sought.len().saturating_sub(AHEAD);
+        sought[asked..].iter_mut().for_each(|due| due.ask(self));
     }
 }

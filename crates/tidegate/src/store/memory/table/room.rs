@@ -145,8 +145,9 @@ impl Table {
             ties -= usize::from(is_tie);
             if (worth < last || is_tie)
                 && let Some(found) = self.find(held, key)
+                && let Some(slot) = held.slot_of(&self.pages, found)
             {
-                self.let_go(held, held.slot_of(&self.pages, found), latest_us);
+                self.let_go(held, slot, latest_us);
             }
         });
         self.give_pages_back();

@@ -77,8 +77,9 @@ impl Table {
         self.walk(|held, key, words| {
             if self.look(held, words, &over) == Some(true)
                 && let Some(found) = self.find(held, key)
+                && let Some(slot) = held.slot_of(&self.pages, found)
             {
-                self.forget(held, held.slot_of(&self.pages, found));
+                self.forget(held, slot);
             }
         });
     }

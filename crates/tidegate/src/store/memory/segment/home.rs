@@ -1,0 +1,109 @@
+//! Where a key stands: in one of two lines of a page, far from each other, so that where one is full the
+//! other seldom is. Both are asked for together.
+
+use super::super::cell::Cell;
+use super::super::pages::{LINE_SLOTS, Line, PAGE_LINES, PAGE_SLOTS};
+use crate::key::Key;
+use crate::prefetch::prefetch;
+
+/// Two lines in which a key nearly always stands.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Home<'p>(pub(super) [&'p Line; 2]);
+
+/// How many bits the number of a line has.
+const LINE_BITS: u32 = PAGE_LINES.ilog2();
+/// How many slots two lines have.
+const HOME_SLOTS: usize = 2 * LINE_SLOTS;
+
+/// The first of four things that are so, by which of them are: looked up, since the instruction for it
+/// waits for whatever its register held before.
+const FIRST: [u8; 1 << HOME_SLOTS] = [0, 0, 1, 0, 2, 0, 1, 0, 3, 0, 1, 0, 2, 0, 1, 0];
+
+impl<'p> Home<'p> {
+    /// Asks for both lines, without waiting for them.
+    #[inline(always)]
+    pub(in super::super) fn prefetch(self) {
+        let [[one, ..], [other, ..]] = self.0;
+        prefetch(one);
+        prefetch(other);
+    }
+
+    /// The slot of a key, if it is in one of both lines.
+    #[inline(always)]
+    pub(in super::super) fn cell_of(self, key: Key) -> Option<Cell<'p>> {
+        Some(self.candidate(key)).filter(|cell| cell.key() == key)
+    }
+
+    /// The first of the slots that nobody has.
+    pub(super) fn free(self) -> Option<Cell<'p>> {
+        self.cells().find(|cell| cell.is_empty())
+    }
+
+    pub(super) fn cells(self) -> impl Iterator<Item = Cell<'p>> {
+        self.0.into_iter().flatten().map(Cell)
+    }
+
+    /// The slot that a key is in, if it is in one of these. In which of them nobody can guess, so that all
+    /// are looked at before anything depends on it; both lines come together.
+    #[inline(always)]
+    fn candidate(self, key: Key) -> Cell<'p> {
+        let cell = |place: usize| Cell(&self.0[place / LINE_SLOTS][place % LINE_SLOTS]);
+        let may_hold = |place: usize| usize::from(cell(place).may_hold(key)) << place;
+        let which = (0..HOME_SLOTS).fold(0, |which, place| which | may_hold(place));
+        cell(usize::from(FIRST[which]))
+    }
+}
+
+/// The same by numbers: which of a segment's pages, and which of its lines.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spot {
+    pub(super) page: usize,
+    pub(super) lines: [usize; 2],
+}
+
+impl Spot {
+    /// The first slot of the first line among all of a segment: who has no room stands behind it.
+    pub(super) const fn first_slot(self) -> usize {
+        let Self { page, lines: [line, _] } = self;
+        page * PAGE_SLOTS + line * LINE_SLOTS
+    }
+
+    /// Whether a slot is in one of both lines.
+    pub(super) fn has(self, slot: usize) -> bool {
+        slot / PAGE_SLOTS == self.page && self.lines.contains(&(slot % PAGE_SLOTS / LINE_SLOTS))
+    }
+}
+
+/// Where a key of a hash stands in a segment of so many pages. The low bits of the hash have chosen the
+/// segment; of the others, the highest choose the page, and the highest of what is left the lines.
+#[allow(clippy::cast_possible_truncation, reason = "less than the number of pages, and of lines")]
+#[inline(always)]
+pub(super) fn spot_of(hash: u64, pages: usize) -> Spot {
+    const LINES: usize = PAGE_LINES - 1;
+    let spread = (hash >> 32) * pages as u64;
+    let line = (spread >> (32 - LINE_BITS)) as usize & LINES;
+    // One of them has an even number.
+    let apart = (spread >> (32 - 2 * LINE_BITS)) as usize & LINES | 1;
+    Spot { page: (spread >> 32) as usize, lines: [line, line ^ apart] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::memory::segment::hash_of;
+
+    #[test]
+    fn two_lines_are_never_one_and_all_are_used_alike() {
+        const KEYS: usize = 90_000;
+        let mut counts = [[[0_usize; PAGE_LINES]; 2]; 9];
+        for key in 0..KEYS as u128 {
+            let Spot { page, lines: [line, other] } = spot_of(hash_of(Key(key << 64)), 9);
+            assert_ne!(line, other);
+            counts[page][0][line] += 1;
+            counts[page][1][other] += 1;
+        }
+        let even = KEYS / 9 / PAGE_LINES;
+        let counts = counts.as_flattened().as_flattened();
+        assert!(counts.iter().all(|count| (even / 2..even * 2).contains(count)), "{counts:?}");
+    }
+}

@@ -174,6 +174,37 @@ mod tests {
     }
 
     #[test]
+    fn batches_of_several_threads_admit_exactly_while_keys_come_and_go() {
+        const THREADS: usize = 3;
+        const LIMIT: u64 = 3_000;
+        let bucket = token_bucket::Spec {
+            count: units(LIMIT),
+            period_us: 365 * DAY_US,
+            burst: units(LIMIT),
+        };
+        let keyed = Keyed::with_max_keys(Spec::TokenBucket(bucket), 500);
+        // It has used more than any other, so that it never has to go.
+        assert!((0..2).all(|_| keyed.check("busy") == Verdict::Allowed));
+        let allowed = |thread: usize| {
+            let mut verdicts = Vec::new();
+            for batch in 0..LIMIT {
+                let others = (0..7).map(|key| format!("{thread} {batch} {key}"));
+                let keys: Vec<String> = others.chain(["busy".to_owned()]).collect();
+                keyed.check_all(&keys, &mut verdicts);
+            }
+            let busy = verdicts.chunks(8).map(|batch| batch[7]);
+            busy.filter(|verdict| *verdict == Verdict::Allowed).count() as u64
+        };
+        let admitted: u64 = std::thread::scope(|scope| {
+            let allowed = &allowed;
+            let threads: Vec<_> =
+                (0..THREADS).map(|thread| scope.spawn(move || allowed(thread))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert_eq!(admitted, LIMIT - 2);
+    }
+
+    #[test]
     fn there_are_never_more_keys_than_it_may_hold() {
         let keyed = Keyed::with_max_keys(specs()[0], 500);
         for key in 0..5_000 {

@@ -3,8 +3,8 @@
 //! A load that nobody waits for keeps its place in the processor until its memory has come, and behind
 //! some hundred instructions nothing goes on. This is forgotten as soon as it is asked for, so that a batch
 //! asks for the memory of all its keys at once. With a million keys, each as likely as any other, checks in
-//! batches take 41 to 51 ns each instead of 93 to 99 with loads; by Zipf's law 34 to 44 instead of 64 to
-//! 75.
+//! batches take 36 to 42 ns each instead of 84 to 101 with loads; by Zipf's law 29 to 34 instead of 63 to
+//! 71.
 //!
 //! Nothing depends on whether it is done, so that doing nothing is its safe twin: on other processors,
 //! whose instruction has no stable name in Rust, under Miri, and in the tests that compare both.

@@ -191,8 +191,18 @@ impl Segment {
         self.hold(|| {
             let (cell, seen) = self.find().unwrap();
             let other = usize::from(std::ptr::eq(cell.0, &raw const self.slots[0]));
-            cell.vacate();
             self.cell(other).put(KEY, seen);
+            cell.vacate();
+        });
+    }
+
+    /// Moves the key to the other slot, and puts another in its own, which owes nothing in the same words.
+    fn make_room(&self) {
+        self.hold(|| {
+            let (cell, seen) = self.find().unwrap();
+            self.cell(1).put(KEY, seen);
+            cell.vacate();
+            cell.put(OTHER, Words::counting(0));
         });
     }
 
@@ -268,6 +278,14 @@ fn a_charge_follows_a_key_that_is_moved() {
 #[test]
 fn a_charge_never_meets_another_key_in_its_slot() {
     at_once([Segment::charge_if_there, Segment::give_away], |segment| {
+        assert_eq!(words_of(segment.cell(0), OTHER), Some(Words::counting(0)));
+    });
+}
+
+#[test]
+fn a_charge_follows_a_key_that_makes_room_for_another() {
+    at_once([Segment::charge, Segment::make_room], |segment| {
+        assert_eq!(segment.count(), 1);
         assert_eq!(words_of(segment.cell(0), OTHER), Some(Words::counting(0)));
     });
 }

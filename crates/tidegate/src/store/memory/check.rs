@@ -64,7 +64,7 @@ impl Table {
         // Looked at behind the segments' numbers: whoever is told from now on changes these.
         let (tracked, known) = (self.is_tracked(), self.specs.find(spec));
         let charge = |key: &Sought<'t>| {
-            let ((number, known), (segment, version)) = (known?, key.segment?);
+            let ((number, known), (segment, version)) = (known?, key.segment()?);
             let cell = key.cell(self)?;
             let found = Found { cell, words: cell.words() };
             if !found.words.is_bucket_of(number) {

@@ -67,9 +67,12 @@ impl Pages {
         if free.is_some() {
             return free;
         }
-        let number = self.made.fetch_add(1, Ordering::Relaxed).checked_add(1)?;
-        self.lots.make(number as usize / LOT_PAGES)?;
-        Some(number)
+        let next = |made: u32| {
+            let number = made.checked_add(1)?;
+            self.lots.make(number as usize / LOT_PAGES).map(|_| number)
+        };
+        let made = self.made.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()?;
+        next(made)
     }
 
     /// Gives a page back, whose slots are empty.

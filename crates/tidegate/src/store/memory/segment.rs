@@ -24,7 +24,7 @@ use home::{Spot, spot_of};
 use side::Side;
 
 use super::cell::Cell;
-use super::pages::{LINE_SLOTS, PAGE_SLOTS, Page, Pages};
+use super::pages::{PAGE_SLOTS, Page, Pages};
 use super::slot::Words;
 use super::sync::wait;
 use super::version::Version;
@@ -172,22 +172,20 @@ impl Segment {
         if let Some(cell) = self.home(pages, hash)?.cells().find(is_it) {
             return Some(cell);
         }
+        let mut taken = self.ring(pages, hash).take_while(|cell| !cell.is_empty());
+        taken.find(|cell| cell.key() == key)
+    }
+
+    /// All slots from the first line of a key on, and round.
+    fn ring<'p>(&self, pages: &'p Pages, hash: u64) -> impl Iterator<Item = Cell<'p>> {
         let used = self.used();
-        let Spot { page: mut number, lines: [line, _] } = spot_of(hash, used);
-        let mut first = line * LINE_SLOTS;
+        let Spot { page: first, lines: [line, _] } = spot_of(hash, used);
         // The page that it begins in comes last again.
-        for _ in 0..=used {
-            for cell in self.page(pages, number)?.as_flattened().get(first..)?.iter().map(Cell) {
-                if cell.is_empty() {
-                    return None;
-                }
-                if cell.key() == key {
-                    return Some(cell);
-                }
-            }
-            (number, first) = (if number + 1 < used { number + 1 } else { 0 }, 0);
-        }
-        None
+        let lines = (0..=used).map_while(move |turn| {
+            let page = self.page(pages, (first + turn).checked_rem(used)?)?;
+            page.get(if turn == 0 { line } else { 0 }..)
+        });
+        lines.flatten().flatten().map(Cell)
     }
 
     /// Replaces what was seen of a key without holding the segment, if it is to say something else and
@@ -254,15 +252,16 @@ pub(super) fn hash_of(Key(key): Key) -> u64 {
     (((key >> 64) as u64).rotate_left(29) ^ key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
+/// The slot behind one, in the ring.
 #[inline]
-const fn behind(slot: usize, slots: usize) -> usize {
+const fn next(slot: usize, slots: usize) -> usize {
     if slot + 1 < slots { slot + 1 } else { 0 }
 }
 
-/// How far a slot is behind another, in the ring.
+/// How far it is from a slot to another, in the ring.
 #[inline]
-const fn ahead(from: usize, slot: usize, slots: usize) -> usize {
-    if slot >= from { slot - from } else { slot + slots - from }
+const fn distance(from: usize, to: usize, slots: usize) -> usize {
+    if to >= from { to - from } else { to + slots - from }
 }
 
 /// How many keys so many pages have room for: more, and they would be looked for too long.

@@ -84,7 +84,8 @@ impl<'s> Held<'s> {
         self.clear(pages);
         // Where there are no more pages, behind some 670 million keys, what has no room is forgotten.
         self.use_pages(pages, used);
-        let placed = keys.iter().filter(|(key, words)| self.place(pages, *key, *words)).count();
+        let fitting = keys.iter().take(slots_filled(self.used()));
+        let placed = fitting.filter(|(key, words)| self.place(pages, *key, *words)).count();
         self.set_len(placed);
     }
 

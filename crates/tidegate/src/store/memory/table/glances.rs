@@ -1,7 +1,7 @@
 //! Looking for many keys at once, so that their memory comes together.
 //!
-//! Each step is done for all keys before the next, and asks for what the next will need: the lines in
-//! which they most likely stand, and where one does not stand there, those behind.
+//! Each step asks for what the next will need, and is done for several keys before that: their segments,
+//! the lines in which they most likely stand, and where one does not stand there, those behind.
 
 use arrayvec::ArrayVec;
 
@@ -24,10 +24,9 @@ const AHEAD: usize = 4;
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Sought<'t> {
     pub(in super::super) key: Key,
-    /// Its segment, and the number that this had.
-    pub(in super::super) segment: Option<(&'t Segment, u32)>,
-    /// Where it most likely stands.
-    home: Option<Home<'t>>,
+    segment: Option<&'t Segment>,
+    /// Where it most likely stands, and the number that its segment had.
+    home: Option<(Home<'t>, u32)>,
     cell: Option<Cell<'t>>,
 }
 
@@ -39,33 +38,39 @@ impl<'t> Sought<'t> {
         if let Some(segment) = segment {
             prefetch(segment);
         }
-        Self { key, segment: segment.map(|segment| (segment, 0)), home: None, cell: None }
+        Self { key, segment, home: None, cell: None }
     }
 
     /// Asks for where it most likely stands.
     #[inline(always)]
     fn ask(&mut self, table: &'t Table) {
-        let Some((segment, version)) = &mut self.segment else { return };
-        *version = segment.version();
-        self.home = segment.home(&table.pages, hash_of(self.key));
-        if let Some(home) = self.home {
+        let Some(segment) = self.segment else { return };
+        let version = segment.version();
+        if let Some(home) = segment.home(&table.pages, hash_of(self.key)) {
             home.prefetch();
+            self.home = Some((home, version));
         }
     }
 
     /// Looks for it there, and else asks for what is behind.
     #[inline(always)]
     pub(in super::super) fn look(&mut self, table: &Table) {
-        self.cell = self.home.and_then(|home| home.cell_of(self.key));
-        if let (None, Some((segment, _))) = (self.cell, self.segment) {
+        self.cell = self.home.and_then(|(home, _)| home.cell_of(self.key));
+        if let (None, Some(segment)) = (self.cell, self.segment) {
             segment.prefetch_behind(&table.pages, hash_of(self.key));
         }
+    }
+
+    /// Its segment, and the number that this had before it was looked for.
+    #[inline(always)]
+    pub(in super::super) fn segment(&self) -> Option<(&'t Segment, u32)> {
+        Some((self.segment?, self.home?.1))
     }
 
     /// Its slot. If it is not behind either, it may be in another segment, which has been split off.
     #[inline(always)]
     pub(in super::super) fn cell(&self, table: &'t Table) -> Option<Cell<'t>> {
-        let behind = || self.segment?.0.cell_behind(&table.pages, self.key, hash_of(self.key));
+        let behind = || self.segment?.cell_behind(&table.pages, self.key, hash_of(self.key));
         self.cell.or_else(behind)
     }
 }
@@ -84,8 +89,8 @@ impl Table {
         let extent = self.extent();
         for key in keys {
             sought.push(Sought::new(self, extent, key));
-            if let [.., due, _, _, _, _] = &mut sought[..] {
-                due.ask(self);
+            if let Some(due) = (sought.len() - 1).checked_sub(AHEAD) {
+                sought[due].ask(self);
             }
         }
         let asked = sought.len().saturating_sub(AHEAD);

@@ -42,9 +42,21 @@ impl Path {
     }
 }
 
-pub(crate) const PATHS: [Path; 12] = [
+/// More than is ever asked for.
+const PLENTY: u64 = 1_000_000;
+
+pub(crate) const PATHS: [Path; 13] = [
     Path::new("keyed-check", keyed),
-    Path { name: "keyed-check-in-a-batch-of-16", at_once: 16, ready: keyed_batch },
+    Path {
+        name: "keyed-check-in-a-batch-of-16",
+        at_once: 16,
+        ready: || keyed_batch(PLENTY, |verdict| verdict == Verdict::Allowed),
+    },
+    Path {
+        name: "keyed-check-refused-in-a-batch-of-16",
+        at_once: 16,
+        ready: || keyed_batch(1, |verdict| verdict != Verdict::Allowed),
+    },
     Path::new("decision-one-limit", || decision(ONE_BUCKET, "GET", "/", Outcome::Allowed)),
     Path::new("decision-one-limit-beside-bans", beside_bans),
     Path::new("decision-three-of-twelve", || {
@@ -74,27 +86,29 @@ pub(crate) fn run_all() {
 
 /// Keys in turn, each with one bucket.
 fn keyed() -> Box<dyn FnMut()> {
-    let (keyed, keys, mut turn) = (bucket(), keys(KEYS), 0);
+    let (keyed, keys, mut turn) = (bucket(PLENTY), keys(KEYS), 0);
     Box::new(move || {
         turn = (turn + 1) % KEYS;
         assert_eq!(keyed.check(&keys[turn]), Verdict::Allowed);
     })
 }
 
-fn keyed_batch() -> Box<dyn FnMut()> {
-    let (keyed, keys, mut turn) = (bucket(), keys(KEYS), 0);
+/// Keys that have been asked for before.
+fn keyed_batch(burst: u64, is_expected: fn(Verdict) -> bool) -> Box<dyn FnMut()> {
+    let (keyed, keys, mut turn) = (bucket(burst), keys(KEYS), 0);
     let mut verdicts = Vec::new();
+    keyed.check_all(&keys, &mut verdicts);
     Box::new(move || {
         turn = (turn + 16) % (KEYS - 16);
         verdicts.clear();
         keyed.check_all(&keys[turn..turn + 16], &mut verdicts);
-        assert!(verdicts.iter().all(|verdict| *verdict == Verdict::Allowed));
+        assert!(verdicts.iter().all(|verdict| is_expected(*verdict)));
     })
 }
 
-fn bucket() -> Keyed {
+fn bucket(burst: u64) -> Keyed {
     let units = |units| Amount::from_units(units).unwrap();
-    let (count, burst) = (units(1_000), units(1_000_000));
+    let (count, burst) = (units(burst.min(1_000)), units(burst));
     Keyed::new(Spec::TokenBucket(token_bucket::Spec { count, period_us: HOUR_US, burst }))
 }
 

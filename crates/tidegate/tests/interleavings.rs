@@ -153,6 +153,31 @@ impl Segment {
         }
     }
 
+    /// Counts one more as a batch does, which reads both words but once; else in another way.
+    fn charge_as_seen(&self, more: fn(Words) -> Words, or_else: fn(&Self)) {
+        let version = self.version.read();
+        let cells = [self.cell(0), self.cell(1)];
+        let named = cells.into_iter().find(|cell| cell.key() == KEY);
+        let seen = named.map(|cell| (cell, cell.seen()));
+        let is_charged = seen
+            .filter(|(_, seen)| !seen.is_empty() && !seen.is_locked())
+            .is_some_and(|(cell, seen)| {
+                cell.replace(seen, more(seen), || self.version.is_yet(version), || {})
+            });
+        if !is_charged {
+            or_else(self);
+        }
+    }
+
+    fn charge_in_a_batch(&self) {
+        self.charge_as_seen(|seen| Words::counting(seen.body + 1), Self::charge);
+    }
+
+    fn charge_in_a_batch_within_an_instant(&self) {
+        let more = |seen: Words| Words { body: seen.body + 1, ..seen };
+        self.charge_as_seen(more, Self::charge_within_an_instant);
+    }
+
     /// What a reader sees that holds nothing.
     fn read(&self) -> Words {
         loop {
@@ -299,6 +324,40 @@ fn a_key_that_is_moved_back_is_charged_once() {
     at_once([Segment::charge, there_and_back], |segment| {
         assert_eq!(segment.count(), 1);
         assert!(segment.cell(1).is_empty(), "there once");
+    });
+}
+
+#[test]
+fn no_charge_of_a_batch_is_lost() {
+    for other in [Segment::charge, Segment::charge_in_a_batch, Segment::charge_held] {
+        at_once([Segment::charge_in_a_batch, other], |segment| assert_eq!(segment.count(), 2));
+    }
+    for other in [Segment::charge_within_an_instant, Segment::charge_in_a_batch_within_an_instant] {
+        at_once([Segment::charge_in_a_batch_within_an_instant, other], |segment| {
+            assert_eq!(segment.find().unwrap().1.body, 2);
+        });
+    }
+}
+
+#[test]
+fn a_charge_of_a_batch_follows_a_key_that_is_moved() {
+    let there_and_back = |segment: &Segment| {
+        segment.shift();
+        segment.shift();
+    };
+    for moved in [Segment::shift, Segment::make_room, there_and_back] {
+        at_once([Segment::charge_in_a_batch, moved], |segment| assert_eq!(segment.count(), 1));
+    }
+}
+
+#[test]
+fn a_charge_of_a_batch_never_meets_another_key_in_its_slot() {
+    let charge = |segment: &Segment| {
+        let more = |seen: Words| Words { body: seen.body + 1, ..seen };
+        segment.charge_as_seen(more, Segment::charge_if_there);
+    };
+    at_once([charge, Segment::give_away], |segment| {
+        assert_eq!(words_of(segment.cell(0), OTHER), Some(Words::counting(0)));
     });
 }
 

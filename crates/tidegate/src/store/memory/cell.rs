@@ -47,13 +47,20 @@ impl Cell<'_> {
     pub(super) fn words(self) -> Words {
         let mut spins = 0;
         loop {
-            let head = self.head().load(Ordering::SeqCst);
-            let words = Words { head, body: self.body().load(Ordering::Acquire) };
-            if !words.is_locked() && self.head().load(Ordering::Relaxed) == head {
+            let words = self.seen();
+            if !words.is_locked() && self.head().load(Ordering::Relaxed) == words.head {
                 return words;
             }
             wait(&mut spins);
         }
+    }
+
+    /// What it says, maybe not both words as they were at one instant. Nothing is answered from it before
+    /// it was [locked](Self::lock) so, which compares them.
+    #[inline(always)]
+    pub(super) fn seen(self) -> Words {
+        let head = self.head().load(Ordering::SeqCst);
+        Words { head, body: self.body().load(Ordering::Acquire) }
     }
 
     /// Replaces what was seen, if it is still so, without holding the segment; `is_yet` says whether

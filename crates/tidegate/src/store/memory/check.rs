@@ -62,25 +62,28 @@ impl Table {
         verdicts: &mut Vec<Verdict>,
     ) {
         // Looked at behind the segments' numbers: whoever is told from now on changes these.
-        let (tracked, known) = (self.is_tracked(), self.specs.find(spec));
+        let tracked = self.is_tracked();
+        let alone = |key: &Sought<'t>| self.check_alone(spec, key.key, now_us);
+        let Some((number, known)) = self.specs.find(spec) else {
+            return verdicts.extend(keys.iter().map(alone));
+        };
+        // Nearer than what many tables share.
+        let rate = known.rate;
         let charge = |key: &Sought<'t>| {
-            let ((number, known), (segment, version)) = (known?, key.segment()?);
-            let cell = key.cell(self)?;
-            let found = Found { cell, words: cell.words() };
-            if !found.words.is_bucket_of(number) {
+            let (segment, cell) = (key.segment?, key.cell?);
+            let words = cell.seen();
+            if !words.is_bucket_of(number) {
                 return None;
             }
-            let Taken { verdict, words, .. } = known.rate.take(found.words, now_us, Amount::ONE)?;
-            let words = words.map(|words| words.marked(tracked));
-            segment.follow(version, found, words).then_some(verdict)
+            let Some(then) = rate.charged(words, now_us, Amount::ONE) else {
+                return key.refuse(number, &known.rate, now_us);
+            };
+            let (found, then) = (Found { cell, words }, then.marked(tracked));
+            segment.replace(key.version, found, then).then_some(Verdict::Allowed)
         };
         for keys in keys.chunks_mut(LOOKED_AT_ONCE) {
             keys.iter_mut().for_each(|key| key.look(self));
-            verdicts.extend(
-                keys.iter().map(|key| {
-                    charge(key).unwrap_or_else(|| self.check_alone(spec, key.key, now_us))
-                }),
-            );
+            verdicts.extend(keys.iter().map(|key| charge(key).unwrap_or_else(|| alone(key))));
         }
     }
 
@@ -158,6 +161,18 @@ impl Table {
         plan.levels.push(level);
         answer(&plan, &mut steps, &mut replies);
         replies.first().map_or(Verdict::Allowed, |reply| reply.verdict)
+    }
+}
+
+impl Sought<'_> {
+    /// The denial, if its bucket refuses one; `None` where it does not, or something has changed. Out of
+    /// the way of those that are allowed.
+    #[inline(never)]
+    fn refuse(&self, number: u8, rate: &Rate, now_us: u64) -> Option<Verdict> {
+        let (segment, cell) = (self.segment?, self.cell?);
+        let words = Some(cell.words()).filter(|words| words.is_bucket_of(number))?;
+        let Taken { verdict, .. } = rate.take(words, now_us, Amount::ONE)?;
+        (verdict != Verdict::Allowed && segment.is_still(self.version)).then_some(verdict)
     }
 }
 

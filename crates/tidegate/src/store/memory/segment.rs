@@ -162,12 +162,7 @@ impl Segment {
     /// The slot of a key that was not found at once: at home, if half of it is that of another's there, or
     /// behind, up to the first that is empty.
     #[cold]
-    pub(super) fn cell_behind<'p>(
-        &self,
-        pages: &'p Pages,
-        key: Key,
-        hash: u64,
-    ) -> Option<Cell<'p>> {
+    fn cell_behind<'p>(&self, pages: &'p Pages, key: Key, hash: u64) -> Option<Cell<'p>> {
         let is_it = |cell: &Cell<'p>| cell.key() == key && !cell.is_empty();
         if let Some(cell) = self.home(pages, hash)?.cells().find(is_it) {
             return Some(cell);
@@ -188,11 +183,20 @@ impl Segment {
         lines.flatten().flatten().map(Cell)
     }
 
-    /// Replaces what was seen of a key without holding the segment, if it is to say something else and
-    /// nothing has changed since; says whether that is so.
+    /// Replaces what was seen of a key, if it is to say something else, and says whether nothing has changed
+    /// since. The segment is not held.
     #[inline(always)]
     pub(super) fn follow(&self, version: u32, found: Found<'_>, words: Option<Words>) -> bool {
-        let Some(words) = words else { return self.is_still(version) };
+        match words {
+            Some(words) => self.replace(version, found, words),
+            None => self.is_still(version),
+        }
+    }
+
+    /// Replaces what was seen of a key without holding the segment, if nothing has changed since; says
+    /// whether that is so.
+    #[inline(always)]
+    pub(super) fn replace(&self, version: u32, found: Found<'_>, words: Words) -> bool {
         let is_yet = || self.version.is_yet(version);
         found.cell.replace(found.words, words, is_yet, || self.note_change(words))
     }

@@ -1,7 +1,10 @@
 //! Where a key stands: in one of two lines of a page that have nothing to do with each other, so that where
 //! one is full the other seldom is. Both are asked for together.
 
-use super::super::cell::Cell;
+use std::hint::select_unpredictable;
+use std::sync::atomic::AtomicU64;
+
+use super::super::cell::{CELL_WORDS, Cell};
 use super::super::pages::{LINE_SLOTS, Line, PAGE_LINES, PAGE_SLOTS};
 use crate::key::Key;
 use crate::prefetch::prefetch;
@@ -13,14 +16,16 @@ pub(in super::super) struct Home<'p>(pub(super) [&'p Line; 2]);
 /// How many bits the number of a line has.
 const LINE_BITS: u32 = PAGE_LINES.ilog2();
 const _: () = assert!(PAGE_LINES.is_power_of_two());
-/// How many slots two lines have.
-const HOME_SLOTS: usize = 2 * LINE_SLOTS;
 
-/// The first of four things that are so, by which of them are: looked up, since the instruction for it
-/// waits for whatever its register held before.
-const FIRST: [u8; 1 << HOME_SLOTS] = [0, 0, 1, 0, 2, 0, 1, 0, 3, 0, 1, 0, 2, 0, 1, 0];
+/// A line that is always empty, so that nobody ever locks a slot of it.
+static NOBODYS: Line = [const { [const { AtomicU64::new(0) }; CELL_WORDS] }; LINE_SLOTS];
 
 impl<'p> Home<'p> {
+    /// Where nobody stands.
+    pub(in super::super) fn nowhere() -> Self {
+        Self([&NOBODYS; 2])
+    }
+
     /// Asks for both lines, without waiting for them.
     #[inline(always)]
     pub(in super::super) fn prefetch(self) {
@@ -44,14 +49,13 @@ impl<'p> Home<'p> {
         self.0.into_iter().flatten().map(Cell)
     }
 
-    /// The slot that a key is in, if it is in one of these. In which of them nobody can guess, so that all
-    /// are looked at before anything depends on it; both lines come together.
+    /// The slot that a key is in, if it is in one of these: the first that half of it names. In which of them
+    /// nobody can guess, so that the compiler is asked not to branch; both lines come together.
     #[inline(always)]
     fn candidate(self, key: Key) -> Cell<'p> {
-        let cell = |place: usize| Cell(&self.0[place / LINE_SLOTS][place % LINE_SLOTS]);
-        let may_hold = |place: usize| usize::from(cell(place).may_hold(key)) << place;
-        let which = (0..HOME_SLOTS).fold(0, |which, place| which | may_hold(place));
-        cell(usize::from(FIRST[which]))
+        let [[first, second], [third, last]] = self.0;
+        let either = |cell: Cell<'p>, other| select_unpredictable(cell.may_hold(key), cell, other);
+        either(Cell(first), either(Cell(second), either(Cell(third), Cell(last))))
     }
 }
 

@@ -24,10 +24,13 @@ const AHEAD: usize = 4;
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Sought<'t> {
     pub(in super::super) key: Key,
-    segment: Option<&'t Segment>,
-    /// Where it most likely stands, and the number that its segment had.
-    home: Option<(Home<'t>, u32)>,
-    cell: Option<Cell<'t>>,
+    pub(in super::super) segment: Option<&'t Segment>,
+    /// The number that its segment had before it was looked for.
+    pub(in super::super) version: u32,
+    /// Where it most likely stands.
+    home: Home<'t>,
+    /// A slot there that names it, which may be empty by now.
+    pub(in super::super) cell: Option<Cell<'t>>,
 }
 
 impl<'t> Sought<'t> {
@@ -38,40 +41,27 @@ impl<'t> Sought<'t> {
         if let Some(segment) = segment {
             prefetch(segment);
         }
-        Self { key, segment, home: None, cell: None }
+        Self { key, segment, version: 0, home: Home::nowhere(), cell: None }
     }
 
     /// Asks for where it most likely stands.
     #[inline(always)]
     fn ask(&mut self, table: &'t Table) {
         let Some(segment) = self.segment else { return };
-        let version = segment.version();
+        self.version = segment.version();
         if let Some(home) = segment.home(&table.pages, hash_of(self.key)) {
             home.prefetch();
-            self.home = Some((home, version));
+            self.home = home;
         }
     }
 
     /// Looks for it there, and else asks for what is behind.
     #[inline(always)]
     pub(in super::super) fn look(&mut self, table: &Table) {
-        self.cell = self.home.and_then(|(home, _)| home.cell_of(self.key));
+        self.cell = self.home.cell_of(self.key);
         if let (None, Some(segment)) = (self.cell, self.segment) {
             segment.prefetch_behind(&table.pages, hash_of(self.key));
         }
-    }
-
-    /// Its segment, and the number that this had before it was looked for.
-    #[inline(always)]
-    pub(in super::super) fn segment(&self) -> Option<(&'t Segment, u32)> {
-        Some((self.segment?, self.home?.1))
-    }
-
-    /// Its slot. If it is not behind either, it may be in another segment, which has been split off.
-    #[inline(always)]
-    pub(in super::super) fn cell(&self, table: &'t Table) -> Option<Cell<'t>> {
-        let behind = || self.segment?.cell_behind(&table.pages, self.key, hash_of(self.key));
-        self.cell.or_else(behind)
     }
 }
 

@@ -67,7 +67,7 @@ impl Table {
         let Some((number, known)) = self.specs.find(spec) else {
             return verdicts.extend(keys.iter().map(alone));
         };
-        // Nearer than what many tables share.
+        // A copy, so that it is not read by way of the table for every key.
         let rate = known.rate;
         let charge = |key: &Sought<'t>| {
             let (segment, cell) = (key.segment?, key.cell?);

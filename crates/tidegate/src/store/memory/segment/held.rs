@@ -4,7 +4,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use arrayvec::ArrayVec;
 
-use super::{Found, KEYS_MAX, PAGES, Segment, slots_filled};
+use super::{Found, KEYS_MAX, PAGES, Segment, hash_of, slots_filled, spot_of};
 use crate::key::Key;
 use crate::store::memory::cell::Cell;
 use crate::store::memory::pages::Pages;
@@ -113,7 +113,12 @@ impl<'s> Held<'s> {
         self.depth.store(u8::try_from(bits).unwrap_or(u8::MAX), Ordering::Relaxed);
     }
 
-    /// The next slot to be looked at in passing, if there is any.
+    /// The slots in which a key nearly always stands.
+    pub(in super::super) fn slots_at_home(&self, key: Key) -> impl Iterator<Item = usize> + use<> {
+        spot_of(hash_of(key), self.used()).slots()
+    }
+
+    /// The next slot whose key may have to go, if there is any.
     pub(in super::super) fn next_slot(&self) -> Option<usize> {
         let slots = u16::try_from(self.slots()).ok()?;
         let slot = self.hand.load(Ordering::Relaxed).checked_rem(slots)?;

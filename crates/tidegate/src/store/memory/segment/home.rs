@@ -77,6 +77,13 @@ impl Spot {
     pub(super) fn has(self, slot: usize) -> bool {
         slot / PAGE_SLOTS == self.page && self.lines.contains(&(slot % PAGE_SLOTS / LINE_SLOTS))
     }
+
+    /// The slots of both lines among all of a segment.
+    pub(super) fn slots(self) -> impl Iterator<Item = usize> {
+        let lines =
+            self.lines.into_iter().map(move |line| self.page * PAGE_SLOTS + line * LINE_SLOTS);
+        lines.flat_map(|first| first..first + LINE_SLOTS)
+    }
 }
 
 /// Where a key of a hash stands in a segment of so many pages. The low bits of the hash have chosen the

@@ -16,11 +16,10 @@ const FIRST_SPLIT_AT: usize = 320;
 const KEYS_PER_SEGMENT: usize = 160;
 /// How few there may be while saved keys come back, in the order of their segments.
 const KEYS_WHERE_SPARSE: usize = 16;
-/// How many slots an insertion looks at in passing for keys that mean nothing, and how long such a key
-/// is left where it is: while there is room it may well come again.
-const CALM: (usize, u64) = (2, 60_000_000);
+/// How long a key that means nothing is left where it is: while there is room it may well come again.
+const LINGERS_US: u64 = 60_000_000;
 /// The same where the share is nearly full.
-const HURRIED: (usize, u64) = (4, 500_000);
+const LINGERS_HURRIED_US: u64 = 500_000;
 /// How many other segments that have keys are asked.
 const NEIGHBOURS: usize = 64;
 
@@ -30,7 +29,7 @@ impl Table {
         self.latest_us.store(now_us, Ordering::Relaxed);
         let share = self.share.load(Ordering::Relaxed);
         if self.keys.fetch_add(1, Ordering::Relaxed) < share {
-            self.sweep(held, now_us);
+            self.sweep(held, key, now_us);
         } else {
             self.evict(held, now_us);
             // Somebody before may have found none that could go.
@@ -166,12 +165,12 @@ impl Table {
         }
     }
 
-    /// Lets go of what has meant nothing for a while, of a few keys in turn.
-    fn sweep(&self, held: &Held<'_>, now_us: u64) {
+    /// Lets go of what has meant nothing for a while where a key is going to stand: that is at hand.
+    fn sweep(&self, held: &Held<'_>, key: Key, now_us: u64) {
         let share = self.share.load(Ordering::Relaxed);
-        let (slots, lingers_us) = if self.keys() > share - share / 8 { HURRIED } else { CALM };
-        for _ in 0..slots {
-            let Some(slot) = held.next_slot() else { break };
+        let is_nearly_full = self.keys() > share - share / 8;
+        let lingers_us = if is_nearly_full { LINGERS_HURRIED_US } else { LINGERS_US };
+        for slot in held.slots_at_home(key) {
             let Some((_, words)) = held.read(&self.pages, slot) else { continue };
             // No key ends before it was last charged, and when it ends takes longer to say.
             let has_lingered = |us: u64| us.saturating_add(lingers_us) <= now_us;

@@ -79,3 +79,18 @@ fn a_share_that_a_reload_made_smaller_is_kept_to() {
         assert_ne!(charge(&store, at(500), [limited])[0].verdict, Verdict::Allowed);
     }
 }
+
+#[test]
+fn keys_that_have_meant_nothing_for_a_minute_make_room_for_new_ones() {
+    const A_SECOND: u64 = 200;
+    let store = Memory::new();
+    for number in 0..300 * A_SECOND {
+        let now = at(1_000_000 / A_SECOND * number);
+        let key = u128::from(number).wrapping_mul(SPREAD);
+        assert!(charge(&store, now, [level(1, key, bucket(1, 1_000_000))])[0].charged);
+        // Each means something for a second, and stands for a minute more, or as long again until
+        // somebody comes by.
+        assert!((store.keys() as u64) < 2 * 61 * A_SECOND, "{} at {number}", store.keys());
+    }
+    assert_eq!(store.evicted_keys(), 0);
+}

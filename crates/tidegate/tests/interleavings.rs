@@ -406,6 +406,14 @@ fn charge_both(both: &Both, order: [usize; 2]) {
 
 /// Runs the acts at once on two segments; both keys have been charged this often in the end.
 fn both_at_once(acts: [fn(&Both); 2], counts: [u64; 2]) {
+    both_at_once_then(acts, counts, |_| {});
+}
+
+fn both_at_once_then(
+    acts: [fn(&Both); 2],
+    counts: [u64; 2],
+    then: impl Fn(&Both) + Send + Sync + 'static,
+) {
     let mut model = Builder::new();
     model.preemption_bound = Some(3);
     model.check(move || {
@@ -421,6 +429,7 @@ fn both_at_once(acts: [fn(&Both); 2], counts: [u64; 2]) {
         });
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert_eq!(both.each_ref().map(Segment::count), counts);
+        then(&both);
     });
 }
 
@@ -449,4 +458,99 @@ fn a_reader_sees_two_keys_charged_or_neither() {
         thread::yield_now();
     };
     both_at_once([|both| charge_both(both, [0, 1]), look], [1, 1]);
+}
+
+/// What is done to two keys at once: one is charged, and another, which is not there at first, put in.
+#[derive(Clone, Copy)]
+enum Part {
+    /// Counts one more of the key of this segment.
+    Charge(usize),
+    /// Puts another key into this segment, or counts one more of it.
+    Put(usize),
+}
+
+/// Does both or neither, and waits for nothing while a slot is locked.
+fn charge_and_put(both: &Both, parts: [Part; 2]) {
+    loop {
+        let versions = both.each_ref().map(|segment| segment.version.read());
+        let seen = parts.map(|part| match part {
+            Part::Charge(at) => (at, both[at].find()),
+            Part::Put(at) => {
+                let cell = both[at].cell(1);
+                (at, words_of(cell, OTHER).map(|words| (cell, words)))
+            }
+        });
+        let secure = |(at, found): (usize, Option<(Cell<'_>, Words)>)| {
+            let Segment { version, .. } = &both[at];
+            match found {
+                Some((cell, words)) => cell.lock(words, || version.is_yet(versions[at])),
+                None => version.hold_from(versions[at]),
+            }
+        };
+        let let_go = |(at, found): (usize, Option<(Cell<'_>, Words)>)| match found {
+            Some((cell, words)) => cell.unlock(words),
+            None => both[at].version.let_go(versions[at]),
+        };
+        let [first, second] = seen;
+        if secure(first) {
+            if secure(second) {
+                for (cell, words) in seen.iter().filter_map(|(_, found)| *found) {
+                    cell.unlock(Words::counting(words.body + 1));
+                }
+                for (at, _) in seen.iter().filter(|(_, found)| found.is_none()) {
+                    // Making room looks at who is there, and waits while that is charged.
+                    assert!(words_of(both[*at].cell(0), KEY).is_some());
+                    both[*at].cell(1).put(OTHER, Words::counting(1));
+                    both[*at].version.let_go(versions[*at]);
+                }
+                return;
+            }
+            let_go(first);
+        }
+        thread::yield_now();
+    }
+}
+
+fn count_of_other(segment: &Segment) -> u64 {
+    words_of(segment.cell(1), OTHER).map_or(0, |words| words.body)
+}
+
+/// Runs the acts at once on two segments; the key of each, and the other, have been charged this often in
+/// the end.
+fn puts_at_once(acts: [fn(&Both); 2], counts: [u64; 2], others: [u64; 2]) {
+    both_at_once_then(acts, counts, move |both| {
+        assert_eq!(both.each_ref().map(count_of_other), others);
+    });
+}
+
+#[test]
+fn who_puts_a_key_in_and_charges_another_never_waits_for_one_who_does_the_opposite() {
+    let one = |both: &Both| charge_and_put(both, [Part::Charge(0), Part::Put(1)]);
+    let opposite = |both: &Both| charge_and_put(both, [Part::Charge(1), Part::Put(0)]);
+    let put_first = |both: &Both| charge_and_put(both, [Part::Put(0), Part::Charge(1)]);
+    puts_at_once([one, opposite], [1, 1], [1, 1]);
+    puts_at_once([one, put_first], [1, 1], [1, 1]);
+}
+
+#[test]
+fn a_key_that_two_put_in_is_charged_twice() {
+    let act = |both: &Both| charge_and_put(both, [Part::Charge(0), Part::Put(1)]);
+    puts_at_once([act, act], [2, 0], [0, 2]);
+}
+
+#[test]
+fn a_reader_sees_a_key_charged_and_another_put_in_or_neither() {
+    let act = |both: &Both| charge_and_put(both, [Part::Charge(0), Part::Put(1)]);
+    let look = |both: &Both| loop {
+        let versions = both.each_ref().map(|segment| segment.version.read());
+        let ((cell, words), put) = (both[0].find().unwrap(), count_of_other(&both[1]));
+        let is_still =
+            both.iter().zip(versions).all(|(segment, version)| segment.version.is_still(version));
+        if cell.words() == words && is_still {
+            assert_eq!(words.body, put);
+            return;
+        }
+        thread::yield_now();
+    };
+    puts_at_once([act, look], [1, 0], [0, 1]);
 }

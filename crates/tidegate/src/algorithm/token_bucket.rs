@@ -148,7 +148,7 @@ pub fn reading(state: &State, spec: &Spec, now_us: u64) -> Reading {
 }
 
 /// The same of a state that is settled.
-#[inline]
+#[inline(always)]
 pub(crate) fn reading_taken(settled: &State, spec: &Spec, now_us: u64) -> Reading {
     let available = rest(spec.burst, settled.owed_micros);
     if settled.owed_micros == 0 {
@@ -221,7 +221,7 @@ fn refilled_widely(count: u64, period_us: u64, elapsed_us: u64, carried: u64) ->
 }
 
 /// The first microsecond at which this much of a settled debt is paid back.
-#[inline]
+#[inline(always)]
 fn repaid_at_us(settled: &State, spec: &Spec, micros: u64) -> Option<u64> {
     let (count, period_us) = (spec.count.micros(), spec.period_us.max(1));
     if count == 0 {
@@ -229,13 +229,17 @@ fn repaid_at_us(settled: &State, spec: &Spec, micros: u64) -> Option<u64> {
     }
     let wait_us = match micros.checked_mul(period_us) {
         Some(due) => due.saturating_sub(settled.remainder).div_ceil(count),
-        None => {
-            let due = u128::from(micros) * u128::from(period_us);
-            let missing = due.saturating_sub(u128::from(settled.remainder));
-            saturate(missing.div_ceil(u128::from(count)))
-        }
+        None => long_wait_us(settled, spec, micros),
     };
     Some(settled.at_us.saturating_add(wait_us))
+}
+
+/// How long that takes, where it is more than 64 bits count.
+#[cold]
+fn long_wait_us(settled: &State, spec: &Spec, micros: u64) -> u64 {
+    let due = u128::from(micros) * u128::from(spec.period_us.max(1));
+    let missing = due.saturating_sub(u128::from(settled.remainder));
+    saturate(missing.div_ceil(u128::from(spec.count.micros())))
 }
 
 /// What has been refilled since an instant, rounded up.

@@ -1,14 +1,14 @@
 //! Deciding a plan: every level is charged, or none.
 //!
 //! First all keys are looked at without holding anything. What is refused so is answered at once, and
-//! nothing is written. Keys that are in their slots are charged there, once all of them are locked. What
-//! else is charged takes the segments as they were seen; where somebody was faster, all is looked at
-//! again, and in the end, or where a key is kept in full, the segments are held before they are looked
-//! at.
+//! nothing is written. Keys that fit their slots are charged there, once those that are there are locked
+//! and the segments of those that are new are held. What else is charged takes the segments as they were
+//! seen; where somebody was faster, all is looked at again, and in the end, or where a key is kept in full,
+//! the segments are held before they are looked at.
 
 use arrayvec::ArrayVec;
 
-use super::charge::{charge, draft, lacks_pace, open};
+use super::charge::{charge, draft, draft_new, lacks_pace, open};
 use super::segment::{Found, Held, Segment};
 use super::slot::Words;
 use super::table::{Glance, Table};
@@ -43,18 +43,26 @@ impl<'t> Step<'t> {
 /// what was there: they are too large to be moved.
 pub(super) fn answer(plan: &Plan, steps: &mut [Step<'_>], replies: &mut PerLevel<Reply>) {
     replies.clear();
-    if let [Step { level, table: Some(table), .. }] = steps
-        && let Some(reply) = table.answer_bucket(plan, level)
-    {
-        replies.push(reply);
-        return;
+    match steps {
+        [Step { level, table: Some(table), glance }] => {
+            let seen = table.glance(level.key);
+            if let Some(reply) = table.answer_bucket(plan, level, seen) {
+                replies.push(reply);
+                return;
+            }
+            *glance = Some(seen);
+        }
+        _ => glance(steps),
     }
     let mut is_answered = false;
     for _ in 0..GLANCES {
-        match glance(plan, steps, replies) {
+        match answer_seen(plan, steps, replies) {
             Glanced::Charged => return,
             Glanced::Answered => is_answered = true,
-            Glanced::Changed => continue,
+            Glanced::Changed => {
+                glance_again(steps);
+                continue;
+            }
             Glanced::InFull => {}
         }
         break;
@@ -77,19 +85,28 @@ enum Glanced {
     InFull,
 }
 
-/// Answers a plan by what is seen of it.
-fn glance(plan: &Plan, steps: &mut [Step<'_>], replies: &mut PerLevel<Reply>) -> Glanced {
-    // All of them first, so that they come from memory together.
-    for step in &mut *steps {
+/// Looks at the keys of a plan: at all of them first, so that they come from memory together.
+#[inline(always)]
+fn glance(steps: &mut [Step<'_>]) {
+    for step in steps {
         step.glance = step.table.map(|table| table.glance(step.level.key));
     }
+}
+
+#[cold]
+fn glance_again(steps: &mut [Step<'_>]) {
+    glance(steps);
+}
+
+/// Answers a plan by what was seen of it.
+fn answer_seen(plan: &Plan, steps: &[Step<'_>], replies: &mut PerLevel<Reply>) -> Glanced {
     if plan.mode == Mode::Charge
         && let Some(charged) = charge_slots(plan, steps, replies)
     {
         return charged;
     }
     let mut verdicts = PerLevel::new();
-    for step in &*steps {
+    for step in steps {
         match view::verdict(step.level, step.table, step.found(), plan.now) {
             Some(verdict) => verdicts.push(verdict),
             None => return Glanced::InFull,
@@ -107,44 +124,61 @@ fn glance(plan: &Plan, steps: &mut [Step<'_>], replies: &mut PerLevel<Reply>) ->
     }
 }
 
-/// Charges all levels, where each cost fits and each key is in its slot; `None` where it takes a closer
-/// look. All slots are locked before the first is written to, and none is waited for.
+/// Charges all levels, where each cost fits and takes no more than a slot; `None` where it takes a closer
+/// look. All that is written to is locked before, or its segment is held, and neither is waited for.
 fn charge_slots(plan: &Plan, steps: &[Step<'_>], replies: &mut PerLevel<Reply>) -> Option<Glanced> {
     replies.clear();
     // What each slot says then.
     let mut drafts: ArrayVec<Words, LEVELS_MAX> = ArrayVec::new();
     for step in steps {
-        let (table, found) = (step.table?, step.found()?);
-        let (words, reading) = draft(table, found.words, step.level, plan.now)?;
+        let (table, now_us) = (step.table?, step.level.time_us(plan.now));
+        let (words, reading) = match step.found() {
+            Some(found) => draft(table, Some(found.words), step.level, now_us)?,
+            None => draft_new(table, step.level, now_us)?,
+        };
         let (verdict, charged_at_us) = (Verdict::Allowed, words.at_us());
         replies.push(Reply { verdict, charged: true, charged_at_us, reading });
         drafts.try_push(words.marked(table.is_tracked())).ok()?;
     }
-    for (place, (glance, found)) in slots(steps).enumerate() {
-        if !glance.segment.lock(glance.version, found) {
-            slots(steps).take(place).for_each(|(_, locked)| locked.cell.unlock(locked.words));
+    let has_new = steps.iter().any(|step| step.found().is_none());
+    if has_new && any_two(steps, Glance::is_of_one_segment) {
+        return None;
+    }
+    let mut holding = Holding::default();
+    for (place, glance) in seen(steps).enumerate() {
+        if !holding.secure(glance) {
+            seen(&steps[..place]).filter_map(|glance| glance.found).for_each(Found::release);
             // Who asks for a key twice would find it locked again and again.
-            return if is_twice(steps) { None } else { Some(Glanced::Changed) };
+            let is_twice = any_two(steps, Glance::is_of_one_slot);
+            return if is_twice { None } else { Some(Glanced::Changed) };
         }
     }
-    let charged = slots(steps).zip(&drafts);
-    charged.for_each(|((glance, found), words)| glance.segment.unlock(found, *words));
-    Some(Glanced::Charged)
+    // Who puts a key in may wait for a slot that another has locked, and must not have that one wait.
+    for (glance, words) in seen(steps).zip(&drafts) {
+        glance.found.inspect(|found| glance.segment.unlock(*found, *words));
+    }
+    if has_new {
+        put_new(plan, steps, &drafts, &holding);
+    }
+    Some(if has_new { Glanced::Answered } else { Glanced::Charged })
 }
 
-/// The slots in which keys of a plan were seen.
-#[inline(always)]
-fn slots<'s, 't>(steps: &'s [Step<'t>]) -> impl Iterator<Item = (&'s Glance<'t>, Found<'t>)> {
-    seen(steps).filter_map(|glance| Some((glance, glance.found?)))
+/// Puts in the keys of a plan that are not there, whose segments are held.
+#[inline(never)]
+fn put_new(plan: &Plan, steps: &[Step<'_>], drafts: &[Words], holding: &Holding<'_>) {
+    for (step, words) in steps.iter().zip(drafts) {
+        if let (Some(table), Some(Glance { segment, found: None, .. })) = (step.table, &step.glance)
+            && let Some(held) = holding.find(segment)
+        {
+            table.put_words(held, step.level.key, *words, step.level.time_us(plan.now));
+        }
+    }
 }
 
-/// Whether two keys of a plan are the same one.
-#[cold]
-fn is_twice(steps: &[Step<'_>]) -> bool {
-    let same = |a: Found<'_>, b: Found<'_>| std::ptr::eq(a.cell.0, b.cell.0);
-    let mut behind = slots(steps).enumerate();
-    behind
-        .any(|(place, (_, found))| slots(steps).take(place).any(|(_, before)| same(before, found)))
+/// Whether this is so of any two keys of a plan.
+fn any_two<'t>(steps: &[Step<'t>], is_so: fn(&Glance<'t>, &Glance<'t>) -> bool) -> bool {
+    let mut behind = seen(steps).enumerate();
+    behind.any(|(place, glance)| seen(&steps[..place]).any(|before| is_so(before, glance)))
 }
 
 /// The answer where nothing is written.
@@ -244,13 +278,25 @@ fn seen<'s, 't>(steps: &'s [Step<'t>]) -> impl Iterator<Item = &'s Glance<'t>> {
 }
 
 /// The segments of a plan that are held, each once, in the order of its levels or of their addresses.
+#[derive(Default)]
 struct Holding<'t>(PerLevel<Held<'t>>);
 
 impl<'t> Holding<'t> {
+    /// Locks a key as it was seen, or holds its segment if it is not there; false where something has
+    /// changed.
+    #[inline(always)]
+    fn secure(&mut self, glance: &Glance<'t>) -> bool {
+        let Glance { segment, version, found } = *glance;
+        match found {
+            Some(found) => segment.lock(version, found),
+            None => segment.hold_from(version).map(|held| self.0.push(held)).is_some(),
+        }
+    }
+
     /// Holds all, if nothing has changed since it was seen.
     #[inline]
     fn as_seen(steps: &[Step<'t>]) -> Option<Self> {
-        let mut holding = Self(PerLevel::new());
+        let mut holding = Self::default();
         for glance in seen(steps) {
             if holding.find(glance.segment).is_none() {
                 holding.0.push(glance.segment.hold_from(glance.version)?);
@@ -265,7 +311,7 @@ impl<'t> Holding<'t> {
             let segment = |step: &Step<'t>| step.table?.segment(step.level.key);
             let mut segments: PerLevel<&'t Segment> = steps.iter().filter_map(segment).collect();
             segments.sort_unstable_by_key(|segment| std::ptr::from_ref(*segment).addr());
-            let mut holding = Self(PerLevel::new());
+            let mut holding = Self::default();
             for segment in segments {
                 if holding.find(segment).is_none() {
                     holding.0.push(segment.hold());

@@ -36,41 +36,53 @@ pub(super) fn charge(
 }
 
 /// What the slot of a key says once a level is charged, and what the level shows then; `None` where its
-/// cost does not fit, or it takes more than the slot.
+/// cost does not fit, or it takes more than the slot. Of a key that is not there, nothing is said yet; its
+/// spec must be known.
 #[inline(always)]
 pub(super) fn draft(
     table: &Table,
-    words: Words,
+    words: Option<Words>,
     level: &Level,
-    now: Now,
+    now_us: u64,
 ) -> Option<(Words, Reading)> {
     if level.is_given_back() || level.cost.is_zero() {
         return None;
     }
-    let (number, now_us) = (words.number(), level.time_us(now));
-    let known = table.specs.get(number)?;
+    let (number, known) = match words {
+        Some(words) => (words.number(), table.specs.get(words.number())?),
+        None => table.specs.find(&level.spec)?,
+    };
     match (&level.spec, &known.spec) {
-        (Spec::TokenBucket(spec), Spec::TokenBucket(same)) if spec == same && words.is_bucket() => {
+        (Spec::TokenBucket(spec), Spec::TokenBucket(same))
+            if spec == same && words.is_none_or(Words::is_bucket) =>
+        {
+            let words = words.unwrap_or_else(|| Words::full_bucket(number, now_us));
             let Taken { words, state, .. } = known.rate.take(words, now_us, level.cost)?;
             Some((words?, token_bucket::reading_taken(&state, &known.rate.spec, now_us)))
         }
         (Spec::FixedWindow(spec), Spec::FixedWindow(same)) if spec == same => {
-            let mut state = words.window()?;
+            let mut state = words.map_or_else(|| Some(Default::default()), Words::window)?;
             let (verdict, reading) = fixed_window::take(&mut state, spec, now_us, level.cost);
             let words = Words::pack_window(&state, number)?;
             (verdict == Verdict::Allowed).then_some((words, reading))
         }
         (spec, _) if known.is(spec) => {
-            let mut state = words.state(known)?;
+            let mut state = words.map_or_else(|| spec.new_state(), |words| words.state(known))?;
             let verdict = algorithm::evaluate(&state, spec, now_us, level.cost);
             algorithm::charge(&mut state, spec, now_us, 0, level.cost);
-            let charged_us = words.at_us().max(now_us);
+            let charged_us = words.map_or(now_us, |words| words.at_us().max(now_us));
             let words = Words::pack(&state, spec, number, known, charged_us)?;
             let reading = algorithm::reading(&state, spec, now_us);
             (verdict == Verdict::Allowed).then_some((words, reading))
         }
         _ => None,
     }
+}
+
+/// The same of a key that is not there, out of the way of those that are.
+#[inline(never)]
+pub(super) fn draft_new(table: &Table, level: &Level, now_us: u64) -> Option<(Words, Reading)> {
+    draft(table, None, level, now_us)
 }
 
 /// Charges an amount that nobody asked for; returns whether there is something to charge.
@@ -151,18 +163,10 @@ fn charge_slot(
 
 /// Puts a key in that fits a slot; `None` where it does not.
 fn put_slot(table: &Table, held: &Held<'_>, level: &Level, now_us: u64) -> Option<(u64, Reading)> {
-    if level.is_given_back() {
-        return None;
-    }
-    let number = table.specs.number_of(&level.spec)?;
-    let known = table.specs.get(number)?;
-    let mut state = level.spec.new_state()?;
-    algorithm::charge(&mut state, &level.spec, now_us, 0, level.cost);
-    let words = Words::pack(&state, &level.spec, number, known, now_us)?;
-    if words.end_us(&table.specs) > 0 {
-        table.put_words(held, level.key, words, now_us);
-    }
-    Some((now_us, algorithm::reading(&state, &level.spec, now_us)))
+    table.specs.number_of(&level.spec)?;
+    let (words, reading) = draft_new(table, level, now_us)?;
+    table.put_words(held, level.key, words, now_us);
+    Some((words.at_us(), reading))
 }
 
 /// Charges the record of a level, which is made if there is none; `None` where nothing is stored.

@@ -28,7 +28,7 @@ impl Table {
     /// Charges a key, if the cost fits.
     #[inline(always)]
     pub(crate) fn check(&self, spec: &Spec, key: Key, cost: Amount, now_us: u64) -> Verdict {
-        match self.take(key, spec, cost, now_us) {
+        match self.take(self.glance(key), key, spec, cost, now_us) {
             Some((taken, _)) => taken.verdict,
             None => self.check_level(spec, key, cost, now_us),
         }
@@ -94,23 +94,35 @@ impl Table {
     }
 
     /// Answers a plan of one level; `None` where that is no bucket in its slot.
-    pub(super) fn answer_bucket(&self, plan: &Plan, level: &Level) -> Option<Reply> {
+    pub(super) fn answer_bucket(
+        &self,
+        plan: &Plan,
+        level: &Level,
+        glance: Glance<'_>,
+    ) -> Option<Reply> {
         if plan.mode == Mode::Peek || level.is_given_back() {
             return None;
         }
         let now_us = plan.now.steady_us;
-        let (taken, rate) = self.take(level.key, &level.spec, level.cost, now_us)?;
+        let (taken, rate) = self.take(glance, level.key, &level.spec, level.cost, now_us)?;
         let Taken { verdict, words, state } = taken;
         let reading = token_bucket::reading_taken(&state, &rate.spec, now_us);
         let (charged, charged_at_us) = (words.is_some(), words.map_or(0, Words::at_us));
         Some(Reply { verdict, charged, charged_at_us, reading })
     }
 
-    /// Charges a bucket that is in its slot; `None` where it is not, or where others were faster again
-    /// and again, so that its segment must be held.
+    /// Charges a bucket that was seen in its slot; `None` where it was not, or where others were faster
+    /// again and again, so that its segment must be held.
     #[inline(always)]
-    fn take(&self, key: Key, spec: &Spec, cost: Amount, now_us: u64) -> Option<(Taken, &Rate)> {
-        let (taken, is_done) = self.try_to_take(key, spec, cost, now_us)?;
+    fn take(
+        &self,
+        glance: Glance<'_>,
+        key: Key,
+        spec: &Spec,
+        cost: Amount,
+        now_us: u64,
+    ) -> Option<(Taken, &Rate)> {
+        let (taken, is_done) = self.try_to_take(glance, spec, cost, now_us)?;
         if is_done { Some(taken) } else { self.take_again(key, spec, cost, now_us) }
     }
 
@@ -123,7 +135,7 @@ impl Table {
         now_us: u64,
     ) -> Option<(Taken, &Rate)> {
         for _ in 1..GLANCES {
-            let (taken, is_done) = self.try_to_take(key, spec, cost, now_us)?;
+            let (taken, is_done) = self.try_to_take(self.glance(key), spec, cost, now_us)?;
             if is_done {
                 return Some(taken);
             }
@@ -135,12 +147,11 @@ impl Table {
     #[inline(always)]
     fn try_to_take(
         &self,
-        key: Key,
+        Glance { segment, version, found }: Glance<'_>,
         spec: &Spec,
         cost: Amount,
         now_us: u64,
     ) -> Option<((Taken, &Rate), bool)> {
-        let Glance { segment, version, found } = self.glance(key);
         // Looked at behind the segment's number: whoever is told from now on changes that.
         let tracked = self.is_tracked();
         let found = found.filter(|found| found.words.is_bucket())?;

@@ -48,7 +48,7 @@ pub(super) struct Segment {
     /// How many pages are in use.
     used: AtomicU8,
     pages: [AtomicU32; PAGES],
-    /// The slot that is looked at next for keys that mean nothing.
+    /// The slot that is looked at next where a key has to go.
     hand: AtomicU16,
     /// Whether a slot may be marked as changed.
     changed: AtomicBool,
@@ -76,6 +76,13 @@ impl Default for Segment {
 pub(super) struct Found<'p> {
     pub(super) cell: Cell<'p>,
     pub(super) words: Words,
+}
+
+impl Found<'_> {
+    /// Lets go of a key that was [locked](Segment::lock), and says what it said.
+    pub(super) fn release(self) {
+        self.cell.unlock(self.words);
+    }
 }
 
 impl Segment {

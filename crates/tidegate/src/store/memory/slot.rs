@@ -105,8 +105,14 @@ impl Words {
             && state.at_us <= AT_MAX
             && state.owed_micros <= known.rate.owed_max
             && remainder < known.rate.spec.period_us;
-        let empty = Self { head: head(0, number, BUCKET), body: 0 };
-        fits.then(|| empty.owing(state.at_us, state.owed_micros, remainder, bits))
+        let full = Self::full_bucket(number, 0);
+        fits.then(|| full.owing(state.at_us, state.owed_micros, remainder, bits))
+    }
+
+    /// A bucket that owes nothing.
+    #[inline(always)]
+    pub(super) const fn full_bucket(number: u8, at_us: u64) -> Self {
+        Self { head: head(at_us, number, BUCKET), body: 0 }
     }
 
     /// A window that fits; `None` where it does not. It was last charged at its own instant.

@@ -99,6 +99,43 @@ fn whoever_looks_sees_all_levels_of_a_plan_or_none() {
 }
 
 #[test]
+fn who_charges_one_key_and_puts_in_another_does_both_or_neither() {
+    const TURNS: u64 = 20_000;
+    let store = Memory::new();
+    let hot = |family| level(family, 1, total(TURNS));
+    let fresh = |family, turn: u64| level(family, u128::from(turn) + 2, total(9));
+    store.announce_now(&[1, 2]);
+    thread::scope(|scope| {
+        let store = &store;
+        // Each puts keys in where the other charges one.
+        let writers = [1, 2].map(|family| {
+            scope.spawn(move || {
+                for turn in 0..TURNS {
+                    let replies = charge(store, at(5), [hot(family), fresh(3 - family, turn)]);
+                    assert!(replies.iter().all(|reply| reply.charged));
+                }
+            })
+        });
+        scope.spawn(move || {
+            let rests = |levels| {
+                let replies = store.answer(&plan(Mode::Peek, at(5), levels)).replies;
+                let rest = |reply: &Reply| reply.reading.available.micros() / units(1).micros();
+                replies.iter().map(rest).collect::<Vec<_>>()
+            };
+            while writers.iter().any(|writer| !writer.is_finished()) {
+                let turn = (TURNS - rests(vec![hot(1)])[0]).min(TURNS - 1);
+                let rests = rests(vec![hot(1), fresh(2, turn)]);
+                assert_eq!(rests[1], if TURNS - rests[0] > turn { 8 } else { 9 });
+            }
+        });
+    });
+    assert_eq!(store.keys() as u64, 2 * (TURNS + 1));
+    for family in [1, 2] {
+        assert_ne!(charge(&store, at(5), [hot(family)])[0].verdict, Verdict::Allowed);
+    }
+}
+
+#[test]
 fn a_refusal_is_right_however_the_key_is_moved_about() {
     let store = Memory::with_max_keys(1_500);
     let refused = || level(1, 3, bucket(1, 1 << 40));

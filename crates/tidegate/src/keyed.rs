@@ -75,7 +75,7 @@ impl Keyed {
     /// Charges so much, if it fits.
     #[must_use]
     pub fn check_n(&self, key: &str, cost: Amount) -> Verdict {
-        self.table.check(&self.spec, self.hasher.key_of(key), cost, self.now_us())
+        self.table.check(&self.spec, self.hasher.key_of(key), cost, || self.now_us())
     }
 
     /// Charges one to each key, if it fits, in their order, and appends what became of each. All at
@@ -152,56 +152,64 @@ mod tests {
         }
     }
 
-    #[test]
-    fn batches_of_several_threads_admit_exactly_while_the_table_grows() {
-        const THREADS: usize = 3;
-        let keyed = Keyed::new(specs()[0]);
-        let keys: Vec<String> = (0..20_000).map(|key| key.to_string()).collect();
-        let allowed = || {
-            let mut verdicts = Vec::new();
-            keys.chunks(64).for_each(|some| keyed.check_all(some, &mut verdicts));
-            verdicts.into_iter().map(|verdict| usize::from(verdict == Verdict::Allowed)).collect()
-        };
-        let each: Vec<Vec<usize>> = std::thread::scope(|scope| {
-            let allowed = &allowed;
-            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(allowed)).collect();
+    /// Checks keys, and appends what became of each.
+    type Ask = fn(&Keyed, &[String], &mut Vec<Verdict>);
+
+    /// In batches, and one by one.
+    const ASKS: [Ask; 2] = [Keyed::check_all, |keyed, keys, verdicts| {
+        verdicts.extend(keys.iter().map(|key| keyed.check(key)));
+    }];
+
+    const THREADS: usize = 3;
+
+    /// What each of several threads returns that run at once.
+    fn at_once<T: Send>(act: impl Fn(usize) -> T + Sync) -> Vec<T> {
+        std::thread::scope(|scope| {
+            let act = &act;
+            let threads: Vec<_> =
+                (0..THREADS).map(|thread| scope.spawn(move || act(thread))).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-        });
-        for (place, key) in keys.iter().enumerate() {
-            let times: usize = each.iter().map(|allowed| allowed[place]).sum();
-            assert_eq!(times, THREADS - 1, "{key}, which may go on twice");
+        })
+    }
+
+    #[test]
+    fn several_threads_admit_exactly_while_the_table_grows() {
+        for ask in ASKS {
+            let keyed = Keyed::new(specs()[0]);
+            let keys: Vec<String> = (0..20_000).map(|key| key.to_string()).collect();
+            let each = at_once(|_| {
+                let mut verdicts = Vec::new();
+                keys.chunks(64).for_each(|some| ask(&keyed, some, &mut verdicts));
+                verdicts
+            });
+            for (place, key) in keys.iter().enumerate() {
+                let allowed = each.iter().filter(|one| one[place] == Verdict::Allowed);
+                assert_eq!(allowed.count(), THREADS - 1, "{key}, which may go on twice");
+            }
         }
     }
 
     #[test]
-    fn batches_of_several_threads_admit_exactly_while_keys_come_and_go() {
-        const THREADS: usize = 3;
+    fn several_threads_admit_exactly_while_keys_come_and_go() {
         const LIMIT: u64 = 3_000;
-        let bucket = token_bucket::Spec {
-            count: units(LIMIT),
-            period_us: 365 * DAY_US,
-            burst: units(LIMIT),
-        };
-        let keyed = Keyed::with_max_keys(Spec::TokenBucket(bucket), 500);
-        // It has used more than any other, so that it never has to go.
-        assert!((0..2).all(|_| keyed.check("busy") == Verdict::Allowed));
-        let allowed = |thread: usize| {
-            let mut verdicts = Vec::new();
-            for batch in 0..LIMIT {
-                let others = (0..7).map(|key| format!("{thread} {batch} {key}"));
-                let keys: Vec<String> = others.chain(["busy".to_owned()]).collect();
-                keyed.check_all(&keys, &mut verdicts);
-            }
-            let busy = verdicts.chunks(8).map(|batch| batch[7]);
-            busy.filter(|verdict| *verdict == Verdict::Allowed).count() as u64
-        };
-        let admitted: u64 = std::thread::scope(|scope| {
-            let allowed = &allowed;
-            let threads: Vec<_> =
-                (0..THREADS).map(|thread| scope.spawn(move || allowed(thread))).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
-        });
-        assert_eq!(admitted, LIMIT - 2);
+        let (count, period_us) = (units(LIMIT), 365 * DAY_US);
+        let bucket = token_bucket::Spec { count, period_us, burst: units(LIMIT) };
+        for ask in ASKS {
+            let keyed = Keyed::with_max_keys(Spec::TokenBucket(bucket), 500);
+            // It has used more than any other, so that it never has to go.
+            assert!((0..2).all(|_| keyed.check("busy") == Verdict::Allowed));
+            let admitted = at_once(|thread| {
+                let mut verdicts = Vec::new();
+                for batch in 0..LIMIT {
+                    let others = (0..7).map(|key| format!("{thread} {batch} {key}"));
+                    let keys: Vec<String> = others.chain(["busy".to_owned()]).collect();
+                    ask(&keyed, &keys, &mut verdicts);
+                }
+                let busy = verdicts.chunks(8).map(|batch| batch[7]);
+                busy.filter(|verdict| *verdict == Verdict::Allowed).count() as u64
+            });
+            assert_eq!(admitted.iter().sum::<u64>(), LIMIT - 2);
+        }
     }
 
     #[test]

@@ -25,10 +25,21 @@ impl Table {
         Self::new(max_keys, Arc::default(), Arc::default(), Arc::default())
     }
 
-    /// Charges a key, if the cost fits.
+    /// Charges a key, if the cost fits. Its memory is asked for before the clock is read, which waits for all
+    /// that was read before it.
     #[inline(always)]
-    pub(crate) fn check(&self, spec: &Spec, key: Key, cost: Amount, now_us: u64) -> Verdict {
-        match self.take(self.glance(key), key, spec, cost, now_us) {
+    pub(crate) fn check(
+        &self,
+        spec: &Spec,
+        key: Key,
+        cost: Amount,
+        now_us: impl FnOnce() -> u64,
+    ) -> Verdict {
+        let whereabouts = self.ask_for(key);
+        let now_us = now_us();
+        let glance = whereabouts.and_then(|there| there.glance(key));
+        let glance = glance.unwrap_or_else(|| self.glance(key));
+        match self.take(glance, key, spec, cost, now_us) {
             Some((taken, _)) => taken.verdict,
             None => self.check_level(spec, key, cost, now_us),
         }
@@ -90,7 +101,7 @@ impl Table {
     /// Charges one to a key of a batch that takes more.
     #[cold]
     fn check_alone(&self, spec: &Spec, key: Key, now_us: u64) -> Verdict {
-        self.check(spec, key, Amount::ONE, now_us)
+        self.check(spec, key, Amount::ONE, || now_us)
     }
 
     /// Answers a plan of one level; `None` where that is no bucket in its slot.
@@ -221,7 +232,7 @@ mod tests {
     #[test]
     fn a_batch_answers_as_single_checks_do_whether_memory_is_asked_for_or_not() {
         let [one, other, single] = [(); 3].map(|()| Table::alone(KEYS as usize * 2));
-        let check = |now_us, key| single.check(&bucket(), key, Amount::ONE, now_us);
+        let check = |now_us, key| single.check(&bucket(), key, Amount::ONE, || now_us);
         let singly: Vec<Verdict> = batches()
             .flat_map(|(now_us, keys)| keys.into_iter().map(move |key| check(now_us, key)))
             .collect();

@@ -1,15 +1,16 @@
-//! Looking for many keys at once, so that their memory comes together.
+//! Looking for keys in steps, so that something else is done while their memory is on its way.
 //!
-//! Each step asks for what the next will need, and is done for several keys before that: their segments,
-//! the lines in which they most likely stand, and where one does not stand there, those behind.
+//! Of many keys, it comes together: each step asks for what the next will need, and is done for several
+//! keys before that: their segments, the lines in which they most likely stand, and where one does not
+//! stand there, those behind.
 
 use arrayvec::ArrayVec;
 
-use super::{Extent, Table};
+use super::{Extent, Glance, Table};
 use crate::key::Key;
 use crate::prefetch::prefetch;
 use crate::store::memory::cell::Cell;
-use crate::store::memory::segment::{Home, Segment, hash_of};
+use crate::store::memory::segment::{Found, Home, Segment, hash_of};
 
 /// How many keys are on their way from memory at once.
 pub(in super::super) const AT_ONCE: usize = 64;
@@ -65,7 +66,37 @@ impl<'t> Sought<'t> {
     }
 }
 
+/// Where a key most likely stands.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Whereabouts<'t> {
+    segment: &'t Segment,
+    /// The number that the segment had before it was looked at.
+    version: u32,
+    home: Home<'t>,
+}
+
+impl<'t> Whereabouts<'t> {
+    /// What is seen of the key there; `None` where it is not, and may be elsewhere.
+    #[inline(always)]
+    pub(in super::super) fn glance(self, key: Key) -> Option<Glance<'t>> {
+        let Self { segment, version, home } = self;
+        let cell = home.cell_of(key)?;
+        let found = Found { cell, words: cell.words() };
+        (!found.words.is_empty()).then_some(Glance { segment, version, found: Some(found) })
+    }
+}
+
 impl Table {
+    /// Asks for where a key most likely stands.
+    #[inline(always)]
+    pub(in super::super) fn ask_for(&self, key: Key) -> Option<Whereabouts<'_>> {
+        let hash = hash_of(key);
+        let (_, segment) = self.segment_of(hash)?;
+        let (version, home) = (segment.version(), segment.home(&self.pages, hash)?);
+        home.prefetch();
+        Some(Whereabouts { segment, version, home })
+    }
+
     /// Asks for where some keys most likely stand, no more than [`AT_ONCE`].
     ///
     /// Each is asked for a few keys later, when its segment has come: as fast as keys are hashed and no

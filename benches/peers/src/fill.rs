@@ -20,6 +20,10 @@ const BYTES_MOST: f64 = 48.0;
 /// Each key owes something for six minutes, so that none makes room for others.
 const SLOW: Bucket = Bucket { an_hour: 10, burst: 10 };
 
+/// How often late inserts are measured; the middle counts. One moment in which the machine does something
+/// else is enough to make a hundred of them late.
+const FILLS: usize = 3;
+
 /// What one fill came to.
 struct Filled {
     bytes_a_key: f64,
@@ -34,14 +38,18 @@ pub fn measure(table: &mut Table) {
         let what = format!("bytes a key, {millions}M keys");
         table.add_against(&what, "B", ours.bytes_a_key, Some(governor.bytes_a_key), BYTES_MOST);
         if millions == 10 {
-            let nothing = filled("nothing", millions);
-            let what = "p99.999 of 10M inserts; peer: an empty loop";
-            table.add(what, "us", ours.late_us, nothing.late_us, Some(10.0));
             table.add("slowest of 10M inserts", "us", ours.slowest_us, governor.slowest_us, None);
-            let what = "slowest of 10M turns of an empty loop; peer: insert";
-            table.add(what, "us", nothing.slowest_us, ours.slowest_us, None);
         }
     }
+    let mut fills: [[Filled; 2]; FILLS] =
+        std::array::from_fn(|_| ["tidegate", "nothing"].map(|whose| filled(whose, 10)));
+    let ratio = |[ours, nothing]: &[Filled; 2]| ours.late_us / nothing.late_us;
+    fills.sort_by(|one, other| ratio(one).total_cmp(&ratio(other)));
+    let [ours, nothing] = &fills[FILLS / 2];
+    let what = "p99.999 of 10M inserts; peer: an empty loop";
+    table.add(what, "us", ours.late_us, nothing.late_us, Some(10.0));
+    let what = "slowest of 10M turns of an empty loop; peer: insert";
+    table.add(what, "us", nothing.slowest_us, ours.slowest_us, None);
 }
 
 fn filled(whose: &str, millions: usize) -> Filled {

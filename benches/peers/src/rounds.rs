@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-const ROUNDS: usize = 21;
+const ROUNDS: usize = 41;
 const ROUND: Duration = Duration::from_millis(15);
 
 /// Something to be measured: does one check for each of these turns.

@@ -2,9 +2,10 @@
 //!
 //! A load that nobody waits for keeps its place in the processor until its memory has come, and behind
 //! some hundred instructions nothing goes on. This is forgotten as soon as it is asked for, so that a batch
-//! asks for the memory of all its keys at once. With a million keys, each as likely as any other, checks in
-//! batches take 36 to 42 ns each instead of 84 to 101 with loads; by Zipf's law 29 to 34 instead of 63 to
-//! 71.
+//! asks for the memory of all its keys at once, and a single check for that of its key before it reads the
+//! clock. With a million keys, each as likely as any other, checks in batches take 36 to 41 ns each instead
+//! of 78 to 94 with loads, and single ones 130 to 131 instead of 185 to 207; by Zipf's law 27 to 34 instead
+//! of 59 to 65, and 84 to 96 instead of 103 to 112.
 //!
 //! Nothing depends on whether it is done, so that doing nothing is its safe twin: on other processors,
 //! whose instruction has no stable name in Rust, under Miri, and in the tests that compare both.

@@ -162,7 +162,7 @@ mod tests {
 
     const THREADS: usize = 3;
 
-    /// What each of several threads returns that run at once.
+    /// What several threads return that run at once.
     fn at_once<T: Send>(act: impl Fn(usize) -> T + Sync) -> Vec<T> {
         std::thread::scope(|scope| {
             let act = &act;

@@ -460,7 +460,10 @@ fn a_reader_sees_two_keys_charged_or_neither() {
     both_at_once([|both| charge_both(both, [0, 1]), look], [1, 1]);
 }
 
-/// What is done to two keys at once: one is charged, and another, which is not there at first, put in.
+/// The number of a segment, and what was seen of a key in it afterwards.
+type Seen<'c> = (u32, Option<(Cell<'c>, Words)>);
+
+/// What is done of a plan in one segment.
 #[derive(Clone, Copy)]
 enum Part {
     /// Counts one more of the key of this segment.
@@ -469,44 +472,59 @@ enum Part {
     Put(usize),
 }
 
-/// Does both or neither, and waits for nothing while a slot is locked.
+impl Part {
+    const fn at(self) -> usize {
+        match self {
+            Self::Charge(at) | Self::Put(at) => at,
+        }
+    }
+
+    /// The number of its segment, and then what is seen of its key.
+    fn see(self, both: &Both) -> Seen<'_> {
+        let segment = &both[self.at()];
+        let version = segment.version.read();
+        match self {
+            Self::Charge(_) => (version, segment.find()),
+            Self::Put(_) => {
+                let cell = segment.cell(1);
+                (version, words_of(cell, OTHER).map(|words| (cell, words)))
+            }
+        }
+    }
+}
+
+/// Does both parts or neither: locks the keys that are there and then holds the segments of the others,
+/// which it waits for in no case, and lets go of the keys before it puts any in.
 fn charge_and_put(both: &Both, parts: [Part; 2]) {
     loop {
-        let versions = both.each_ref().map(|segment| segment.version.read());
-        let seen = parts.map(|part| match part {
-            Part::Charge(at) => (at, both[at].find()),
-            Part::Put(at) => {
-                let cell = both[at].cell(1);
-                (at, words_of(cell, OTHER).map(|words| (cell, words)))
-            }
-        });
-        let secure = |(at, found): (usize, Option<(Cell<'_>, Words)>)| {
-            let Segment { version, .. } = &both[at];
-            match found {
-                Some((cell, words)) => cell.lock(words, || version.is_yet(versions[at])),
-                None => version.hold_from(versions[at]),
-            }
+        let seen = parts.map(|part| (&both[part.at()].version, part.see(both)));
+        let slots = || {
+            seen.iter().filter_map(|(version, (number, found))| Some((version, number, (*found)?)))
         };
-        let let_go = |(at, found): (usize, Option<(Cell<'_>, Words)>)| match found {
-            Some((cell, words)) => cell.unlock(words),
-            None => both[at].version.let_go(versions[at]),
+        let new = || parts.iter().zip(&seen).filter(|(_, (_, (_, found)))| found.is_none());
+        let locked = slots()
+            .take_while(|(version, number, (cell, words))| {
+                cell.lock(*words, || version.is_yet(**number))
+            })
+            .count();
+        let held = if locked == slots().count() {
+            new().take_while(|(_, (version, (number, _)))| version.hold_from(*number)).count()
+        } else {
+            0
         };
-        let [first, second] = seen;
-        if secure(first) {
-            if secure(second) {
-                for (cell, words) in seen.iter().filter_map(|(_, found)| *found) {
-                    cell.unlock(Words::counting(words.body + 1));
-                }
-                for (at, _) in seen.iter().filter(|(_, found)| found.is_none()) {
-                    // Making room looks at who is there, and waits while that is charged.
-                    assert!(words_of(both[*at].cell(0), KEY).is_some());
-                    both[*at].cell(1).put(OTHER, Words::counting(1));
-                    both[*at].version.let_go(versions[*at]);
-                }
-                return;
+        if locked + held == parts.len() {
+            slots().for_each(|(_, _, (cell, words))| cell.unlock(Words::counting(words.body + 1)));
+            for (part, (version, (number, _))) in new() {
+                let segment = &both[part.at()];
+                // Making room looks at who is there, and waits while that is charged.
+                assert!(words_of(segment.cell(0), KEY).is_some());
+                segment.cell(1).put(OTHER, Words::counting(1));
+                version.let_go(*number);
             }
-            let_go(first);
+            return;
         }
+        new().take(held).for_each(|(_, (version, (number, _)))| version.let_go(*number));
+        slots().take(locked).for_each(|(_, _, (cell, words))| cell.unlock(words));
         thread::yield_now();
     }
 }
@@ -524,12 +542,31 @@ fn puts_at_once(acts: [fn(&Both); 2], counts: [u64; 2], others: [u64; 2]) {
 }
 
 #[test]
-fn who_puts_a_key_in_and_charges_another_never_waits_for_one_who_does_the_opposite() {
+fn two_who_charge_a_key_and_put_in_another_the_other_way_round_do_not_wait_for_each_other() {
     let one = |both: &Both| charge_and_put(both, [Part::Charge(0), Part::Put(1)]);
     let opposite = |both: &Both| charge_and_put(both, [Part::Charge(1), Part::Put(0)]);
-    let put_first = |both: &Both| charge_and_put(both, [Part::Put(0), Part::Charge(1)]);
     puts_at_once([one, opposite], [1, 1], [1, 1]);
-    puts_at_once([one, put_first], [1, 1], [1, 1]);
+}
+
+#[test]
+fn two_who_put_in_the_same_keys_in_opposite_orders_do_not_wait_for_each_other() {
+    let one = |both: &Both| charge_and_put(both, [Part::Put(0), Part::Put(1)]);
+    let opposite = |both: &Both| charge_and_put(both, [Part::Put(1), Part::Put(0)]);
+    puts_at_once([one, opposite], [0, 0], [2, 2]);
+}
+
+#[test]
+fn who_waits_for_all_segments_gets_them_from_who_puts_a_key_in() {
+    let act = |both: &Both| charge_and_put(both, [Part::Charge(0), Part::Put(1)]);
+    let all = |both: &Both| {
+        let [one, other] = both;
+        let charge = |segment: &Segment| {
+            let (cell, seen) = segment.find().unwrap();
+            cell.set(Words::counting(seen.body + 1));
+        };
+        one.hold(|| other.hold(|| both.iter().for_each(charge)));
+    };
+    puts_at_once([act, all], [2, 1], [0, 1]);
 }
 
 #[test]
@@ -542,12 +579,14 @@ fn a_key_that_two_put_in_is_charged_twice() {
 fn a_reader_sees_a_key_charged_and_another_put_in_or_neither() {
     let act = |both: &Both| charge_and_put(both, [Part::Charge(0), Part::Put(1)]);
     let look = |both: &Both| loop {
-        let versions = both.each_ref().map(|segment| segment.version.read());
-        let ((cell, words), put) = (both[0].find().unwrap(), count_of_other(&both[1]));
-        let is_still =
-            both.iter().zip(versions).all(|(segment, version)| segment.version.is_still(version));
-        if cell.words() == words && is_still {
-            assert_eq!(words.body, put);
+        let seen = [Part::Charge(0), Part::Put(1)].map(|part| part.see(both));
+        let is_so = |((number, found), segment): (&Seen<'_>, &Segment)| {
+            found.is_none_or(|(cell, words)| cell.words() == words)
+                && segment.version.is_still(*number)
+        };
+        if seen.iter().zip(both).all(is_so) {
+            let [charged, put] = seen.map(|(_, found)| found.map_or(0, |(_, words)| words.body));
+            assert_eq!(charged, put);
             return;
         }
         thread::yield_now();

@@ -1,7 +1,7 @@
 //! Deciding a plan: every level is charged, or none.
 //!
 //! First all keys are looked at without holding anything. What is refused so is answered at once, and
-//! nothing is written. Keys that fit their slots are charged there, once those that are there are locked
+//! nothing is written. What fits slots is charged there, once the slots of those that have one are locked
 //! and the segments of those that are new are held. What else is charged takes the segments as they were
 //! seen; where somebody was faster, all is looked at again, and in the end, or where a key is kept in full,
 //! the segments are held before they are looked at.
@@ -37,32 +37,42 @@ impl<'t> Step<'t> {
     fn found(&self) -> Option<Found<'t>> {
         self.glance.as_ref().and_then(|glance| glance.found)
     }
+
+    /// Whether another level has its key in the same table.
+    fn is_of_table_of(&self, other: &Step<'_>) -> bool {
+        self.table.zip(other.table).is_some_and(|(one, other)| std::ptr::eq(one, other))
+    }
+
+    /// Whether another level has its key in the same slot, so that it is the same key.
+    fn is_of_slot_of(&self, other: &Step<'_>) -> bool {
+        let found = self.found().zip(other.found());
+        found.is_some_and(|(one, other)| std::ptr::eq(one.cell.0, other.cell.0))
+    }
 }
 
 /// Answers a plan, whose levels these are. The replies are written where they are needed, in the place of
 /// what was there: they are too large to be moved.
 pub(super) fn answer(plan: &Plan, steps: &mut [Step<'_>], replies: &mut PerLevel<Reply>) {
     replies.clear();
-    match steps {
-        [Step { level, table: Some(table), glance }] => {
-            let seen = table.glance(level.key);
-            if let Some(reply) = table.answer_bucket(plan, level, seen) {
-                replies.push(reply);
-                return;
-            }
-            *glance = Some(seen);
+    if let [Step { level, table: Some(table), glance }] = steps {
+        let seen = table.glance(level.key);
+        if let Some(reply) = table.answer_bucket(plan, level, seen) {
+            replies.push(reply);
+            return;
         }
-        _ => glance(steps),
+        *glance = Some(seen);
+    } else {
+        glance(steps);
     }
     let mut is_answered = false;
-    for _ in 0..GLANCES {
+    for turn in 0..GLANCES {
+        if turn > 0 {
+            glance_again(steps);
+        }
         match answer_seen(plan, steps, replies) {
             Glanced::Charged => return,
             Glanced::Answered => is_answered = true,
-            Glanced::Changed => {
-                glance_again(steps);
-                continue;
-            }
+            Glanced::Changed => continue,
             Glanced::InFull => {}
         }
         break;
@@ -125,60 +135,81 @@ fn answer_seen(plan: &Plan, steps: &[Step<'_>], replies: &mut PerLevel<Reply>) -
 }
 
 /// Charges all levels, where each cost fits and takes no more than a slot; `None` where it takes a closer
-/// look. All that is written to is locked before, or its segment is held, and neither is waited for.
+/// look. Slots are locked and segments held without waiting; where that cannot be, nothing is written.
 fn charge_slots(plan: &Plan, steps: &[Step<'_>], replies: &mut PerLevel<Reply>) -> Option<Glanced> {
     replies.clear();
     // What each slot says then.
     let mut drafts: ArrayVec<Words, LEVELS_MAX> = ArrayVec::new();
+    let mut new = 0;
     for step in steps {
         let (table, now_us) = (step.table?, step.level.time_us(plan.now));
         let (words, reading) = match step.found() {
             Some(found) => draft(table, Some(found.words), step.level, now_us)?,
-            None => draft_new(table, step.level, now_us)?,
+            None => {
+                new += 1;
+                draft_new(table, step.level, now_us)?
+            }
         };
         let (verdict, charged_at_us) = (Verdict::Allowed, words.at_us());
         replies.push(Reply { verdict, charged: true, charged_at_us, reading });
         drafts.try_push(words.marked(table.is_tracked())).ok()?;
     }
-    let has_new = steps.iter().any(|step| step.found().is_none());
-    if has_new && any_two(steps, Glance::is_of_one_segment) {
+    // To hold a segment changes its number, for other keys of the plan too; and who goes for the sake of a
+    // new key must not be one of them.
+    if new > 0 && any_two(steps, |step, other| step.is_of_table_of(other)) {
         return None;
     }
-    let mut holding = Holding::default();
-    for (place, glance) in seen(steps).enumerate() {
-        if !holding.secure(glance) {
-            seen(&steps[..place]).filter_map(|glance| glance.found).for_each(Found::release);
+    // Room for all of them is made now: who has locked a slot waits for nothing, not even for memory.
+    let mut holding = Holding(PerLevel::with_capacity(new));
+    for (place, (glance, found)) in slots(steps).enumerate() {
+        if !glance.segment.lock(glance.version, found) {
+            slots(steps).take(place).for_each(|(_, found)| found.release());
             // Who asks for a key twice would find it locked again and again.
-            let is_twice = any_two(steps, Glance::is_of_one_slot);
+            let is_twice = any_two(steps, |step, other| step.is_of_slot_of(other));
             return if is_twice { None } else { Some(Glanced::Changed) };
         }
     }
-    // Who puts a key in may wait for a slot that another has locked, and must not have that one wait.
-    for (glance, words) in seen(steps).zip(&drafts) {
-        glance.found.inspect(|found| glance.segment.unlock(*found, *words));
+    if new > 0 && !holding.add_new(steps) {
+        slots(steps).for_each(|(_, found)| found.release());
+        return Some(Glanced::Changed);
     }
-    if has_new {
+    // Slots are let go of first. Who puts a key in may wait for one that another plan has locked, and that
+    // plan for one of these.
+    for (step, words) in steps.iter().zip(&drafts) {
+        if let Some(Glance { segment, found: Some(found), .. }) = step.glance {
+            segment.unlock(found, *words);
+        }
+    }
+    if new > 0 {
         put_new(plan, steps, &drafts, &holding);
+        return Some(Glanced::Answered);
     }
-    Some(if has_new { Glanced::Answered } else { Glanced::Charged })
+    Some(Glanced::Charged)
 }
 
 /// Puts in the keys of a plan that are not there, whose segments are held.
 #[inline(never)]
 fn put_new(plan: &Plan, steps: &[Step<'_>], drafts: &[Words], holding: &Holding<'_>) {
-    for (step, words) in steps.iter().zip(drafts) {
-        if let (Some(table), Some(Glance { segment, found: None, .. })) = (step.table, &step.glance)
-            && let Some(held) = holding.find(segment)
-        {
-            table.put_words(held, step.level.key, *words, step.level.time_us(plan.now));
+    let each = steps.iter().zip(drafts).filter(|(step, _)| step.found().is_none());
+    for (Step { level, table, glance }, words) in each {
+        let held = glance.as_ref().and_then(|glance| holding.find(glance.segment));
+        debug_assert!(held.is_some(), "each was held before");
+        if let (Some(table), Some(held)) = (table, held) {
+            table.put_words(held, level.key, *words, level.time_us(plan.now));
         }
     }
 }
 
-/// Whether this is so of any two keys of a plan.
-fn any_two<'t>(steps: &[Step<'t>], is_so: fn(&Glance<'t>, &Glance<'t>) -> bool) -> bool {
-    let mut behind = seen(steps).enumerate();
-    behind.any(|(place, glance)| seen(&steps[..place]).any(|before| is_so(before, glance)))
+/// The slots in which keys of a plan were seen.
+#[inline(always)]
+fn slots<'s, 't>(steps: &'s [Step<'t>]) -> impl Iterator<Item = (&'s Glance<'t>, Found<'t>)> {
+    seen(steps).filter_map(|glance| Some((glance, glance.found?)))
+}
+
+/// Whether this is so of any two levels of a plan.
+fn any_two(steps: &[Step<'_>], is_so: impl Fn(&Step<'_>, &Step<'_>) -> bool) -> bool {
+    let mut behind = steps.iter().enumerate();
+    behind.any(|(place, step)| steps[..place].iter().any(|before| is_so(before, step)))
 }
 
 /// The answer where nothing is written.
@@ -278,25 +309,22 @@ fn seen<'s, 't>(steps: &'s [Step<'t>]) -> impl Iterator<Item = &'s Glance<'t>> {
 }
 
 /// The segments of a plan that are held, each once, in the order of its levels or of their addresses.
-#[derive(Default)]
 struct Holding<'t>(PerLevel<Held<'t>>);
 
 impl<'t> Holding<'t> {
-    /// Locks a key as it was seen, or holds its segment if it is not there; false where something has
-    /// changed.
-    #[inline(always)]
-    fn secure(&mut self, glance: &Glance<'t>) -> bool {
-        let Glance { segment, version, found } = *glance;
-        match found {
-            Some(found) => segment.lock(version, found),
-            None => segment.hold_from(version).map(|held| self.0.push(held)).is_some(),
-        }
+    /// Holds the segments of keys that are not there, if nothing has changed since; says whether it does.
+    #[inline(never)]
+    fn add_new(&mut self, steps: &[Step<'t>]) -> bool {
+        let mut new = seen(steps).filter(|glance| glance.found.is_none());
+        new.all(|glance| {
+            glance.segment.hold_from(glance.version).map(|held| self.0.push(held)).is_some()
+        })
     }
 
     /// Holds all, if nothing has changed since it was seen.
     #[inline]
     fn as_seen(steps: &[Step<'t>]) -> Option<Self> {
-        let mut holding = Self::default();
+        let mut holding = Self(PerLevel::new());
         for glance in seen(steps) {
             if holding.find(glance.segment).is_none() {
                 holding.0.push(glance.segment.hold_from(glance.version)?);
@@ -311,7 +339,7 @@ impl<'t> Holding<'t> {
             let segment = |step: &Step<'t>| step.table?.segment(step.level.key);
             let mut segments: PerLevel<&'t Segment> = steps.iter().filter_map(segment).collect();
             segments.sort_unstable_by_key(|segment| std::ptr::from_ref(*segment).addr());
-            let mut holding = Self::default();
+            let mut holding = Self(PerLevel::new());
             for segment in segments {
                 if holding.find(segment).is_none() {
                     holding.0.push(segment.hold());

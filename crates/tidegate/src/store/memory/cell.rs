@@ -1,6 +1,6 @@
 //! A slot in memory: four words, of which the third is its lock.
 //!
-//! Whoever charges a key that is in its slot holds no segment. It makes the head say that the slot is
+//! Whoever charges a key that is in its slot does not hold its segment. It makes the head say that the slot is
 //! locked, and then looks whether the segment's number is what it was when the key was found: if so,
 //! whoever takes the segment from now on finds the slot locked and waits, and else the head is put back.
 //! Whoever holds a segment changes the number first and then looks at the slot. So one of the two always

@@ -36,8 +36,8 @@ pub(super) fn charge(
 }
 
 /// What the slot of a key says once a level is charged, and what the level shows then; `None` where its
-/// cost does not fit, or it takes more than the slot. Of a key that is not there, nothing is said yet; its
-/// spec must be known.
+/// cost does not fit, or it takes more than the slot. There are no words of a key that is not there; then
+/// the spec must have a number.
 #[inline(always)]
 pub(super) fn draft(
     table: &Table,
@@ -163,6 +163,10 @@ fn charge_slot(
 
 /// Puts a key in that fits a slot; `None` where it does not.
 fn put_slot(table: &Table, held: &Held<'_>, level: &Level, now_us: u64) -> Option<(u64, Reading)> {
+    if level.is_given_back() {
+        return None;
+    }
+    // So that it has one.
     table.specs.number_of(&level.spec)?;
     let (words, reading) = draft_new(table, level, now_us)?;
     table.put_words(held, level.key, words, now_us);

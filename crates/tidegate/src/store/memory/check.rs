@@ -25,8 +25,8 @@ impl Table {
         Self::new(max_keys, Arc::default(), Arc::default(), Arc::default())
     }
 
-    /// Charges a key, if the cost fits. Its memory is asked for before the clock is read, which waits for all
-    /// that was read before it.
+    /// Charges a key, if the cost fits. Its lines are asked for before the clock is read: reading it waits
+    /// for what was read before, and so does what is read behind it.
     #[inline(always)]
     pub(crate) fn check(
         &self,

@@ -85,17 +85,6 @@ impl Glance<'_> {
     pub(super) fn is_as_seen(&self) -> bool {
         self.found.is_none_or(|found| found.cell.words() == found.words)
     }
-
-    /// Whether this is where another key was looked for too.
-    pub(super) fn is_of_one_segment(&self, other: &Self) -> bool {
-        std::ptr::eq(self.segment, other.segment)
-    }
-
-    /// Whether this is where another key was found too, so that it is the same one.
-    pub(super) fn is_of_one_slot(&self, other: &Self) -> bool {
-        let found = self.found.zip(other.found);
-        found.is_some_and(|(one, other)| std::ptr::eq(one.cell.0, other.cell.0))
-    }
 }
 
 impl Table {

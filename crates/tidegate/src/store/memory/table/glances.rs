@@ -1,8 +1,8 @@
 //! Looking for keys in steps, so that something else is done while their memory is on its way.
 //!
-//! Of many keys, it comes together: each step asks for what the next will need, and is done for several
-//! keys before that: their segments, the lines in which they most likely stand, and where one does not
-//! stand there, those behind.
+//! Where there are many, each step asks for what the next will need, and is done for several keys before
+//! the next is: their segments, the lines in which they most likely stand, and where one does not stand
+//! there, those behind.
 
 use arrayvec::ArrayVec;
 
@@ -76,7 +76,8 @@ pub(in super::super) struct Whereabouts<'t> {
 }
 
 impl<'t> Whereabouts<'t> {
-    /// What is seen of the key there; `None` where it is not, and may be elsewhere.
+    /// What is seen of the key there; `None` where it is not, and may be elsewhere. The segment need not be
+    /// its own any more: then the slots that name it there are empty, or the segment has another number.
     #[inline(always)]
     pub(in super::super) fn glance(self, key: Key) -> Option<Glance<'t>> {
         let Self { segment, version, home } = self;

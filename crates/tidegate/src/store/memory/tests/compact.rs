@@ -94,13 +94,45 @@ fn a_quota_is_in_its_slot_on_every_day_of_years() {
 }
 
 #[test]
-fn a_key_that_a_plan_asks_for_twice_is_charged_twice() {
+fn a_key_that_a_plan_asks_for_twice_is_charged_twice_whether_it_is_new_or_not() {
     for spec in specs() {
         let (store, level) = (Memory::new(), level(1, 1, spec));
-        charge(&store, at(NOW_US), [level]);
-        let replies = charge(&store, at(NOW_US), [level, level]);
-        assert!(replies.iter().all(|reply| reply.charged), "{spec:?}");
+        for _ in 0..2 {
+            let replies = charge(&store, at(NOW_US), [level, level]);
+            assert!(replies.iter().all(|reply| reply.charged), "{spec:?}");
+        }
         let left = charge(&store, at(NOW_US), [Level { cost: Amount::ZERO, ..level }]);
-        assert_eq!(left[0].reading.available, units(LIMIT - 3), "{spec:?}");
+        assert_eq!(left[0].reading.available, units(LIMIT - 4), "{spec:?}");
     }
+}
+
+#[test]
+fn only_the_segment_of_the_key_that_is_new_is_held() {
+    for spec in specs() {
+        let store = Memory::new();
+        store.announce_now(&[1, 2]);
+        let hot = level(1, 1, spec);
+        charge(&store, at(NOW_US), [hot]);
+        // So that the spec has a number.
+        charge(&store, at(NOW_US), [level(2, 1, spec)]);
+        let number = number_in_slot(&store, Key(1));
+        for key in 2..100_u64 {
+            let replies = charge(&store, at(NOW_US), [hot, level(2, key.into(), spec)]);
+            let left = replies.iter().map(|reply| reply.reading.available);
+            assert!(left.eq([units(LIMIT - key), units(LIMIT - 1)]), "{spec:?}");
+        }
+        assert_eq!(number_in_slot(&store, Key(1)), number, "{spec:?}");
+        assert_eq!(store.table(2).unwrap().keys(), 99, "{spec:?}");
+    }
+}
+
+#[test]
+fn keys_that_are_kept_in_full_leave_the_numbers_of_specs_to_others() {
+    let store = Memory::new();
+    for key in 2..400_u64 {
+        let given_back = Level { refundable: true, ..level(1, key.into(), total(key)) };
+        assert!(charge(&store, at(NOW_US), [given_back])[0].charged);
+    }
+    assert!(charge(&store, at(NOW_US), [level(1, 1, total(LIMIT))])[0].charged);
+    assert!(number_in_slot(&store, Key(1)).is_some());
 }

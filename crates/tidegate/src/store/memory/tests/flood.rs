@@ -88,8 +88,8 @@ fn keys_that_have_meant_nothing_for_a_minute_make_room_for_new_ones() {
         let now = at(1_000_000 / A_SECOND * number);
         let key = u128::from(number).wrapping_mul(SPREAD);
         assert!(charge(&store, now, [level(1, key, bucket(1, 1_000_000))])[0].charged);
-        // Each means something for a second, and stands for a minute more, or as long again until
-        // somebody comes by.
+        // Each means something for a second and stands for a minute more, and then until somebody comes
+        // by: half as many as these, as a rule.
         assert!((store.keys() as u64) < 2 * 61 * A_SECOND, "{} at {number}", store.keys());
     }
     assert_eq!(store.evicted_keys(), 0);

@@ -122,7 +122,10 @@ fn who_charges_one_key_and_puts_in_another_does_both_or_neither() {
                 let rest = |reply: &Reply| reply.reading.available.micros() / units(1).micros();
                 replies.iter().map(rest).collect::<Vec<_>>()
             };
-            while writers.iter().any(|writer| !writer.is_finished()) {
+            // Once more when all is done.
+            let mut are_done = false;
+            while !are_done {
+                are_done = writers.iter().all(|writer| writer.is_finished());
                 let turn = (TURNS - rests(vec![hot(1)])[0]).min(TURNS - 1);
                 let rests = rests(vec![hot(1), fresh(2, turn)]);
                 assert_eq!(rests[1], if TURNS - rests[0] > turn { 8 } else { 9 });

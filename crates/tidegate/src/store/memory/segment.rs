@@ -48,7 +48,7 @@ pub(super) struct Segment {
     /// How many pages are in use.
     used: AtomicU8,
     pages: [AtomicU32; PAGES],
-    /// The slot that is looked at next where a key has to go.
+    /// The slot that is looked at next for a key that can go.
     hand: AtomicU16,
     /// Whether a slot may be marked as changed.
     changed: AtomicBool,

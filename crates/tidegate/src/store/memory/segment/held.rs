@@ -118,7 +118,7 @@ impl<'s> Held<'s> {
         spot_of(hash_of(key), self.used()).slots()
     }
 
-    /// The next slot whose key may have to go, if there is any.
+    /// The next slot to be looked at for a key that can go, if there is any.
     pub(in super::super) fn next_slot(&self) -> Option<usize> {
         let slots = u16::try_from(self.slots()).ok()?;
         let slot = self.hand.load(Ordering::Relaxed).checked_rem(slots)?;

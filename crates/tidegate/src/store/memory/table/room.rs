@@ -16,10 +16,11 @@ const FIRST_SPLIT_AT: usize = 320;
 const KEYS_PER_SEGMENT: usize = 160;
 /// How few there may be while saved keys come back, in the order of their segments.
 const KEYS_WHERE_SPARSE: usize = 16;
-/// How long a key that means nothing is left where it is: while there is room it may well come again.
-const LINGERS_US: u64 = 60_000_000;
+/// How long a key that means nothing is left where it is: while there is room it may well come again. And
+/// how many slots an insertion looks at for such keys in turn, beside those in which its own may stand.
+const CALM: (u64, usize) = (60_000_000, 0);
 /// The same where the share is nearly full.
-const LINGERS_HURRIED_US: u64 = 500_000;
+const HURRIED: (u64, usize) = (500_000, 4);
 /// How many other segments that have keys are asked.
 const NEIGHBOURS: usize = 64;
 
@@ -168,9 +169,9 @@ impl Table {
     /// Lets go of what has meant nothing for a while where a key is going to stand: that is at hand.
     fn sweep(&self, held: &Held<'_>, key: Key, now_us: u64) {
         let share = self.share.load(Ordering::Relaxed);
-        let is_nearly_full = self.keys() > share - share / 8;
-        let lingers_us = if is_nearly_full { LINGERS_HURRIED_US } else { LINGERS_US };
-        for slot in held.slots_at_home(key) {
+        let (lingers_us, others) = if self.keys() > share - share / 8 { HURRIED } else { CALM };
+        let others = (0..others).filter_map(|_| held.next_slot());
+        for slot in held.slots_at_home(key).chain(others) {
             let Some((_, words)) = held.read(&self.pages, slot) else { continue };
             // No key ends before it was last charged, and when it ends takes longer to say.
             let has_lingered = |us: u64| us.saturating_add(lingers_us) <= now_us;

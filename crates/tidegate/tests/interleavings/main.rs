@@ -118,10 +118,10 @@ struct Segment {
 }
 
 impl Segment {
-    fn new() -> Arc<Self> {
+    fn new() -> Self {
         let segment = Self::default();
         segment.cell(0).put(KEY, Words::counting(0));
-        Arc::new(segment)
+        segment
     }
 
     fn cell(&self, slot: usize) -> Cell<'_> {
@@ -267,7 +267,7 @@ fn at_once(acts: [fn(&Segment); 2], then: fn(&Segment)) {
     let mut model = Builder::new();
     model.preemption_bound = Some(3);
     model.check(move || {
-        let segment = Segment::new();
+        let segment = Arc::new(Segment::new());
         let threads = acts.map(|act| {
             let segment = Arc::clone(&segment);
             thread::spawn(move || act(&segment))

@@ -11,92 +11,6 @@ use crate::{KEY, OTHER, Segment, words_of};
 /// Two segments with a key each, which a request has both of.
 type Both = [Segment; 2];
 
-/// What each key says, and the number of its segment before that was read.
-fn see(both: &Both) -> [(u32, Cell<'_>, Words); 2] {
-    both.each_ref().map(|segment| {
-        let version = segment.version.read();
-        let (cell, seen) = segment.find().unwrap();
-        (version, cell, seen)
-    })
-}
-
-/// Counts one more of both or of neither, without holding anything, the first of `order` first.
-fn charge_both(both: &Both, order: [usize; 2]) {
-    loop {
-        let (seen, [first, second]) = (see(both), order);
-        let lock = |at: usize| {
-            let (version, cell, words) = seen[at];
-            cell.lock(words, || both[at].version.is_yet(version))
-        };
-        if lock(first) {
-            if lock(second) {
-                seen.iter().for_each(|(_, cell, words)| {
-                    cell.unlock(Words::counting(words.body + 1));
-                });
-                return;
-            }
-            seen[first].1.unlock(seen[first].2);
-        }
-        thread::yield_now();
-    }
-}
-
-/// Runs the acts at once on two segments; both keys have been charged this often in the end.
-fn both_at_once(acts: [fn(&Both); 2], counts: [u64; 2]) {
-    both_at_once_then(acts, counts, |_| {});
-}
-
-fn both_at_once_then(
-    acts: [fn(&Both); 2],
-    counts: [u64; 2],
-    then: impl Fn(&Both) + Send + Sync + 'static,
-) {
-    let mut model = Builder::new();
-    model.preemption_bound = Some(3);
-    model.check(move || {
-        let segment = || {
-            let segment = Segment::default();
-            segment.cell(0).put(KEY, Words::counting(0));
-            segment
-        };
-        let both = Arc::new([segment(), segment()]);
-        let threads = acts.map(|act| {
-            let both = Arc::clone(&both);
-            thread::spawn(move || act(&both))
-        });
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
-        assert_eq!(both.each_ref().map(Segment::count), counts);
-        then(&both);
-    });
-}
-
-#[test]
-fn two_keys_are_charged_together_whoever_comes_first() {
-    both_at_once([|both| charge_both(both, [0, 1]), |both| charge_both(both, [1, 0])], [2, 2]);
-}
-
-#[test]
-fn no_charge_of_two_keys_is_lost_to_one_that_holds_a_segment() {
-    both_at_once([|both| charge_both(both, [0, 1]), |both| both[1].charge_held()], [1, 2]);
-}
-
-#[test]
-fn a_reader_sees_two_keys_charged_or_neither() {
-    let look = |both: &Both| loop {
-        let seen = see(both);
-        let is_so = |((version, cell, words), segment): (&(u32, Cell<'_>, Words), &Segment)| {
-            cell.words() == *words && segment.version.is_still(*version)
-        };
-        if seen.iter().zip(both).all(is_so) {
-            let [(_, _, one), (_, _, other)] = seen;
-            assert_eq!(one, other);
-            return;
-        }
-        thread::yield_now();
-    };
-    both_at_once([|both| charge_both(both, [0, 1]), look], [1, 1]);
-}
-
 /// The number of a segment, and what was seen of a key in it afterwards.
 type Seen<'c> = (u32, Option<(Cell<'c>, Words)>);
 
@@ -132,7 +46,7 @@ impl Part {
 
 /// Does both parts or neither: locks the keys that are there and then holds the segments of the others,
 /// which it waits for in no case, and lets go of the keys before it puts any in.
-fn charge_and_put(both: &Both, parts: [Part; 2]) {
+fn carry_out(both: &Both, parts: [Part; 2]) {
     loop {
         let seen = parts.map(|part| (&both[part.at()].version, part.see(both)));
         let slots = || {
@@ -166,35 +80,81 @@ fn charge_and_put(both: &Both, parts: [Part; 2]) {
     }
 }
 
-fn count_of_other(segment: &Segment) -> u64 {
-    words_of(segment.cell(1), OTHER).map_or(0, |words| words.body)
+/// Looks until both parts are seen as they were at one instant: both are done or neither.
+fn see_both_or_neither(both: &Both, parts: [Part; 2]) {
+    loop {
+        let seen = parts.map(|part| part.see(both));
+        let is_so = |(part, (number, found)): (&Part, &Seen<'_>)| {
+            found.is_none_or(|(cell, words)| cell.words() == words)
+                && both[part.at()].version.is_still(*number)
+        };
+        if parts.iter().zip(&seen).all(is_so) {
+            let [one, other] = seen.map(|(_, found)| found.map_or(0, |(_, words)| words.body));
+            assert_eq!(one, other);
+            return;
+        }
+        thread::yield_now();
+    }
 }
 
 /// Runs the acts at once on two segments; the key of each, and the other, have been charged this often in
 /// the end.
-fn puts_at_once(acts: [fn(&Both); 2], counts: [u64; 2], others: [u64; 2]) {
-    both_at_once_then(acts, counts, move |both| {
+fn at_once(acts: [fn(&Both); 2], counts: [u64; 2], others: [u64; 2]) {
+    let mut model = Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(move || {
+        let both = Arc::new([Segment::new(), Segment::new()]);
+        let threads = acts.map(|act| {
+            let both = Arc::clone(&both);
+            thread::spawn(move || act(&both))
+        });
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(both.each_ref().map(Segment::count), counts);
         assert_eq!(both.each_ref().map(count_of_other), others);
     });
 }
 
+fn count_of_other(segment: &Segment) -> u64 {
+    words_of(segment.cell(1), OTHER).map_or(0, |words| words.body)
+}
+
+const CHARGES: [Part; 2] = [Part::Charge(0), Part::Charge(1)];
+const CHARGE_AND_PUT: [Part; 2] = [Part::Charge(0), Part::Put(1)];
+
+#[test]
+fn two_keys_are_charged_together_whoever_comes_first() {
+    let opposite = |both: &Both| carry_out(both, [Part::Charge(1), Part::Charge(0)]);
+    at_once([|both| carry_out(both, CHARGES), opposite], [2, 2], [0, 0]);
+}
+
+#[test]
+fn no_charge_of_two_keys_is_lost_to_one_that_holds_a_segment() {
+    at_once([|both| carry_out(both, CHARGES), |both| both[1].charge_held()], [1, 2], [0, 0]);
+}
+
+#[test]
+fn a_reader_sees_two_keys_charged_or_neither() {
+    let look = |both: &Both| see_both_or_neither(both, CHARGES);
+    at_once([|both| carry_out(both, CHARGES), look], [1, 1], [0, 0]);
+}
+
 #[test]
 fn two_who_charge_a_key_and_put_in_another_the_other_way_round_do_not_wait_for_each_other() {
-    let one = |both: &Both| charge_and_put(both, [Part::Charge(0), Part::Put(1)]);
-    let opposite = |both: &Both| charge_and_put(both, [Part::Charge(1), Part::Put(0)]);
-    puts_at_once([one, opposite], [1, 1], [1, 1]);
+    let one = |both: &Both| carry_out(both, CHARGE_AND_PUT);
+    let opposite = |both: &Both| carry_out(both, [Part::Charge(1), Part::Put(0)]);
+    at_once([one, opposite], [1, 1], [1, 1]);
 }
 
 #[test]
 fn two_who_put_in_the_same_keys_in_opposite_orders_do_not_wait_for_each_other() {
-    let one = |both: &Both| charge_and_put(both, [Part::Put(0), Part::Put(1)]);
-    let opposite = |both: &Both| charge_and_put(both, [Part::Put(1), Part::Put(0)]);
-    puts_at_once([one, opposite], [0, 0], [2, 2]);
+    let one = |both: &Both| carry_out(both, [Part::Put(0), Part::Put(1)]);
+    let opposite = |both: &Both| carry_out(both, [Part::Put(1), Part::Put(0)]);
+    at_once([one, opposite], [0, 0], [2, 2]);
 }
 
 #[test]
 fn who_waits_for_all_segments_gets_them_from_who_puts_a_key_in() {
-    let act = |both: &Both| charge_and_put(both, [Part::Charge(0), Part::Put(1)]);
+    let act = |both: &Both| carry_out(both, CHARGE_AND_PUT);
     let all = |both: &Both| {
         let [one, other] = both;
         let charge = |segment: &Segment| {
@@ -203,30 +163,17 @@ fn who_waits_for_all_segments_gets_them_from_who_puts_a_key_in() {
         };
         one.hold(|| other.hold(|| both.iter().for_each(charge)));
     };
-    puts_at_once([act, all], [2, 1], [0, 1]);
+    at_once([act, all], [2, 1], [0, 1]);
 }
 
 #[test]
 fn a_key_that_two_put_in_is_charged_twice() {
-    let act = |both: &Both| charge_and_put(both, [Part::Charge(0), Part::Put(1)]);
-    puts_at_once([act, act], [2, 0], [0, 2]);
+    let act = |both: &Both| carry_out(both, CHARGE_AND_PUT);
+    at_once([act, act], [2, 0], [0, 2]);
 }
 
 #[test]
 fn a_reader_sees_a_key_charged_and_another_put_in_or_neither() {
-    let act = |both: &Both| charge_and_put(both, [Part::Charge(0), Part::Put(1)]);
-    let look = |both: &Both| loop {
-        let seen = [Part::Charge(0), Part::Put(1)].map(|part| part.see(both));
-        let is_so = |((number, found), segment): (&Seen<'_>, &Segment)| {
-            found.is_none_or(|(cell, words)| cell.words() == words)
-                && segment.version.is_still(*number)
-        };
-        if seen.iter().zip(both).all(is_so) {
-            let [charged, put] = seen.map(|(_, found)| found.map_or(0, |(_, words)| words.body));
-            assert_eq!(charged, put);
-            return;
-        }
-        thread::yield_now();
-    };
-    puts_at_once([act, look], [1, 0], [0, 1]);
+    let look = |both: &Both| see_both_or_neither(both, CHARGE_AND_PUT);
+    at_once([|both| carry_out(both, CHARGE_AND_PUT), look], [1, 0], [0, 1]);
 }

@@ -25,8 +25,8 @@ impl Table {
         Self::new(max_keys, Arc::default(), Arc::default(), Arc::default())
     }
 
-    /// Charges a key, if the cost fits. Its lines are asked for before the clock is read: reading it waits
-    /// for what was read before, and so does what is read behind it.
+    /// Charges a key, if the cost fits. Its lines are asked for before the clock is read: that takes a third
+    /// of a check, in which they come nearer, and little else is begun.
     #[inline(always)]
     pub(crate) fn check(
         &self,

@@ -69,8 +69,8 @@ pub(super) struct Spot {
 impl Spot {
     /// The first slot of the first line among all of a segment: who has no room stands behind it.
     pub(super) const fn first_slot(self) -> usize {
-        let Self { page, lines: [line, _] } = self;
-        page * PAGE_SLOTS + line * LINE_SLOTS
+        let [line, _] = self.lines;
+        self.slot_of(line)
     }
 
     /// Whether a slot is in one of both lines.
@@ -80,9 +80,13 @@ impl Spot {
 
     /// The slots of both lines among all of a segment.
     pub(super) fn slots(self) -> impl Iterator<Item = usize> {
-        let lines =
-            self.lines.into_iter().map(move |line| self.page * PAGE_SLOTS + line * LINE_SLOTS);
-        lines.flat_map(|first| first..first + LINE_SLOTS)
+        let firsts = self.lines.map(|line| self.slot_of(line));
+        firsts.into_iter().flat_map(|first| first..first + LINE_SLOTS)
+    }
+
+    /// The first slot of a line among all of a segment.
+    const fn slot_of(self, line: usize) -> usize {
+        self.page * PAGE_SLOTS + line * LINE_SLOTS
     }
 }
 

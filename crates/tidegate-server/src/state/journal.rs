@@ -24,6 +24,10 @@ const LOGS_BYTES_MIN: u64 = 8 << 20;
 /// or once there are so many of them: each start that follows a crash begins one.
 const LOGS_MAX: usize = 8;
 
+/// How much of a base is written before it is synced: no more is left to wait for at its end, while no
+/// change is saved.
+const BASE_SYNC_BYTES: u64 = 4 << 20;
+
 /// Where a journal goes on.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Position {
@@ -63,7 +67,11 @@ pub(super) struct Base {
 impl Base {
     pub(super) fn record(&mut self, at: Now, record: &impl Serialize) -> io::Result<()> {
         self.records += 1;
-        self.to.record(at, record)
+        self.to.record(at, record)?;
+        if self.to.bytes() - self.to.synced() < BASE_SYNC_BYTES {
+            return Ok(());
+        }
+        self.to.sync(File::sync_data)
     }
 }
 

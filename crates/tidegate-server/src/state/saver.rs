@@ -20,9 +20,9 @@ use super::journal::{Base, Journal};
 use super::{Journals, StateDir, StateError};
 use crate::app::App;
 
-/// How often changes are saved: a little more than once a second, so that with the time that this
-/// takes itself a kill loses no more than the last second.
-const EVERY_US: u64 = 900_000;
+/// How long a change waits to be saved, what saving takes itself included: less than a second, so that a
+/// kill loses no more than the last even where it takes longer than the last time.
+const WITHIN_US: u64 = 700_000;
 /// How soon it is tried again where the disk is full or fails.
 const AGAIN_US: u64 = 5_000_000;
 /// How many records of a base are written between two looks at the clock.
@@ -88,7 +88,7 @@ const MARKS: Which<MarkChange> = |worker| Some(&mut worker.marks);
 impl Worker {
     fn new(app: Arc<App>, state: StateDir, journals: Journals, told: Receiver<()>) -> Self {
         let Journals { counters, marks } = journals;
-        let due_us = app.now().steady_us.saturating_add(EVERY_US);
+        let due_us = app.now().steady_us.saturating_add(WITHIN_US);
         Self { app, state, counters, marks, told, due_us, base_us: 0, stopping: false }
     }
 
@@ -108,10 +108,18 @@ impl Worker {
         self.stopping
     }
 
-    /// Appends what has changed to the logs.
+    /// Appends what has changed to the logs. What changes while this goes on waits for the next time, so that
+    /// the longer it takes, the sooner that begins; but two thirds of the time is the most that it takes.
     fn save_changes(&mut self) {
+        let started_us = self.app.now().steady_us;
+        self.append_changes();
+        let took_us = self.app.now().steady_us.saturating_sub(started_us);
+        let left_us = WITHIN_US.saturating_sub(took_us).max(took_us + took_us / 2);
+        self.due_us = started_us.saturating_add(left_us);
+    }
+
+    fn append_changes(&mut self) {
         let (app, now) = (Arc::clone(&self.app), self.app.now());
-        self.due_us = now.steady_us.saturating_add(EVERY_US);
         let health = self.state.health();
         if let (Some(journal), Some(memory)) = (&mut self.counters, app.engine.memory()) {
             if memory.lost_track() {

@@ -2,6 +2,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use tempfile::TempDir;
 use tidegate::marks::Whom;
 use tidegate::store::Memory;
 use tidegate::{HashKey, Limiter, Order, Policy, Request};
@@ -42,6 +43,15 @@ fn worker_of(loaded: (Arc<App>, StateDir, Journals)) -> (Arc<App>, Worker, Sende
     let (app, state, journals) = loaded;
     let (stop, told) = channel();
     (Arc::clone(&app), Worker::new(app, state, journals, told), stop)
+}
+
+/// What would be there if the process were killed now.
+fn left_by_a_kill(path: &Path) -> TempDir {
+    let killed = tempfile::tempdir().unwrap();
+    for file in fs::read_dir(path).unwrap().map(|file| file.unwrap().path()) {
+        fs::copy(&file, killed.path().join(file.file_name().unwrap())).unwrap();
+    }
+    killed
 }
 
 fn spend(app: &App, user: &str) {
@@ -118,23 +128,24 @@ fn a_disk_that_fails_is_told_and_all_is_saved_once_it_does_not() {
 }
 
 #[test]
-fn more_keys_that_went_than_are_noted_do_not_come_back() {
+fn a_flood_of_keys_that_go_holds_up_neither_changes_nor_a_base() {
     let folder = tempfile::tempdir().unwrap();
-    let app = app_with(Memory::with_max_keys(10));
-    let (app, mut worker, _stop) = worker_of(loaded_by(app, folder.path()));
-    (0..10).for_each(|user| spend(&app, &format!("first {user}")));
-    worker.save_changes();
-    (0..70_000).for_each(|user| spend(&app, &format!("user {user}")));
-    worker.save_changes();
-    assert!(!worker.counters.as_ref().unwrap().is_whole());
-    worker.write_bases();
-    assert!(worker.counters.as_ref().unwrap().is_whole());
-    assert_eq!(worker.state.health().present().failures, []);
-    drop(worker);
-    let (again, ..) = loaded(folder.path());
-    assert_eq!(again.engine.memory().unwrap().keys(), 10);
-    for user in (0..10).map(|user| format!("first {user}")) {
-        assert_eq!(spent(&again, &user), spent(&app, &user), "{user}");
+    let small = || app_with(Memory::with_max_keys(10));
+    let (app, mut worker, _stop) = worker_of(loaded_by(small(), folder.path()));
+    // It has used more than any other, so that it never has to go.
+    (0..20).for_each(|_| spend(&app, "busy"));
+    for round in 0..3 {
+        let base = worker.counters.as_mut().unwrap().begin_base(app.now()).unwrap();
+        (0..70_000).for_each(|user| spend(&app, &format!("{round} {user}")));
+        spend(&app, "busy");
+        worker.save_changes();
+        let journal = worker.counters.as_mut().unwrap();
+        assert!(journal.is_whole() && journal.accepts());
+        let (again, ..) = loaded_by(small(), left_by_a_kill(folder.path()).path());
+        assert_eq!(spent(&again, "busy"), round + 21);
+        assert_eq!(again.engine.memory().unwrap().keys(), 10);
+        drop(base);
+        assert_eq!(worker.counters_base().unwrap(), Some(10));
     }
 }
 
@@ -182,11 +193,7 @@ fn the_first_change_may_come_while_the_first_base_is_written() {
     worker.save_changes();
     let journal = worker.counters.as_mut().unwrap();
     assert!(!journal.is_whole(), "not before the base is there");
-    let killed = tempfile::tempdir().unwrap();
-    for file in fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().path()) {
-        fs::copy(&file, killed.path().join(file.file_name().unwrap())).unwrap();
-    }
-    assert_eq!(spent(&loaded(killed.path()).0, "u1"), 1);
+    assert_eq!(spent(&loaded(left_by_a_kill(folder.path()).path()).0, "u1"), 1);
     assert_eq!(journal.finish_base(app.now(), base).unwrap(), 0);
     assert!(journal.is_whole());
     drop(worker);

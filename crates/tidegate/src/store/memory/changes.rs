@@ -5,6 +5,10 @@
 //! evicted is noted beside its table, and so is one that loses its meaning and makes room before anybody
 //! was told of its last change. A key that only loses its meaning with time is not noted; whoever reads
 //! it later finds that out by itself.
+//!
+//! In a flood more keys make room than there is room to note. Then those beyond are not told of, and come
+//! back to whoever reads what was told, as they last were and within the share of their limit, where those
+//! that mean least go again. One that is reset never does.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -19,7 +23,7 @@ use crate::clock::Now;
 use crate::fold::Folded;
 use crate::key::Key;
 
-/// At least so many keys that went are noted until somebody looks.
+/// At least so many keys that made room are noted until somebody looks.
 pub(super) const GONE_MIN: usize = 65_536;
 
 /// Keys that are gone.
@@ -46,7 +50,7 @@ impl Memory {
         self.tracked.store(true, Ordering::Relaxed);
     }
 
-    /// Whether more keys went since the last call than there is room to note, so that the
+    /// Whether more keys were reset since the last call than there is room to note, so that the
     /// [`changes`](Self::changes) do not tell all: then everything must be taken from
     /// [`export`](Self::export), once, and changes from its beginning on.
     #[must_use]

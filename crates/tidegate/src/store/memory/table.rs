@@ -274,16 +274,12 @@ impl Table {
         }
     }
 
-    /// Lets a key go, and notes it where somebody is told: one that did not just end as was told.
+    /// Takes a key out that somebody has reset or given all back, and notes it where somebody is told. Where
+    /// there is no room to note it, none is known any more: it must not come back.
     pub(super) fn remove(&self, held: &Held<'_>, found: Found<'_>) {
-        if let Some(slot) = held.slot_of(&self.pages, found) {
-            self.remove_at(held, found.cell.key(), slot);
-        }
-    }
-
-    fn remove_at(&self, held: &Held<'_>, key: Key, slot: usize) {
-        if self.is_tracked() {
-            self.note(key);
+        let Some(slot) = held.slot_of(&self.pages, found) else { return };
+        if !self.note(found.cell.key(), 2 * self.notes_max()) {
+            self.lost.store(true, Ordering::Relaxed);
         }
         self.forget(held, slot);
     }
@@ -294,16 +290,22 @@ impl Table {
         gone.into_iter().collect()
     }
 
-    /// Notes that a key went. Where too many did since somebody looked, none is known any more.
-    fn note(&self, key: Key) {
-        let max = (self.share.load(Ordering::Relaxed) / 4).max(GONE_MIN);
-        let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
-        if gone.len() < max {
-            gone.push(key);
-        } else {
-            *gone = Vec::new();
-            self.lost.store(true, Ordering::Relaxed);
+    /// How many keys are noted that had to make room, until somebody looks.
+    fn notes_max(&self) -> usize {
+        (self.share.load(Ordering::Relaxed) / 4).max(GONE_MIN)
+    }
+
+    /// Notes that a key went, where somebody is told; false where so many are noted that there is no room.
+    fn note(&self, key: Key, max: usize) -> bool {
+        if !self.is_tracked() {
+            return true;
         }
+        let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_room = gone.len() < max;
+        if has_room {
+            gone.push(key);
+        }
+        has_room
     }
 
     /// Lets a key go.

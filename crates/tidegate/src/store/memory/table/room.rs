@@ -215,18 +215,18 @@ impl Table {
         (0..count).filter_map(segment).take(NEIGHBOURS)
     }
 
-    /// Lets a key go, which counts where it is live.
+    /// Lets a key go that makes room, which counts where it is live.
     fn let_go(&self, held: &Held<'_>, slot: usize, now_us: u64) {
         let Some((key, words)) = held.read(&self.pages, slot) else { return };
         let is_live = words.end_us(&self.specs) > now_us;
         if is_live {
             self.evicted.fetch_add(1, Ordering::Relaxed);
         }
-        // What was told of a key before it changed may say that it lasts for longer.
+        // What was told of a key before it changed may say that it lasts for longer. Where too many go to be
+        // noted, it may come back with that: in a flood, better than that nothing can be told any more.
         if is_live || words.is_changed() {
-            self.remove_at(held, key, slot);
-        } else {
-            self.forget(held, slot);
+            self.note(key, self.notes_max());
         }
+        self.forget(held, slot);
     }
 }

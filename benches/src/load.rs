@@ -187,7 +187,9 @@ impl Drop for Server {
     }
 }
 
+/// The time, for what is measured.
 #[allow(clippy::disallowed_methods, reason = "a benchmark measures time")]
-fn now() -> Instant {
+#[must_use]
+pub fn now() -> Instant {
     Instant::now()
 }

@@ -78,6 +78,41 @@ factors: { f: { by: user, good: [r < 50%], step: 0.1 every 1h, range: 0.5..2 } }
 }
 
 #[test]
+fn a_decision_by_a_factor_and_of_every_kind_of_limit_allocates_nothing() {
+    let policy = "
+tidegate: 1
+name: kinds
+tiers: [free, premium]
+identity: { default_tier: free }
+limits:
+  bucket: { by: user, token_bucket: { free: 1k/s, premium: 2k/s }, scaled: true }
+  exact: { by: user, sliding_window: { free: 100/s, premium: 200/s }, scaled: true }
+  counter: { by: user, sliding_counter: 1k/s, scaled: true }
+  window: { by: user, fixed_window: 1k/s }
+  month: { by: user, quota: 1m/month }
+  ever: { by: user, total: 1m }
+events: { bad: {}, good: {} }
+ratios: { r: { of: bad, to: good, by: user, within: 1h, at_least: 1 } }
+factors: { f: { by: user, good: [r < 50%], step: 0.1 every 1h, range: 0.5..2 } }
+";
+    let clock = FakeClock::at_unix_seconds(1_767_603_600);
+    let policy = Policy::parse("kinds.yaml", policy).unwrap_or_else(|errors| panic!("{errors}"));
+    let limiter = Limiter::builder().policy(policy).clock(clock.clone()).build().unwrap();
+    limiter.ban(&Order::new(Whom::user("u9"))).unwrap();
+    let request = Request::new("GET", "/").user("u1").tier("premium");
+    limiter.report_now(&Report::new("good", request.clone())).unwrap();
+    clock.advance_us(3_600_000_000);
+    limiter.report_now(&Report::new("good", request.clone())).unwrap();
+    assert!(limiter.check(&request).unwrap().limits[0].available.whole() > 2_000, "it is scaled");
+    // The log of an exact window grows with what it holds, up to as much as fits its limit.
+    for _ in 0..1_000 {
+        clock.advance_us(7_000);
+        limiter.check(&request).unwrap();
+    }
+    assert_eq!(allocations_of(&limiter, &clock, &request, Outcome::Allowed, 6), 0);
+}
+
+#[test]
 fn an_exempt_request_allocates_nothing() {
     assert_eq!(allocations(&Request::new("GET", "/healthz"), Outcome::Exempt, 0), 0);
 }

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use tidegate::Keyed;
-use tidegate::algorithm::{Spec, Verdict, token_bucket};
+use tidegate::algorithm::{Spec, Verdict, sliding_window, token_bucket};
 use tidegate::units::{Amount, SECOND_US};
 
 use crate::population::{KEYS, Population};
@@ -51,6 +51,12 @@ fn hot(table: &mut Table) {
     for (threads, must) in [(1, None), (2, Some(0.5))] {
         let what = format!("one hot key, denied, {}", said(threads));
         compare(table, &what, threads, &ours, &governor, &one, must);
+    }
+    let ours = ONCE.exact(KEYS);
+    assert_eq!(ours.check(one.key(0)), Verdict::Allowed);
+    for threads in [1, 2] {
+        let what = format!("the same by an exact window; governor: its bucket, {}", said(threads));
+        compare(table, &what, threads, &ours, &governor, &one, None);
     }
 }
 
@@ -133,5 +139,12 @@ impl Bucket {
         let (count, burst) = (units(self.an_hour), units(self.burst));
         let bucket = token_bucket::Spec { count, period_us: HOUR_US, burst };
         Keyed::with_max_keys(Spec::TokenBucket(bucket), max_keys)
+    }
+
+    /// An exact window of an hour in its place.
+    fn exact(&self, max_keys: usize) -> Keyed {
+        let limit = Amount::from_units(self.burst.into()).unwrap();
+        let window = sliding_window::Spec { limit, window_us: HOUR_US };
+        Keyed::with_max_keys(Spec::SlidingWindow(window), max_keys)
     }
 }

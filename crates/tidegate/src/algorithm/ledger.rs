@@ -8,8 +8,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::dispatch;
 use super::{Amount, Reading, Spec, State, Verdict};
+use super::{dispatch, sliding_window};
 
 /// At most so many accounts: when a further one opens, the one that ends first closes.
 const ACCOUNTS_MAX: usize = 8;
@@ -55,6 +55,17 @@ impl Ledger {
     /// The only account; `None` where there are several.
     pub(crate) fn only(&self) -> Option<(&Spec, &State)> {
         self.others.is_empty().then_some((&self.first.spec, &self.first.state))
+    }
+
+    /// Until when nothing is left under its only spec, and whatever costs one is refused; `None` where that
+    /// takes more to tell.
+    pub(crate) fn full_until_us(&self) -> Option<(&Spec, u64)> {
+        match self.only()? {
+            (spec @ Spec::SlidingWindow(window), State::SlidingWindow(state)) => {
+                Some((spec, sliding_window::full_until_us(state, window)?))
+            }
+            _ => None,
+        }
     }
 
     /// Would this cost fit now, and if not, when?

@@ -196,6 +196,16 @@ pub fn reading(state: &State, spec: &Spec, now_us: u64) -> Reading {
     }
 }
 
+/// Until when nothing is left and whatever costs one is refused, if nothing is charged or given back
+/// meanwhile; `None` where something is left, or it takes more to tell.
+#[must_use]
+pub fn full_until_us(state: &State, spec: &Spec) -> Option<u64> {
+    let (mut entries, spent) = inside(state, spec, state.newest_us()?);
+    let oldest = entries.next()?;
+    let is_full = spent == spec.limit.micros() && oldest.cost_micros >= Amount::ONE.micros();
+    is_full.then(|| oldest.at_us.saturating_add(spec.window_us))
+}
+
 /// When the newest entry will be gone.
 #[must_use]
 pub fn meaningless_at_us(state: &State, spec: &Spec) -> Option<u64> {
@@ -306,6 +316,30 @@ mod tests {
             let log = run.take(&steps, spec.window_us, Some(naive));
             let larger = spec.limit.max(amount(limit * UNIT));
             assert_promise(larger, spec.window_us, &log);
+        }
+
+        #[test]
+        fn one_that_is_full_says_until_when_and_is_so_until_then(
+            spec in specs(),
+            steps in prop::collection::vec((0..=50_u64, prop_oneof![whole_costs(), Just(UNIT / 2)]), 1..60),
+            late_us in 0..99_u64,
+        ) {
+            let (mut state, mut now_us) = (State::default(), 99);
+            for (percent, cost) in steps {
+                now_us += spec.window_us * percent / 100;
+                let cost = amount(cost);
+                if evaluate(&state, &spec, now_us, cost) == Verdict::Allowed {
+                    charge(&mut state, &spec, now_us, cost);
+                }
+                let Some(until_us) = full_until_us(&state, &spec) else { continue };
+                let newest_us = state.newest_us().unwrap();
+                for now_us in [newest_us - late_us, newest_us, until_us - 1] {
+                    let verdict = evaluate(&state, &spec, now_us, Amount::ONE);
+                    prop_assert_eq!(verdict, denied_until(until_us, now_us));
+                    prop_assert_eq!(reading(&state, &spec, now_us).available, Amount::ZERO);
+                }
+                prop_assert_eq!(evaluate(&state, &spec, until_us, Amount::ONE), Verdict::Allowed);
+            }
         }
 
         #[test]

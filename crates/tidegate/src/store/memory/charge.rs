@@ -4,6 +4,7 @@ use super::rate::Taken;
 use super::record::Record;
 use super::segment::{Found, Held};
 use super::slot::Words;
+use super::specs::fit_slots;
 use super::table::Table;
 use super::view;
 use crate::algorithm::{self, Reading, Spec, Verdict, fixed_window, same_pace, token_bucket};
@@ -50,7 +51,7 @@ pub(super) fn draft(
     }
     let (number, known) = match words {
         Some(words) => (words.number(), table.specs.get(words.number())?),
-        None => table.specs.find(&level.spec)?,
+        None => table.specs.find(&level.spec).filter(|_| fit_slots(&level.spec))?,
     };
     match (&level.spec, &known.spec) {
         (Spec::TokenBucket(spec), Spec::TokenBucket(same))

@@ -7,11 +7,15 @@
 //! A calendar window writes down when it ends, since the edges in its spec are others each time; the
 //! windows of a sliding counter are aligned, so that its last charge tells which it was.
 //!
+//! Of an exact window that is kept elsewhere, the slot still says until when it is full, so that whoever is
+//! refused by it holds nothing.
+//!
 //! A packed bucket does not know since when it has owed something, nor its low-water mark: refunds ask
 //! for these, so that keys whose charges are meant to be given back are kept in full.
 
 use super::body::{self, pack_counters, pack_quota};
 use super::record::Record;
+use super::segment::KEYS_MAX;
 use super::specs::{Known, Specs};
 use crate::algorithm::{
     self, Ledger, Spec, State, fixed_window, quota, sliding_counter, token_bucket, total,
@@ -33,6 +37,11 @@ const SPEC_SHIFT: u32 = 4;
 const OF_SPEC: u64 = 0xff << SPEC_SHIFT;
 const AT_SHIFT: u32 = 12;
 const AT_MAX: u64 = u64::MAX >> AT_SHIFT;
+/// How many bits say where a record is kept in its segment,
+const PLACE_BITS: u32 = 16;
+/// and so many how long before its end it is full no more.
+const FULL_MAX: u64 = u64::MAX >> PLACE_BITS;
+const _: () = assert!(KEYS_MAX < 1 << PLACE_BITS);
 
 /// Two words of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,15 +138,39 @@ impl Words {
         Self::pack(state, spec, number, specs.get(number)?, record.charged_us)
     }
 
-    /// Says where a record is kept, and when it will mean nothing any more.
-    pub(super) fn boxed(place: usize, end_us: u64) -> Self {
-        let body = u64::try_from(place).unwrap_or(u64::MAX);
-        Self { head: end_us.min(AT_MAX) << AT_SHIFT | BOXED, body }
+    /// Says of a record when it will mean nothing any more, and until when it is full, if it is. Where it is
+    /// kept is said [later](Self::at_place).
+    pub(super) fn boxed(record: &Record, specs: &Specs) -> Self {
+        let end_us = record.end_us();
+        let boxed = Self { head: end_us.min(AT_MAX) << AT_SHIFT | BOXED, body: 0 };
+        let full = || {
+            let (spec, until_us) = record.ledger.full_until_us().filter(|_| end_us < AT_MAX)?;
+            let before_end_us = end_us.checked_sub(until_us).filter(|us| *us < FULL_MAX)?;
+            let number = specs.number(spec)?;
+            let head = boxed.head | u64::from(number) << SPEC_SHIFT;
+            Some(Self { head, body: (before_end_us + 1) << PLACE_BITS })
+        };
+        full().unwrap_or(boxed)
+    }
+
+    /// The same of a record that is kept there: a segment has fewer than there are places.
+    pub(super) fn at_place(self, place: usize) -> Self {
+        let place = place as u64 & !(u64::MAX << PLACE_BITS);
+        Self { body: self.body & u64::MAX << PLACE_BITS | place, ..self }
     }
 
     /// Where the record is kept; `None` where the slot holds all there is.
     pub(super) fn place(self) -> Option<usize> {
-        if self.head & KIND_MASK == BOXED { usize::try_from(self.body).ok() } else { None }
+        let place = self.body & !(u64::MAX << PLACE_BITS);
+        if self.head & KIND_MASK == BOXED { usize::try_from(place).ok() } else { None }
+    }
+
+    /// Until when a record that is kept elsewhere is full, and from when on it means nothing; `None` where
+    /// the slot does not tell.
+    pub(super) fn full_until_us(self) -> Option<(u64, u64)> {
+        let before_end_us = (self.body >> PLACE_BITS).checked_sub(1)?;
+        let end_us = self.at_us();
+        (self.head & KIND_MASK == BOXED).then(|| (end_us.saturating_sub(before_end_us), end_us))
     }
 
     /// The number of the spec.
@@ -302,6 +335,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::algorithm::sliding_window;
     use crate::units::Amount;
 
     proptest! {
@@ -342,9 +376,22 @@ mod tests {
 
     #[test]
     fn what_is_kept_elsewhere_says_where_and_until_when() {
-        let specs = Specs::default();
-        assert_eq!(Words::boxed(7, 99).place(), Some(7));
-        assert_eq!(Words::boxed(7, 99).end_us(&specs), 99);
-        assert_eq!(Words::boxed(7, u64::MAX).end_us(&specs), u64::MAX);
+        let (specs, limit) = (Specs::default(), Amount::from_units(2).unwrap());
+        let window = Spec::SlidingWindow(sliding_window::Spec { limit, window_us: 100 });
+        let mut ledger = Ledger::new(&window).unwrap();
+        let mut boxed = |now_us| {
+            ledger.charge(&window, now_us, 0, Amount::ONE);
+            let words = Words::boxed(&Record::loose(ledger.clone(), now_us), &specs).at_place(7);
+            assert_eq!(words.place(), Some(7));
+            (words.end_us(&specs), words.full_until_us())
+        };
+        assert_eq!(boxed(10), (110, None));
+        assert_eq!(boxed(30), (130, Some((110, 130))));
+        assert_eq!(boxed(40), (140, None), "it owes more than it may");
+        let total = Spec::Total(total::Spec { limit });
+        let mut ledger = Ledger::new(&total).unwrap();
+        ledger.charge(&total, 1, 0, limit);
+        let words = Words::boxed(&Record::loose(ledger, 1), &specs);
+        assert_eq!((words.end_us(&specs), words.full_until_us()), (u64::MAX, None));
     }
 }

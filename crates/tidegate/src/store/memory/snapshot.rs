@@ -112,7 +112,7 @@ impl Table {
         let held = self.hold(key);
         if self.find(&held, key).is_none() {
             let packed = Words::pack_record(&record, &self.specs);
-            let words = packed.unwrap_or_else(|| held.keep(record));
+            let words = packed.unwrap_or_else(|| self.keep(&held, record));
             self.restore(&held, key, words, now_us);
         }
         drop(held);

@@ -208,9 +208,14 @@ impl Table {
     pub(super) fn put(&self, held: &Held<'_>, key: Key, record: Record, now_us: u64) {
         if record.end_us() > 0 {
             let packed = Words::pack_record(&record, &self.specs);
-            let words = packed.unwrap_or_else(|| held.keep(record));
+            let words = packed.unwrap_or_else(|| self.keep(held, record));
             self.put_words(held, key, words, now_us);
         }
+    }
+
+    /// Keeps a record in full; returns what its slot says.
+    pub(super) fn keep(&self, held: &Held<'_>, record: Record) -> Words {
+        Words::boxed(&record, &self.specs).at_place(held.keep(record))
     }
 
     /// All that is known of a key.
@@ -248,13 +253,14 @@ impl Table {
                 self.remove(held, found);
             } else {
                 let packed = Words::pack_record(&record, &self.specs);
-                self.set(held, found, packed.unwrap_or_else(|| held.keep(record)));
+                self.set(held, found, packed.unwrap_or_else(|| self.keep(held, record)));
             }
             return Some(changed);
         };
-        let (changed, end_us, packed) = held.look(place, |record| {
+        let (changed, end_us, packed, boxed) = held.look(place, |record| {
             let changed = change(record);
-            (changed, record.end_us(), Words::pack_record(record, &self.specs))
+            let packed = Words::pack_record(record, &self.specs);
+            (changed, record.end_us(), packed, Words::boxed(record, &self.specs))
         })?;
         if end_us == 0 {
             self.remove(held, found);
@@ -262,7 +268,7 @@ impl Table {
             held.take(place);
             self.set(held, found, packed);
         } else {
-            self.set(held, found, Words::boxed(place, end_us));
+            self.set(held, found, boxed.at_place(place));
         }
         Some(changed)
     }

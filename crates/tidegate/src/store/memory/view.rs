@@ -1,10 +1,12 @@
 //! What a key says to a level: by its slot alone, or by its record where that is kept in full.
 
 use super::segment::{Found, Held};
+use super::slot::Words;
 use super::table::Table;
 use crate::algorithm::{self, Ledger, Reading, Spec, Verdict, ceiling, token_bucket};
 use crate::clock::Now;
 use crate::plan::Level;
+use crate::units::Amount;
 
 /// Whether the cost of a level fits; `None` where the slot does not tell.
 pub(super) fn verdict(
@@ -16,8 +18,10 @@ pub(super) fn verdict(
     let Some((table, Found { words, .. })) = table.zip(found) else {
         return Some(fresh_verdict(level, now));
     };
-    let known = table.specs.get(words.number()).filter(|_| words.place().is_none())?;
-    let now_us = level.time_us(now);
+    if words.place().is_some() {
+        return refusal(level, table, words, now).map(|(verdict, _)| verdict);
+    }
+    let (known, now_us) = (table.specs.get(words.number())?, level.time_us(now));
     Some(match (words.bucket(known), &level.spec) {
         (Some(state), Spec::TokenBucket(spec)) => {
             token_bucket::evaluate(&state, spec, now_us, level.cost)
@@ -36,12 +40,25 @@ pub(super) fn reading(
     let Some((table, Found { words, .. })) = table.zip(found) else {
         return Some(fresh_reading(level, now));
     };
-    let known = table.specs.get(words.number()).filter(|_| words.place().is_none())?;
-    let now_us = level.time_us(now);
+    if words.place().is_some() {
+        return refusal(level, table, words, now).map(|(_, reading)| reading);
+    }
+    let (known, now_us) = (table.specs.get(words.number())?, level.time_us(now));
     Some(match (words.bucket(known), &level.spec) {
         (Some(state), Spec::TokenBucket(spec)) => token_bucket::reading(&state, spec, now_us),
         (_, spec) => algorithm::reading(&words.state(known)?, spec, now_us),
     })
+}
+
+/// What a level of cost one is told by a key that is full, though it is kept elsewhere; `None` where the slot
+/// does not tell.
+fn refusal(level: &Level, table: &Table, words: Words, now: Now) -> Option<(Verdict, Reading)> {
+    let (until_us, end_us) = words.full_until_us().filter(|_| level.cost == Amount::ONE)?;
+    table.specs.get(words.number()).filter(|known| known.is(&level.spec))?;
+    let now_us = level.time_us(now);
+    let retry_after_us = Some(until_us.checked_sub(now_us).filter(|us| *us > 0)?);
+    let reading = Reading { available: Amount::ZERO, reset_us: Some(end_us - now_us) };
+    Some((Verdict::Denied { retry_after_us }, reading))
 }
 
 /// As [`verdict`], of a key whose segment is held.

@@ -89,10 +89,9 @@ impl<'s> Held<'s> {
         self.set_len(placed);
     }
 
-    /// Keeps a record in full; returns what its slot says.
-    pub(in super::super) fn keep(&self, record: Record) -> Words {
-        let end_us = record.end_us();
-        Words::boxed(self.side().put(record), end_us)
+    /// Keeps a record in full; returns where.
+    pub(in super::super) fn keep(&self, record: Record) -> usize {
+        self.side().put(record)
     }
 
     /// Takes a record out that is kept in full.

@@ -120,6 +120,28 @@ mod tests {
     }
 
     #[test]
+    fn an_insertion_moves_two_keys_at_most_unless_a_page_is_added() {
+        let (segment, pages) = (Segment::default(), Pages::default());
+        let held = segment.hold();
+        let stands = || -> Vec<Option<Key>> {
+            let key = |slot| segment.read(&pages, slot).map(|(key, _)| key);
+            (0..segment.slots()).map(key).collect()
+        };
+        let mut most = 0;
+        for key in keys() {
+            let before = stands();
+            assert!(held.insert(&pages, key, words(key)));
+            let after = stands();
+            if before.len() == after.len() {
+                let left = before.iter().zip(&after);
+                let moved = left.filter(|(before, after)| before.is_some() && before != after);
+                most = most.max(moved.count());
+            }
+        }
+        assert_eq!(most, MOVES_MAX);
+    }
+
+    #[test]
     fn nearly_all_keys_are_at_home() {
         const SEGMENTS: u64 = 100;
         const KEYS: u64 = 240;

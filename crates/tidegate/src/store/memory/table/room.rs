@@ -112,7 +112,7 @@ impl Table {
             let moves = hash_of(*key) >> bit & 1 == 1;
             if moves {
                 let record = words.place().and_then(|place| old.take(place));
-                let kept = record.map(|record| new.keep(record).marked(words.is_changed()));
+                let kept = record.map(|record| self.keep(new, record).marked(words.is_changed()));
                 moved.push((*key, kept.unwrap_or(*words)));
             }
             !moves

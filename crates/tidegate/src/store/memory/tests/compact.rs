@@ -4,7 +4,9 @@ use std::sync::atomic::AtomicUsize;
 use std::thread;
 
 use super::*;
-use crate::algorithm::{calendar, fixed_window, quota, sliding_counter};
+use crate::algorithm::{
+    Reading, Verdict, calendar, fixed_window, quota, sliding_counter, sliding_window,
+};
 use crate::units::DAY_US;
 
 const LIMIT: u64 = 5_000;
@@ -49,6 +51,31 @@ fn one_small_state_is_charged_in_its_slot_without_holding_its_segment() {
             assert_eq!(number_in_slot(&store, Key(1)), number, "{spec:?}");
         }
     }
+}
+
+#[test]
+fn an_exact_window_that_is_full_refuses_without_holding_its_segment() {
+    const WINDOW_US: u64 = 1_000;
+    let spec = Spec::SlidingWindow(sliding_window::Spec { limit: units(3), window_us: WINDOW_US });
+    let (store, level) = (Memory::new(), level(1, 1, spec));
+    for turn in 0..3 {
+        assert!(charge(&store, at(NOW_US + turn * 10), [level])[0].charged);
+    }
+    let version = || store.table(1).unwrap().glance(Key(1)).version;
+    let before = version();
+    for now_us in [NOW_US, NOW_US + 20, NOW_US + WINDOW_US - 1] {
+        let reply = charge(&store, at(now_us), [level])[0];
+        let retry_after_us = Some(NOW_US + WINDOW_US - now_us);
+        assert_eq!(reply.verdict, Verdict::Denied { retry_after_us });
+        let reading =
+            Reading { available: Amount::ZERO, reset_us: Some(NOW_US + WINDOW_US + 20 - now_us) };
+        assert_eq!(reply.reading, reading);
+    }
+    assert_eq!(version(), before);
+    let more = Level { cost: units(2), ..level };
+    let later = charge(&store, at(NOW_US + 50), [more])[0].verdict;
+    assert_eq!(later, Verdict::Denied { retry_after_us: Some(WINDOW_US + 10 - 50) });
+    assert!(charge(&store, at(NOW_US + WINDOW_US), [level])[0].charged);
 }
 
 #[test]

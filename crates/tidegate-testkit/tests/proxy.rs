@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tidegate::clock::SystemClock;
 use tidegate_testkit::proxy::{Fault, Proxy};
-use tidegate_testkit::servers::until;
+use tidegate_testkit::servers::{free_port, until};
 
 const LONG: Duration = Duration::from_secs(10);
 const SHORT: Duration = Duration::from_millis(30);
@@ -167,7 +167,7 @@ fn refused_connections_are_refused_by_the_system_and_open_ones_go_on() {
 
 #[test]
 fn a_proxy_whose_server_is_gone_ends_connections() {
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody = SocketAddr::from(([127, 0, 0, 1], free_port().unwrap()));
     let proxy = Proxy::to(nobody).unwrap();
     let mut client = Client::of(&proxy);
     assert!(client.hear(LONG).map_or(true, |line| line.is_empty()));

@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -13,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+use tidegate_testkit::servers::free_port;
 
 use crate::markdown::{Step, root};
 use crate::shown::{fits, line_fits};
@@ -134,7 +135,7 @@ impl Session {
     }
 
     fn start_service(&mut self, command: &str) {
-        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let free = format!("127.0.0.1:{}", free_port().unwrap());
         self.ports.0.push((SERVICE.to_owned(), free.clone()));
         let line = format!("exec {}", self.ports.taken(command));
         let mut command = in_folder(self.folder.path(), &line);

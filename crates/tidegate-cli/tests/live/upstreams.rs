@@ -2,9 +2,11 @@
 //! counted is settled.
 
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use tidegate_testkit::servers::free_port;
 
 use crate::support::{Answer, Connection, Daemon, Reply, Upstream, eventually};
 
@@ -117,7 +119,7 @@ fn every_way_to_fail_is_told_settled_as_a_failure_and_frees_its_place() {
 
 #[test]
 fn an_upstream_that_is_down_is_a_502_and_served_again_once_it_is_back() {
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port().unwrap()));
     let url = format!("http://{address}");
     let mut command = Daemon::command();
     let folder = tempfile::tempdir().unwrap();

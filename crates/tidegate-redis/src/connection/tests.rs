@@ -4,8 +4,7 @@ use rcgen::{CertifiedKey, KeyPair, generate_simple_self_signed};
 use rustls::{ClientConfig, RootCertStore};
 
 use tempfile::TempDir;
-use tidegate_testkit::servers::Server;
-use tokio::net::TcpListener;
+use tidegate_testkit::servers::{Server, free_port};
 
 use super::*;
 use crate::config::Config;
@@ -29,11 +28,6 @@ fn config(server: &Server) -> Config {
 fn start(config: &Config) -> Connection {
     let dialer = Dialer::new(config);
     Connection::start(&dialer, Target::only(&config.place, &dialer).unwrap())
-}
-
-/// Where nobody listens.
-async fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port()
 }
 
 async fn connected(server: &Server) -> Connection {
@@ -72,7 +66,7 @@ async fn the_hash_is_that_of_the_text() {
 
 #[tokio::test]
 async fn without_a_server_calls_fail_at_once_and_say_why() {
-    let config = Config::parse(&format!("redis://127.0.0.1:{}", free_port().await)).unwrap();
+    let config = Config::parse(&format!("redis://127.0.0.1:{}", free_port().unwrap())).unwrap();
     let connection = start(&config);
     for _ in 0..3 {
         let failure = count(&connection, "lost").await.unwrap_err();
@@ -161,7 +155,7 @@ async fn with_tls(made: &CertifiedKey<KeyPair>) -> (Server, u16) {
     let (cert, key) = (files.path().join("cert.pem"), files.path().join("key.pem"));
     std::fs::write(&cert, made.cert.pem()).unwrap();
     std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-    let port = free_port().await;
+    let port = free_port().unwrap();
     let (cert, key, tls_port) = (cert.to_str().unwrap(), key.to_str().unwrap(), port.to_string());
     let arguments = ["--tls-port", &tls_port, "--tls-auth-clients", "no"];
     let files = ["--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert];

@@ -35,7 +35,7 @@ const PATHS: [char; 4] = ['a', 'b', 'c', 'd'];
 const KEYS: usize = 1_000_000;
 const BATCH: usize = 1_000;
 const CLIENTS: usize = 2;
-/// Behind how many batches it is killed: before the first base, while one is written, and later.
+/// Behind how many batches it is killed: nearer to a base or farther from it.
 const KILLED_AFTER: [usize; 7] = [400, 500, 600, 700, 800, 900, 980];
 const MOST: Duration = Duration::from_secs(1);
 
@@ -110,7 +110,10 @@ fn ask(api: SocketAddr, batch: usize) -> io::Result<String> {
     )?;
     let mut answer = String::new();
     socket.read_to_string(&mut answer)?;
-    let is_whole = answer.trim_end().ends_with(']');
+    let is_whole = answer.split_once("\r\n\r\n").is_some_and(|(head, body)| {
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        length.is_some_and(|length| length.parse() == Ok(body.len()))
+    });
     if is_whole { Ok(answer) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 

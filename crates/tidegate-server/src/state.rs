@@ -1,7 +1,7 @@
 //! The state directory: what outlives the process.
 //!
 //! Counters and marks have a journal each: a base with everything, and logs of what changed since.
-//! Changes are appended every second by a thread of its own ([`Saver`]); when the logs have outgrown
+//! Changes are appended within a second by a thread of its own ([`Saver`]); when the logs have outgrown
 //! the base a new one is written beside it and takes its place in one step. At the start all of it is
 //! read and checked before any of it is used: counters that are half right would be worse than none.
 

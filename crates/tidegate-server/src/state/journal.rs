@@ -65,13 +65,15 @@ pub(super) struct Base {
 }
 
 impl Base {
-    pub(super) fn record(&mut self, at: Now, record: &impl Serialize) -> io::Result<()> {
+    /// Adds a record; says whether it has waited for the disk.
+    pub(super) fn record(&mut self, at: Now, record: &impl Serialize) -> io::Result<bool> {
         self.records += 1;
         self.to.record(at, record)?;
-        if self.to.bytes() - self.to.synced() < BASE_SYNC_BYTES {
-            return Ok(());
+        let is_due = self.to.bytes() - self.to.synced() >= BASE_SYNC_BYTES;
+        if is_due {
+            self.to.sync(File::sync_data)?;
         }
-        self.to.sync(File::sync_data)
+        Ok(is_due)
     }
 }
 

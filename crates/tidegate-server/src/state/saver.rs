@@ -1,4 +1,4 @@
-//! The thread that saves: every second what has changed, and everything when the log has grown long.
+//! The thread that saves: within a second what has changed, and everything when the log has grown long.
 //!
 //! Decisions never wait for the disk. What changes is noted in memory and taken a few keys at a time;
 //! all files are written here.
@@ -20,9 +20,11 @@ use super::journal::{Base, Journal};
 use super::{Journals, StateDir, StateError};
 use crate::app::App;
 
-/// How long a change waits to be saved, what saving takes itself included: less than a second, so that a
-/// kill loses no more than the last even where it takes longer than the last time.
+/// How long a change waits to be saved, what saving takes itself included, as far as the last time tells:
+/// less than a second, so that a kill loses no more than the last even where it takes longer by then.
 const WITHIN_US: u64 = 700_000;
+/// How long it waits at least between two times, where saving takes most of that.
+const PAUSE_US: u64 = 100_000;
 /// How soon it is tried again where the disk is full or fails.
 const AGAIN_US: u64 = 5_000_000;
 /// How many records of a base are written between two looks at the clock.
@@ -109,12 +111,12 @@ impl Worker {
     }
 
     /// Appends what has changed to the logs. What changes while this goes on waits for the next time, so that
-    /// the longer it takes, the sooner that begins; but two thirds of the time is the most that it takes.
+    /// the longer it takes, the sooner that begins.
     fn save_changes(&mut self) {
         let started_us = self.app.now().steady_us;
         self.append_changes();
         let took_us = self.app.now().steady_us.saturating_sub(started_us);
-        let left_us = WITHIN_US.saturating_sub(took_us).max(took_us + took_us / 2);
+        let left_us = WITHIN_US.saturating_sub(took_us).max(took_us + PAUSE_US);
         self.due_us = started_us.saturating_add(left_us);
     }
 
@@ -193,8 +195,8 @@ impl Worker {
         records: impl Iterator<Item = T>,
     ) -> io::Result<Option<u64>> {
         for (index, record) in records.enumerate() {
-            base.record(now, &record)?;
-            if index % LOOK_EVERY == 0 && !self.stopping {
+            let waited = base.record(now, &record)?;
+            if (waited || index % LOOK_EVERY == 0) && !self.stopping {
                 self.stopping = !matches!(self.told.try_recv(), Err(TryRecvError::Empty));
                 if self.stopping {
                     return Ok(None);

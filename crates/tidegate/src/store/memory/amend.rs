@@ -24,7 +24,13 @@ impl Memory {
         }
         let Some(table) = self.table(level.family) else { return false };
         let held = table.hold(level.key);
-        let Some(found) = table.find(&held, level.key) else { return false };
+        let Some(found) = table.find(&held, level.key) else {
+            if *change == Change::Reset && table.has_untold() {
+                // It may have been one of those.
+                table.note_reset(level.key);
+            }
+            return false;
+        };
         let corrects = matches!(change, Change::Refund(_) | Change::Surcharge(_));
         if corrects && level.is_given_back() && found.words.place().is_none() {
             // What is meant to be given back is kept in full: this was charged to a state that is gone.

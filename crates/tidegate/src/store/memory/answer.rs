@@ -3,8 +3,8 @@
 //! First all keys are looked at without holding anything. What is refused so is answered at once, and
 //! nothing is written. What fits slots is charged there, once the slots of those that have one are locked
 //! and the segments of those that are new are held. What else is charged takes the segments as they were
-//! seen; where somebody was faster, all is looked at again, and in the end, or where a key is kept in full,
-//! the segments are held before they are looked at.
+//! seen; where somebody was faster, all is looked at again, and in the end, or where a key is kept in full
+//! and its slot does not refuse by itself, the segments are held before they are looked at.
 
 use arrayvec::ArrayVec;
 
@@ -91,7 +91,7 @@ enum Glanced {
     Answered,
     /// Somebody wrote meanwhile.
     Changed,
-    /// A key is kept in full, and is read only by whoever holds its segment.
+    /// A key is kept in full, and what its slot does not say is read only by whoever holds its segment.
     InFull,
 }
 

@@ -106,7 +106,8 @@ impl Memory {
             let mut keys = table.take_gone();
             keys.extend(table.all_keys());
             let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
-            if gone.len() + keys.len() <= self.max_keys.max(GONE_MIN) {
+            let fits = gone.len() + keys.len() <= self.max_keys.max(GONE_MIN);
+            if fits && !table.has_untold() {
                 gone.extend(keys.into_iter().map(|key| (family, key)));
             } else {
                 *gone = Vec::new();
@@ -165,11 +166,13 @@ impl Changes<'_> {
 }
 
 impl Table {
-    /// The keys that are gone, and have not come again.
+    /// The keys that are gone. Those that have come again are told of behind them, as they are by then.
     fn gone(&self, family: u64) -> Vec<SavedChange> {
-        let is_gone = |key: &Key| self.find(&self.hold(*key), *key).is_none();
-        let gone = self.take_gone().into_iter().filter(is_gone);
-        gone.map(|key| SavedChange::Removed { family, key }).collect()
+        let removed = |key| {
+            self.mark(&self.hold(key), key, true);
+            SavedChange::Removed { family, key }
+        };
+        self.take_gone().into_iter().map(removed).collect()
     }
 
     /// The keys of a segment that are marked, as they are now; where the next segment begins.
@@ -180,7 +183,7 @@ impl Table {
         }
         let marked = self.keys_of(&held).filter(|(_, words)| words.is_changed());
         let changes = marked.filter_map(|(key, words)| {
-            self.unmark(&held, key);
+            self.mark(&held, key, false);
             let record = self.record(&held, words)?;
             let means_something = record.end_us() > record.time_us(now);
             Some(if means_something {

@@ -48,7 +48,7 @@ const _: () = assert!(KEYS_MAX < 1 << PLACE_BITS);
 pub(super) struct Words {
     /// An instant, the number of a spec, a flag, and what kind of slot it is.
     pub(super) head: u64,
-    /// What is owed, or where it is written.
+    /// What is owed, or where it is written and until when it is full.
     pub(super) body: u64,
 }
 
@@ -146,7 +146,7 @@ impl Words {
         let full = || {
             let (spec, until_us) = record.ledger.full_until_us().filter(|_| end_us < AT_MAX)?;
             let before_end_us = end_us.checked_sub(until_us).filter(|us| *us < FULL_MAX)?;
-            let number = specs.number(spec)?;
+            let number = specs.any_number_of(spec)?;
             let head = boxed.head | u64::from(number) << SPEC_SHIFT;
             Some(Self { head, body: (before_end_us + 1) << PLACE_BITS })
         };
@@ -155,6 +155,7 @@ impl Words {
 
     /// The same of a record that is kept there: a segment has fewer than there are places.
     pub(super) fn at_place(self, place: usize) -> Self {
+        debug_assert!(place < 1 << PLACE_BITS, "there are as many places as keys");
         let place = place as u64 & !(u64::MAX << PLACE_BITS);
         Self { body: self.body & u64::MAX << PLACE_BITS | place, ..self }
     }

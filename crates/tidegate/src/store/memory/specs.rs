@@ -71,11 +71,11 @@ impl Specs {
     /// The number of a spec, which is new if nobody has used it; `None` where there are too many, or
     /// its states do not fit a slot.
     pub(super) fn number_of(&self, spec: &Spec) -> Option<u8> {
-        if fit_slots(spec) { self.number(spec) } else { None }
+        if fit_slots(spec) { self.any_number_of(spec) } else { None }
     }
 
     /// The same, whether its states fit a slot or not.
-    pub(super) fn number(&self, spec: &Spec) -> Option<u8> {
+    pub(super) fn any_number_of(&self, spec: &Spec) -> Option<u8> {
         if let Some((number, _)) = self.find(spec) {
             return Some(number);
         }

@@ -51,8 +51,10 @@ pub(crate) struct Table {
     growing: Mutex<()>,
     /// Whether somebody is told of changes.
     tracked: Arc<AtomicBool>,
-    /// Whether more went than could be noted, then.
+    /// Whether more were reset than could be noted, then.
     lost: Arc<AtomicBool>,
+    /// Whether a key made room that nobody is told of, then.
+    untold: AtomicBool,
     /// The keys that went and did not just end, then; some may be there twice.
     gone: Mutex<Vec<Key>>,
 }
@@ -112,6 +114,7 @@ impl Table {
             growing: Mutex::default(),
             tracked,
             lost,
+            untold: AtomicBool::new(false),
             gone: Mutex::default(),
         }
     }
@@ -273,21 +276,31 @@ impl Table {
         Some(changed)
     }
 
-    /// Takes the mark off a key that somebody has been told of.
-    pub(super) fn unmark(&self, held: &Held<'_>, key: Key) {
+    /// Marks a key that somebody is to be told of, or takes the mark off.
+    pub(super) fn mark(&self, held: &Held<'_>, key: Key, changed: bool) {
         if let Some(found) = self.find(held, key) {
-            held.set(found, found.words.marked(false));
+            held.set(found, found.words.marked(changed));
         }
     }
 
-    /// Takes a key out that somebody has reset or given all back, and notes it where somebody is told. Where
-    /// there is no room to note it, none is known any more: it must not come back.
+    /// Takes a key out that somebody has reset or given all back.
     pub(super) fn remove(&self, held: &Held<'_>, found: Found<'_>) {
         let Some(slot) = held.slot_of(&self.pages, found) else { return };
-        if !self.note(found.cell.key(), 2 * self.notes_max()) {
+        self.note_reset(found.cell.key());
+        self.forget(held, slot);
+    }
+
+    /// Notes that a key must not come back, whether it is there or not. Where there is no room for that, who
+    /// is told must begin anew.
+    pub(super) fn note_reset(&self, key: Key) {
+        if !self.note(key, 2 * self.notes_max()) {
             self.lost.store(true, Ordering::Relaxed);
         }
-        self.forget(held, slot);
+    }
+
+    /// Whether a key may come back that has made room, because nobody is told of it.
+    pub(super) fn has_untold(&self) -> bool {
+        self.untold.load(Ordering::Relaxed)
     }
 
     /// The keys that went since the last call.

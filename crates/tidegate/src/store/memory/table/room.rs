@@ -224,8 +224,8 @@ impl Table {
         }
         // What was told of a key before it changed may say that it lasts for longer. Where too many go to be
         // noted, it may come back with that: in a flood, better than that nothing can be told any more.
-        if is_live || words.is_changed() {
-            self.note(key, self.notes_max());
+        if (is_live || words.is_changed()) && !self.note(key, self.notes_max()) {
+            self.untold.store(true, Ordering::Relaxed);
         }
         self.forget(held, slot);
     }

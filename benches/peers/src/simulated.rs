@@ -9,7 +9,7 @@ use crate::table::Table;
 const ONE_BUCKET: &str =
     "{ tidegate: 1, name: one, limits: { per-user: { by: user, token_bucket: 1m/s } } }";
 const REQUESTS: usize = 100_000;
-const RUNS: usize = 9;
+const RUNS: usize = 25;
 const NS_MOST: f64 = 1_000.0;
 
 /// Measures simulated requests.

@@ -40,11 +40,8 @@ pub fn nanoseconds(threads: usize, candidates: &[Checks<'_>]) -> Vec<f64> {
         }
     }
     if !shared.is_empty() {
-        eprintln!(
-            "  {} rounds on less than {threads} cores, {} others",
-            shared.len(),
-            rounds.len()
-        );
+        let rounds = shared.len();
+        eprintln!("  rounds in which {threads} threads had no core each: {rounds}, done again");
     }
     // Where there are hardly any others, they have to do.
     let missing = ROUNDS - rounds.len();

@@ -78,6 +78,7 @@ mod standing;
 mod steps;
 pub mod store;
 mod subject;
+mod sync;
 mod tally;
 pub mod text;
 pub mod units;

@@ -1,12 +1,13 @@
 //! Which marks have changed, for whoever writes them down while they change.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{OnceLock, PoisonError};
 
 use super::{MarkChange, MarkKind, Marks};
 use crate::clock::Now;
 use crate::fold::Folded;
 use crate::key::Key;
+use crate::sync::Mutex;
 
 impl Marks {
     /// Notes the marks that change from now on, for [`changes`](Self::changes).

@@ -6,10 +6,10 @@
 //! of a million marks take two megabytes, to stay near the processor. Writers have the traces
 //! themselves, to clear the bits that no other mark has, and to make more words in time.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{OnceLock, PoisonError};
 
 use super::prints::{FREE, Prints, WORD_BITS_MAX};
+use crate::sync::{AtomicU8, AtomicU64, Mutex, MutexGuard, Ordering};
 
 /// Segments grow by themselves, so that nobody waits until a million traces have moved.
 const SEGMENT_BITS: u32 = 6;

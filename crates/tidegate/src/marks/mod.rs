@@ -21,7 +21,7 @@ mod whom;
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
 use siphasher::sip128::SipHasher24;
@@ -29,6 +29,7 @@ use siphasher::sip128::SipHasher24;
 use crate::clock::Now;
 use crate::key::{HashKey, Key};
 use crate::policy::protection::PPM;
+use crate::sync::Mutex;
 use filter::Filter;
 pub use mark::{Mark, MarkChange, MarkKind, MarkSink};
 use shapes::Shapes;

@@ -1,10 +1,10 @@
 //! Which kinds of bans there are at all, so that requests are looked at for those alone.
 
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
 use super::whom::{Shape, Whom};
+use crate::sync::{AtomicU16, AtomicU64, Mutex, Ordering};
 
 /// Of each shape there are bans in one policy, and in all.
 const SCOPES: usize = 2;

@@ -2,12 +2,12 @@
 //! table takes no more.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use super::whom::Whom;
 use crate::fold::Folded;
 use crate::key::Key;
+use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
 
 /// Marks in different shards do not wait for each other. A shard has those whose keys begin with its
 /// number, so that shard by shard is also in order.

@@ -27,15 +27,13 @@ mod slot;
 mod snapshot;
 mod specs;
 mod stand_in;
-mod sync;
 mod table;
 mod tables;
 mod version;
 mod view;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use arc_swap::ArcSwap;
 use arrayvec::ArrayVec;
@@ -52,6 +50,7 @@ use crate::clock::Now;
 use crate::fold::Folded;
 use crate::key::Key;
 use crate::plan::{LEVELS_MAX, Level, Mode, PerLevel, Plan};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
 /// How many keys a store holds unless told otherwise.
 const MAX_KEYS_DEFAULT: usize = 1_000_000;

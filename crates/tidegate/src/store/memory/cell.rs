@@ -11,8 +11,8 @@
 //! instant, and is a word by itself.
 
 use super::slot::Words;
-use super::sync::{AtomicU64, Ordering, wait};
 use crate::key::Key;
+use crate::sync::{AtomicU64, Ordering, wait};
 
 pub(super) const CELL_WORDS: usize = 4;
 

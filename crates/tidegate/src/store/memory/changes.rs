@@ -11,7 +11,6 @@
 //! that mean least go again. One that is reset never does.
 
 use std::collections::HashSet;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::vec;
 
@@ -22,6 +21,7 @@ use super::{Imported, Memory, SavedKey};
 use crate::clock::Now;
 use crate::fold::Folded;
 use crate::key::Key;
+use crate::sync::Ordering;
 
 /// At least so many keys that made room are noted until somebody looks.
 pub(super) const GONE_MIN: usize = 65_536;

@@ -1,10 +1,10 @@
 //! Where the slots of a table are: pages that segments take and give back.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
 use super::cell::{CELL_WORDS, Cell};
 use super::shelf::Shelf;
+use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, zeroed};
 
 /// How many lines of a cache a page has.
 pub(super) const PAGE_LINES: usize = 32;
@@ -14,8 +14,8 @@ pub(super) const PAGE_SLOTS: usize = PAGE_LINES * LINE_SLOTS;
 /// How many words a line of a cache has.
 const LINE_WORDS: usize = 8;
 const PAGE_WORDS: usize = PAGE_SLOTS * CELL_WORDS;
-/// How many pages a lot has: so many that there are few lots.
-const LOT_PAGES: usize = 1_024;
+/// How many pages a lot has: so many that there are few lots. Fewer where words take more room.
+const LOT_PAGES: usize = if cfg!(shuttle) { 16 } else { 1_024 };
 
 /// All pages of a table. They are never given back to the machine, so that whoever still reads a page
 /// that has changed hands reads old words, never foreign memory.
@@ -40,7 +40,7 @@ const LOT_WORDS: usize = LOT_PAGES * PAGE_WORDS + LINE_WORDS;
 
 impl Default for Lot {
     fn default() -> Self {
-        let words = bytemuck::zeroed_box::<[AtomicU64; LOT_WORDS]>();
+        let words = zeroed::<LOT_WORDS>();
         let first = words.as_ptr().align_offset(LINE_WORDS * size_of::<u64>()) % LINE_WORDS;
         Self { words, first }
     }

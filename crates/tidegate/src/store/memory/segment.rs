@@ -15,8 +15,7 @@ mod home;
 mod placing;
 mod side;
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 pub(super) use held::{Held, Keys};
 pub(super) use home::Home;
@@ -26,10 +25,10 @@ use side::Side;
 use super::cell::Cell;
 use super::pages::{PAGE_SLOTS, Page, Pages};
 use super::slot::Words;
-use super::sync::wait;
 use super::version::Version;
 use crate::key::Key;
 use crate::prefetch::prefetch;
+use crate::sync::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, Mutex, MutexGuard, Ordering, wait};
 
 const PAGES: usize = 8;
 /// The most keys of a segment.

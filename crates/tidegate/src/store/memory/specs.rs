@@ -1,10 +1,10 @@
 //! The numbers that the keys of a limit were charged with, so that a slot can name them in a byte.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{OnceLock, PoisonError};
 
 use super::rate::Rate;
 use crate::algorithm::Spec;
+use crate::sync::{AtomicUsize, Mutex, Ordering};
 
 /// So many fit a byte. Keys with yet other numbers are kept in full.
 const SPECS_MAX: usize = 256;

@@ -9,8 +9,7 @@ mod room;
 mod walk;
 mod worth;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 pub(super) use glances::{AT_ONCE, Several, Sought};
 pub(super) use walk::place_of;
@@ -23,6 +22,7 @@ use super::shelf::Shelf;
 use super::slot::Words;
 use super::specs::Specs;
 use crate::key::Key;
+use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
 
 /// The keys of one limit.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! The number of a segment, which is its lock: odd while somebody holds it.
 
-use super::sync::{AtomicU32, Ordering, fence, wait};
+use crate::sync::{AtomicU32, Ordering, fence, wait};
 
 /// Changes whenever the segment does.
 #[derive(Debug, Default)]

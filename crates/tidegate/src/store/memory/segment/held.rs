@@ -1,7 +1,5 @@
 //! A segment that is held: what may be done to it.
 
-use std::sync::atomic::{Ordering, fence};
-
 use arrayvec::ArrayVec;
 
 use super::{Found, KEYS_MAX, PAGES, Segment, hash_of, slots_filled, spot_of};
@@ -10,6 +8,7 @@ use crate::store::memory::cell::Cell;
 use crate::store::memory::pages::Pages;
 use crate::store::memory::record::Record;
 use crate::store::memory::slot::Words;
+use crate::sync::{Ordering, fence};
 
 /// All keys of a segment.
 pub(in super::super) type Keys = ArrayVec<(Key, Words), KEYS_MAX>;

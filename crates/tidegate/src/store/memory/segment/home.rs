@@ -2,12 +2,12 @@
 //! one is full the other seldom is. Both are asked for together.
 
 use std::hint::select_unpredictable;
-use std::sync::atomic::AtomicU64;
 
 use super::super::cell::{CELL_WORDS, Cell};
 use super::super::pages::{LINE_SLOTS, Line, PAGE_LINES, PAGE_SLOTS};
 use crate::key::Key;
 use crate::prefetch::prefetch;
+use crate::sync::AtomicU64;
 
 /// Two lines in which a key nearly always stands.
 #[derive(Clone, Copy, Debug)]

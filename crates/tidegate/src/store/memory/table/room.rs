@@ -1,13 +1,12 @@
 //! Making room: growing, letting go of what means nothing, and of what means least where a limit's
 //! share is full.
 
-use std::sync::atomic::Ordering;
-
 use super::Table;
 use super::worth::{COMPARED_MIN, Worth};
 use crate::key::Key;
 use crate::store::memory::segment::{Held, KEYS_MAX, Keys, Segment, hash_of};
 use crate::store::memory::slot::Words;
+use crate::sync::Ordering;
 
 /// The first segment is split when it has so many keys: until then it is exact who has to go.
 const FIRST_SPLIT_AT: usize = 320;

@@ -1,10 +1,9 @@
 //! How much keys mean, where one of them has to go.
 
-use std::sync::atomic::Ordering;
-
 use super::Table;
 use crate::store::memory::segment::Held;
 use crate::store::memory::slot::Words;
+use crate::sync::Ordering;
 
 /// Among the keys of how many slots of a segment the one that goes is chosen, where there are several
 /// segments.

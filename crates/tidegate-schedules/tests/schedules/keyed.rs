@@ -1,4 +1,5 @@
-//! One limit by a key of one's own: charged singly and in batches while keys come, move and go.
+//! One limit by a key of one's own: charged singly and in batches while keys come, move and go. Its secret
+//! is the machine's choice, so that a schedule that fails may pass when it is run again.
 
 use tidegate_schedules::Keyed;
 use tidegate_schedules::algorithm::{Spec, Verdict, token_bucket};

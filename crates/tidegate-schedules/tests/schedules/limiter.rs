@@ -132,7 +132,8 @@ fn whoever_is_told_of_changes_knows_all_in_the_end() {
             1 => drop(allowed(&limiter, (0..8).map(|user| format!("u{}", user % 3)))),
             _ => {
                 allowed(&limiter, (0..8).map(|user| format!("u{user}")));
-                assert!(limiter.reset("each", &Request::new("GET", "/").user("u7")).unwrap());
+                // It may have made room already.
+                limiter.reset("each", &Request::new("GET", "/").user("u7")).unwrap();
             }
         });
         copy.replay(now, store.changes(now), now);

@@ -126,6 +126,16 @@ pub fn reading(state: &State, spec: &Spec, now_us: u64) -> Reading {
     }
 }
 
+/// Until when no place is free and whatever costs one is refused, if nobody takes, renews or gives back any
+/// meanwhile; `None` where one is free, or it takes more to tell.
+#[must_use]
+pub fn full_until_us(state: &State, spec: &Spec) -> Option<u64> {
+    let first = state.holders.first()?;
+    let is_full = held(&state.holders) == u128::from(spec.places.micros())
+        && first.cost_micros >= Amount::ONE.micros();
+    is_full.then_some(first.expires_us)
+}
+
 /// When the last lease has run out.
 #[must_use]
 pub fn meaningless_at_us(state: &State, _spec: &Spec) -> Option<u64> {
@@ -211,6 +221,39 @@ mod tests {
                 let held = model.values().filter(|expires_us| **expires_us > now_us).count();
                 prop_assert_eq!(state.alive(now_us).len(), held);
                 prop_assert!(state.holders.is_sorted_by_key(|holder| holder.expires_us));
+            }
+        }
+
+        #[test]
+        fn one_that_is_full_says_until_when_and_is_so_until_then(
+            spec in (1..=4_u64, windows_us()),
+            steps in prop::collection::vec((0..=50_u64, 1..=4_u64, 0..4_u8), 1..60),
+        ) {
+            let (places, lease_us) = spec;
+            let spec = Spec { places: amount(places * UNIT), lease_us };
+            let (mut state, mut now_us) = (State::default(), 99);
+            for (id, (percent, cost, act)) in (0..).zip(steps) {
+                now_us += lease_us * percent / 100;
+                // A holder of another cost than one, some that renew or go, and some that ask for too much.
+                let cost = amount(cost * UNIT / 2);
+                let some = state.holders.get(usize::from(act)).map_or(0, |holder| holder.id);
+                match act {
+                    0 => drop(release(&mut state, some)),
+                    1 => drop(renew(&mut state, &spec, now_us, some)),
+                    _ if evaluate(&state, &spec, now_us, cost) == Verdict::Allowed => {
+                        hold(&mut state, &spec, now_us, id, cost);
+                    }
+                    _ => {}
+                }
+                let Some(until_us) = full_until_us(&state, &spec) else { continue };
+                for now_us in [now_us.min(until_us - 1), until_us - 1] {
+                    let verdict = evaluate(&state, &spec, now_us, Amount::ONE);
+                    prop_assert_eq!(verdict, denied_until(until_us, now_us));
+                    let end_us = meaningless_at_us(&state, &spec).unwrap();
+                    let full = Reading { available: Amount::ZERO, reset_us: Some(end_us - now_us) };
+                    prop_assert_eq!(reading(&state, &spec, now_us), full);
+                }
+                prop_assert_eq!(evaluate(&state, &spec, until_us, Amount::ONE), Verdict::Allowed);
             }
         }
     }

@@ -9,7 +9,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Amount, Reading, Spec, State, Verdict};
-use super::{dispatch, sliding_window};
+use super::{concurrency, dispatch, sliding_window};
 
 /// At most so many accounts: when a further one opens, the one that ends first closes.
 const ACCOUNTS_MAX: usize = 8;
@@ -63,6 +63,9 @@ impl Ledger {
         match self.only()? {
             (spec @ Spec::SlidingWindow(window), State::SlidingWindow(state)) => {
                 Some((spec, sliding_window::full_until_us(state, window)?))
+            }
+            (spec @ Spec::Concurrency(places), State::Concurrency(state)) => {
+                Some((spec, concurrency::full_until_us(state, places)?))
             }
             _ => None,
         }

@@ -7,8 +7,8 @@
 //! A calendar window writes down when it ends, since the edges in its spec are others each time; the
 //! windows of a sliding counter are aligned, so that its last charge tells which it was.
 //!
-//! Of an exact window that is kept elsewhere, the slot still says until when it is full, so that whoever is
-//! refused by it holds nothing.
+//! Of an exact window, or of places, that are kept elsewhere, the slot still says until when nothing is left,
+//! so that whoever is refused by them holds nothing.
 //!
 //! A packed bucket does not know since when it has owed something, nor its low-water mark: refunds ask
 //! for these, so that keys whose charges are meant to be given back are kept in full.

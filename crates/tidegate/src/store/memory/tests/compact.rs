@@ -5,8 +5,9 @@ use std::thread;
 
 use super::*;
 use crate::algorithm::{
-    Reading, Verdict, calendar, fixed_window, quota, sliding_counter, sliding_window,
+    Reading, Verdict, calendar, concurrency, fixed_window, quota, sliding_counter, sliding_window,
 };
+use crate::store::Change;
 use crate::units::DAY_US;
 
 const LIMIT: u64 = 5_000;
@@ -54,28 +55,51 @@ fn one_small_state_is_charged_in_its_slot_without_holding_its_segment() {
 }
 
 #[test]
-fn an_exact_window_that_is_full_refuses_without_holding_its_segment() {
-    const WINDOW_US: u64 = 1_000;
-    let spec = Spec::SlidingWindow(sliding_window::Spec { limit: units(3), window_us: WINDOW_US });
+fn who_is_full_refuses_without_holding_its_segment_though_it_fits_no_slot() {
+    const LASTS_US: u64 = 1_000;
+    let (limit, window_us, lease_us) = (units(3), LASTS_US, LASTS_US);
+    for spec in [
+        Spec::SlidingWindow(sliding_window::Spec { limit, window_us }),
+        Spec::Concurrency(concurrency::Spec { places: limit, lease_us }),
+    ] {
+        let (store, level) = (Memory::new(), level(1, 1, spec));
+        for turn in 0..3 {
+            assert!(charge(&store, at(NOW_US + turn * 10), [level])[0].charged);
+        }
+        let version = || store.table(1).unwrap().glance(Key(1)).version;
+        let before = version();
+        for now_us in [NOW_US, NOW_US + 20, NOW_US + LASTS_US - 1] {
+            let reply = charge(&store, at(now_us), [level])[0];
+            let retry_after_us = Some(NOW_US + LASTS_US - now_us);
+            assert_eq!(reply.verdict, Verdict::Denied { retry_after_us }, "{spec:?}");
+            let reset_us = Some(NOW_US + LASTS_US + 20 - now_us);
+            assert_eq!(reply.reading, Reading { available: Amount::ZERO, reset_us }, "{spec:?}");
+        }
+        assert_eq!(version(), before, "{spec:?}");
+        let more = Level { cost: units(2), ..level };
+        let later = charge(&store, at(NOW_US + 50), [more])[0].verdict;
+        assert_eq!(later, Verdict::Denied { retry_after_us: Some(LASTS_US + 10 - 50) });
+        assert!(charge(&store, at(NOW_US + LASTS_US), [level])[0].charged, "{spec:?}");
+    }
+}
+
+#[test]
+fn a_place_that_is_given_back_is_free_at_once_and_one_that_is_renewed_is_not() {
+    const LEASE_US: u64 = 1_000;
+    let spec = Spec::Concurrency(concurrency::Spec { places: units(1), lease_us: LEASE_US });
     let (store, level) = (Memory::new(), level(1, 1, spec));
-    for turn in 0..3 {
-        assert!(charge(&store, at(NOW_US + turn * 10), [level])[0].charged);
-    }
-    let version = || store.table(1).unwrap().glance(Key(1)).version;
-    let before = version();
-    for now_us in [NOW_US, NOW_US + 20, NOW_US + WINDOW_US - 1] {
-        let reply = charge(&store, at(now_us), [level])[0];
-        let retry_after_us = Some(NOW_US + WINDOW_US - now_us);
-        assert_eq!(reply.verdict, Verdict::Denied { retry_after_us });
-        let reading =
-            Reading { available: Amount::ZERO, reset_us: Some(NOW_US + WINDOW_US + 20 - now_us) };
-        assert_eq!(reply.reading, reading);
-    }
-    assert_eq!(version(), before);
-    let more = Level { cost: units(2), ..level };
-    let later = charge(&store, at(NOW_US + 50), [more])[0].verdict;
-    assert_eq!(later, Verdict::Denied { retry_after_us: Some(WINDOW_US + 10 - 50) });
-    assert!(charge(&store, at(NOW_US + WINDOW_US), [level])[0].charged);
+    let amend = |change, now_us| {
+        let charged_at_us = NOW_US;
+        let amendment = Amendment { level, name: None, charged_at_us, holder: 7, change };
+        store.amend(&amendment, at(now_us))
+    };
+    let take = |now_us| charge(&store, at(now_us), [level])[0].verdict;
+    assert_eq!(take(NOW_US), Verdict::Allowed);
+    assert_eq!(take(NOW_US + 9), Verdict::Denied { retry_after_us: Some(LEASE_US - 9) });
+    assert!(amend(Change::Renew, NOW_US + 100));
+    assert_eq!(take(NOW_US + LEASE_US), Verdict::Denied { retry_after_us: Some(100) });
+    assert!(amend(Change::Release, NOW_US + LEASE_US));
+    assert_eq!(take(NOW_US + LEASE_US), Verdict::Allowed);
 }
 
 #[test]

@@ -4,10 +4,12 @@ use proptest::prelude::*;
 
 use super::naive::Naive;
 use super::*;
-use crate::algorithm::{Ledger, calendar, fixed_window, quota, sliding_counter, sliding_window};
+use crate::algorithm::{
+    Ledger, calendar, concurrency, fixed_window, quota, sliding_counter, sliding_window,
+};
 use crate::store::{Change, ImmediateStore as _};
 
-const KINDS: u64 = 7;
+const KINDS: u64 = 8;
 
 /// Calendar windows end on quarters of an hour.
 const QUARTER_US: u64 = 900_000_000;
@@ -24,7 +26,8 @@ fn spec(kind: u64, pace: u64, now_us: u64) -> Spec {
         3 => Spec::SlidingWindow(sliding_window::Spec { limit, window_us }),
         4 => Spec::SlidingCounter(sliding_counter::Spec { limit, window_us }),
         5 => quota(limit, pace, QUARTER_US * (1 + pace % 2), now_us),
-        _ => quota(limit, pace, window_us, now_us),
+        6 => quota(limit, pace, window_us, now_us),
+        _ => Spec::Concurrency(concurrency::Spec { places: limit, lease_us: window_us }),
     }
 }
 
@@ -70,6 +73,8 @@ fn steps(keys: u64) -> impl Strategy<Value = Vec<Step>> {
         2 => amounts().prop_map(Change::Surcharge),
         1 => amounts().prop_map(Change::Debit),
         1 => Just(Change::Reset),
+        2 => Just(Change::Renew),
+        2 => Just(Change::Release),
     ];
     let costs = prop_oneof![Just(1_000_000), 0..2_500_000_u64];
     let acts = prop_oneof![
@@ -119,27 +124,27 @@ proptest! {
             let filler = plan(Mode::Charge, at(now_us), [level(2, u128::from(key) + 100, total(9))]);
             prop_assert_eq!(store.answer(&filler), naive.answer(&filler));
         }
-        for step in &steps {
+        for (holder, step) in (0..).zip(&steps) {
             now_us += step.later_us;
             // A plan that was made a while ago.
             let now = at(now_us - step.back_us);
             match step.act {
                 Act::Spend { cost, peek, warn } => {
                     let mode = if peek { Mode::Peek } else { Mode::Charge };
-                    let plan = plan(mode, now, levels(step, now, cost, warn));
+                    let plan = Plan { holder, ..plan(mode, now, levels(step, now, cost, warn)) };
                     let answer = store.answer(&plan);
                     prop_assert_eq!(&answer, &naive.answer(&plan));
                     let charged = plan.levels.iter().zip(&answer.replies);
                     charges.extend(charged.filter(|(_, reply)| reply.charged).map(|(level, reply)| {
-                        (*level, reply.charged_at_us)
+                        (*level, reply.charged_at_us, holder)
                     }));
                 }
                 Act::Correct(which, change) if !charges.is_empty() => {
-                    let (level, charged_at_us) = charges[which % charges.len()];
+                    let (level, charged_at_us, holder) = charges[which % charges.len()];
                     if !level.refundable && matches!(change, Change::Refund(_) | Change::Surcharge(_)) {
                         continue;
                     }
-                    let amendment = Amendment { level, name: None, charged_at_us, holder: 7, change };
+                    let amendment = Amendment { level, name: None, charged_at_us, holder, change };
                     let found = store.amend_now(now, std::slice::from_ref(&amendment)).unwrap()[0];
                     prop_assert_eq!(found, naive.amend(&amendment, now), "{:?}", amendment);
                 }

@@ -52,12 +52,15 @@ impl Naive {
     }
 
     pub(super) fn amend(&mut self, amendment: &Amendment, now: Now) -> bool {
-        let Amendment { level, charged_at_us, change, .. } = amendment;
+        let Amendment { level, charged_at_us, holder, change, .. } = amendment;
         let (place, now_us) = ((level.family, level.key), level.time_us(now));
         if *change == Change::Reset {
             return self.records.remove(&place).is_some();
         }
         if let Change::Debit(amount) = change {
+            if matches!(level.spec, Spec::Concurrency(_)) {
+                return false;
+            }
             let kept = self.kept(level, now_us);
             kept.ledger.debit(&level.spec, now_us, *amount);
             kept.charged_us = kept.charged_us.max(now_us);
@@ -65,6 +68,14 @@ impl Naive {
             return !amount.is_zero();
         }
         let Some(kept) = self.records.get_mut(&place) else { return false };
+        if matches!(change, Change::Renew | Change::Release) {
+            let is_held = kept.ledger.renew(&level.spec, now_us, *holder);
+            if *change == Change::Release {
+                kept.ledger.release(*holder);
+                self.let_go(level);
+            }
+            return is_held;
+        }
         if *charged_at_us < kept.born_us {
             return false;
         }

@@ -162,6 +162,23 @@ impl Key {
     }
 }
 
+#[cfg(test)]
+impl Key {
+    /// The key of a number that somebody has counted, spread as hashes are.
+    #[allow(clippy::cast_possible_truncation, reason = "the halves of a number")]
+    pub(crate) const fn counted(number: u128) -> Self {
+        let (low, high) = (number as u64, (number >> 64) as u64);
+        let spread = (high.rotate_left(29) ^ low).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Self((spread as u128) << 64 | low as u128)
+    }
+
+    /// The lower half of that number.
+    #[allow(clippy::cast_possible_truncation, reason = "half of a key")]
+    pub(crate) const fn number(self) -> u64 {
+        self.0 as u64
+    }
+}
+
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", self.0)

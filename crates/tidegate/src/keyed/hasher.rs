@@ -1,25 +1,27 @@
 //! A keyed hash of a text that is there as a whole.
 //!
 //! Short texts are hashed as UMAC does (NH, RFC 4418): the sum of `(a + key) · (b + key)` over each two
-//! words, in 128 bits. To whoever does not know the keys, no two texts are likelier to come to the same sum
-//! than one in 2⁶⁴, which is proved, and sums that differ are told apart by half of theirs and a product
-//! of both halves. It takes a fifth of the instructions of `SipHash`. Long texts are rare, and take
-//! `SipHash`, which needs no longer key for a longer text.
+//! words, in 128 bits. To whoever does not know the keys, no two texts of one length are likelier to come to
+//! the same sum than one in 2⁶⁴, which is proved. Sums that differ are told apart by half of theirs and a
+//! product of both halves, and so are lengths: each has a factor of its own. It takes a fifth of the
+//! instructions of `SipHash`. Long texts are rare, and take `SipHash`, which needs no longer key for a longer
+//! text.
 
 use crate::key::Key;
 use crate::sip::{self, Lanes, halves};
 
 /// The longest text that is short.
 const SHORT: usize = 64;
+/// More lengths than short texts have, and a power of two: so that it takes no look whether one is there.
+const LENGTHS: usize = 128;
 
 /// Makes keys of texts, so that nobody can tell two texts that make one.
 pub(super) struct Hasher {
     /// Of each word of a short text.
     words: [u64; SHORT / 8],
-    /// Of its length.
-    length: u64,
-    /// Of what these come to.
-    sum: [u64; 2],
+    /// Of the lower half of what these come to, for each length, and of the upper half.
+    lengths: [u64; LENGTHS],
+    upper: u64,
     /// Of a long text.
     long: Lanes,
 }
@@ -29,24 +31,25 @@ impl Hasher {
         let long = sip::begin(secret);
         let drawn = |number: usize| sip_13(long, &number.to_le_bytes());
         let words = std::array::from_fn(drawn);
-        let [length, low, high] = std::array::from_fn(|number| drawn(SHORT + number));
-        Self { words, length, sum: [low, high], long }
+        let lengths = std::array::from_fn(|length| drawn(SHORT + length));
+        Self { words, lengths, upper: drawn(SHORT + LENGTHS), long }
     }
 
     #[inline(always)]
     pub(super) fn key_of(&self, text: &str) -> Key {
-        match self.sum(text.as_bytes()) {
-            Some(sum) => self.spread(sum),
-            None => Key(u128::from(sip_13(self.long, text.as_bytes())) << 64),
+        let text = text.as_bytes();
+        match self.sum(text) {
+            Some(sum) => self.spread(sum, self.lengths[text.len() % LENGTHS]),
+            None => Key(u128::from(sip_13(self.long, text)) << 64),
         }
     }
 
-    /// What a short text comes to. Words that overlap are as good as others: with the length they make
-    /// up the text.
+    /// What the words of a short text come to. Words that overlap are as good as others: with the length
+    /// they make up the text.
     #[inline(always)]
     fn sum(&self, text: &[u8]) -> Option<u128> {
         let [a, b, c, d, e, f, g, h] = self.words;
-        let products = match text.len() {
+        Some(match text.len() {
             0..16 => product([a, b], narrow(text)),
             16..=32 => {
                 let [first, last] = ends::<16>(text);
@@ -60,15 +63,14 @@ impl Hasher {
                     .wrapping_add(product([g, h], wide(last)))
             }
             _ => return None,
-        };
-        Some(products.wrapping_add(u128::from(self.length) * text.len() as u128))
+        })
     }
 
     /// Makes the bits of a sum even, which are not: where a product is a multiple of two, say.
     #[inline(always)]
-    fn spread(&self, sum: u128) -> Key {
-        let ((low, high), [with_low, with_high]) = (halves(sum), self.sum);
-        let (below, above) = halves(u128::from(low ^ with_low) * u128::from(high ^ with_high));
+    fn spread(&self, sum: u128, length: u64) -> Key {
+        let (low, high) = halves(sum);
+        let (below, above) = halves(u128::from(low ^ length) * u128::from(high ^ self.upper));
         Key(u128::from(below ^ above) << 64 | u128::from(low))
     }
 }
@@ -186,9 +188,7 @@ mod tests {
                 let added = |of: usize| u128::from(word(pieces[of]).wrapping_add(keys[of]));
                 added(0) * added(1)
             });
-            let length = length as u128 * u128::from(hasher.length);
-            let expected = products.fold(length, u128::wrapping_add);
-            assert_eq!(hasher.sum(&text), Some(expected));
+            assert_eq!(hasher.sum(&text), Some(products.fold(0, u128::wrapping_add)));
         }
     }
 

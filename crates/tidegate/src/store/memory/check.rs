@@ -75,22 +75,25 @@ impl Table {
         // Looked at behind the segments' numbers: whoever is told from now on changes these.
         let tracked = self.is_tracked();
         let alone = |key: &Sought<'t>| self.check_alone(spec, key.key, now_us);
-        let Some((number, known)) = self.specs.find(spec) else {
+        // What all keys have in common is looked at here, and not for every key.
+        let known = self.specs.find(spec).filter(|_| Words::fits(now_us));
+        let common = known.and_then(|(number, known)| {
+            Some((number, known.rate, known.rate.room_for(Amount::ONE)?))
+        });
+        let Some((number, rate, room)) = common else {
             return verdicts.extend(keys.iter().map(alone));
         };
-        // A copy, so that it is not read by way of the table for every key.
-        let rate = known.rate;
         let charge = |key: &Sought<'t>| {
-            let (segment, cell) = (key.segment?, key.cell?);
+            let cell = key.cell?;
             let words = cell.seen();
             if !words.is_bucket_of(number) {
                 return None;
             }
-            let Some(then) = rate.charged(words, now_us, Amount::ONE) else {
-                return key.refuse(number, &known.rate, now_us);
+            let Some(then) = rate.charged(words, now_us, Amount::ONE, room) else {
+                return key.refuse(number, &rate, now_us);
             };
             let (found, then) = (Found { cell, words }, then.marked(tracked));
-            segment.replace(key.version, found, then).then_some(Verdict::Allowed)
+            key.segment.replace(key.version, found, then).then_some(Verdict::Allowed)
         };
         for keys in keys.chunks_mut(LOOKED_AT_ONCE) {
             keys.iter_mut().for_each(|key| key.look(self));
@@ -191,10 +194,9 @@ impl Sought<'_> {
     /// the way of those that are allowed.
     #[inline(never)]
     fn refuse(&self, number: u8, rate: &Rate, now_us: u64) -> Option<Verdict> {
-        let (segment, cell) = (self.segment?, self.cell?);
-        let words = Some(cell.words()).filter(|words| words.is_bucket_of(number))?;
+        let words = Some(self.cell?.words()).filter(|words| words.is_bucket_of(number))?;
         let Taken { verdict, .. } = rate.take(words, now_us, Amount::ONE)?;
-        (verdict != Verdict::Allowed && segment.is_still(self.version)).then_some(verdict)
+        (verdict != Verdict::Allowed && self.segment.is_still(self.version)).then_some(verdict)
     }
 }
 
@@ -215,8 +217,10 @@ mod tests {
     fn batches() -> impl Iterator<Item = (u64, Vec<Key>)> {
         (1..2_000_u64).map(|turn| {
             let some = u128::from(turn) * 37..u128::from(turn) * 37 + u128::from(turn % 100);
-            let again = [1, 2, 1].map(|key| Key(key << 64));
-            let keys = some.map(|key| Key(((key * key % KEYS) << 64) | (key % 2))).chain(again);
+            let again = [1, 2, 1].map(Key::counted);
+            // Some have half of their key in common with another.
+            let some = some.map(|key| Key(Key::counted(key * key % KEYS).0 ^ (key % 2) << 63));
+            let keys = some.chain(again);
             (1_000_000 + turn * 900, keys.collect())
         })
     }

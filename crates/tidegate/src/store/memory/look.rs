@@ -115,7 +115,7 @@ mod tests {
             plan.now = NOW;
             let spec = Spec::Total(total::Spec { limit });
             let cost = Amount::from_units(key).unwrap();
-            plan.levels.push(Level { cost, ..Level::of_key(7, Key(key.into()), spec) });
+            plan.levels.push(Level { cost, ..Level::of_key(7, Key::counted(key.into()), spec) });
             memory.answer(&plan);
         }
         memory
@@ -129,7 +129,7 @@ mod tests {
             loop {
                 let page = memory.page(7, after, count, NOW);
                 assert!(page.keys.len() <= count);
-                found.extend(page.keys.iter().map(|(key, _)| key.0));
+                found.extend(page.keys.iter().map(|(key, _)| u128::from(key.number())));
                 seen += page.seen;
                 after = page.next;
                 if after.is_none() {
@@ -145,12 +145,12 @@ mod tests {
     #[test]
     fn a_key_shows_what_it_spent_and_a_strange_one_nothing() {
         let memory = spent(1..=3);
-        let counted = memory.counted(7, Key(3), NOW).unwrap();
+        let counted = memory.counted(7, Key::counted(3), NOW).unwrap();
         assert_eq!(counted.paces[0].reading.available, Amount::from_units(997).unwrap());
         assert_eq!(counted.ends_in_us, None, "a total never ends by itself");
-        assert_eq!(memory.counted(7, Key(4), NOW), None);
-        assert_eq!(memory.find(7, |key| key.0 == 2), Some(Key(2)));
-        assert_eq!(memory.find(7, |key| key.0 == 4), None);
+        assert_eq!(memory.counted(7, Key::counted(4), NOW), None);
+        assert_eq!(memory.find(7, |key| key == Key::counted(2)), Some(Key::counted(2)));
+        assert_eq!(memory.find(7, |key| key == Key::counted(4)), None);
         assert_eq!(memory.find(8, |_| true), None);
     }
 }

@@ -49,14 +49,25 @@ impl Rate {
         Self { debt_max: debt_max(spec.burst), spec, remainder_bits, owed_max, allowed_max, period }
     }
 
-    /// What a bucket of this spec says once a cost is charged that is not zero; `None` where that does not
-    /// fit, or takes more than this to tell.
+    /// How much a bucket of this spec may owe for a cost to fit; `None` where it never does.
+    pub(super) fn room_for(&self, cost: Amount) -> Option<u64> {
+        self.allowed_max.checked_sub(cost.micros())
+    }
+
+    /// What a bucket of this spec says once a cost is charged that is not zero and has so much
+    /// [room](Self::room_for); `None` where that does not fit, or takes more than this to tell.
     #[inline(always)]
-    pub(super) fn charged(&self, words: Words, now_us: u64, cost: Amount) -> Option<Words> {
+    pub(super) fn charged(
+        &self,
+        words: Words,
+        now_us: u64,
+        cost: Amount,
+        room: u64,
+    ) -> Option<Words> {
         let Settled { at_us, owed, remainder } = self.settle(words, now_us)?;
         debug_assert!(!cost.is_zero(), "which leaves it as it is");
-        let owed = owed.checked_add(cost.micros())?;
-        if owed > self.allowed_max { None } else { self.owing(words, at_us, owed, remainder) }
+        let owed = (owed <= room).then(|| owed + cost.micros())?;
+        self.owing(words, at_us, owed, remainder)
     }
 
     /// Charges a bucket of this spec, if the cost fits; `None` where it takes more than this to tell.
@@ -199,7 +210,9 @@ mod tests {
                 }
                 let taken = known.rate.take(words, now_us, cost);
                 if !cost.is_zero() {
-                    let charged = known.rate.charged(words, now_us, cost);
+                    let room = known.rate.room_for(cost);
+                    let charged =
+                        room.and_then(|room| known.rate.charged(words, now_us, cost, room));
                     prop_assert_eq!(charged, taken.as_ref().and_then(|taken| taken.words));
                 }
                 let Some(taken) = taken else { continue };

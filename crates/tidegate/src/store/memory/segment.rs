@@ -231,9 +231,10 @@ impl Segment {
         self.page(pages, slot / PAGE_SLOTS)?.as_flattened().get(slot % PAGE_SLOTS).map(Cell)
     }
 
+    /// One of its pages. No hash and no slot names one beyond the last, and it is not looked at again.
     #[inline]
     fn page<'p>(&self, pages: &'p Pages, number: usize) -> Option<&'p Page> {
-        pages.get(self.pages.get(number)?.load(Ordering::Relaxed))
+        pages.get(self.pages[number % PAGES].load(Ordering::Relaxed))
     }
 
     #[inline]
@@ -254,12 +255,11 @@ impl Segment {
     }
 }
 
-/// What stands for a key everywhere in a table. Keys are keyed hashes already; this is so that also
-/// those that somebody has counted from one are spread.
-#[allow(clippy::cast_possible_truncation, reason = "the halves of a hash are hashes")]
+/// What says where a key stands in a table: half of it. Keys are keyed hashes, whose bits are all even there.
+#[allow(clippy::cast_possible_truncation, reason = "half of a hash is a hash")]
 #[inline]
-pub(super) fn hash_of(Key(key): Key) -> u64 {
-    (((key >> 64) as u64).rotate_left(29) ^ key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+pub(super) const fn hash_of(Key(key): Key) -> u64 {
+    (key >> 64) as u64
 }
 
 /// The slot behind one, in the ring.

@@ -54,7 +54,7 @@ mod tests {
         Level {
             limit: 0,
             family: 1,
-            key: Key(1),
+            key: Key::counted(1),
             spec: Spec::TokenBucket(spec),
             cost: Amount::ONE,
             refundable: false,

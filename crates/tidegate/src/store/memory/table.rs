@@ -28,6 +28,8 @@ use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
 #[derive(Debug)]
 pub(crate) struct Table {
     segments: Shelf<Segments>,
+    /// One without keys, in place of one that is not there: which none in use is.
+    nobodys: Segment,
     /// How many segments are in use.
     count: AtomicUsize,
     /// The largest power of two that is no larger.
@@ -100,6 +102,7 @@ impl Table {
         segments.make(0);
         Self {
             segments,
+            nobodys: Segment::default(),
             count: AtomicUsize::new(1),
             whole: AtomicUsize::new(1),
             pages: Pages::default(),

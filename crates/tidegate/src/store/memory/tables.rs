@@ -51,7 +51,8 @@ mod tests {
     fn plan(family: u64, key: u128) -> Plan {
         let mut plan = Plan::new(Mode::Charge);
         let spec = Spec::Total(total::Spec { limit: Amount::ONE });
-        plan.levels.push(Level { cost: Amount::ONE, ..Level::of_key(family, Key(key), spec) });
+        plan.levels
+            .push(Level { cost: Amount::ONE, ..Level::of_key(family, Key::counted(key), spec) });
         plan
     }
 

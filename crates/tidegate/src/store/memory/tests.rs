@@ -31,7 +31,7 @@ fn bucket(count: u64, period_us: u64) -> Spec {
 
 /// A level that refuses, and costs one.
 fn level(family: u64, key: u128, spec: Spec) -> Level {
-    let level = Level::of_key(family, Key(key), spec);
+    let level = Level::of_key(family, Key::counted(key), spec);
     Level { cost: Amount::ONE, enforcement: Enforcement::Reject, ..level }
 }
 

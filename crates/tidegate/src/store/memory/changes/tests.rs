@@ -31,7 +31,7 @@ fn level(family: u64, key: u128) -> Level {
             burst: units(10),
         }),
     };
-    Level { cost: Amount::ONE, ..Level::of_key(family, Key(key), spec) }
+    Level { cost: Amount::ONE, ..Level::of_key(family, Key::counted(key), spec) }
 }
 
 fn store() -> Memory {
@@ -69,10 +69,10 @@ fn drained_at(store: &Memory, now: Now) -> BTreeMap<(u64, u128), Option<u64>> {
     let mut drained = BTreeMap::new();
     for change in store.changes(now) {
         let (place, owed) = match change {
-            SavedChange::Removed { family, key } => ((family, key.0), None),
+            SavedChange::Removed { family, key } => ((family, key.number().into()), None),
             SavedChange::Set(saved) => {
-                let place = (saved.family, saved.key.0);
-                let level = level(saved.family, saved.key.0);
+                let place = (saved.family, saved.key.number().into());
+                let level = level(saved.family, saved.key.number().into());
                 let reading = saved.ledger.reading(&level.spec, level.time_us(now));
                 let owed = level.spec.capacity().saturating_sub(reading.available);
                 (place, Some(owed.whole()))
@@ -222,7 +222,8 @@ fn a_key_that_is_reset_does_not_come_back_though_nobody_was_told_that_it_went() 
     assert!(!amend(&store, level(TOTAL, 0), Change::Reset), "it is not there");
     assert!(!store.lost_track());
     replayed.replay(NOW, store.changes(NOW), NOW);
-    let left = |store: &Memory| store.export(NOW).map(|saved| saved.key.0).collect::<Vec<_>>();
+    let left =
+        |store: &Memory| store.export(NOW).map(|saved| saved.key.number()).collect::<Vec<_>>();
     assert_eq!((left(&replayed).len(), left(&replayed).contains(&0)), (4, false));
     store.announce_now(&[BUCKET]);
     assert!(store.lost_track(), "whoever went with the limit may be unknown");
@@ -299,9 +300,9 @@ fn what_changes_while_changes_are_read_comes_now_or_the_next_time() {
     let mut seen = BTreeMap::new();
     let note = |seen: &mut BTreeMap<u128, u64>, change: SavedChange| {
         let SavedChange::Set(saved) = change else { panic!("nothing was removed") };
-        let level = level(TOTAL, saved.key.0);
+        let level = level(TOTAL, saved.key.number().into());
         let available = saved.ledger.reading(&level.spec, NOW.steady_us).available;
-        seen.insert(saved.key.0, 1_000 - available.whole());
+        seen.insert(u128::from(saved.key.number()), 1_000 - available.whole());
     };
     for (index, change) in store.changes(NOW).enumerate() {
         note(&mut seen, change);
@@ -367,7 +368,8 @@ fn what_is_replayed_is_as_old_as_it_was_and_the_limits_that_are_gone_stay_so() {
     charge(&store, BUCKET, 1);
     let imported = copy.replay(NOW, store.changes(NOW), after);
     assert_eq!(imported, Imported { restored: 1, ..Imported::default() });
-    let reading = |now: Now| copy.counted(BUCKET, Key(1), now).map(|one| one.paces[0].reading);
+    let reading =
+        |now: Now| copy.counted(BUCKET, Key::counted(1), now).map(|one| one.paces[0].reading);
     assert_eq!(reading(after).unwrap().available, units(9), "one of two has come back");
 }
 

@@ -113,7 +113,7 @@ mod tests {
         const KEYS: usize = 320_000;
         let mut counts = [[[0_usize; PAGE_LINES]; PAGE_LINES]; PAGES];
         for key in 0..KEYS as u128 {
-            let Spot { page, lines: [line, other] } = spot_of(hash_of(Key(key << 64)), PAGES);
+            let Spot { page, lines: [line, other] } = spot_of(hash_of(Key::counted(key)), PAGES);
             counts[page][line][other] += 1;
         }
         let even = KEYS / PAGES / PAGE_LINES / (PAGE_LINES / 2);

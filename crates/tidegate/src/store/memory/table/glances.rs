@@ -25,7 +25,7 @@ const AHEAD: usize = 4;
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Sought<'t> {
     pub(in super::super) key: Key,
-    pub(in super::super) segment: Option<&'t Segment>,
+    pub(in super::super) segment: &'t Segment,
     /// The number that its segment had before it was looked for.
     pub(in super::super) version: u32,
     /// Where it most likely stands.
@@ -38,17 +38,18 @@ impl<'t> Sought<'t> {
     /// Asks for its segment.
     #[inline(always)]
     fn new(table: &'t Table, extent: Extent, key: Key) -> Self {
-        let segment = table.segment_within(extent, hash_of(key)).map(|(_, segment)| segment);
-        if let Some(segment) = segment {
-            prefetch(segment);
-        }
+        let segment = match table.segment_within(extent, hash_of(key)) {
+            Some((_, segment)) => segment,
+            None => table.nobodys(),
+        };
+        prefetch(segment);
         Self { key, segment, version: 0, home: Home::nowhere(), cell: None }
     }
 
     /// Asks for where it most likely stands.
     #[inline(always)]
     fn ask(&mut self, table: &'t Table) {
-        let Some(segment) = self.segment else { return };
+        let segment = self.segment;
         self.version = segment.version();
         if let Some(home) = segment.home(&table.pages, hash_of(self.key)) {
             home.prefetch();
@@ -60,8 +61,8 @@ impl<'t> Sought<'t> {
     #[inline(always)]
     pub(in super::super) fn look(&mut self, table: &Table) {
         self.cell = self.home.cell_of(self.key);
-        if let (None, Some(segment)) = (self.cell, self.segment) {
-            segment.prefetch_behind(&table.pages, hash_of(self.key));
+        if self.cell.is_none() {
+            self.segment.prefetch_behind(&table.pages, hash_of(self.key));
         }
     }
 }
@@ -88,6 +89,11 @@ impl<'t> Whereabouts<'t> {
 }
 
 impl Table {
+    #[cold]
+    fn nobodys(&self) -> &Segment {
+        &self.nobodys
+    }
+
     /// Asks for where a key most likely stands.
     #[inline(always)]
     pub(in super::super) fn ask_for(&self, key: Key) -> Option<Whereabouts<'_>> {

@@ -45,11 +45,11 @@ fn one_small_state_is_charged_in_its_slot_without_holding_its_segment() {
     for spec in specs() {
         let (store, level) = (Memory::new(), level(1, 1, spec));
         assert!(charge(&store, at(NOW_US), [level])[0].charged);
-        let number = number_in_slot(&store, Key(1));
+        let number = number_in_slot(&store, Key::counted(1));
         assert!(number.is_some(), "{spec:?}");
         for turn in 1..100 {
             assert!(charge(&store, at(NOW_US + turn), [level])[0].charged);
-            assert_eq!(number_in_slot(&store, Key(1)), number, "{spec:?}");
+            assert_eq!(number_in_slot(&store, Key::counted(1)), number, "{spec:?}");
         }
     }
 }
@@ -66,7 +66,7 @@ fn who_is_full_refuses_without_holding_its_segment_though_it_fits_no_slot() {
         for turn in 0..3 {
             assert!(charge(&store, at(NOW_US + turn * 10), [level])[0].charged);
         }
-        let version = || store.table(1).unwrap().glance(Key(1)).version;
+        let version = || store.table(1).unwrap().glance(Key::counted(1)).version;
         let before = version();
         for now_us in [NOW_US, NOW_US + 20, NOW_US + LASTS_US - 1] {
             let reply = charge(&store, at(now_us), [level])[0];
@@ -138,8 +138,8 @@ fn a_quota_is_in_its_slot_on_every_day_of_years() {
             let reply = charge(&store, at(later(NOW_US)), [level(1, 1, spec)])[0];
             assert_eq!(reply.reading.available, units(LIMIT - spent), "day {day}");
         }
-        assert!(number_in_slot(&store, Key(1)).is_some(), "day {day}");
-        let counted = store.counted(1, Key(1), at(later(NOW_US))).unwrap();
+        assert!(number_in_slot(&store, Key::counted(1)).is_some(), "day {day}");
+        let counted = store.counted(1, Key::counted(1), at(later(NOW_US))).unwrap();
         assert_eq!(counted.ends_in_us, Some(later(first.end_us) - later(NOW_US)));
     }
 }
@@ -166,13 +166,13 @@ fn only_the_segment_of_the_key_that_is_new_is_held() {
         charge(&store, at(NOW_US), [hot]);
         // So that the spec has a number.
         charge(&store, at(NOW_US), [level(2, 1, spec)]);
-        let number = number_in_slot(&store, Key(1));
+        let number = number_in_slot(&store, Key::counted(1));
         for key in 2..100_u64 {
             let replies = charge(&store, at(NOW_US), [hot, level(2, key.into(), spec)]);
             let left = replies.iter().map(|reply| reply.reading.available);
             assert!(left.eq([units(LIMIT - key), units(LIMIT - 1)]), "{spec:?}");
         }
-        assert_eq!(number_in_slot(&store, Key(1)), number, "{spec:?}");
+        assert_eq!(number_in_slot(&store, Key::counted(1)), number, "{spec:?}");
         assert_eq!(store.table(2).unwrap().keys(), 99, "{spec:?}");
     }
 }
@@ -185,5 +185,5 @@ fn keys_that_are_kept_in_full_leave_the_numbers_of_specs_to_others() {
         assert!(charge(&store, at(NOW_US), [given_back])[0].charged);
     }
     assert!(charge(&store, at(NOW_US), [level(1, 1, total(LIMIT))])[0].charged);
-    assert!(number_in_slot(&store, Key(1)).is_some());
+    assert!(number_in_slot(&store, Key::counted(1)).is_some());
 }

@@ -33,7 +33,7 @@ fn threads_admit_together_what_the_limit_allows_while_the_table_grows() {
     });
     assert_eq!(admitted.load(Ordering::Relaxed), 5_000);
     assert_eq!(store.keys(), 2 * 5_000 + 1, "who was refused one was charged none");
-    let used = store.counted(1, Key(1), at(9_000_000)).unwrap().paces[0].reading.available;
+    let used = store.counted(1, Key::counted(1), at(9_000_000)).unwrap().paces[0].reading.available;
     assert_eq!(used, Amount::ZERO);
 }
 
@@ -171,12 +171,12 @@ fn a_refusal_is_right_however_the_key_is_moved_about() {
 
 #[test]
 fn a_ceiling_that_is_kept_to_holds_nothing_up() {
-    let (store, key) = (Memory::new(), Key(1));
+    let (store, key) = (Memory::new(), Key::counted(1));
     store.announce_now(&[1, 2]);
-    let ceiling = level(1, key.0, Spec::Ceiling(ceiling::Spec { limit: units(10) }));
+    let ceiling = level(1, 1, Spec::Ceiling(ceiling::Spec { limit: units(10) }));
     let table = store.table(1).unwrap();
     let before = table.segment(key).unwrap().version();
-    let replies = charge(&store, at(5), [ceiling, level(2, key.0, total(9))]);
+    let replies = charge(&store, at(5), [ceiling, level(2, 1, total(9))]);
     assert!(replies.iter().all(|reply| reply.charged && reply.charged_at_us == 5));
     assert_eq!(replies[0].reading.available, units(9));
     assert_eq!(table.segment(key).unwrap().version(), before, "its segment was held");

@@ -17,7 +17,7 @@ use crate::units::Amount;
 
 /// How many keys of a batch are looked for before they are charged. While the first of them are, the
 /// memory of the last is still on its way.
-const LOOKED_AT_ONCE: usize = 8;
+const LOOKED_AT_ONCE: usize = 4;
 
 impl Table {
     /// A table of no store.

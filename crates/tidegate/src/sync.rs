@@ -1,5 +1,7 @@
 //! What the lock-free parts are made of, and the locks that their writers hold. The tests of their
-//! interleavings put others in their place: loom's, for single files, and shuttle's, for all of it.
+//! interleavings put others in their place: loom's, for single files, and shuttle's, for all of it. What is made
+//! once (`OnceLock`) or replaced as a whole (`ArcSwap`) stays as it is, and is one step to shuttle: whatever makes it
+//! must touch nothing of this file, or two who ask for it wait for ever there.
 
 #[cfg(not(shuttle))]
 mod own {

@@ -169,7 +169,7 @@ fn more_keys_than_there_is_room_for_are_counted_as_untold() {
     let fallback = Fallback::new(1_000_000);
     for key in 0..100_000_u128 {
         let mut plan = plan(bucket(), at(0));
-        plan.levels[0].key = Key(key << 64);
+        plan.levels[0].key = Key::counted(key);
         fallback.decide(&mut plan, 1);
     }
     let kept = fallback.debts.keys();

@@ -219,7 +219,8 @@ mod tests {
             let some = u128::from(turn) * 37..u128::from(turn) * 37 + u128::from(turn % 100);
             let again = [1, 2, 1].map(Key::counted);
             // Some have half of their key in common with another.
-            let some = some.map(|key| Key(Key::counted(key * key % KEYS).0 ^ (key % 2) << 63));
+            let some =
+                some.map(|key| Key(Key::counted(key * key % KEYS).0 ^ u128::from(turn % 2) << 63));
             let keys = some.chain(again);
             (1_000_000 + turn * 900, keys.collect())
         })

@@ -234,6 +234,7 @@ impl Segment {
     /// One of its pages. No hash and no slot names one beyond the last, and it is not looked at again.
     #[inline]
     fn page<'p>(&self, pages: &'p Pages, number: usize) -> Option<&'p Page> {
+        debug_assert!(number < PAGES, "it has no more");
         pages.get(self.pages[number % PAGES].load(Ordering::Relaxed))
     }
 

@@ -336,7 +336,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::algorithm::sliding_window;
+    use crate::algorithm::{concurrency, sliding_window};
     use crate::units::Amount;
 
     proptest! {
@@ -389,6 +389,17 @@ mod tests {
         assert_eq!(boxed(10), (110, None));
         assert_eq!(boxed(30), (130, Some((110, 130))));
         assert_eq!(boxed(40), (140, None), "it owes more than it may");
+        let places = Spec::Concurrency(concurrency::Spec { places: limit, lease_us: 100 });
+        let mut ledger = Ledger::new(&places).unwrap();
+        let mut held = |now_us, holder, cost: u64| {
+            ledger.charge(&places, now_us, holder, Amount::from_micros(cost).unwrap());
+            Words::boxed(&Record::loose(ledger.clone(), now_us), &specs).full_until_us()
+        };
+        assert_eq!(held(10, 1, 1_000_000), None);
+        assert_eq!(held(30, 2, 1_000_000), Some((110, 130)));
+        assert_eq!(held(40, 3, 500_000), None, "more than there are");
+        assert_eq!(held(110, 4, 500_000), Some((130, 210)), "the first has lost its place");
+        assert_eq!(held(130, 5, 1_000_000), None, "one place is free when two holders are gone");
         let total = Spec::Total(total::Spec { limit });
         let mut ledger = Ledger::new(&total).unwrap();
         ledger.charge(&total, 1, 0, limit);

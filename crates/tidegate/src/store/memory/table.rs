@@ -15,7 +15,7 @@ pub(super) use glances::{AT_ONCE, Several, Sought};
 pub(super) use walk::place_of;
 
 use super::changes::{GONE_MIN, Gone};
-use super::pages::Pages;
+use super::pages::{Line, Pages};
 use super::record::Record;
 use super::segment::{Found, Held, Segment, hash_of};
 use super::shelf::Shelf;
@@ -30,6 +30,8 @@ pub(crate) struct Table {
     segments: Shelf<Segments>,
     /// One without keys, in place of one that is not there: which none in use is.
     nobodys: Segment,
+    /// A line that nobody is in.
+    nowhere: Line,
     /// How many segments are in use.
     count: AtomicUsize,
     /// The largest power of two that is no larger.
@@ -103,6 +105,7 @@ impl Table {
         Self {
             segments,
             nobodys: Segment::default(),
+            nowhere: Line::default(),
             count: AtomicUsize::new(1),
             whole: AtomicUsize::new(1),
             pages: Pages::default(),

@@ -3,11 +3,10 @@
 
 use std::hint::select_unpredictable;
 
-use super::super::cell::{CELL_WORDS, Cell};
+use super::super::cell::Cell;
 use super::super::pages::{LINE_SLOTS, Line, PAGE_LINES, PAGE_SLOTS};
 use crate::key::Key;
 use crate::prefetch::prefetch;
-use crate::sync::AtomicU64;
 
 /// Two lines in which a key nearly always stands.
 #[derive(Clone, Copy, Debug)]
@@ -17,13 +16,10 @@ pub(in super::super) struct Home<'p>(pub(super) [&'p Line; 2]);
 const LINE_BITS: u32 = PAGE_LINES.ilog2();
 const _: () = assert!(PAGE_LINES.is_power_of_two());
 
-/// A line that is always empty, so that nobody ever locks a slot of it.
-static NOBODYS: Line = [const { [const { AtomicU64::new(0) }; CELL_WORDS] }; LINE_SLOTS];
-
 impl<'p> Home<'p> {
-    /// Where nobody stands.
-    pub(in super::super) fn nowhere() -> Self {
-        Self([&NOBODYS; 2])
+    /// Where nobody stands: in a line that is always empty, so that nobody ever locks a slot of it.
+    pub(in super::super) fn nowhere(empty: &'p Line) -> Self {
+        Self([empty; 2])
     }
 
     /// Asks for both lines, without waiting for them.
@@ -106,14 +102,17 @@ pub(super) fn spot_of(hash: u64, pages: usize) -> Spot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key::HashKey;
     use crate::store::memory::segment::{PAGES, hash_of};
 
     #[test]
     fn two_lines_are_never_one_and_all_are_used_alike_with_each_other() {
         const KEYS: usize = 320_000;
         let mut counts = [[[0_usize; PAGE_LINES]; PAGE_LINES]; PAGES];
-        for key in 0..KEYS as u128 {
-            let Spot { page, lines: [line, other] } = spot_of(hash_of(Key::counted(key)), PAGES);
+        let hasher = HashKey::new(*b"sixteen letters!");
+        for number in 0..KEYS as u64 {
+            let (_, key) = hasher.claim(number);
+            let Spot { page, lines: [line, other] } = spot_of(hash_of(key), PAGES);
             counts[page][line][other] += 1;
         }
         let even = KEYS / PAGES / PAGE_LINES / (PAGE_LINES / 2);

@@ -43,7 +43,7 @@ impl<'t> Sought<'t> {
             None => table.nobodys(),
         };
         prefetch(segment);
-        Self { key, segment, version: 0, home: Home::nowhere(), cell: None }
+        Self { key, segment, version: 0, home: Home::nowhere(&table.nowhere), cell: None }
     }
 
     /// Asks for where it most likely stands.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::*;
-use crate::algorithm::{Ledger, Reading, Verdict};
+use crate::algorithm::{Ledger, Reading, State, Verdict, concurrency};
 use crate::store::Change;
 
 #[derive(Default)]
@@ -69,10 +69,15 @@ impl Naive {
         }
         let Some(kept) = self.records.get_mut(&place) else { return false };
         if matches!(change, Change::Renew | Change::Release) {
-            let is_held = kept.ledger.renew(&level.spec, now_us, *holder);
+            let Some((_, State::Concurrency(places))) = kept.ledger.only() else { return false };
+            let is_its = |other: &&concurrency::Holder| other.id == *holder;
+            let is_held =
+                places.holders().iter().find(is_its).is_some_and(|place| place.expires_us > now_us);
             if *change == Change::Release {
                 kept.ledger.release(*holder);
                 self.let_go(level);
+            } else {
+                kept.ledger.renew(&level.spec, now_us, *holder);
             }
             return is_held;
         }

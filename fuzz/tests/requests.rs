@@ -11,7 +11,7 @@ use tidegate::clock::FakeClock;
 use tidegate::policy::Options;
 use tidegate::units::Amount;
 use tidegate::{
-    Decision, HashKey, Jitter, Lease, Limiter, Outcome, Policy, Request, Response, Settlement,
+    Decision, HashKey, Jitter, Limiter, Outcome, Policy, Request, Reservation, Response, Settlement,
 };
 use tidegate_fuzz::{Choices, bytes, corpus};
 
@@ -222,7 +222,7 @@ fn address(choices: &mut Choices<'_>) -> IpAddr {
 }
 
 /// Looking tells what will happen, and what is refused leaves no trace.
-fn decided(limiter: &Limiter, request: &Request<'_>, leases: &mut Vec<Lease>) {
+fn decided(limiter: &Limiter, request: &Request<'_>, leases: &mut Vec<Reservation>) {
     let before = limiter.peek(request);
     let explained = limiter.explain(request);
     let (before, mut decision) = match (before, limiter.check(request)) {
@@ -244,11 +244,11 @@ fn decided(limiter: &Limiter, request: &Request<'_>, leases: &mut Vec<Lease>) {
     rendered(&decision);
     if !decision.is_allowed() {
         assert!(decision.limits.iter().all(|report| !report.charged), "{request:?}");
-        assert!(decision.lease.is_none(), "{request:?}");
+        assert!(decision.reservation.is_none(), "{request:?}");
         let after = limiter.peek(request).unwrap();
         assert_eq!(before.limits, after.limits, "a refusal is free: {request:?}");
     }
-    leases.extend(decision.lease.take());
+    leases.extend(decision.reservation.take());
 }
 
 fn rendered(decision: &Decision) {
@@ -262,7 +262,7 @@ fn rendered(decision: &Decision) {
     }
 }
 
-fn amend(limiter: &Limiter, lease: &mut Lease, choices: &mut Choices<'_>) {
+fn amend(limiter: &Limiter, lease: &mut Reservation, choices: &mut Choices<'_>) {
     match choices.byte() % 8 {
         0 => limiter.settle(lease, Settlement::Cost(Amount::MAX)).unwrap(),
         1 => limiter.settle(lease, Settlement::Cost(Amount::ZERO)).unwrap(),

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
 
-use tidegate::{Limiter, MarkKind, Order, Policy, Report, Request, Whom};
+use tidegate::{Limiter, MarkKind, NewMark, Policy, Report, Request, Subject};
 use tidegate_benches::{Candidate, compare};
 
 const MANY: u32 = 1_000_000;
@@ -34,17 +34,17 @@ pub(super) fn all() {
     factors();
 }
 
-fn limiter(text: &str, bans: impl IntoIterator<Item = Whom>) -> Limiter {
+fn limiter(text: &str, bans: impl IntoIterator<Item = Subject>) -> Limiter {
     let limiter =
         Limiter::builder().policy(Policy::parse("b.yaml", text).unwrap()).build().unwrap();
-    for whom in bans {
-        limiter.ban(&Order::new(whom)).unwrap();
+    for subject in bans {
+        limiter.ban(&NewMark::new(subject)).unwrap();
     }
     limiter
 }
 
-fn user(n: u32) -> Whom {
-    Whom::user(format!("user-{n}"))
+fn user(n: u32) -> Subject {
+    Subject::user(format!("user-{n}"))
 }
 
 fn address(n: u32) -> IpAddr {
@@ -75,7 +75,7 @@ fn users() {
     );
     let flags = limiter(BY_USER, []);
     for n in 0..MANY / 4 {
-        flags.flag("review", &Order::new(user(n))).unwrap();
+        flags.flag("review", &NewMark::new(user(n))).unwrap();
     }
     let beside = [
         ("no ban", &none),
@@ -91,18 +91,18 @@ fn kinds() {
     let of_all = |n: u32| {
         let network = format!("{}/24", address(n << 8)).parse().unwrap();
         let email = ("email".to_owned(), format!("{n}@example.com"));
-        let several = Whom::of_parts(vec![("ip".to_owned(), address(n).to_string()), email]);
+        let several = Subject::of_parts(vec![("ip".to_owned(), address(n).to_string()), email]);
         [
             user(n),
-            Whom::client(format!("user:{n}")),
-            Whom::ip(address(n)),
-            Whom::network(network),
+            Subject::client(format!("user:{n}")),
+            Subject::ip(address(n)),
+            Subject::network(network),
             several,
         ]
     };
     let none = limiter(BY_SEVERAL, []);
-    let ip = limiter(BY_SEVERAL, [Whom::ip(address(0))]);
-    let ips = limiter(BY_SEVERAL, (0..MANY).map(address).map(Whom::ip));
+    let ip = limiter(BY_SEVERAL, [Subject::ip(address(0))]);
+    let ips = limiter(BY_SEVERAL, (0..MANY).map(address).map(Subject::ip));
     let network = limiter(BY_SEVERAL, [of_all(0)[3].clone()]);
     let all = limiter(BY_SEVERAL, of_all(0));
     let all_many = limiter(BY_SEVERAL, (0..MANY / 5).flat_map(of_all));

@@ -9,7 +9,9 @@ use tidegate::algorithm::{Spec, Verdict, token_bucket};
 use tidegate::clock::{Clock, Now};
 use tidegate::simulate::TestFile;
 use tidegate::units::{Amount, SECOND_US};
-use tidegate::{HashKey, Jitter, Keyed, Limiter, Order, Outcome, Policy, Request, Response, Whom};
+use tidegate::{
+    HashKey, Jitter, Keyed, Limiter, NewMark, Outcome, Policy, Request, Response, Subject,
+};
 
 use crate::callgrind::counted_begin;
 
@@ -154,7 +156,7 @@ fn decision(
 fn beside_bans() -> Box<dyn FnMut()> {
     let limiter = limiter(ONE_BUCKET);
     for other in 0..BANS {
-        limiter.ban(&Order::new(Whom::user(format!("other-{other}")))).unwrap();
+        limiter.ban(&NewMark::new(Subject::user(format!("other-{other}")))).unwrap();
     }
     decision_of(limiter, "GET", "/", Outcome::Allowed)
 }
@@ -194,7 +196,7 @@ fn batch() -> Box<dyn FnMut()> {
 
 fn banned() -> Box<dyn FnMut()> {
     let limiter = limiter(REALISTIC);
-    limiter.ban(&Order::new(Whom::user("mallory"))).unwrap();
+    limiter.ban(&NewMark::new(Subject::user("mallory"))).unwrap();
     let request = Request::new("POST", "/rooms/r9/bookings").user("mallory");
     Box::new(move || decide(&limiter, &request, Outcome::Banned))
 }

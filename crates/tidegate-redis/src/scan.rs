@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Value;
-use tidegate::store::{Counted, StoreError};
+use tidegate::store::{KeyUsage, StoreError};
 use tokio::time::Instant;
 
 use crate::connection::{Failure, Run};
@@ -56,7 +56,7 @@ pub struct Found {
     /// Its name, without the deployment's prefix.
     pub name: String,
     /// What it holds, or why that cannot be read.
-    pub counted: Result<Counted, String>,
+    pub counted: Result<KeyUsage, String>,
 }
 
 impl RedisStore {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use server::Server;
 use tidegate::clock::Now;
 use tidegate_redis::direct::Direct;
-use tidegate_testkit::behaviours::{Subject, every_behaviour};
+use tidegate_testkit::behaviours::{StoreUnderTest, every_behaviour};
 use tidegate_testkit::block_on;
 
 /// The script on a clock that the behaviours set; Redis has one clock, so both hands agree.
@@ -19,7 +19,7 @@ struct OnFixedTime {
     now_us: AtomicU64,
 }
 
-impl Subject for OnFixedTime {
+impl StoreUnderTest for OnFixedTime {
     type Store = Direct;
 
     fn store(&self) -> &Direct {

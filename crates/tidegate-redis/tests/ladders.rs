@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use server::Server;
 use tidegate::clock::FakeClock;
-use tidegate::{HashKey, Limiter, Policy, Report, Reported, Request};
+use tidegate::{Consequences, HashKey, Limiter, Policy, Report, Request};
 use tidegate_redis::direct::Direct;
 use tidegate_testkit::block_on;
 
@@ -39,8 +39,8 @@ factors: { f: { by: user, good: [r < 50%], step: 0.1 every 10s, range: 0.5..2 } 
 notify: { n: { webhook: 'https://hooks.example.org/x' } }
 ";
 
-fn seen(reported: &Reported, factor_ppm: u64) -> String {
-    let Reported { delay_us, warnings, banned, flags, effects, degraded, .. } = reported;
+fn seen(reported: &Consequences, factor_ppm: u64) -> String {
+    let Consequences { delay_us, warnings, banned, flags, effects, degraded, .. } = reported;
     format!("{delay_us} {warnings:?} {banned} {flags:?} {effects:?} {degraded} {factor_ppm}")
 }
 

@@ -185,7 +185,7 @@ impl App {
             policy: &notice.policy,
             webhook: &notice.webhook,
             source: &notice.source,
-            subject: self.engine.told(&notice.subject, self.log.identities()),
+            subject: self.engine.format_subject(&notice.subject, self.log.identities()),
             action: notice.action,
             count: notice.count,
             until_unix_us: notice.until_unix_us,

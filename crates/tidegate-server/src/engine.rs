@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tidegate::marks::{Mark, MarkKind, Marks, Whom};
+use tidegate::marks::{Mark, MarkKind, Marks, Subject};
 use tidegate::plan::{Level, Mode};
 use tidegate::policy::Policy;
 use tidegate::store::{Amended, Memory, StoreError};
 use tidegate::{
-    Acquired, Bearer, BuildError, Claim, Decision, HashKey, Identities, InForce, Key, Lease,
-    Limiter, Merged, Order, Owed, Report, Reported, Request, RequestError, Settlement, Subject,
-    Timer,
+    Acquisition, ActivePolicies, BuildError, Claim, ClientKeys, Consequences, Decision, HashKey,
+    IdentityFormat, Key, Limiter, LogIdentity, MergeSummary, NewMark, Report, Request,
+    RequestError, Reservation, Settlement, StoreDebt, Timer,
 };
 
 pub(crate) use building::{Building, Built};
@@ -86,7 +86,7 @@ impl Engine {
         request: &Request<'_>,
         max_wait: Option<Duration>,
         timer: &T,
-    ) -> Result<Acquired, RequestError> {
+    ) -> Result<Acquisition, RequestError> {
         match self {
             Self::Memory(limiter) => limiter.acquire(request, max_wait, timer).await,
             Self::Shared(limiter) => Box::pin(limiter.acquire(request, max_wait, timer)).await,
@@ -94,7 +94,7 @@ impl Engine {
     }
 
     /// Counts an event that an application tells of.
-    pub(crate) async fn report(&self, report: &Report<'_>) -> Result<Reported, RequestError> {
+    pub(crate) async fn report(&self, report: &Report<'_>) -> Result<Consequences, RequestError> {
         match self {
             Self::Memory(limiter) => limiter.report_now(report),
             Self::Shared(limiter) => Box::pin(limiter.report(report)).await,
@@ -106,7 +106,7 @@ impl Engine {
         &self,
         request: &Request<'_>,
         status: u16,
-    ) -> Result<Reported, RequestError> {
+    ) -> Result<Consequences, RequestError> {
         match self {
             Self::Memory(limiter) => limiter.answered_now(request, status),
             Self::Shared(limiter) => Box::pin(limiter.answered(request, status)).await,
@@ -124,18 +124,18 @@ impl Engine {
     }
 
     /// Bans somebody, for an operator.
-    pub(crate) fn ban(&self, order: &Order) -> Result<Mark, RequestError> {
+    pub(crate) fn ban(&self, order: &NewMark) -> Result<Mark, RequestError> {
         on_either!(self, limiter => limiter.ban(order))
     }
 
     /// Flags somebody, for an operator.
-    pub(crate) fn flag(&self, flag: &str, order: &Order) -> Result<Mark, RequestError> {
+    pub(crate) fn flag(&self, flag: &str, order: &NewMark) -> Result<Mark, RequestError> {
         on_either!(self, limiter => limiter.flag(flag, order))
     }
 
     /// Somebody in each way that marks may say it, in one policy or in any.
-    pub(crate) fn spellings(&self, policy: Option<&str>, whom: &Whom) -> Vec<Whom> {
-        on_either!(self, limiter => limiter.spellings(policy, whom))
+    pub(crate) fn spellings(&self, policy: Option<&str>, subject: &Subject) -> Vec<Subject> {
+        on_either!(self, limiter => limiter.spellings(policy, subject))
     }
 
     /// Takes a mark away; whether there was one.
@@ -144,8 +144,12 @@ impl Engine {
     }
 
     /// Whom a mark is of, part by part.
-    pub(crate) fn told(&self, whom: &Whom, identities: Identities) -> Vec<(String, String)> {
-        on_either!(self, limiter => limiter.told(whom, identities))
+    pub(crate) fn format_subject(
+        &self,
+        subject: &Subject,
+        identities: IdentityFormat,
+    ) -> Vec<(String, String)> {
+        on_either!(self, limiter => limiter.format_subject(subject, identities))
     }
 
     /// How loaded the deployment is, in millionths.
@@ -155,7 +159,7 @@ impl Engine {
 
     pub(crate) async fn settle(
         &self,
-        lease: &mut Lease,
+        lease: &mut Reservation,
         settlement: Settlement,
     ) -> Result<(), StoreError> {
         match self {
@@ -165,7 +169,7 @@ impl Engine {
     }
 
     /// Whether a lease that travelled may be settled, which it may once.
-    pub(crate) async fn claim(&self, lease: &Lease) -> Result<bool, StoreError> {
+    pub(crate) async fn claim(&self, lease: &Reservation) -> Result<bool, StoreError> {
         on_either!(self, limiter => Box::pin(limiter.claim(lease)).await)
     }
 
@@ -175,8 +179,11 @@ impl Engine {
     }
 
     /// Whom a token for this request is for.
-    pub(crate) fn bearer(&self, request: &Request<'_>) -> Result<Option<Bearer>, RequestError> {
-        on_either!(self, limiter => limiter.bearer(request))
+    pub(crate) fn client_keys(
+        &self,
+        request: &Request<'_>,
+    ) -> Result<Option<ClientKeys>, RequestError> {
+        on_either!(self, limiter => limiter.client_keys(request))
     }
 
     /// Whether the client of a request is blocked or banned.
@@ -184,14 +191,14 @@ impl Engine {
         on_either!(self, limiter => limiter.is_shut_out(request))
     }
 
-    pub(crate) async fn release(&self, lease: &mut Lease) -> Result<bool, StoreError> {
+    pub(crate) async fn release(&self, lease: &mut Reservation) -> Result<bool, StoreError> {
         match self {
             Self::Memory(limiter) => limiter.release(lease),
             Self::Shared(limiter) => Box::pin(limiter.release_async(lease)).await,
         }
     }
 
-    pub(crate) async fn renew(&self, lease: &Lease) -> Result<bool, StoreError> {
+    pub(crate) async fn renew(&self, lease: &Reservation) -> Result<bool, StoreError> {
         match self {
             Self::Memory(limiter) => limiter.renew(lease),
             Self::Shared(limiter) => Box::pin(limiter.renew_async(lease)).await,
@@ -218,8 +225,8 @@ impl Engine {
         on_either!(self, limiter => limiter.first_policy())
     }
 
-    pub(crate) fn in_force(&self) -> InForce {
-        on_either!(self, limiter => limiter.in_force())
+    pub(crate) fn active_policies(&self) -> ActivePolicies {
+        on_either!(self, limiter => limiter.active_policies())
     }
 
     pub(crate) fn wants_body(&self, request: &Request<'_>) -> bool {
@@ -230,13 +237,13 @@ impl Engine {
         on_either!(self, limiter => limiter.waiters())
     }
 
-    pub(crate) fn subject(
+    pub(crate) fn log_identity(
         &self,
         decision: &Decision,
         request: &Request<'_>,
-        identities: Identities,
-    ) -> Subject {
-        on_either!(self, limiter => limiter.subject(decision, request, identities))
+        identities: IdentityFormat,
+    ) -> LogIdentity {
+        on_either!(self, limiter => limiter.log_identity(decision, request, identities))
     }
 
     /// This process's own store, if there is no other.
@@ -261,12 +268,12 @@ impl Engine {
     }
 
     /// What this node admitted without the store, and has not told it yet.
-    pub(crate) fn owed(&self) -> Owed {
+    pub(crate) fn owed(&self) -> StoreDebt {
         on_either!(self, limiter => limiter.owed())
     }
 
     /// Tells the store of it.
-    pub(crate) async fn merge(&self) -> Merged {
+    pub(crate) async fn merge(&self) -> MergeSummary {
         on_either!(self, limiter => Box::pin(limiter.merge()).await)
     }
 

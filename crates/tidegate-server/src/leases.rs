@@ -11,7 +11,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwapOption;
-use tidegate::Lease;
+use tidegate::Reservation;
 use tidegate::clock::Now;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
@@ -49,7 +49,7 @@ struct Table {
 
 struct Held {
     /// Calls about one lease take turns, and it stays in the table meanwhile.
-    lease: Arc<Mutex<Lease>>,
+    lease: Arc<Mutex<Reservation>>,
     /// What was checked, if its status may make an event.
     watched: Option<Box<Watched>>,
     void_at_us: u64,
@@ -67,7 +67,12 @@ impl Leases {
     }
 
     /// What its holder calls a lease by.
-    pub(crate) fn give(&self, lease: Lease, watched: Option<Box<Watched>>, now: Now) -> String {
+    pub(crate) fn give(
+        &self,
+        lease: Reservation,
+        watched: Option<Box<Watched>>,
+        now: Now,
+    ) -> String {
         let seal = self.seal.load();
         let sealed = seal.as_deref().filter(|_| !lease.is_local());
         let sealed = sealed.and_then(|seal| seal.seal(&lease, watched.as_deref(), now.unix_us));
@@ -89,7 +94,7 @@ impl Leases {
     }
 
     /// Keeps a lease, and says by which id.
-    fn keep(&self, lease: Lease, watched: Option<Box<Watched>>, now_us: u64) -> LeaseId {
+    fn keep(&self, lease: Reservation, watched: Option<Box<Watched>>, now_us: u64) -> LeaseId {
         let id = random_id();
         let void_at_us = now_us.saturating_add(lease.void_after_us());
         let mut table = self.lock();
@@ -100,7 +105,11 @@ impl Leases {
     }
 
     /// A lease, to change it; one that is void is gone.
-    pub(crate) async fn open(&self, id: LeaseId, now_us: u64) -> Option<OwnedMutexGuard<Lease>> {
+    pub(crate) async fn open(
+        &self,
+        id: LeaseId,
+        now_us: u64,
+    ) -> Option<OwnedMutexGuard<Reservation>> {
         let lease = match self.lock().leases.get(&id) {
             Some(held) if held.void_at_us > now_us => Arc::clone(&held.lease),
             _ => return None,
@@ -111,7 +120,7 @@ impl Leases {
     }
 
     /// Lets a lease go on from now, or forgets it if nothing of it may change any more.
-    pub(crate) fn close(&self, id: LeaseId, lease: &Lease, now_us: u64) {
+    pub(crate) fn close(&self, id: LeaseId, lease: &Reservation, now_us: u64) {
         let mut table = self.lock();
         if !lease.may_change() {
             table.leases.remove(&id);
@@ -171,15 +180,15 @@ mod tests {
 
     use super::*;
 
-    fn limited() -> (Limiter, Lease) {
+    fn limited() -> (Limiter, Reservation) {
         let limit = LimitBuilder::concurrency("streams", 9).by("user");
         let limiter = Limiter::new(Policy::builder("p").limit(limit).build().unwrap());
         let request = Request::operation("default").user("u");
-        let lease = limiter.check(&request).unwrap().lease.unwrap();
+        let lease = limiter.check(&request).unwrap().reservation.unwrap();
         (limiter, lease)
     }
 
-    fn lease() -> Lease {
+    fn lease() -> Reservation {
         limited().1
     }
 

@@ -48,5 +48,5 @@ pub use geo::{GeoError, GeoIp};
 pub use pace::Pace;
 pub use server::run;
 pub use telemetry::{Format as LogFormat, Settings as LogSettings};
-pub use tidegate::Identities;
+pub use tidegate::IdentityFormat;
 pub use tracing::level_filters::LevelFilter;

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use aws_lc_rs::error::Unspecified;
 use serde::{Deserialize, Serialize};
-use tidegate::{HashKey, Lease};
+use tidegate::{HashKey, Reservation};
 
 use crate::protect::Watched;
 
@@ -20,7 +20,7 @@ pub(crate) struct Seal(RandomizedNonceKey);
 #[derive(Debug, PartialEq, Deserialize)]
 pub(crate) struct Travelled {
     pub(crate) given_unix_us: u64,
-    pub(crate) lease: Lease,
+    pub(crate) lease: Reservation,
     /// What was checked, if its status may make an event.
     pub(crate) watched: Option<Box<Watched>>,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Travelled {
 #[derive(Serialize)]
 struct Travels<'l> {
     given_unix_us: u64,
-    lease: &'l Lease,
+    lease: &'l Reservation,
     watched: Option<&'l Watched>,
 }
 
@@ -43,7 +43,7 @@ impl Seal {
     /// random bytes.
     pub(crate) fn seal(
         &self,
-        lease: &Lease,
+        lease: &Reservation,
         watched: Option<&Watched>,
         given_unix_us: u64,
     ) -> Option<String> {
@@ -83,10 +83,10 @@ mod tests {
 
     use super::*;
 
-    fn lease() -> Lease {
+    fn lease() -> Reservation {
         let limit = LimitBuilder::concurrency("streams", 9).by("user");
         let limiter = Limiter::new(Policy::builder("p").limit(limit).build().unwrap());
-        limiter.check(&Request::operation("default").user("u")).unwrap().lease.unwrap()
+        limiter.check(&Request::operation("default").user("u")).unwrap().reservation.unwrap()
     }
 
     #[test]

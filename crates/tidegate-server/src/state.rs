@@ -22,7 +22,7 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use tidegate::clock::Now;
 use tidegate::marks::{Mark, MarkChange, MarkKind, Marks};
-use tidegate::store::{Imported, Memory, SavedChange};
+use tidegate::store::{ImportSummary, Memory, SavedChange};
 use tidegate::{HashKey, Key};
 
 pub(crate) use health::{Health, StatePresent};
@@ -112,11 +112,11 @@ impl StateDir {
         store: &Memory,
         secret: &HashKey,
         now: Now,
-    ) -> Result<(Journal<SavedChange>, Option<Imported>), StateError> {
+    ) -> Result<(Journal<SavedChange>, Option<ImportSummary>), StateError> {
         let (names, fingerprint) = (Names::counters(&self.path), secret.fingerprint());
         let found = Found::look(&names, Some(fingerprint))?;
         let position = position(&found);
-        let mut imported = (!found.is_empty()).then(Imported::default);
+        let mut imported = (!found.is_empty()).then(ImportSummary::default);
         found.replay(&names, now, |saved_at, changes| {
             let some = store.replay(saved_at, changes, now);
             if let Some(imported) = &mut imported {

@@ -4,12 +4,12 @@
 
 use tidegate::clock::FakeClock;
 use tidegate::units::Amount;
-use tidegate::{Lease, Limiter, Policy, Request, Settlement};
+use tidegate::{Limiter, Policy, Request, Reservation, Settlement};
 
 /// A total of 10 under `counts:`, with 6 charged to somebody else and 2 to the lease.
 struct Bank {
     limiter: Limiter,
-    lease: Lease,
+    lease: Reservation,
 }
 
 fn request() -> Request<'static> {
@@ -30,7 +30,7 @@ impl Bank {
         let limiter = Limiter::builder().policy(policy).clock(clock).build().unwrap();
         assert!(limiter.check(&request().cost(units(6))).unwrap().is_allowed());
         let decision = limiter.check(&request().cost(units(2)).reserve()).unwrap();
-        Self { limiter, lease: decision.lease.unwrap() }
+        Self { limiter, lease: decision.reservation.unwrap() }
     }
 
     /// What is left after all of this was told.

@@ -100,7 +100,8 @@ fn a_decision_can_be_made_on_another_thread() {
     }
     let node = Node::new("  a: { by: user, concurrency: 2 }", &Scripted::new(Script::new()), 1);
     let request = user("u");
-    let mut lease = block_on(send(node.limiter.decide(&request, Mode::Charge))).unwrap().lease;
+    let mut lease =
+        block_on(send(node.limiter.decide(&request, Mode::Charge))).unwrap().reservation;
     let lease = lease.as_mut().unwrap();
     assert!(block_on(send(node.limiter.renew_async(lease))).unwrap());
     assert!(block_on(send(node.limiter.release_async(lease))).unwrap());
@@ -243,7 +244,7 @@ fn a_lease_granted_while_the_store_was_lost_settles_locally_also_afterwards() {
     let store = Scripted::new(down());
     let limits = "  a: { by: user, concurrency: 2 }\n  b: { by: user, total: 4 }";
     let node = Node::new(limits, &store, 2);
-    let mut lease = node.check(&user("u")).lease.unwrap();
+    let mut lease = node.check(&user("u")).reservation.unwrap();
     assert_eq!(node.outcome(&user("u")), REFUSED, "half of two places is held");
     assert!(block_on(node.limiter.renew_async(&lease)).unwrap());
     store.play(Script::new());
@@ -260,7 +261,7 @@ fn a_lease_granted_while_the_store_was_lost_settles_locally_also_afterwards() {
 fn a_lease_granted_by_the_store_cannot_settle_while_it_is_lost() {
     let store = Scripted::new(Script::new().ok(1).down());
     let node = Node::new("  a: { by: user, total: 1 }", &store, 1);
-    let mut lease = node.check(&user("u").reserve()).lease.unwrap();
+    let mut lease = node.check(&user("u").reserve()).reservation.unwrap();
     assert!(
         block_on(node.limiter.settle_async(&mut lease, Settlement::Refund)).unwrap_err().transient
     );
@@ -273,7 +274,7 @@ fn a_lease_granted_by_the_store_cannot_settle_while_it_is_lost() {
 fn a_lost_place_frees_itself_though_its_release_never_arrived() {
     let store = Scripted::new(Script::new().ok(1).fail(1));
     let node = Node::new("  a: { by: user, concurrency: 1, lease: 10s }", &store, 1);
-    let mut lease = node.check(&user("u")).lease.unwrap();
+    let mut lease = node.check(&user("u")).reservation.unwrap();
     assert!(block_on(node.limiter.release_async(&mut lease)).is_err());
     assert_eq!(node.outcome(&user("u")), (Outcome::Limited, false));
     node.clock.advance(Duration::from_secs(10));

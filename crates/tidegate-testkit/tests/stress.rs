@@ -175,7 +175,9 @@ fn places_are_never_held_by_too_many_at_once() {
         let mut holds = Vec::new();
         for turn in 0..500 {
             let user = USERS[(thread + turn) % 3];
-            let Some(mut lease) = limiter.check(&by_user(user)).unwrap().lease else { continue };
+            let Some(mut lease) = limiter.check(&by_user(user)).unwrap().reservation else {
+                continue;
+            };
             let from_us = order.fetch_add(1, Ordering::SeqCst);
             thread::yield_now();
             assert!(limiter.renew(&lease).unwrap());

@@ -1,14 +1,14 @@
 //! Whether a request's body can matter, asked before anyone reads it.
 
-use crate::facts::Facts;
-use crate::guard::Guard;
+use crate::context::Context;
 use crate::limiter::Limiter;
-use crate::marks::Shape;
 use crate::policy::model::{AttributeId, Cost, Limit, Part, Settings};
 use crate::policy::protection::{Event, EventId, Factor, FactorKind};
 use crate::policy::when::{Unmet, When};
+use crate::precheck::{Precheck, precheck};
+use crate::protection::guard::Guard;
+use crate::protection::marks::Shape;
 use crate::request::{Request, RequestError};
-use crate::standing::{Standing, standing};
 use crate::store::Store;
 
 impl<S: Store> Limiter<S> {
@@ -21,50 +21,51 @@ impl<S: Store> Limiter<S> {
     /// where it does. What [`decide`](Self::decide) refuses as it stands needs no body either.
     #[must_use]
     pub fn wants_body(&self, request: &Request<'_>) -> bool {
-        let wanted = self.with_policy(request, |loaded| {
-            let facts = Facts::gather(&loaded.policy, request)?;
+        let wanted = self.with_policy(request, |active| {
+            let context = Context::gather(&active.policy, request)?;
             let banned =
-                || self.marks().bans().has(Shape::Other) && bans_read_body(&loaded.guard, &facts);
-            Ok::<_, RequestError>(wants_body(&facts) || banned())
+                || self.marks().bans().has(Shape::Other) && bans_read_body(&active.guard, &context);
+            Ok::<_, RequestError>(wants_body(&context) || banned())
         });
         wanted.unwrap_or(false)
     }
 }
 
 /// Whether a ban may be of something in the body.
-fn bans_read_body(guard: &Guard, facts: &Facts<'_>) -> bool {
-    guard.ban_keys().any(|by| parts_read_body(by, facts)) && standing(facts) == Standing::Ordinary
+fn bans_read_body(guard: &Guard, context: &Context<'_>) -> bool {
+    guard.ban_keys().any(|by| parts_read_body(by, context))
+        && precheck(context) == Precheck::Ordinary
 }
 
-fn wants_body(facts: &Facts<'_>) -> bool {
-    let policy = facts.policy;
+fn wants_body(context: &Context<'_>) -> bool {
+    let policy = context.policy;
     let (unsure, sure): (Vec<&When>, Vec<&When>) =
-        policy.exempt.iter().partition(|when| reads_body(when, facts));
-    if sure.iter().any(|when| when.holds(facts)) {
+        policy.exempt.iter().partition(|when| reads_body(when, context));
+    if sure.iter().any(|when| when.holds(context)) {
         return false;
     }
-    if unsure.iter().any(|when| may_hold(when, facts)) {
+    if unsure.iter().any(|when| may_hold(when, context)) {
         return true;
     }
-    let limited = policy.enabled && standing(facts) == Standing::Ordinary;
-    let reads = |limit: &Limit| may_hold(&limit.when, facts) && limit_reads_body(limit, facts);
-    limited && (policy.limits.iter().any(reads) || protection_reads_body(facts))
+    let limited = policy.enabled && precheck(context) == Precheck::Ordinary;
+    let reads = |limit: &Limit| may_hold(&limit.when, context) && limit_reads_body(limit, context);
+    limited && (policy.limits.iter().any(reads) || protection_reads_body(context))
 }
 
 /// Whether what counts, sums or scales may read the body.
-fn protection_reads_body(facts: &Facts<'_>) -> bool {
-    let protection = &facts.policy.protection;
+fn protection_reads_body(context: &Context<'_>) -> bool {
+    let protection = &context.policy.protection;
     let counts = |events: &mut dyn Iterator<Item = &EventId>, by: &[Part]| {
         let mut events = events.filter_map(|id| protection.events.get(usize::from(*id)));
-        let by = parts_read_body(by, facts);
-        events.any(|event| may_be_made(event, facts) && (by || event_reads_body(event, facts)))
+        let by = parts_read_body(by, context);
+        events.any(|event| may_be_made(event, context) && (by || event_reads_body(event, context)))
     };
     let scales = |factor: &Factor| match &factor.kind {
-        FactorKind::Behaviour(behaviour) => parts_read_body(&behaviour.by, facts),
+        FactorKind::Behaviour(behaviour) => parts_read_body(&behaviour.by, context),
         FactorKind::Fixed { .. } | FactorKind::Load { .. } => false,
     };
     let reads = |factor: &Factor| {
-        may_hold(&factor.when, facts) && (scales(factor) || reads_body(&factor.when, facts))
+        may_hold(&factor.when, context) && (scales(factor) || reads_body(&factor.when, context))
     };
     protection
         .penalties
@@ -75,39 +76,39 @@ fn protection_reads_body(facts: &Facts<'_>) -> bool {
 }
 
 /// Whether a request, or the answer to it, may make an event.
-fn may_be_made(event: &Event, facts: &Facts<'_>) -> bool {
+fn may_be_made(event: &Event, context: &Context<'_>) -> bool {
     let seen = event.outcome.is_some() || !event.statuses.is_empty();
-    seen && may_hold(&event.when, facts)
+    seen && may_hold(&event.when, context)
 }
 
-fn event_reads_body(event: &Event, facts: &Facts<'_>) -> bool {
-    event.value.is_some_and(|id| facts.comes_from_body(id)) || reads_body(&event.when, facts)
+fn event_reads_body(event: &Event, context: &Context<'_>) -> bool {
+    event.value.is_some_and(|id| context.comes_from_body(id)) || reads_body(&event.when, context)
 }
 
-fn parts_read_body(parts: &[Part], facts: &Facts<'_>) -> bool {
+fn parts_read_body(parts: &[Part], context: &Context<'_>) -> bool {
     let reads = |part: &Part| match part {
-        Part::Attribute(id) | Part::Row { attribute: id, .. } => facts.comes_from_body(*id),
+        Part::Attribute(id) | Part::Row { attribute: id, .. } => context.comes_from_body(*id),
         _ => false,
     };
     parts.iter().any(reads)
 }
 
 /// Whether a condition could hold once the body is there. All but attributes are known already.
-fn may_hold(when: &When, facts: &Facts<'_>) -> bool {
-    match when.unmet(facts) {
+fn may_hold(when: &When, context: &Context<'_>) -> bool {
+    match when.unmet(context) {
         None => true,
-        Some(Unmet::Attribute(_) | Unmet::Not) => reads_body(when, facts),
+        Some(Unmet::Attribute(_) | Unmet::Not) => reads_body(when, context),
         Some(_) => false,
     }
 }
 
-fn reads_body(when: &When, facts: &Facts<'_>) -> bool {
-    when.attributes.iter().any(|(id, _)| facts.comes_from_body(*id))
-        || when.not.as_deref().is_some_and(|not| reads_body(not, facts))
+fn reads_body(when: &When, context: &Context<'_>) -> bool {
+    when.attributes.iter().any(|(id, _)| context.comes_from_body(*id))
+        || when.not.as_deref().is_some_and(|not| reads_body(not, context))
 }
 
-fn limit_reads_body(limit: &Limit, facts: &Facts<'_>) -> bool {
-    let attribute = |id: AttributeId| facts.comes_from_body(id);
+fn limit_reads_body(limit: &Limit, context: &Context<'_>) -> bool {
+    let attribute = |id: AttributeId| context.comes_from_body(id);
     let setting = match &limit.settings {
         Settings::ByAttribute { attribute: id, .. } => attribute(*id),
         Settings::Everyone(_) | Settings::ByTier(_) => false,
@@ -119,7 +120,7 @@ fn limit_reads_body(limit: &Limit, facts: &Facts<'_>) -> bool {
     setting
         || cost
         || limit.value.is_some_and(attribute)
-        || parts_read_body(&limit.by, facts)
-        || parts_read_body(limit.row.as_slice(), facts)
-        || reads_body(&limit.when, facts)
+        || parts_read_body(&limit.by, context)
+        || parts_read_body(limit.row.as_slice(), context)
+        || reads_body(&limit.when, context)
 }

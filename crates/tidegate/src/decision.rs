@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use crate::algorithm::{self, Verdict};
 use crate::clock::Now;
-use crate::events::{Effect, Reported};
-use crate::factors::Times;
-use crate::lease::Lease;
-use crate::marks::Mark;
 use crate::plan::{Enforcement, PerLevel};
 use crate::policy::Policy;
 use crate::policy::model::{Exceed, Limit, OperationId, TierId};
+use crate::protection::events::{Consequences, Effect};
+use crate::protection::factors::Times;
+use crate::protection::marks::Mark;
+use crate::reservation::Reservation;
 use crate::store::StoreError;
 use crate::units::Amount;
 
@@ -84,7 +84,7 @@ pub struct Decision {
     pub limits: PerLevel<LimitReport>,
     /// To settle, release or renew later; given where a limit holds a place or counts by status, or
     /// where the request asked to reserve.
-    pub lease: Option<Lease>,
+    pub reservation: Option<Reservation>,
     /// Whether the store was lost, and each limit did what its `on_store_failure` says.
     pub degraded: bool,
     /// Why the store was lost, for logs and metrics.
@@ -106,7 +106,7 @@ pub struct Decision {
 /// What events led to, or a ban.
 #[derive(Debug)]
 pub(crate) struct Penalised {
-    reported: Reported,
+    reported: Consequences,
     ban: Option<Mark>,
 }
 
@@ -322,15 +322,15 @@ impl Decision {
         self.times.ppm()
     }
 
-    pub(crate) fn penalise(&mut self, reported: Reported, ban: Option<Mark>) {
+    pub(crate) fn penalise(&mut self, reported: Consequences, ban: Option<Mark>) {
         self.penalty = Some(Self::penalty_of(reported, ban));
     }
 
-    pub(crate) fn penalty_of(reported: Reported, ban: Option<Mark>) -> Box<Penalised> {
+    pub(crate) fn penalty_of(reported: Consequences, ban: Option<Mark>) -> Box<Penalised> {
         Box::new(Penalised { reported, ban })
     }
 
-    fn reported(&self) -> Option<&Reported> {
+    fn reported(&self) -> Option<&Consequences> {
         self.penalty.as_ref().map(|penalty| &penalty.reported)
     }
 

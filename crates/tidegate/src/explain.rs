@@ -3,18 +3,18 @@
 
 mod penalties;
 
+use crate::active_policy::ActivePolicy;
 use crate::clock::{Moment, Now};
-use crate::factors;
-use crate::facts::Facts;
+use crate::context::Context;
 use crate::identity;
-use crate::in_force::Loaded;
 use crate::key::{self, HashKey, Raw};
 use crate::limiter::Limiter;
-use crate::marks::Marks;
 use crate::plan::{Applies, Enforcement, Level, Planner, WhyNot};
 use crate::policy::model::{Exceed, Limit};
+use crate::precheck::{Precheck, precheck};
+use crate::protection::factors;
+use crate::protection::marks::Marks;
 use crate::request::{Request, RequestError};
-use crate::standing::{Standing, standing};
 use crate::store::Store;
 use crate::units::written_duration;
 
@@ -87,29 +87,29 @@ impl<S: Store> Limiter<S> {
     /// The request cannot be understood, or lacks what a limit needs.
     pub fn explain(&self, request: &Request<'_>) -> Result<Explanation, RequestError> {
         let (now, secret) = (self.now(), self.secret());
-        self.with_policy(request, |loaded| explain(loaded, request, now, &secret, self.marks()))
+        self.with_policy(request, |active| explain(active, request, now, &secret, self.marks()))
     }
 }
 
 fn explain(
-    loaded: &Loaded,
+    active: &ActivePolicy,
     request: &Request<'_>,
     now: Now,
     secret: &HashKey,
     marks: &Marks,
 ) -> Result<Explanation, RequestError> {
-    let policy = &*loaded.policy;
-    let facts = Facts::gather(policy, request)?;
+    let policy = &*active.policy;
+    let context = Context::gather(policy, request)?;
     let moment = Moment::of(&now);
-    let mut planner = Planner::new(&facts, &moment, loaded);
-    planner.times = factors::of_request(loaded, &facts, marks, now);
-    let applying = factors::applying(loaded, &facts, marks, now);
+    let mut planner = Planner::new(&context, &moment, active);
+    planner.times = factors::of_request(active, &context, marks, now);
+    let applying = factors::applying(active, &context, marks, now);
     let applying = applying.map(|(factor, ppm)| (factor.name.clone(), ppm)).collect();
     let mut limits = Vec::with_capacity(policy.limits.len());
     for (index, limit) in policy.limits.iter().enumerate() {
         let applies = match planner.applies(index, limit) {
-            Ok(Applies::Yes(level)) => Ok(application(limit, &level, &facts, secret)),
-            Ok(Applies::No(why)) => Err(in_words(why, limit, &facts)),
+            Ok(Applies::Yes(level)) => Ok(application(limit, &level, &context, secret)),
+            Ok(Applies::No(why)) => Err(in_words(why, limit, &context)),
             Err(error) => Err(format!("asked, it would answer 400: {error}")),
         };
         limits.push(LimitExplanation {
@@ -118,36 +118,41 @@ fn explain(
             applies,
         });
     }
-    let subject = |ip| identity::subject(ip, policy.identity.ipv6_prefix).to_string();
+    let subject = |ip| identity::client_network(ip, policy.identity.ipv6_prefix).to_string();
     Ok(Explanation {
         policy: policy.name.clone(),
         enabled: policy.enabled,
-        operation: policy.operations.name(facts.operation).to_owned(),
-        user: facts.user.map(str::to_owned),
-        address: facts.address.map(subject),
-        tier: policy.tiers.name(facts.tier).to_owned(),
-        unknown_tier: facts
+        operation: policy.operations.name(context.operation).to_owned(),
+        user: context.user.map(str::to_owned),
+        address: context.address.map(subject),
+        tier: policy.tiers.name(context.tier).to_owned(),
+        unknown_tier: context
             .said_tier
             .filter(|tier| policy.tiers.id(tier).is_none())
             .map(str::to_owned),
-        internal: facts.internal,
-        path: facts.path().map(|path| path.as_str().to_owned()),
-        standing: match standing(&facts) {
-            Standing::Exempt => "exempt",
-            Standing::Blocked => "blocked",
-            Standing::Ordinary if loaded.guard.ban(marks, &facts, &moment).is_some() => "banned",
-            Standing::Ordinary => "ordinary",
+        internal: context.internal,
+        path: context.path().map(|path| path.as_str().to_owned()),
+        standing: match precheck(&context) {
+            Precheck::Exempt => "exempt",
+            Precheck::Blocked => "blocked",
+            Precheck::Ordinary if active.guard.ban(marks, &context, &moment).is_some() => "banned",
+            Precheck::Ordinary => "ordinary",
         },
         factors: applying,
-        penalties: penalties::penalties(loaded, &facts, &limits),
+        penalties: penalties::penalties(active, &context, &limits),
         limits,
     })
 }
 
-fn application(limit: &Limit, level: &Level, facts: &Facts<'_>, secret: &HashKey) -> Application {
+fn application(
+    limit: &Limit,
+    level: &Level,
+    context: &Context<'_>,
+    secret: &HashKey,
+) -> Application {
     Application {
-        key: key::name(secret, limit, facts, Raw::Shown, || level.key),
-        by: limit.by.iter().map(|part| part.name(facts.policy)).collect(),
+        key: key::name(secret, limit, context, Raw::Shown, || level.key),
+        by: limit.by.iter().map(|part| part.name(context.policy)).collect(),
         spec: level.spec.to_string(),
         cost: level.cost.to_string(),
         exceed: match (level.enforcement, limit.exceed) {
@@ -162,11 +167,11 @@ fn application(limit: &Limit, level: &Level, facts: &Facts<'_>, secret: &HashKey
     }
 }
 
-fn in_words(why: WhyNot, limit: &Limit, facts: &Facts<'_>) -> String {
+fn in_words(why: WhyNot, limit: &Limit, context: &Context<'_>) -> String {
     match why {
-        WhyNot::Unmet(unmet) => unmet.explain(facts.policy, facts),
+        WhyNot::Unmet(unmet) => unmet.explain(context.policy, context),
         WhyNot::Missing { part } => {
-            let name = limit.by.get(part).map(|part| part.name(facts.policy)).unwrap_or_default();
+            let name = limit.by.get(part).map(|part| part.name(context.policy)).unwrap_or_default();
             format!("it counts by `{name}`, and there is none")
         }
         WhyNot::Unlimited => "it is unlimited here".to_owned(),

@@ -17,8 +17,8 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 
 use sip::Sip;
 
-use crate::facts::Facts;
-use crate::identity::Subject;
+use crate::context::Context;
+use crate::identity::ClientNetwork;
 use crate::policy::model::{Limit, Part, Policy};
 
 /// The longest value that stands in a key's name as it is.
@@ -102,11 +102,11 @@ impl HashKey {
     }
 
     /// Whom a token of a policy is for: the policy, and the client as limits see it.
-    pub(crate) fn bearer(
+    pub(crate) fn client_keys(
         &self,
         policy: &str,
         user: Option<&str>,
-        address: Option<&Subject>,
+        address: Option<&ClientNetwork>,
     ) -> Option<(Key, Key)> {
         let mut hasher = self.hasher();
         write_text(&mut hasher, "tidegate: whom a token is for");
@@ -243,21 +243,21 @@ impl LimitKeys {
 
     /// The key of the subject of a request by these parts; `None` where one is missing. Those with a
     /// part that cannot be read share the key of a missing one.
-    pub(crate) fn key_by(&self, by: &[Part], facts: &Facts<'_>) -> Option<Key> {
+    pub(crate) fn key_by(&self, by: &[Part], context: &Context<'_>) -> Option<Key> {
         let mut hasher = self.hasher;
         for part in by {
-            if !facts.tells(part) {
+            if !context.tells(part) {
                 return None;
             }
-            write_part(&mut hasher, part, facts);
+            write_part(&mut hasher, part, context);
         }
         Some(Key(hasher.finish128()))
     }
 
     /// The key of the limit for the subject of a request. Parts that are missing have a key of their
     /// own.
-    pub(crate) fn key(&self, limit: &Limit, facts: &Facts<'_>) -> Key {
-        let shared = self.key_unless::<Infallible>(limit, facts, |_, _| Ok(()));
+    pub(crate) fn key(&self, limit: &Limit, context: &Context<'_>) -> Key {
+        let shared = self.key_unless::<Infallible>(limit, context, |_, _| Ok(()));
         let Ok(key) = shared;
         key
     }
@@ -266,7 +266,7 @@ impl LimitKeys {
     pub(crate) fn key_unless<E>(
         &self,
         limit: &Limit,
-        facts: &Facts<'_>,
+        context: &Context<'_>,
         mut missing: impl FnMut(usize, &Part) -> Result<(), E>,
     ) -> Result<Key, E> {
         if let Some(only) = self.only {
@@ -274,11 +274,11 @@ impl LimitKeys {
         }
         let mut hasher = self.hasher;
         for (at, part) in limit.by.iter().enumerate() {
-            if !write_part(&mut hasher, part, facts) {
+            if !write_part(&mut hasher, part, context) {
                 missing(at, part)?;
             }
         }
-        if let Some(row) = row(limit, facts) {
+        if let Some(row) = row(limit, context) {
             write_text(&mut hasher, &row);
         }
         Ok(Key(hasher.finish128()))
@@ -287,10 +287,10 @@ impl LimitKeys {
 
 /// The row of a map that this request is in, where rows count by themselves. The default row has the
 /// key of a limit without rows, so that a limit which gets a map keeps what most of its keys owe.
-fn row<'f>(limit: &Limit, facts: &'f Facts<'_>) -> Option<Cow<'f, str>> {
-    let row = facts.part(limit.row.as_ref()?)?;
+fn row<'f>(limit: &Limit, context: &'f Context<'_>) -> Option<Cow<'f, str>> {
+    let row = context.part(limit.row.as_ref()?)?;
     let default = match limit.row {
-        Some(Part::Tier) => facts.tier == facts.policy.identity.default_tier,
+        Some(Part::Tier) => context.tier == context.policy.identity.default_tier,
         _ => row == "default",
     };
     Some(row).filter(|_| !default)
@@ -299,22 +299,22 @@ fn row<'f>(limit: &Limit, facts: &'f Facts<'_>) -> Option<Cow<'f, str>> {
 /// A part's value, without making a text of an address; whether there is one. What kind it is goes
 /// before it, so that no user can be called as an address.
 #[inline(always)]
-fn write_part(hasher: &mut Sip, part: &Part, facts: &Facts<'_>) -> bool {
-    let text = match (part, facts.user) {
+fn write_part(hasher: &mut Sip, part: &Part, context: &Context<'_>) -> bool {
+    let text = match (part, context.user) {
         (Part::User, Some(user)) => Some(Cow::Borrowed(user)),
         (Part::Client, Some(user)) => {
             hasher.write_u8(b'u');
             Some(Cow::Borrowed(user))
         }
         (Part::Ip | Part::Client, _) => {
-            if let Some(subject) = facts.subject() {
+            if let Some(subject) = context.client_network() {
                 hasher.write(&subject.key_bytes());
                 return true;
             }
             None
         }
-        (Part::Attribute(id), _) => facts.attribute(*id),
-        _ => facts.part(part),
+        (Part::Attribute(id), _) => context.attribute(*id),
+        _ => context.part(part),
     };
     match &text {
         Some(text) => write_text(hasher, text),
@@ -360,12 +360,12 @@ pub(crate) enum Raw {
 pub(crate) fn name(
     secret: &HashKey,
     limit: &Limit,
-    facts: &Facts<'_>,
+    context: &Context<'_>,
     raw: Raw,
     key: impl FnOnce() -> Key,
 ) -> String {
     match &limit.key {
-        Some(template) => template.fill(secret, limit, facts, raw),
+        Some(template) => template.fill(secret, limit, context, raw),
         None => generated(limit, key()),
     }
 }
@@ -421,18 +421,18 @@ pub(crate) enum Piece {
 }
 
 impl Template {
-    fn fill(&self, secret: &HashKey, limit: &Limit, facts: &Facts<'_>, shown: Raw) -> String {
+    fn fill(&self, secret: &HashKey, limit: &Limit, context: &Context<'_>, shown: Raw) -> String {
         let mut name = String::with_capacity(self.text.len() + 16);
         for piece in &self.pieces {
             match piece {
                 Piece::Literal(text) => name.push_str(text),
-                Piece::Part { part, raw } => match facts.part(part) {
+                Piece::Part { part, raw } => match context.part(part) {
                     None => name.push('-'),
                     Some(value) if *raw && shown == Raw::Shown && is_plain(&value) => {
                         name.push_str(&value);
                     }
                     Some(value) => {
-                        let hash = hashed(secret, &part.name(facts.policy), &value);
+                        let hash = hashed(secret, &part.name(context.policy), &value);
                         // Writing to a String cannot fail.
                         let _ = write!(name, "{hash:016x}");
                     }
@@ -440,7 +440,7 @@ impl Template {
             }
         }
         // The row of a map stands behind what the operator wrote.
-        if let Some(row) = row(limit, facts) {
+        if let Some(row) = row(limit, context) {
             name.push(':');
             name.push_str(&row);
         }

@@ -46,63 +46,58 @@
 //! The same without YAML: see [`Policy::builder`]. Nothing here opens a socket or a file, reads the
 //! environment or needs an async runtime; time comes from a [`clock::Clock`].
 
+mod active_policy;
 pub mod algorithm;
 mod body_need;
 pub mod clock;
+mod context;
 mod countries;
 mod decision;
-mod events;
 mod explain;
-mod factors;
-mod facts;
 mod fallback;
 pub mod fold;
-mod guard;
 pub mod identity;
-mod in_force;
 mod key;
+mod key_lookup;
 mod keyed;
-mod lease;
 mod limiter;
-pub mod marks;
+mod log_identity;
 pub mod operation;
-mod penalties;
 pub mod plan;
 pub mod policy;
+mod precheck;
 mod prefetch;
+mod protection;
 mod request;
+mod reservation;
 mod response;
 pub mod simulate;
 mod sip;
-mod standing;
-mod steps;
 pub mod store;
-mod subject;
 mod sync;
-mod tally;
 pub mod text;
 pub mod units;
-mod whose;
 mod word;
 
+pub use active_policy::ActivePolicies;
 pub use countries::{Countries, CountryCode};
 pub use decision::{Decision, LimitReport, Outcome};
-pub use events::{Effect, Notice, Report, Reported};
 pub use explain::{Application, Counting, Explanation, LimitExplanation, PenaltyExplanation};
-pub use in_force::InForce;
 pub use key::{HashKey, Key};
+pub use key_lookup::{KeyedLimit, SubjectKey};
 pub use keyed::Keyed;
-pub use lease::{Lease, Settlement};
 pub use limiter::{
-    Acquired, Bearer, BuildError, Claim, Limiter, LimiterBuilder, Merged, Order, Owed, ResetError,
-    Timer,
+    Acquisition, BuildError, Claim, ClientKeys, Limiter, LimiterBuilder, MergeSummary, NewMark,
+    ResetError, StoreDebt, Timer,
 };
-pub use marks::{Mark, MarkChange, MarkKind, MarkSink, Marks, Whom};
+pub use log_identity::{IdentityFormat, LogIdentity};
 pub use policy::{LimitBuilder, Options, Policy};
+pub use protection::events::{Consequences, Effect, Notice, Report};
+pub use protection::marks;
+pub use protection::marks::{Mark, MarkChange, MarkKind, MarkSink, Marks, Subject};
 pub use request::{Request, RequestError};
+pub use reservation::{Reservation, Settlement};
 pub use response::{HeaderSpans, HeaderStyle, Jitter, Response, Sink, render};
-pub use subject::{Identities, Subject};
-pub use whose::{Owner, SubjectKey};
 
 /// The example in the README, so that it compiles.
 #[cfg(doctest)]

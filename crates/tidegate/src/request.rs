@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 
+use crate::active_policy::ActivePolicies;
 use crate::countries::Countries;
 use crate::identity::Claims;
-use crate::in_force::InForce;
 use crate::prefetch::prefetch;
 use crate::units::Amount;
 
@@ -60,7 +60,7 @@ pub struct Request<'a> {
     pub reserve: bool,
     /// The client has solved a challenge, which the caller has verified.
     pub pass: bool,
-    pub(crate) in_force: Option<&'a InForce>,
+    pub(crate) policies: Option<&'a ActivePolicies>,
     pub(crate) countries: Option<&'a dyn Countries>,
 }
 
@@ -100,7 +100,7 @@ impl<'a> Request<'a> {
             cost: self.cost,
             reserve: self.reserve,
             pass: self.pass,
-            in_force: None,
+            policies: None,
             countries: None,
         }
     }
@@ -137,8 +137,8 @@ impl<'a> Request<'a> {
     /// Has the request decided by these policies, even if others come into force meanwhile. They are
     /// those of the limiter that decides it.
     #[must_use]
-    pub fn under(mut self, policies: &'a InForce) -> Self {
-        self.in_force = Some(policies);
+    pub fn under(mut self, policies: &'a ActivePolicies) -> Self {
+        self.policies = Some(policies);
         self
     }
 

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at a surprise")]
 
 use tidegate::clock::FakeClock;
-use tidegate::{Limiter, MarkKind, Order, Outcome, Policy, Report, Request, Whom};
+use tidegate::{Limiter, MarkKind, NewMark, Outcome, Policy, Report, Request, Subject};
 
 const POLICY: &str = "
 tidegate: 1
@@ -59,15 +59,15 @@ factors: { f: { by: user, good: [r < 50%], step: 0.1 every 1h, range: 0.5..2 } }
     let limiter = Limiter::builder().policy(policy).clock(clock.clone()).build().unwrap();
     let part = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     let several = vec![part("ip", "192.0.2.9"), part("client", "user:u9"), part("email", "a@b.c")];
-    for whom in [
-        Whom::user("u9"),
-        Whom::client("ip:192.0.2.9"),
-        Whom::ip([192, 0, 2, 9].into()),
-        Whom::network("198.51.100.0/24".parse().unwrap()),
-        Whom::of_parts(several),
+    for subject in [
+        Subject::user("u9"),
+        Subject::client("ip:192.0.2.9"),
+        Subject::ip([192, 0, 2, 9].into()),
+        Subject::network("198.51.100.0/24".parse().unwrap()),
+        Subject::of_parts(several),
     ] {
-        limiter.ban(&Order::new(whom.clone())).unwrap();
-        limiter.ban(&Order::new(whom).policy("kinds")).unwrap();
+        limiter.ban(&NewMark::new(subject.clone())).unwrap();
+        limiter.ban(&NewMark::new(subject).policy("kinds")).unwrap();
     }
     let other = Request::new("GET", "/").user("u9").ip([192, 0, 2, 1].into());
     limiter.report_now(&Report::new("good", other)).unwrap();
@@ -98,7 +98,7 @@ factors: { f: { by: user, good: [r < 50%], step: 0.1 every 1h, range: 0.5..2 } }
     let clock = FakeClock::at_unix_seconds(1_767_603_600);
     let policy = Policy::parse("kinds.yaml", policy).unwrap_or_else(|errors| panic!("{errors}"));
     let limiter = Limiter::builder().policy(policy).clock(clock.clone()).build().unwrap();
-    limiter.ban(&Order::new(Whom::user("u9"))).unwrap();
+    limiter.ban(&NewMark::new(Subject::user("u9"))).unwrap();
     let request = Request::new("GET", "/").user("u1").tier("premium");
     limiter.report_now(&Report::new("good", request.clone())).unwrap();
     clock.advance_us(3_600_000_000);
@@ -122,7 +122,7 @@ fn allocations(request: &Request<'_>, outcome: Outcome, limits: usize) -> u64 {
     let policy = Policy::parse("hostel.yaml", POLICY).unwrap_or_else(|errors| panic!("{errors}"));
     let clock = FakeClock::at_unix_seconds(1_767_603_600);
     let limiter = Limiter::builder().policy(policy).clock(clock.clone()).build().unwrap();
-    limiter.ban(&Order::new(Whom::user("banned"))).unwrap();
+    limiter.ban(&NewMark::new(Subject::user("banned"))).unwrap();
     allocations_of(&limiter, &clock, request, outcome, limits)
 }
 

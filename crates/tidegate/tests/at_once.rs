@@ -75,7 +75,7 @@ fn what_may_be_given_back_is_known_by_its_name() {
     let limiter = limiter("token_bucket: 1/h burst 9, consistency: leased");
     limiter.store().holds.store(true, Ordering::Relaxed);
     let reserved = limiter.decide_at_once(&request().reserve()).unwrap().unwrap();
-    let mut lease = reserved.lease.unwrap();
+    let mut lease = reserved.reservation.unwrap();
     let settled = limiter.settle_async(&mut lease, tidegate::Settlement::Refund);
     let settled = at_once(settled);
     assert!(settled.is_ok());

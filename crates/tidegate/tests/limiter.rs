@@ -12,8 +12,8 @@ use tidegate::policy::LimitBuilder;
 use tidegate::store::Memory;
 use tidegate::units::Amount;
 use tidegate::{
-    BuildError, HashKey, Jitter, Limiter, Order, Outcome, Policy, Request, ResetError, Response,
-    Settlement, Whom,
+    BuildError, HashKey, Jitter, Limiter, NewMark, Outcome, Policy, Request, ResetError, Response,
+    Settlement, Subject,
 };
 
 const MONDAY: u64 = 1_767_603_600;
@@ -92,7 +92,7 @@ fn a_reservation_is_settled_once_and_only_on_limits_that_name_no_cost() {
     let limits = "tokens: {by: user, quota: 1000/day}, calls: {by: user, cost: 1, quota: 10/day}";
     let (limiter, _) = limiter(policy(limits));
     let estimate = user("u1").cost(Amount::parse("100").unwrap()).reserve();
-    let mut lease = limiter.check(&estimate).unwrap().lease.unwrap();
+    let mut lease = limiter.check(&estimate).unwrap().reservation.unwrap();
     let actual = Settlement::Cost(Amount::parse("734.5").unwrap());
     limiter.settle(&mut lease, actual).unwrap();
     limiter.settle(&mut lease, actual).unwrap();
@@ -108,8 +108,8 @@ fn a_reservation_is_settled_once_and_only_on_limits_that_name_no_cost() {
 #[test]
 fn a_place_is_held_until_it_is_released_or_its_lease_runs_out() {
     let (limiter, clock) = limiter(policy("slots: {by: user, concurrency: 2, lease: 30s}"));
-    let mut first = limiter.check(&user("u1")).unwrap().lease.unwrap();
-    let second = limiter.check(&user("u1")).unwrap().lease.unwrap();
+    let mut first = limiter.check(&user("u1")).unwrap().reservation.unwrap();
+    let second = limiter.check(&user("u1")).unwrap().reservation.unwrap();
     let refused = limiter.check(&user("u1")).unwrap();
     assert_eq!(refused.retry_after(), Some(Duration::from_secs(30)));
     assert!(limiter.release(&mut first).unwrap());
@@ -216,7 +216,7 @@ fn who_is_banned_is_told_so_and_until_when() {
             "This client is banned until 2026-01-05T10:00:01Z\",\"retryAfter\":3600}",
         ),
     ] {
-        let order = Order::new(Whom::user(banned));
+        let order = NewMark::new(Subject::user(banned));
         let order = if let Some(lasts) = lasts { order.lasts(lasts) } else { order };
         limiter.ban(&order).unwrap();
         let decision = limiter.check(&user(banned)).unwrap();
@@ -283,7 +283,7 @@ fn a_limit_on_trial_never_refuses_even_where_the_request_lacks_what_it_needs() {
 fn what_was_charged_before_a_reset_is_not_given_back_after_it() {
     for spec in ["sliding_window: 2/h", "quota: 2/day", "total: 2", "token_bucket: 2/h"] {
         let (limiter, clock) = limiter(policy(&format!("a: {{by: user, {spec}}}")));
-        let mut early = limiter.check(&user("u1").reserve()).unwrap().lease.unwrap();
+        let mut early = limiter.check(&user("u1").reserve()).unwrap().reservation.unwrap();
         limiter.reset("a", &user("u1")).unwrap();
         clock.advance(Duration::from_millis(1));
         for _ in 0..2 {
@@ -332,7 +332,7 @@ fn a_decision_reads_the_clock_once_and_so_does_a_batch() {
     let clock = Counting::default();
     let builder = Limiter::builder().policy(policy(limits)).clock(clock.clone());
     let limiter = builder.build().unwrap();
-    limiter.ban(&Order::new(Whom::user("u2")).lasts(Duration::from_secs(60))).unwrap();
+    limiter.ban(&NewMark::new(Subject::user("u2")).lasts(Duration::from_secs(60))).unwrap();
     let reads = |ask: &dyn Fn() -> Outcome| {
         let before = clock.0.load(Ordering::Relaxed);
         (ask(), clock.0.load(Ordering::Relaxed) - before)
@@ -356,7 +356,7 @@ fn a_charge_that_lost_a_race_can_still_be_given_back() {
         let builder = Limiter::builder().policy(policy(&format!("a: {{by: user, {spec}}}")));
         let limiter = builder.clock(late_first).build().unwrap();
         limiter.check(&user("u1")).unwrap();
-        let mut early = limiter.check(&user("u1").reserve()).unwrap().lease.unwrap();
+        let mut early = limiter.check(&user("u1").reserve()).unwrap().reservation.unwrap();
         limiter.settle(&mut early, Settlement::Refund).unwrap();
         let left = limiter.peek(&user("u1")).unwrap().limits[0].remaining();
         assert_eq!(left, 4, "{spec}");
@@ -366,7 +366,8 @@ fn a_charge_that_lost_a_race_can_still_be_given_back() {
 #[test]
 fn a_lease_says_how_soon_its_places_must_be_renewed() {
     let places = "a: {by: user, concurrency: 1, lease: 9s}, b: {by: user, concurrency: 1}";
-    let lease_on = |limits| limiter(policy(limits)).0.check(&user("u1").reserve()).unwrap().lease;
+    let lease_on =
+        |limits| limiter(policy(limits)).0.check(&user("u1").reserve()).unwrap().reservation;
     assert_eq!(lease_on(places).unwrap().renew_within(), Some(Duration::from_secs(9)));
     assert_eq!(lease_on("a: {by: user, total: 3}").unwrap().renew_within(), None);
 }
@@ -374,7 +375,7 @@ fn a_lease_says_how_soon_its_places_must_be_renewed() {
 #[test]
 fn a_request_is_decided_by_the_policies_it_is_put_under_even_if_others_come_into_force() {
     let (limiter, _) = limiter(policy("a: {by: user, total: 2}"));
-    let before = limiter.in_force();
+    let before = limiter.active_policies();
     limiter.replace_policies(vec![Arc::new(policy("a: {by: user, total: 1}"))]).unwrap();
     assert_eq!(before.first().map(|policy| policy.name()), Some("api"));
     for (is_under, is_allowed) in [(false, true), (false, false), (true, true), (true, false)] {

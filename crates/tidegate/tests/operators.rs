@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use tidegate::clock::{Clock as _, FakeClock};
-use tidegate::{HashKey, Limiter, MarkKind, Order, Outcome, Policy, Request, Whom};
+use tidegate::{HashKey, Limiter, MarkKind, NewMark, Outcome, Policy, Request, Subject};
 
 const ONE: &str = "
 tidegate: 1
@@ -40,8 +40,8 @@ fn is_banned(limiter: &Limiter, request: &Request<'_>) -> bool {
 fn a_ban_holds_in_all_policies_or_in_one_until_it_ends_or_is_taken_away() {
     let (limiter, clock) = limiter();
     let hour = Duration::from_secs(3_600);
-    limiter.ban(&Order::new(Whom::user("everywhere"))).unwrap();
-    let order = Order::new(Whom::user("here")).policy("one").lasts(hour).reason("spam");
+    limiter.ban(&NewMark::new(Subject::user("everywhere"))).unwrap();
+    let order = NewMark::new(Subject::user("here")).policy("one").lasts(hour).reason("spam");
     let mark = limiter.ban(&order).unwrap();
     assert_eq!((&*mark.source, &*mark.reason), ("operator", "spam"));
     let both = |user: &'static str| {
@@ -53,21 +53,21 @@ fn a_ban_holds_in_all_policies_or_in_one_until_it_ends_or_is_taken_away() {
     assert_eq!((both("everywhere"), both("here")), ([true, true], [true, false]));
     clock.advance(hour);
     assert_eq!((both("everywhere"), both("here")), ([true, true], [false, false]));
-    assert!(limiter.unban(None, &Whom::user("everywhere")));
-    assert!(!limiter.unban(None, &Whom::user("everywhere")));
+    assert!(limiter.unban(None, &Subject::user("everywhere")));
+    assert!(!limiter.unban(None, &Subject::user("everywhere")));
     assert_eq!(both("everywhere"), [false, false]);
 }
 
 #[test]
 fn addresses_networks_clients_and_what_penalties_ban_by_can_be_banned() {
     let (limiter, _) = limiter();
-    let ban = |whom| limiter.ban(&Order::new(whom)).map(|_| ());
-    ban(Whom::ip("192.0.2.1".parse().unwrap())).unwrap();
-    ban(Whom::network("198.51.100.0/25".parse().unwrap())).unwrap();
-    ban(Whom::network("2001:db8::/32".parse().unwrap())).unwrap();
-    ban(Whom::client("ip:203.0.113.1")).unwrap();
-    ban(Whom::client("user:u1")).unwrap();
-    ban(Whom::part("email", "a@b.c")).unwrap();
+    let ban = |subject| limiter.ban(&NewMark::new(subject)).map(|_| ());
+    ban(Subject::ip("192.0.2.1".parse().unwrap())).unwrap();
+    ban(Subject::network("198.51.100.0/25".parse().unwrap())).unwrap();
+    ban(Subject::network("2001:db8::/32".parse().unwrap())).unwrap();
+    ban(Subject::client("ip:203.0.113.1")).unwrap();
+    ban(Subject::client("user:u1")).unwrap();
+    ban(Subject::part("email", "a@b.c")).unwrap();
     for request in [
         from("192.0.2.1").user("anybody"),
         from("::ffff:192.0.2.1"),
@@ -95,19 +95,19 @@ fn addresses_networks_clients_and_what_penalties_ban_by_can_be_banned() {
 fn a_subject_of_any_length_can_be_banned_and_pardoned() {
     let (limiter, clock) = limiter();
     let (long, other) = ("u".repeat(60_000), format!("{}!", "u".repeat(60_000)));
-    for (whom, request, another) in [
-        (Whom::user(&*long), get().user(&*long), get().user(&*other)),
-        (Whom::client(format!("user:{long}")), get().user(&*long), get().user(&*other)),
+    for (subject, request, another) in [
+        (Subject::user(&*long), get().user(&*long), get().user(&*other)),
+        (Subject::client(format!("user:{long}")), get().user(&*long), get().user(&*other)),
         (
-            Whom::part("email", &*long),
+            Subject::part("email", &*long),
             get().attribute("email", &*long),
             get().attribute("email", &*other),
         ),
     ] {
-        let mark = limiter.ban(&Order::new(whom.clone())).unwrap();
+        let mark = limiter.ban(&NewMark::new(subject.clone())).unwrap();
         assert!(mark.subject.to_string().len() < 300);
         assert!(is_banned(&limiter, &request) && !is_banned(&limiter, &another));
-        assert!(limiter.unban(None, &whom) && !is_banned(&limiter, &request));
+        assert!(limiter.unban(None, &subject) && !is_banned(&limiter, &request));
     }
     assert!(limiter.marks().export(clock.now()).is_empty());
 }
@@ -115,13 +115,13 @@ fn a_subject_of_any_length_can_be_banned_and_pardoned() {
 #[test]
 fn an_ipv6_client_is_its_network_in_one_policy_and_in_all() {
     let (limiter, _) = limiter();
-    let address = Whom::ip("2001:db8:1:2::3".parse().unwrap());
+    let address = Subject::ip("2001:db8:1:2::3".parse().unwrap());
     let neighbour = || from("2001:db8:1:2:ffff::1");
-    limiter.ban(&Order::new(address.clone()).policy("one")).unwrap();
+    limiter.ban(&NewMark::new(address.clone()).policy("one")).unwrap();
     assert!(is_banned(&limiter, &neighbour()));
     assert!(!is_banned(&limiter, &neighbour().policy("other")));
     assert!(limiter.unban(Some("one"), &address));
-    limiter.ban(&Order::new(address.clone())).unwrap();
+    limiter.ban(&NewMark::new(address.clone())).unwrap();
     assert!(is_banned(&limiter, &neighbour()) && is_banned(&limiter, &neighbour().policy("other")));
     assert!(!is_banned(&limiter, &from("2001:db8:1:3::1")));
     assert!(limiter.unban(None, &address));
@@ -139,8 +139,8 @@ penalties: { p: { event: bad, by: [user, ip], within: 1h, ladder: { 9: { ban: 1h
     let limiter = Limiter::new(Policy::parse("p.yaml", text).unwrap());
     let parts = [("user", "u"), ("ip", "2001:db8:1:2::3")];
     let parts = parts.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let both = Whom::of_parts(parts.to_vec());
-    limiter.ban(&Order::new(both.clone())).unwrap();
+    let both = Subject::of_parts(parts.to_vec());
+    limiter.ban(&NewMark::new(both.clone())).unwrap();
     assert!(is_banned(&limiter, &from("2001:db8:1:2::9").user("u")));
     assert!(!is_banned(&limiter, &from("2001:db8:1:3::9").user("u")));
     assert!(limiter.unban(None, &both));
@@ -150,17 +150,17 @@ penalties: { p: { event: bad, by: [user, ip], within: 1h, ladder: { 9: { ban: 1h
 #[test]
 fn where_policies_know_an_ipv6_client_by_different_prefixes_one_must_be_named() {
     let (limiter, _) = limiter();
-    let client = Order::new(Whom::client("ip:2001:db8::5"));
+    let client = NewMark::new(Subject::client("ip:2001:db8::5"));
     assert_eq!(limiter.ban(&client).unwrap_err().field, "policy");
     limiter.ban(&client.policy("other")).unwrap();
     assert!(is_banned(&limiter, &from("2001:db8:0:1::1").policy("other")));
-    limiter.ban(&Order::new(Whom::client("ip:192.0.2.1"))).unwrap();
+    limiter.ban(&NewMark::new(Subject::client("ip:192.0.2.1"))).unwrap();
 }
 
 #[test]
 fn a_ban_by_an_attribute_holds_when_the_penalty_that_made_it_is_gone() {
     let (limiter, clock) = limiter();
-    let order = Order::new(Whom::part("email", "a@b.c")).policy("one");
+    let order = NewMark::new(Subject::part("email", "a@b.c")).policy("one");
     limiter.ban(&order.lasts(Duration::from_secs(3_600))).unwrap();
     let reload = |attributes: &str| {
         let text = format!("{{tidegate: 1, name: one, identity: {{attributes: {attributes}}}}}");
@@ -176,17 +176,17 @@ fn a_ban_by_an_attribute_holds_when_the_penalty_that_made_it_is_gone() {
     clock.advance(Duration::from_secs(3_600));
     assert!(!is_banned(&limiter, &request));
     reload("{email: given}");
-    let again = limiter.ban(&Order::new(Whom::part("email", "a@b.c")));
+    let again = limiter.ban(&NewMark::new(Subject::part("email", "a@b.c")));
     assert_eq!(again.unwrap_err().field, "key", "nothing bans by it any more");
 }
 
 #[test]
 fn what_no_request_is_known_by_is_refused_and_so_is_a_policy_that_is_not_there() {
     let (limiter, _) = limiter();
-    let field = |order: Order| limiter.ban(&order).unwrap_err().field;
-    assert_eq!(field(Order::new(Whom::part("room", "r1"))), "key");
-    assert_eq!(field(Order::new(Whom::part("email", "a@b.c")).policy("other")), "key");
-    assert_eq!(field(Order::new(Whom::user("u")).policy("third")), "policy");
+    let field = |order: NewMark| limiter.ban(&order).unwrap_err().field;
+    assert_eq!(field(NewMark::new(Subject::part("room", "r1"))), "key");
+    assert_eq!(field(NewMark::new(Subject::part("email", "a@b.c")).policy("other")), "key");
+    assert_eq!(field(NewMark::new(Subject::user("u")).policy("third")), "policy");
     for (name, value) in [
         ("ip", "nowhere"),
         ("ip", "10.0.0.0/8"),
@@ -196,7 +196,7 @@ fn what_no_request_is_known_by_is_refused_and_so_is_a_policy_that_is_not_there()
         ("client", "ip:10.0.0.0/8"),
         ("network", "u1"),
     ] {
-        let found = field(Order::new(Whom::part(name, value)));
+        let found = field(NewMark::new(Subject::part(name, value)));
         assert_eq!(found, format!("key.{name}"), "{value}");
     }
     assert_eq!(limiter.marks().count(MarkKind::Ban), 0);
@@ -205,13 +205,13 @@ fn what_no_request_is_known_by_is_refused_and_so_is_a_policy_that_is_not_there()
 #[test]
 fn a_subject_may_have_several_flags_and_is_not_refused_for_them() {
     let (limiter, clock) = limiter();
-    let order = Order::new(Whom::user("u")).policy("one");
+    let order = NewMark::new(Subject::user("u")).policy("one");
     for flag in ["review", "wash-trading", "review"] {
         limiter.flag(flag, &order).unwrap();
     }
     assert_eq!(limiter.marks().list(MarkKind::Flag, None, 9, clock.now()).len(), 2);
     assert!(!is_banned(&limiter, &get().user("u")));
-    assert!(limiter.unflag(Some("one"), "review", &Whom::user("u")));
+    assert!(limiter.unflag(Some("one"), "review", &Subject::user("u")));
     let left = limiter.marks().list(MarkKind::Flag, None, 9, clock.now());
     assert_eq!(left[0].flag.as_deref(), Some("wash-trading"));
     assert!(limiter.unmark(MarkKind::Flag, left[0].id));
@@ -220,7 +220,7 @@ fn a_subject_may_have_several_flags_and_is_not_refused_for_them() {
 #[test]
 fn bans_outlive_reloads_and_another_secret() {
     let (limiter, _) = limiter();
-    limiter.ban(&Order::new(Whom::user("u")).policy("one")).unwrap();
+    limiter.ban(&NewMark::new(Subject::user("u")).policy("one")).unwrap();
     limiter.replace_policies(limiter.policies()).unwrap();
     assert!(is_banned(&limiter, &get().user("u")));
     limiter.set_hash_key(HashKey::new([5; 16]));
@@ -231,8 +231,8 @@ fn bans_outlive_reloads_and_another_secret() {
 fn a_full_table_refuses_an_order_and_keeps_what_it_has() {
     let policy = Policy::parse("p.yaml", ONE).unwrap();
     let limiter = Limiter::builder().policy(policy).max_bans(1).build().unwrap();
-    limiter.ban(&Order::new(Whom::user("first"))).unwrap();
-    assert_eq!(limiter.ban(&Order::new(Whom::user("second"))).unwrap_err().field, "key");
+    limiter.ban(&NewMark::new(Subject::user("first"))).unwrap();
+    assert_eq!(limiter.ban(&NewMark::new(Subject::user("second"))).unwrap_err().field, "key");
     assert!(
         is_banned(&limiter, &get().user("first")) && !is_banned(&limiter, &get().user("second"))
     );

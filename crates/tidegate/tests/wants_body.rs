@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at a surprise")]
 
-use tidegate::{Limiter, Order, Policy, Request, Whom};
+use tidegate::{Limiter, NewMark, Policy, Request, Subject};
 
 /// A policy with these rules, two attributes in the body and two operations.
 fn limiter(rules: &str) -> Limiter {
@@ -114,7 +114,7 @@ fn while_somebody_is_banned_by_what_is_in_a_body_every_body_is_read() {
 penalties: { a: { event: failure, by: email, within: 1h, ladder: { 1: { ban: 1h } } } }",
     );
     assert!(!limiter.wants_body(&post("/pay")));
-    limiter.ban(&Order::new(Whom::user("u1"))).unwrap();
+    limiter.ban(&NewMark::new(Subject::user("u1"))).unwrap();
     assert!(!limiter.wants_body(&post("/pay")), "no body says who the user is");
     let login = post("/login").body(&br#"{"email":"a@b.c"}"#[..]);
     assert!(limiter.answered_now(&login, 401).unwrap().banned);

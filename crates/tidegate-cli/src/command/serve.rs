@@ -10,7 +10,7 @@ use http::Uri;
 use tidegate::identity::Networks;
 use tidegate::units::parse_duration;
 use tidegate_server::{
-    Bounds, Config, Identities, JwtConfig, LevelFilter, LogFormat, LogSettings, Pace,
+    Bounds, Config, IdentityFormat, JwtConfig, LevelFilter, LogFormat, LogSettings, Pace,
     SharedStoreConfig, StoreConfig, TlsConfig,
 };
 
@@ -227,8 +227,8 @@ fn config(arguments: Arguments) -> Config {
                 Level::Trace => LevelFilter::TRACE,
             },
             identities: match arguments.log_identities {
-                true => Identities::Plain,
-                false => Identities::Hashed,
+                true => IdentityFormat::Plain,
+                false => IdentityFormat::Hashed,
             },
         },
         threads: arguments.threads,

@@ -5,7 +5,7 @@ use tidegate::algorithm::{
     Pace, Reading, Spec, calendar, concurrency, fixed_window, quota, sliding_counter,
     sliding_window, token_bucket, total,
 };
-use tidegate::store::Counted;
+use tidegate::store::KeyUsage;
 use tidegate::units::Amount;
 
 use super::Found;
@@ -29,7 +29,7 @@ pub(super) fn read(names: &[String], reply: Value) -> Result<Vec<Option<Found>>,
     names.iter().zip(replies).map(found).collect()
 }
 
-fn counted(told: &[u8]) -> Option<Result<Counted, String>> {
+fn counted(told: &[u8]) -> Option<Result<KeyUsage, String>> {
     let mut reader = Reader::new(told);
     let kind = reader.byte()?;
     let ttl_ms = reader.optional()?;
@@ -39,7 +39,7 @@ fn counted(told: &[u8]) -> Option<Result<Counted, String>> {
     let accounts = reader.byte()?;
     let paces = (0..accounts).map(|_| pace(kind, &mut reader)).collect::<Option<Vec<Pace>>>()?;
     let ends_in_us = ttl_ms.map(|ms| ms.saturating_mul(1_000));
-    (!paces.is_empty() && reader.is_over()).then(|| Ok(Counted::new(paces, ends_in_us)))
+    (!paces.is_empty() && reader.is_over()).then(|| Ok(KeyUsage::new(paces, ends_in_us)))
 }
 
 fn pace(kind: u8, reader: &mut Reader<'_>) -> Option<Pace> {

@@ -12,7 +12,7 @@ use tidegate::policy::OnStoreFailure;
 use tidegate::store::Change;
 use tidegate::units::Amount;
 use tidegate::{Key, Limiter, Policy, Request};
-use tidegate_testkit::behaviours::{Subject, every_behaviour};
+use tidegate_testkit::behaviours::{StoreUnderTest, every_behaviour};
 use tidegate_testkit::proxy::{Fault, Proxy};
 use tidegate_testkit::servers::{Reply, Server};
 use tokio::time::sleep;
@@ -119,7 +119,7 @@ struct OnSetTime {
     clock: FakeClock,
 }
 
-impl Subject for OnSetTime {
+impl StoreUnderTest for OnSetTime {
     type Store = RedisStore;
 
     fn store(&self) -> &RedisStore {

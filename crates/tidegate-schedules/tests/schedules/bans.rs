@@ -1,17 +1,17 @@
 //! Bans, which are looked for without a lock.
 
 use tidegate_schedules::store::Memory;
-use tidegate_schedules::{Limiter, Order, Outcome, Whom};
+use tidegate_schedules::{Limiter, NewMark, Outcome, Subject};
 
 use crate::limiter::{THREADS, check, limiter};
 use crate::{at_once, each_schedule};
 
 fn ban(limiter: &Limiter<Memory>, user: &str) {
-    limiter.ban(&Order::new(Whom::user(user))).unwrap();
+    limiter.ban(&NewMark::new(Subject::user(user))).unwrap();
 }
 
 fn lift(limiter: &Limiter<Memory>, user: &str) {
-    assert!(limiter.unban(None, &Whom::user(user)));
+    assert!(limiter.unban(None, &Subject::user(user)));
 }
 
 const ANY: &str = "each: { by: user, token_bucket: 1/s burst 1000 }";

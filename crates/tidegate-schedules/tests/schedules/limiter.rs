@@ -90,7 +90,7 @@ fn there_are_never_more_places_than_allowed_and_none_is_lost() {
             let mut taken = 0;
             for _ in 0..3 {
                 let mut decision = check(&limiter, "ann");
-                let Some(lease) = decision.lease.as_mut().filter(|lease| lease.holds_place())
+                let Some(lease) = decision.reservation.as_mut().filter(|lease| lease.holds_place())
                 else {
                     assert_eq!(decision.outcome, Outcome::Limited);
                     continue;

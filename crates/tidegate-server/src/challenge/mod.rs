@@ -20,7 +20,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use serde::Deserialize;
 use tidegate::clock::Now;
 use tidegate::policy::{Challenge, ChallengeKind};
-use tidegate::{Bearer, HashKey, Report, Request, RequestError};
+use tidegate::{ClientKeys, HashKey, Report, Request, RequestError};
 
 pub(crate) use self::offer::{Offer, Told, add_to};
 pub(crate) use self::page::Page;
@@ -29,7 +29,7 @@ pub(crate) use self::refused::Refused;
 
 use self::captcha::{Unavailable, Verifier};
 use self::time::WallTime;
-use self::token::{Fault, Kind, SKEW_US, Signer, Token, Whom};
+use self::token::{Fault, Kind, SKEW_US, Signer, Token, TokenSubject};
 use crate::app::App;
 use crate::leases::random_id;
 use crate::telemetry::{Challenged, Sparingly};
@@ -104,29 +104,36 @@ impl Challenges {
     }
 
     /// A token that waits for its solution.
-    fn challenge(&self, asked: &Challenge, whom: Whom, now: Now) -> String {
-        self.sign(Kind::Challenge, difficulty(asked), whom, now, LASTS_US)
+    fn challenge(&self, asked: &Challenge, subject: TokenSubject, now: Now) -> String {
+        self.sign(Kind::Challenge, difficulty(asked), subject, now, LASTS_US)
     }
 
     /// A token that says that what is asked was done.
-    fn pass(&self, asked: &Challenge, whom: Whom, now: Now) -> String {
-        self.sign(Kind::Pass, difficulty(asked), whom, now, asked.pass_us)
+    fn pass(&self, asked: &Challenge, subject: TokenSubject, now: Now) -> String {
+        self.sign(Kind::Pass, difficulty(asked), subject, now, asked.pass_us)
     }
 
     /// Whether a pass is good for what is asked by now, which may not be what was asked for it.
-    fn is_good(&self, asked: &Challenge, whom: Whom, pass: &str, now: Now) -> bool {
+    fn is_good(&self, asked: &Challenge, subject: TokenSubject, pass: &str, now: Now) -> bool {
         let now_us = self.time.at_us(now);
-        let opened = self.signer.load().open(Kind::Pass, pass, whom, now_us);
+        let opened = self.signer.load().open(Kind::Pass, pass, subject, now_us);
         opened.is_ok_and(|pass| {
             let ends_us = pass.issued_us.saturating_add(asked.pass_us);
             pass.difficulty == difficulty(asked) && now_us < ends_us
         })
     }
 
-    fn sign(&self, kind: Kind, difficulty: u8, whom: Whom, now: Now, lasts_us: u64) -> String {
+    fn sign(
+        &self,
+        kind: Kind,
+        difficulty: u8,
+        subject: TokenSubject,
+        now: Now,
+        lasts_us: u64,
+    ) -> String {
         let issued_us = self.time.at_us(now);
         let expires_us = issued_us.saturating_add(lasts_us);
-        let token = Token { whom, difficulty, issued_us, expires_us, nonce: random_id() };
+        let token = Token { subject, difficulty, issued_us, expires_us, nonce: random_id() };
         self.signer.load().sign(kind, &token)
     }
 
@@ -134,12 +141,13 @@ impl Challenges {
     fn open(
         &self,
         asked: &Challenge,
-        bearer: &Bearer,
+        client_keys: &ClientKeys,
         token: &str,
         now: Now,
     ) -> Result<Token, Refused> {
         let now_us = self.time.at_us(now);
-        let opened = self.signer.load().open(Kind::Challenge, token, whom(bearer), now_us);
+        let opened =
+            self.signer.load().open(Kind::Challenge, token, token_subject(client_keys), now_us);
         let token = opened.map_err(|fault| match fault {
             Fault::Forged if self.was_given_before(token) => Refused::Stale,
             fault => Refused::Token(fault),
@@ -163,13 +171,15 @@ impl App {
         &self,
         request: &Request<'_>,
     ) -> Result<Result<Offer, Refused>, RequestError> {
-        let Some(bearer) = self.engine.bearer(request)? else { return Ok(Err(Refused::Nobody)) };
-        let asked = bearer.policy.challenge().ok_or(Refused::NoChallenges);
+        let Some(client_keys) = self.engine.client_keys(request)? else {
+            return Ok(Err(Refused::Nobody));
+        };
+        let asked = client_keys.policy.challenge().ok_or(Refused::NoChallenges);
         if self.engine.is_shut_out(request)? {
             return Ok(Err(Refused::ShutOut));
         }
         Ok(asked.map(|asked| {
-            let token = self.challenges.challenge(asked, whom(&bearer), self.now());
+            let token = self.challenges.challenge(asked, token_subject(&client_keys), self.now());
             self.metrics.challenged(&asked.kind, Challenged::Issued);
             Offer { token, asked: asked.clone(), lasts_us: LASTS_US }
         }))
@@ -181,12 +191,13 @@ impl App {
         request: &Request<'_>,
         said: Solution<'_>,
     ) -> Result<Result<Granted, Refused>, RequestError> {
-        let bearer = self.engine.bearer(request)?;
+        let client_keys = self.engine.client_keys(request)?;
         if self.engine.is_shut_out(request)? {
             return Ok(Err(Refused::ShutOut));
         }
-        let asked = bearer.as_ref().and_then(|bearer| bearer.policy.challenge()).cloned();
-        let redeemed = self.judged(bearer, said).await;
+        let asked =
+            client_keys.as_ref().and_then(|client_keys| client_keys.policy.challenge()).cloned();
+        let redeemed = self.judged(client_keys, said).await;
         let fails = redeemed.as_ref().is_err_and(Refused::is_failure);
         if let Some(asked) = asked {
             let result = match &redeemed {
@@ -202,10 +213,14 @@ impl App {
         Ok(redeemed)
     }
 
-    async fn judged(&self, bearer: Option<Bearer>, said: Solution<'_>) -> Result<Granted, Refused> {
-        let bearer = bearer.ok_or(Refused::Nobody)?;
-        let asked = bearer.policy.challenge().ok_or(Refused::NoChallenges)?;
-        let token = self.challenges.open(asked, &bearer, said.token, self.now())?;
+    async fn judged(
+        &self,
+        client_keys: Option<ClientKeys>,
+        said: Solution<'_>,
+    ) -> Result<Granted, Refused> {
+        let client_keys = client_keys.ok_or(Refused::Nobody)?;
+        let asked = client_keys.policy.challenge().ok_or(Refused::NoChallenges)?;
+        let token = self.challenges.open(asked, &client_keys, said.token, self.now())?;
         match &asked.kind {
             ChallengeKind::ProofOfWork { difficulty } => {
                 if !work::is_done(said.token, said.solution, *difficulty) {
@@ -215,17 +230,18 @@ impl App {
             }
             ChallengeKind::Captcha { verify_url, secret, .. } => {
                 let unjudged = |error| self.unjudged(&error);
-                let place = self.challenges.verifier.place(bearer.client_key).map_err(unjudged)?;
+                let place =
+                    self.challenges.verifier.place(client_keys.client_key).map_err(unjudged)?;
                 // Whatever the service says, it is asked once for each challenge.
                 self.use_up(&token).await?;
-                let (secret, client) = (secret.reveal(), bearer.address);
+                let (secret, client) = (secret.reveal(), client_keys.address);
                 let verified = place.verify(verify_url, secret, said.solution, client).await;
                 if !verified.map_err(unjudged)? {
                     return Err(Refused::Wrong);
                 }
             }
         }
-        let pass = self.challenges.pass(asked, whom(&bearer), self.now());
+        let pass = self.challenges.pass(asked, token_subject(&client_keys), self.now());
         Ok(Granted { pass, lasts_us: asked.pass_us })
     }
 
@@ -260,15 +276,15 @@ impl App {
         if presented.peek().is_none() {
             return false;
         }
-        let Ok(Some(bearer)) = self.engine.bearer(request) else { return false };
-        let Some(asked) = bearer.policy.challenge() else { return false };
+        let Ok(Some(client_keys)) = self.engine.client_keys(request) else { return false };
+        let Some(asked) = client_keys.policy.challenge() else { return false };
         let now = self.now();
-        presented.any(|pass| self.challenges.is_good(asked, whom(&bearer), pass, now))
+        presented.any(|pass| self.challenges.is_good(asked, token_subject(&client_keys), pass, now))
     }
 }
 
-fn whom(bearer: &Bearer) -> Whom {
-    Whom { policy: bearer.policy_key, client: bearer.client_key }
+fn token_subject(client_keys: &ClientKeys) -> TokenSubject {
+    TokenSubject { policy: client_keys.policy_key, client: client_keys.client_key }
 }
 
 /// How many zero bits are asked for; none of a CAPTCHA.

@@ -85,8 +85,8 @@ async fn what_is_wrong_forged_or_moved_earns_nothing_and_uses_nothing_up() {
     let wrong = wrong.into_iter().find(|number| !work::is_done(&token, number, 6)).unwrap();
     let other = offered(&app, &user("u2")).token;
     let asked = parsed(POLICY).challenge().unwrap().clone();
-    let whom = Whom { policy: Key(1), client: Key(2) };
-    let pass = app.challenges.pass(&asked, whom, app.now());
+    let subject = TokenSubject { policy: Key(1), client: Key(2) };
+    let pass = app.challenges.pass(&asked, subject, app.now());
     for (token, solution, expected) in [
         (token.as_str(), wrong.as_str(), Refused::Wrong),
         (token.as_str(), "", Refused::Wrong),
@@ -142,7 +142,7 @@ async fn a_captcha_is_used_up_by_its_first_answer_whatever_the_service_says() {
 async fn a_captcha_for_which_there_is_no_place_is_not_used_up() {
     let app = app(CAPTCHA);
     let token = offered(&app, &user("u1")).token;
-    let client = app.engine.bearer(&user("u1")).unwrap().unwrap().client_key;
+    let client = app.engine.client_keys(&user("u1")).unwrap().unwrap().client_key;
     let places = std::iter::repeat_with(|| app.challenges.verifier.place(client));
     let taken: Vec<_> = places.map_while(Result::ok).collect();
     let refused = redeemed(&app, &user("u1"), &token, "").await.unwrap_err();
@@ -188,13 +188,13 @@ fn a_pass_lasts_no_longer_than_the_policy_says_by_now() {
     let challenges = Challenges::new(&HashKey::new([3; 16]));
     let long = parsed(POLICY).challenge().unwrap().clone();
     let short = Challenge { pass_us: 1_000_000, ..long.clone() };
-    let whom = Whom { policy: Key(1), client: Key(2) };
+    let subject = TokenSubject { policy: Key(1), client: Key(2) };
     let after_us = |us: u64| Now { steady_us: us, unix_us: 1_767_603_600_000_000 + us };
     let lasts_us = |given: &Challenge, asked: &Challenge| {
-        let pass = challenges.pass(given, whom, after_us(0));
+        let pass = challenges.pass(given, subject, after_us(0));
         let ends = [1_000_000, 3_600_000_000].into_iter();
-        let mut ends = ends.filter(|us| !challenges.is_good(asked, whom, &pass, after_us(*us)));
-        assert!(challenges.is_good(asked, whom, &pass, after_us(999_999)));
+        let mut ends = ends.filter(|us| !challenges.is_good(asked, subject, &pass, after_us(*us)));
+        assert!(challenges.is_good(asked, subject, &pass, after_us(999_999)));
         ends.next()
     };
     assert_eq!(lasts_us(&long, &long), Some(3_600_000_000));
@@ -206,10 +206,10 @@ fn a_pass_lasts_no_longer_than_the_policy_says_by_now() {
 fn a_clock_that_is_set_back_makes_no_pass_last_longer() {
     let challenges = Challenges::new(&HashKey::new([3; 16]));
     let asked = parsed(POLICY).challenge().unwrap().clone();
-    let whom = Whom { policy: Key(1), client: Key(2) };
+    let subject = TokenSubject { policy: Key(1), client: Key(2) };
     let clock = FakeClock::at_unix_seconds(1_767_603_600);
-    let pass = challenges.pass(&asked, whom, clock.now());
-    let is_good = || challenges.is_good(&asked, whom, &pass, clock.now());
+    let pass = challenges.pass(&asked, subject, clock.now());
+    let is_good = || challenges.is_good(&asked, subject, &pass, clock.now());
     clock.advance_us(asked.pass_us / 2);
     assert!(is_good());
     clock.step_wall_clock_to_us(clock.now().unix_us - asked.pass_us / 2);
@@ -217,8 +217,8 @@ fn a_clock_that_is_set_back_makes_no_pass_last_longer() {
     assert!(is_good());
     clock.advance_us(1);
     assert!(!is_good());
-    let fresh = challenges.pass(&asked, whom, clock.now());
-    assert!(challenges.is_good(&asked, whom, &fresh, clock.now()));
+    let fresh = challenges.pass(&asked, subject, clock.now());
+    assert!(challenges.is_good(&asked, subject, &fresh, clock.now()));
 }
 
 #[tokio::test]
@@ -310,10 +310,10 @@ proptest! {
         let limiter =
             Limiter::builder().policy(parsed(POLICY)).clock(clock.clone()).build().unwrap();
         let challenges = Challenges::new(&HashKey::new([3; 16]));
-        let bearer = limiter.bearer(&user("u1")).unwrap().unwrap();
-        let asked = bearer.policy.challenge().unwrap();
+        let client_keys = limiter.client_keys(&user("u1")).unwrap().unwrap();
+        let asked = client_keys.policy.challenge().unwrap();
         let began = clock.now();
-        let token = challenges.challenge(asked, whom(&bearer), began);
+        let token = challenges.challenge(asked, token_subject(&client_keys), began);
         let (mut answered, mut ahead_us) = (0, 0);
         for (advance_us, step_us) in happenings {
             clock.advance_us(advance_us);
@@ -325,7 +325,7 @@ proptest! {
             if now.steady_us >= began.steady_us + CLAIMED_US {
                 break;
             }
-            let judged = challenges.open(asked, &bearer, &token, now);
+            let judged = challenges.open(asked, &client_keys, &token, now);
             ahead_us = ahead_us.max(now.unix_us.saturating_sub(now.steady_us));
             let in_time = now.steady_us + ahead_us < began.unix_us + LASTS_US;
             prop_assert_eq!(judged.is_ok(), in_time);

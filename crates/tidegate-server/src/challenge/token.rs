@@ -33,7 +33,7 @@ impl Kind {
 
 /// Whom a token is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Whom {
+pub(crate) struct TokenSubject {
     pub(crate) policy: Key,
     pub(crate) client: Key,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Whom {
 /// What a token says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
-    pub(crate) whom: Whom,
+    pub(crate) subject: TokenSubject,
     /// How many zero bits an answer begins with, or began with; none where somebody else judges it.
     pub(crate) difficulty: u8,
     pub(crate) issued_us: u64,
@@ -76,8 +76,8 @@ impl Signer {
 
     /// The token as text.
     pub(crate) fn sign(&self, kind: Kind, token: &Token) -> String {
-        let Token { whom, difficulty, issued_us, expires_us, nonce } = token;
-        let Whom { policy, client } = whom;
+        let Token { subject, difficulty, issued_us, expires_us, nonce } = token;
+        let TokenSubject { policy, client } = subject;
         let version = kind.version();
         let mut text = format!(
             "{version}.{policy}.{client}.{difficulty}.{issued_us}.{expires_us}.{nonce:032x}"
@@ -96,11 +96,11 @@ impl Signer {
         &self,
         kind: Kind,
         text: &str,
-        whom: Whom,
+        subject: TokenSubject,
         now_us: u64,
     ) -> Result<Token, Fault> {
         let token = self.read(kind, text).ok_or(Fault::Forged)?;
-        if token.whom != whom {
+        if token.subject != subject {
             return Err(Fault::Elsewhere);
         }
         // One from the future was made before a restart with a clock that was set back, or by a node
@@ -124,9 +124,9 @@ impl Signer {
         let mut fields = signed.split('.');
         let version = fields.next()?;
         let mut number = || u128::from_str_radix(fields.next()?, 16).ok();
-        let whom = Whom { policy: Key(number()?), client: Key(number()?) };
+        let subject = TokenSubject { policy: Key(number()?), client: Key(number()?) };
         let token = Token {
-            whom,
+            subject,
             difficulty: fields.next()?.parse().ok()?,
             issued_us: fields.next()?.parse().ok()?,
             expires_us: fields.next()?.parse().ok()?,

@@ -11,13 +11,13 @@ fn signer() -> Signer {
     Signer::new(&HashKey::new([7; 16]))
 }
 
-const fn whom(policy: u128, client: u128) -> Whom {
-    Whom { policy: Key(policy), client: Key(client) }
+const fn token_subject(policy: u128, client: u128) -> TokenSubject {
+    TokenSubject { policy: Key(policy), client: Key(client) }
 }
 
 fn token() -> Token {
     Token {
-        whom: whom(11, 12),
+        subject: token_subject(11, 12),
         difficulty: 18,
         issued_us: NOW_US,
         expires_us: NOW_US + 10 * MINUTE_US,
@@ -26,7 +26,7 @@ fn token() -> Token {
 }
 
 fn opened(text: &str) -> Result<Token, Fault> {
-    signer().open(Kind::Challenge, text, whom(11, 12), NOW_US)
+    signer().open(Kind::Challenge, text, token_subject(11, 12), NOW_US)
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn a_token_is_opened_by_whoever_has_the_secret_and_by_nobody_else() {
     let text = signer().sign(Kind::Challenge, &token());
     assert_eq!(opened(&text), Ok(token()));
     let stranger = Signer::new(&HashKey::new([8; 16]));
-    let refused = stranger.open(Kind::Challenge, &text, whom(11, 12), NOW_US);
+    let refused = stranger.open(Kind::Challenge, &text, token_subject(11, 12), NOW_US);
     assert_eq!(refused, Err(Fault::Forged));
 }
 
@@ -42,10 +42,10 @@ fn a_token_is_opened_by_whoever_has_the_secret_and_by_nobody_else() {
 fn a_challenge_is_no_pass_and_a_pass_is_no_challenge() {
     for (made, asked) in [(Kind::Challenge, Kind::Pass), (Kind::Pass, Kind::Challenge)] {
         let text = signer().sign(made, &token());
-        let refused = signer().open(asked, &text, whom(11, 12), NOW_US);
+        let refused = signer().open(asked, &text, token_subject(11, 12), NOW_US);
         assert_eq!(refused, Err(Fault::Forged), "{made:?}");
         let renamed = format!("{}{}", asked.version(), &text[2..]);
-        let refused = signer().open(asked, &renamed, whom(11, 12), NOW_US);
+        let refused = signer().open(asked, &renamed, token_subject(11, 12), NOW_US);
         assert_eq!(refused, Err(Fault::Forged), "{made:?} renamed");
     }
 }
@@ -53,7 +53,9 @@ fn a_challenge_is_no_pass_and_a_pass_is_no_challenge() {
 #[test]
 fn a_token_moved_to_another_client_or_policy_is_not_honoured() {
     let text = signer().sign(Kind::Pass, &token());
-    for other in [whom(11, 13), whom(10, 12), whom(12, 11), whom(0, 0)] {
+    for other in
+        [token_subject(11, 13), token_subject(10, 12), token_subject(12, 11), token_subject(0, 0)]
+    {
         let refused = signer().open(Kind::Pass, &text, other, NOW_US);
         assert_eq!(refused, Err(Fault::Elsewhere), "{other:?}");
     }
@@ -94,7 +96,7 @@ fn dots_cannot_be_moved_from_one_field_to_the_next() {
 #[test]
 fn a_token_lasts_until_it_expires_and_not_a_microsecond_longer() {
     let text = signer().sign(Kind::Pass, &token());
-    let at = |now_us| signer().open(Kind::Pass, &text, whom(11, 12), now_us).is_ok();
+    let at = |now_us| signer().open(Kind::Pass, &text, token_subject(11, 12), now_us).is_ok();
     assert!(at(NOW_US) && at(token().expires_us - 1));
     assert!(!at(token().expires_us) && !at(u64::MAX));
 }
@@ -102,7 +104,7 @@ fn a_token_lasts_until_it_expires_and_not_a_microsecond_longer() {
 #[test]
 fn a_clock_that_was_set_back_makes_no_token_last_longer() {
     let text = signer().sign(Kind::Pass, &token());
-    let at = |now_us| signer().open(Kind::Pass, &text, whom(11, 12), now_us);
+    let at = |now_us| signer().open(Kind::Pass, &text, token_subject(11, 12), now_us);
     assert!(at(NOW_US - SKEW_US).is_ok(), "nodes may be so far apart");
     assert_eq!(at(NOW_US - SKEW_US - 1), Err(Fault::Expired));
     assert_eq!(at(0), Err(Fault::Expired));
@@ -127,7 +129,7 @@ fn what_is_no_token_is_forged_however_long_it_is() {
 #[test]
 fn the_longest_token_fits() {
     let most = Token {
-        whom: whom(u128::MAX, u128::MAX),
+        subject: token_subject(u128::MAX, u128::MAX),
         difficulty: u8::MAX,
         issued_us: u64::MAX,
         expires_us: u64::MAX,
@@ -143,8 +145,8 @@ proptest! {
     fn whatever_is_signed_is_read_back(
         policy: u128, client: u128, difficulty: u8, issued_us: u64, expires_us: u64, nonce: u128,
     ) {
-        let whom = whom(policy, client);
-        let token = Token { whom, difficulty, issued_us, expires_us, nonce };
+        let subject = token_subject(policy, client);
+        let token = Token { subject, difficulty, issued_us, expires_us, nonce };
         for kind in [Kind::Challenge, Kind::Pass] {
             prop_assert_eq!(signer().read(kind, &signer().sign(kind, &token)), Some(token));
         }
@@ -170,7 +172,7 @@ proptest! {
     #[test]
     fn a_token_is_honoured_only_within_its_own_time(now_us: u64) {
         let text = signer().sign(Kind::Pass, &token());
-        let honoured = signer().open(Kind::Pass, &text, whom(11, 12), now_us).is_ok();
+        let honoured = signer().open(Kind::Pass, &text, token_subject(11, 12), now_us).is_ok();
         let within = (NOW_US - SKEW_US..token().expires_us).contains(&now_us);
         prop_assert_eq!(honoured, within);
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate::clock::{Clock as _, Now, SystemClock};
 use tidegate::marks::Marks;
-use tidegate::store::{Imported, Memory, Store};
+use tidegate::store::{ImportSummary, Memory, Store};
 use tidegate::{HashKey, Limiter, LimiterBuilder, Policy};
 
 use super::Engine;
@@ -125,7 +125,7 @@ fn load(
     let loaded = state.load_counters(limiter.store(), secret, now);
     let (counters, imported) = loaded.map_err(StartError::new)?;
     match imported {
-        Some(Imported { restored, meaningless, strangers }) => tracing::info!(
+        Some(ImportSummary { restored, meaningless, strangers }) => tracing::info!(
             event = "state_loaded",
             restored,
             meaningless,

@@ -194,7 +194,7 @@ fn micros(time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use tidegate::{HashKey, Order, Policy, Whom};
+    use tidegate::{HashKey, NewMark, Policy, Subject};
 
     use super::*;
     use crate::shared::tests::Late;
@@ -204,7 +204,7 @@ mod tests {
         let remote = Late::new();
         let node = Arc::new(remote.stranger("{tidegate: 1, name: api}"));
         share(&node).await;
-        node.engine.ban(&Order::new(Whom::user("u1"))).unwrap();
+        node.engine.ban(&NewMark::new(Subject::user("u1"))).unwrap();
         let secret = HashKey::new([7; 16]);
         node.engine.set_hash_key(secret.clone());
         node.engine.shared().unwrap().secret_is_known(&secret);
@@ -228,7 +228,7 @@ mod tests {
         let now = Now { unix_us: 1_000_000_000_000, steady_us: 5 };
         for sender_us in [7_000_000, 900_000_000_000, 9_000_000_000_000] {
             let app = App::new(Policy::parse("a.yaml", "{ tidegate: 1, name: a }").unwrap());
-            let mut mark = app.engine.ban(&Order::new(Whom::user("u1"))).unwrap();
+            let mut mark = app.engine.ban(&NewMark::new(Subject::user("u1"))).unwrap();
             mark.since_unix_us = sender_us;
             mark.until_unix_us = Some(sender_us + 60_000_000);
             date(&mut mark, Some(Duration::from_secs(40)), now);

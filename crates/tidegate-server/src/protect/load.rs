@@ -28,7 +28,7 @@ const REPORTED_US: u64 = 5_000_000;
 #[derive(Debug, Default)]
 pub(crate) struct Load {
     own_ppm: AtomicU64,
-    reported: Reported,
+    reported: Consequences,
 }
 
 impl Load {
@@ -73,14 +73,14 @@ fn is_alone(engine: &Engine) -> bool {
 
 /// The largest of what was reported in this span and the one before.
 #[derive(Debug, Default)]
-struct Reported {
+struct Consequences {
     /// The number of a span, and its largest load in the low 20 bits, for even spans and for odd.
     spans: [AtomicU64; 2],
 }
 
 const LOAD_BITS: u32 = 20;
 
-impl Reported {
+impl Consequences {
     fn note(&self, ppm: u64, now_us: u64) {
         let span = now_us / REPORTED_US + 1;
         // The larger of two packed numbers is of the later span, and within one of the larger load.

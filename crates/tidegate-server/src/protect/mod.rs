@@ -11,7 +11,7 @@ pub(crate) use load::Load;
 pub(crate) use watched::{TooLarge, Watched};
 
 use tidegate::marks::{Mark, MarkKind};
-use tidegate::{Effect, Report, Reported, Request, RequestError};
+use tidegate::{Consequences, Effect, Report, Request, RequestError};
 
 use crate::admin::Caller;
 use crate::app::App;
@@ -22,14 +22,14 @@ const OPERATOR: &str = "operator";
 
 impl App {
     /// Counts an event that an application tells of.
-    pub(crate) async fn report(&self, report: &Report<'_>) -> Result<Reported, RequestError> {
+    pub(crate) async fn report(&self, report: &Report<'_>) -> Result<Consequences, RequestError> {
         let reported = self.engine.report(report).await?;
         self.follow_up(reported.events.iter().map(String::as_str), &reported.effects);
         Ok(reported)
     }
 
     /// Counts the events that an upstream's answer makes.
-    pub(crate) async fn answered(&self, request: &Request<'_>, status: u16) -> Reported {
+    pub(crate) async fn answered(&self, request: &Request<'_>, status: u16) -> Consequences {
         // It was decided before: what cannot be read of it now was in force then.
         let reported = self.engine.answered(request, status).await.unwrap_or_default();
         self.follow_up(reported.events.iter().map(String::as_str), &reported.effects);
@@ -129,7 +129,7 @@ impl App {
 
     /// Whom a mark is of, as logs tell it.
     fn shown(&self, mark: &Mark) -> String {
-        let parts = self.engine.told(&mark.subject, self.log.identities());
+        let parts = self.engine.format_subject(&mark.subject, self.log.identities());
         parts.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
     }
 }

@@ -174,7 +174,7 @@ async fn nodes_share_one_limit_and_a_release_on_any_of_them_counts_on_all() {
     let nodes = [store.node(), store.node()];
     assert!(nodes[0].decide_now(&request(), RequestId::random, Hold::Never).is_none());
     for turn in 0..3 {
-        let mut lease = decide(&nodes[turn % 2], Hold::Never).await.lease.unwrap();
+        let mut lease = decide(&nodes[turn % 2], Hold::Never).await.reservation.unwrap();
         assert_eq!(decide(&nodes[0], Hold::Never).await.limit_name(), Some("places"));
         assert!(nodes[(turn + 1) % 2].engine.release(&mut lease).await.unwrap());
     }
@@ -189,7 +189,7 @@ async fn nodes_share_one_limit_and_a_release_on_any_of_them_counts_on_all() {
 async fn a_place_that_is_given_back_on_another_node_is_found() {
     let store = Late::new();
     let (one, other) = (store.node(), store.node());
-    let mut lease = decide(&one, Hold::Never).await.lease.unwrap();
+    let mut lease = decide(&one, Hold::Never).await.reservation.unwrap();
     let waits = decide(&other, Hold::UpTo(Duration::from_secs(600)));
     let gives_back = async {
         eventually(async || other.engine.waiters() == 1).await;
@@ -283,7 +283,7 @@ async fn a_node_that_does_not_know_the_secret_does_without_the_store_until_it_do
     store.set(StoreState::Healthy, None);
     eventually(async || !node.engine.shared().unwrap().lacks_secret()).await;
     following.abort();
-    let mut lease = decide(&node, Hold::Never).await.lease.unwrap();
+    let mut lease = decide(&node, Hold::Never).await.reservation.unwrap();
     assert_eq!(decide(&store.node(), Hold::Never).await.limit_name(), Some("places"));
     assert!(node.engine.release(&mut lease).await.unwrap());
 }

@@ -62,7 +62,7 @@ impl Daemon {
         self
     }
 
-    fn load(&mut self, dir: &StateDir) -> Result<Option<Imported>, StateError> {
+    fn load(&mut self, dir: &StateDir) -> Result<Option<ImportSummary>, StateError> {
         let (journal, imported) = dir.load_counters(&self.store, &SECRET, self.clock.now())?;
         self.journal = Some(journal);
         Ok(imported)
@@ -133,7 +133,7 @@ fn a_clean_stop_and_start_keeps_every_counter() {
     assert_eq!(files(&dir), ["counters"]);
     let mut after = Daemon::new(START + 5);
     let imported = after.load(&dir).unwrap().unwrap();
-    assert_eq!(imported, Imported { restored: 14, ..Imported::default() });
+    assert_eq!(imported, ImportSummary { restored: 14, ..ImportSummary::default() });
     before.clock.advance_us(5 * SECOND_US);
     for user in ["u1", "u2", "u3"] {
         assert_eq!(after.remaining(user), before.remaining(user), "{user}");

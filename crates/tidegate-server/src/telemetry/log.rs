@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use tidegate::clock::Clock;
 use tidegate::store::StoreError;
-use tidegate::{Decision, Identities, Request};
+use tidegate::{Decision, IdentityFormat, Request};
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
@@ -48,12 +48,12 @@ pub struct Settings {
     /// `--log-level`: refusals are logged from `info` on, allowed requests from `debug` on.
     pub level: LevelFilter,
     /// `--log-identities`.
-    pub identities: Identities,
+    pub identities: IdentityFormat,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        let (level, identities) = (LevelFilter::INFO, Identities::Hashed);
+        let (level, identities) = (LevelFilter::INFO, IdentityFormat::Hashed);
         Self { format: Format::Text, level, identities }
     }
 }
@@ -98,7 +98,7 @@ impl Log {
     }
 
     /// How identities are told.
-    pub(crate) const fn identities(&self) -> Identities {
+    pub(crate) const fn identities(&self) -> IdentityFormat {
         self.settings.identities
     }
 
@@ -129,7 +129,7 @@ impl Log {
         if !self.queue.has_room() {
             return self.queue.drop_line();
         }
-        let subject = engine.subject(decision, request, self.settings.identities);
+        let subject = engine.log_identity(decision, request, self.settings.identities);
         let record = Record { decision, subject: &subject, request_id };
         self.queue.push(record.line(self.settings.format).as_bytes());
     }

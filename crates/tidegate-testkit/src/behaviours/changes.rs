@@ -6,7 +6,7 @@ use tidegate::plan::Level;
 use tidegate::units::{Amount, SECOND_US};
 
 use super::world::{CAPACITY, FORGOTTEN_US, World, equal, units};
-use super::{Shown, Subject};
+use super::{Shown, StoreUnderTest};
 
 /// The same with another capacity.
 fn resized(mut spec: Spec, to: Amount) -> Spec {
@@ -43,7 +43,9 @@ fn slowed(mut spec: Spec, now_us: u64) -> Option<Spec> {
     Some(spec)
 }
 
-pub(super) async fn a_raised_limit_keeps_what_is_owed<S: Subject>(world: &World<S>) -> Shown {
+pub(super) async fn a_raised_limit_keeps_what_is_owed<S: StoreUnderTest>(
+    world: &World<S>,
+) -> Shown {
     for level in world.levels() {
         world.fill(&level).await?;
         let raised = Level { spec: resized(level.spec, units(5)), ..level };
@@ -55,7 +57,9 @@ pub(super) async fn a_raised_limit_keeps_what_is_owed<S: Subject>(world: &World<
     Ok(())
 }
 
-pub(super) async fn a_lowered_limit_keeps_what_is_owed<S: Subject>(world: &World<S>) -> Shown {
+pub(super) async fn a_lowered_limit_keeps_what_is_owed<S: StoreUnderTest>(
+    world: &World<S>,
+) -> Shown {
     for level in world.levels() {
         world.fill(&level).await?;
         let lowered = Level { spec: resized(level.spec, units(2)), ..level };
@@ -69,7 +73,9 @@ pub(super) async fn a_lowered_limit_keeps_what_is_owed<S: Subject>(world: &World
     Ok(())
 }
 
-pub(super) async fn a_slower_limit_keeps_what_is_owed<S: Subject>(world: &World<S>) -> Shown {
+pub(super) async fn a_slower_limit_keeps_what_is_owed<S: StoreUnderTest>(
+    world: &World<S>,
+) -> Shown {
     for level in world.levels() {
         let Some(spec) = slowed(level.spec, level.time_us(world.now())) else { continue };
         let slow = Level { spec, ..level };
@@ -83,7 +89,7 @@ pub(super) async fn a_slower_limit_keeps_what_is_owed<S: Subject>(world: &World<
 
 /// A key that was refused under the slower spec must outlive the instant at which the old one would
 /// have forgotten it, whoever else comes to the limit.
-pub(super) async fn a_slower_limit_is_remembered_beyond_the_old_window<S: Subject>(
+pub(super) async fn a_slower_limit_is_remembered_beyond_the_old_window<S: StoreUnderTest>(
     world: &World<S>,
 ) -> Shown {
     for level in world.levels() {
@@ -107,7 +113,7 @@ pub(super) async fn a_slower_limit_is_remembered_beyond_the_old_window<S: Subjec
 }
 
 /// Other numbers in between, as another tier of the same user brings them, pay nothing back.
-pub(super) async fn a_faster_limit_in_between_pays_nothing_back<S: Subject>(
+pub(super) async fn a_faster_limit_in_between_pays_nothing_back<S: StoreUnderTest>(
     world: &World<S>,
 ) -> Shown {
     for level in world.levels() {

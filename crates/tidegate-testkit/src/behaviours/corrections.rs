@@ -7,9 +7,11 @@ use tidegate::store::{Amendment, Change};
 use tidegate::units::{Amount, SECOND_US};
 
 use super::world::{CAPACITY, FORGOTTEN_US, World, bucket, equal, name, places, units};
-use super::{Shown, Subject};
+use super::{Shown, StoreUnderTest};
 
-pub(super) async fn a_refund_gives_back_what_was_charged<S: Subject>(world: &World<S>) -> Shown {
+pub(super) async fn a_refund_gives_back_what_was_charged<S: StoreUnderTest>(
+    world: &World<S>,
+) -> Shown {
     for level in world.refundable_levels() {
         world.admit(&level).await?;
         let two = Level { cost: units(2), ..level };
@@ -23,7 +25,7 @@ pub(super) async fn a_refund_gives_back_what_was_charged<S: Subject>(world: &Wor
     Ok(())
 }
 
-pub(super) async fn a_refund_never_gives_more_than_the_limit<S: Subject>(
+pub(super) async fn a_refund_never_gives_more_than_the_limit<S: StoreUnderTest>(
     world: &World<S>,
 ) -> Shown {
     for level in world.refundable_levels() {
@@ -36,7 +38,9 @@ pub(super) async fn a_refund_never_gives_more_than_the_limit<S: Subject>(
     Ok(())
 }
 
-pub(super) async fn a_refund_is_void_after_the_window<S: Subject>(world: &World<S>) -> Shown {
+pub(super) async fn a_refund_is_void_after_the_window<S: StoreUnderTest>(
+    world: &World<S>,
+) -> Shown {
     let charged_at = world.now();
     let levels: Vec<Level> =
         world.refundable_levels().into_iter().filter(|level| !is_total(level)).collect();
@@ -52,7 +56,7 @@ pub(super) async fn a_refund_is_void_after_the_window<S: Subject>(world: &World<
     Ok(())
 }
 
-pub(super) async fn a_late_refund_is_whole_while_the_debt_lasts<S: Subject>(
+pub(super) async fn a_late_refund_is_whole_while_the_debt_lasts<S: StoreUnderTest>(
     world: &World<S>,
 ) -> Shown {
     let level = world.level(0, bucket(1, SECOND_US));
@@ -63,7 +67,7 @@ pub(super) async fn a_late_refund_is_whole_while_the_debt_lasts<S: Subject>(
     world.available(&level, units(3)).await
 }
 
-pub(super) async fn a_surcharge_owes_at_most_one_further_limit<S: Subject>(
+pub(super) async fn a_surcharge_owes_at_most_one_further_limit<S: StoreUnderTest>(
     world: &World<S>,
 ) -> Shown {
     for level in world.refundable_levels() {
@@ -81,7 +85,9 @@ pub(super) async fn a_surcharge_owes_at_most_one_further_limit<S: Subject>(
     Ok(())
 }
 
-pub(super) async fn a_surcharge_is_void_after_the_window<S: Subject>(world: &World<S>) -> Shown {
+pub(super) async fn a_surcharge_is_void_after_the_window<S: StoreUnderTest>(
+    world: &World<S>,
+) -> Shown {
     let charged_at = world.now();
     let levels: Vec<Level> =
         world.refundable_levels().into_iter().filter(|level| !is_total(level)).collect();
@@ -96,7 +102,7 @@ pub(super) async fn a_surcharge_is_void_after_the_window<S: Subject>(world: &Wor
     Ok(())
 }
 
-pub(super) async fn a_debit_is_charged_whether_it_fits_or_not<S: Subject>(
+pub(super) async fn a_debit_is_charged_whether_it_fits_or_not<S: StoreUnderTest>(
     world: &World<S>,
 ) -> Shown {
     let long_ago = Now { steady_us: 0, unix_us: 0 };
@@ -114,7 +120,9 @@ pub(super) async fn a_debit_is_charged_whether_it_fits_or_not<S: Subject>(
     Ok(())
 }
 
-pub(super) async fn a_debit_owes_at_most_one_further_limit<S: Subject>(world: &World<S>) -> Shown {
+pub(super) async fn a_debit_owes_at_most_one_further_limit<S: StoreUnderTest>(
+    world: &World<S>,
+) -> Shown {
     for level in world.refundable_levels() {
         world.admit(&level).await?;
         for _ in 0..2 {
@@ -129,7 +137,7 @@ pub(super) async fn a_debit_owes_at_most_one_further_limit<S: Subject>(world: &W
     Ok(())
 }
 
-pub(super) async fn a_debit_fades_as_a_charge_does<S: Subject>(world: &World<S>) -> Shown {
+pub(super) async fn a_debit_fades_as_a_charge_does<S: StoreUnderTest>(world: &World<S>) -> Shown {
     let levels: Vec<Level> =
         world.refundable_levels().into_iter().filter(|level| !is_total(level)).collect();
     for level in &levels {
@@ -143,7 +151,7 @@ pub(super) async fn a_debit_fades_as_a_charge_does<S: Subject>(world: &World<S>)
     Ok(())
 }
 
-pub(super) async fn a_total_never_resets_and_refunds_lower_it<S: Subject>(
+pub(super) async fn a_total_never_resets_and_refunds_lower_it<S: StoreUnderTest>(
     world: &World<S>,
 ) -> Shown {
     let Some(level) = world.levels().into_iter().find(is_total) else { return Ok(()) };
@@ -156,7 +164,7 @@ pub(super) async fn a_total_never_resets_and_refunds_lower_it<S: Subject>(
     world.refused(&level).await.map(|_| ())
 }
 
-pub(super) async fn corrections_of_unknown_keys_change_nothing<S: Subject>(
+pub(super) async fn corrections_of_unknown_keys_change_nothing<S: StoreUnderTest>(
     world: &World<S>,
 ) -> Shown {
     let changes = [
@@ -176,7 +184,9 @@ pub(super) async fn corrections_of_unknown_keys_change_nothing<S: Subject>(
     Ok(())
 }
 
-pub(super) async fn places_and_ceilings_know_no_debits<S: Subject>(world: &World<S>) -> Shown {
+pub(super) async fn places_and_ceilings_know_no_debits<S: StoreUnderTest>(
+    world: &World<S>,
+) -> Shown {
     let ceiling = Spec::Ceiling(ceiling::Spec { limit: CAPACITY });
     let places = world.level(0, places(3));
     for level in [places, world.level(1, ceiling)] {
@@ -189,7 +199,7 @@ pub(super) async fn places_and_ceilings_know_no_debits<S: Subject>(world: &World
     equal("found something in a debit of nothing", found, false)
 }
 
-pub(super) async fn each_correction_stands_by_itself<S: Subject>(world: &World<S>) -> Shown {
+pub(super) async fn each_correction_stands_by_itself<S: StoreUnderTest>(world: &World<S>) -> Shown {
     let [unknown, first, second] = [0, 1, 2].map(|limit| world.level(limit, bucket(3, SECOND_US)));
     world.fill(&first).await?;
     world.fill(&second).await?;

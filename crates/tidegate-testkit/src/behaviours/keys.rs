@@ -8,9 +8,11 @@ use tidegate::store::Change;
 use tidegate::units::SECOND_US;
 
 use super::world::{CAPACITY, FORGOTTEN_US, World, bucket, equal, units};
-use super::{Shown, Subject};
+use super::{Shown, StoreUnderTest};
 
-pub(super) async fn keys_of_one_limit_are_independent<S: Subject>(world: &World<S>) -> Shown {
+pub(super) async fn keys_of_one_limit_are_independent<S: StoreUnderTest>(
+    world: &World<S>,
+) -> Shown {
     for level in world.levels() {
         // They differ in one bit, high or low.
         for bit in [0, 64, 127] {
@@ -25,7 +27,9 @@ pub(super) async fn keys_of_one_limit_are_independent<S: Subject>(world: &World<
     Ok(())
 }
 
-pub(super) async fn one_key_under_two_limits_is_two_states<S: Subject>(world: &World<S>) -> Shown {
+pub(super) async fn one_key_under_two_limits_is_two_states<S: StoreUnderTest>(
+    world: &World<S>,
+) -> Shown {
     for (level, other) in world.levels().into_iter().zip(20..) {
         let other = Level { key: level.key, ..world.level(other, level.spec) };
         world.fill(&level).await?;
@@ -37,7 +41,7 @@ pub(super) async fn one_key_under_two_limits_is_two_states<S: Subject>(world: &W
     Ok(())
 }
 
-pub(super) async fn a_reset_forgets_one_key<S: Subject>(world: &World<S>) -> Shown {
+pub(super) async fn a_reset_forgets_one_key<S: StoreUnderTest>(world: &World<S>) -> Shown {
     for level in world.levels() {
         let other = Level { key: Key(level.key.0 ^ 1), ..level };
         world.fill(&level).await?;
@@ -52,7 +56,7 @@ pub(super) async fn a_reset_forgets_one_key<S: Subject>(world: &World<S>) -> Sho
     Ok(())
 }
 
-pub(super) async fn ceilings_keep_no_state<S: Subject>(world: &World<S>) -> Shown {
+pub(super) async fn ceilings_keep_no_state<S: StoreUnderTest>(world: &World<S>) -> Shown {
     let spec = Spec::Ceiling(ceiling::Spec { limit: CAPACITY });
     let at = Level { cost: CAPACITY, ..world.level(0, spec) };
     let above = Level { cost: units(4), ..at };
@@ -73,7 +77,9 @@ pub(super) async fn ceilings_keep_no_state<S: Subject>(world: &World<S>) -> Show
 }
 
 /// A plan that was made long before: its node's clock is behind, or it waited.
-pub(super) async fn a_time_that_runs_backwards_does_no_harm<S: Subject>(world: &World<S>) -> Shown {
+pub(super) async fn a_time_that_runs_backwards_does_no_harm<S: StoreUnderTest>(
+    world: &World<S>,
+) -> Shown {
     for level in world.levels() {
         let level = world.at_window_start(&level).await;
         world.fill(&level).await?;

@@ -1,6 +1,6 @@
 //! What every store must do, as one list.
 //!
-//! A store's tests implement [`Subject`] for it and run [`every_behaviour`]. Each behaviour gets a
+//! A store's tests implement [`StoreUnderTest`] for it and run [`every_behaviour`]. Each behaviour gets a
 //! subject of its own, and says what it expected and what it found.
 
 mod changes;
@@ -23,7 +23,7 @@ use world::World;
 ///
 /// Behaviours are exact to the microsecond, so a store that reads a clock of its own must let its
 /// tests set that clock.
-pub trait Subject {
+pub trait StoreUnderTest {
     /// The store's type.
     type Store: Store;
 
@@ -51,7 +51,7 @@ impl<S> OnPlanTime<S> {
     }
 }
 
-impl<S: Store> Subject for OnPlanTime<S> {
+impl<S: Store> StoreUnderTest for OnPlanTime<S> {
     type Store = S;
 
     fn store(&self) -> &S {
@@ -106,7 +106,7 @@ macro_rules! behaviours {
         ///
         /// # Errors
         /// All that failed.
-        pub async fn every_behaviour<S: Subject>(make: impl AsyncFn() -> S) -> Result<(), Failures> {
+        pub async fn every_behaviour<S: StoreUnderTest>(make: impl AsyncFn() -> S) -> Result<(), Failures> {
             let mut failures = Vec::new();
             $($({
                 let behaviour = stringify!($name);

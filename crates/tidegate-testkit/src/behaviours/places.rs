@@ -6,7 +6,7 @@ use tidegate::store::Change;
 use tidegate::units::Amount;
 
 use super::world::{World, equal, places, units};
-use super::{Shown, Subject};
+use super::{Shown, StoreUnderTest};
 
 fn lease_us(level: &Level) -> u64 {
     match level.spec {
@@ -16,7 +16,7 @@ fn lease_us(level: &Level) -> u64 {
 }
 
 /// Two places, both held: by 1, and since a second later by 2.
-async fn two_held<S: Subject>(world: &World<S>) -> Result<Level, String> {
+async fn two_held<S: StoreUnderTest>(world: &World<S>) -> Result<Level, String> {
     let level = world.level(0, places(2));
     world.admit_as(&level, 1).await?;
     world.advance(1_000_000).await;
@@ -24,7 +24,7 @@ async fn two_held<S: Subject>(world: &World<S>) -> Result<Level, String> {
     Ok(level)
 }
 
-pub(super) async fn a_released_place_is_free_at_once<S: Subject>(world: &World<S>) -> Shown {
+pub(super) async fn a_released_place_is_free_at_once<S: StoreUnderTest>(world: &World<S>) -> Shown {
     let level = two_held(world).await?;
     world.refused(&level).await?;
     equal("released", world.hold(&level, 1, Change::Release).await?, true)?;
@@ -34,7 +34,7 @@ pub(super) async fn a_released_place_is_free_at_once<S: Subject>(world: &World<S
     world.refused(&level).await.map(|_| ())
 }
 
-pub(super) async fn a_silent_holder_loses_its_place<S: Subject>(world: &World<S>) -> Shown {
+pub(super) async fn a_silent_holder_loses_its_place<S: StoreUnderTest>(world: &World<S>) -> Shown {
     let level = two_held(world).await?;
     let wait_us = world.refused(&level).await?;
     equal("wait for the first to go", wait_us, Some(lease_us(&level) - 1_000_000))?;
@@ -45,7 +45,7 @@ pub(super) async fn a_silent_holder_loses_its_place<S: Subject>(world: &World<S>
     equal("wait for the second", world.refused(&level).await?, Some(1_000_000))
 }
 
-pub(super) async fn a_renewed_place_is_kept_for_another_lease<S: Subject>(
+pub(super) async fn a_renewed_place_is_kept_for_another_lease<S: StoreUnderTest>(
     world: &World<S>,
 ) -> Shown {
     let level = two_held(world).await?;
@@ -59,7 +59,7 @@ pub(super) async fn a_renewed_place_is_kept_for_another_lease<S: Subject>(
     world.available(&level, units(2)).await
 }
 
-pub(super) async fn a_lost_place_can_neither_be_renewed_nor_released<S: Subject>(
+pub(super) async fn a_lost_place_can_neither_be_renewed_nor_released<S: StoreUnderTest>(
     world: &World<S>,
 ) -> Shown {
     let level = two_held(world).await?;
@@ -73,7 +73,9 @@ pub(super) async fn a_lost_place_can_neither_be_renewed_nor_released<S: Subject>
     world.available(&level, Amount::ONE).await
 }
 
-pub(super) async fn holders_have_no_power_over_each_other<S: Subject>(world: &World<S>) -> Shown {
+pub(super) async fn holders_have_no_power_over_each_other<S: StoreUnderTest>(
+    world: &World<S>,
+) -> Shown {
     let level = two_held(world).await?;
     for change in [Change::Release, Change::Renew] {
         equal("a stranger", world.hold(&level, 9, change).await?, false)?;

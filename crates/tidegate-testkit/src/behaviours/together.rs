@@ -5,9 +5,9 @@ use tidegate::plan::{Enforcement, LEVELS_MAX, Level, Mode};
 use tidegate::units::Amount;
 
 use super::world::{CAPACITY, World, bucket, equal, units};
-use super::{Shown, Subject};
+use super::{Shown, StoreUnderTest};
 
-pub(super) async fn all_levels_are_charged_or_none<S: Subject>(world: &World<S>) -> Shown {
+pub(super) async fn all_levels_are_charged_or_none<S: StoreUnderTest>(world: &World<S>) -> Shown {
     let levels = world.levels();
     for round in 1..=3 {
         for reply in world.charge(&levels, round).await?.replies {
@@ -22,7 +22,7 @@ pub(super) async fn all_levels_are_charged_or_none<S: Subject>(world: &World<S>)
     Ok(())
 }
 
-pub(super) async fn a_denial_leaves_every_other_level_untouched<S: Subject>(
+pub(super) async fn a_denial_leaves_every_other_level_untouched<S: StoreUnderTest>(
     world: &World<S>,
 ) -> Shown {
     let levels = world.levels();
@@ -45,7 +45,7 @@ pub(super) async fn a_denial_leaves_every_other_level_untouched<S: Subject>(
     Ok(())
 }
 
-pub(super) async fn a_peek_charges_nothing<S: Subject>(world: &World<S>) -> Shown {
+pub(super) async fn a_peek_charges_nothing<S: StoreUnderTest>(world: &World<S>) -> Shown {
     let levels = world.levels();
     for _ in 0..5 {
         for reply in world.decide(Mode::Peek, world.now(), &levels, 1).await?.replies {
@@ -62,7 +62,7 @@ pub(super) async fn a_peek_charges_nothing<S: Subject>(world: &World<S>) -> Show
     Ok(())
 }
 
-pub(super) async fn a_cost_of_zero_peeks<S: Subject>(world: &World<S>) -> Shown {
+pub(super) async fn a_cost_of_zero_peeks<S: StoreUnderTest>(world: &World<S>) -> Shown {
     for level in world.levels() {
         let zero = Level { cost: Amount::ZERO, ..level };
         let reply = world.take(&zero).await?;
@@ -80,7 +80,7 @@ pub(super) async fn a_cost_of_zero_peeks<S: Subject>(world: &World<S>) -> Shown 
     world.available(&paid, units(2)).await
 }
 
-pub(super) async fn warnings_and_shadows_are_not_charged_while_over<S: Subject>(
+pub(super) async fn warnings_and_shadows_are_not_charged_while_over<S: StoreUnderTest>(
     world: &World<S>,
 ) -> Shown {
     for (level, other) in world.levels().into_iter().zip(40..) {
@@ -103,7 +103,9 @@ pub(super) async fn warnings_and_shadows_are_not_charged_while_over<S: Subject>(
     Ok(())
 }
 
-pub(super) async fn warnings_and_shadows_are_not_charged_when_another_level_refuses<S: Subject>(
+pub(super) async fn warnings_and_shadows_are_not_charged_when_another_level_refuses<
+    S: StoreUnderTest,
+>(
     world: &World<S>,
 ) -> Shown {
     let hard = world.level(30, bucket(3, 1_000_000));
@@ -119,7 +121,7 @@ pub(super) async fn warnings_and_shadows_are_not_charged_when_another_level_refu
     Ok(())
 }
 
-pub(super) async fn as_many_levels_as_a_plan_can_hold_are_charged_together<S: Subject>(
+pub(super) async fn as_many_levels_as_a_plan_can_hold_are_charged_together<S: StoreUnderTest>(
     world: &World<S>,
 ) -> Shown {
     let specs = world.specs();

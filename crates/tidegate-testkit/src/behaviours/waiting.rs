@@ -5,9 +5,9 @@ use tidegate::plan::Level;
 use tidegate::units::Amount;
 
 use super::world::{CAPACITY, World, bucket, equal, units};
-use super::{Shown, Subject};
+use super::{Shown, StoreUnderTest};
 
-pub(super) async fn retry_after_is_exact<S: Subject>(world: &World<S>) -> Shown {
+pub(super) async fn retry_after_is_exact<S: StoreUnderTest>(world: &World<S>) -> Shown {
     for (level, other) in world.passing_levels().into_iter().zip(20..) {
         for (cost, limit) in [(units(1), level.limit), (units(2), other), (CAPACITY, 20 + other)] {
             let level = Level { cost, ..world.level(limit, level.spec) };
@@ -34,7 +34,7 @@ pub(super) async fn retry_after_is_exact<S: Subject>(world: &World<S>) -> Shown 
     Ok(())
 }
 
-pub(super) async fn no_waiting_helps_a_cost_above_the_capacity<S: Subject>(
+pub(super) async fn no_waiting_helps_a_cost_above_the_capacity<S: StoreUnderTest>(
     world: &World<S>,
 ) -> Shown {
     for level in world.levels() {
@@ -45,7 +45,7 @@ pub(super) async fn no_waiting_helps_a_cost_above_the_capacity<S: Subject>(
     Ok(())
 }
 
-pub(super) async fn denied_is_free<S: Subject>(world: &World<S>) -> Shown {
+pub(super) async fn denied_is_free<S: StoreUnderTest>(world: &World<S>) -> Shown {
     for level in world.passing_levels() {
         let level = world.at_window_start(&level).await;
         world.fill(&level).await?;
@@ -68,7 +68,7 @@ pub(super) async fn denied_is_free<S: Subject>(world: &World<S>) -> Shown {
     Ok(())
 }
 
-pub(super) async fn reset_is_exact<S: Subject>(world: &World<S>) -> Shown {
+pub(super) async fn reset_is_exact<S: StoreUnderTest>(world: &World<S>) -> Shown {
     for level in world.passing_levels() {
         let level = world.at_window_start(&level).await;
         world.admit_as(&level, 1).await?;
@@ -93,7 +93,9 @@ pub(super) async fn reset_is_exact<S: Subject>(world: &World<S>) -> Shown {
     equal("reset of a total", reset_us, None)
 }
 
-pub(super) async fn readings_are_those_after_the_charge<S: Subject>(world: &World<S>) -> Shown {
+pub(super) async fn readings_are_those_after_the_charge<S: StoreUnderTest>(
+    world: &World<S>,
+) -> Shown {
     for level in world.levels() {
         for (holder, left) in [(1, units(2)), (2, units(1)), (3, Amount::ZERO)] {
             let reply = world.take_as(&level, holder).await?;
@@ -106,7 +108,7 @@ pub(super) async fn readings_are_those_after_the_charge<S: Subject>(world: &Worl
     Ok(())
 }
 
-pub(super) async fn fractions_are_exact<S: Subject>(world: &World<S>) -> Shown {
+pub(super) async fn fractions_are_exact<S: StoreUnderTest>(world: &World<S>) -> Shown {
     let millionths = |micros| Amount::from_micros(micros).unwrap_or(Amount::MAX);
     for level in world.refundable_levels() {
         world.admit(&Level { cost: millionths(2_999_999), ..level }).await?;

@@ -13,7 +13,7 @@ use tidegate::policy::OnStoreFailure;
 use tidegate::store::{Amendment, Answer, Change, Reply, Store};
 use tidegate::units::{Amount, SECOND_US};
 
-use super::{Shown, Subject};
+use super::{Shown, StoreUnderTest};
 
 /// What every spec of [`World::specs`] holds.
 pub(super) const CAPACITY: Amount = units(3);
@@ -33,7 +33,7 @@ pub(super) struct World<S> {
     salt: u64,
 }
 
-impl<S: Subject> World<S> {
+impl<S: StoreUnderTest> World<S> {
     pub(super) fn new(subject: S, behaviour: &str) -> Self {
         let world = Self { subject, salt: hash(behaviour) };
         let families: Vec<u64> = (0..LIMITS).map(|limit| world.family(limit)).collect();

@@ -1,6 +1,6 @@
 //! What asks cost the store, by what was measured.
 
-use super::Counted;
+use super::KeyUsage;
 use super::figures::{
     ALONE_NS, ASKS_MAX, BUSY_MAX, CALL_US, EACH_NS, FURTHER_LIMIT_NS, NODES, SECONDS,
     WARM_UP_SECONDS,
@@ -25,7 +25,7 @@ pub struct Cost {
 impl Cost {
     /// The cost of what was counted.
     #[must_use]
-    pub fn of(counted: &Counted) -> Self {
+    pub fn of(counted: &KeyUsage) -> Self {
         let seconds = SECONDS - WARM_UP_SECONDS;
         let (asks, levels) = (counted.asks / seconds, counted.levels / seconds);
         let further = levels - asks;

@@ -16,7 +16,7 @@ use std::fmt::Write as _;
 
 pub use cost::Cost;
 pub use traffic::Traffic;
-pub use world::{Counted, World};
+pub use world::{KeyUsage, World};
 
 /// One way to run it.
 #[derive(Clone, Copy, Debug)]
@@ -61,14 +61,14 @@ pub const SETUPS: [Setup; 4] = [
 
 /// What is counted in each of the ways, for the same requests.
 #[must_use]
-pub fn compared() -> Vec<(Setup, Counted)> {
+pub fn compared() -> Vec<(Setup, KeyUsage)> {
     let traffic = Traffic::new(figures::SEED);
     SETUPS.iter().map(|setup| (*setup, World::new(*setup, &traffic).run(&traffic))).collect()
 }
 
 /// The table of the document.
 #[must_use]
-pub fn table(compared: &[(Setup, Counted)]) -> String {
+pub fn table(compared: &[(Setup, KeyUsage)]) -> String {
     let mut table = String::from(
         "| | answered on the node | asks a second | limits an ask | single: cores | servers | cluster: cores | primaries |\n\
          |---|---|---|---|---|---|---|---|\n",

@@ -12,7 +12,7 @@ const LIMITS: usize = 3;
 
 /// What was counted once it was warm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
+pub struct KeyUsage {
     /// Requests.
     pub requests: u64,
     /// Those that were let through.
@@ -38,7 +38,7 @@ pub struct World {
     /// Until when a node knows that a client is refused, and which clients ever were.
     known: HashMap<(u32, u32), u64>,
     refused: Vec<bool>,
-    counted: Counted,
+    counted: KeyUsage,
 }
 
 impl World {
@@ -66,14 +66,14 @@ impl World {
             ],
             known: HashMap::new(),
             refused: vec![false; subjects[0]],
-            counted: Counted::default(),
+            counted: KeyUsage::default(),
         }
     }
 
     /// Decides all requests; what was counted after it was warm.
     #[must_use]
-    pub fn run(mut self, traffic: &Traffic) -> Counted {
-        let mut warm = Counted::default();
+    pub fn run(mut self, traffic: &Traffic) -> KeyUsage {
+        let mut warm = KeyUsage::default();
         for (place, (now_us, client)) in (0..).zip(traffic.requests()) {
             if now_us == WARM_UP_SECONDS * 1_000_000 {
                 warm = self.counted;
@@ -166,7 +166,7 @@ impl World {
     }
 }
 
-impl Counted {
+impl KeyUsage {
     fn since(&self, before: &Self) -> Self {
         Self {
             requests: self.requests - before.requests,

@@ -46,9 +46,9 @@ limits:
 fn rule_1_a_refusal_gives_no_lease_and_holds_no_place() {
     let desk =
         Desk::with_limits("  places: { by: user, concurrency: 5 }\n  few: { by: user, total: 1 }");
-    assert!(desk.check(&user("u")).lease.is_some_and(|lease| lease.holds_place()));
+    assert!(desk.check(&user("u")).reservation.is_some_and(|lease| lease.holds_place()));
     for _ in 0..9 {
-        assert!(desk.check(&user("u").reserve()).lease.is_none());
+        assert!(desk.check(&user("u").reserve()).reservation.is_none());
     }
     assert_eq!(desk.remaining(0, &user("u")), 4);
 }

@@ -114,7 +114,7 @@ fn rule_5_a_key_refused_by_a_slower_limit_outlives_the_faster_one() {
 #[test]
 fn rule_5_a_place_outlives_a_reload_and_can_be_given_back() {
     let desk = Desk::with_policy(&limits("concurrency: 2, lease: 10s"));
-    let mut lease = desk.check(&user("u")).lease.unwrap();
+    let mut lease = desk.check(&user("u")).reservation.unwrap();
     desk.reload(&limits("concurrency: 1, lease: 20s"));
     assert_eq!(desk.outcome(&user("u")), Outcome::Limited);
     assert!(desk.limiter.renew(&lease).unwrap());

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate::plan::Mode;
-use tidegate::{Decision, Effect, MarkKind, Outcome, Report, Reported, Request, Whom};
+use tidegate::{Consequences, Decision, Effect, MarkKind, Outcome, Report, Request, Subject};
 use tidegate_testkit::block_on;
 
 use crate::{Desk, seconds, user};
@@ -49,15 +49,15 @@ fn login(email: &str) -> Request<'_> {
     Request::new("POST", "/auth/login").attribute("email", email)
 }
 
-fn answered(desk: &Desk, request: &Request<'_>, status: u16) -> Reported {
+fn answered(desk: &Desk, request: &Request<'_>, status: u16) -> Consequences {
     desk.limiter.answered_now(request, status).unwrap()
 }
 
-fn fail(desk: &Desk, email: &str) -> Reported {
+fn fail(desk: &Desk, email: &str) -> Consequences {
     answered(desk, &login(email), 401)
 }
 
-fn fails(desk: &Desk, times: usize, email: &str) -> Vec<Reported> {
+fn fails(desk: &Desk, times: usize, email: &str) -> Vec<Consequences> {
     (0..times).map(|_| fail(desk, email)).collect()
 }
 
@@ -96,7 +96,7 @@ fn rule_6_ban_notify_and_flag_happen_once_on_reaching_the_step() {
     let Effect::Notify(notice) = failed[10].effects.last().unwrap() else { panic!() };
     assert_eq!((&*notice.webhook, &*notice.source), ("security", "brute-force"));
     assert_eq!((notice.count, notice.action), (11, "ban"));
-    assert_eq!(notice.subject, Whom::part("email", "a@b.c"));
+    assert_eq!(notice.subject, Subject::part("email", "a@b.c"));
     assert_eq!(notice.until_unix_us, Some(notice.at_unix_us + 900_000_000));
 }
 
@@ -315,7 +315,7 @@ fn rule_6_banned_requests_are_events_too_and_a_hundred_are_flagged_once() {
     assert_eq!(flags.len(), 1);
     assert_eq!(
         (flags[0].flag.as_deref(), &flags[0].subject),
-        (Some("review"), &Whom::client("user:u"))
+        (Some("review"), &Subject::client("user:u"))
     );
 }
 

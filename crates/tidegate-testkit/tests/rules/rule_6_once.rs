@@ -1,6 +1,6 @@
 //! Ladders: what happens once in a run of the count, also where its moment was missed.
 
-use tidegate::{Effect, Order, Report, Whom};
+use tidegate::{Effect, NewMark, Report, Subject};
 
 use crate::{Desk, seconds, user};
 
@@ -42,7 +42,7 @@ fn rule_6_a_ban_comes_again_when_the_count_has_fallen_below_its_step_and_not_bef
 fn rule_6_a_ban_that_an_operator_has_lifted_does_not_come_again_while_the_count_stays() {
     let desk = Desk::with_policy(&policy("3: { ban: 1h }, 9: {}"));
     bads(&desk, 3);
-    assert!(desk.limiter.unban(Some("desk"), &Whom::user("u1")));
+    assert!(desk.limiter.unban(Some("desk"), &Subject::user("u1")));
     for _ in 0..100 {
         desk.wait(seconds(600));
         assert_eq!(bad(&desk), [0, 0]);
@@ -63,7 +63,7 @@ fn rule_6_a_step_that_a_reload_moves_below_the_count_is_taken_late_and_once() {
 fn rule_6_a_missed_step_is_not_taken_where_its_mark_stands() {
     let desk = Desk::with_policy(&policy("9: {}"));
     bads(&desk, 5);
-    let order = Order::new(Whom::user("u1")).policy("desk").lasts(seconds(30));
+    let order = NewMark::new(Subject::user("u1")).policy("desk").lasts(seconds(30));
     desk.limiter.ban(&order).unwrap();
     desk.reload(&policy("4: { ban: 1h, notify: n }, 9: {}"));
     bad(&desk);

@@ -2,7 +2,7 @@
 
 use tidegate::clock::Clock as _;
 use tidegate::units::Amount;
-use tidegate::{Effect, MarkKind, Outcome, Report, Reported, Request};
+use tidegate::{Consequences, Effect, MarkKind, Outcome, Report, Request};
 
 use crate::{Desk, seconds, user};
 
@@ -39,13 +39,13 @@ limits: { a: { by: user, total: 10, scaled: true } }
 factors: { overload: { load_above: 80%, times: 0.5 } }
 ";
 
-fn report(desk: &Desk, event: &str, times: usize) -> Reported {
+fn report(desk: &Desk, event: &str, times: usize) -> Consequences {
     let told = || desk.limiter.report_now(&Report::new(event, user("u"))).unwrap();
     (1..times).for_each(|_| _ = told());
     told()
 }
 
-fn worth(desk: &Desk, event: &str, value: &str) -> Reported {
+fn worth(desk: &Desk, event: &str, value: &str) -> Consequences {
     let report = Report::new(event, user("u")).value(Amount::parse(value).unwrap());
     desk.limiter.report_now(&report).unwrap()
 }

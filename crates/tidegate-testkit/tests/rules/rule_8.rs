@@ -78,7 +78,7 @@ fn rule_8_allow_is_not_charged_afterwards() {
 #[test]
 fn rule_8_a_reserved_request_that_was_only_allowed_has_nothing_to_settle() {
     let cut = Cut::off("limits:\n  a: { by: user, total: 2, on_store_failure: allow }");
-    assert!(cut.check(&user("u").reserve()).lease.is_none());
+    assert!(cut.check(&user("u").reserve()).reservation.is_none());
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Which ladders a request may climb, and what stands on their steps.
 
+use crate::active_policy::ActivePolicy;
+use crate::context::Context;
 use crate::decision::Outcome;
-use crate::facts::Facts;
-use crate::in_force::Loaded;
 use crate::key::counted_name;
 use crate::policy::model::Policy;
 use crate::policy::protection::{BanBy, Event, EventId, Penalty, Step};
@@ -38,20 +38,20 @@ pub struct Counting {
 
 /// All penalties of the policy, in its order.
 pub(super) fn penalties(
-    loaded: &Loaded,
-    facts: &Facts<'_>,
+    active: &ActivePolicy,
+    context: &Context<'_>,
     limits: &[LimitExplanation],
 ) -> Vec<PenaltyExplanation> {
-    let policy = &*loaded.policy;
+    let policy = &*active.policy;
     let explain = |(index, penalty): (usize, &Penalty)| {
         let may_happen = |id: &&EventId| {
             let event = policy.protection.events.get(usize::from(**id));
-            event.is_some_and(|event| may_be_made(event, facts, limits))
+            event.is_some_and(|event| may_be_made(event, context, limits))
         };
         let events: Vec<&EventId> = penalty.events.iter().filter(may_happen).collect();
-        let keys = loaded.guard.penalties.get(index);
-        let applies = match keys.and_then(|keys| keys.count.key_by(&penalty.by, facts)) {
-            None => Err(missing(penalty, facts)),
+        let keys = active.guard.penalties.get(index);
+        let applies = match keys.and_then(|keys| keys.count.key_by(&penalty.by, context)) {
+            None => Err(missing(penalty, context)),
             Some(_) if events.is_empty() => Err("none of its events comes of this".to_owned()),
             Some(key) => Ok(Counting {
                 key: counted_name(&penalty.name, key).as_ref().to_owned(),
@@ -71,7 +71,7 @@ fn name(policy: &Policy, event: EventId) -> String {
 }
 
 /// Whether an event may come of a request. What is only reported may be reported of any.
-fn may_be_made(event: &Event, facts: &Facts<'_>, limits: &[LimitExplanation]) -> bool {
+fn may_be_made(event: &Event, context: &Context<'_>, limits: &[LimitExplanation]) -> bool {
     let named = |place: usize| {
         let named = |places: &Vec<u16>| places.iter().any(|one| usize::from(*one) == place);
         event.limits.as_ref().is_none_or(named)
@@ -81,12 +81,12 @@ fn may_be_made(event: &Event, facts: &Facts<'_>, limits: &[LimitExplanation]) ->
         Some(Outcome::Limited) => applying.any(|(place, _)| named(place)),
         _ => true,
     };
-    made && event.when.holds(facts)
+    made && event.when.holds(context)
 }
 
-fn missing(penalty: &Penalty, facts: &Facts<'_>) -> String {
-    let part = penalty.by.iter().find(|part| !facts.tells(part));
-    let name = part.map(|part| part.name(facts.policy)).unwrap_or_default();
+fn missing(penalty: &Penalty, context: &Context<'_>) -> String {
+    let part = penalty.by.iter().find(|part| !context.tells(part));
+    let name = part.map(|part| part.name(context.policy)).unwrap_or_default();
     format!("it counts by `{name}`, and there is none")
 }
 
@@ -98,8 +98,8 @@ fn step(policy: &Policy, step: &Step) -> String {
     words.extend(step.warn.as_ref().map(|warning| format!("warn {warning}")));
     words.extend(step.challenge.then(|| "challenge".to_owned()));
     words.extend(step.ban.as_ref().map(|ban| {
-        let whom = ban.by.map(|by| format!(" by {}", whom(by))).unwrap_or_default();
-        format!("ban {}{whom}", written_duration(ban.for_us))
+        let subject = ban.by.map(|by| format!(" by {}", subject_of(by))).unwrap_or_default();
+        format!("ban {}{subject}", written_duration(ban.for_us))
     }));
     words.extend(step.flag.as_ref().map(|flag| format!("flag {flag}")));
     let webhooks = step.notify.iter().filter_map(|at| policy.protection.webhooks.get(*at));
@@ -107,7 +107,7 @@ fn step(policy: &Policy, step: &Step) -> String {
     if words.is_empty() { "nothing further".to_owned() } else { words.join(", ") }
 }
 
-fn whom(by: BanBy) -> String {
+fn subject_of(by: BanBy) -> String {
     match by {
         BanBy::User => "user".to_owned(),
         BanBy::Client => "client".to_owned(),

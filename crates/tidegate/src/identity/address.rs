@@ -17,25 +17,25 @@ pub fn canonical(ip: IpAddr) -> IpAddr {
 /// Whom an address stands for: an IPv4 client is its address, an IPv6 client its network of
 /// `ipv6_prefix` bits (more than 128 count as 128), since one customer owns all addresses in it.
 #[must_use]
-pub fn subject(ip: IpAddr, ipv6_prefix: u8) -> Subject {
+pub fn client_network(ip: IpAddr, ipv6_prefix: u8) -> ClientNetwork {
     match canonical(ip) {
-        IpAddr::V4(address) => Subject { address: address.into(), prefix: 32 },
+        IpAddr::V4(address) => ClientNetwork { address: address.into(), prefix: 32 },
         IpAddr::V6(address) => {
             let prefix = ipv6_prefix.min(128);
             let mask = u128::MAX.checked_shl(u32::from(128 - prefix)).unwrap_or(0);
-            Subject { address: Ipv6Addr::from_bits(address.to_bits() & mask).into(), prefix }
+            ClientNetwork { address: Ipv6Addr::from_bits(address.to_bits() & mask).into(), prefix }
         }
     }
 }
 
 /// A client as its address tells it: `192.0.2.1` or `2001:db8:1:2::/64`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Subject {
+pub struct ClientNetwork {
     address: IpAddr,
     prefix: u8,
 }
 
-impl Subject {
+impl ClientNetwork {
     /// The network of so many bits that an address is in.
     pub(crate) fn of_network(ip: IpAddr, bits: u8) -> Self {
         match canonical(ip) {
@@ -44,7 +44,7 @@ impl Subject {
                 let mask = u32::MAX.checked_shl(u32::from(32 - prefix)).unwrap_or(0);
                 Self { address: Ipv4Addr::from_bits(address.to_bits() & mask).into(), prefix }
             }
-            address @ IpAddr::V6(_) => subject(address, bits),
+            address @ IpAddr::V6(_) => client_network(address, bits),
         }
     }
 
@@ -78,7 +78,7 @@ impl Subject {
     }
 }
 
-impl fmt::Display for Subject {
+impl fmt::Display for ClientNetwork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.address {
             IpAddr::V6(address) if self.prefix < 128 => write!(f, "{address}/{}", self.prefix),
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_subject_is_an_ipv4_address_or_an_ipv6_network() {
-        let shown = |text, prefix| subject(ip(text), prefix).to_string();
+        let shown = |text, prefix| client_network(ip(text), prefix).to_string();
         assert_eq!(shown("192.0.2.1", 64), "192.0.2.1");
         assert_eq!(shown("::ffff:192.0.2.1", 64), "192.0.2.1");
         assert_eq!(shown("2001:db8:1:2:3:4:5:6", 64), "2001:db8:1:2::/64");
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn key_bytes_tell_families_and_prefixes_apart() {
-        let key = |text, prefix| subject(ip(text), prefix).key_bytes();
+        let key = |text, prefix| client_network(ip(text), prefix).key_bytes();
         assert_eq!(key("1.2.3.4", 64), key("::ffff:1.2.3.4", 48));
         assert_ne!(key("1.2.3.4", 64), key("102:304::", 64));
         assert_ne!(key("2001:db8::", 64), key("2001:db8::", 48));

@@ -5,12 +5,12 @@ use std::cell::Cell;
 
 use arrayvec::ArrayVec;
 
-use super::loaded::select_for;
+use super::activate::select_for;
 use super::protect::counts;
 use super::{Limiter, NEWCOMER};
+use crate::active_policy::ActivePolicy;
 use crate::clock::Moment;
 use crate::decision::Decision;
-use crate::in_force::Loaded;
 use crate::plan::{Mode, Plan};
 use crate::request::{Request, RequestError};
 use crate::store::{ImmediateStore, Tables};
@@ -56,7 +56,7 @@ impl<S: ImmediateStore> Limiter<S> {
     fn check_some(
         &self,
         requests: &[Request<'_>],
-        policies: &[Loaded],
+        policies: &[ActivePolicy],
         moment: &Moment<'_>,
         plans: &mut [Plan; AT_ONCE],
         decided: &mut Vec<Result<Decision, RequestError>>,
@@ -66,9 +66,9 @@ impl<S: ImmediateStore> Limiter<S> {
         let mut found: ArrayVec<_, AT_ONCE> = ArrayVec::new();
         for (request, plan) in requests.iter().zip(&mut *plans) {
             plan.clear(Mode::Charge);
-            found.push(select_for(policies, request).and_then(|loaded| {
-                let found = shared.find(loaded, request, moment, NEWCOMER, plan, |_, _| {})?;
-                Ok((found, loaded.tables.get()))
+            found.push(select_for(policies, request).and_then(|active| {
+                let found = shared.find(active, request, moment, NEWCOMER, plan, |_, _| {})?;
+                Ok((found, active.tables.get()))
             }));
         }
         // Where its tables are known, the memory of a key was asked for as soon as the key was.

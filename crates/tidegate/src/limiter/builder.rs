@@ -6,16 +6,16 @@ use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
 
+use super::activate::{announce, check_policies, load};
 use super::error::BuildError;
-use super::loaded::{announce, check_policies, load};
 use super::waiting::{WAITERS_MAX_DEFAULT, Waiting};
 use super::{Holders, Limiter, Shared};
 use crate::clock::{Clock, SystemClock};
 use crate::fallback::Fallback;
 use crate::key::HashKey;
-use crate::marks::{BANS_MAX_DEFAULT, Marks};
 use crate::policy::Policy;
-use crate::steps::Known;
+use crate::protection::marks::{BANS_MAX_DEFAULT, Marks};
+use crate::protection::steps::Known;
 use crate::store::{Memory, Store};
 
 /// How many keys a node counts by itself unless told otherwise.
@@ -134,9 +134,9 @@ impl<S: Store> LimiterBuilder<S> {
     pub(crate) fn assemble(self) -> Limiter<S> {
         let Self { policies, store, clock, secret, nodes, local_keys_max, max_waiters, max_bans } =
             self;
-        let (loaded, fallback) = (load(policies, &secret), Fallback::new(local_keys_max));
-        announce(&loaded, &store, &fallback);
-        let policies = ArcSwap::from_pointee(loaded);
+        let (active, fallback) = (load(policies, &secret), Fallback::new(local_keys_max));
+        announce(&active, &store, &fallback);
+        let policies = ArcSwap::from_pointee(active);
         let (nodes, holders) = (AtomicU32::new(nodes), Holders::new());
         Limiter {
             shared: Arc::new(Shared {

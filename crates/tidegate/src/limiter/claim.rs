@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use super::Limiter;
 use crate::algorithm::{Spec, concurrency};
 use crate::key::Key;
-use crate::lease::Lease;
 use crate::plan::{Enforcement, Level, Mode, Plan};
 use crate::policy::model::OnStoreFailure;
+use crate::reservation::Reservation;
 use crate::store::{Answer, Store, StoreError};
 use crate::units::Amount;
 
@@ -22,14 +22,14 @@ pub struct Claim {
 }
 
 impl<S: Store> Limiter<S> {
-    /// Claims a lease that was written down, to settle it; returns whether nobody on any node of
-    /// the store has done so before. The claim outlives whatever the lease could change.
+    /// Claims a reservation that was written down, to settle it; returns whether nobody on any node of
+    /// the store has done so before. The claim outlives whatever the reservation could change.
     ///
     /// # Errors
-    /// The store cannot answer, and the lease must not be settled.
-    pub async fn claim(&self, lease: &Lease) -> Result<bool, StoreError> {
-        let (family, key) = self.secret().claim(lease.holder);
-        let lasts_us = lease.void_after_us();
+    /// The store cannot answer, and the reservation must not be settled.
+    pub async fn claim(&self, reservation: &Reservation) -> Result<bool, StoreError> {
+        let (family, key) = self.secret().claim(reservation.holder);
+        let lasts_us = reservation.void_after_us();
         let plan = self.claiming(family, key, lasts_us, OnStoreFailure::Deny, "settled");
         let answer = self.shared.store.decide(&plan).await?;
         Ok(was_first(&answer))
@@ -90,15 +90,15 @@ fn was_first(answer: &Answer) -> bool {
 mod tests {
     use std::future::Future;
     use std::pin::pin;
-    use std::task::{Context, Poll, Waker};
+    use std::task::{self, Poll, Waker};
 
     use super::*;
     use crate::clock::FakeClock;
     use crate::policy::Policy;
 
     fn now<T>(future: impl Future<Output = T>) -> T {
-        let mut context = Context::from_waker(Waker::noop());
-        match pin!(future).poll(&mut context) {
+        let mut task_context = task::Context::from_waker(Waker::noop());
+        match pin!(future).poll(&mut task_context) {
             Poll::Ready(value) => value,
             Poll::Pending => panic!("memory answers at once"),
         }

@@ -10,12 +10,12 @@ use super::waiting::let_past;
 use crate::algorithm::{Spec, Verdict, total};
 use crate::clock::Now;
 use crate::decision::{Decision, LimitReport, Outcome};
-use crate::events::Reported;
-use crate::lease::Lease;
-use crate::marks::Mark;
 use crate::plan::{Enforcement, LEVELS_INLINE, Level, PerLevel, Plan};
 use crate::policy::Policy;
 use crate::policy::model::Exceed;
+use crate::protection::events::Consequences;
+use crate::protection::marks::Mark;
+use crate::reservation::Reservation;
 use crate::store::{Answer, Reply, StoreError};
 use crate::units::Amount;
 
@@ -29,11 +29,11 @@ pub(super) struct Judged {
 impl Found {
     /// The decision where no limit has a part in it.
     pub(super) fn decision(self) -> Decision {
-        let banned = |ban: Box<Mark>| Decision::penalty_of(Reported::default(), Some(*ban));
+        let banned = |ban: Box<Mark>| Decision::penalty_of(Consequences::default(), Some(*ban));
         Decision {
             outcome: self.outcome,
             limits: PerLevel::new(),
-            lease: None,
+            reservation: None,
             degraded: false,
             store_error: None,
             now: self.now,
@@ -111,14 +111,17 @@ impl Found {
         let Self { policy, operation, tier, reserve, may_change, times, sees_answers, .. } = self;
         drop((self.ban, self.ahead));
         let degraded = store_error.is_some();
-        let lease =
-            if may_change { Lease::of(&policy, plan, answer, reserve, degraded) } else { None };
+        let reservation = if may_change {
+            Reservation::of(&policy, plan, answer, reserve, degraded)
+        } else {
+            None
+        };
         // A shared store has a wall clock to go by, but its steady time means nothing here.
         let now = Now { steady_us: plan.now.steady_us, ..answer.now };
         Decision {
             outcome,
             limits: reports(),
-            lease,
+            reservation,
             degraded,
             store_error,
             now,

@@ -1,4 +1,4 @@
-//! One request through all stages: identity and operation ([`facts`](crate::facts)) → standing →
+//! One request through all stages: identity and operation ([`context`](crate::context)) → standing →
 //! plan, then the store (or its fallback), then the decision.
 //!
 //! What comes before the store and what comes after it are functions of their own, so that a store
@@ -7,22 +7,22 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::loaded::select_for;
+use super::activate::select_for;
 use super::waiting::Ahead;
 use super::{Shared, Ticket};
+use crate::active_policy::ActivePolicy;
 use crate::algorithm::Spec;
 use crate::clock::{Moment, Now};
+use crate::context::Context;
 use crate::decision::{Decision, Outcome};
-use crate::events;
-use crate::factors::{self, Times};
-use crate::facts::Facts;
-use crate::in_force::Loaded;
-use crate::marks::Mark;
 use crate::plan::{Level, Mode, Plan, Planner};
 use crate::policy::Policy;
 use crate::policy::model::{OperationId, TierId};
+use crate::precheck::{Precheck, precheck};
+use crate::protection::events;
+use crate::protection::factors::{self, Times};
+use crate::protection::marks::Mark;
 use crate::request::{Request, RequestError};
-use crate::standing::{Standing, standing};
 use crate::store::{Answer, Store, StoreError};
 
 /// A request as far as it goes without the store.
@@ -73,9 +73,9 @@ impl<S: Store> Shared<S> {
     ) -> Result<Prepared, RequestError> {
         let (policies, mut answer) = (self.policies.load(), None);
         let moment = Moment::of(&*self.clock);
-        let loaded = select_for(&policies, request)?;
-        let found = self.find(loaded, request, &moment, ticket, plan, |planner, plan| {
-            answer = if loaded.leased { self.store.decide_at_once(plan) } else { None };
+        let active = select_for(&policies, request)?;
+        let found = self.find(active, request, &moment, ticket, plan, |planner, plan| {
+            answer = if active.leased { self.store.decide_at_once(plan) } else { None };
             // What is decided here needs names only where it may be given back.
             let named = match answer {
                 Some(_) => may_change(plan, request.reserve),
@@ -97,20 +97,20 @@ impl<S: Store> Shared<S> {
     #[inline]
     pub(super) fn find(
         &self,
-        loaded: &Loaded,
+        active: &ActivePolicy,
         request: &Request<'_>,
         moment: &Moment<'_>,
         ticket: Ticket,
         plan: &mut Plan,
         asks: impl FnOnce(&Planner<'_>, &mut Plan),
     ) -> Result<Found, RequestError> {
-        let policy = &*loaded.policy;
-        let facts = Facts::gather_here(policy, request)?;
-        facts.check_query()?;
-        let (outcome, ban) = match standing(&facts) {
-            Standing::Exempt => (Outcome::Exempt, None),
-            Standing::Blocked => (Outcome::Blocked, None),
-            Standing::Ordinary => match loaded.guard.ban(&self.marks, &facts, moment) {
+        let policy = &*active.policy;
+        let context = Context::gather_here(policy, request)?;
+        context.check_query()?;
+        let (outcome, ban) = match precheck(&context) {
+            Precheck::Exempt => (Outcome::Exempt, None),
+            Precheck::Blocked => (Outcome::Blocked, None),
+            Precheck::Ordinary => match active.guard.ban(&self.marks, &context, moment) {
                 Some(ban) => (Outcome::Banned, Some(Box::new(ban))),
                 None => (Outcome::Allowed, None),
             },
@@ -118,15 +118,15 @@ impl<S: Store> Shared<S> {
         let passes = outcome == Outcome::Allowed;
         let (mut times, mut ahead, mut changes) = (Times::ONE, None, false);
         if passes && policy.enabled {
-            let mut planner = Planner::new(&facts, moment, loaded);
+            let mut planner = Planner::new(&context, moment, active);
             if !policy.protection.factors.is_empty() {
-                planner.times = factors::of_request(loaded, &facts, &self.marks, moment.now());
+                planner.times = factors::of_request(active, &context, &self.marks, moment.now());
             }
             planner.levels(&mut plan.levels)?;
             if !plan.levels.is_empty() {
                 times = planner.times;
                 ahead = self.waiting.ahead(&plan.levels, ticket);
-                changes = (loaded.changes || request.reserve) && may_change(plan, request.reserve);
+                changes = (active.changes || request.reserve) && may_change(plan, request.reserve);
                 // The memory of its keys is on its way meanwhile.
                 plan.now = moment.now();
                 if changes {
@@ -139,17 +139,17 @@ impl<S: Store> Shared<S> {
             }
         }
         Ok(Found {
-            policy: Arc::clone(&loaded.policy),
+            policy: Arc::clone(&active.policy),
             outcome,
-            operation: facts.operation,
-            tier: facts.tier,
+            operation: context.operation,
+            tier: context.tier,
             now: moment.now(),
             ban,
             ahead,
             reserve: request.reserve,
             may_change: changes,
             times,
-            sees_answers: passes && loaded.guard.sees_answers && events::of_answers(&facts),
+            sees_answers: passes && active.guard.sees_answers && events::of_answers(&context),
         })
     }
 

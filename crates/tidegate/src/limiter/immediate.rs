@@ -1,15 +1,15 @@
 //! The same calls on a store that answers at once, as plain functions.
 
+use super::activate::select_for;
 use super::decide::Found;
 use super::error::ResetError;
-use super::loaded::select_for;
 use super::protect::counts;
 use super::{Limiter, NEWCOMER, at_once};
 use crate::clock::Moment;
 use crate::decision::{Decision, Outcome};
-use crate::lease::{Lease, Settlement};
 use crate::plan::{Mode, Plan};
 use crate::request::{Request, RequestError};
+use crate::reservation::{Reservation, Settlement};
 use crate::store::{Answer, ImmediateStore, StoreError, Tables};
 
 /// The same on a store that answers at once, as plain calls.
@@ -26,10 +26,10 @@ impl<S: ImmediateStore> Limiter<S> {
         let (shared, mut plan) = (&*self.shared, Plan::new(mode));
         request.foresee();
         let (policies, moment) = (shared.policies.load(), Moment::of(&*shared.clock));
-        let loaded = select_for(&policies, request)?;
-        let found = shared.find(loaded, request, &moment, NEWCOMER, &mut plan, |_, _| {})?;
+        let active = select_for(&policies, request)?;
+        let found = shared.find(active, request, &moment, NEWCOMER, &mut plan, |_, _| {})?;
         let counts = |outcome| mode == Mode::Charge && counts(&policies, request, outcome);
-        self.conclude_now(request, found, loaded.tables.get(), &mut plan, counts)
+        self.conclude_now(request, found, active.tables.get(), &mut plan, counts)
     }
 
     /// Everything from the store on; `counts` says whether an outcome makes an event that somebody
@@ -97,24 +97,28 @@ impl<S: ImmediateStore> Limiter<S> {
     ///
     /// # Errors
     /// The store cannot answer.
-    pub fn settle(&self, lease: &mut Lease, settlement: Settlement) -> Result<(), StoreError> {
-        at_once(self.settle_async(lease, settlement))
+    pub fn settle(
+        &self,
+        reservation: &mut Reservation,
+        settlement: Settlement,
+    ) -> Result<(), StoreError> {
+        at_once(self.settle_async(reservation, settlement))
     }
 
     /// Gives concurrency places back; returns whether all were still held.
     ///
     /// # Errors
     /// The store cannot answer.
-    pub fn release(&self, lease: &mut Lease) -> Result<bool, StoreError> {
-        at_once(self.release_async(lease))
+    pub fn release(&self, reservation: &mut Reservation) -> Result<bool, StoreError> {
+        at_once(self.release_async(reservation))
     }
 
-    /// Keeps concurrency places for another lease; returns whether all were still held.
+    /// Keeps concurrency places for another reservation; returns whether all were still held.
     ///
     /// # Errors
     /// The store cannot answer.
-    pub fn renew(&self, lease: &Lease) -> Result<bool, StoreError> {
-        at_once(self.renew_async(lease))
+    pub fn renew(&self, reservation: &Reservation) -> Result<bool, StoreError> {
+        at_once(self.renew_async(reservation))
     }
 
     /// Forgets what one limit knows of the subject of a request.

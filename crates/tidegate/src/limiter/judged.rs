@@ -2,15 +2,15 @@
 //! marks.
 
 use super::Limiter;
+use crate::active_policy::ActivePolicy;
 use crate::clock::Now;
-use crate::facts::Facts;
-use crate::in_force::Loaded;
-use crate::penalties::{Asks, Claim, Happened, Judge, Look, shares};
+use crate::context::Context;
 use crate::plan::{LEVELS_MAX, Mode, Plan};
+use crate::protection::counts::{Count, EventCounts, Named, shifted};
+use crate::protection::penalties::{Asks, Claim, Happened, Judge, Look, shares};
+use crate::protection::steps::{HOLDER, kept};
 use crate::request::{Request, RequestError};
-use crate::steps::{HOLDER, kept};
 use crate::store::{Amendment, Answer, Reply, Store, StoreError};
-use crate::tally::{Count, Named, Tally, shifted};
 
 /// What the store said, or this node without it.
 struct Asked {
@@ -23,15 +23,15 @@ impl<S: Store> Limiter<S> {
     /// Counts, and does what follows.
     pub(super) async fn judged(
         &self,
-        loaded: &Loaded,
+        active: &ActivePolicy,
         request: &Request<'_>,
-        tally: &Tally,
+        tally: &EventCounts,
         happened: &mut Happened,
     ) -> Result<(), RequestError> {
         let mut lost = happened.lost.take();
         let asked = self.ask(&tally.levels, &mut lost).await;
         let (mut amendments, mut asks) = (Vec::<Amendment>::new(), Asks::default());
-        self.with_judge(loaded, request, |judge| {
+        self.with_judge(active, request, |judge| {
             let counts = tally.levels.iter().zip(&asked.replies).zip(&asked.times);
             for (penalty, ((named, reply), now)) in tally.penalties.iter().zip(counts) {
                 let count = Count::of(&named.0, reply);
@@ -48,7 +48,7 @@ impl<S: Store> Limiter<S> {
         }
         if !asks.is_empty() || !tally.forgiven.is_empty() {
             // Few events come to this, and every request has a future: its room is for those that do.
-            Box::pin(self.follow(loaded, request, tally, asks, happened, &mut lost)).await?;
+            Box::pin(self.follow(active, request, tally, asks, happened, &mut lost)).await?;
         }
         happened.reported.degraded = lost.is_some();
         happened.lost = lost;
@@ -58,17 +58,17 @@ impl<S: Store> Limiter<S> {
     /// What is asked of the store once the counts are known.
     async fn follow(
         &self,
-        loaded: &Loaded,
+        active: &ActivePolicy,
         request: &Request<'_>,
-        tally: &Tally,
+        tally: &EventCounts,
         asks: Asks,
         happened: &mut Happened,
         lost: &mut Option<StoreError>,
     ) -> Result<(), RequestError> {
         let Asks { mut claims, looks } = asks;
         self.look(looks, &mut claims, lost).await;
-        self.forgiven(loaded, request, tally, lost).await?;
-        self.claimed(loaded, request, claims, happened, lost).await
+        self.forgiven(active, request, tally, lost).await?;
+        self.claimed(active, request, claims, happened, lost).await
     }
 
     /// Whether steps that counts are above were taken: what is, is so for longer.
@@ -96,16 +96,16 @@ impl<S: Store> Limiter<S> {
 
     async fn forgiven(
         &self,
-        loaded: &Loaded,
+        active: &ActivePolicy,
         request: &Request<'_>,
-        tally: &Tally,
+        tally: &EventCounts,
         lost: &mut Option<StoreError>,
     ) -> Result<(), RequestError> {
         if tally.forgiven.is_empty() {
             return Ok(());
         }
         let mut forgiven = tally.forgiven.clone();
-        self.with_judge(loaded, request, |judge| {
+        self.with_judge(active, request, |judge| {
             forgiven.extend(tally.forgiving.iter().flat_map(|at| judge.forgiven(*at)));
         })?;
         for forgiven in forgiven.chunks(LEVELS_MAX) {
@@ -121,7 +121,7 @@ impl<S: Store> Limiter<S> {
     /// Does what this node is the first to claim.
     async fn claimed(
         &self,
-        loaded: &Loaded,
+        active: &ActivePolicy,
         request: &Request<'_>,
         claims: Vec<Claim>,
         happened: &mut Happened,
@@ -134,7 +134,7 @@ impl<S: Store> Limiter<S> {
         let claimed = self.ask(&levels, lost).await;
         let now_us = self.now().steady_us;
         let mut held: Vec<Amendment> = Vec::new();
-        self.with_judge(loaded, request, |judge| {
+        self.with_judge(active, request, |judge| {
             for (claim, reply) in claims.iter().zip(&claimed.replies) {
                 if claim.is_place {
                     self.shared.steps.taken(claim.named.0.key, now_us);
@@ -155,13 +155,13 @@ impl<S: Store> Limiter<S> {
 
     fn with_judge(
         &self,
-        loaded: &Loaded,
+        active: &ActivePolicy,
         request: &Request<'_>,
         act: impl FnOnce(&Judge<'_>),
     ) -> Result<(), RequestError> {
-        let facts = Facts::gather(&loaded.policy, request)?;
+        let context = Context::gather(&active.policy, request)?;
         let (marks, steps, now) = (&self.shared.marks, &self.shared.steps, self.now());
-        act(&Judge { loaded, facts: &facts, marks, steps, now, named: S::NAMES_KEYS });
+        act(&Judge { active, context: &context, marks, steps, now, named: S::NAMES_KEYS });
         Ok(())
     }
 

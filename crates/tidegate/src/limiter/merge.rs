@@ -7,7 +7,7 @@ use crate::store::Store;
 /// What this node admitted without the store, and has not told it yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Owed {
+pub struct StoreDebt {
     /// How many keys the store is to be charged for.
     pub keys: usize,
     /// When the last request was admitted without it, in steady time.
@@ -17,7 +17,7 @@ pub struct Owed {
 /// What became of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Merged {
+pub struct MergeSummary {
     /// How many keys the store was charged for.
     pub keys: u64,
     /// For how many it is not known whether it was, or there was no room to remember them.
@@ -29,9 +29,9 @@ pub struct Merged {
 impl<S: Store> Limiter<S> {
     /// What the store does not know of yet.
     #[must_use]
-    pub fn owed(&self) -> Owed {
+    pub fn owed(&self) -> StoreDebt {
         let debts = &self.shared.fallback.debts;
-        Owed { keys: debts.keys(), latest_us: debts.latest_us() }
+        StoreDebt { keys: debts.keys(), latest_us: debts.latest_us() }
     }
 
     /// How many keys this node counts by itself, those that are empty of meaning included.
@@ -43,10 +43,11 @@ impl<S: Store> Limiter<S> {
     /// Charges the store with what was admitted while it was lost, at most one limit a key. Each key is
     /// sent once, whether that is answered or not. What this node has spent of its shares it goes on
     /// knowing: the store may be lost again before they are new.
-    pub async fn merge(&self) -> Merged {
+    pub async fn merge(&self) -> MergeSummary {
         let shared = &*self.shared;
         let debts = shared.fallback.debts.take();
-        let mut merged = Merged { lost: shared.fallback.debts.take_untold(), ..Merged::default() };
+        let mut merged =
+            MergeSummary { lost: shared.fallback.debts.take_untold(), ..MergeSummary::default() };
         let mut batches = debts.chunks(LEVELS_MAX);
         while let Some(batch) = batches.next() {
             let count = u64::try_from(batch.len()).unwrap_or(u64::MAX);
@@ -59,7 +60,7 @@ impl<S: Store> Limiter<S> {
             batches.for_each(|rest| shared.fallback.debts.put_back(rest, now_us));
             return merged;
         }
-        Merged { done: true, ..merged }
+        MergeSummary { done: true, ..merged }
     }
 
     /// Forgets what the store is owed, as where it was only late to answer and has charged it itself.

@@ -1,18 +1,18 @@
 //! The limiter: one request through all stages, in one direction.
 //!
-//! request → identity and operation ([`facts`](crate::facts)) → standing → plan → store (or
+//! request → identity and operation ([`context`](crate::context)) → standing → plan → store (or
 //! fallback) → decision.
 
+mod activate;
 mod batch;
-mod bearer;
 mod builder;
 mod claim;
+mod client_keys;
 mod conclude;
 mod decide;
 mod error;
 mod immediate;
 mod judged;
-mod loaded;
 mod merge;
 mod operator;
 mod pared;
@@ -27,36 +27,36 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::pin::pin;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{self, Poll, Waker};
 
 use arc_swap::ArcSwap;
 
-pub use bearer::Bearer;
 pub use builder::LimiterBuilder;
 pub use claim::Claim;
+pub use client_keys::ClientKeys;
 pub use error::{BuildError, ResetError};
-pub use merge::{Merged, Owed};
-pub use operator::Order;
+pub use merge::{MergeSummary, StoreDebt};
+pub use operator::NewMark;
 pub(crate) use turn::Turn;
-pub use turn::{Acquired, Timer};
+pub use turn::{Acquisition, Timer};
 
+use activate::{announce, check_policies, load, select};
 use decide::{Patience, Prepared};
-use loaded::{announce, check_policies, load, select};
 use queue::{NEWCOMER, Ticket};
 use waiting::Waiting;
 
+use crate::active_policy::{ActivePolicies, ActivePolicy};
 use crate::clock::{Clock, Moment, Now};
+use crate::context::Context;
 use crate::decision::Decision;
-use crate::facts::Facts;
 use crate::fallback::Fallback;
-use crate::in_force::{InForce, Loaded};
 use crate::key::HashKey;
-use crate::lease::{Lease, Settlement};
-use crate::marks::{Marks, Shape};
 use crate::plan::{LEVELS_MAX, Level, Mode, Plan, Planner};
 use crate::policy::Policy;
+use crate::protection::marks::{Marks, Shape};
+use crate::protection::steps::Known;
 use crate::request::{Request, RequestError};
-use crate::steps::Known;
+use crate::reservation::{Reservation, Settlement};
 use crate::store::{Amended, Amendment, Change, Memory, Store, StoreError};
 
 /// Decides requests by one or several policies on a store. Clones share everything.
@@ -86,7 +86,7 @@ pub struct Limiter<S = Memory> {
 }
 
 struct Shared<S> {
-    policies: ArcSwap<Vec<Loaded>>,
+    policies: ArcSwap<Vec<ActivePolicy>>,
     replacing: Mutex<()>,
     store: S,
     fallback: Fallback,
@@ -174,7 +174,7 @@ impl<S: Store> Limiter<S> {
     /// The request cannot be understood, or lacks what a limit needs: a 400.
     pub fn decide_at_once(&self, request: &Request<'_>) -> Result<Option<Decision>, RequestError> {
         let (shared, mut plan) = (&self.shared, Plan::new(Mode::Charge));
-        if !self.with_policy(request, |loaded| Ok(loaded.leased))? {
+        if !self.with_policy(request, |active| Ok(active.leased))? {
             return Ok(None);
         }
         let prepared = shared.prepare(request, NEWCOMER, Patience::None, &mut plan)?;
@@ -193,30 +193,30 @@ impl<S: Store> Limiter<S> {
     /// The store cannot answer; what should have been given back stays charged.
     pub async fn settle_async(
         &self,
-        lease: &mut Lease,
+        reservation: &mut Reservation,
         settlement: Settlement,
     ) -> Result<(), StoreError> {
-        let amendments = lease.settle(settlement);
-        self.amend(lease.local, &amendments).await.map(|_| ())
+        let amendments = reservation.settle(settlement);
+        self.amend(reservation.local, &amendments).await.map(|_| ())
     }
 
-    /// Gives the lease's concurrency places back; returns whether all were still held.
+    /// Gives the reservation's concurrency places back; returns whether all were still held.
     ///
     /// # Errors
-    /// The store cannot answer; the places free themselves when their lease runs out.
-    pub async fn release_async(&self, lease: &mut Lease) -> Result<bool, StoreError> {
-        let amendments = lease.release();
-        let held = self.amend(lease.local, &amendments).await?;
+    /// The store cannot answer; the places free themselves when their reservation runs out.
+    pub async fn release_async(&self, reservation: &mut Reservation) -> Result<bool, StoreError> {
+        let amendments = reservation.release();
+        let held = self.amend(reservation.local, &amendments).await?;
         Ok(!held.is_empty() && held.iter().all(|held| *held))
     }
 
-    /// Keeps the lease's concurrency places for another `lease:`; returns whether all were still
+    /// Keeps the reservation's concurrency places for another `lease:`; returns whether all were still
     /// held. A place that was lost stays lost.
     ///
     /// # Errors
     /// The store cannot answer.
-    pub async fn renew_async(&self, lease: &Lease) -> Result<bool, StoreError> {
-        let held = self.amend(lease.local, &lease.renew()).await?;
+    pub async fn renew_async(&self, reservation: &Reservation) -> Result<bool, StoreError> {
+        let held = self.amend(reservation.local, &reservation.renew()).await?;
         Ok(!held.is_empty() && held.iter().all(|held| *held))
     }
 
@@ -261,7 +261,7 @@ impl<S: Store> Limiter<S> {
         check_policies(&policies)?;
         // Two at once would announce one set of limits and put the other in force.
         let _replacing = self.shared.replacing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.shared.put_in_force(policies);
+        self.shared.activate(policies);
         Ok(())
     }
 
@@ -271,7 +271,7 @@ impl<S: Store> Limiter<S> {
         let _replacing = self.shared.replacing.lock().unwrap_or_else(PoisonError::into_inner);
         self.shared.marks.rekey(secret.clone(), self.now());
         self.shared.secret.store(Arc::new(secret));
-        self.shared.put_in_force(self.policies());
+        self.shared.activate(self.policies());
         self.shared.marks.drop_old_ids(self.now());
         // Nobody else knows the keys that it was counted under.
         self.forgive();
@@ -280,19 +280,19 @@ impl<S: Store> Limiter<S> {
     /// The policies in force.
     #[must_use]
     pub fn policies(&self) -> Vec<Arc<Policy>> {
-        self.shared.policies.load().iter().map(|loaded| Arc::clone(&loaded.policy)).collect()
+        self.shared.policies.load().iter().map(|active| Arc::clone(&active.policy)).collect()
     }
 
     /// The policy that decides requests which name none.
     #[must_use]
     pub fn first_policy(&self) -> Option<Arc<Policy>> {
-        self.shared.policies.load().first().map(|loaded| Arc::clone(&loaded.policy))
+        self.shared.policies.load().first().map(|active| Arc::clone(&active.policy))
     }
 
     /// The policies in force, to read and decide a request by the same ones.
     #[must_use]
-    pub fn in_force(&self) -> InForce {
-        InForce::new(self.shared.policies.load_full())
+    pub fn active_policies(&self) -> ActivePolicies {
+        ActivePolicies::new(self.shared.policies.load_full())
     }
 
     /// How many nodes share the store's limits while it is lost.
@@ -324,10 +324,10 @@ impl<S: Store> Limiter<S> {
     pub(crate) fn with_policy<T>(
         &self,
         request: &Request<'_>,
-        act: impl FnOnce(&Loaded) -> Result<T, RequestError>,
+        act: impl FnOnce(&ActivePolicy) -> Result<T, RequestError>,
     ) -> Result<T, RequestError> {
-        match request.in_force {
-            Some(in_force) => act(select(in_force.policies(), request)?),
+        match request.policies {
+            Some(active_policies) => act(select(active_policies.policies(), request)?),
             None => act(select(&self.shared.policies.load(), request)?),
         }
     }
@@ -338,11 +338,11 @@ impl<S: Store> Limiter<S> {
         request: &Request<'_>,
     ) -> Result<(Level, Option<Arc<str>>), ResetError> {
         let moment = Moment::of(&*self.shared.clock);
-        let found = self.with_policy(request, |loaded| {
-            let facts = Facts::gather(&loaded.policy, request)?;
-            let mut limits = loaded.policy.limits.iter().enumerate();
+        let found = self.with_policy(request, |active| {
+            let context = Context::gather(&active.policy, request)?;
+            let mut limits = active.policy.limits.iter().enumerate();
             let found = limits.find(|(_, candidate)| candidate.name == limit);
-            let planner = Planner::new(&facts, &moment, loaded);
+            let planner = Planner::new(&context, &moment, active);
             let level = found.map(|(index, limit)| planner.subject(index, limit));
             Ok(level.map(|level| {
                 let level = level?;
@@ -375,25 +375,25 @@ impl<S: Store> Limiter<S> {
 
 impl<S: Store> Shared<S> {
     /// Whoever calls it holds the lock on replacing.
-    fn put_in_force(&self, policies: Vec<Arc<Policy>>) {
+    fn activate(&self, policies: Vec<Arc<Policy>>) {
         let secret = self.secret.load();
-        let mut loaded = load(policies, &secret);
+        let mut active = load(policies, &secret);
         let before = self.policies.load();
         let keeps_shapes = self.marks.bans().has(Shape::Other);
-        for loaded in &mut loaded {
-            let same = |before: &&Loaded| before.policy.name == loaded.policy.name;
+        for active in &mut active {
+            let same = |before: &&ActivePolicy| before.policy.name == active.policy.name;
             if let Some(before) = before.iter().find(same) {
-                loaded.guard.keep_tripped(&loaded.policy, &before.guard, &before.policy);
+                active.guard.keep_tripped(&active.policy, &before.guard, &before.policy);
                 if keeps_shapes {
-                    let (policy, guard) = (&loaded.policy, &mut loaded.guard);
+                    let (policy, guard) = (&active.policy, &mut active.guard);
                     guard.keep_shapes(&secret, policy, &before.guard, &before.policy);
                 }
             }
-            loaded.guard.load(&loaded.policy, self.load_ppm.load(Ordering::Relaxed));
+            active.guard.load(&active.policy, self.load_ppm.load(Ordering::Relaxed));
         }
-        let loaded = Arc::new(loaded);
-        self.policies.store(Arc::clone(&loaded));
-        announce(&loaded, &self.store, &self.fallback);
+        let active = Arc::new(active);
+        self.policies.store(Arc::clone(&active));
+        announce(&active, &self.store, &self.fallback);
         self.waiting.wake_all();
     }
 }
@@ -412,9 +412,9 @@ fn resets(keys: &[(Level, Option<Arc<str>>)]) -> Vec<Amendment> {
 /// Runs a future that never waits, because nothing in it does.
 pub(crate) fn at_once<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
-    let mut context = Context::from_waker(Waker::noop());
+    let mut task_context = task::Context::from_waker(Waker::noop());
     loop {
-        if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut task_context) {
             return value;
         }
         std::thread::yield_now();
@@ -444,7 +444,7 @@ impl<S> Clone for Limiter<S> {
 impl<S> fmt::Debug for Limiter<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<String> =
-            self.shared.policies.load().iter().map(|loaded| loaded.policy.name.clone()).collect();
+            self.shared.policies.load().iter().map(|active| active.policy.name.clone()).collect();
         f.debug_struct("Limiter").field("policies", &names).finish_non_exhaustive()
     }
 }

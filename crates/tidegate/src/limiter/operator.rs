@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::Limiter;
 use crate::identity::Networks;
-use crate::marks::{Mark, MarkKind, Marks, Set, Whom};
 use crate::policy::Policy;
+use crate::protection::marks::{Mark, MarkKind, Marks, Set, Subject};
 use crate::request::RequestError;
 use crate::store::Store;
 
@@ -15,21 +15,21 @@ const OPERATOR: &str = "operator";
 /// A mark that an operator sets.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Order {
+pub struct NewMark {
     /// The policy that it holds in; all without it.
     pub policy: Option<String>,
     /// Whom it is of.
-    pub subject: Whom,
+    pub subject: Subject,
     /// For how long; without it, until it is taken away.
     pub lasts: Option<Duration>,
     /// Why.
     pub reason: String,
 }
 
-impl Order {
+impl NewMark {
     /// Of a subject, in all policies, until it is taken away.
     #[must_use]
-    pub fn new(subject: Whom) -> Self {
+    pub fn new(subject: Subject) -> Self {
         Self { policy: None, subject, lasts: None, reason: String::new() }
     }
 
@@ -67,7 +67,7 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     /// The policy is not in force, no request of it could be known by such a subject, or there is no
     /// room for another ban.
-    pub fn ban(&self, order: &Order) -> Result<Mark, RequestError> {
+    pub fn ban(&self, order: &NewMark) -> Result<Mark, RequestError> {
         self.mark(MarkKind::Ban, order, None)
     }
 
@@ -75,19 +75,19 @@ impl<S: Store> Limiter<S> {
     ///
     /// # Errors
     /// The policy is not in force, or there is no room for another flag.
-    pub fn flag(&self, flag: &str, order: &Order) -> Result<Mark, RequestError> {
+    pub fn flag(&self, flag: &str, order: &NewMark) -> Result<Mark, RequestError> {
         self.mark(MarkKind::Flag, order, Some(flag))
     }
 
     /// Ends a ban; returns whether there was one here.
-    pub fn unban(&self, policy: Option<&str>, subject: &Whom) -> bool {
+    pub fn unban(&self, policy: Option<&str>, subject: &Subject) -> bool {
         let subject = self.as_found(policy, subject);
         let marks = &self.shared.marks;
         marks.take(MarkKind::Ban, marks.id_of(MarkKind::Ban, policy, None, &subject))
     }
 
     /// Takes a flag away; returns whether there was one here.
-    pub fn unflag(&self, policy: Option<&str>, flag: &str, subject: &Whom) -> bool {
+    pub fn unflag(&self, policy: Option<&str>, flag: &str, subject: &Subject) -> bool {
         let subject = self.as_found(policy, subject);
         let marks = &self.shared.marks;
         marks.take(MarkKind::Flag, marks.id_of(MarkKind::Flag, policy, Some(flag), &subject))
@@ -101,14 +101,14 @@ impl<S: Store> Limiter<S> {
     /// A subject in each way that marks of it may say it, in one policy or, without one, in any: an
     /// IPv6 client is marked as its network.
     #[must_use]
-    pub fn spellings(&self, policy: Option<&str>, subject: &Whom) -> Vec<Whom> {
+    pub fn spellings(&self, policy: Option<&str>, subject: &Subject) -> Vec<Subject> {
         let mut spellings = vec![subject.clone(), self.as_found(policy, subject)];
         if policy.is_none() {
             let policies = self.policies();
             spellings
                 .extend(policies.iter().map(|policy| self.as_found(Some(policy.name()), subject)));
         }
-        let mut seen: Vec<Whom> = Vec::new();
+        let mut seen: Vec<Subject> = Vec::new();
         for spelling in spellings {
             if !seen.contains(&spelling) {
                 seen.push(spelling);
@@ -120,15 +120,15 @@ impl<S: Store> Limiter<S> {
     /// Tells the load, in millionths, for the factors that go by it.
     pub fn set_load(&self, load_ppm: u64) {
         self.shared.load_ppm.store(load_ppm, std::sync::atomic::Ordering::Relaxed);
-        for loaded in self.shared.policies.load().iter() {
-            loaded.guard.load(&loaded.policy, load_ppm);
+        for active in self.shared.policies.load().iter() {
+            active.guard.load(&active.policy, load_ppm);
         }
     }
 
     fn mark(
         &self,
         kind: MarkKind,
-        order: &Order,
+        order: &NewMark,
         flag: Option<&str>,
     ) -> Result<Mark, RequestError> {
         let (marks, now) = (&self.shared.marks, self.now());
@@ -154,17 +154,17 @@ impl<S: Store> Limiter<S> {
         Ok(marks.get(kind, mark.id, now).unwrap_or(mark))
     }
 
-    fn check_order(&self, kind: MarkKind, order: &Order) -> Result<(), RequestError> {
+    fn check_order(&self, kind: MarkKind, order: &NewMark) -> Result<(), RequestError> {
         let policies = self.shared.policies.load();
         let in_scope = |name: &str| order.policy.as_deref().is_none_or(|wanted| wanted == name);
-        let mut scope = policies.iter().filter(|loaded| in_scope(&loaded.policy.name)).peekable();
+        let mut scope = policies.iter().filter(|active| in_scope(&active.policy.name)).peekable();
         if scope.peek().is_none() {
             let name = order.policy.as_deref().unwrap_or_default();
             let detail = format!("found `{name}`, expected the name of a policy in force");
             return Err(RequestError::new("policy", detail));
         }
         let names: Vec<&str> = order.subject.parts().map(|(name, _)| name).collect();
-        if kind == MarkKind::Ban && !scope.any(|loaded| loaded.guard.finds(&names, &loaded.policy))
+        if kind == MarkKind::Ban && !scope.any(|active| active.guard.finds(&names, &active.policy))
         {
             let detail = format!(
                 "found `{}`, expected user, client, ip, network, or what a penalty bans by",
@@ -174,8 +174,8 @@ impl<S: Store> Limiter<S> {
         }
         let prefixes: Vec<u8> = policies
             .iter()
-            .filter(|loaded| in_scope(&loaded.policy.name))
-            .map(|loaded| loaded.policy.identity.ipv6_prefix)
+            .filter(|active| in_scope(&active.policy.name))
+            .map(|active| active.policy.identity.ipv6_prefix)
             .collect();
         for (name, value) in order.subject.parts() {
             check_value(name, value, &prefixes)
@@ -190,9 +190,9 @@ impl<S: Store> Limiter<S> {
     }
 
     /// Whether policies know a subject otherwise than each other. A network does not ask them.
-    fn know_otherwise(&self, subject: &Whom) -> bool {
+    fn know_otherwise(&self, subject: &Subject) -> bool {
         let policies = self.shared.policies.load();
-        let prefixes = policies.iter().map(|loaded| loaded.policy.identity.ipv6_prefix);
+        let prefixes = policies.iter().map(|active| active.policy.identity.ipv6_prefix);
         let mut known = prefixes.map(|prefix| subject.clone().with_prefix(prefix, true));
         let Some(first) = known.next() else { return false };
         first.as_network().is_none() && known.any(|other| other != first)
@@ -200,13 +200,13 @@ impl<S: Store> Limiter<S> {
 
     /// A subject as requests are known by it: an IPv6 client is its network. In all policies, whose
     /// prefixes may differ, it is that of the first.
-    fn as_found(&self, policy: Option<&str>, subject: &Whom) -> Whom {
+    fn as_found(&self, policy: Option<&str>, subject: &Subject) -> Subject {
         let policies = self.shared.policies.load();
-        let named = |loaded: &&crate::in_force::Loaded| {
-            policy.is_none_or(|name| loaded.policy.name == name)
+        let named = |active: &&crate::active_policy::ActivePolicy| {
+            policy.is_none_or(|name| active.policy.name == name)
         };
         let prefix = |policy: &Policy| policy.identity.ipv6_prefix;
-        let prefix = policies.iter().find(named).map_or(64, |loaded| prefix(&loaded.policy));
+        let prefix = policies.iter().find(named).map_or(64, |active| prefix(&active.policy));
         subject.clone().with_prefix(prefix, policy.is_none())
     }
 }

@@ -1,7 +1,7 @@
 //! A request without what its policy does not read.
 
 use super::Limiter;
-use crate::facts::Facts;
+use crate::context::Context;
 use crate::policy::model::Source;
 use crate::request::{Request, RequestError};
 use crate::store::Store;
@@ -14,9 +14,9 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     /// The request cannot be understood.
     pub fn pared<'r>(&self, request: &Request<'r>) -> Result<Request<'r>, RequestError> {
-        self.with_policy(request, |loaded| {
-            let policy = &loaded.policy;
-            let facts = Facts::gather(policy, request)?;
+        self.with_policy(request, |active| {
+            let policy = &active.policy;
+            let context = Context::gather(policy, request)?;
             let mut pared = request.clone();
             let has_claims = request.claims.is_some();
             pared.headers.retain(|(name, _)| {
@@ -27,8 +27,8 @@ impl<S: Store> Limiter<S> {
             for (id, declared) in (0..).zip(&policy.attributes) {
                 let is_read = matches!(declared.source, Source::Body(_) | Source::Query(_));
                 if is_read
-                    && !facts.goes_before_its_source(id)
-                    && let Some(value) = facts.attribute(id)
+                    && !context.goes_before_its_source(id)
+                    && let Some(value) = context.attribute(id)
                 {
                     let name = policy.attribute_names.name(id).to_owned();
                     pared.attributes.push((name.into(), value.into_owned().into()));

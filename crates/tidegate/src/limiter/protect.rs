@@ -3,20 +3,20 @@
 use std::sync::Arc;
 
 use super::Limiter;
+use super::activate::select;
 use super::at_once;
-use super::loaded::select;
+use crate::active_policy::{ActivePolicies, ActivePolicy};
 use crate::clock::Moment;
+use crate::context::Context;
 use crate::decision::{Decision, LimitReport, Outcome};
-use crate::events::{self, Events, Report, Reported};
-use crate::facts::Facts;
-use crate::in_force::{InForce, Loaded};
-use crate::penalties::{Happened, longer};
 use crate::plan::{Enforcement, Mode, Plan, Planner};
 use crate::policy::model::{Algorithm, Cost, Limit};
+use crate::precheck::{Precheck, precheck};
+use crate::protection::counts::EventCounts;
+use crate::protection::events::{self, Consequences, Events, Report};
+use crate::protection::penalties::{Happened, longer};
 use crate::request::{Request, RequestError};
-use crate::standing::{Standing, standing};
 use crate::store::{ImmediateStore, Store, StoreError};
-use crate::tally::Tally;
 use crate::units::Amount;
 
 /// Where events come from.
@@ -54,18 +54,18 @@ impl<S: Store> Limiter<S> {
     ///
     /// # Errors
     /// The request cannot be understood, the policy has no such event, or its value is none: a 400.
-    pub async fn report(&self, report: &Report<'_>) -> Result<Reported, RequestError> {
-        let in_force = self.in_force_of(&report.request);
-        let loaded = select(in_force.policies(), &report.request)?;
+    pub async fn report(&self, report: &Report<'_>) -> Result<Consequences, RequestError> {
+        let active_policies = self.active_policies_of(&report.request);
+        let active = select(active_policies.policies(), &report.request)?;
         let name = &*report.event;
-        let known = loaded.policy.protection.event_names.id(name);
+        let known = active.policy.protection.event_names.id(name);
         let known = known.and_then(|id| u16::try_from(id).ok()).ok_or_else(|| {
             let detail = format!("found `{name}`, expected the name of an event of the policy");
             RequestError::new("event", detail)
         })?;
         let events = Events::from_iter([known]);
         let happened = self
-            .happen(loaded, &report.request, &events, Told::Reported(report.value), None)
+            .happen(active, &report.request, &events, Told::Reported(report.value), None)
             .await?;
         Ok(happened.reported)
     }
@@ -79,23 +79,23 @@ impl<S: Store> Limiter<S> {
         &self,
         request: &Request<'_>,
         status: u16,
-    ) -> Result<Reported, RequestError> {
-        let in_force = self.in_force_of(request);
-        let loaded = select(in_force.policies(), request)?;
-        if !loaded.guard.sees_answers {
-            return Ok(Reported::default());
+    ) -> Result<Consequences, RequestError> {
+        let active_policies = self.active_policies_of(request);
+        let active = select(active_policies.policies(), request)?;
+        if !active.guard.sees_answers {
+            return Ok(Consequences::default());
         }
         let events = {
-            let facts = Facts::gather(&loaded.policy, request)?;
-            match standing(&facts) {
-                Standing::Exempt => Events::new(),
-                Standing::Blocked | Standing::Ordinary => events::of_answer(&facts, status),
+            let context = Context::gather(&active.policy, request)?;
+            match precheck(&context) {
+                Precheck::Exempt => Events::new(),
+                Precheck::Blocked | Precheck::Ordinary => events::of_answer(&context, status),
             }
         };
         if events.is_empty() {
-            return Ok(Reported::default());
+            return Ok(Consequences::default());
         }
-        Ok(self.happen(loaded, request, &events, Told::Seen, None).await?.reported)
+        Ok(self.happen(active, request, &events, Told::Seen, None).await?.reported)
     }
 
     /// The decision after the events that it makes: a violation may pass by grace, start a ban, or be
@@ -106,13 +106,13 @@ impl<S: Store> Limiter<S> {
         decision: Decision,
         plan: &mut Plan,
     ) -> Decision {
-        let in_force = self.in_force_of(request);
-        let Ok(loaded) = select(in_force.policies(), request) else { return decision };
-        let events = Facts::gather(&loaded.policy, request)
-            .map(|facts| events::of_decision(&facts, &decision))
+        let active_policies = self.active_policies_of(request);
+        let Ok(active) = select(active_policies.policies(), request) else { return decision };
+        let events = Context::gather(&active.policy, request)
+            .map(|context| events::of_decision(&context, &decision))
             .unwrap_or_default();
         let lost = decision.store_error.clone();
-        let Ok(mut happened) = self.happen(loaded, request, &events, Told::Seen, lost).await else {
+        let Ok(mut happened) = self.happen(active, request, &events, Told::Seen, lost).await else {
             return decision;
         };
         let mut decision = decision;
@@ -126,10 +126,10 @@ impl<S: Store> Limiter<S> {
         } else if decision.outcome == Outcome::Limited && happened.reported.challenged {
             decision.outcome = Outcome::Challenged;
         } else if decision.outcome == Outcome::Limited
-            && has_grace(loaded, &decision, &events, &happened)
+            && has_grace(active, &decision, &events, &happened)
         {
             let lost = happened.lost.take();
-            decision = self.passed_by_grace(loaded, request, decision, plan, lost).await;
+            decision = self.passed_by_grace(active, request, decision, plan, lost).await;
         }
         decision.degraded |= happened.reported.degraded;
         decision.penalise(happened.reported, ban.map(|(ban, _)| ban));
@@ -147,13 +147,13 @@ impl<S: Store> Limiter<S> {
     /// decided; what cannot be understood is not.
     #[must_use]
     pub fn counts_refusals(&self, request: &Request<'_>) -> bool {
-        self.with_policy(request, |loaded| Ok(loaded.guard.counts_any())).unwrap_or(false)
+        self.with_policy(request, |active| Ok(active.guard.counts_any())).unwrap_or(false)
     }
 
     /// Decides again, with the limits that are over only warning: the others are charged.
     async fn passed_by_grace(
         &self,
-        loaded: &Loaded,
+        active: &ActivePolicy,
         request: &Request<'_>,
         decision: Decision,
         plan: &mut Plan,
@@ -171,10 +171,10 @@ impl<S: Store> Limiter<S> {
         // What this process refused by itself had no names.
         if S::NAMES_KEYS
             && plan.names.is_empty()
-            && let Ok(facts) = Facts::gather(&loaded.policy, request)
+            && let Ok(context) = Context::gather(&active.policy, request)
         {
             let moment = Moment::of(&plan.now);
-            let planner = Planner::new(&facts, &moment, loaded);
+            let planner = Planner::new(&context, &moment, active);
             plan.names = planner.names(&self.secret(), &plan.levels);
         }
         let open = decision.reopened(plan, request.reserve);
@@ -189,7 +189,7 @@ impl<S: Store> Limiter<S> {
     /// call would wait for its own deadline.
     async fn happen(
         &self,
-        loaded: &Loaded,
+        active: &ActivePolicy,
         request: &Request<'_>,
         events: &Events,
         told: Told,
@@ -200,30 +200,30 @@ impl<S: Store> Limiter<S> {
             Told::Reported(value) => (true, value),
         };
         let mut happened = Happened { lost, ..Happened::default() };
-        let protection = &loaded.policy.protection;
+        let protection = &active.policy.protection;
         let name = |id: &u16| protection.event_names.name(u32::from(*id)).to_owned();
         happened.reported.events = events.iter().map(name).collect();
         let tally = {
-            let facts = Facts::gather(&loaded.policy, request)?;
-            Tally::of(loaded, &facts, events, value, S::NAMES_KEYS)
+            let context = Context::gather(&active.policy, request)?;
+            EventCounts::of(active, &context, events, value, S::NAMES_KEYS)
         };
         if let Some(error) = tally.unread.clone().filter(|_| is_report) {
             return Err(error);
         }
-        if loaded.policy.enabled && !tally.is_empty() {
-            self.judged(loaded, request, &tally, &mut happened).await?;
+        if active.policy.enabled && !tally.is_empty() {
+            self.judged(active, request, &tally, &mut happened).await?;
         }
-        let facts = Facts::gather(&loaded.policy, request)?;
+        let context = Context::gather(&active.policy, request)?;
         let moment = Moment::of(&*self.shared.clock);
-        let banned = loaded.guard.ban(&self.shared.marks, &facts, &moment).is_some();
+        let banned = active.guard.ban(&self.shared.marks, &context, &moment).is_some();
         happened.reported.banned = banned || happened.ban.is_some();
         Ok(happened)
     }
 
-    fn in_force_of(&self, request: &Request<'_>) -> InForce {
-        match request.in_force {
-            Some(in_force) => in_force.clone(),
-            None => InForce::new(Arc::clone(&self.shared.policies.load())),
+    fn active_policies_of(&self, request: &Request<'_>) -> ActivePolicies {
+        match request.policies {
+            Some(active_policies) => active_policies.clone(),
+            None => ActivePolicies::new(Arc::clone(&self.shared.policies.load())),
         }
     }
 }
@@ -234,7 +234,7 @@ impl<S: ImmediateStore> Limiter<S> {
     ///
     /// # Errors
     /// As [`report`](Self::report).
-    pub fn report_now(&self, report: &Report<'_>) -> Result<Reported, RequestError> {
+    pub fn report_now(&self, report: &Report<'_>) -> Result<Consequences, RequestError> {
         at_once(self.report(report))
     }
 
@@ -246,22 +246,27 @@ impl<S: ImmediateStore> Limiter<S> {
         &self,
         request: &Request<'_>,
         status: u16,
-    ) -> Result<Reported, RequestError> {
+    ) -> Result<Consequences, RequestError> {
         at_once(self.answered(request, status))
     }
 }
 
 /// Whether a decision of this outcome makes an event that somebody counts.
 #[inline]
-pub(super) fn counts(policies: &[Loaded], request: &Request<'_>, outcome: Outcome) -> bool {
-    let policies = request.in_force.map_or(policies, InForce::policies);
-    !outcome.passes() && select(policies, request).is_ok_and(|loaded| loaded.guard.counts(outcome))
+pub(super) fn counts(policies: &[ActivePolicy], request: &Request<'_>, outcome: Outcome) -> bool {
+    let policies = request.policies.map_or(policies, ActivePolicies::policies);
+    !outcome.passes() && select(policies, request).is_ok_and(|active| active.guard.counts(outcome))
 }
 
 /// Whether grace covers all that a request has violated. What costs an attribute is never covered, and
 /// neither is a ceiling.
-fn has_grace(loaded: &Loaded, decision: &Decision, made: &Events, happened: &Happened) -> bool {
-    let protection = &loaded.policy.protection;
+fn has_grace(
+    active: &ActivePolicy,
+    decision: &Decision,
+    made: &Events,
+    happened: &Happened,
+) -> bool {
+    let protection = &active.policy.protection;
     let may = |limit: &Limit| {
         limit.algorithm != Algorithm::Ceiling && !matches!(limit.cost, Cost::Attribute(_))
     };

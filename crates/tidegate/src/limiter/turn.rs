@@ -34,7 +34,7 @@ pub trait Timer: Send + Sync {
 /// A request that has had its turn.
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Acquired {
+pub struct Acquisition {
     /// What was decided in the end.
     pub decision: Decision,
     /// How long it had waited by then.
@@ -100,7 +100,7 @@ impl<S: Store> Limiter<S> {
         request: &Request<'_>,
         max_wait: Option<Duration>,
         timer: &T,
-    ) -> Result<Acquired, RequestError> {
+    ) -> Result<Acquisition, RequestError> {
         let mut turn = self.turn(max_wait);
         loop {
             match turn.attempt(request).await? {
@@ -125,7 +125,7 @@ impl<S: Store> Turn<S> {
     pub(crate) async fn attempt(
         &mut self,
         request: &Request<'_>,
-    ) -> Result<ControlFlow<Acquired, u64>, RequestError> {
+    ) -> Result<ControlFlow<Acquisition, u64>, RequestError> {
         loop {
             let now_us = self.limiter.now().steady_us;
             let waited_us = now_us.saturating_sub(self.started_us);
@@ -151,7 +151,7 @@ impl<S: Store> Turn<S> {
                         decision
                     };
                     let waited = Duration::from_micros(waited_us);
-                    return Ok(ControlFlow::Break(Acquired { decision, waited }));
+                    return Ok(ControlFlow::Break(Acquisition { decision, waited }));
                 }
                 // What was given back there in the meantime has woken nobody: look again.
                 Some((Stood::Moved, ..)) => {}
@@ -202,9 +202,10 @@ impl<S: Store> Turn<S> {
     /// Ready when it is woken or the timer is.
     async fn woken_or(&self, timer: impl Future<Output = ()>) {
         let mut timer = pin!(timer);
-        poll_fn(|context| {
-            let woken = self.spot.as_ref().is_some_and(|spot| spot.poll_woken(context).is_ready());
-            if woken { Poll::Ready(()) } else { timer.as_mut().poll(context) }
+        poll_fn(|task_context| {
+            let woken =
+                self.spot.as_ref().is_some_and(|spot| spot.poll_woken(task_context).is_ready());
+            if woken { Poll::Ready(()) } else { timer.as_mut().poll(task_context) }
         })
         .await;
     }

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{self, Poll};
 
 use super::queue::{NEWCOMER, Place, Queue, Stood, Ticket};
 use crate::algorithm::{Verdict, behind_us};
@@ -129,8 +129,8 @@ impl Spot {
     }
 
     /// Ready once it is woken.
-    pub(super) fn poll_woken(&self, context: &Context<'_>) -> Poll<()> {
-        let woken = self.waiting.lock().take_woken(self.ticket, Some(context.waker()));
+    pub(super) fn poll_woken(&self, task_context: &task::Context<'_>) -> Poll<()> {
+        let woken = self.waiting.lock().take_woken(self.ticket, Some(task_context.waker()));
         if woken { Poll::Ready(()) } else { Poll::Pending }
     }
 }

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use super::{LEVELS_MAX, Level, Outline, PerLevel};
+use crate::active_policy::{ActivePolicy, Windows};
 use crate::clock::Moment;
-use crate::factors::Times;
-use crate::facts::Facts;
+use crate::context::Context;
 use crate::identity::attribute::Found;
-use crate::in_force::{Loaded, Windows};
 use crate::key::{self, HashKey, Key, Raw};
 use crate::policy::model::{
     Algorithm, AttributeId, Cost, Limit, Missing, Part, Policy, Setting, Settings, Source, Spec,
 };
 use crate::policy::when::Unmet;
+use crate::protection::factors::Times;
 use crate::request::RequestError;
 use crate::store::Tables;
 use crate::units::Amount;
@@ -61,7 +61,7 @@ impl Otherwise {
 
 /// Makes the levels of a request.
 pub(crate) struct Planner<'p> {
-    pub(crate) facts: &'p Facts<'p>,
+    pub(crate) context: &'p Context<'p>,
     moment: &'p Moment<'p>,
     /// By the place of the limit.
     outlines: &'p [Outline],
@@ -73,23 +73,27 @@ pub(crate) struct Planner<'p> {
 
 impl<'p> Planner<'p> {
     /// Without factors.
-    pub(crate) fn new(facts: &'p Facts<'p>, moment: &'p Moment<'p>, loaded: &'p Loaded) -> Self {
-        let Loaded { outlines, windows, tables, .. } = loaded;
-        Self { facts, moment, outlines, windows, tables: tables.get(), times: Times::ONE }
+    pub(crate) fn new(
+        context: &'p Context<'p>,
+        moment: &'p Moment<'p>,
+        active: &'p ActivePolicy,
+    ) -> Self {
+        let ActivePolicy { outlines, windows, tables, .. } = active;
+        Self { context, moment, outlines, windows, tables: tables.get(), times: Times::ONE }
     }
 }
 
 impl Planner<'_> {
     /// Appends the levels of all limits that apply. Each that is considered is one of the policy.
     pub(crate) fn levels(&self, levels: &mut PerLevel<Level>) -> Result<(), RequestError> {
-        let Facts { policy, operation, .. } = self.facts;
+        let Context { policy, operation, .. } = self.context;
         let considered = usize::try_from(*operation).ok();
         let considered = considered.and_then(|at| policy.limits_by_operation.get(at));
         for index in considered.map_or(&[][..], |limits| limits) {
             let index = usize::from(*index);
             let limit = &policy.limits[index];
             // What is considered for an operation meets what the limit says of operations.
-            if !self.outlines[index].whole_operations && !limit.when.holds(self.facts) {
+            if !self.outlines[index].whole_operations && !limit.when.holds(self.context) {
                 continue;
             }
             match self.consider(index, limit) {
@@ -117,18 +121,18 @@ impl Planner<'_> {
 
     /// What the keys of levels are called.
     pub(crate) fn names(&self, secret: &HashKey, levels: &[Level]) -> Vec<Arc<str>> {
-        let (facts, limits) = (self.facts, &self.facts.policy.limits);
+        let (context, limits) = (self.context, &self.context.policy.limits);
         let name = |level: &Level| {
             // The index of a level is that of a limit.
             let limit = &limits[usize::from(level.limit)];
-            key::name(secret, limit, facts, Raw::Shown, || level.key).into()
+            key::name(secret, limit, context, Raw::Shown, || level.key).into()
         };
         levels.iter().map(name).collect()
     }
 
     /// Whether one limit applies, and with which numbers.
     pub(crate) fn applies(&self, index: usize, limit: &Limit) -> Result<Applies, RequestError> {
-        if let Some(unmet) = limit.when.unmet(self.facts) {
+        if let Some(unmet) = limit.when.unmet(self.context) {
             return Ok(Applies::No(WhyNot::Unmet(unmet)));
         }
         match self.consider(index, limit) {
@@ -143,20 +147,20 @@ impl Planner<'_> {
     /// The numbers of a limit whose conditions are met.
     #[inline(always)]
     fn consider<'l>(&self, index: usize, limit: &'l Limit) -> Result<Numbers<'l>, Otherwise> {
-        let spec = effective(limit, self.facts);
-        let lacks = |at: usize, part: &Part| match missing(limit, part, self.facts.policy) {
+        let spec = effective(limit, self.context);
+        let lacks = |at: usize, part: &Part| match missing(limit, part, self.context.policy) {
             Missing::Share => Ok(()),
             Missing::Skip => Err(Otherwise::Not(WhyNot::Missing { part: at })),
-            Missing::Refuse => Err(Otherwise::wrong(refused(limit, part, self.facts.policy))),
+            Missing::Refuse => Err(Otherwise::wrong(refused(limit, part, self.context.policy))),
         };
         let Some(spec) = spec else {
             self.missing_parts(limit).try_for_each(|(at, part)| lacks(at, part))?;
             return Err(Otherwise::Not(WhyNot::Unlimited));
         };
-        let key = self.outlines[index].keys.key_unless(limit, self.facts, lacks)?;
-        let cost = match self.outlines[index].cost(self.facts.request) {
+        let key = self.outlines[index].keys.key_unless(limit, self.context, lacks)?;
+        let cost = match self.outlines[index].cost(self.context.request) {
             Some(cost) => Some(cost),
-            None => cost(limit, self.facts)?,
+            None => cost(limit, self.context)?,
         };
         match cost {
             Some(cost) => Ok(Numbers { spec, cost, key }),
@@ -167,46 +171,47 @@ impl Planner<'_> {
     /// The level that names the subject of a request on a limit, whatever it costs or may have;
     /// `None` where it has no key.
     pub(crate) fn subject(&self, index: usize, limit: &Limit) -> Option<Level> {
-        let shared = |(_, part)| missing(limit, part, self.facts.policy) == Missing::Share;
-        let applies = limit.when.holds(self.facts) && self.missing_parts(limit).all(shared);
+        let shared = |(_, part)| missing(limit, part, self.context.policy) == Missing::Share;
+        let applies = limit.when.holds(self.context) && self.missing_parts(limit).all(shared);
         if applies { self.keyed(index, limit) } else { None }
     }
 
     /// The same whatever the conditions of the limit say; `None` where nobody is limited.
     pub(crate) fn keyed(&self, index: usize, limit: &Limit) -> Option<Level> {
-        let spec = effective(limit, self.facts).copied().or_else(|| limit.settings.first_spec())?;
-        let key = self.outlines[index].keys.key(limit, self.facts);
+        let spec =
+            effective(limit, self.context).copied().or_else(|| limit.settings.first_spec())?;
+        let key = self.outlines[index].keys.key(limit, self.context);
         Some(self.level(index, limit, &Numbers { spec: &spec, cost: Amount::ZERO, key }))
     }
 
     /// The parts of a limit's key that the request does not have.
     fn missing_parts<'l>(&self, limit: &'l Limit) -> impl Iterator<Item = (usize, &'l Part)> {
-        limit.by.iter().enumerate().filter(|(_, part)| !self.facts.has(part))
+        limit.by.iter().enumerate().filter(|(_, part)| !self.context.has(part))
     }
 
     #[inline(always)]
     fn level(&self, index: usize, limit: &Limit, numbers: &Numbers<'_>) -> Level {
         let Numbers { spec, cost, key } = *numbers;
-        let (facts, unix_us) = (self.facts, || self.moment.now().unix_us);
-        let spec = spec.within(|unit| self.windows.at(unit, &facts.policy.zone, unix_us()));
+        let (context, unix_us) = (self.context, || self.moment.now().unix_us);
+        let spec = spec.within(|unit| self.windows.at(unit, &context.policy.zone, unix_us()));
         let is_scaled = limit.scaled && self.times != Times::ONE;
         let spec = if is_scaled { spec.scaled(self.times) } else { spec };
         // One for each limit of this policy, and the index is that of a limit.
-        self.outlines[index].level(limit, facts.request, key, spec, cost)
+        self.outlines[index].level(limit, context.request, key, spec, cost)
     }
 }
 
 /// The spec that holds for this request; `None` for unlimited.
 #[inline(always)]
-fn effective<'l>(limit: &'l Limit, facts: &Facts<'_>) -> Option<&'l Spec> {
+fn effective<'l>(limit: &'l Limit, context: &Context<'_>) -> Option<&'l Spec> {
     let setting = match &limit.settings {
         Settings::Everyone(setting) => setting,
         Settings::ByTier(settings) => {
-            let tier = usize::try_from(facts.tier).ok();
+            let tier = usize::try_from(context.tier).ok();
             tier.and_then(|tier| settings.get(tier))?.as_ref()?
         }
         Settings::ByAttribute { attribute, settings, default } => {
-            let value = facts.attribute(*attribute);
+            let value = context.attribute(*attribute);
             value.and_then(|value| settings.get(&*value)).unwrap_or(default)
         }
     };
@@ -218,45 +223,45 @@ fn effective<'l>(limit: &'l Limit, facts: &Facts<'_>) -> Option<&'l Spec> {
 
 /// What the request costs on this limit; `None` for a ceiling without a value.
 #[inline]
-fn cost(limit: &Limit, facts: &Facts<'_>) -> Result<Option<Amount>, Otherwise> {
+fn cost(limit: &Limit, context: &Context<'_>) -> Result<Option<Amount>, Otherwise> {
     let place = limit.algorithm == Algorithm::Concurrency;
     match limit.cost {
-        _ if limit.value.is_some() => value(limit, facts),
+        _ if limit.value.is_some() => value(limit, context),
         // Whoever holds a place holds one, however much the request costs elsewhere.
         Cost::Requested if place => {
-            Ok(Some(facts.request.cost.unwrap_or(Amount::ONE).min(Amount::ONE).whole_up()))
+            Ok(Some(context.request.cost.unwrap_or(Amount::ONE).min(Amount::ONE).whole_up()))
         }
-        Cost::Requested => Ok(Some(facts.request.cost.unwrap_or(Amount::ONE))),
+        Cost::Requested => Ok(Some(context.request.cost.unwrap_or(Amount::ONE))),
         Cost::Fixed(amount) => Ok(Some(amount)),
-        Cost::Attribute(attribute) => match amount_of(attribute, facts)? {
+        Cost::Attribute(attribute) => match amount_of(attribute, context)? {
             Some(amount) if place => Ok(Some(amount.whole_up())),
             Some(amount) => Ok(Some(amount)),
-            None => Err(absent(attribute, "charges", limit, facts)),
+            None => Err(absent(attribute, "charges", limit, context)),
         },
     }
 }
 
 /// What a ceiling compares.
-fn value(limit: &Limit, facts: &Facts<'_>) -> Result<Option<Amount>, Otherwise> {
+fn value(limit: &Limit, context: &Context<'_>) -> Result<Option<Amount>, Otherwise> {
     let Some(attribute) = limit.value else { return Ok(None) };
-    let value = amount_of(attribute, facts)?;
+    let value = amount_of(attribute, context)?;
     if value.is_none() && limit.missing == Some(Missing::Refuse) {
-        return Err(absent(attribute, "compares", limit, facts));
+        return Err(absent(attribute, "compares", limit, context));
     }
     Ok(value)
 }
 
-fn absent(attribute: AttributeId, verb: &str, limit: &Limit, facts: &Facts<'_>) -> Otherwise {
-    let name = facts.policy.attribute_names.name(attribute);
+fn absent(attribute: AttributeId, verb: &str, limit: &Limit, context: &Context<'_>) -> Otherwise {
+    let name = context.policy.attribute_names.name(attribute);
     let detail = format!("is missing, and is what the limit `{}` {verb}", limit.name);
     Otherwise::wrong(RequestError::new(format!("attributes.{name}"), detail))
 }
 
-fn amount_of(attribute: AttributeId, facts: &Facts<'_>) -> Result<Option<Amount>, Otherwise> {
-    let name = facts.policy.attribute_names.name(attribute);
+fn amount_of(attribute: AttributeId, context: &Context<'_>) -> Result<Option<Amount>, Otherwise> {
+    let name = context.policy.attribute_names.name(attribute);
     let refused =
         |detail: String| Otherwise::wrong(RequestError::new(format!("attributes.{name}"), detail));
-    match facts.find(attribute) {
+    match context.find(attribute) {
         Found::Absent => Ok(None),
         Found::Value(text) => {
             Amount::parse(&text).map(Some).map_err(|error| refused(error.to_string()))

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::model::{AttributeId, OperationId, Policy, TierId};
-use crate::facts::Facts;
+use crate::context::Context;
 use crate::identity::Networks;
 use crate::operation::PathPattern;
 
@@ -79,46 +79,46 @@ impl When {
     }
 
     /// Whether every condition holds.
-    pub(crate) fn holds(&self, facts: &Facts<'_>) -> bool {
-        self.unmet(facts).is_none()
+    pub(crate) fn holds(&self, context: &Context<'_>) -> bool {
+        self.unmet(context).is_none()
     }
 
     /// The first condition that does not hold.
-    pub(crate) fn unmet(&self, facts: &Facts<'_>) -> Option<Unmet> {
-        let within = |nets: &Networks| facts.address.is_some_and(|ip| nets.contains(ip));
-        if !self.may_be_of(facts.operation) {
+    pub(crate) fn unmet(&self, context: &Context<'_>) -> Option<Unmet> {
+        let within = |nets: &Networks| context.address.is_some_and(|ip| nets.contains(ip));
+        if !self.may_be_of(context.operation) {
             return Some(Unmet::Operation);
         }
-        if !meets(self.tiers.as_ref(), |ids| ids.contains(&facts.tier)) {
+        if !meets(self.tiers.as_ref(), |ids| ids.contains(&context.tier)) {
             return Some(Unmet::Tier);
         }
-        if !meets(self.methods.as_ref(), |methods| has_method(methods, facts.method())) {
+        if !meets(self.methods.as_ref(), |methods| has_method(methods, context.method())) {
             return Some(Unmet::Method);
         }
-        if !meets(self.paths.as_ref(), |paths| facts.path_matches(paths)) {
+        if !meets(self.paths.as_ref(), |paths| context.path_matches(paths)) {
             return Some(Unmet::Path);
         }
         if !meets(self.networks.as_ref(), within) {
             return Some(Unmet::Ip);
         }
-        if !meets(self.countries.as_ref(), |codes| has(codes, facts.country().as_deref())) {
+        if !meets(self.countries.as_ref(), |codes| has(codes, context.country().as_deref())) {
             return Some(Unmet::Country);
         }
-        if self.authenticated.is_some_and(|wanted| wanted != facts.user.is_some()) {
+        if self.authenticated.is_some_and(|wanted| wanted != context.user.is_some()) {
             return Some(Unmet::Authenticated);
         }
-        if self.internal.is_some_and(|wanted| wanted != facts.internal) {
+        if self.internal.is_some_and(|wanted| wanted != context.internal) {
             return Some(Unmet::Internal);
         }
-        self.unmet_attribute(facts).or_else(|| {
-            let negated = self.not.as_ref().is_some_and(|not| not.holds(facts));
+        self.unmet_attribute(context).or_else(|| {
+            let negated = self.not.as_ref().is_some_and(|not| not.holds(context));
             negated.then_some(Unmet::Not)
         })
     }
 
-    fn unmet_attribute(&self, facts: &Facts<'_>) -> Option<Unmet> {
+    fn unmet_attribute(&self, context: &Context<'_>) -> Option<Unmet> {
         let differs = |(id, values): &&(AttributeId, Vec<String>)| {
-            !has(values, facts.attribute(*id).as_deref())
+            !has(values, context.attribute(*id).as_deref())
         };
         self.attributes.iter().find(differs).map(|(id, _)| Unmet::Attribute(*id))
     }
@@ -139,27 +139,27 @@ fn has(values: &[String], value: Option<&str>) -> bool {
 
 impl Unmet {
     /// Says it in words, with what the request has.
-    pub(crate) fn explain(self, policy: &Policy, facts: &Facts<'_>) -> String {
+    pub(crate) fn explain(self, policy: &Policy, context: &Context<'_>) -> String {
         match self {
             Self::Operation => {
-                format!("the operation is `{}`", policy.operations.name(facts.operation))
+                format!("the operation is `{}`", policy.operations.name(context.operation))
             }
-            Self::Tier => format!("the tier is `{}`", policy.tiers.name(facts.tier)),
-            Self::Method => format!("the method is {}", or_missing(facts.method())),
+            Self::Tier => format!("the tier is `{}`", policy.tiers.name(context.tier)),
+            Self::Method => format!("the method is {}", or_missing(context.method())),
             Self::Path => {
-                format!("the path is {}", or_missing(facts.path().map(|path| path.as_str())))
+                format!("the path is {}", or_missing(context.path().map(|path| path.as_str())))
             }
-            Self::Ip => match facts.address {
+            Self::Ip => match context.address {
                 Some(address) => format!("the address is {address}"),
                 None => "there is no address".to_owned(),
             },
-            Self::Country => format!("the country is {}", or_missing(facts.country().as_deref())),
-            Self::Authenticated if facts.user.is_some() => "there is a user".to_owned(),
+            Self::Country => format!("the country is {}", or_missing(context.country().as_deref())),
+            Self::Authenticated if context.user.is_some() => "there is a user".to_owned(),
             Self::Authenticated => "there is no user".to_owned(),
-            Self::Internal if facts.internal => "the caller is internal".to_owned(),
+            Self::Internal if context.internal => "the caller is internal".to_owned(),
             Self::Internal => "the caller is not internal".to_owned(),
             Self::Attribute(id) => {
-                let value = facts.attribute(id);
+                let value = context.attribute(id);
                 format!("`{}` is {}", policy.attribute_names.name(id), or_missing(value.as_deref()))
             }
             Self::Not => "what its `not:` excludes is the case".to_owned(),

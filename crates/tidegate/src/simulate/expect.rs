@@ -5,12 +5,12 @@ use std::time::Duration;
 use serde_json::Value as Json;
 
 use crate::decision::{Decision, LimitReport, Outcome};
-use crate::events::{Effect, Reported};
 use crate::policy::compile::fields::{
     Fields, Keys, boolean, entries, integer, one_or_many, text, unit, word,
 };
 use crate::policy::diagnostics::Diagnostics;
 use crate::policy::document::{Entry, Node, Value};
+use crate::protection::events::{Consequences, Effect};
 use crate::request::RequestError;
 use crate::response::{Jitter, Response};
 use crate::text::push_decimal;
@@ -62,9 +62,9 @@ pub(super) enum Kind {
 /// What came of a step.
 pub(super) enum Came<'c> {
     /// A decision, how long it had waited, and what the answer to the request led to.
-    Decision(&'c Decision, Duration, &'c Reported),
+    Decision(&'c Decision, Duration, &'c Consequences),
     /// What an event led to.
-    Reported(&'c Reported),
+    Consequences(&'c Consequences),
     /// A request that cannot be understood.
     Refused(&'c RequestError),
 }
@@ -171,7 +171,7 @@ impl Expectation {
                 self.compare_decision(decision, *waited, &mut found);
                 self.compare_led_to(&LedTo::of_decision(decision, answered), &mut found);
             }
-            Came::Reported(reported) => {
+            Came::Consequences(reported) => {
                 found.compare("outcome", self.outcome, || outcome_of(reported), outcome_name);
                 found.compare("status", self.status, || 200, number);
                 found.compare("field", self.field.as_deref(), || "none", str::to_owned);
@@ -219,8 +219,8 @@ impl Expectation {
         let names = outcome.is_some() || limit.is_some() || self.operation.is_some();
         let answer = !self.headers.is_empty() || self.body.is_some() || self.warnings.is_some();
         let led_to = self.delay_us.is_some() || self.flags.is_some() || self.notified.is_some();
-        let facts = self.tier.is_some() || self.degraded.is_some() || self.factor_ppm.is_some();
-        numbers || names || answer || led_to || facts
+        let context = self.tier.is_some() || self.degraded.is_some() || self.factor_ppm.is_some();
+        numbers || names || answer || led_to || context
     }
 
     fn compare_decision(&self, decision: &Decision, waited: Duration, found: &mut Comparison) {
@@ -302,13 +302,13 @@ impl Comparison {
 /// What penalties, ratios and factors made of a step.
 struct LedTo<'c> {
     decision: Option<&'c Decision>,
-    reported: &'c Reported,
+    reported: &'c Consequences,
     delay_us: u64,
     factor_ppm: u64,
 }
 
 impl<'c> LedTo<'c> {
-    fn of_decision(decision: &'c Decision, answered: &'c Reported) -> Self {
+    fn of_decision(decision: &'c Decision, answered: &'c Consequences) -> Self {
         Self {
             decision: Some(decision),
             reported: answered,
@@ -317,7 +317,7 @@ impl<'c> LedTo<'c> {
         }
     }
 
-    fn of_report(reported: &'c Reported) -> Self {
+    fn of_report(reported: &'c Consequences) -> Self {
         Self { decision: None, reported, delay_us: reported.delay_us, factor_ppm: 0 }
     }
 
@@ -342,10 +342,10 @@ impl<'c> LedTo<'c> {
 }
 
 /// A report as an outcome.
-fn outcome_of(reported: &Reported) -> Outcome {
+fn outcome_of(reported: &Consequences) -> Outcome {
     match reported {
-        Reported { banned: true, .. } => Outcome::Banned,
-        Reported { challenged: true, .. } => Outcome::Challenged,
+        Consequences { banned: true, .. } => Outcome::Banned,
+        Consequences { challenged: true, .. } => Outcome::Challenged,
         _ => Outcome::Allowed,
     }
 }

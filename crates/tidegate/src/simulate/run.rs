@@ -14,15 +14,15 @@ use super::template::Template;
 use super::{request, said};
 use crate::clock::{Clock as _, FakeClock};
 use crate::decision::Decision;
-use crate::events::Reported;
 use crate::key::HashKey;
-use crate::lease::{Lease, Settlement};
-use crate::limiter::{Acquired, Limiter, Order, Turn, at_once};
+use crate::limiter::{Acquisition, Limiter, NewMark, Turn, at_once};
 use crate::policy::Policy;
 use crate::policy::diagnostics::{Diagnostics, Position};
 use crate::policy::document::Node;
 use crate::policy::model::Exceed;
+use crate::protection::events::Consequences;
 use crate::request::{Request, RequestError};
+use crate::reservation::{Reservation, Settlement};
 use crate::store::Memory;
 
 /// How many keys each limit has room for: so many that no test is about what a store forgets.
@@ -96,7 +96,7 @@ struct Run<'t, S> {
     limiter: Limiter<S>,
     clock: FakeClock,
     start_us: u64,
-    leases: HashMap<String, Lease>,
+    leases: HashMap<String, Reservation>,
     latest: String,
     requests: u64,
     /// Whether the policy lets requests wait without being asked to.
@@ -236,7 +236,7 @@ impl<'t, S: Switched> Run<'t, S> {
                 self.held.insert(index, Held { until_us, ..held });
                 return Ok(());
             }
-            Ok(ControlFlow::Break(Acquired { decision, waited })) => (Ok(decision), waited),
+            Ok(ControlFlow::Break(Acquisition { decision, waited })) => (Ok(decision), waited),
             Err(error) => (Err(error), Duration::ZERO),
         };
         let Held { request, moment, .. } = held;
@@ -259,7 +259,7 @@ impl<'t, S: Switched> Run<'t, S> {
         if !mismatches.is_empty() {
             return Err((mismatches, states(&answer)));
         }
-        let granted = answer.as_mut().ok().and_then(|decision| decision.lease.take());
+        let granted = answer.as_mut().ok().and_then(|decision| decision.reservation.take());
         let (Some(granted), Action::Request { status, lease, .. }) = (granted, &moment.step.action)
         else {
             return Ok(());
@@ -279,13 +279,13 @@ impl<'t, S: Switched> Run<'t, S> {
         moment: Moment<'t>,
         request: &Request<'static>,
         answer: &Result<Decision, RequestError>,
-    ) -> Result<Reported, RequestError> {
+    ) -> Result<Consequences, RequestError> {
         let passed = answer.as_ref().is_ok_and(Decision::is_allowed);
         match &moment.step.action {
             Action::Request { status: Some(status), .. } if passed => {
                 self.limiter.answered_now(request, *status)
             }
-            _ => Ok(Reported::default()),
+            _ => Ok(Consequences::default()),
         }
     }
 
@@ -301,7 +301,7 @@ impl<'t, S: Switched> Run<'t, S> {
         };
         let reported = self.limiter.report_now(&report);
         let came = match &reported {
-            Ok(reported) => Came::Reported(reported),
+            Ok(reported) => Came::Consequences(reported),
             Err(error) => Came::Refused(error),
         };
         let mismatches = moment.step.mismatches(moment.repetition, &came);
@@ -315,12 +315,13 @@ impl<'t, S: Switched> Run<'t, S> {
             let fault = faults.iter().next().map(|fault| fault.message.clone());
             return Err(trouble("ban", "one that can be read", &fault.unwrap_or_default()));
         };
-        let order = Order { lasts: ban.for_us.map(Duration::from_micros), ..Order::new(ban.whom) };
+        let order =
+            NewMark { lasts: ban.for_us.map(Duration::from_micros), ..NewMark::new(ban.subject) };
         let banned = self.limiter.ban(&order.reason(ban.reason));
         banned.map(drop).map_err(|error| trouble("ban", "one that holds", &error.to_string()))
     }
 
-    fn keep(&mut self, name: &str, lease: Lease) {
+    fn keep(&mut self, name: &str, lease: Reservation) {
         self.leases.insert(name.to_owned(), lease);
         name.clone_into(&mut self.latest);
     }
@@ -353,7 +354,7 @@ impl<'t, S: Switched> Run<'t, S> {
         }
     }
 
-    fn lease(&mut self, name: Option<&String>) -> Result<&mut Lease, Trouble> {
+    fn lease(&mut self, name: Option<&String>) -> Result<&mut Reservation, Trouble> {
         let name = name.unwrap_or(&self.latest);
         let found = self.leases.get_mut(name);
         found.ok_or_else(|| {

@@ -1,12 +1,12 @@
 //! Steps that are no request: what an application reports, the load, and an operator's ban.
 
 use super::request;
-use crate::events::Report;
-use crate::marks::Whom;
 use crate::policy::compile::fields::{Fields, Keys, entries, text, unit};
 use crate::policy::diagnostics::Diagnostics;
 use crate::policy::document::{Entry, Node, Value};
 use crate::policy::overlay::{Place, lay_over};
+use crate::protection::events::Report;
+use crate::protection::marks::Subject;
 use crate::units::{Amount, parse_exact_duration};
 
 const BAN_KEYS: Keys = Keys { known: &["key", "for", "reason"], later: &[] };
@@ -20,7 +20,7 @@ const LOAD_PPM_MAX: u64 = 1_000_000;
 /// A ban, as the admin API takes it.
 #[derive(Debug)]
 pub(super) struct Ban {
-    pub(super) whom: Whom,
+    pub(super) subject: Subject,
     /// Without it, until somebody takes it away.
     pub(super) for_us: Option<u64>,
     pub(super) reason: String,
@@ -93,5 +93,5 @@ pub(super) fn ban(node: &Node, diagnostics: &mut Diagnostics) -> Option<Ban> {
     };
     let reason = fields.get("reason").and_then(|node| text(node, "a reason", diagnostics));
     let reason = reason.unwrap_or_default().to_owned();
-    Some(Ban { whom: Whom::of_parts(parts), for_us, reason })
+    Some(Ban { subject: Subject::of_parts(parts), for_us, reason })
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use super::expect::{Came, Kind};
 use super::expect::{Expectation, Mismatch};
 use super::{request, said};
-use crate::lease::Settlement;
 use crate::policy::compile::fields::{Fields, Keys, boolean, integer, text, unit, word};
 use crate::policy::diagnostics::{Diagnostic, Diagnostics, Position};
 use crate::policy::document::{Node, Value};
 use crate::policy::overlay::{Place, lay_over};
+use crate::reservation::Settlement;
 use crate::units::{Amount, DURATION_US_MAX, parse_exact_duration};
 
 const STEP_KEYS: Keys = Keys {

@@ -40,7 +40,7 @@ use arrayvec::ArrayVec;
 
 pub use changes::{Changes, SavedChange};
 pub use look::{Page, Place};
-pub use snapshot::{Export, Imported, SavedKey};
+pub use snapshot::{Export, ImportSummary, SavedKey};
 pub(crate) use table::Table;
 pub use tables::Tables;
 

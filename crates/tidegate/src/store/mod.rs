@@ -1,6 +1,6 @@
 //! Stores: where states live. A store takes a plan and answers it, all levels or none.
 
-mod counted;
+mod key_usage;
 mod memory;
 
 use std::fmt;
@@ -9,9 +9,11 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 
-pub use counted::Counted;
+pub use key_usage::KeyUsage;
 pub(crate) use memory::Table;
-pub use memory::{Changes, Export, Imported, Memory, Page, Place, SavedChange, SavedKey, Tables};
+pub use memory::{
+    Changes, Export, ImportSummary, Memory, Page, Place, SavedChange, SavedKey, Tables,
+};
 
 use crate::algorithm::{Reading, Verdict};
 use crate::clock::Now;

@@ -186,7 +186,7 @@ fn a_place_that_is_released_goes_to_the_first_who_waits() {
     // The lease runs out long after both deadlines, but a release may come at any time.
     stage.acquire("first", user("u"), 5_000);
     stage.acquire("second", user("u"), 5_000);
-    let mut lease = stage.answers[0].acquired.decision.lease.take().unwrap();
+    let mut lease = stage.answers[0].acquired.decision.reservation.take().unwrap();
     stage.pass_to_ms(2_000);
     stage.limiter.renew(&lease).unwrap();
     stage.limiter.release(&mut lease).unwrap();
@@ -214,7 +214,7 @@ fn what_is_given_back_or_reset_wakes_the_first() {
     stage.acquire("b", user("u").reserve(), 0);
     stage.acquire("refund", user("u"), 7_200_000);
     stage.acquire("reset", user("u"), 7_200_000);
-    let mut lease = stage.answers[0].acquired.decision.lease.take().unwrap();
+    let mut lease = stage.answers[0].acquired.decision.reservation.take().unwrap();
     stage.pass_to_ms(1_000);
     stage.limiter.settle(&mut lease, Settlement::Refund).unwrap();
     stage.pass_to_ms(2_000);

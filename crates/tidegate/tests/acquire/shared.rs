@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidegate::clock::Now;
 use tidegate::plan::Plan;
 use tidegate::store::{Amended, Amendment, Answer, ImmediateStore as _, Memory, Store, StoreError};
-use tidegate::{HashKey, Lease, Limiter, Timer};
+use tidegate::{HashKey, Limiter, Reservation, Timer};
 
 use crate::stage::{policy, user};
 
@@ -48,7 +48,7 @@ impl Shared {
 struct Notes {
     asleep_us: Mutex<Vec<u64>>,
     other: Limiter<Shared>,
-    lease: Mutex<Option<Lease>>,
+    lease: Mutex<Option<Reservation>>,
 }
 
 impl Timer for Notes {
@@ -70,7 +70,7 @@ fn what_another_node_gives_back_is_found_by_looking_again() {
     let store = Shared::default();
     let (here, other) = (store.node(), store.node());
     let decided = crate::threads::block_on(other.decide(&user("u"), tidegate::plan::Mode::Charge));
-    let lease = Mutex::new(decided.unwrap().lease);
+    let lease = Mutex::new(decided.unwrap().reservation);
     let timer = Notes { asleep_us: Mutex::default(), other, lease };
     let request = user("u");
     let waits = here.acquire(&request, Some(Duration::from_secs(7_200)), &timer);

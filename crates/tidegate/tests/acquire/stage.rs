@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use tidegate::clock::{Clock as _, FakeClock};
-use tidegate::{Acquired, Limiter, Policy, Request, Timer};
+use tidegate::{Acquisition, Limiter, Policy, Request, Timer};
 
 /// Sleeps on the simulated clock.
 #[derive(Clone)]
@@ -45,7 +45,7 @@ impl Wake for Flag {
 pub(crate) struct Answer {
     pub(crate) name: String,
     pub(crate) at_ms: u64,
-    pub(crate) acquired: Acquired,
+    pub(crate) acquired: Acquisition,
 }
 
 impl Answer {
@@ -56,7 +56,7 @@ impl Answer {
 
 struct Task {
     name: String,
-    future: Pin<Box<dyn Future<Output = Acquired> + Send>>,
+    future: Pin<Box<dyn Future<Output = Acquisition> + Send>>,
     flag: Arc<Flag>,
 }
 

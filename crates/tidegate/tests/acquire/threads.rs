@@ -55,7 +55,7 @@ fn no_wake_is_lost_between_threads() {
         for _ in 0..TURNS {
             let wait = Some(Duration::from_secs(3_600));
             let acquired = block_on(limiter.acquire(&user(name), wait, &Never)).unwrap();
-            let mut lease = acquired.decision.lease.unwrap();
+            let mut lease = acquired.decision.reservation.unwrap();
             assert!(inside.fetch_add(1, Ordering::SeqCst) < 2);
             thread::yield_now();
             inside.fetch_sub(1, Ordering::SeqCst);

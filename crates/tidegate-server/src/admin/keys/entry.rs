@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use tidegate::plan::Level;
-use tidegate::store::Counted;
-use tidegate::{Key, Owner, SubjectKey};
+use tidegate::store::KeyUsage;
+use tidegate::{Key, KeyedLimit, SubjectKey};
 use tidegate_redis::Found;
 
 /// A key.
@@ -13,7 +13,7 @@ pub(super) struct Entry {
     pub(super) policy: Option<String>,
     pub(super) limit: Option<String>,
     /// What it holds, or why that cannot be read.
-    pub(super) counted: Result<Counted, String>,
+    pub(super) counted: Result<KeyUsage, String>,
     /// Where the store has it.
     family: u64,
     key: Key,
@@ -35,7 +35,7 @@ impl Entry {
 
     pub(super) fn of_subject(
         key: &SubjectKey,
-        counted: Result<Counted, String>,
+        counted: Result<KeyUsage, String>,
         is_named: bool,
     ) -> Self {
         Self {
@@ -50,7 +50,7 @@ impl Entry {
     }
 
     /// What the memory has of a limit.
-    pub(super) fn of_memory(owner: &Owner<'_>, key: Key, counted: Counted) -> Self {
+    pub(super) fn of_memory(owner: &KeyedLimit<'_>, key: Key, counted: KeyUsage) -> Self {
         Self {
             name: owner.name_of(key).into(),
             policy: Some(owner.policy().to_owned()),
@@ -63,14 +63,14 @@ impl Entry {
     }
 
     /// What the shared store has, by its name alone: this node does not know whose it is.
-    pub(super) fn of_found(found: Found, owners: &[Owner<'_>]) -> Self {
-        let policy = match owners {
+    pub(super) fn of_found(found: Found, keyed_limits: &[KeyedLimit<'_>]) -> Self {
+        let policy = match keyed_limits {
             [owner] => Some(owner.policy().to_owned()),
             _ => None,
         };
         Self {
             policy,
-            limit: owners.first().map(|owner| owner.limit().name().to_owned()),
+            limit: keyed_limits.first().map(|owner| owner.limit().name().to_owned()),
             name: found.name.into(),
             counted: found.counted,
             family: 0,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tidegate::clock::Now;
 use tidegate::store::{Memory, Place, StoreError};
-use tidegate::{InForce, Key, Limiter, Owner, SubjectKey};
+use tidegate::{ActivePolicies, Key, KeyedLimit, Limiter, SubjectKey};
 use tidegate_redis::{Cursor, Found};
 
 use super::Failure;
@@ -34,8 +34,8 @@ pub(super) struct Page {
 
 /// The page that is asked for.
 pub(super) async fn page(app: &App, query: &Query<'_>) -> Result<Page, Failure> {
-    let in_force = app.engine.in_force();
-    let asked = Asked { query, in_force: &in_force, now: app.now() };
+    let active_policies = app.engine.active_policies();
+    let asked = Asked { query, active_policies: &active_policies, now: app.now() };
     asked.check()?;
     match &app.engine {
         Engine::Memory(limiter) => asked.in_memory(limiter),
@@ -45,7 +45,7 @@ pub(super) async fn page(app: &App, query: &Query<'_>) -> Result<Page, Failure> 
 
 struct Asked<'a> {
     query: &'a Query<'a>,
-    in_force: &'a InForce,
+    active_policies: &'a ActivePolicies,
     now: Now,
 }
 
@@ -53,12 +53,12 @@ impl Asked<'_> {
     /// Policy and limit must be there: a misspelt one is not one without keys.
     fn check(&self) -> Result<(), Failure> {
         let (policy, limit) = (self.query.request.policy.as_deref(), self.query.limit.as_deref());
-        let is_known = |name: &&str| self.in_force.names().any(|known| known == *name);
+        let is_known = |name: &&str| self.active_policies.names().any(|known| known == *name);
         if let Some(name) = policy.filter(|name| !is_known(name)) {
             let detail = format!("found `{}`, expected the name of a policy in force", shown(name));
             return Err(Failure::of_field("policy", detail));
         }
-        match limit.filter(|_| self.owners().next().is_none()) {
+        match limit.filter(|_| self.keyed_limits().next().is_none()) {
             None => Ok(()),
             Some(name) => {
                 let expected = "expected a limit of the policy, and one that keeps counts";
@@ -70,11 +70,11 @@ impl Asked<'_> {
     /// In a shared store the keys of limits that are called the same in several policies cannot be told
     /// apart by their names, unless they have a template. They are shown together, not deleted.
     fn check_apart(&self) -> Result<(), Failure> {
-        let twins = |limit: &Owner<'_>| {
-            let twin = |owner: &Owner<'_>| owner.pattern() == limit.pattern();
-            self.in_force.owners().filter(twin).count() > 1
+        let twins = |limit: &KeyedLimit<'_>| {
+            let twin = |owner: &KeyedLimit<'_>| owner.pattern() == limit.pattern();
+            self.active_policies.keyed_limits().filter(twin).count() > 1
         };
-        if self.query.deletes && self.owners().any(|limit| twins(&limit)) {
+        if self.query.deletes && self.keyed_limits().any(|limit| twins(&limit)) {
             let detail = "is in several policies, and the names of their keys do not tell which: \
                           say a subject, or a key";
             return Err(Failure::of_field("limit", detail));
@@ -84,11 +84,11 @@ impl Asked<'_> {
 
     /// The limits whose keys are asked for. One that is named is of the first policy, unless another
     /// is said.
-    fn owners(&self) -> impl Iterator<Item = Owner<'_>> {
+    fn keyed_limits(&self) -> impl Iterator<Item = KeyedLimit<'_>> {
         let limit = self.query.limit.as_deref();
-        let first = self.in_force.names().next().filter(|_| limit.is_some());
+        let first = self.active_policies.names().next().filter(|_| limit.is_some());
         let policy = self.query.request.policy.as_deref().or(first);
-        self.in_force.owners().filter(move |owner| {
+        self.active_policies.keyed_limits().filter(move |owner| {
             policy.is_none_or(|name| owner.policy() == name)
                 && limit.is_none_or(|name| owner.limit().name() == name)
         })
@@ -112,7 +112,7 @@ impl Asked<'_> {
     }
 
     fn one_of_memory(&self, memory: &Memory, name: &str) -> Vec<Entry> {
-        let found = self.in_force.owners().find_map(|owner| {
+        let found = self.active_policies.keyed_limits().find_map(|owner| {
             let key = memory.find(owner.family(), owner.keys_called(name)?)?;
             let counted = memory.counted(owner.family(), key, self.now)?;
             Some(Entry::of_memory(&owner, key, counted))
@@ -123,10 +123,10 @@ impl Asked<'_> {
     /// Limit by limit, in the order of their numbers, which a reload does not change.
     fn page_of_memory(&self, memory: &Memory) -> Result<Page, Failure> {
         let from = self.query.cursor.as_deref().map(MemoryCursor::parse).transpose()?;
-        let mut owners: Vec<Owner<'_>> = self.owners().collect();
-        owners.sort_by_key(Owner::family);
+        let mut keyed_limits: Vec<KeyedLimit<'_>> = self.keyed_limits().collect();
+        keyed_limits.sort_by_key(KeyedLimit::family);
         let (mut page, mut last) = (Page::default(), None);
-        for owner in owners {
+        for owner in keyed_limits {
             let family = owner.family();
             if from.is_some_and(|from| family < from.family) {
                 continue;
@@ -156,8 +156,9 @@ impl Asked<'_> {
         let (store, query) = (limiter.store(), self.query);
         let entries = if let Some(name) = &query.key {
             let found = store.look(vec![(&**name).into()]).await?;
-            let owners: Vec<Owner<'_>> = self.in_force.owners_of(name).collect();
-            found.into_iter().flatten().map(|found| Entry::of_found(found, &owners)).collect()
+            let keyed_limits: Vec<KeyedLimit<'_>> =
+                self.active_policies.limits_of_key(name).collect();
+            found.into_iter().flatten().map(|found| Entry::of_found(found, &keyed_limits)).collect()
         } else if query.has_subject() {
             let keys = limiter.keys_of(&query.request, query.limit.as_deref())?;
             self.of_subject(store, &keys).await?
@@ -184,12 +185,13 @@ impl Asked<'_> {
         self.check_apart()?;
         let from = query.cursor.as_deref().map(str::parse::<Cursor>).transpose();
         let from = from.map_err(|error| Failure::of_field("cursor", error.to_string()))?;
-        let limit = query.limit.as_ref().and_then(|_| self.owners().next());
-        let pattern = limit.as_ref().map_or_else(|| "*".to_owned(), Owner::pattern);
+        let limit = query.limit.as_ref().and_then(|_| self.keyed_limits().next());
+        let pattern = limit.as_ref().map_or_else(|| "*".to_owned(), KeyedLimit::pattern);
         let page = store.scan(pattern, from.unwrap_or_default(), query.count).await?;
         let entry = |found: Found| {
-            let owners: Vec<Owner<'_>> = self.in_force.owners_of(&found.name).collect();
-            self.are_asked_for(&owners).then(|| Entry::of_found(found, &owners))
+            let keyed_limits: Vec<KeyedLimit<'_>> =
+                self.active_policies.limits_of_key(&found.name).collect();
+            self.are_asked_for(&keyed_limits).then(|| Entry::of_found(found, &keyed_limits))
         };
         Ok(Page {
             entries: page.keys.into_iter().filter_map(entry).collect(),
@@ -199,10 +201,11 @@ impl Asked<'_> {
     }
 
     /// Whether a key of these limits is asked for.
-    fn are_asked_for(&self, owners: &[Owner<'_>]) -> bool {
+    fn are_asked_for(&self, keyed_limits: &[KeyedLimit<'_>]) -> bool {
         let everything = self.query.limit.is_none() && self.query.request.policy.is_none();
-        let is = |owner: &Owner<'_>, other: &Owner<'_>| owner.family() == other.family();
-        everything || self.owners().any(|asked| owners.iter().any(|owner| is(owner, &asked)))
+        let is = |owner: &KeyedLimit<'_>, other: &KeyedLimit<'_>| owner.family() == other.family();
+        everything
+            || self.keyed_limits().any(|asked| keyed_limits.iter().any(|owner| is(owner, &asked)))
     }
 }
 

@@ -183,8 +183,8 @@ fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
 
 #[cfg(test)]
 mod tests {
-    use tidegate::marks::Whom;
-    use tidegate::{Order, Policy};
+    use tidegate::marks::Subject;
+    use tidegate::{NewMark, Policy};
 
     use super::*;
 
@@ -197,7 +197,7 @@ mod tests {
         let app = App::new(Policy::parse("a.yaml", "{ tidegate: 1, name: a }").unwrap());
         let lasts = Duration::from_secs(3_600);
         for user in 0..=STEP * STEPS_MAX + 10 {
-            app.engine.ban(&Order::new(Whom::user(user.to_string())).lasts(lasts)).unwrap();
+            app.engine.ban(&NewMark::new(Subject::user(user.to_string())).lasts(lasts)).unwrap();
         }
         let bans = app.engine.marks().list(MarkKind::Ban, None, usize::MAX, app.now());
         let last = bans.last().unwrap();
@@ -210,7 +210,7 @@ mod tests {
     #[tokio::test]
     async fn an_id_is_meant_only_with_what_else_is_asked_for() {
         let app = App::new(Policy::parse("a.yaml", "{ tidegate: 1, name: a }").unwrap());
-        let order = Order::new(Whom::user("u1")).lasts(Duration::from_secs(3_600));
+        let order = NewMark::new(Subject::user("u1")).lasts(Duration::from_secs(3_600));
         let id = app.engine.ban(&order).unwrap().id;
         for (user, removed) in [("u2", 0), ("u1", 1)] {
             let query = format!("id={:032x}&user={user}", id.0);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tidegate::Order;
-use tidegate::marks::{MarkKind, Whom};
+use tidegate::NewMark;
+use tidegate::marks::{MarkKind, Subject};
 use tidegate::units::parse_duration;
 
 use crate::wire::api::fields::{FieldError, Object, is_null, scalar, text};
@@ -14,7 +14,7 @@ const TEXT_BYTES_MAX: usize = 512;
 /// What is to be set.
 #[derive(Debug)]
 pub(super) struct Ordered {
-    pub(super) order: Order,
+    pub(super) order: NewMark,
     /// The flag's name; bans have none.
     pub(super) flag: Option<String>,
 }
@@ -26,7 +26,7 @@ impl Ordered {
         for (name, value) in Object::parse(body)?.0 {
             match &*name {
                 _ if is_null(value) => {}
-                "key" => key = Some(whom(value.get())?),
+                "key" => key = Some(subject_of(value.get())?),
                 "for" => lasts = Some(duration(&text(&name, value)?)?),
                 "reason" => reason = Some(short(&name, &text(&name, value)?)?),
                 "policy" => policy = Some(short(&name, &text(&name, value)?)?),
@@ -51,7 +51,7 @@ impl Ordered {
         if kind == MarkKind::Flag && flag.as_deref().is_none_or(str::is_empty) {
             return Err(missing("flag"));
         }
-        let mut order = Order::new(key.ok_or_else(|| missing("key"))?);
+        let mut order = NewMark::new(key.ok_or_else(|| missing("key"))?);
         (order.lasts, order.policy) = (lasts, policy);
         order.reason = reason.unwrap_or_default();
         Ok(Self { order, flag })
@@ -59,22 +59,22 @@ impl Ordered {
 }
 
 /// One part of a subject, in one spelling.
-pub(super) fn part(name: &str, value: &str) -> Result<Whom, FieldError> {
+pub(super) fn part(name: &str, value: &str) -> Result<Subject, FieldError> {
     let value = &*short(name, value)?;
     Ok(match name {
         "ip" => {
             let expected = |_| FieldError::new(name, "expected an IP address");
-            Whom::ip(value.parse().map_err(expected)?)
+            Subject::ip(value.parse().map_err(expected)?)
         }
         "network" => {
             let expected = |_| FieldError::new(name, "expected a network such as 203.0.113.0/24");
-            Whom::network(value.parse().map_err(expected)?)
+            Subject::network(value.parse().map_err(expected)?)
         }
-        name => Whom::part(short(name, name)?, value),
+        name => Subject::part(short(name, name)?, value),
     })
 }
 
-fn whom(key: &str) -> Result<Whom, FieldError> {
+fn subject_of(key: &str) -> Result<Subject, FieldError> {
     let within = |error: FieldError| error.within("key");
     let mut parts = Vec::new();
     for (name, value) in Object::parse(key.as_bytes()).map_err(within)?.0 {
@@ -85,7 +85,7 @@ fn whom(key: &str) -> Result<Whom, FieldError> {
     if parts.is_empty() {
         return Err(FieldError::new("key", "says nobody, expected such as {\"user\": \"u1\"}"));
     }
-    Ok(Whom::of_parts(parts))
+    Ok(Subject::of_parts(parts))
 }
 
 fn duration(text: &str) -> Result<Duration, FieldError> {

@@ -2,7 +2,7 @@
 
 use tidegate::Key;
 use tidegate::identity::Networks;
-use tidegate::marks::{Mark, MarkKind, Whom};
+use tidegate::marks::{Mark, MarkKind, Subject};
 
 use super::order::part;
 use crate::engine::Engine;
@@ -21,7 +21,7 @@ pub(super) struct Query {
     policy: Option<String>,
     flag: Option<String>,
     /// Each of them, in any of its spellings, whatever else the mark is by.
-    parts: Vec<Vec<Whom>>,
+    parts: Vec<Vec<Subject>>,
 }
 
 impl Query {
@@ -63,7 +63,7 @@ impl Query {
     /// The same with whom it asks for as the engine marks them.
     pub(super) fn spelled(mut self, engine: &Engine) -> Self {
         let policy = self.policy.as_deref();
-        let spellings = |part: &Whom| engine.spellings(policy, part);
+        let spellings = |part: &Subject| engine.spellings(policy, part);
         for part in &mut self.parts {
             *part = part.iter().flat_map(spellings).collect();
         }
@@ -80,17 +80,17 @@ impl Query {
         let is =
             |wanted: &Option<String>, found: &Option<String>| wanted.is_none() || wanted == found;
         let says =
-            |part: &Whom| part.parts().all(|part| mark.subject.parts().any(|one| one == part));
-        let has = |spellings: &Vec<Whom>| spellings.iter().any(says);
+            |part: &Subject| part.parts().all(|part| mark.subject.parts().any(|one| one == part));
+        let has = |spellings: &Vec<Subject>| spellings.iter().any(says);
         is(&self.policy, &mark.policy) && is(&self.flag, &mark.flag) && self.parts.iter().all(has)
     }
 }
 
 /// A part that is asked for. An address may be written as marks show that of an IPv6 client.
-fn asked(name: &str, value: &str) -> Result<Whom, FieldError> {
+fn asked(name: &str, value: &str) -> Result<Subject, FieldError> {
     match Networks::parse_net(value) {
         Ok(net) if name == "ip" && value.contains('/') => {
-            Ok(Whom::part(name, net.trunc().to_string()))
+            Ok(Subject::part(name, net.trunc().to_string()))
         }
         _ => part(name, value),
     }
@@ -114,7 +114,7 @@ fn shown(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tidegate::Order;
+    use tidegate::NewMark;
 
     use super::*;
     use crate::app::App;
@@ -144,18 +144,18 @@ mod tests {
     fn an_ipv6_client_is_found_by_its_address_however_it_is_marked() {
         let text = "{ tidegate: 1, name: a, identity: { ipv6_prefix: 56 } }";
         let app = App::new(tidegate::Policy::parse("a.yaml", text).unwrap());
-        let mark = |whom: Whom, policy: Option<&str>| {
-            let mut order = Order::new(whom);
+        let mark = |subject: Subject, policy: Option<&str>| {
+            let mut order = NewMark::new(subject);
             order.policy = policy.map(str::to_owned);
             app.engine.flag("f", &order).unwrap()
         };
-        let ip = Whom::ip("2001:db8::5".parse().unwrap());
+        let ip = Subject::ip("2001:db8::5".parse().unwrap());
         let everywhere = mark(ip.clone(), None);
         let in_one = mark(ip, Some("a"));
-        let client = mark(Whom::client("ip:2001:db8::5"), Some("a"));
+        let client = mark(Subject::client("ip:2001:db8::5"), Some("a"));
         let parts = [("user", "u1"), ("ip", "2001:db8::5")];
         let parts = parts.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let several = mark(Whom::of_parts(parts.to_vec()), None);
+        let several = mark(Subject::of_parts(parts.to_vec()), None);
         let fits = |text: &str, mark: &Mark| {
             let query = Query::parse(text, MarkKind::Flag, true).unwrap();
             query.spelled(&app.engine).fits(mark)

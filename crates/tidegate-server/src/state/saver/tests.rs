@@ -3,9 +3,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tidegate::marks::Whom;
+use tidegate::marks::Subject;
 use tidegate::store::Memory;
-use tidegate::{HashKey, Limiter, Order, Policy, Request};
+use tidegate::{HashKey, Limiter, NewMark, Policy, Request};
 
 use super::*;
 use crate::engine::Engine;
@@ -65,7 +65,7 @@ fn spent(app: &App, user: &str) -> u64 {
 }
 
 fn ban(app: &App, user: &str) {
-    app.engine.ban(&Order::new(Whom::user(user)).lasts(Duration::from_secs(3_600))).unwrap();
+    app.engine.ban(&NewMark::new(Subject::user(user)).lasts(Duration::from_secs(3_600))).unwrap();
 }
 
 #[test]

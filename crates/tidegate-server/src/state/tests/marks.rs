@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use tidegate::Order;
-use tidegate::marks::Whom;
+use tidegate::NewMark;
+use tidegate::marks::Subject;
 
 use super::*;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-fn order(user: &str) -> Order {
-    Order::new(Whom::user(user)).lasts(HOUR).reason("for this test")
+fn order(user: &str) -> NewMark {
+    NewMark::new(Subject::user(user)).lasts(HOUR).reason("for this test")
 }
 
 impl Daemon {
@@ -82,7 +82,7 @@ fn marks_that_are_damaged_are_refused_whole() {
     let daemon = Daemon::new(1_000);
     let (mut journal, _) = daemon.load_marks(&dir);
     for user in ["u1", "u2"] {
-        daemon.limiter.ban(&Order::new(Whom::user(user))).unwrap();
+        daemon.limiter.ban(&NewMark::new(Subject::user(user))).unwrap();
         let now = daemon.clock.now();
         journal.append(now, daemon.limiter.marks().changes(now)).unwrap();
     }

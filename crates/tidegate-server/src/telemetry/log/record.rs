@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Write as _};
 
 use jiff::Timestamp;
 use tidegate::units::Amount;
-use tidegate::{Decision, Subject};
+use tidegate::{Decision, LogIdentity};
 
 use super::Format;
 use crate::telemetry::request_id::RequestId;
@@ -15,7 +15,7 @@ const TEXT_MAX: usize = 128;
 /// A decision, with what is told of whom it was about.
 pub(super) struct Record<'d> {
     pub(super) decision: &'d Decision,
-    pub(super) subject: &'d Subject,
+    pub(super) subject: &'d LogIdentity,
     pub(super) request_id: &'d RequestId,
 }
 

@@ -49,7 +49,7 @@ fn logged(settings: Settings, act: impl FnOnce(&Log)) -> Vec<String> {
     String::from_utf8(bytes).unwrap().lines().map(str::to_owned).collect()
 }
 
-fn json(level: LevelFilter, identities: Identities) -> Settings {
+fn json(level: LevelFilter, identities: IdentityFormat) -> Settings {
     Settings { format: Format::Json, level, identities }
 }
 
@@ -82,7 +82,7 @@ fn object(line: &str) -> serde_json::Map<String, Value> {
 
 #[test]
 fn a_refusal_is_one_object_with_exactly_the_documented_fields() {
-    let lines = logged(json(LevelFilter::INFO, Identities::Plain), |log| three(log, "u1"));
+    let lines = logged(json(LevelFilter::INFO, IdentityFormat::Plain), |log| three(log, "u1"));
     assert_eq!(lines.len(), 1, "{lines:?}");
     let object = object(&lines[0]);
     let names: Vec<&str> = object.keys().map(String::as_str).collect();
@@ -111,7 +111,8 @@ fn a_refusal_is_one_object_with_exactly_the_documented_fields() {
 
 #[test]
 fn identities_are_hashed_unless_asked_for() {
-    let lines = logged(json(LevelFilter::INFO, Identities::Hashed), |log| three(log, "jane-doe"));
+    let lines =
+        logged(json(LevelFilter::INFO, IdentityFormat::Hashed), |log| three(log, "jane-doe"));
     assert!(!lines[0].contains("jane-doe") && !lines[0].contains("192.0.2"), "{}", lines[0]);
     let object = object(&lines[0]);
     for name in ["user", "ip", "key"] {
@@ -121,7 +122,7 @@ fn identities_are_hashed_unless_asked_for() {
 
 #[test]
 fn a_blocked_address_has_no_limit_to_name() {
-    let lines = logged(json(LevelFilter::INFO, Identities::Plain), |log| {
+    let lines = logged(json(LevelFilter::INFO, IdentityFormat::Plain), |log| {
         let (engine, request) = (engine(), request("u1").ip([198, 51, 100, 9].into()));
         let decision = engine.decide_now(&request).unwrap().unwrap();
         log.decision(&engine, &decision, &request, &RequestId::random());
@@ -136,7 +137,7 @@ fn a_blocked_address_has_no_limit_to_name() {
 
 #[test]
 fn what_passes_is_logged_at_debug_and_nothing_below_the_level() {
-    let count = |level| logged(json(level, Identities::Plain), |log| three(log, "u1")).len();
+    let count = |level| logged(json(level, IdentityFormat::Plain), |log| three(log, "u1")).len();
     assert_eq!(count(LevelFilter::DEBUG), 3);
     assert_eq!(count(LevelFilter::INFO), 1);
     assert_eq!(count(LevelFilter::WARN), 0);
@@ -146,7 +147,7 @@ fn what_passes_is_logged_at_debug_and_nothing_below_the_level() {
 fn a_user_cannot_forge_lines_or_fields() {
     let user = "x\"}\n{\"event\":\"allowed\"} limit=\"b\" \u{1b}[2J";
     for format in [Format::Json, Format::Text] {
-        let settings = Settings { format, ..json(LevelFilter::INFO, Identities::Plain) };
+        let settings = Settings { format, ..json(LevelFilter::INFO, IdentityFormat::Plain) };
         let lines = logged(settings, |log| three(log, user));
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert!(!lines[0].chars().any(char::is_control), "{lines:?}");
@@ -165,7 +166,7 @@ fn a_user_cannot_forge_lines_or_fields() {
 #[test]
 fn events_stay_on_one_line_and_other_crates_are_quiet() {
     for format in [Format::Json, Format::Text] {
-        let settings = Settings { format, ..json(LevelFilter::DEBUG, Identities::Plain) };
+        let settings = Settings { format, ..json(LevelFilter::DEBUG, IdentityFormat::Plain) };
         let lines = logged(settings, |log| {
             tracing::subscriber::with_default(log.subscriber(), || {
                 let error =

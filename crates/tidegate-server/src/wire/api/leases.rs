@@ -3,7 +3,7 @@
 use http::{Response, StatusCode};
 use tidegate::store::StoreError;
 use tidegate::units::Amount;
-use tidegate::{Lease, Reported, Settlement};
+use tidegate::{Consequences, Reservation, Settlement};
 use tokio::sync::OwnedMutexGuard;
 
 use super::Failure;
@@ -48,7 +48,7 @@ pub(super) async fn settle(app: &App, body: &[u8]) -> Result<Response<Body>, Fai
     };
     let status = said.status;
     let mut held = said.open(app).await?;
-    let mut reported = Reported::default();
+    let mut reported = Consequences::default();
     let settled = match held.may_settle(app).await {
         Ok(true) => {
             let settled = app.engine.settle(held.lease(), settlement).await;
@@ -69,7 +69,7 @@ pub(super) async fn settle(app: &App, body: &[u8]) -> Result<Response<Body>, Fai
 }
 
 /// What events of a status led to, as further members.
-fn penalties(reported: &Reported) -> String {
+fn penalties(reported: &Consequences) -> String {
     if reported.events.is_empty() {
         return String::new();
     }
@@ -81,13 +81,13 @@ fn penalties(reported: &Reported) -> String {
 /// A lease that something is done about.
 enum Held {
     /// Nobody else does anything about it meanwhile.
-    Kept(LeaseId, OwnedMutexGuard<Lease>),
+    Kept(LeaseId, OwnedMutexGuard<Reservation>),
     /// Others may have it too.
     Travelled(Box<Travelled>),
 }
 
 impl Held {
-    fn lease(&mut self) -> &mut Lease {
+    fn lease(&mut self) -> &mut Reservation {
         match self {
             Self::Kept(_, lease) => lease,
             Self::Travelled(travelled) => &mut travelled.lease,

@@ -269,7 +269,7 @@ fn tell(
 ) {
     let now = decision.now;
     let mut status_unseen = false;
-    let lease = decision.lease.take().map(|lease| {
+    let lease = decision.reservation.take().map(|lease| {
         let watched = Watched::of(app, decision, request).unwrap_or_else(|TooLarge| {
             status_unseen = true;
             None

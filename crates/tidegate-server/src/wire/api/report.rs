@@ -43,7 +43,7 @@ pub(super) async fn report(app: &App, body: &[u8]) -> Result<Response<Body>, Fai
 /// What follows from an event.
 #[derive(Default, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = Reported)]
+#[schema(as = Consequences)]
 pub(super) struct Answer<'r> {
     /// How long the application should hold its answer.
     delay_ms: u64,

@@ -8,7 +8,7 @@ use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request, header};
 use hyper::body::Incoming;
 use tidegate::identity::Claims;
-use tidegate::{InForce, Policy};
+use tidegate::{ActivePolicies, Policy};
 
 use super::tunnel::Upgrade;
 use super::{Rejection, Upstream, headers, target};
@@ -24,7 +24,7 @@ pub(super) struct Arrived {
     parts: Parts,
     upgrade: Option<Upgrade>,
     /// A reload must not let another policy decide what this one has prepared.
-    in_force: InForce,
+    active_policies: ActivePolicies,
     claims: Option<Claims>,
     /// The client has a pass.
     pass: bool,
@@ -43,14 +43,14 @@ impl Arrived {
         let upgrade = Upgrade::asked(&mut request);
         let (mut parts, body) = request.into_parts();
         target::check(&mut parts, upstream)?;
-        let in_force = app.engine.in_force();
-        let policy = in_force.first();
+        let active_policies = app.engine.active_policies();
+        let policy = active_policies.first();
         let claims = claims(app, &parts, policy)?;
         headers::prepare(&mut parts.headers, policy, peer);
         headers::check_facts(&parts.headers, policy)?;
         let passes = challenge::take(&mut parts.headers);
         let id = OnceLock::new();
-        let mut arrived = Self { peer, parts, upgrade, in_force, claims, pass: false, id };
+        let mut arrived = Self { peer, parts, upgrade, active_policies, claims, pass: false, id };
         if !passes.is_empty() {
             let presented = passes.iter().map(String::as_str);
             arrived.pass = app.honours(&arrived.asked(app, None), presented);
@@ -77,9 +77,9 @@ impl Arrived {
     ) -> tidegate::Request<'a> {
         let path = self.parts.uri.path_and_query().map_or("/", |path| path.as_str());
         let mut request = tidegate::Request::new(self.parts.method.as_str(), path)
-            .under(&self.in_force)
+            .under(&self.active_policies)
             .locate(&app.countries);
-        let read = self.in_force.first().map_or(&[][..], Policy::headers_read);
+        let read = self.active_policies.first().map_or(&[][..], Policy::headers_read);
         let is_read = |name: &HeaderName| read.iter().any(|read| name == read.as_str());
         // A client's bytes that are not text must not take away what a proxy wrote beside them.
         let line = |(name, value): (&'a HeaderName, &'a HeaderValue)| {

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use http::StatusCode;
-use tidegate::{Lease, Settlement};
+use tidegate::{Reservation, Settlement};
 use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
@@ -29,11 +29,11 @@ pub(super) struct LeaseGuard {
 
 struct Kept {
     app: Arc<App>,
-    lease: Mutex<Lease>,
+    lease: Mutex<Reservation>,
 }
 
 impl LeaseGuard {
-    pub(super) fn new(app: Arc<App>, lease: Lease) -> Self {
+    pub(super) fn new(app: Arc<App>, lease: Reservation) -> Self {
         let every = lease.holds_place().then(|| lease.renew_within()).flatten();
         let kept = Arc::new(Kept { app, lease: Mutex::new(lease) });
         let renewing = every.map(|within| {

@@ -135,7 +135,7 @@ struct Admitted {
 
 impl Admitted {
     fn new(app: &Arc<App>, mut decision: Decision, watched: Option<Watched>) -> Self {
-        let lease = decision.lease.take();
+        let lease = decision.reservation.take();
         let held = lease.map(|lease| LeaseGuard::new(Arc::clone(app), lease));
         Self { decision, held, watched }
     }

@@ -17,7 +17,7 @@ use std::vec;
 use serde::{Deserialize, Serialize};
 
 use super::table::Table;
-use super::{Imported, Memory, SavedKey};
+use super::{ImportSummary, Memory, SavedKey};
 use crate::clock::Now;
 use crate::fold::Folded;
 use crate::key::Key;
@@ -78,7 +78,7 @@ impl Memory {
         saved_at: Now,
         changes: impl IntoIterator<Item = SavedChange>,
         now: Now,
-    ) -> Imported {
+    ) -> ImportSummary {
         let saved = changes.into_iter().filter_map(|change| match change {
             SavedChange::Set(saved) => {
                 self.forget(saved.family, saved.key);

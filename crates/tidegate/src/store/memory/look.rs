@@ -6,7 +6,7 @@ use super::segment::Held;
 use super::table::{Table, place_of};
 use crate::clock::Now;
 use crate::key::Key;
-use crate::store::Counted;
+use crate::store::KeyUsage;
 
 /// A place among the keys of a limit, which stays theirs while the table grows.
 pub type Place = (u64, Key);
@@ -15,7 +15,7 @@ pub type Place = (u64, Key);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
     /// Those that mean something.
-    pub keys: Vec<(Key, Counted)>,
+    pub keys: Vec<(Key, KeyUsage)>,
     /// How many were looked at.
     pub seen: usize,
     /// Where the next page begins; `None` behind the last.
@@ -25,7 +25,7 @@ pub struct Page {
 impl Memory {
     /// What is counted for one key; `None` if that means nothing.
     #[must_use]
-    pub fn counted(&self, family: u64, key: Key, now: Now) -> Option<Counted> {
+    pub fn counted(&self, family: u64, key: Key, now: Now) -> Option<KeyUsage> {
         let table = self.table(family)?;
         let held = table.hold(key);
         let found = table.find(&held, key)?;
@@ -80,21 +80,21 @@ impl Table {
         places
     }
 
-    fn counted(&self, held: &Held<'_>, key: Key, now: Now) -> Option<(Key, Counted)> {
+    fn counted(&self, held: &Held<'_>, key: Key, now: Now) -> Option<(Key, KeyUsage)> {
         let found = self.find(held, key)?;
         Some((key, self.look(held, found.words, |record| record.counted(now))??))
     }
 }
 
 impl Record {
-    fn counted(&self, now: Now) -> Option<Counted> {
+    fn counted(&self, now: Now) -> Option<KeyUsage> {
         let now_us = self.time_us(now);
         let end_us = self.ledger.meaningless_at_us();
         if end_us.is_some_and(|end_us| end_us <= now_us) {
             return None;
         }
         let ends_in_us = end_us.map(|end_us| end_us.saturating_sub(now_us));
-        Some(Counted::new(self.ledger.paces(now_us), ends_in_us))
+        Some(KeyUsage::new(self.ledger.paces(now_us), ends_in_us))
     }
 }
 

@@ -29,7 +29,7 @@ pub struct SavedKey {
 
 /// What became of saved keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Imported {
+pub struct ImportSummary {
     /// They are back.
     pub restored: usize,
     /// They mean nothing any more: buckets are full, windows are over.
@@ -56,10 +56,10 @@ impl Memory {
         saved_at: Now,
         saved: impl IntoIterator<Item = SavedKey>,
         now: Now,
-    ) -> Imported {
+    ) -> ImportSummary {
         let families = self.families.load_full();
         let shift_us = shift_us(saved_at, now);
-        let mut imported = Imported::default();
+        let mut imported = ImportSummary::default();
         for saved in saved {
             let (family, key) = (saved.family, saved.key);
             let Some(table) =

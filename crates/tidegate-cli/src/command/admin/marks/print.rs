@@ -7,10 +7,10 @@ use crate::{paint, say};
 
 /// One line for each.
 pub(super) fn list(what: &str, marks: &[Value], more: bool) {
-    let width = marks.iter().map(|mark| whom(mark).chars().count()).max().unwrap_or_default();
+    let width = marks.iter().map(|mark| subject_of(mark).chars().count()).max().unwrap_or_default();
     for mark in marks {
-        let whom = whom(mark);
-        say!("{}  {}", paint::strong(format!("{whom:<width$}")), rest(mark));
+        let subject = subject_of(mark);
+        say!("{}  {}", paint::strong(format!("{subject:<width$}")), rest(mark));
     }
     let counted = format!("{} {}", marks.len(), plural(marks.len(), what));
     let more = if more { ", and there are more" } else { "" };
@@ -19,7 +19,7 @@ pub(super) fn list(what: &str, marks: &[Value], more: bool) {
 
 /// One that was made.
 pub(super) fn one(mark: &Value) {
-    say!("{}  {}", paint::strong(whom(mark)), rest(mark));
+    say!("{}  {}", paint::strong(subject_of(mark)), rest(mark));
 }
 
 pub(super) fn removed(what: &str, removed: u64) {
@@ -31,7 +31,7 @@ pub(super) fn removed(what: &str, removed: u64) {
 }
 
 /// `user u1`.
-fn whom(mark: &Value) -> String {
+fn subject_of(mark: &Value) -> String {
     let parts = mark["key"].as_object().into_iter().flatten();
     let parts: Vec<String> =
         parts.map(|(name, value)| format!("{} {}", paint::plain(name), text(value))).collect();

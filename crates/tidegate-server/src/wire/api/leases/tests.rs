@@ -37,7 +37,7 @@ async fn decide(app: &App, cost: u64) -> tidegate::Decision {
 /// The name of a lease on a request of this cost.
 async fn lease(app: &App, cost: u64) -> String {
     let decision = decide(app, cost).await;
-    app.leases.give(decision.lease.unwrap(), None, decision.now)
+    app.leases.give(decision.reservation.unwrap(), None, decision.now)
 }
 
 fn said(lease: &str, more: &str) -> Vec<u8> {

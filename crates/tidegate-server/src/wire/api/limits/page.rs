@@ -152,7 +152,7 @@ fn patterns(out: &mut String, group: &Group<'_>) -> fmt::Result {
     out.push_str("<p class=\"paths\">");
     if operation.patterns.is_empty() {
         let rest = "Whatever has no limits of its own above.";
-        let named = "Counted by the application itself.";
+        let named = "KeyUsage by the application itself.";
         out.push_str(if operation.name == "default" { rest } else { named });
     }
     for PublishedPattern { methods, path } in &operation.patterns {

@@ -73,7 +73,7 @@ fn lease(id: &str, summary: &str, answer: &str) -> Operation {
     let mut told = json!({});
     told[answer.to_lowercase()] = json!(true);
     let call = operation(id, summary);
-    let call = takes(call, schema("Lease"), json!({ "lease": examples::LEASE }));
+    let call = takes(call, schema("Reservation"), json!({ "lease": examples::LEASE }));
     let call = answers(call, "Whether all of them were still held", schema(answer), told);
     problems(problems(call, BODY_PROBLEMS), LEASE_PROBLEMS).build()
 }
@@ -91,7 +91,7 @@ fn report() -> Operation {
                        "flags": [], "degraded": false });
     let call = operation("report", "Tell what befell a subject, or how loaded a service is");
     let call = takes(call, schema("Report"), said);
-    let call = answers(call, "What follows from it", schema("Reported"), told);
+    let call = answers(call, "What follows from it", schema("Consequences"), told);
     problems(call, BODY_PROBLEMS).build()
 }
 

@@ -13,7 +13,7 @@ use utoipa::OpenApi;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 
 use super::limits::Limits;
-use super::report::Answer as Reported;
+use super::report::Answer as Consequences;
 use crate::challenge::Told;
 use crate::respond::Problem;
 
@@ -47,7 +47,7 @@ pub(super) fn document() -> Bytes {
     ),
     components(schemas(
         schemas::Check,
-        schemas::Lease,
+        schemas::Reservation,
         schemas::Settle,
         schemas::Released,
         schemas::Renewed,
@@ -63,7 +63,7 @@ pub(super) fn document() -> Bytes {
         schemas::Pass,
         Told<'static>,
         Limits<'static>,
-        Reported<'static>,
+        Consequences<'static>,
         Problem<'static>,
     ))
 )]

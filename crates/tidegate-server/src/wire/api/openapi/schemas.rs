@@ -237,7 +237,7 @@ fn one_of(types: &[Type]) -> ObjectBuilder {
 /// The lease of a decision.
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Lease {
+pub(super) struct Reservation {
     #[schema(pattern = "^[0-9a-fA-F]{32}$")]
     lease: String,
 }

@@ -361,13 +361,13 @@ fn what_is_replayed_is_as_old_as_it_was_and_the_limits_that_are_gone_stay_so() {
     }
     let after = Now { steady_us: 77_000, unix_us: NOW.unix_us + 600 };
     let imported = copy.replay(NOW, store.changes(NOW), after);
-    assert_eq!(imported, Imported { restored: 2, meaningless: 0, strangers: 1 });
+    assert_eq!(imported, ImportSummary { restored: 2, meaningless: 0, strangers: 1 });
     let after = Now { steady_us: 77_000, unix_us: NOW.unix_us + 1_000 };
     let copy = Memory::new();
     copy.announce_now(&[BUCKET]);
     charge(&store, BUCKET, 1);
     let imported = copy.replay(NOW, store.changes(NOW), after);
-    assert_eq!(imported, Imported { restored: 1, ..Imported::default() });
+    assert_eq!(imported, ImportSummary { restored: 1, ..ImportSummary::default() });
     let reading =
         |now: Now| copy.counted(BUCKET, Key::counted(1), now).map(|one| one.paces[0].reading);
     assert_eq!(reading(after).unwrap().available, units(9), "one of two has come back");

@@ -231,7 +231,7 @@ fn take(steps: &[Step], worlds: &[&World], now: &mut Now, charges: &mut Vec<Char
 }
 
 /// Saved, written down, read and put back into a store of another process.
-fn restart(from: &World, saved_at: Now, into: &World, now: Now) -> Imported {
+fn restart(from: &World, saved_at: Now, into: &World, now: Now) -> ImportSummary {
     let write = |saved: SavedKey| serde_json::to_string(&saved).unwrap();
     let written: Vec<String> = from.store.export(from.now(saved_at)).map(write).collect();
     let saved = written.iter().map(|text| serde_json::from_str(text).unwrap());
@@ -296,7 +296,7 @@ fn keys_that_mean_nothing_by_then_are_left_out() {
     }
     assert_eq!(old.store.export(later(START, 10_000)).count(), 1, "only the total stays");
     let imported = restart(&old, START, &new, later(START, 10_000));
-    assert_eq!(imported, Imported { restored: 1, meaningless: 6, strangers: 0 });
+    assert_eq!(imported, ImportSummary { restored: 1, meaningless: 6, strangers: 0 });
     assert_eq!(new.store.keys(), 1);
 }
 
@@ -307,7 +307,7 @@ fn keys_of_limits_that_are_gone_are_left_out() {
     charged(&old, 1, 1, START);
     new.store.announce_now(&FAMILIES[..1]);
     let imported = restart(&old, START, &new, START);
-    assert_eq!(imported, Imported { restored: 1, meaningless: 0, strangers: 1 });
+    assert_eq!(imported, ImportSummary { restored: 1, meaningless: 0, strangers: 1 });
 }
 
 #[test]

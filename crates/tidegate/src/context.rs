@@ -1,0 +1,292 @@
+//! What is known of a request once its identity and operation are found: everything that
+//! conditions, keys and costs are made of.
+
+use std::borrow::Cow;
+use std::cell::{Cell, RefCell};
+use std::net::IpAddr;
+
+use crate::countries::CountryCode;
+use crate::identity::attribute::{self, Found};
+use crate::identity::{self, ClientNetwork, Identity};
+use crate::operation::{self, Match, NormalPath, PathPattern};
+use crate::policy::model::{AttributeId, OperationId, Part, Policy, Source, TierId};
+use crate::request::{Request, RequestError};
+
+/// A request with its identity and operation.
+#[derive(Debug)]
+pub(crate) struct Context<'r> {
+    pub(crate) policy: &'r Policy,
+    pub(crate) request: &'r Request<'r>,
+    pub(crate) address: Option<IpAddr>,
+    pub(crate) user: Option<&'r str>,
+    pub(crate) tier: TierId,
+    pub(crate) said_tier: Option<&'r str>,
+    pub(crate) internal: bool,
+    pub(crate) operation: OperationId,
+    method: Option<Cow<'r, str>>,
+    path: Option<NormalPath<'r>>,
+    headers_believed: bool,
+    matched: Option<Match>,
+    /// What was read out of the body, which is worth reading once.
+    from_body: RefCell<Vec<(AttributeId, Found<'static>)>>,
+    /// What country the address was found to be in, if it was looked up.
+    located: Cell<Option<Option<CountryCode>>>,
+}
+
+impl<'r> Context<'r> {
+    /// Finds identity and operation. What cannot be understood is refused, naming the field.
+    pub(crate) fn gather(
+        policy: &'r Policy,
+        request: &'r Request<'r>,
+    ) -> Result<Self, RequestError> {
+        let context = Self::gather_here(policy, request)?;
+        context.check_query()?;
+        Ok(context)
+    }
+
+    /// The same, written where it is needed: it is too large to be moved for every request. Its query
+    /// is yet [to be checked](Self::check_query).
+    #[inline(always)]
+    pub(crate) fn gather_here(
+        policy: &'r Policy,
+        request: &'r Request<'r>,
+    ) -> Result<Self, RequestError> {
+        let Identity { address, user, tier, said_tier, internal, headers_believed } =
+            identity::identify(policy, request);
+        let method = request.method.as_deref().map(in_upper_case);
+        let path = request.path.as_deref().map(NormalPath::parse).transpose();
+        let path = path.map_err(|error| RequestError::new("path", error.to_string()))?;
+        let found = policy.operations.find(request, method.as_deref(), path.as_ref())?;
+        let operation::Found { operation, matched } = found;
+        Ok(Self {
+            policy,
+            request,
+            address,
+            user,
+            tier,
+            said_tier,
+            internal,
+            operation,
+            method,
+            path,
+            headers_believed,
+            matched,
+            from_body: RefCell::default(),
+            located: Cell::default(),
+        })
+    }
+
+    /// The method, in upper case.
+    pub(crate) fn method(&self) -> Option<&str> {
+        self.method.as_deref()
+    }
+
+    /// The method as keys count it: HEAD is a GET without its body, not a second allowance.
+    fn counted_method(&self) -> Option<&str> {
+        self.method().map(|method| if method == "HEAD" { "GET" } else { method })
+    }
+
+    /// The normalised path.
+    pub(crate) fn path(&self) -> Option<&NormalPath<'r>> {
+        self.path.as_ref()
+    }
+
+    /// The country in capitals: as the caller said it, else that of the client's address.
+    pub(crate) fn country(&self) -> Option<Cow<'r, str>> {
+        let Some(said) = self.request.country.as_deref().filter(|code| !code.is_empty()) else {
+            return self.located().map(|code| Cow::Borrowed(code.as_str()));
+        };
+        let capital = said.bytes().all(|b| b.is_ascii_uppercase());
+        Some(if capital { Cow::Borrowed(said) } else { Cow::Owned(said.to_ascii_uppercase()) })
+    }
+
+    /// The country of the client's address, looked up at most once.
+    fn located(&self) -> Option<CountryCode> {
+        let countries = self.request.countries?;
+        if let Some(known) = self.located.get() {
+            return known;
+        }
+        let found = self.address.and_then(|address| countries.country(address));
+        self.located.set(Some(found));
+        found
+    }
+
+    pub(crate) fn path_matches(&self, patterns: &[PathPattern]) -> bool {
+        self.path.as_ref().is_some_and(|path| patterns.iter().any(|pattern| pattern.matches(path)))
+    }
+
+    /// The value of an attribute: given, else captured, else from its declared source.
+    #[inline]
+    pub(crate) fn attribute(&self, id: AttributeId) -> Option<Cow<'_, str>> {
+        let declared = usize::try_from(id).ok().and_then(|id| self.policy.attributes.get(id))?;
+        if !declared.fold
+            && let Some(said) = self.said(id)
+        {
+            return Some(Cow::Borrowed(said));
+        }
+        match self.find(id) {
+            Found::Value(value) => Some(value),
+            Found::Absent | Found::Unusable => None,
+        }
+    }
+
+    /// As [`attribute`](Self::attribute), but tells what is absent from what is no value.
+    pub(crate) fn find(&self, id: AttributeId) -> Found<'_> {
+        let declared = usize::try_from(id).ok().and_then(|id| self.policy.attributes.get(id));
+        let Some(declared) = declared else { return Found::Absent };
+        let found = match self.said(id) {
+            Some(value) => Found::Value(Cow::Borrowed(value)),
+            None => self.sourced(id, &declared.source),
+        };
+        match found {
+            Found::Value(value) if declared.fold => Found::Value(attribute::fold(&value)),
+            found => found,
+        }
+    }
+
+    /// Whether an attribute would be read out of the body, if there were one.
+    pub(crate) fn comes_from_body(&self, id: AttributeId) -> bool {
+        let declared = usize::try_from(id).ok().and_then(|id| self.policy.attributes.get(id));
+        let from_body = declared.is_some_and(|one| matches!(one.source, Source::Body(_)));
+        from_body && !self.goes_before_its_source(id)
+    }
+
+    /// Whether an attribute is given or captured, so that its declared source is not asked.
+    pub(crate) fn goes_before_its_source(&self, id: AttributeId) -> bool {
+        self.said(id).is_some()
+    }
+
+    /// An attribute as the caller says it, or as the path does.
+    fn said(&self, id: AttributeId) -> Option<&str> {
+        self.given(id).or_else(|| self.captured(id))
+    }
+
+    /// An attribute as the caller says it.
+    fn given(&self, id: AttributeId) -> Option<&str> {
+        let given = &self.request.attributes;
+        if given.is_empty() {
+            return None;
+        }
+        let name = self.policy.attribute_names.name(id);
+        given.iter().find(|(key, _)| key == name).map(|(_, value)| &**value)
+    }
+
+    /// An attribute as the pattern captured it that the path matched.
+    #[inline]
+    fn captured(&self, id: AttributeId) -> Option<&str> {
+        let (found, path) = (self.matched?, self.path.as_ref()?);
+        self.policy.operations.captured(found, path, id).map(|span| path.text(span))
+    }
+
+    /// What the declared source has of an attribute.
+    fn sourced(&self, id: AttributeId, source: &Source) -> Found<'_> {
+        let read = || attribute::from_source(source, self.request, self.headers_believed);
+        if !matches!(source, Source::Body(_)) {
+            return read();
+        }
+        let known = self.from_body.borrow().iter().find(|(known, _)| *known == id).cloned();
+        let (_, found) = known.unwrap_or_else(|| {
+            let found = match read() {
+                Found::Value(value) => Found::Value(Cow::Owned(value.into_owned())),
+                Found::Absent => Found::Absent,
+                Found::Unusable => Found::Unusable,
+            };
+            self.from_body.borrow_mut().push((id, found.clone()));
+            (id, found)
+        });
+        found
+    }
+
+    /// Whom the client's address stands for.
+    pub(crate) fn client_network(&self) -> Option<ClientNetwork> {
+        self.address.map(|ip| identity::client_network(ip, self.policy.identity.ipv6_prefix))
+    }
+
+    /// Whether the request has this part of a key.
+    pub(crate) fn has(&self, part: &Part) -> bool {
+        match part {
+            Part::Ip => self.address.is_some(),
+            Part::User => self.user.is_some(),
+            Part::Client => self.user.is_some() || self.address.is_some(),
+            Part::Tier | Part::Operation | Part::Row { .. } | Part::Global => true,
+            Part::Method | Part::Path | Part::Country | Part::Header(_) | Part::Attribute(_) => {
+                self.part(part).is_some()
+            }
+        }
+    }
+
+    /// Whether the request is told from those of others by this part, if only as one of those whose
+    /// value cannot be read. Those are counted together, so that nobody gets away by sending what is
+    /// no value; but nobody is banned for what another has sent.
+    pub(crate) fn tells(&self, part: &Part) -> bool {
+        self.has(part) || self.is_unusable(part)
+    }
+
+    fn is_unusable(&self, part: &Part) -> bool {
+        matches!(part, Part::Attribute(id) if self.find(*id) == Found::Unusable)
+    }
+
+    /// Refuses a query that says an attribute twice: a service could believe the other one.
+    #[inline]
+    pub(crate) fn check_query(&self) -> Result<(), RequestError> {
+        if self.policy.reads_query { self.check_attributes() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn check_attributes(&self) -> Result<(), RequestError> {
+        let query = self.request.path.as_deref().and_then(attribute::query);
+        let Some(query) = query.filter(|query| !query.is_empty()) else { return Ok(()) };
+        for (id, declared) in (0..).zip(&self.policy.attributes) {
+            let times = attribute::times_said(&declared.source, query);
+            if times > 1 && !self.goes_before_its_source(id) {
+                let name = self.policy.attribute_names.name(id);
+                let detail = format!("found {times} times in the query, expected it once");
+                return Err(RequestError::new(format!("attributes.{name}"), detail));
+            }
+        }
+        Ok(())
+    }
+
+    /// The value of one part of a key; `None` where it is missing, or is no value.
+    pub(crate) fn part(&self, part: &Part) -> Option<Cow<'_, str>> {
+        match part {
+            Part::Ip => self.client_network().map(|subject| Cow::Owned(subject.to_string())),
+            Part::User => self.user.map(Cow::Borrowed),
+            Part::Client => match (self.user, self.client_network()) {
+                (Some(user), _) => Some(Cow::Owned(format!("user:{user}"))),
+                (None, Some(subject)) => Some(Cow::Owned(format!("ip:{subject}"))),
+                (None, None) => None,
+            },
+            Part::Tier => Some(Cow::Borrowed(self.policy.tiers.name(self.tier))),
+            Part::Operation => Some(Cow::Borrowed(self.policy.operations.name(self.operation))),
+            Part::Method => self.counted_method().map(Cow::Borrowed),
+            Part::Path => self.path().map(|path| Cow::Borrowed(path.as_str())),
+            Part::Country => self.country(),
+            Part::Header(name) => self.request.header_value(name).map(Cow::Borrowed),
+            Part::Attribute(id) => self.attribute(*id),
+            Part::Row { attribute, rows } => {
+                let value =
+                    self.attribute(*attribute).filter(|value| rows.iter().any(|row| row == value));
+                Some(value.unwrap_or(Cow::Borrowed("default")))
+            }
+            Part::Global => Some(Cow::Borrowed("")),
+        }
+    }
+}
+
+fn in_upper_case(method: &str) -> Cow<'_, str> {
+    let is_odd = method.bytes().any(|byte| byte.is_ascii_lowercase());
+    if is_odd { Cow::Owned(method.to_ascii_uppercase()) } else { Cow::Borrowed(method) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_method_is_read_in_upper_case() {
+        for (sent, read) in [("post", "POST"), ("Post", "POST"), ("POST", "POST"), ("x-1", "X-1")] {
+            assert_eq!(in_upper_case(sent), read);
+        }
+    }
+}

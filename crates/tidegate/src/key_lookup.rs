@@ -1,0 +1,278 @@
+//! Whose keys are whose, for operators who look into a store: the keys that a subject has, and the
+//! limit that a key is of.
+
+mod names;
+
+use std::sync::Arc;
+
+use crate::active_policy::ActivePolicy;
+use crate::clock::{Moment, Now};
+use crate::context::Context;
+use crate::key::{self, HashKey, Raw};
+use crate::limiter::Limiter;
+use crate::plan::{Level, Planner};
+use crate::policy::diagnostics::{nearest, shown};
+use crate::policy::model::{Algorithm, Limit, OperationId, Part, Policy, TierId};
+use crate::request::{Request, RequestError};
+use crate::store::Store;
+
+pub use names::KeyedLimit;
+
+/// At most so many keys of one subject.
+const SUBJECT_KEYS_MAX: usize = 1_000;
+
+/// A key that a subject has on a limit, whether or not anything is counted there.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SubjectKey {
+    /// The policy's name.
+    pub policy: String,
+    /// The limit's name.
+    pub limit: String,
+    /// What it is called in the store; the generated name in one that does not name its keys.
+    pub name: Arc<str>,
+    /// Where the store has it.
+    pub level: Level,
+}
+
+impl<S: Store> Limiter<S> {
+    /// The keys of a subject, as a request says it, on one limit or on all of its policy: those whose
+    /// parts the request has, at least one of them because it says so. A tier or an operation that it
+    /// does not say stands for each of them. Where it says its operation, or a path, the limits are
+    /// those that it meets.
+    ///
+    /// # Errors
+    /// The request cannot be understood; the limit is not known, or needs what the request does not
+    /// say; there are too many keys.
+    pub fn keys_of(
+        &self,
+        request: &Request<'_>,
+        limit: Option<&str>,
+    ) -> Result<Vec<SubjectKey>, RequestError> {
+        let (now, secret) = (self.now(), self.secret());
+        self.with_policy(request, |active| {
+            let context = Context::gather(&active.policy, request)?;
+            let mut search = Search { active, now, secret: &secret, named: S::NAMES_KEYS, context };
+            match limit {
+                Some(name) => search.on_one(name),
+                None => search.on_all(),
+            }
+        })
+    }
+}
+
+/// The keys of one subject under one policy.
+struct Search<'s> {
+    active: &'s ActivePolicy,
+    now: Now,
+    secret: &'s HashKey,
+    /// Whether the store calls keys by their names.
+    named: bool,
+    context: Context<'s>,
+}
+
+impl Search<'_> {
+    fn on_one(&mut self, name: &str) -> Result<Vec<SubjectKey>, RequestError> {
+        let policy = &*self.active.policy;
+        let found = policy.limits.iter().position(|limit| limit.name == name);
+        let index = found.ok_or_else(|| unknown(policy, name))?;
+        let limit = &policy.limits[index];
+        if let Some(part) = limit.by.iter().find(|part| !self.context.has(part)) {
+            let detail = format!("counts by `{}`, which is not said", part.name(policy));
+            return Err(RequestError::new("limit", format!("`{}` {detail}", shown(name))));
+        }
+        let mut keys = Vec::new();
+        self.on(index, limit, &mut keys)?;
+        Ok(keys)
+    }
+
+    fn on_all(&mut self) -> Result<Vec<SubjectKey>, RequestError> {
+        let (policy, mut keys) = (&*self.active.policy, Vec::new());
+        for (index, limit) in policy.limits.iter().enumerate() {
+            if self.is_about(limit) {
+                self.on(index, limit, &mut keys)?;
+            }
+        }
+        Ok(keys)
+    }
+
+    /// Whether the key of a limit is known, and the request says something of it: a key that
+    /// everybody shares is nobody's.
+    fn is_about(&self, limit: &Limit) -> bool {
+        let said = |part: &Part| match part {
+            Part::Global => false,
+            Part::Tier => self.context.said_tier.is_some(),
+            Part::Operation => self.says_operation(),
+            part => self.context.has(part),
+        };
+        limit.by.iter().all(|part| self.context.has(part)) && limit.by.iter().any(said)
+    }
+
+    fn says_operation(&self) -> bool {
+        self.context.request.operation.is_some() || self.context.request.path.is_some()
+    }
+
+    /// Adds the subject's keys on one limit.
+    fn on(
+        &mut self,
+        index: usize,
+        limit: &Limit,
+        keys: &mut Vec<SubjectKey>,
+    ) -> Result<(), RequestError> {
+        if limit.algorithm == Algorithm::Ceiling {
+            return Ok(());
+        }
+        let (tier, operation) = (self.context.tier, self.context.operation);
+        for tier in self.tiers(limit, tier) {
+            for operation in self.operations(limit, operation) {
+                (self.context.tier, self.context.operation) = (tier, operation);
+                let Some(key) = self.key(index, limit) else { continue };
+                if keys.iter().any(|known| known.level.key == key.level.key) {
+                    continue;
+                }
+                if keys.len() == SUBJECT_KEYS_MAX {
+                    let detail = format!("has more than {SUBJECT_KEYS_MAX} keys; say a limit too");
+                    return Err(RequestError::new("limit", detail));
+                }
+                keys.push(key);
+            }
+        }
+        (self.context.tier, self.context.operation) = (tier, operation);
+        Ok(())
+    }
+
+    /// The tiers that a key on a limit may be of.
+    fn tiers(&self, limit: &Limit, own: TierId) -> Vec<TierId> {
+        let matters = limit.row == Some(Part::Tier) || limit.by.contains(&Part::Tier);
+        let names = self.active.policy.tiers.iter();
+        match matters && self.context.said_tier.is_none() {
+            true => (0..).zip(names).map(|(id, _)| id).collect(),
+            false => vec![own],
+        }
+    }
+
+    fn operations(&self, limit: &Limit, own: OperationId) -> Vec<OperationId> {
+        let names = self.active.policy.operations.names().iter();
+        match limit.by.contains(&Part::Operation) && !self.says_operation() {
+            true => (0..).zip(names).map(|(id, _)| id).collect(),
+            false => vec![own],
+        }
+    }
+
+    fn key(&self, index: usize, limit: &Limit) -> Option<SubjectKey> {
+        if self.says_operation() && !limit.when.holds(&self.context) {
+            return None;
+        }
+        let policy = &*self.active.policy;
+        let moment = Moment::of(&self.now);
+        let planner = Planner::new(&self.context, &moment, self.active);
+        let level = planner.keyed(index, limit)?;
+        let name = match self.named {
+            true => key::name(self.secret, limit, &self.context, Raw::Shown, || level.key),
+            false => key::generated(limit, level.key),
+        };
+        let (policy, limit) = (policy.name.clone(), limit.name.clone());
+        Some(SubjectKey { policy, limit, name: name.into(), level })
+    }
+}
+
+fn unknown(policy: &Policy, name: &str) -> RequestError {
+    let known: Vec<&str> = policy.limits.iter().map(|limit| &*limit.name).collect();
+    let meant = nearest(name, &known).map(|word| format!("; did you mean `{word}`?"));
+    let found = format!("found `{}`, expected a limit of `{}`", shown(name), policy.name);
+    RequestError::new("limit", found + &meant.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POLICY: &str = "
+tidegate: 1
+name: shop
+identity: { default_tier: free, anonymous_tier: guest, attributes: { amount: given } }
+tiers: [guest, free, pro]
+operations: { buy: POST /orders, look: GET /items }
+limits:
+  per-user:      { by: user, sliding_window: { guest: 1/h, free: 2/h, pro: 3/h } }
+  per-address:   { by: ip, token_bucket: { guest: 1/h, free: 2/h, pro: 3/h } }
+  per-call:      { by: [user, operation], fixed_window: 5/min }
+  buying:        { when: buy, by: user, quota: 9/day, key: 'buy:{user:raw}' }
+  everybody:     { by: global, token_bucket: 1000/s }
+  each-tier:     { by: tier, total: 9 }
+  largest:       { when: buy, by: user, ceiling: 100, value: amount }
+";
+
+    fn limiter() -> Limiter {
+        let policy = Policy::parse("shop.yaml", POLICY).unwrap_or_else(|errors| panic!("{errors}"));
+        Limiter::builder().policy(policy).hash_key(HashKey::new([3; 16])).build().unwrap()
+    }
+
+    /// How many keys there are on each limit.
+    fn counted(request: &Request<'_>, limit: Option<&str>) -> Vec<(String, usize)> {
+        let mut counted: Vec<(String, usize)> = Vec::new();
+        for key in limiter().keys_of(request, limit).unwrap() {
+            match counted.iter_mut().find(|(name, _)| *name == key.limit) {
+                Some((_, count)) => *count += 1,
+                None => counted.push((key.limit, 1)),
+            }
+        }
+        counted
+    }
+
+    fn is(limits: &[(&str, usize)]) -> Vec<(String, usize)> {
+        limits.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
+    }
+
+    #[test]
+    fn a_user_has_one_key_on_each_limit_that_counts_users_and_none_of_everybodys() {
+        let user = Request::default().user("u1");
+        // The default operation, `buy` and `look`.
+        assert_eq!(counted(&user, None), is(&[("per-user", 1), ("per-call", 3), ("buying", 1)]));
+    }
+
+    #[test]
+    fn a_tier_that_is_not_said_is_each_of_them() {
+        let address = Request::default().ip([192, 0, 2, 1].into());
+        assert_eq!(counted(&address, None), is(&[("per-address", 3)]));
+        assert_eq!(
+            counted(&address.tier("pro"), None),
+            is(&[("per-address", 1), ("each-tier", 1)])
+        );
+    }
+
+    #[test]
+    fn where_an_operation_is_said_only_the_limits_that_it_meets_count() {
+        let looks = Request::new("GET", "/items").user("u1");
+        assert_eq!(counted(&looks, None), is(&[("per-user", 1), ("per-call", 1)]));
+        let buys = Request::operation("buy").user("u1");
+        let expected = is(&[("per-user", 1), ("per-call", 1), ("buying", 1)]);
+        assert_eq!(counted(&buys, None), expected);
+    }
+
+    #[test]
+    fn keys_are_those_that_requests_are_charged_to() {
+        let limiter = limiter();
+        let request = Request::operation("buy").user("u1").attribute("amount", "1");
+        assert!(limiter.check(&request).unwrap().is_allowed());
+        let now = limiter.now();
+        let keys = limiter.keys_of(&request, None).unwrap();
+        assert_eq!(keys.len(), 3);
+        for key in keys {
+            let counted = limiter.store().counted(key.level.family, key.level.key, now);
+            assert!(counted.is_some(), "{} was charged", key.name);
+        }
+    }
+
+    #[test]
+    fn a_limit_may_be_named_and_what_it_lacks_is_told() {
+        let user = Request::default().user("u1");
+        assert_eq!(counted(&user, Some("buying")), is(&[("buying", 1)]));
+        assert_eq!(counted(&user, Some("everybody")), is(&[("everybody", 1)]));
+        let limiter = limiter();
+        let told = limiter.keys_of(&user, Some("per-address")).unwrap_err();
+        assert_eq!(told.to_string(), "limit: `per-address` counts by `ip`, which is not said");
+        let told = limiter.keys_of(&user, Some("buyin")).unwrap_err();
+        assert!(told.to_string().ends_with("did you mean `buying`?"), "{told}");
+    }
+}

@@ -1,4 +1,4 @@
-//! Several nodes on one store, some of them cut off: the promise of distributed.md's table.
+//! Several nodes on one store, some of them cut off: the bounds of docs/redis.md hold.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at a surprise")]
 

@@ -1,18 +1,18 @@
-//! The numbered rules of the policy language, through the public API.
+//! The numbered rules of the policy language (docs/policy.md, "The rules"), through the public API.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at a surprise")]
 
-mod later;
-mod rule_1;
-mod rule_2;
-mod rule_3;
-mod rule_4;
-mod rule_5;
-mod rule_6;
-mod rule_6_once;
-mod rule_7;
-mod rule_8;
-mod rule_9;
+mod all_or_nothing;
+mod changed_limits;
+mod costs;
+mod factors;
+mod ladder_steps_once;
+mod ladders;
+mod lost_store;
+mod order_of_checks;
+mod profiles;
+mod reported_limit;
+mod unsupported;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,19 +23,19 @@ use tidegate::{Decision, Limiter, Outcome, Policy, Request, RequestError};
 /// 2026-01-05T09:00:00Z, a Monday.
 const MONDAY_NINE: u64 = 1_767_603_600;
 
-/// A limiter in memory, on a clock that the test moves.
-struct Desk {
+/// A limiter on the memory store, with a clock that the test advances.
+struct Fixture {
     limiter: Limiter,
     clock: FakeClock,
 }
 
-impl Desk {
-    /// With these limits and nothing else.
+impl Fixture {
+    /// Makes a policy of these limits alone.
     fn with_limits(limits: &str) -> Self {
         Self::with_policy(&format!("limits:\n{limits}"))
     }
 
-    /// With a policy that still lacks its head.
+    /// Completes the policy with its version and name.
     fn with_policy(rest: &str) -> Self {
         let clock = FakeClock::at_unix_seconds(MONDAY_NINE);
         let limiter = Limiter::builder().policy(policy(rest)).clock(clock.clone()).build().unwrap();
@@ -58,17 +58,17 @@ impl Desk {
         self.check(request).outcome
     }
 
-    /// How many of so many pass.
-    fn passing(&self, tries: usize, request: &Request<'_>) -> usize {
+    /// Sends the request `tries` times and counts the allowed ones.
+    fn count_allowed(&self, tries: usize, request: &Request<'_>) -> usize {
         (0..tries).filter(|_| self.check(request).is_allowed()).count()
     }
 
-    /// What is left of the limit at this place.
+    /// Returns what is left of the limit at this index.
     fn remaining(&self, index: usize, request: &Request<'_>) -> u64 {
         self.limiter.peek(request).unwrap().limits[index].remaining()
     }
 
-    fn wait(&self, duration: Duration) {
+    fn advance(&self, duration: Duration) {
         self.clock.advance(duration);
     }
 }

@@ -303,7 +303,7 @@ mod tests {
 
     const KINDS: std::ops::Range<usize> = 0..5;
 
-    /// The promise of distributed.md for what was admitted under one spec.
+    /// Asserts the bound that one spec promises for its admissions: N in a window, or burst plus refill.
     fn assert_promise(kind: usize, log: &[Admission], units: u64, window_us: u64) {
         let limit = units * UNIT;
         for (index, last) in log.iter().enumerate() {

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn rule_9_maps_merge_lists_replace_null_deletes() {
+    fn maps_merge_lists_replace_null_deletes_rule_9() {
         assert_eq!(
             laid("{a: 1, m: {x: 1, y: 2}, l: [1, 2]}", "{m: {y: 3}, l: [9]}"),
             "{a: 1, m: {x: 1, y: 3}, l: [9]}"
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn rule_9_specs_replace_and_a_new_algorithm_replaces_the_old() {
+    fn specs_replace_and_a_new_algorithm_replaces_the_old_rule_9() {
         let tiers = "{limits: {a: {sliding_window: {free: 1/s, vip: 2/s}}}}";
         let raised = "{limits: {a: {sliding_window: {free: 5/s, vip: 2/s}}}}";
         assert_eq!(laid(tiers, "{limits: {a: {sliding_window: {free: 5/s}}}}"), raised);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn rule_9_variables_are_replaced_inside_scalars() {
+    fn variables_are_replaced_inside_scalars_rule_9() {
         assert_eq!(substituted("a: ${N}/min burst ${M:-20}").unwrap(), "{a: 5/min burst 20}");
         assert_eq!(substituted("a: ${EMPTY:-x}").unwrap(), "{a: x}");
         assert_eq!(substituted("a: v${EMPTY}").unwrap(), "{a: v}");
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn rule_9_an_unset_variable_without_default_is_an_error() {
+    fn an_unset_variable_without_default_is_an_error_rule_9() {
         assert!(substituted("a: ${M}").unwrap_err().contains("`M` is not set"));
         assert!(substituted("a: ${M").unwrap_err().contains("closing"));
         assert!(substituted("a: ${1-x}").unwrap_err().contains("a name is letters"));

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn rule_9_a_null_in_a_step_deletes_what_the_test_says() {
+    fn a_null_in_a_step_deletes_what_the_test_says_rule_9() {
         let file = read("      - { request: { user: null, headers: { a: null } } }\n").unwrap();
         let request = file.tests[0].steps[0].action.request().unwrap();
         assert_eq!(request.get("user"), None);

@@ -1,4 +1,4 @@
-//! Rules about keys that a later version brings: until then a policy that relies on them is refused.
+//! A policy with a reserved key is refused.
 
 use tidegate::Policy;
 
@@ -8,6 +8,6 @@ fn refusal(rest: &str) -> String {
 }
 
 #[test]
-fn rule_10_notice_is_refused_until_it_works() {
+fn notice_is_refused_as_not_supported_yet() {
     assert_eq!(refusal("notice: 7d"), "later.yaml:3:1: error: `notice` is not supported yet");
 }

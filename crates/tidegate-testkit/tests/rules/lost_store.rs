@@ -1,4 +1,4 @@
-//! While the store is lost: deny answers as its limit, allow is not charged afterwards.
+//! Rule 8: decisions while the store is lost.
 
 use tidegate::plan::Mode;
 use tidegate::{Decision, Jitter, Limiter, Outcome, Request, Response};
@@ -27,7 +27,7 @@ impl Cut {
 }
 
 #[test]
-fn rule_8_deny_answers_as_its_limit_does_and_says_degraded() {
+fn deny_answers_as_its_limit_does_and_says_degraded_rule_8() {
     let cut = Cut::off(
         "limits:
   a: { by: user, sliding_window: 5/min, on_store_failure: deny, status: 420, message: Slow down }
@@ -44,13 +44,13 @@ response: { body: { why: \"{message}\", limit: \"{name}\", wait: \"{retry_after}
 }
 
 #[test]
-fn rule_8_the_default_status_of_a_lost_store_is_429_and_never_5xx() {
+fn the_default_status_of_a_lost_store_is_429_and_never_5xx_rule_8() {
     let cut = Cut::off("limits:\n  a: { by: user, total: 5, on_store_failure: deny }");
     assert_eq!(cut.check(&user("u")).status(), 429);
 }
 
 #[test]
-fn rule_8_deny_ranks_longest_among_those_that_refuse() {
+fn deny_ranks_as_the_longest_wait_rule_8() {
     let cut = Cut::off(
         "limits:
   near: { by: user, sliding_window: 1/h }
@@ -63,7 +63,7 @@ fn rule_8_deny_ranks_longest_among_those_that_refuse() {
 }
 
 #[test]
-fn rule_8_allow_is_not_charged_afterwards() {
+fn requests_that_allow_lets_through_are_not_charged_afterwards_rule_8() {
     let cut = Cut::off("limits:\n  a: { by: user, total: 2, on_store_failure: allow }");
     for _ in 0..9 {
         let passed = cut.check(&user("u"));
@@ -76,13 +76,13 @@ fn rule_8_allow_is_not_charged_afterwards() {
 }
 
 #[test]
-fn rule_8_a_reserved_request_that_was_only_allowed_has_nothing_to_settle() {
+fn a_reserved_request_that_was_only_allowed_has_nothing_to_settle_rule_8() {
     let cut = Cut::off("limits:\n  a: { by: user, total: 2, on_store_failure: allow }");
     assert!(cut.check(&user("u").reserve()).reservation.is_none());
 }
 
 #[test]
-fn rule_8_defaults_say_what_limits_do_that_say_nothing() {
+fn defaults_apply_to_limits_without_a_failure_mode_rule_8() {
     let cut = Cut::off(
         "defaults: { on_store_failure: deny }
 limits:
@@ -94,7 +94,7 @@ limits:
 }
 
 #[test]
-fn rule_8_exempt_and_blocked_do_not_need_the_store() {
+fn exempt_and_blocked_do_not_need_the_store_rule_8() {
     let cut = Cut::off(
         "exempt:
   - path: /health
@@ -109,7 +109,7 @@ limits:
 }
 
 #[test]
-fn rule_8_a_healthy_store_is_never_called_degraded() {
+fn a_healthy_store_is_never_called_degraded_rule_8() {
     let cut = Cut::off("limits:\n  a: { by: user, total: 1 }");
     cut.restore();
     assert!(!cut.check(&user("u")).degraded);
@@ -122,7 +122,7 @@ penalties: { p: { event: limited, by: user, within: 1h, ladder: { 3: { ban: 1h }
 ";
 
 #[test]
-fn rule_8_known_bans_stay_while_the_store_is_lost() {
+fn known_bans_stay_while_the_store_is_lost_rule_8() {
     let cut = Cut::off(GUARDED);
     cut.restore();
     for _ in 0..4 {
@@ -134,7 +134,7 @@ fn rule_8_known_bans_stay_while_the_store_is_lost() {
 }
 
 #[test]
-fn rule_8_counts_go_on_here_while_the_store_is_lost_from_what_it_last_said() {
+fn the_node_counts_on_from_the_stores_last_answer_rule_8() {
     let cut = Cut::off(GUARDED);
     cut.restore();
     for _ in 0..3 {
@@ -147,7 +147,7 @@ fn rule_8_counts_go_on_here_while_the_store_is_lost_from_what_it_last_said() {
 }
 
 #[test]
-fn rule_8_a_limit_that_lost_its_store_accuses_nobody_and_nothing_covers_it() {
+fn a_denial_by_a_lost_store_makes_no_event_and_no_grace_covers_it_rule_8() {
     let policy = "
 limits: { a: { by: user, total: 1, on_store_failure: deny } }
 penalties: { p: { event: limited, by: user, within: 1h, ladder: { 1: { allow: true }, 2: { ban: 1h } } } }

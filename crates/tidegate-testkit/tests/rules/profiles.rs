@@ -1,4 +1,4 @@
-//! Profiles, variables, and what they leave of the policy.
+//! Rule 9: profiles and variables.
 
 use tidegate::policy::Options;
 use tidegate::{Limiter, Policy, Request};
@@ -37,7 +37,7 @@ fn is_blocked(limiter: &Limiter, ip: &str) -> bool {
 }
 
 #[test]
-fn rule_9_maps_merge_specs_replace_and_null_deletes() {
+fn maps_merge_specs_replace_and_null_deletes_rule_9() {
     assert_eq!(limits(&check(None, &[]).unwrap(), "pro"), ["a 50/day", "b 9"]);
     let loose = check(Some("loose"), &[]).unwrap();
     assert_eq!(limits(&loose, "free"), ["a 500/day"]);
@@ -45,14 +45,14 @@ fn rule_9_maps_merge_specs_replace_and_null_deletes() {
 }
 
 #[test]
-fn rule_9_a_new_algorithm_replaces_the_old_and_lists_replace() {
+fn a_new_algorithm_replaces_the_old_and_lists_replace_rule_9() {
     let other = check(Some("other"), &[("RATE", "7")]).unwrap();
     assert_eq!(limits(&other, "free"), ["a 7/s", "b 9"]);
     assert!(is_blocked(&other, "192.0.2.9") && !is_blocked(&other, "192.0.2.1"));
 }
 
 #[test]
-fn rule_9_variables_are_typed_as_if_written_there() {
+fn variables_are_typed_as_if_written_there_rule_9() {
     assert_eq!(limits(&check(None, &[("PRO", "1k")]).unwrap(), "pro")[0], "a 1000/day");
     let wrong = check(None, &[("PRO", "many")]).unwrap_err();
     assert!(wrong.contains("api.yaml:7:"), "{wrong}");
@@ -60,7 +60,7 @@ fn rule_9_variables_are_typed_as_if_written_there() {
 }
 
 #[test]
-fn rule_9_a_null_that_a_profile_brings_into_a_body_is_still_an_error() {
+fn a_null_that_a_profile_brings_into_a_body_is_still_an_error_rule_9() {
     let text = format!("{POLICY}  body: {{ response: {{ body: {{ wait: {{retry_after}} }} }} }}\n");
     let options = Options { profile: Some("body".to_owned()), ..Options::default() };
     let wrong = Policy::check("api.yaml", &text, &options).unwrap_err().to_string();
@@ -68,7 +68,7 @@ fn rule_9_a_null_that_a_profile_brings_into_a_body_is_still_an_error() {
 }
 
 #[test]
-fn rule_9_an_unset_variable_without_default_is_an_error_only_where_it_is_used() {
+fn an_unset_variable_without_default_is_an_error_only_where_it_is_used_rule_9() {
     assert!(check(None, &[]).is_ok());
     let wrong = check(Some("other"), &[]).unwrap_err();
     assert!(wrong.contains("`RATE` is not set"), "{wrong}");

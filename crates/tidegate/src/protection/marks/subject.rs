@@ -274,7 +274,7 @@ fn write_user(hasher: &mut SipHasher24, user: &str) {
 fn write_net(hasher: &mut SipHasher24, text: &str) {
     match Networks::parse_net(text) {
         Ok(net) => {
-            hasher.write(&ClientNetwork::of_network(net.addr(), net.prefix_len()).key_bytes())
+            hasher.write(&ClientNetwork::of_network(net.addr(), net.prefix_len()).key_bytes());
         }
         Err(_) => write_text(hasher, text),
     }

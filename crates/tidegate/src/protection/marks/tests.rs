@@ -22,7 +22,7 @@ fn ban(marks: &Marks, subject: Subject, for_us: Option<u64>, now: Now) -> Mark {
         id: marks.id_of(MarkKind::Ban, Some("api"), None, &subject),
         kind: MarkKind::Ban,
         policy: Some("api".to_owned()),
-        subject: subject,
+        subject,
         source: "p".to_owned(),
         reason: "r".to_owned(),
         flag: None,

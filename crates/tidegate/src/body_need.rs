@@ -6,8 +6,6 @@ use crate::policy::model::{AttributeId, Cost, Limit, Part, Settings};
 use crate::policy::protection::{Event, EventId, Factor, FactorKind};
 use crate::policy::when::{Unmet, When};
 use crate::precheck::{Precheck, precheck};
-use crate::protection::guard::Guard;
-use crate::protection::marks::Shape;
 use crate::request::{Request, RequestError};
 use crate::store::Store;
 
@@ -23,18 +21,15 @@ impl<S: Store> Limiter<S> {
     pub fn wants_body(&self, request: &Request<'_>) -> bool {
         let wanted = self.with_policy(request, |active| {
             let context = Context::gather(&active.policy, request)?;
-            let banned =
-                || self.marks().bans().has(Shape::Other) && bans_read_body(&active.guard, &context);
-            Ok::<_, RequestError>(wants_body(&context) || banned())
+            let bans_read_body = || {
+                let mut parts = active.guard.bans.other_parts_with_bans(self.marks());
+                parts.any(|by| parts_read_body(by, &context))
+                    && precheck(&context) == Precheck::Ordinary
+            };
+            Ok::<_, RequestError>(wants_body(&context) || bans_read_body())
         });
         wanted.unwrap_or(false)
     }
-}
-
-/// Whether a ban may be of something in the body.
-fn bans_read_body(guard: &Guard, context: &Context<'_>) -> bool {
-    guard.ban_keys().any(|by| parts_read_body(by, context))
-        && precheck(context) == Precheck::Ordinary
 }
 
 fn wants_body(context: &Context<'_>) -> bool {

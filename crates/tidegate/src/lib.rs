@@ -71,6 +71,7 @@ mod protection;
 mod request;
 mod reservation;
 mod response;
+mod shards;
 pub mod simulate;
 mod sip;
 pub mod store;

@@ -3,23 +3,23 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::fold::Folded;
 use crate::key::Key;
 use crate::plan::Level;
+use crate::shards::{SHARDS, Shards};
 use crate::store::{Amendment, Change};
 use crate::units::Amount;
 
-/// Keys in different shards do not wait for each other.
-const SHARDS: usize = 16;
 /// How many keys a shard has.
-const KEYS_MAX: usize = 4096;
+const SHARD_KEYS_MAX: usize = 65_536 / SHARDS;
 
 /// What is owed to the store.
 #[derive(Debug, Default)]
 pub(crate) struct Debts {
-    shards: [Mutex<HashMap<Key, Debt>>; SHARDS],
+    shards: Shards<HashMap<Key, Debt, Folded>>,
     keys: AtomicUsize,
     /// When something was last added, in steady time.
     latest_us: AtomicU64,
@@ -38,8 +38,8 @@ impl Debts {
     /// A request was admitted here. The level is as the store knows it.
     pub(super) fn add(&self, level: &Level, name: Option<&Arc<str>>, now_us: u64) {
         self.latest_us.fetch_max(now_us, Ordering::Relaxed);
-        let mut debts = self.shard(level.key);
-        let room = debts.len() < KEYS_MAX;
+        let mut debts = self.shards.lock(level.key);
+        let room = debts.len() < SHARD_KEYS_MAX;
         match debts.entry(level.key) {
             Entry::Occupied(mut debt) => {
                 let debt = debt.get_mut();
@@ -58,7 +58,7 @@ impl Debts {
 
     /// What was charged here is corrected here.
     pub(super) fn amend(&self, amendment: &Amendment) {
-        let mut debts = self.shard(amendment.level.key);
+        let mut debts = self.shards.lock(amendment.level.key);
         let Entry::Occupied(mut found) = debts.entry(amendment.level.key) else { return };
         let debt = found.get_mut();
         match amendment.change {
@@ -78,8 +78,8 @@ impl Debts {
     /// Takes everything that is owed, the largest first.
     pub(crate) fn take(&self) -> Vec<Amendment> {
         let mut amendments = Vec::new();
-        for shard in &self.shards {
-            let taken = std::mem::take(&mut *locked(shard));
+        for mut shard in self.shards.lock_each() {
+            let taken = std::mem::take(&mut *shard);
             self.keys.fetch_sub(taken.len(), Ordering::SeqCst);
             amendments.extend(taken.into_values().map(Debt::into_amendment));
         }
@@ -109,11 +109,6 @@ impl Debts {
     pub(crate) fn take_untold(&self) -> u64 {
         self.untold.swap(0, Ordering::Relaxed)
     }
-
-    fn shard(&self, key: Key) -> MutexGuard<'_, HashMap<Key, Debt>> {
-        #[allow(clippy::cast_possible_truncation, reason = "any bits of a hash will do")]
-        locked(&self.shards[(key.0 >> 64) as usize % SHARDS])
-    }
 }
 
 impl Debt {
@@ -129,8 +124,4 @@ fn owed(amendment: &Amendment) -> Amount {
         Change::Debit(amount) => amount,
         _ => Amount::ZERO,
     }
-}
-
-fn locked<T>(shard: &Mutex<T>) -> MutexGuard<'_, T> {
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
 }

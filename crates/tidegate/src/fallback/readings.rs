@@ -1,24 +1,21 @@
 //! What the store last said of keys, for as many as there is room: a key has one place, which the
 //! latest takes. Writing costs a decision next to nothing.
 
-use std::sync::{Mutex, PoisonError};
-
 use crate::algorithm::Reading;
 use crate::clock::Now;
 use crate::key::Key;
 use crate::plan::Level;
+use crate::shards::{SHARDS, Shards};
 use crate::units::Amount;
 
-/// Keys in different shards do not wait for each other.
-const SHARDS: usize = 16;
 /// How many places a shard has.
-const PLACES: usize = 4096;
+const SHARD_PLACES: usize = 65_536 / SHARDS;
 
 /// What was last heard of keys.
 #[derive(Debug, Default)]
 pub(super) struct Readings {
     /// Empty until something is heard.
-    shards: [Mutex<Vec<Place>>; SHARDS],
+    shards: Shards<Vec<Place>>,
 }
 
 /// Where one key is remembered.
@@ -48,10 +45,10 @@ impl Readings {
     /// Does something with the place of a key. A key is a hash already.
     fn with<T>(&self, key: Key, act: impl FnOnce(&mut Place) -> T) -> T {
         #[allow(clippy::cast_possible_truncation, reason = "any bits of a hash will do")]
-        let (shard, place) = ((key.0 >> 64) as usize % SHARDS, key.0 as usize % PLACES);
-        let mut places = self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner);
+        let place = key.0 as usize % SHARD_PLACES;
+        let mut places = self.shards.lock(key);
         if places.is_empty() {
-            places.resize(PLACES, None);
+            places.resize(SHARD_PLACES, None);
         }
         act(&mut places[place])
     }

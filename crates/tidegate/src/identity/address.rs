@@ -48,16 +48,6 @@ impl ClientNetwork {
         }
     }
 
-    /// The address as a number, and a byte that tells the family and the prefix: both are different for
-    /// any two subjects.
-    pub(crate) fn numbers(&self) -> (u128, u8) {
-        match self.address {
-            IpAddr::V4(address) => (address.to_bits().into(), self.prefix),
-            // A prefix of IPv4 is at most 32, and one of IPv6 at most 128.
-            IpAddr::V6(address) => (address.to_bits(), u8::MAX - self.prefix),
-        }
-    }
-
     /// Bytes for hashing: the family, the prefix and the address. They are the same on every host
     /// and in every version, and different for any two subjects.
     #[must_use]

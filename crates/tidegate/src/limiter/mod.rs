@@ -53,7 +53,7 @@ use crate::fallback::Fallback;
 use crate::key::HashKey;
 use crate::plan::{LEVELS_MAX, Level, Mode, Plan, Planner};
 use crate::policy::Policy;
-use crate::protection::marks::{Marks, Shape};
+use crate::protection::marks::Marks;
 use crate::protection::steps::Known;
 use crate::request::{Request, RequestError};
 use crate::reservation::{Reservation, Settlement};
@@ -379,15 +379,12 @@ impl<S: Store> Shared<S> {
         let secret = self.secret.load();
         let mut active = load(policies, &secret);
         let before = self.policies.load();
-        let keeps_shapes = self.marks.bans().has(Shape::Other);
         for active in &mut active {
             let same = |before: &&ActivePolicy| before.policy.name == active.policy.name;
             if let Some(before) = before.iter().find(same) {
                 active.guard.keep_tripped(&active.policy, &before.guard, &before.policy);
-                if keeps_shapes {
-                    let (policy, guard) = (&active.policy, &mut active.guard);
-                    guard.keep_shapes(&secret, policy, &before.guard, &before.policy);
-                }
+                let (policy, bans) = (&active.policy, &mut active.guard.bans);
+                bans.keep_bans(&secret, policy, &self.marks, &before.guard.bans, &before.policy);
             }
             active.guard.load(&active.policy, self.load_ppm.load(Ordering::Relaxed));
         }

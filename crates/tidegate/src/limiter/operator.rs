@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Limiter;
 use crate::identity::Networks;
 use crate::policy::Policy;
-use crate::protection::marks::{Mark, MarkKind, Marks, Set, Subject};
+use crate::protection::marks::{Mark, MarkKind, Marks, SetOutcome, Subject};
 use crate::request::RequestError;
 use crate::store::Store;
 
@@ -83,19 +83,19 @@ impl<S: Store> Limiter<S> {
     pub fn unban(&self, policy: Option<&str>, subject: &Subject) -> bool {
         let subject = self.as_found(policy, subject);
         let marks = &self.shared.marks;
-        marks.take(MarkKind::Ban, marks.id_of(MarkKind::Ban, policy, None, &subject))
+        marks.remove(MarkKind::Ban, marks.id_of(MarkKind::Ban, policy, None, &subject))
     }
 
     /// Takes a flag away; returns whether there was one here.
     pub fn unflag(&self, policy: Option<&str>, flag: &str, subject: &Subject) -> bool {
         let subject = self.as_found(policy, subject);
         let marks = &self.shared.marks;
-        marks.take(MarkKind::Flag, marks.id_of(MarkKind::Flag, policy, Some(flag), &subject))
+        marks.remove(MarkKind::Flag, marks.id_of(MarkKind::Flag, policy, Some(flag), &subject))
     }
 
     /// Takes a mark away by its id; returns whether there was one here.
     pub fn unmark(&self, kind: MarkKind, id: crate::Key) -> bool {
-        self.shared.marks.take(kind, id)
+        self.shared.marks.remove(kind, id)
     }
 
     /// A subject in each way that marks of it may say it, in one policy or, without one, in any: an
@@ -148,7 +148,7 @@ impl<S: Store> Limiter<S> {
             until_unix_us: lasts_us.map(|us| now.unix_us.saturating_add(us)),
             factor_ppm: None,
         };
-        if marks.put(&mark, now) == Set::Full {
+        if marks.set(&mark, now) == SetOutcome::Full {
             return Err(RequestError::new("key", "found no room for another one"));
         }
         Ok(marks.get(kind, mark.id, now).unwrap_or(mark))
@@ -164,7 +164,8 @@ impl<S: Store> Limiter<S> {
             return Err(RequestError::new("policy", detail));
         }
         let names: Vec<&str> = order.subject.parts().map(|(name, _)| name).collect();
-        if kind == MarkKind::Ban && !scope.any(|active| active.guard.finds(&names, &active.policy))
+        if kind == MarkKind::Ban
+            && !scope.any(|active| active.guard.bans.covers(&names, &active.policy))
         {
             let detail = format!(
                 "found `{}`, expected user, client, ip, network, or what a penalty bans by",

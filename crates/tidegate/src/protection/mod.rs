@@ -1,5 +1,6 @@
 //! Protection: events, the ladders that they climb, and the marks that they leave.
 
+pub(crate) mod bans;
 pub(crate) mod counts;
 pub(crate) mod events;
 pub(crate) mod factors;

@@ -11,7 +11,7 @@ use crate::policy::protection::{Behaviour, FactorKind, PPM, Penalty, Ratio, Step
 use crate::protection::counts::{self, EventCounts, Looked, Named, Share};
 use crate::protection::events::{Consequences, Effect, Notice};
 use crate::protection::factors;
-use crate::protection::marks::{Mark, MarkKind, Marks, Set, Subject};
+use crate::protection::marks::{Mark, MarkKind, Marks, SetOutcome, Subject};
 use crate::protection::steps::Known;
 use crate::store::StoreError;
 use crate::units::written_duration;
@@ -168,9 +168,9 @@ impl Judge<'_> {
         let (mut done, mut kept) = (None, false);
         if let Some((flag, subject)) = step.flag.as_ref().zip(subject.as_ref()) {
             let mark = self.mark(MarkKind::Flag, subject.clone(), cause, Some(flag), None);
-            let set = self.marks.put(&mark, self.now);
-            kept |= set == Set::Kept;
-            if matches!(set, Set::New | Set::Changed) {
+            let set = self.marks.set(&mark, self.now);
+            kept |= set == SetOutcome::Unchanged;
+            if matches!(set, SetOutcome::New | SetOutcome::Changed) {
                 happened.reported.flags.push(flag.clone());
                 happened.reported.effects.push(Effect::Flagged { mark, source: penalty.clone() });
                 done = Some(("flag", subject.clone(), None));
@@ -179,13 +179,13 @@ impl Judge<'_> {
         if let Some((subject, for_us)) = self.banned(step, subject.as_ref()) {
             let until_us = self.now.unix_us.saturating_add(for_us);
             let mark = self.mark(MarkKind::Ban, subject.clone(), cause, None, Some(until_us));
-            let set = self.marks.put(&mark, self.now);
-            kept |= set == Set::Kept;
-            if matches!(set, Set::New | Set::Changed) {
+            let set = self.marks.set(&mark, self.now);
+            kept |= set == SetOutcome::Unchanged;
+            if matches!(set, SetOutcome::New | SetOutcome::Changed) {
                 done = Some(("ban", subject, Some(until_us)));
                 happened.reported.effects.push(Effect::Banned { mark: mark.clone(), penalty });
             }
-            if set != Set::Full {
+            if set != SetOutcome::Full {
                 // One that was there may end later.
                 let ban = self.marks.get(MarkKind::Ban, mark.id, self.now);
                 happened.ban = longer(happened.ban.take(), ban.map(|ban| (ban, self.now)));
@@ -193,7 +193,7 @@ impl Judge<'_> {
         }
         // What could not be done is told all the same; what others have done before was told then.
         let done = done.or_else(|| {
-            let subject = subject.unwrap_or_else(|| Subject::unread(cause.by, self.context));
+            let subject = subject.unwrap_or_else(|| Subject::for_notice(cause.by, self.context));
             (!kept).then_some(("notice", subject, None))
         });
         if let Some((action, subject, until_unix_us)) = done {
@@ -206,7 +206,7 @@ impl Judge<'_> {
         let ban = step.ban.as_ref()?;
         let subject = match ban.by {
             None => subject?.clone(),
-            Some(by) => Subject::banned(by, self.context)?,
+            Some(by) => Subject::of_ban(by, self.context)?,
         };
         Some((subject, ban.for_us))
     }
@@ -330,7 +330,7 @@ impl Judge<'_> {
             until_unix_us: None,
             factor_ppm: Some(to_ppm),
         };
-        self.marks.put(&mark, self.now);
+        self.marks.set(&mark, self.now);
     }
 }
 

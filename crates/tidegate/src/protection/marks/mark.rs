@@ -1,4 +1,4 @@
-//! A mark as others see it: what it says, of whom, since when and until when.
+//! A mark as users, other nodes and the state directory see it.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,63 +6,63 @@ use super::Subject;
 use crate::clock::Now;
 use crate::key::Key;
 
-/// What a mark says.
+/// What a mark does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MarkKind {
     /// Every request of the subject is refused.
     Ban,
-    /// Somebody is to look at the subject.
+    /// Somebody should look at the subject.
     Flag,
     /// The subject's limits are larger or smaller.
     Factor,
 }
 
-/// A fact about a subject, with its times in Unix time.
+/// A ban, a flag or a personal factor that is in force on a subject. Its times are Unix times.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Mark {
-    /// Which mark: of this kind, in this policy, of this subject (and this flag, or factor).
+    /// A keyed hash of kind, policy, name and subject.
     pub id: Key,
-    /// What it says.
+    /// What the mark does.
     pub kind: MarkKind,
-    /// The policy that it holds in; all without it.
+    /// The policy that the mark is in force in; all policies without it.
     pub policy: Option<String>,
-    /// Whom it is of.
+    /// The subject.
     pub subject: Subject,
-    /// The penalty, ratio or factor that set it, or `operator`.
+    /// The penalty, ratio or factor that set the mark, or `operator`.
     pub source: String,
-    /// Why, as people read it.
+    /// Why, for people.
     pub reason: String,
     /// The name of a flag.
     pub flag: Option<String>,
-    /// Since when.
+    /// The start.
     pub since_unix_us: u64,
-    /// Until when; without it, until somebody takes it away.
+    /// The end; without it, the mark stays until somebody removes it.
     pub until_unix_us: Option<u64>,
-    /// What a factor is, in millionths.
+    /// The value of a factor, in millionths.
     pub factor_ppm: Option<u64>,
 }
 
-/// A mark set or taken away.
+/// A change of a mark.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MarkChange {
-    /// It holds from now on.
+    /// The mark is set.
     Set(Mark),
-    /// It holds no more.
+    /// The mark is removed.
     Removed {
-        /// Which.
+        /// Its id.
         id: Key,
-        /// Of which kind.
+        /// Its kind.
         kind: MarkKind,
     },
 }
 
-/// Hears of the marks that this process sets and takes away, to tell others.
+/// Hears of the marks that this process sets and removes, to replicate them.
 pub trait MarkSink: Send + Sync {
-    /// Is told with the change, in the order of the changes of each mark, and must neither block, as
-    /// requests wait for it, nor ask for marks.
+    /// Is called for each change, in the order of the changes of each mark. Requests wait for this call,
+    /// so it must not block, and it must not read marks.
     fn changed(&self, change: &MarkChange);
 }
 
@@ -77,7 +77,7 @@ impl Mark {
         }
     }
 
-    /// How long it still holds; `None` where it does not end by itself.
+    /// How long the mark still lasts; `None` for a mark without an end.
     #[must_use]
     pub fn left_us(&self, now: Now) -> Option<u64> {
         self.until_unix_us.map(|until_us| until_us.saturating_sub(now.unix_us))

@@ -1,117 +1,111 @@
-//! Marks: what must be known of a subject at once, without asking anybody. Bans, flags, and factors
-//! that behaviour has earned.
+//! Marks: bans, flags and personal factors that are in force on subjects.
 //!
-//! They are few and live long, so that every node has all of them in its memory. While there is none
-//! a request pays one atomic load, and one that no mark is of a cheap hash and a few further ones, however
-//! many marks there are of others. Their time is the steady clock of this process, so that a wall
-//! clock that steps ends nothing; where they travel it is written as Unix time.
+//! Marks are few and last long, so every node has all of them in memory. While nobody is banned, a request
+//! reads one atomic counter. Otherwise a request looks up its few keys in a sharded map: those of the
+//! subjects that somebody is banned by. Inside the process the steady clock times marks, so that a wall
+//! clock that steps ends no ban; outside the process their times are Unix times.
 
-mod changes;
-mod filter;
-mod look;
+mod keys;
 mod mark;
-mod prints;
-mod shapes;
 mod subject;
 mod table;
 #[cfg(test)]
 mod tests;
-mod trace;
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::{Arc, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
-use siphasher::sip128::SipHasher24;
 
 use crate::clock::Now;
+use crate::context::Context;
+use crate::fold::Folded;
 use crate::key::{HashKey, Key};
 use crate::policy::protection::PPM;
 use crate::sync::Mutex;
-use filter::Filter;
+pub(crate) use keys::MarkKeys;
 pub use mark::{Mark, MarkChange, MarkKind, MarkSink};
-use shapes::Shapes;
-pub(crate) use shapes::Used;
-pub(crate) use subject::Shape;
 pub use subject::Subject;
-pub use table::Set;
-use table::{Entry, Onto, Table};
-pub(crate) use trace::Sought;
-use trace::Tracer;
+pub(crate) use subject::SubjectKind;
+pub(crate) use table::SetOutcome;
+use table::{Entry, Replace, Table};
 
-/// How many bans there may be at once unless told otherwise.
+/// How many bans there may be at once, unless the configuration says otherwise.
 pub const BANS_MAX_DEFAULT: usize = 1_000_000;
-/// How many flags, and how many factors.
+/// How many flags there may be at once, and how many factors.
 const OTHERS_MAX: usize = 250_000;
-/// How long a factor holds that does not move: 90 days.
+/// A factor that does not change ends after 90 days.
 const FACTOR_LASTS_US: u64 = 90 * 86_400 * 1_000_000;
-/// How many names are kept once for all marks that have them.
+/// How many names are interned.
 const NAMES_MAX: usize = 4_096;
+
+type ChangedIds = HashSet<(MarkKind, Key), Folded>;
 
 /// All marks that this process knows of.
 pub struct Marks {
     tables: [Table; 3],
-    /// What is certainly not in the tables that requests look into. Flags are looked at by those alone
-    /// who have come to a step.
-    filters: [Filter; 3],
-    tracer: Tracer,
-    shapes: Shapes,
     secret: ArcSwap<HashKey>,
+    /// Names that many marks share.
     names: Mutex<HashSet<Arc<str>>>,
     sink: OnceLock<Arc<dyn MarkSink>>,
-    noted: changes::Noted,
+    /// What has changed since [`changes`](Marks::changes) was last called, if somebody tracks changes.
+    changed: OnceLock<Mutex<ChangedIds>>,
+}
+
+/// Where a change was made. The sink hears of local changes only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    Local,
+    Remote,
 }
 
 impl Marks {
-    /// Room for so many bans.
     #[must_use]
     pub(crate) fn new(secret: HashKey, bans_max: usize) -> Self {
-        let tables = [bans_max, OTHERS_MAX, OTHERS_MAX].map(Table::new);
         Self {
-            tables,
-            filters: std::array::from_fn(|_| Filter::new()),
-            tracer: Tracer::random(),
-            shapes: Shapes::default(),
+            tables: [bans_max, OTHERS_MAX, OTHERS_MAX].map(Table::new),
             secret: ArcSwap::from_pointee(secret),
             names: Mutex::default(),
             sink: OnceLock::new(),
-            noted: changes::Noted::default(),
+            changed: OnceLock::new(),
         }
     }
 
-    /// Has somebody hear of the changes that are made here. Only the first one does.
+    /// Sets who hears of the changes that are made here. Only the first call has an effect.
     pub fn set_sink(&self, sink: Arc<dyn MarkSink>) {
         _ = self.sink.set(sink);
     }
 
-    /// How many marks of a kind there are, those that have just ended included.
+    /// How many marks of a kind there are. Some may have ended just now.
     #[must_use]
+    #[inline]
     pub fn count(&self, kind: MarkKind) -> usize {
-        self.table(kind).len()
+        self.table(kind).count()
     }
 
-    /// How many marks of a kind there was no room for.
+    /// How many marks of a kind found no room.
     #[must_use]
     pub fn refused(&self, kind: MarkKind) -> u64 {
         self.table(kind).refused()
     }
 
-    /// A mark, by its id.
+    /// The mark with an id.
     #[must_use]
     pub fn get(&self, kind: MarkKind, id: Key, now: Now) -> Option<Mark> {
         self.table(kind).get(id, now.steady_us, |entry| to_mark(kind, id, entry, now))
     }
 
-    /// The marks of a kind behind an id, in the order of their ids, at most so many.
+    /// At most `limit` marks of a kind behind an id, in the order of their ids.
     #[must_use]
     pub fn list(&self, kind: MarkKind, after: Option<Key>, limit: usize, now: Now) -> Vec<Mark> {
         let read = |id, entry: &Entry| to_mark(kind, id, entry, now);
         self.table(kind).page(after, limit, now.steady_us, read)
     }
 
-    /// The mark's id, of what else it says.
+    /// The id of a mark.
     #[must_use]
     pub fn id_of(
         &self,
@@ -120,135 +114,167 @@ impl Marks {
         name: Option<&str>,
         subject: &Subject,
     ) -> Key {
-        subject.key(prefix(&self.secret.load(), kind, policy, name))
+        subject.id(keys::prefix(&self.secret.load(), kind, policy, name))
     }
 
-    /// Takes over a change that another process made; returns whether it changed anything here. The
-    /// Unix time of `now` is that of the clock which the mark's times are by, such as the store's.
+    /// Applies a change that another process made; returns whether it changed anything here. The Unix
+    /// time of `now` must be from the clock of the mark's times, such as the store's.
     pub fn apply(&self, change: &MarkChange, now: Now) -> bool {
         match change {
-            MarkChange::Set(mark) => matches!(self.set(mark, now), Set::New | Set::Changed),
-            MarkChange::Removed { id, kind } => self.remove(*kind, *id).is_some(),
+            MarkChange::Set(mark) => self.set_remote(mark, now),
+            MarkChange::Removed { id, kind } => self.remove_from(Origin::Remote, *kind, *id),
         }
     }
 
-    /// All marks, to be kept over a restart.
+    /// All marks, for saving them over a restart.
     #[must_use]
     pub fn export(&self, now: Now) -> Vec<Mark> {
         let kinds = [MarkKind::Ban, MarkKind::Flag, MarkKind::Factor];
         kinds.iter().flat_map(|kind| self.list(*kind, None, usize::MAX, now)).collect()
     }
 
-    /// Takes back what was kept; returns how many of them still hold. Their ids are made anew, so that
-    /// they hold under another secret too.
+    /// Restores saved marks; returns how many of them are still in force. Computes their ids anew, in
+    /// case the secret is another one.
     pub fn import(&self, marks: impl IntoIterator<Item = Mark>, now: Now) -> usize {
         let mut imported = 0;
         for mut mark in marks {
-            mark.id = self.id_of(mark.kind, mark.policy.as_deref(), mark.name(), &mark.subject);
-            imported += usize::from(matches!(self.set(&mark, now), Set::New | Set::Changed));
+            mark.id = self.current_id(&mark);
+            imported += usize::from(self.set_remote(&mark, now));
         }
         imported
     }
 
-    /// Sets a mark here, and tells others.
-    pub(crate) fn put(&self, mark: &Mark, now: Now) -> Set {
-        // As good as none.
-        if mark.factor_ppm == Some(PPM) {
-            return if self.take(mark.kind, mark.id) { Set::Changed } else { Set::Kept };
-        }
-        let mark = &*with_end(mark);
-        self.set_and(mark, now, || {
-            let subject = self.kept(mark).into_owned();
-            self.tell(&MarkChange::Set(Mark { subject, ..mark.clone() }));
+    /// Tracks the marks that change from now on, for [`changes`](Self::changes).
+    pub fn track_changes(&self) {
+        self.changed.get_or_init(Mutex::default);
+    }
+
+    /// Every mark that this process or another has set or removed since the last call, once, as it is
+    /// when its turn comes. A mark that only ended is not among them. A caller that does not take all
+    /// changes must continue with an [`export`](Self::export).
+    pub fn changes(&self, now: Now) -> impl Iterator<Item = MarkChange> + '_ {
+        let take = |ids: &Mutex<ChangedIds>| {
+            std::mem::take(&mut *ids.lock().unwrap_or_else(PoisonError::into_inner))
+        };
+        let changed = self.changed.get().map(take).unwrap_or_default();
+        changed.into_iter().map(move |(kind, id)| {
+            let removed = MarkChange::Removed { id, kind };
+            self.get(kind, id, now).map_or(removed, MarkChange::Set)
         })
     }
 
-    /// Takes a mark away here, and tells others; returns whether there was one.
-    pub(crate) fn take(&self, kind: MarkKind, id: Key) -> bool {
-        // Others may still have one that has ended here, or has not come here yet.
-        self.remove_and(kind, id, || self.tell(&MarkChange::Removed { id, kind })).is_some()
+    /// Sets a mark, and tells the sink.
+    pub(crate) fn set(&self, mark: &Mark, now: Now) -> SetOutcome {
+        // A factor of one changes nothing.
+        if mark.factor_ppm == Some(PPM) {
+            return match self.remove(mark.kind, mark.id) {
+                true => SetOutcome::Changed,
+                false => SetOutcome::Unchanged,
+            };
+        }
+        self.set_from(Origin::Local, &with_end(mark), now)
     }
 
-    /// Makes all ids anew, for another secret. The earlier ones stay until they are
-    /// [dropped](Self::drop_old_ids), for those who still look for them.
+    /// Removes a mark, and tells the sink; returns whether there was one.
+    pub(crate) fn remove(&self, kind: MarkKind, id: Key) -> bool {
+        self.remove_from(Origin::Local, kind, id)
+    }
+
+    /// Whether there are bans on subjects of a kind: in one policy, or in all of them.
+    pub(crate) fn has_bans(&self, kind: SubjectKind, everywhere: bool) -> bool {
+        self.table(MarkKind::Ban).subjects().has(kind, everywhere)
+    }
+
+    /// The prefix lengths of banned networks that may contain an address.
+    pub(crate) fn banned_prefix_lengths(&self, ip: IpAddr) -> impl Iterator<Item = u8> + use<> {
+        self.table(MarkKind::Ban).subjects().prefix_lengths(ip)
+    }
+
+    /// The personal factor of a request's subject in millionths, and its start in steady time.
+    pub(crate) fn factor(
+        &self,
+        keys: &MarkKeys,
+        context: &Context<'_>,
+        now: Now,
+    ) -> Option<(u64, u64)> {
+        let table = self.table(MarkKind::Factor);
+        if table.count() == 0 {
+            return None;
+        }
+        let read = |entry: &Entry| entry.factor_ppm.map(|ppm| (ppm, entry.since_us));
+        table.get(keys.id(context)?, now.steady_us, read).flatten()
+    }
+
+    /// Drops expired bans, so that the no-ban fast path applies again.
+    pub(crate) fn drop_expired_bans(&self, now: Now) {
+        self.table(MarkKind::Ban).drop_expired(now.steady_us);
+    }
+
+    /// Adds ids by another secret. The old ids stay until [`drop_old_ids`](Self::drop_old_ids), for
+    /// requests that are still decided under the old secret.
     pub(crate) fn rekey(&self, secret: HashKey, now: Now) {
         let marks = self.export(now);
         self.secret.store(Arc::new(secret));
         self.import(marks, now);
     }
 
-    /// Nobody looks for ids of another secret any more. What was set under one meanwhile, or found no
-    /// room beside the earlier ones, gets its own. A long subject is kept as a digest by the other
-    /// secret, and is not known again.
+    /// Removes the ids by an old secret. A mark that was set under an old id meanwhile, or found no room
+    /// beside the old ids, gets its new id. The digest of a long subject is by the old secret: such a
+    /// mark is lost.
     pub(crate) fn drop_old_ids(&self, now: Now) {
         for mut mark in self.export(now) {
-            let id = self.id_of(mark.kind, mark.policy.as_deref(), mark.name(), &mark.subject);
+            let id = self.current_id(&mark);
             if id != mark.id {
-                self.remove(mark.kind, mark.id);
+                self.remove_from(Origin::Remote, mark.kind, mark.id);
                 mark.id = id;
-                self.set(&mark, now);
+                self.set_from(Origin::Remote, &mark, now);
             }
         }
     }
 
-    /// Forgets bans that have ended, so that none costs nothing again.
-    pub(crate) fn sweep_bans(&self, now: Now) {
-        self.table(MarkKind::Ban)
-            .sweep(now.steady_us, |entry| self.count_out(MarkKind::Ban, entry));
+    fn set_remote(&self, mark: &Mark, now: Now) -> bool {
+        let outcome = self.set_from(Origin::Remote, mark, now);
+        matches!(outcome, SetOutcome::New | SetOutcome::Changed)
     }
 
-    fn set(&self, mark: &Mark, now: Now) -> Set {
-        self.set_and(mark, now, || ())
-    }
-
-    fn set_and(&self, mark: &Mark, now: Now, told: impl FnOnce()) -> Set {
-        let (entry, onto) = (self.to_entry(mark, now), onto(mark.kind));
-        // Before it can be found missing.
-        self.count_in(mark.kind, &entry);
-        let gone = |entry: &Entry| self.count_out(mark.kind, entry);
-        let counted = entry.clone();
-        let set = self.table(mark.kind).set(mark.id, entry, onto, now.steady_us, gone, told);
-        if matches!(set, Set::Kept | Set::Full) {
-            gone(&counted);
-        } else {
-            self.noted.note(mark.kind, mark.id);
+    fn set_from(&self, origin: Origin, mark: &Mark, now: Now) -> SetOutcome {
+        let entry = self.to_entry(mark, now);
+        let replace = match mark.kind {
+            MarkKind::Ban | MarkKind::Flag => Replace::IfLonger,
+            MarkKind::Factor => Replace::Always,
+        };
+        let on_set = |entry: &Entry| {
+            let subject = || entry.subject.clone();
+            self.tell_sink(origin, || MarkChange::Set(Mark { subject: subject(), ..mark.clone() }));
+        };
+        let outcome = self.table(mark.kind).set(mark.id, entry, replace, now.steady_us, on_set);
+        if matches!(outcome, SetOutcome::New | SetOutcome::Changed) {
+            self.note_change(mark.kind, mark.id);
         }
-        set
+        outcome
     }
 
-    fn remove(&self, kind: MarkKind, id: Key) -> Option<Entry> {
-        self.remove_and(kind, id, || ())
-    }
-
-    fn remove_and(&self, kind: MarkKind, id: Key, told: impl FnOnce()) -> Option<Entry> {
-        let removed = self.table(kind).remove(id, told)?;
-        self.noted.note(kind, id);
-        self.count_out(kind, &removed);
-        Some(removed)
-    }
-
-    /// What is in a table is counted, and known to the filter, from before it is there until after.
-    fn count_in(&self, kind: MarkKind, entry: &Entry) {
-        if kind != MarkKind::Flag {
-            self.filter(kind).note(entry.trace);
+    fn remove_from(&self, origin: Origin, kind: MarkKind, id: Key) -> bool {
+        // The sink hears of a mark that is not here too: other nodes may still have it.
+        let is_removed = self.table(kind).remove(id, || {
+            self.tell_sink(origin, || MarkChange::Removed { id, kind });
+        });
+        if is_removed {
+            self.note_change(kind, id);
         }
-        if kind == MarkKind::Ban {
-            self.shapes.add(&entry.subject, entry.policy.is_none());
+        is_removed
+    }
+
+    fn tell_sink(&self, origin: Origin, change: impl FnOnce() -> MarkChange) {
+        if let Some(sink) = self.sink.get().filter(|_| origin == Origin::Local) {
+            sink.changed(&change());
         }
     }
 
-    fn count_out(&self, kind: MarkKind, entry: &Entry) {
-        if kind != MarkKind::Flag {
-            self.filter(kind).forget(entry.trace);
-        }
-        if kind == MarkKind::Ban {
-            self.shapes.remove(&entry.subject, entry.policy.is_none());
-        }
-    }
-
-    fn tell(&self, change: &MarkChange) {
-        if let Some(sink) = self.sink.get() {
-            sink.changed(change);
+    /// Must follow the change: a reader in between would see the mark as it was.
+    fn note_change(&self, kind: MarkKind, id: Key) {
+        if let Some(ids) = self.changed.get() {
+            ids.lock().unwrap_or_else(PoisonError::into_inner).insert((kind, id));
         }
     }
 
@@ -256,39 +282,31 @@ impl Marks {
         &self.tables[kind as usize]
     }
 
-    fn filter(&self, kind: MarkKind) -> &Filter {
-        &self.filters[kind as usize]
+    /// The id of a mark by the present secret.
+    fn current_id(&self, mark: &Mark) -> Key {
+        self.id_of(mark.kind, mark.policy.as_deref(), mark.name(), &mark.subject)
     }
 
     fn to_entry(&self, mark: &Mark, now: Now) -> Entry {
-        let subject = self.kept(mark).into_owned();
+        let steady_us = |unix_us| convert_time(unix_us, now.unix_us, now.steady_us);
+        let policy = mark.policy.as_deref();
+        let prefix = || keys::prefix(&self.secret.load(), mark.kind, policy, mark.name());
         Entry {
-            policy: mark.policy.as_deref().map(|name| self.name(name)),
-            trace: self.tracer.of_mark(mark, &subject),
-            subject,
-            source: self.name(&mark.source),
-            reason: self.name(&mark.reason),
-            flag: mark.flag.as_deref().map(|name| self.name(name)),
-            since_us: moved(mark.since_unix_us, now.unix_us, now.steady_us),
-            until_us: mark
-                .until_unix_us
-                .map_or(u64::MAX, |us| moved(us, now.unix_us, now.steady_us)),
+            policy: policy.map(|name| self.intern(name)),
+            subject: mark.subject.shortened(prefix).into_owned(),
+            source: self.intern(&mark.source),
+            reason: self.intern(&mark.reason),
+            flag: mark.flag.as_deref().map(|name| self.intern(name)),
+            since_us: steady_us(mark.since_unix_us),
+            until_us: mark.until_unix_us.map_or(u64::MAX, steady_us),
             factor_ppm: mark.factor_ppm,
         }
     }
 
-    /// A mark's subject as it is kept, and told to others.
-    fn kept<'m>(&self, mark: &'m Mark) -> Cow<'m, Subject> {
-        mark.subject.shortened(|| {
-            prefix(&self.secret.load(), mark.kind, mark.policy.as_deref(), mark.name())
-        })
-    }
-
-    /// A name that many marks have, once.
-    fn name(&self, name: &str) -> Arc<str> {
+    fn intern(&self, name: &str) -> Arc<str> {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = names.get(name) {
-            return Arc::clone(known);
+        if let Some(interned) = names.get(name) {
+            return Arc::clone(interned);
         }
         let name: Arc<str> = name.into();
         if names.len() < NAMES_MAX {
@@ -298,21 +316,7 @@ impl Marks {
     }
 }
 
-/// What the keys of all marks of a kind in a policy begin with.
-fn prefix(
-    secret: &HashKey,
-    kind: MarkKind,
-    policy: Option<&str>,
-    name: Option<&str>,
-) -> SipHasher24 {
-    let kind = ["ban", "flag", "factor"][kind as usize];
-    let scope = if policy.is_some() { "in" } else { "everywhere" };
-    let texts =
-        ["tidegate: a mark", kind, scope, policy.unwrap_or_default(), name.unwrap_or_default()];
-    secret.hasher_of(&texts)
-}
-
-/// Subjects that are not heard of any more must not fill the table of factors for good.
+/// Gives every factor an end: subjects that never return must not fill the table for good.
 fn with_end(mark: &Mark) -> Cow<'_, Mark> {
     if mark.kind != MarkKind::Factor || mark.until_unix_us.is_some() {
         return Cow::Borrowed(mark);
@@ -321,15 +325,8 @@ fn with_end(mark: &Mark) -> Cow<'_, Mark> {
     Cow::Owned(Mark { until_unix_us, ..mark.clone() })
 }
 
-const fn onto(kind: MarkKind) -> Onto {
-    match kind {
-        MarkKind::Ban | MarkKind::Flag => Onto::Later,
-        MarkKind::Factor => Onto::Replace,
-    }
-}
-
 fn to_mark(kind: MarkKind, id: Key, entry: &Entry, now: Now) -> Mark {
-    let unix_us = |steady_us| moved(steady_us, now.steady_us, now.unix_us);
+    let unix_us = |steady_us| convert_time(steady_us, now.steady_us, now.unix_us);
     Mark {
         id,
         kind,
@@ -344,17 +341,17 @@ fn to_mark(kind: MarkKind, id: Key, entry: &Entry, now: Now) -> Mark {
     }
 }
 
-/// An instant of one clock as that of another, of which both tell the present.
-fn moved(instant_us: u64, from_us: u64, to_us: u64) -> u64 {
-    match instant_us.checked_sub(from_us) {
-        Some(ahead_us) => to_us.saturating_add(ahead_us),
-        None => to_us.saturating_sub(from_us - instant_us),
+/// Converts an instant of one clock into another clock's, given the present by both.
+fn convert_time(instant_us: u64, from_now_us: u64, to_now_us: u64) -> u64 {
+    match instant_us.checked_sub(from_now_us) {
+        Some(ahead_us) => to_now_us.saturating_add(ahead_us),
+        None => to_now_us.saturating_sub(from_now_us - instant_us),
     }
 }
 
 impl fmt::Debug for Marks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let counts = self.tables.each_ref().map(Table::len);
+        let counts = self.tables.each_ref().map(Table::count);
         f.debug_struct("Marks").field("counts", &counts).finish_non_exhaustive()
     }
 }

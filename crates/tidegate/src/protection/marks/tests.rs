@@ -1,4 +1,6 @@
-mod found;
+mod changes;
+mod lookup;
+mod subjects;
 
 use std::sync::Mutex;
 
@@ -43,18 +45,18 @@ fn a_flood_of_subjects_stays_within_the_bound_and_evicts_no_live_ban() {
         .map(|user| ban(&marks, Subject::user(format!("u{user}")), Some(HOUR_US), START))
         .collect();
     for mark in &first {
-        assert_eq!(marks.put(mark, START), Set::New);
+        assert_eq!(marks.set(mark, START), SetOutcome::New);
     }
     for flood in 0..10_000_u64 {
         let now = later(flood);
         let other = ban(&marks, Subject::user(format!("flood{flood}")), Some(9 * HOUR_US), now);
-        assert_eq!(marks.put(&other, now), Set::Full);
+        assert_eq!(marks.set(&other, now), SetOutcome::Full);
     }
     assert!(first.iter().all(|mark| holds(&marks, mark, later(10_000))));
     assert_eq!((marks.count(MarkKind::Ban), marks.refused(MarkKind::Ban)), (100, 10_000));
     let after = later(HOUR_US);
     let next = ban(&marks, Subject::user("next"), Some(HOUR_US), after);
-    assert_eq!(marks.put(&next, after), Set::New, "those that have ended make room");
+    assert_eq!(marks.set(&next, after), SetOutcome::New, "those that have ended make room");
     assert_eq!(marks.list(MarkKind::Ban, None, 999, after), [next]);
 }
 
@@ -67,7 +69,7 @@ fn threads_together_stay_within_the_bound() {
             scope.spawn(move || {
                 for user in 0..200 {
                     let subject = Subject::user(format!("{thread}-{user}"));
-                    marks.put(&ban(marks, subject, None, START), START);
+                    marks.set(&ban(marks, subject, None, START), START);
                 }
             });
         }
@@ -82,21 +84,21 @@ fn flags_and_factors_take_no_room_from_bans() {
     let marks = marks(1);
     let mut flag = ban(&marks, Subject::user("u"), None, START);
     (flag.kind, flag.flag) = (MarkKind::Flag, Some("review".to_owned()));
-    assert_eq!(marks.put(&flag, START), Set::New);
-    assert_eq!(marks.put(&ban(&marks, Subject::user("u"), None, START), START), Set::New);
+    assert_eq!(marks.set(&flag, START), SetOutcome::New);
+    assert_eq!(marks.set(&ban(&marks, Subject::user("u"), None, START), START), SetOutcome::New);
 }
 
 #[test]
 fn of_two_bans_the_one_that_ends_later_stays() {
     let marks = marks(9);
     let of = |for_us| ban(&marks, Subject::user("u"), for_us, START);
-    assert_eq!(marks.put(&of(Some(HOUR_US)), START), Set::New);
-    assert_eq!(marks.put(&of(Some(HOUR_US / 2)), START), Set::Kept);
+    assert_eq!(marks.set(&of(Some(HOUR_US)), START), SetOutcome::New);
+    assert_eq!(marks.set(&of(Some(HOUR_US / 2)), START), SetOutcome::Unchanged);
     assert!(holds(&marks, &of(None), later(HOUR_US - 1)));
-    assert_eq!(marks.put(&of(Some(2 * HOUR_US)), START), Set::Changed);
+    assert_eq!(marks.set(&of(Some(2 * HOUR_US)), START), SetOutcome::Changed);
     assert!(holds(&marks, &of(None), later(HOUR_US)), "the earlier end is forgotten");
-    assert_eq!(marks.put(&of(None), START), Set::Changed);
-    assert_eq!(marks.put(&of(Some(9 * HOUR_US)), START), Set::Kept);
+    assert_eq!(marks.set(&of(None), START), SetOutcome::Changed);
+    assert_eq!(marks.set(&of(Some(9 * HOUR_US)), START), SetOutcome::Unchanged);
     assert!(holds(&marks, &of(None), later(99 * HOUR_US)));
     assert_eq!(marks.count(MarkKind::Ban), 1);
 }
@@ -105,7 +107,7 @@ fn of_two_bans_the_one_that_ends_later_stays() {
 fn a_wall_clock_that_steps_moves_no_end_but_what_is_shown() {
     let marks = marks(9);
     let mark = ban(&marks, Subject::user("u"), Some(HOUR_US), START);
-    marks.put(&mark, START);
+    marks.set(&mark, START);
     for unix_us in [0, START.unix_us * 5] {
         let stepped = Now { steady_us: START.steady_us + HOUR_US - 1, unix_us };
         let shown = marks.get(MarkKind::Ban, mark.id, stepped).unwrap();
@@ -120,7 +122,7 @@ fn a_wall_clock_that_steps_moves_no_end_but_what_is_shown() {
 fn a_mark_travels_in_unix_time_to_a_clock_with_another_origin() {
     let (here, there) = (marks(9), marks(9));
     let mark = ban(&here, Subject::user("u"), Some(HOUR_US), START);
-    here.put(&mark, START);
+    here.set(&mark, START);
     let other = Now { steady_us: 5, unix_us: START.unix_us + HOUR_US / 2 };
     assert!(there.apply(&MarkChange::Set(mark.clone()), other));
     assert!(!there.apply(&MarkChange::Set(mark.clone()), other), "the same again is nothing new");
@@ -133,9 +135,9 @@ fn a_mark_travels_in_unix_time_to_a_clock_with_another_origin() {
 #[test]
 fn what_was_exported_holds_again_after_a_restart_also_under_another_secret() {
     let before = marks(9);
-    before.put(&ban(&before, Subject::user("u"), Some(HOUR_US), START), START);
-    before.put(&ban(&before, Subject::user("short"), Some(1_000), START), START);
-    before.put(&ban(&before, Subject::user("for-good"), None, START), START);
+    before.set(&ban(&before, Subject::user("u"), Some(HOUR_US), START), START);
+    before.set(&ban(&before, Subject::user("short"), Some(1_000), START), START);
+    before.set(&ban(&before, Subject::user("for-good"), None, START), START);
     let saved = serde_json::to_string(&before.export(START)).unwrap();
     let saved: Vec<Mark> = serde_json::from_str(&saved).unwrap();
     let after = Marks::new(HashKey::new([8; 16]), 9);
@@ -153,16 +155,16 @@ fn what_was_exported_holds_again_after_a_restart_also_under_another_secret() {
 fn another_secret_makes_other_ids_and_forgets_nobody() {
     let marks = marks(9);
     let mark = ban(&marks, Subject::user("u"), Some(HOUR_US), START);
-    marks.put(&mark, START);
+    marks.set(&mark, START);
     let late = ban(&marks, Subject::user("late"), None, START);
     marks.rekey(HashKey::new([9; 16]), START);
     assert!(holds(&marks, &mark, START), "who looks for the earlier id still finds it");
     assert!(holds(&marks, &ban(&marks, Subject::user("u"), None, START), START));
-    marks.put(&late, START);
+    marks.set(&late, START);
     marks.drop_old_ids(START);
     assert!(!holds(&marks, &mark, START));
     assert!(holds(&marks, &ban(&marks, Subject::user("late"), None, START), START));
-    marks.take(MarkKind::Ban, ban(&marks, Subject::user("late"), None, START).id);
+    marks.remove(MarkKind::Ban, ban(&marks, Subject::user("late"), None, START).id);
     assert!(holds(&marks, &ban(&marks, Subject::user("u"), None, START), START));
     assert_eq!(marks.count(MarkKind::Ban), 1);
 }
@@ -171,7 +173,7 @@ fn another_secret_makes_other_ids_and_forgets_nobody() {
 fn pages_have_every_mark_once_in_order() {
     let marks = marks(999);
     for user in 0..500 {
-        marks.put(&ban(&marks, Subject::user(format!("u{user}")), None, START), START);
+        marks.set(&ban(&marks, Subject::user(format!("u{user}")), None, START), START);
     }
     let (mut all, mut after) = (Vec::new(), None);
     loop {
@@ -187,21 +189,21 @@ fn pages_have_every_mark_once_in_order() {
 }
 
 #[test]
-fn one_request_forgets_a_part_of_what_has_ended_and_the_next_ones_the_rest() {
+fn one_request_drops_some_expired_bans_and_the_next_ones_the_rest() {
     let marks = marks(999);
     let mark = |user| ban(&marks, Subject::user(format!("u{user}")), Some(HOUR_US), START);
     for user in 0..500 {
-        marks.put(&mark(user), START);
+        marks.set(&mark(user), START);
     }
     let after = later(HOUR_US);
-    marks.sweep_bans(after);
+    marks.drop_expired_bans(after);
     let left = marks.count(MarkKind::Ban);
     assert!((400..500).contains(&left), "{left}");
     assert!((0..500).all(|user| !holds(&marks, &mark(user), after)));
     let again = |user| ban(&marks, Subject::user(format!("u{user}")), Some(HOUR_US), after);
-    assert!((0..20).all(|user| marks.put(&again(user), after) == Set::New));
+    assert!((0..20).all(|user| marks.set(&again(user), after) == SetOutcome::New));
     for _ in 0..8 {
-        marks.sweep_bans(after);
+        marks.drop_expired_bans(after);
     }
     assert_eq!(marks.count(MarkKind::Ban), 20);
 }
@@ -214,15 +216,15 @@ fn a_long_subject_is_kept_in_few_bytes_and_is_the_same_subject() {
         Subject::of_parts(vec![part("ip", "192.0.2.1"), part("email", &long)])
     };
     let client = || Subject::client(format!("user:{long}"));
-    let (marks, heard) = (marks(9), Arc::new(Heard::default()));
-    marks.set_sink(Arc::clone(&heard) as Arc<dyn MarkSink>);
+    let (marks, recorder) = (marks(9), Arc::new(Recorder::default()));
+    marks.set_sink(Arc::clone(&recorder) as Arc<dyn MarkSink>);
     for subject in [Subject::user(&*long), client(), Subject::part("email", &*long), several()] {
         let mark = ban(&marks, subject.clone(), Some(HOUR_US), START);
-        assert_eq!(marks.put(&mark, START), Set::New);
+        assert_eq!(marks.set(&mark, START), SetOutcome::New);
         let kept = marks.get(MarkKind::Ban, mark.id, START).unwrap();
         assert!(kept.subject.parts().all(|(_, value)| value.len() <= 256), "{}", kept.subject);
         assert_eq!(marks.id_of(MarkKind::Ban, Some("api"), None, &kept.subject), mark.id);
-        assert_eq!(heard.0.lock().unwrap().pop(), Some(MarkChange::Set(kept)));
+        assert_eq!(recorder.0.lock().unwrap().pop(), Some(MarkChange::Set(kept)));
     }
     let other = Subject::user(format!("{long}!"));
     assert!(!holds(&marks, &ban(&marks, other, None, START), START));
@@ -236,18 +238,18 @@ fn a_factor_ends_when_it_is_one_and_when_it_has_not_moved_for_long() {
         factor_ppm: Some(ppm),
         ..ban(&marks, Subject::user("u"), None, START)
     };
-    marks.put(&factor(2 * PPM), START);
+    marks.set(&factor(2 * PPM), START);
     assert!(holds(&marks, &factor(PPM), later(FACTOR_LASTS_US - 1)));
     assert!(!holds(&marks, &factor(PPM), later(FACTOR_LASTS_US)));
-    assert_eq!(marks.put(&factor(PPM), START), Set::Changed);
-    assert_eq!(marks.put(&factor(PPM), START), Set::Kept);
+    assert_eq!(marks.set(&factor(PPM), START), SetOutcome::Changed);
+    assert_eq!(marks.set(&factor(PPM), START), SetOutcome::Unchanged);
     assert_eq!(marks.count(MarkKind::Factor), 0);
 }
 
 #[derive(Default)]
-struct Heard(Mutex<Vec<MarkChange>>);
+struct Recorder(Mutex<Vec<MarkChange>>);
 
-impl MarkSink for Heard {
+impl MarkSink for Recorder {
     fn changed(&self, change: &MarkChange) {
         self.0.lock().unwrap().push(change.clone());
     }
@@ -255,34 +257,34 @@ impl MarkSink for Heard {
 
 #[test]
 fn others_are_told_of_what_changes_here_alone() {
-    let (marks, heard) = (marks(9), Arc::new(Heard::default()));
-    marks.set_sink(Arc::clone(&heard) as Arc<dyn MarkSink>);
+    let (marks, recorder) = (marks(9), Arc::new(Recorder::default()));
+    marks.set_sink(Arc::clone(&recorder) as Arc<dyn MarkSink>);
     let (mine, theirs) = (
         ban(&marks, Subject::user("mine"), None, START),
         ban(&marks, Subject::user("theirs"), None, START),
     );
-    marks.put(&mine, START);
-    marks.put(&mine, START);
+    marks.set(&mine, START);
+    marks.set(&mine, START);
     marks.apply(&MarkChange::Set(theirs), START);
-    marks.take(MarkKind::Ban, mine.id);
-    let heard = heard.0.lock().unwrap();
+    marks.remove(MarkKind::Ban, mine.id);
+    let recorder = recorder.0.lock().unwrap();
     let removed = MarkChange::Removed { id: mine.id, kind: MarkKind::Ban };
-    assert_eq!(*heard, [MarkChange::Set(mine), removed]);
+    assert_eq!(*recorder, [MarkChange::Set(mine), removed]);
 }
 
 /// Holds up the first change until somebody else has begun another of the same mark.
-struct Slow {
-    heard: Heard,
+struct SlowSink {
+    recorder: Recorder,
     others: std::sync::Barrier,
 }
 
-impl MarkSink for Slow {
+impl MarkSink for SlowSink {
     fn changed(&self, change: &MarkChange) {
         if matches!(change, MarkChange::Set(_)) {
             self.others.wait();
             std::thread::yield_now();
         }
-        self.heard.changed(change);
+        self.recorder.changed(change);
     }
 }
 
@@ -291,26 +293,26 @@ fn others_are_told_of_a_mark_in_the_order_of_its_changes() {
     for _ in 0..200 {
         let marks = marks(9);
         let others = std::sync::Barrier::new(2);
-        let slow = Arc::new(Slow { heard: Heard::default(), others });
+        let slow = Arc::new(SlowSink { recorder: Recorder::default(), others });
         marks.set_sink(Arc::clone(&slow) as Arc<dyn MarkSink>);
         let mark = ban(&marks, Subject::user("u"), None, START);
         std::thread::scope(|scope| {
-            scope.spawn(|| marks.put(&mark, START));
+            scope.spawn(|| marks.set(&mark, START));
             slow.others.wait();
-            assert!(marks.take(MarkKind::Ban, mark.id));
+            assert!(marks.remove(MarkKind::Ban, mark.id));
         });
         let removed = MarkChange::Removed { id: mark.id, kind: MarkKind::Ban };
-        assert_eq!(*slow.heard.0.lock().unwrap(), [MarkChange::Set(mark), removed]);
+        assert_eq!(*slow.recorder.0.lock().unwrap(), [MarkChange::Set(mark), removed]);
     }
 }
 
 #[test]
-fn prefixes_in_use_are_those_of_bans_of_networks() {
+fn the_prefix_lengths_to_look_up_are_those_of_banned_networks() {
     let marks = marks(9);
     for net in ["10.0.0.0/8", "192.0.2.0/24", "0.0.0.0/0", "2001:db8::/32", "::/0", "::1/128"] {
-        marks.put(&ban(&marks, Subject::network(net.parse().unwrap()), None, START), START);
+        marks.set(&ban(&marks, Subject::network(net.parse().unwrap()), None, START), START);
     }
-    let of = |ip: &str| marks.shapes.prefixes(ip.parse().unwrap()).collect::<Vec<u8>>();
+    let of = |ip: &str| marks.banned_prefix_lengths(ip.parse().unwrap()).collect::<Vec<u8>>();
     assert_eq!(of("192.0.2.1"), [0, 8, 24]);
     assert_eq!(of("2001:db8::1"), [0, 32, 128]);
 }
@@ -329,31 +331,31 @@ proptest! {
             known.retain(|_, until_us| *until_us > now.steady_us);
             let mark = ban(&marks, Subject::user(format!("u{user}")), Some(for_us), now);
             if action == 0 {
-                let there = marks.take(MarkKind::Ban, mark.id);
+                let there = marks.remove(MarkKind::Ban, mark.id);
                 let was = known.remove(&mark.id).is_some();
                 prop_assert!(there || !was);
             } else {
                 let until_us = now.steady_us + for_us;
                 let room = known.len() < 5;
                 let expected = match known.get(&mark.id) {
-                    Some(held) if *held >= until_us => Set::Kept,
-                    Some(_) => Set::Changed,
-                    None if room => Set::New,
-                    None => Set::Full,
+                    Some(held) if *held >= until_us => SetOutcome::Unchanged,
+                    Some(_) => SetOutcome::Changed,
+                    None if room => SetOutcome::New,
+                    None => SetOutcome::Full,
                 };
-                if expected != Set::Full {
+                if expected != SetOutcome::Full {
                     let held = known.entry(mark.id).or_insert(until_us);
                     *held = (*held).max(until_us);
                 }
-                prop_assert_eq!(marks.put(&mark, now), expected);
+                prop_assert_eq!(marks.set(&mark, now), expected);
             }
             for user in 0..8 {
                 let id = marks.id_of(MarkKind::Ban, Some("api"), None, &Subject::user(format!("u{user}")));
                 prop_assert_eq!(marks.get(MarkKind::Ban, id, now).is_some(), known.contains_key(&id));
             }
         }
-        marks.sweep_bans(later(u64::from(u32::MAX)));
+        marks.drop_expired_bans(later(u64::from(u32::MAX)));
         prop_assert_eq!(marks.count(MarkKind::Ban), 0);
-        prop_assert!(marks.bans().is_none() && marks.filters.iter().all(Filter::is_blank));
+        prop_assert!(!marks.has_bans(SubjectKind::User, false));
     }
 }

@@ -1,10 +1,12 @@
+//! A request has the id of the mark on its subject.
+
 use std::net::IpAddr;
 
 use proptest::prelude::*;
 
-use super::super::Marks;
 use super::*;
-use crate::clock::Now;
+use crate::policy::Policy;
+use crate::policy::model::Part;
 use crate::policy::protection::BanBy;
 use crate::request::Request;
 
@@ -64,7 +66,7 @@ fn request(user: Option<&str>, ip: Option<IpAddr>, value: &str) -> Request<'stat
     }
 }
 
-/// Bans whom a request is of, in each way, and looks for it; then takes the ban away.
+/// Bans the subject of a request by all kinds of parts, and looks for the ban; then removes it.
 fn check(request: &Request<'_>) {
     let policy = policy();
     let context = Context::gather(&policy, request).unwrap();
@@ -74,22 +76,23 @@ fn check(request: &Request<'_>) {
         .flat_map(|scope| all_by(&policy).into_iter().map(move |by| (scope, by)))
     {
         let marks = Marks::new(secret.clone(), 9);
-        let sought = Sought::new(&secret, MarkKind::Ban, scope, None, &by, &policy);
-        let subject = Subject::of(&by, &context);
-        assert_eq!(subject.is_some(), sought.key(&context).is_some());
-        assert!(marks.find(&sought, &context, NOW).is_none());
-        let Some(subject) = subject else { continue };
+        let keys = MarkKeys::new(&secret, MarkKind::Ban, scope, None, &by, &policy);
+        let (subject, id) = (Subject::of(&by, &context), keys.id(&context));
+        assert_eq!(subject.is_some(), id.is_some());
+        let (Some(subject), Some(id)) = (subject, id) else { continue };
+        assert_eq!(marks.get(MarkKind::Ban, id, NOW), None);
         let ban = mark(&marks, scope, subject);
-        marks.put(&ban, NOW);
-        let found = marks.find(&sought, &context, NOW).map(|found| found.id);
-        assert_eq!(found, Some(ban.id), "{}", ban.subject);
-        marks.take(MarkKind::Ban, ban.id);
-        assert!(marks.find(&sought, &context, NOW).is_none());
+        marks.set(&ban, NOW);
+        assert!(marks.get(MarkKind::Ban, id, NOW).is_some(), "{}", ban.subject);
+        assert!(marks.has_bans(SubjectKind::of(&by), scope.is_none()));
+        marks.remove(MarkKind::Ban, ban.id);
+        assert_eq!(marks.get(MarkKind::Ban, id, NOW), None);
+        assert!(!marks.has_bans(SubjectKind::of(&by), scope.is_none()));
     }
 }
 
 #[test]
-fn a_subject_is_traced_however_long_its_values_are() {
+fn a_subject_has_one_id_however_long_its_values_are() {
     let ips = ["192.0.2.1", "::ffff:192.0.2.1", "2001:db8:1:2::3", "::", "::1"];
     for length in [0, 1, 5, 9, 17, 250, 251, 252, 255, 256, 257, 300, 2_000] {
         let value = "ä1-".chars().cycle().take(length).collect::<String>();
@@ -101,36 +104,36 @@ fn a_subject_is_traced_however_long_its_values_are() {
 }
 
 #[test]
-fn marks_are_told_apart_by_scope_name_parts_and_subject_and_no_two_processes_alike() {
+fn marks_are_told_apart_by_kind_scope_name_parts_and_secret() {
     let policy = policy();
-    let secret = HashKey::new(SECRET);
     let request = request(Some("u"), Some([192, 0, 2, 1].into()), "u");
     let context = Context::gather(&policy, &request).unwrap();
-    let tracer = Tracer::random();
-    let mut traces = Vec::new();
-    for (scope, name) in
-        [(None, None), (Some("api"), None), (Some("api"), Some("f")), (Some("b"), Some("f"))]
-    {
-        for by in all_by(&policy) {
-            let sought = Sought::new(&secret, MarkKind::Ban, scope, name, &by, &policy);
-            let Traced::Is(trace) = tracer.of_request(&sought, &context) else { panic!() };
-            let Traced::Is(other) = Tracer::random().of_request(&sought, &context) else {
-                panic!()
-            };
-            traces.extend([trace, other]);
+    let mut ids = Vec::new();
+    for secret in [SECRET, [8; 16]].map(HashKey::new) {
+        for (kind, scope, name) in [
+            (MarkKind::Ban, None, None),
+            (MarkKind::Ban, Some("api"), None),
+            (MarkKind::Factor, Some("api"), Some("f")),
+            (MarkKind::Factor, Some("api"), Some("g")),
+            (MarkKind::Factor, Some("b"), Some("f")),
+        ] {
+            for by in all_by(&policy) {
+                let keys = MarkKeys::new(&secret, kind, scope, name, &by, &policy);
+                ids.push(keys.id(&context).unwrap());
+            }
         }
     }
-    let count = traces.len();
-    traces.sort_unstable();
-    traces.dedup();
-    assert_eq!(traces.len(), count);
+    let count = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), count);
 }
 
 #[test]
-fn a_network_is_traced_for_every_address_in_it() {
+fn a_banned_network_is_found_by_every_address_in_it() {
     let policy = policy();
     let secret = HashKey::new(SECRET);
-    let sought = Sought::networks(&secret, Some("api"));
+    let keys = MarkKeys::new(&secret, MarkKind::Ban, Some("api"), None, &[], &policy);
     let ips: [IpAddr; 3] = [
         [192, 0, 2, 200].into(),
         "2001:db8::ff".parse().unwrap(),
@@ -139,22 +142,23 @@ fn a_network_is_traced_for_every_address_in_it() {
     for ip in ips {
         for (v4_bits, v6_bits) in [(0, 0), (1, 1), (24, 56), (31, 64), (32, 65), (32, 128)] {
             let marks = Marks::new(secret.clone(), 9);
-            let asking = request(None, Some(ip), "");
-            let context = Context::gather(&policy, &asking).unwrap();
-            let subject = Subject::banned(BanBy::Network { v4_bits, v6_bits }, &context).unwrap();
+            let request = request(None, Some(ip), "");
+            let context = Context::gather(&policy, &request).unwrap();
+            let subject = Subject::of_ban(BanBy::Network { v4_bits, v6_bits }, &context).unwrap();
             let ban = mark(&marks, Some("api"), subject);
-            assert!(!marks.may_have_network(&sought, ip.to_canonical()));
-            marks.put(&ban, NOW);
-            assert!(marks.may_have_network(&sought, ip.to_canonical()), "{}", ban.subject);
-            assert_eq!(marks.find_networks(&sought, ip.to_canonical(), NOW).count(), 1);
+            let ip = ip.to_canonical();
+            assert_eq!(marks.banned_prefix_lengths(ip).count(), 0);
+            marks.set(&ban, NOW);
+            let ids = marks.banned_prefix_lengths(ip).map(|length| keys.network_id(ip, length));
+            assert_eq!(ids.collect::<Vec<Key>>(), [ban.id], "{}", ban.subject);
         }
     }
 }
 
 proptest! {
-    /// Whatever users and addresses are called, whoever is banned is found.
+    /// Whatever users are called and addresses are, a request finds its ban.
     #[test]
-    fn a_request_has_the_trace_of_the_ban_of_its_subject(
+    fn a_request_has_the_id_of_the_ban_of_its_subject(
         user in proptest::option::of("(user:|ip:)?\\PC{0,40}"),
         ip in proptest::option::of(any::<IpAddr>()),
         value in "\\PC{0,30}",

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::compile;
 use super::compile::fields::entries;
-use super::diagnostics::{Diagnostics, Position};
+use super::diagnostics::{Diagnostics, Position, Reporter};
 use super::document::{self, Entry, Node, Scalar, Value};
 use super::model::Policy;
 
@@ -112,16 +112,16 @@ impl PolicyBuilder {
                 root.push(entry(key, map(entries)));
             }
         }
-        let mut diagnostics = Diagnostics::new(&self.name);
+        let diagnostics = Reporter::default();
         for text in &self.sections {
-            let read = document::parse(text, &mut diagnostics);
+            let read = document::parse(text, &diagnostics);
             let what = "the sections of a policy";
-            let entries = read.as_ref().and_then(|node| entries(node, what, &mut diagnostics));
+            let entries = read.as_ref().and_then(|node| entries(node, what, &diagnostics));
             root.extend(entries.unwrap_or_default().iter().cloned());
         }
-        repeated(&root, &mut diagnostics);
-        let policy = compile::compile(&map(root), &BTreeMap::new(), &mut diagnostics);
-        policy.filter(|_| !diagnostics.has_errors()).ok_or(diagnostics)
+        repeated(&root, &diagnostics);
+        let policy = compile::compile(&map(root), &BTreeMap::new(), &diagnostics);
+        diagnostics.conclude(&self.name, policy).map(|(policy, _)| policy)
     }
 }
 
@@ -247,7 +247,7 @@ fn append(entries: &mut Vec<Entry>, key: &str, value: &str) {
 }
 
 /// A file cannot hold a name twice; nor can a builder.
-fn repeated(root: &[Entry], diagnostics: &mut Diagnostics) {
+fn repeated(root: &[Entry], diagnostics: &Reporter) {
     for (index, section) in root.iter().enumerate() {
         if root[..index].iter().any(|earlier| earlier.key == section.key) {
             let message = format!("found `{}` twice, expected it once", section.key);

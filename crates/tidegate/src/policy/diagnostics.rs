@@ -1,5 +1,6 @@
-//! What is wrong with a document, and where. Every problem of a run is collected, none stops it.
+//! What is wrong with a document, and where. A run collects all problems: none stops it.
 
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::fmt;
 
@@ -59,30 +60,19 @@ pub struct Diagnostics {
 }
 
 impl Diagnostics {
-    /// None yet, for the file of this name.
-    #[must_use]
-    pub fn new(file: &str) -> Self {
-        Self { file: file.to_owned(), list: Vec::new() }
-    }
-
-    /// The file they speak of.
+    /// The file that they are about.
     #[must_use]
     pub fn file(&self) -> &str {
         &self.file
     }
 
-    /// Whether any of them is an error.
+    /// True if one of them is an error.
     #[must_use]
     pub fn has_errors(&self) -> bool {
-        self.list.iter().any(|diagnostic| diagnostic.severity == Severity::Error)
+        self.list.iter().any(Diagnostic::is_error)
     }
 
-    /// How many errors there are.
-    pub(crate) fn errors(&self) -> usize {
-        self.list.iter().filter(|one| one.severity == Severity::Error).count()
-    }
-
-    /// Whether there is nothing to say.
+    /// True if there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
@@ -92,38 +82,82 @@ impl Diagnostics {
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Diagnostic> {
         self.list.iter()
     }
+}
+
+impl Diagnostic {
+    fn is_error(&self) -> bool {
+        self.severity == Severity::Error
+    }
+}
+
+/// Collects diagnostics while a file is read. All readers share one reporter.
+#[derive(Debug, Default)]
+pub(crate) struct Reporter {
+    list: RefCell<Vec<Diagnostic>>,
+}
+
+impl Reporter {
+    /// The diagnostics, in the order of the file, each once.
+    pub(crate) fn finish(self, file: &str) -> Diagnostics {
+        let mut list = self.list.into_inner();
+        list.sort_by_key(|diagnostic| (diagnostic.at, diagnostic.severity));
+        list.dedup();
+        Diagnostics { file: file.to_owned(), list }
+    }
+
+    /// What was read, unless an error was reported.
+    pub(crate) fn conclude<T>(
+        self,
+        file: &str,
+        read: Option<T>,
+    ) -> Result<(T, Diagnostics), Diagnostics> {
+        let diagnostics = self.finish(file);
+        match read {
+            Some(read) if !diagnostics.has_errors() => Ok((read, diagnostics)),
+            _ => Err(diagnostics),
+        }
+    }
+
+    /// The message of the first diagnostic.
+    pub(crate) fn first_message(&self) -> Option<String> {
+        self.list.borrow().first().map(|diagnostic| diagnostic.message.clone())
+    }
+
+    /// The number of diagnostics so far.
+    pub(crate) fn len(&self) -> usize {
+        self.list.borrow().len()
+    }
+
+    /// The number of errors so far.
+    pub(crate) fn errors(&self) -> usize {
+        self.list.borrow().iter().filter(|diagnostic| diagnostic.is_error()).count()
+    }
 
     /// Adds an error.
-    pub(crate) fn error(&mut self, at: Position, message: impl Into<String>) {
-        self.push(Severity::Error, at, message.into(), None);
+    pub(crate) fn error(&self, at: Position, message: impl AsRef<str>) {
+        self.push(Severity::Error, at, message.as_ref(), None);
     }
 
     /// Adds an error with advice.
     pub(crate) fn error_with_help(
-        &mut self,
+        &self,
         at: Position,
-        message: impl Into<String>,
-        help: impl Into<String>,
+        message: impl AsRef<str>,
+        help: impl AsRef<str>,
     ) {
-        self.push(Severity::Error, at, message.into(), Some(help.into()));
+        self.push(Severity::Error, at, message.as_ref(), Some(help.as_ref()));
     }
 
     /// Adds a warning with advice.
-    pub(crate) fn warn(
-        &mut self,
-        at: Position,
-        message: impl Into<String>,
-        help: impl Into<String>,
-    ) {
-        self.push(Severity::Warning, at, message.into(), Some(help.into()));
+    pub(crate) fn warn(&self, at: Position, message: impl AsRef<str>, help: impl AsRef<str>) {
+        self.push(Severity::Warning, at, message.as_ref(), Some(help.as_ref()));
     }
 
-    /// Adds an error about a word that is none of `valid`, naming the nearest of them, which is
-    /// returned.
+    /// Adds an error about a word that is none of `valid`. Names and returns the nearest of them.
     pub(crate) fn unknown_word<'w>(
-        &mut self,
+        &self,
         at: Position,
-        message: impl Into<String>,
+        message: impl AsRef<str>,
         found: &str,
         valid: impl IntoIterator<Item = &'w str>,
     ) -> Option<&'w str> {
@@ -137,41 +171,36 @@ impl Diagnostics {
             None if valid.is_empty() => "none is declared".to_owned(),
             None => format!("expected {}", one_of(&valid)),
         };
-        self.push(Severity::Error, at, message.into(), Some(help));
+        self.push(Severity::Error, at, message.as_ref(), Some(&help));
         nearest
     }
 
-    /// Forgets what was said, from the diagnostic of this number on, of places of which an error had
-    /// been said before: it only follows from that.
-    pub(crate) fn forget_consequences(&mut self, from: usize) {
-        let later = self.list.split_off(from.min(self.list.len()));
-        let places: HashSet<Position> = self.list.iter().map(|one| one.at).collect();
-        self.list.extend(later.into_iter().filter(|one| !places.contains(&one.at)));
+    /// Removes each diagnostic from number `from` on whose place has an earlier diagnostic: the
+    /// later one only follows from the earlier one.
+    pub(crate) fn remove_consequences(&self, from: usize) {
+        let mut list = self.list.borrow_mut();
+        let later = list.split_off(from);
+        let places: HashSet<Position> = list.iter().map(|one| one.at).collect();
+        list.extend(later.into_iter().filter(|one| !places.contains(&one.at)));
     }
 
-    /// Puts them in the order of the file, and each once.
-    pub(crate) fn sort(&mut self) {
-        self.list.sort_by_key(|diagnostic| (diagnostic.at, diagnostic.severity));
-        self.list.dedup();
-    }
-
-    fn push(&mut self, severity: Severity, at: Position, message: String, help: Option<String>) {
+    fn push(&self, severity: Severity, at: Position, message: &str, help: Option<&str>) {
         let (message, help) = (harmless(message), help.map(harmless));
         let diagnostic = Diagnostic { severity, at, message, help };
-        if self.list.len() < DIAGNOSTICS_MAX {
-            self.list.push(diagnostic);
-        } else if severity == Severity::Error
-            && let Some(warning) =
-                self.list.iter_mut().find(|other| other.severity == Severity::Warning)
+        let mut list = self.list.borrow_mut();
+        if list.len() < DIAGNOSTICS_MAX {
+            list.push(diagnostic);
+        } else if diagnostic.is_error()
+            && let Some(warning) = list.iter_mut().find(|other| !other.is_error())
         {
-            // However many warnings there are, a document with an error is never taken for good.
+            // However many warnings there are, a document with an error is never accepted.
             *warning = diagnostic;
         }
     }
 
     fn is_full_of_errors(&self) -> bool {
-        let is_error = |diagnostic: &Diagnostic| diagnostic.severity == Severity::Error;
-        self.list.len() >= DIAGNOSTICS_MAX && self.list.iter().all(is_error)
+        let list = self.list.borrow();
+        list.len() >= DIAGNOSTICS_MAX && list.iter().all(Diagnostic::is_error)
     }
 }
 
@@ -234,19 +263,16 @@ pub(crate) fn nearest<'w>(found: &str, valid: &[&'w str]) -> Option<&'w str> {
 }
 
 /// A sentence that neither drives a terminal nor fills a log, whatever the document holds.
-fn harmless(sentence: String) -> String {
-    let fits = sentence.len() <= SENTENCE_LETTERS_MAX;
-    if fits && !sentence.chars().any(char::is_control) {
-        return sentence;
-    }
+fn harmless(sentence: &str) -> String {
+    let mut letters = sentence.chars();
     let mut result = String::new();
-    for letter in sentence.chars().take(SENTENCE_LETTERS_MAX) {
-        match letter {
-            letter if letter.is_control() => result.extend(letter.escape_default()),
-            letter => result.push(letter),
+    for letter in letters.by_ref().take(SENTENCE_LETTERS_MAX) {
+        match letter.is_control() {
+            true => result.extend(letter.escape_default()),
+            false => result.push(letter),
         }
     }
-    if sentence.chars().nth(SENTENCE_LETTERS_MAX).is_some() {
+    if letters.next().is_some() {
         result.push('…');
     }
     result
@@ -266,26 +292,25 @@ mod tests {
 
     #[test]
     fn what_a_document_says_does_no_harm_in_a_terminal() {
-        let mut diagnostics = Diagnostics::new("p.yaml");
+        let diagnostics = Reporter::default();
         let at = Position { line: 1, column: 1 };
         diagnostics.unknown_word(at, "found `\u{1b}[2J\n`", "fre", ["fre\u{7}"]);
         diagnostics.error(at, "x".repeat(1 << 20));
-        let shown = diagnostics.to_string();
+        let shown = diagnostics.finish("p.yaml").to_string();
         assert!(shown.contains(r"found `\u{1b}[2J\n`; did you mean `fre\u{7}`?"), "{shown}");
         assert!(shown.len() < 2_000);
     }
 
     #[test]
     fn an_error_behind_a_flood_of_warnings_is_not_lost() {
-        let mut diagnostics = Diagnostics::new("p.yaml");
+        let diagnostics = Reporter::default();
         let at = Position { line: 1, column: 1 };
         for _ in 0..DIAGNOSTICS_MAX {
             diagnostics.warn(at, "hm", "no");
         }
-        assert!(!diagnostics.has_errors());
+        assert_eq!(diagnostics.errors(), 0);
         diagnostics.unknown_word(at, "no", "fre", ["free"]);
-        assert!(diagnostics.has_errors());
-        assert_eq!(diagnostics.iter().len(), DIAGNOSTICS_MAX);
+        assert_eq!((diagnostics.errors(), diagnostics.len()), (1, DIAGNOSTICS_MAX));
     }
 
     #[test]
@@ -297,10 +322,10 @@ mod tests {
 
     #[test]
     fn a_flood_of_errors_is_cut_off() {
-        let mut diagnostics = Diagnostics::new("p.yaml");
+        let diagnostics = Reporter::default();
         for line in 0..1_000 {
             diagnostics.error(Position { line, column: 1 }, "no");
         }
-        assert_eq!(diagnostics.iter().len(), DIAGNOSTICS_MAX);
+        assert_eq!(diagnostics.len(), DIAGNOSTICS_MAX);
     }
 }

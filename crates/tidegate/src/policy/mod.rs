@@ -27,7 +27,7 @@ pub use published::{
 pub use schema::json_schema;
 
 use compile::fields;
-use diagnostics::{Diagnostics, shown};
+use diagnostics::{Diagnostics, Reporter, shown};
 use document::Node;
 use overlay::{Place, lay_over, substitute};
 
@@ -83,21 +83,16 @@ impl Policy {
     /// # Errors
     /// Everything that is wrong with it, all at once, warnings included.
     pub fn check(file: &str, text: &str, options: &Options) -> Result<Checked, Diagnostics> {
-        let mut diagnostics = Diagnostics::new(file);
-        let policy = read(text, options, &mut diagnostics);
-        diagnostics.sort();
-        match policy {
-            Some(policy) if !diagnostics.has_errors() => {
-                Ok(Checked { policy, warnings: diagnostics })
-            }
-            _ => Err(diagnostics),
-        }
+        let diagnostics = Reporter::default();
+        let policy = read(text, options, &diagnostics);
+        let (policy, warnings) = diagnostics.conclude(file, policy)?;
+        Ok(Checked { policy, warnings })
     }
 
     /// The names of the profiles that a policy has, as far as it can be read.
     #[must_use]
     pub fn profile_names(text: &str) -> Vec<String> {
-        let root = document::parse(text, &mut Diagnostics::new(""));
+        let root = document::parse(text, &Reporter::default());
         let entries = root.as_ref().and_then(|root| root.get("profiles")).and_then(Node::entries);
         entries.unwrap_or_default().iter().map(|entry| entry.key.clone()).collect()
     }
@@ -121,7 +116,7 @@ impl Policy {
     }
 }
 
-fn read(text: &str, options: &Options, diagnostics: &mut Diagnostics) -> Option<Policy> {
+fn read(text: &str, options: &Options, diagnostics: &Reporter) -> Option<Policy> {
     let mut root = document::parse(text, diagnostics)?;
     check_profiles(&root, diagnostics);
     if let Some(profile) = &options.profile {
@@ -131,18 +126,18 @@ fn read(text: &str, options: &Options, diagnostics: &mut Diagnostics) -> Option<
         // Other profiles may name variables that only they need.
         entries.retain(|entry| entry.key != "profiles");
     }
-    let before = diagnostics.iter().len();
+    let before = diagnostics.len();
     substitute(&mut root, &options.env, diagnostics);
-    let unresolved = diagnostics.iter().len();
+    let unresolved = diagnostics.len();
     let policy = compile::compile(&root, &options.env, diagnostics);
     if unresolved > before {
-        diagnostics.forget_consequences(unresolved);
+        diagnostics.remove_consequences(unresolved);
     }
     policy
 }
 
 /// What can be wrong with `profiles:` itself; what is inside one shows when it is laid over.
-fn check_profiles(root: &Node, diagnostics: &mut Diagnostics) {
+fn check_profiles(root: &Node, diagnostics: &Reporter) {
     let Some(profiles) = root.get("profiles") else { return };
     for profile in fields::entries(profiles, "`profiles`", diagnostics).unwrap_or_default() {
         let inner = profile.value.entries().unwrap_or_default();
@@ -153,7 +148,7 @@ fn check_profiles(root: &Node, diagnostics: &mut Diagnostics) {
     }
 }
 
-fn lay_profile_over(root: &mut Node, name: &str, diagnostics: &mut Diagnostics) {
+fn lay_profile_over(root: &mut Node, name: &str, diagnostics: &Reporter) {
     let profiles = root.get("profiles");
     let Some(profile) = profiles.and_then(|profiles| profiles.get(name)).cloned() else {
         let at = profiles.map_or(root.at, |profiles| profiles.at);
@@ -178,7 +173,7 @@ fn lay_profile_over(root: &mut Node, name: &str, diagnostics: &mut Diagnostics) 
 }
 
 /// What a profile deletes must be there: a limit or operation of that name, a key that there is.
-fn check_deletions(base: &Node, profile: &Node, diagnostics: &mut Diagnostics) {
+fn check_deletions(base: &Node, profile: &Node, diagnostics: &Reporter) {
     deletions_among(compile::POLICY_KEYS.known, profile, diagnostics);
     for section in NAMED_SECTIONS {
         let Some(over) = profile.get(section) else { continue };
@@ -191,7 +186,7 @@ fn check_deletions(base: &Node, profile: &Node, diagnostics: &mut Diagnostics) {
     }
 }
 
-fn deletions_among(valid: &[&str], over: &Node, diagnostics: &mut Diagnostics) {
+fn deletions_among(valid: &[&str], over: &Node, diagnostics: &Reporter) {
     let deleted = over.entries().unwrap_or_default().iter().filter(|entry| entry.value.is_null());
     for entry in deleted.filter(|entry| !valid.contains(&entry.key.as_str())) {
         let message = format!("the profile deletes `{}`, which there is not", shown(&entry.key));

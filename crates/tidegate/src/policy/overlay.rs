@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::diagnostics::{Diagnostics, Position, shown};
+use super::diagnostics::{Position, Reporter, shown};
 use super::document::{Entry, Node, Scalar, Value};
 use super::model::Algorithm;
 
@@ -79,18 +79,14 @@ fn is_algorithm(key: &str) -> bool {
 }
 
 /// Replaces `${NAME}` and `${NAME:-default}` inside every scalar; `$${` stands for `${` itself.
-pub(crate) fn substitute(
-    node: &mut Node,
-    env: &BTreeMap<String, String>,
-    diagnostics: &mut Diagnostics,
-) {
+pub(crate) fn substitute(node: &mut Node, env: &BTreeMap<String, String>, diagnostics: &Reporter) {
     Substitution { env, diagnostics, bytes_left: REPLACED_BYTES_MAX }.node(node);
 }
 
 /// Variables being replaced throughout a document.
 struct Substitution<'s> {
     env: &'s BTreeMap<String, String>,
-    diagnostics: &'s mut Diagnostics,
+    diagnostics: &'s Reporter,
     /// How much text variables may still make: one that holds much may be named often.
     bytes_left: usize,
 }
@@ -179,12 +175,10 @@ fn resolve<'a>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::document::parse;
     use super::*;
 
     fn tree(text: &str) -> Node {
-        let mut diagnostics = Diagnostics::new("p.yaml");
-        parse(text, &mut diagnostics).unwrap_or_else(|| panic!("{diagnostics}"))
+        Node::parse("p.yaml", text).unwrap_or_else(|errors| panic!("{errors}"))
     }
 
     /// The tree without its places.
@@ -241,10 +235,10 @@ mod tests {
     fn substituted(text: &str) -> Result<String, String> {
         let env =
             BTreeMap::from([("N".to_owned(), "5".to_owned()), ("EMPTY".to_owned(), String::new())]);
-        let mut diagnostics = Diagnostics::new("p.yaml");
-        let mut node = tree(text);
-        substitute(&mut node, &env, &mut diagnostics);
-        if diagnostics.is_empty() { Ok(plain(&node)) } else { Err(diagnostics.to_string()) }
+        let (diagnostics, mut node) = (Reporter::default(), tree(text));
+        substitute(&mut node, &env, &diagnostics);
+        let substituted = diagnostics.conclude("p.yaml", Some(plain(&node)));
+        substituted.map(|(text, _)| text).map_err(|errors| errors.to_string())
     }
 
     #[test]
@@ -258,9 +252,9 @@ mod tests {
     #[test]
     fn variables_cannot_make_more_text_than_memory_holds() {
         let env = BTreeMap::from([("N".to_owned(), "x".repeat(1 << 20))]);
-        let (mut diagnostics, mut node) =
-            (Diagnostics::new("p.yaml"), tree(&"- ${N}${N}\n".repeat(90_000)));
-        substitute(&mut node, &env, &mut diagnostics);
+        let (diagnostics, mut node) = (Reporter::default(), tree(&"- ${N}${N}\n".repeat(90_000)));
+        substitute(&mut node, &env, &diagnostics);
+        let diagnostics = diagnostics.finish("p.yaml");
         assert!(diagnostics.to_string().contains("4 MiB"), "{diagnostics}");
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::request;
 use super::step::{Step, step};
 use crate::policy::compile::fields::{Fields, Keys, entries, text};
-use crate::policy::diagnostics::{Diagnostics, Position, shown};
+use crate::policy::diagnostics::{Diagnostics, Position, Reporter, shown};
 use crate::policy::document::{self, Entry, Node, Value};
 
 const FILE_KEYS: Keys = Keys { known: &["policy", "profile", "env", "start", "tests"], later: &[] };
@@ -38,14 +38,10 @@ impl TestFile {
     /// # Errors
     /// Everything that is wrong with it, all at once.
     pub fn parse(file: &str, source: &str) -> Result<Self, Diagnostics> {
-        let mut diagnostics = Diagnostics::new(file);
-        let read = document::parse(source, &mut diagnostics)
-            .and_then(|root| read(file, &root, &mut diagnostics));
-        diagnostics.sort();
-        match read {
-            Some(test_file) if !diagnostics.has_errors() => Ok(test_file),
-            _ => Err(diagnostics),
-        }
+        let diagnostics = Reporter::default();
+        let root = document::parse(source, &diagnostics);
+        let test_file = root.and_then(|root| read(file, &root, &diagnostics));
+        diagnostics.conclude(file, test_file).map(|(test_file, _)| test_file)
     }
 
     /// The policy's path, as written: relative to the test file.
@@ -73,32 +69,22 @@ impl TestFile {
     }
 }
 
-fn read(file: &str, root: &Node, diagnostics: &mut Diagnostics) -> Option<TestFile> {
+fn read(file: &str, root: &Node, diagnostics: &Reporter) -> Option<TestFile> {
     if root.get("tidegate").is_some() && root.get("tests").is_none() {
         let message = "found a policy, expected a test file";
         diagnostics.error_with_help(root.at, message, "check it with `tidegate validate`");
         return None;
     }
     let fields = Fields::of(root, "a test file", &FILE_KEYS, diagnostics)?;
-    let policy = match fields.get("policy") {
-        Some(node) => text(node, "the path of a policy", diagnostics),
-        None if fields.is_misspelt(&["policy"]) => None,
-        None => {
-            diagnostics
-                .error(root.at, "found no `policy`, expected the path of the policy to test");
-            None
-        }
-    };
+    let missing = "found no `policy`, expected the path of the policy to test";
+    let policy = fields.require("policy", root.at, missing);
+    let policy = policy.and_then(|node| text(node, "the path of a policy", diagnostics));
     let profile = fields.get("profile").filter(|node| !node.is_null());
-    let profile = profile
-        .and_then(|node| text(node, "the name of a profile", diagnostics))
-        .map(str::to_owned);
+    let profile = profile.and_then(|node| text(node, "the name of a profile", diagnostics));
     let env = fields.get("env").map(|node| variables(node, diagnostics)).unwrap_or_default();
-    let start_us = fields
-        .get("start")
-        .and_then(|node| start_us(node, diagnostics))
-        .unwrap_or(START_DEFAULT_US);
-    let tests = match fields.get("tests") {
+    let start_us = fields.get("start").and_then(|node| start_us(node, diagnostics));
+    let missing = "found no `tests`, expected a list of them";
+    let tests = match fields.require("tests", root.at, missing) {
         Some(Node { value: Value::List(nodes), .. }) if !nodes.is_empty() => {
             nodes.iter().filter_map(|node| test(node, diagnostics)).collect()
         }
@@ -106,24 +92,21 @@ fn read(file: &str, root: &Node, diagnostics: &mut Diagnostics) -> Option<TestFi
             diagnostics.error(node.at, format!("found {}, expected a list of tests", node.kind()));
             Vec::new()
         }
-        None if fields.is_misspelt(&["tests"]) => Vec::new(),
-        None => {
-            diagnostics.error(root.at, "found no `tests`, expected a list of them");
-            Vec::new()
-        }
+        None => Vec::new(),
     };
-    unique_names(&tests, diagnostics);
+    check_names(&tests, diagnostics);
     Some(TestFile {
         file: file.to_owned(),
         policy: policy?.to_owned(),
-        profile,
+        profile: profile.map(str::to_owned),
         env,
-        start_us,
+        start_us: start_us.unwrap_or(START_DEFAULT_US),
         tests,
     })
 }
 
-fn unique_names(tests: &[Test], diagnostics: &mut Diagnostics) {
+/// Reports a name that two tests have.
+fn check_names(tests: &[Test], diagnostics: &Reporter) {
     let mut seen = HashSet::new();
     for Test { name, named_at, .. } in tests {
         if !seen.insert(name) {
@@ -132,7 +115,7 @@ fn unique_names(tests: &[Test], diagnostics: &mut Diagnostics) {
     }
 }
 
-fn variables(node: &Node, diagnostics: &mut Diagnostics) -> BTreeMap<String, String> {
+fn variables(node: &Node, diagnostics: &Reporter) -> BTreeMap<String, String> {
     let written = entries(node, "`env`", diagnostics).unwrap_or_default();
     let mut values = BTreeMap::new();
     for Entry { key, value, .. } in written {
@@ -147,32 +130,22 @@ fn variables(node: &Node, diagnostics: &mut Diagnostics) -> BTreeMap<String, Str
     values
 }
 
-fn start_us(node: &Node, diagnostics: &mut Diagnostics) -> Option<u64> {
-    let text = text(node, "a time such as 2026-01-05T09:00:00Z", diagnostics)?;
-    let start: Option<jiff::Timestamp> = text.parse().ok();
-    let start = start.and_then(|start| u64::try_from(start.as_microsecond()).ok());
+fn start_us(node: &Node, diagnostics: &Reporter) -> Option<u64> {
+    let expected = "a time such as 2026-01-05T09:00:00Z";
+    let text = text(node, expected, diagnostics)?;
+    let start = text.parse().ok();
+    let start = start.and_then(|at: jiff::Timestamp| u64::try_from(at.as_microsecond()).ok());
     if start.is_none() {
-        diagnostics.error(
-            node.at,
-            format!("found `{}`, expected a time such as 2026-01-05T09:00:00Z", shown(text)),
-        );
+        diagnostics.error(node.at, format!("found `{}`, expected {expected}", shown(text)));
     }
     start
 }
 
-fn test(node: &Node, diagnostics: &mut Diagnostics) -> Option<Test> {
+fn test(node: &Node, diagnostics: &Reporter) -> Option<Test> {
     let fields = Fields::of(node, "a test", &TEST_KEYS, diagnostics)?;
-    let name = match fields.get("name") {
-        Some(node) => text(node, "a name for the test", diagnostics),
-        None if fields.is_misspelt(&["name"]) => None,
-        None => {
-            diagnostics.error(
-                node.at,
-                "found no `name`, expected a sentence that says what the test shows",
-            );
-            None
-        }
-    };
+    let missing = "found no `name`, expected a sentence that says what the test shows";
+    let name = fields.require("name", node.at, missing);
+    let name = name.and_then(|node| text(node, "a name for the test", diagnostics));
     let empty = Node { at: node.at, value: Value::Map(Vec::new()) };
     let request = Arc::new(fields.get("request").unwrap_or(&empty).clone());
     request::read(&request::numbered(&request, 1), diagnostics);

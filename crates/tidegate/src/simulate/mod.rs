@@ -5,11 +5,11 @@
 
 mod expect;
 mod file;
+mod operator_steps;
 mod request;
 mod run;
-mod said;
 mod step;
-mod switch;
+mod switchable_store;
 mod template;
 
 pub use expect::Mismatch;

@@ -1,15 +1,16 @@
 //! The requests of policy tests: the fields of the decision API, `peer` and `claims` besides.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use crate::identity::Claims;
-use crate::policy::compile::fields::{Fields, Keys, boolean, entries, text, unit};
-use crate::policy::diagnostics::Diagnostics;
+use crate::policy::compile::fields::{Fields, Keys, entries, one_or_many, text, unit};
+use crate::policy::diagnostics::Reporter;
 use crate::policy::document::{Entry, Node, Scalar, Value};
 use crate::request::Request;
 use crate::units::Amount;
 
-pub(super) const KEYS: Keys = Keys {
+const KEYS: Keys = Keys {
     known: &[
         "method",
         "path",
@@ -34,40 +35,35 @@ pub(super) const KEYS: Keys = Keys {
 /// Stands for the number of the repetition.
 pub(super) const NUMBER: &str = "{n}";
 
+/// Reports the keys that no request has. A key that a step deletes must be one of a request too.
+pub(super) fn check_keys(node: &Node, diagnostics: &Reporter) {
+    let _ = Fields::of(node, "a request", &KEYS, diagnostics);
+}
+
 /// Reads a request.
-pub(super) fn read(node: &Node, diagnostics: &mut Diagnostics) -> Request<'static> {
+pub(super) fn read(node: &Node, diagnostics: &Reporter) -> Request<'static> {
     let mut request = Request::default();
     let Some(fields) = Fields::of(node, "a request", &KEYS, diagnostics) else { return request };
-    let mut said = |key: &str| {
+    let text_of = |key: &str| {
         let node = fields.get(key)?;
-        text(node, &format!("a text for `{key}`"), diagnostics).map(str::to_owned)
+        text(node, &format!("a text for `{key}`"), diagnostics).map(|text| text.to_owned().into())
     };
-    request.method = said("method").map(Into::into);
-    request.path = said("path").map(Into::into);
-    request.user = said("user").map(Into::into);
-    request.tier = said("tier").map(Into::into);
-    request.country = said("country").map(Into::into);
-    request.operation = said("operation").map(Into::into);
-    let cost = said("cost");
+    request.method = text_of("method");
+    request.path = text_of("path");
+    request.user = text_of("user");
+    request.tier = text_of("tier");
+    request.country = text_of("country");
+    request.operation = text_of("operation");
     request.ip = address_of(&fields, "ip", diagnostics);
     request.peer = address_of(&fields, "peer", diagnostics);
-    let mut flag =
-        |key| fields.get(key).and_then(|node| boolean(node, diagnostics)).unwrap_or(false);
-    (request.internal, request.reserve) = (flag("internal"), flag("reserve"));
-    request.pass = flag("pass");
-    if let (Some(node), Some(cost)) = (fields.get("cost"), cost) {
+    request.internal = fields.boolean("internal").unwrap_or(false);
+    request.reserve = fields.boolean("reserve").unwrap_or(false);
+    request.pass = fields.boolean("pass").unwrap_or(false);
+    if let (Some(node), Some(cost)) = (fields.get("cost"), text_of("cost")) {
         request.cost = unit(Amount::parse(&cost), node.at, diagnostics);
     }
-    let pairs = |key: &str, diagnostics: &mut Diagnostics| match fields.get(key) {
-        Some(node) => texts_of(node, key, diagnostics),
-        None => Vec::new(),
-    };
-    for (name, value) in pairs("attributes", diagnostics) {
-        request.attributes.push((name.into(), value.into()));
-    }
-    for (name, value) in pairs("headers", diagnostics) {
-        request.headers.push((name.into(), value.into()));
-    }
+    request.attributes = pairs_of(&fields, "attributes", diagnostics);
+    request.headers = pairs_of(&fields, "headers", diagnostics);
     request.claims = fields.get("claims").and_then(|node| claims(node, diagnostics));
     request.body = fields.get("body").map(|node| body(node).into_bytes().into());
     request
@@ -78,33 +74,30 @@ pub(super) fn address(text: &str) -> Result<IpAddr, String> {
     text.parse().map_err(|_| format!("found `{text}`, expected an IP address"))
 }
 
-fn address_of(fields: &Fields<'_>, key: &str, diagnostics: &mut Diagnostics) -> Option<IpAddr> {
+fn address_of(fields: &Fields<'_>, key: &str, diagnostics: &Reporter) -> Option<IpAddr> {
     let node = fields.get(key)?;
     let text = text(node, "an IP address", diagnostics)?;
     address(text).map_err(|fault| diagnostics.error(node.at, fault)).ok()
 }
 
 /// The claims of a token that counts as verified.
-fn claims(node: &Node, diagnostics: &mut Diagnostics) -> Option<Claims> {
+fn claims(node: &Node, diagnostics: &Reporter) -> Option<Claims> {
     entries(node, "`claims`", diagnostics)?;
-    Claims::parse(&node.to_json())
-        .map_err(|error| diagnostics.error(node.at, error.to_string()))
-        .ok()
+    let claims = Claims::parse(&node.to_json());
+    claims.map_err(|error| diagnostics.error(node.at, error.to_string())).ok()
 }
 
+/// A name and a text.
+type Pair = (Cow<'static, str>, Cow<'static, str>);
+
 /// A map of names to texts; a list of texts is a header with several lines.
-fn texts_of(node: &Node, what: &str, diagnostics: &mut Diagnostics) -> Vec<(String, String)> {
-    let mut pairs = Vec::new();
-    for Entry { key, value, .. } in
-        entries(node, &format!("`{what}`"), diagnostics).unwrap_or_default()
-    {
-        let lines = match &value.value {
-            Value::List(lines) => lines.as_slice(),
-            _ => std::slice::from_ref(value),
-        };
-        for line in lines {
+fn pairs_of(fields: &Fields<'_>, key: &str, diagnostics: &Reporter) -> Vec<Pair> {
+    let mut pairs: Vec<Pair> = Vec::new();
+    let written = fields.get(key).and_then(|node| entries(node, &format!("`{key}`"), diagnostics));
+    for Entry { key, value, .. } in written.unwrap_or_default() {
+        for line in one_or_many(value) {
             match line.text() {
-                Some(text) => pairs.push((key.clone(), text.to_owned())),
+                Some(text) => pairs.push((key.clone().into(), text.to_owned().into())),
                 None => {
                     diagnostics.error(line.at, format!("found {}, expected a text", line.kind()));
                 }

@@ -6,24 +6,25 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::expect::{Came, Mismatch, seconds};
+use super::expect::{Mismatch, StepResult, seconds};
 use super::file::{Test, TestFile};
+use super::operator_steps::{read_ban, read_report};
+use super::request::{self, NUMBER};
 use super::step::{Action, Step};
-use super::switch::{Switch, Switched};
+use super::switchable_store::{SwitchableMemory, SwitchableStore};
 use super::template::Template;
-use super::{request, said};
 use crate::clock::{Clock as _, FakeClock};
-use crate::decision::Decision;
+use crate::decision::{Decision, LimitReport};
 use crate::key::HashKey;
 use crate::limiter::{Acquisition, Limiter, NewMark, Turn, at_once};
 use crate::policy::Policy;
-use crate::policy::diagnostics::{Diagnostics, Position};
+use crate::policy::diagnostics::{Diagnostics, Position, Reporter};
 use crate::policy::document::Node;
 use crate::policy::model::Exceed;
 use crate::protection::events::Consequences;
 use crate::request::{Request, RequestError};
 use crate::reservation::{Reservation, Settlement};
-use crate::store::Memory;
+use crate::store::{Memory, StoreError};
 
 /// How many keys each limit has room for: so many that no test is about what a store forgets.
 const KEYS_PER_LIMIT: usize = 1_000_000;
@@ -78,66 +79,69 @@ impl TestFile {
     ) -> Result<FileReport, Diagnostics> {
         let policy = Arc::new(Policy::check(policy_file, policy, &self.options())?.policy);
         let selected = |test: &&Test| filter.is_none_or(|filter| test.name.contains(filter));
-        let tests = self
-            .tests
-            .iter()
-            .filter(selected)
-            .map(|test| run(test, &policy, self.start_us))
-            .collect();
+        let tests = self.tests.iter().filter(selected);
+        let tests = tests.map(|test| run(test, &policy, self.start_us)).collect();
         Ok(FileReport { file: self.file.clone(), tests })
     }
 }
 
 /// What did not come as expected, and each limit's state.
-type Trouble = (Vec<Mismatch>, Vec<String>);
+type StepFailure = (Vec<Mismatch>, Vec<String>);
 
 /// A test in progress.
 struct Run<'t, S> {
     limiter: Limiter<S>,
     clock: FakeClock,
     start_us: u64,
-    leases: HashMap<String, Reservation>,
+    reservations: HashMap<String, Reservation>,
+    /// The name of the latest reservation.
     latest: String,
     requests: u64,
-    /// Whether the policy lets requests wait without being asked to.
+    /// Whether a limit of the policy says `exceed: wait`.
     policy_waits: bool,
     /// Requests that wait for their turn, in the order in which they came.
-    held: Vec<Held<'t, S>>,
+    waiting: Vec<WaitingRequest<'t, S>>,
 }
 
 /// One repetition of a step.
 #[derive(Clone, Copy)]
-struct Moment<'t> {
+struct Repetition<'t> {
     step: &'t Step,
+    /// The step's place in the test.
     index: usize,
-    repetition: u32,
+    /// Counted from 1.
+    number: u32,
     at_us: u64,
 }
 
 /// A request that waits.
-struct Held<'t, S> {
+struct WaitingRequest<'t, S> {
     turn: Turn<S>,
     request: Rc<Request<'static>>,
-    /// When it looks again at the latest, by the steady clock.
+    /// When it tries again at the latest, by the steady clock.
     until_us: u64,
-    moment: Moment<'t>,
+    repetition: Repetition<'t>,
 }
 
 fn run(test: &Test, policy: &Arc<Policy>, start_us: u64) -> TestReport {
     let is_switched = |step: &Step| matches!(step.action, Action::Store { .. });
     if test.steps.iter().any(is_switched) {
-        run_on(Switch::default(), test, policy, start_us)
-    } else {
-        let max_keys = KEYS_PER_LIMIT * policy.limits.len().max(1);
-        // Each request may be of a new key.
-        let times = test.steps.iter().map(|step| usize::try_from(step.times).unwrap_or(usize::MAX));
-        let expected = times.fold(0, usize::saturating_add).min(KEYS_PER_LIMIT);
-        let store = Memory::with_max_keys(max_keys).expecting(expected);
-        run_on(store, test, policy, start_us)
+        return run_on(SwitchableMemory::default(), test, policy, start_us);
     }
+    let max_keys = KEYS_PER_LIMIT * policy.limits.len().max(1);
+    // Each request may be of a new key.
+    let times = test.steps.iter().map(|step| usize::try_from(step.times).unwrap_or(usize::MAX));
+    let expected = times.fold(0, usize::saturating_add).min(KEYS_PER_LIMIT);
+    let store = Memory::with_max_keys(max_keys).expecting(expected);
+    run_on(store, test, policy, start_us)
 }
 
-fn run_on<S: Switched>(store: S, test: &Test, policy: &Arc<Policy>, start_us: u64) -> TestReport {
+fn run_on<S: SwitchableStore>(
+    store: S,
+    test: &Test,
+    policy: &Arc<Policy>,
+    start_us: u64,
+) -> TestReport {
     let clock = FakeClock::at_unix_us(start_us);
     let builder = Limiter::builder().policy(Arc::clone(policy)).clock(clock.clone());
     let limiter = builder.store(store).hash_key(HashKey::new([0; 16])).assemble();
@@ -145,44 +149,46 @@ fn run_on<S: Switched>(store: S, test: &Test, policy: &Arc<Policy>, start_us: u6
         limiter,
         clock,
         start_us,
-        leases: HashMap::new(),
+        reservations: HashMap::new(),
         latest: String::new(),
         requests: 0,
         policy_waits: policy.limits.iter().any(|limit| matches!(limit.exceed, Exceed::Wait { .. })),
-        held: Vec::new(),
+        waiting: Vec::new(),
     };
     let failure = run.steps(test).err();
     TestReport { name: test.name.clone(), requests: run.requests, failure }
 }
 
-impl<'t, S: Switched> Run<'t, S> {
+impl<'t, S: SwitchableStore> Run<'t, S> {
     fn steps(&mut self, test: &'t Test) -> Result<(), Failure> {
         for (index, step) in test.steps.iter().enumerate() {
             let mut template = step.action.request().map(Template::new);
-            for repetition in 1..=step.times {
-                let at_us = step.at_us + step.spread_us * u64::from(repetition - 1);
+            for number in 1..=step.times {
+                let at_us = step.at_us + step.spread_us * u64::from(number - 1);
                 self.pass_time(Some(at_us))?;
-                let moment = Moment { step, index, repetition, at_us };
-                self.act(moment, template.as_mut()).map_err(|trouble| moment.failed(trouble))?;
+                let repetition = Repetition { step, index, number, at_us };
+                let acted = self.act(repetition, template.as_mut());
+                acted.map_err(|failure| repetition.fail(failure))?;
             }
         }
         self.pass_time(None)
     }
 
-    /// Lets time pass up to an instant from the start, or until nobody waits any more. Whoever
-    /// waits looks again when it is woken or its instant comes, before anything else happens then.
+    /// Lets time pass up to an instant from the start, or until no request waits. A waiting request
+    /// tries again when it is woken or its instant comes, before anything else happens then.
     fn pass_time(&mut self, at_us: Option<u64>) -> Result<(), Failure> {
         let target_us = at_us.map(|at_us| self.start_us.saturating_add(at_us));
         loop {
             let now_us = self.clock.now().steady_us;
-            let due = |held: &Held<'_, S>| held.turn.is_woken() || held.until_us <= now_us;
-            if let Some(index) = self.held.iter().position(due) {
-                let held = self.held.remove(index);
-                let moment = held.moment;
-                self.resume(held, index).map_err(|trouble| moment.failed(trouble))?;
+            let is_due =
+                |one: &WaitingRequest<'_, S>| one.turn.is_woken() || one.until_us <= now_us;
+            if let Some(index) = self.waiting.iter().position(is_due) {
+                let due = self.waiting.remove(index);
+                let repetition = due.repetition;
+                self.attempt(due, index).map_err(|failure| repetition.fail(failure))?;
                 continue;
             }
-            let next_us = self.held.iter().map(|held| held.until_us).min();
+            let next_us = self.waiting.iter().map(|one| one.until_us).min();
             let next_us = next_us.filter(|next_us| target_us.is_none_or(|us| *next_us <= us));
             let Some(until_us) = next_us.or(target_us) else { return Ok(()) };
             self.clock.advance_us(until_us.saturating_sub(now_us));
@@ -192,27 +198,40 @@ impl<'t, S: Switched> Run<'t, S> {
         }
     }
 
-    fn act(&mut self, moment: Moment<'t>, template: Option<&mut Template>) -> Result<(), Trouble> {
-        let named = |name: &String| moment.named(name);
-        match &moment.step.action {
+    fn act(
+        &mut self,
+        repetition: Repetition<'t>,
+        template: Option<&mut Template>,
+    ) -> Result<(), StepFailure> {
+        let number = |name: &Option<String>| name.as_ref().map(|name| repetition.number_name(name));
+        match &repetition.step.action {
             Action::Request { max_wait, .. } => {
                 let Some(template) = template else { return Ok(()) };
-                let request = template
-                    .request(moment.repetition)
-                    .map_err(|fault| trouble("request", "one that can be read", &fault))?;
+                let request = template.request(repetition.number);
+                let request = request.map_err(|fault| unreadable("request", &fault))?;
                 self.requests += 1;
                 if max_wait.is_none() && !self.policy_waits {
                     let answer = self.limiter.check(&request);
-                    return self.answered(moment, &request, answer, Duration::ZERO);
+                    return self.conclude(repetition, &request, answer, Duration::ZERO);
                 }
                 let turn = self.limiter.turn(*max_wait);
-                self.resume(Held { turn, request, until_us: 0, moment }, self.held.len())
+                let waiting = WaitingRequest { turn, request, until_us: 0, repetition };
+                self.attempt(waiting, self.waiting.len())
             }
             Action::Settle { settlement, lease } => {
-                self.settle(lease.as_ref().map(named).as_ref(), *settlement)
+                let settle = |limiter: &Limiter<S>, reservation: &mut Reservation| {
+                    limiter.settle(reservation, *settlement)
+                };
+                self.amend(number(lease), "settle", settle)
             }
-            Action::Release { lease } => self.release(lease.as_ref().map(named).as_ref()),
-            Action::Renew { lease, held } => self.renew(lease.as_ref().map(named).as_ref(), *held),
+            Action::Release { lease } => self.release(number(lease)),
+            Action::Renew { lease, held } => {
+                let found =
+                    self.amend(number(lease), "renew", |limiter, one| limiter.renew(one))?;
+                let word = |held| if held { "held" } else { "lost" };
+                let fails = found != *held;
+                if fails { Err(failure("place", word(*held), word(found))) } else { Ok(()) }
+            }
             Action::Store { down } => {
                 self.limiter.store().set_down(*down);
                 if !*down {
@@ -220,55 +239,62 @@ impl<'t, S: Switched> Run<'t, S> {
                 }
                 Ok(())
             }
-            Action::Report { base, over } => self.report(moment, over, base),
+            Action::Report { base, over } => self.report(repetition, over, base),
             Action::Load { ppm } => {
                 self.limiter.set_load(*ppm);
                 Ok(())
             }
-            Action::Ban(node) => self.ban(moment, node),
+            Action::Ban(node) => self.ban(repetition, node),
         }
     }
 
     /// Lets a request try its turn: it is answered, or goes on waiting at this place.
-    fn resume(&mut self, mut held: Held<'t, S>, index: usize) -> Result<(), Trouble> {
-        let (answer, waited) = match at_once(held.turn.attempt(&held.request)) {
+    fn attempt(
+        &mut self,
+        mut waiting: WaitingRequest<'t, S>,
+        index: usize,
+    ) -> Result<(), StepFailure> {
+        let (answer, waited) = match at_once(waiting.turn.attempt(&waiting.request)) {
             Ok(ControlFlow::Continue(until_us)) => {
-                self.held.insert(index, Held { until_us, ..held });
+                self.waiting.insert(index, WaitingRequest { until_us, ..waiting });
                 return Ok(());
             }
             Ok(ControlFlow::Break(Acquisition { decision, waited })) => (Ok(decision), waited),
             Err(error) => (Err(error), Duration::ZERO),
         };
-        let Held { request, moment, .. } = held;
-        self.answered(moment, &request, answer, waited)
+        let WaitingRequest { request, repetition, .. } = waiting;
+        self.conclude(repetition, &request, answer, waited)
     }
 
-    fn answered(
+    /// Compares an answer with what the step expects, and keeps the reservation.
+    fn conclude(
         &mut self,
-        moment: Moment<'t>,
+        repetition: Repetition<'t>,
         request: &Request<'static>,
         mut answer: Result<Decision, RequestError>,
         waited: Duration,
-    ) -> Result<(), Trouble> {
-        let led_to = self.upstream_answers(moment, request, &answer);
-        let came = match (&answer, &led_to) {
-            (Ok(decision), Ok(reported)) => Came::Decision(decision, waited, reported),
-            (Err(error), _) | (_, Err(error)) => Came::Refused(error),
+    ) -> Result<(), StepFailure> {
+        let led_to = self.upstream_answers(repetition, request, &answer);
+        let result = match (&answer, &led_to) {
+            (Ok(decision), Ok(led_to)) => StepResult::Decision(decision, waited, led_to),
+            (Err(error), _) | (_, Err(error)) => StepResult::InvalidRequest(error),
         };
-        let mismatches = moment.step.mismatches(moment.repetition, &came);
-        if !mismatches.is_empty() {
-            return Err((mismatches, states(&answer)));
-        }
+        repetition.compare(&result, || answer.as_ref().map(states).unwrap_or_default())?;
         let granted = answer.as_mut().ok().and_then(|decision| decision.reservation.take());
-        let (Some(granted), Action::Request { status, lease, .. }) = (granted, &moment.step.action)
-        else {
-            return Ok(());
-        };
-        let lease = moment.named(lease);
-        self.keep(&lease, granted);
-        if let Some(status) = status {
-            self.settle(Some(&lease), Settlement::Status(*status))?;
-            self.release(Some(&lease))?;
+        if let (Some(granted), Action::Request { status, lease, .. }) =
+            (granted, &repetition.step.action)
+        {
+            let name = repetition.number_name(lease);
+            self.reservations.insert(name.clone(), granted);
+            self.latest.clone_from(&name);
+            if let Some(status) = status {
+                let settlement = Settlement::Status(*status);
+                let settle = |limiter: &Limiter<S>, reservation: &mut Reservation| {
+                    limiter.settle(reservation, settlement)
+                };
+                self.amend(Some(name.clone()), "settle", settle)?;
+                self.release(Some(name))?;
+            }
         }
         Ok(())
     }
@@ -276,12 +302,12 @@ impl<'t, S: Switched> Run<'t, S> {
     /// What the upstream's answer leads to, where the request passes and the step says its status.
     fn upstream_answers(
         &self,
-        moment: Moment<'t>,
+        repetition: Repetition<'t>,
         request: &Request<'static>,
         answer: &Result<Decision, RequestError>,
     ) -> Result<Consequences, RequestError> {
         let passed = answer.as_ref().is_ok_and(Decision::is_allowed);
-        match &moment.step.action {
+        match &repetition.step.action {
             Action::Request { status: Some(status), .. } if passed => {
                 self.limiter.answered_now(request, *status)
             }
@@ -289,93 +315,77 @@ impl<'t, S: Switched> Run<'t, S> {
         }
     }
 
-    fn report(&self, moment: Moment<'t>, over: &Node, base: &Node) -> Result<(), Trouble> {
-        let mut faults = Diagnostics::new("");
-        let (over, base) = (
-            request::numbered(over, moment.repetition),
-            request::numbered(base, moment.repetition),
-        );
-        let Some(report) = said::report(&over, &base, &mut faults) else {
-            let fault = faults.iter().next().map(|fault| fault.message.clone());
-            return Err(trouble("report", "one that can be read", &fault.unwrap_or_default()));
-        };
+    fn report(
+        &self,
+        repetition: Repetition<'t>,
+        over: &Node,
+        base: &Node,
+    ) -> Result<(), StepFailure> {
+        let numbered = |node| request::numbered(node, repetition.number);
+        let faults = Reporter::default();
+        let report = read_report(&numbered(over), &numbered(base), &faults)
+            .ok_or_else(|| unreadable("report", &faults.first_message().unwrap_or_default()))?;
         let reported = self.limiter.report_now(&report);
-        let came = match &reported {
-            Ok(reported) => Came::Consequences(reported),
-            Err(error) => Came::Refused(error),
+        let result = match &reported {
+            Ok(reported) => StepResult::Consequences(reported),
+            Err(error) => StepResult::InvalidRequest(error),
         };
-        let mismatches = moment.step.mismatches(moment.repetition, &came);
-        if mismatches.is_empty() { Ok(()) } else { Err((mismatches, Vec::new())) }
+        repetition.compare(&result, Vec::new)
     }
 
-    fn ban(&self, moment: Moment<'t>, node: &Node) -> Result<(), Trouble> {
-        let mut faults = Diagnostics::new("");
-        let node = request::numbered(node, moment.repetition);
-        let Some(ban) = said::ban(&node, &mut faults) else {
-            let fault = faults.iter().next().map(|fault| fault.message.clone());
-            return Err(trouble("ban", "one that can be read", &fault.unwrap_or_default()));
-        };
-        let order =
-            NewMark { lasts: ban.for_us.map(Duration::from_micros), ..NewMark::new(ban.subject) };
-        let banned = self.limiter.ban(&order.reason(ban.reason));
-        banned.map(drop).map_err(|error| trouble("ban", "one that holds", &error.to_string()))
+    fn ban(&self, repetition: Repetition<'t>, node: &Node) -> Result<(), StepFailure> {
+        let faults = Reporter::default();
+        let ban = read_ban(&request::numbered(node, repetition.number), &faults)
+            .ok_or_else(|| unreadable("ban", &faults.first_message().unwrap_or_default()))?;
+        let lasts = ban.for_us.map(Duration::from_micros);
+        let mark = NewMark { lasts, ..NewMark::new(ban.subject) }.reason(ban.reason);
+        let banned = self.limiter.ban(&mark);
+        banned.map(drop).map_err(|error| failure("ban", "one that holds", &error.to_string()))
     }
 
-    fn keep(&mut self, name: &str, lease: Reservation) {
-        self.leases.insert(name.to_owned(), lease);
-        name.clone_into(&mut self.latest);
+    fn release(&mut self, name: Option<String>) -> Result<(), StepFailure> {
+        self.amend(name, "release", Limiter::release).map(drop)
     }
 
-    fn settle(&mut self, name: Option<&String>, settlement: Settlement) -> Result<(), Trouble> {
-        let limiter = self.limiter.clone();
-        let lease = self.lease(name)?;
-        limiter
-            .settle(lease, settlement)
-            .map_err(|error| trouble("settle", "the store to answer", &error.to_string()))
-    }
-
-    fn release(&mut self, name: Option<&String>) -> Result<(), Trouble> {
-        let limiter = self.limiter.clone();
-        let lease = self.lease(name)?;
-        match limiter.release(lease) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(trouble("release", "the store to answer", &error.to_string())),
-        }
-    }
-
-    fn renew(&mut self, name: Option<&String>, held: bool) -> Result<(), Trouble> {
-        let limiter = self.limiter.clone();
-        let lease = self.lease(name)?;
-        let word = |held| if held { "held" } else { "lost" };
-        match limiter.renew(lease) {
-            Ok(found) if found == held => Ok(()),
-            Ok(found) => Err(trouble("place", word(held), word(found))),
-            Err(error) => Err(trouble("renew", "the store to answer", &error.to_string())),
-        }
-    }
-
-    fn lease(&mut self, name: Option<&String>) -> Result<&mut Reservation, Trouble> {
-        let name = name.unwrap_or(&self.latest);
-        let found = self.leases.get_mut(name);
-        found.ok_or_else(|| {
+    /// Amends the reservation of a name, or the latest.
+    fn amend<T>(
+        &mut self,
+        name: Option<String>,
+        what: &str,
+        amend: impl FnOnce(&Limiter<S>, &mut Reservation) -> Result<T, StoreError>,
+    ) -> Result<T, StepFailure> {
+        let name = name.unwrap_or_else(|| self.latest.clone());
+        let reservation = self.reservations.get_mut(&name).ok_or_else(|| {
             let expected =
                 if name.is_empty() { "a lease".to_owned() } else { format!("a lease `{name}`") };
-            trouble("lease", &expected, "none was given; ask with `reserve: true`")
-        })
+            failure("lease", &expected, "none was given; ask with `reserve: true`")
+        })?;
+        let amended = amend(&self.limiter, reservation);
+        amended.map_err(|error| failure(what, "the store to answer", &error.to_string()))
     }
 }
 
-impl Moment<'_> {
+impl Repetition<'_> {
     /// A name with the number of the repetition.
-    fn named(&self, name: &str) -> String {
-        name.replace("{n}", &self.repetition.to_string())
+    fn number_name(&self, name: &str) -> String {
+        name.replace(NUMBER, &self.number.to_string())
     }
 
-    fn failed(&self, (mismatches, limits): Trouble) -> Failure {
+    /// Fails if the result is not what the step expects; `states` tells the limits' states.
+    fn compare(
+        &self,
+        result: &StepResult<'_>,
+        states: impl FnOnce() -> Vec<String>,
+    ) -> Result<(), StepFailure> {
+        let mismatches = self.step.mismatches(self.number, result);
+        if mismatches.is_empty() { Ok(()) } else { Err((mismatches, states())) }
+    }
+
+    fn fail(&self, (mismatches, limits): StepFailure) -> Failure {
         Failure {
             place: self.step.place,
             step: self.index + 1,
-            repetition: (self.repetition, self.step.times),
+            repetition: (self.number, self.step.times),
             at: seconds(Some(self.at_us)),
             mismatches,
             limits,
@@ -383,18 +393,21 @@ impl Moment<'_> {
     }
 }
 
-fn trouble(what: &str, expected: &str, found: &str) -> Trouble {
+fn failure(what: &str, expected: &str, found: &str) -> StepFailure {
     let (what, expected, found) = (what.to_owned(), expected.to_owned(), found.to_owned());
     (vec![Mismatch { what, expected, found }], Vec::new())
 }
 
+fn unreadable(what: &str, fault: &str) -> StepFailure {
+    failure(what, "one that can be read", fault)
+}
+
 /// Each limit that applied, with its state, for people.
-fn states(answer: &Result<Decision, RequestError>) -> Vec<String> {
-    let Ok(decision) = answer else { return Vec::new() };
-    let state = |report: &crate::decision::LimitReport| {
-        let name = decision.limit_of(report).map(|limit| limit.name()).unwrap_or_default();
-        let algorithm =
-            decision.limit_of(report).map(|limit| limit.algorithm().name()).unwrap_or_default();
+fn states(decision: &Decision) -> Vec<String> {
+    let state = |report: &LimitReport| {
+        let limit = decision.limit_of(report);
+        let name = limit.map(|limit| limit.name()).unwrap_or_default();
+        let algorithm = limit.map(|limit| limit.algorithm().name()).unwrap_or_default();
         let verdict = if report.is_allowed() { "allows" } else { "denies" };
         let wait = report.retry_after_us().map(|us| format!(", retry after {}", seconds(Some(us))));
         let (spec, remaining, cost) = (report.spec, report.available, report.cost);

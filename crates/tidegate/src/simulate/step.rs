@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::expect::{Came, Kind};
-use super::expect::{Expectation, Mismatch};
-use super::{request, said};
-use crate::policy::compile::fields::{Fields, Keys, boolean, integer, text, unit, word};
-use crate::policy::diagnostics::{Diagnostic, Diagnostics, Position};
+use super::expect::{Expectation, Mismatch, StepKind, StepResult};
+use super::operator_steps::{read_ban, read_duration_us, read_load_ppm, read_report};
+use super::request;
+use crate::policy::compile::fields::{Fields, Keys, integer, text, unit, word};
+use crate::policy::diagnostics::{Position, Reporter};
 use crate::policy::document::{Node, Value};
 use crate::policy::overlay::{Place, lay_over};
 use crate::reservation::Settlement;
-use crate::units::{Amount, DURATION_US_MAX, parse_exact_duration};
+use crate::units::{Amount, DURATION_US_MAX};
 
 const STEP_KEYS: Keys = Keys {
     known: &[
@@ -84,11 +84,11 @@ pub(super) enum Action {
 
 impl Action {
     /// What can be expected of it.
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> StepKind {
         match self {
-            Self::Request { .. } => Kind::Request,
-            Self::Report { .. } => Kind::Report,
-            _ => Kind::Other,
+            Self::Request { .. } => StepKind::Request,
+            Self::Report { .. } => StepKind::Report,
+            _ => StepKind::Other,
         }
     }
 
@@ -104,23 +104,20 @@ impl Action {
 }
 
 impl Step {
-    /// What a repetition must meet.
-    pub(super) fn mismatches(&self, repetition: u32, came: &Came<'_>) -> Vec<Mismatch> {
-        match &self.expect {
-            Expect::Same(expectation) => expectation.mismatches(came),
-            Expect::Numbered(node) => {
-                let node = request::numbered(node, repetition);
-                let mut faults = Diagnostics::new("");
-                let kind = self.action.kind();
-                let mismatches = Expectation::read(&node, kind, &mut faults).mismatches(came);
-                let fault = |fault: &Diagnostic| Mismatch {
-                    what: "expect".to_owned(),
-                    expected: "what can be read".to_owned(),
-                    found: fault.message.clone(),
-                };
-                faults.iter().map(fault).chain(mismatches).collect()
-            }
-        }
+    /// What did not come as a repetition expects it.
+    pub(super) fn mismatches(&self, repetition: u32, result: &StepResult<'_>) -> Vec<Mismatch> {
+        let node = match &self.expect {
+            Expect::Same(expectation) => return expectation.mismatches(result),
+            Expect::Numbered(node) => request::numbered(node, repetition),
+        };
+        let faults = Reporter::default();
+        let expectation = Expectation::read(&node, self.action.kind(), &faults);
+        let fault = faults.first_message().map(|found| Mismatch {
+            what: "expect".to_owned(),
+            expected: "what can be read".to_owned(),
+            found,
+        });
+        fault.into_iter().chain(expectation.mismatches(result)).collect()
     }
 
     /// When its last repetition happens.
@@ -135,21 +132,22 @@ pub(super) fn step(
     node: &Node,
     base: &Arc<Node>,
     previous_us: u64,
-    diagnostics: &mut Diagnostics,
+    diagnostics: &Reporter,
 ) -> Option<Step> {
     let fields = Fields::of(node, "a step", &STEP_KEYS, diagnostics)?;
     let at_us = fields.get("at").and_then(|node| at_us(node, previous_us, diagnostics));
-    let times =
-        fields.get("times").and_then(|node| integer(node, 1, TIMES_MAX, diagnostics)).unwrap_or(1);
-    let spread_us = fields.get("spread").and_then(|node| spread_us(node, diagnostics)).unwrap_or(0);
+    let times = fields.integer("times", 1..=TIMES_MAX).unwrap_or(1);
+    let spread = fields.get("spread");
+    let spread_us =
+        spread.and_then(|node| read_duration_us(node, "a duration such as 1s", diagnostics));
     let action = action(node, &fields, base, diagnostics);
-    let kind = action.as_ref().map_or(Kind::Request, Action::kind);
+    let kind = action.as_ref().map_or(StepKind::Request, Action::kind);
     let expect = fields.get("expect").map(|node| expect(node, kind, diagnostics));
     let step = Step {
         place: node.at,
         at_us: at_us.unwrap_or(previous_us),
-        times: u32::try_from(times).unwrap_or(u32::MAX),
-        spread_us,
+        times,
+        spread_us: spread_us.unwrap_or(0),
         action: action?,
         expect: expect.unwrap_or_else(|| Expect::Same(Box::default())),
     };
@@ -160,134 +158,125 @@ pub(super) fn step(
     Some(step)
 }
 
-fn expect(node: &Node, kind: Kind, diagnostics: &mut Diagnostics) -> Expect {
+fn expect(node: &Node, kind: StepKind, diagnostics: &Reporter) -> Expect {
     let first = Expectation::read(&request::numbered(node, 1), kind, diagnostics);
-    if request::is_numbered(node) {
-        Expect::Numbered(node.clone())
-    } else {
-        Expect::Same(Box::new(first))
+    match request::is_numbered(node) {
+        true => Expect::Numbered(node.clone()),
+        false => Expect::Same(Box::new(first)),
     }
 }
 
-/// The time between repetitions.
-fn spread_us(node: &Node, diagnostics: &mut Diagnostics) -> Option<u64> {
-    let text = text(node, "a duration such as 1s", diagnostics)?;
-    unit(parse_exact_duration(text), node.at, diagnostics)
-}
-
 /// When a step happens, from the start.
-fn at_us(node: &Node, previous_us: u64, diagnostics: &mut Diagnostics) -> Option<u64> {
-    let text = text(node, "a time from the start, such as 30s", diagnostics)?;
-    let at_us = unit(parse_exact_duration(text), node.at, diagnostics)?;
+fn at_us(node: &Node, previous_us: u64, diagnostics: &Reporter) -> Option<u64> {
+    let at_us = read_duration_us(node, "a time from the start, such as 30s", diagnostics)?;
     if at_us < previous_us {
         let message = format!(
-            "found `{text}`, which is before the step above ends; time never runs backwards"
+            "found {}, which is before the step above ends; time never runs backwards",
+            node.kind()
         );
         diagnostics.error(node.at, message);
     }
     Some(at_us)
 }
 
+/// Which action a step has; a request if it names none.
+fn action_key(node: &Node, fields: &Fields<'_>, diagnostics: &Reporter) -> Option<&'static str> {
+    let keys = ["request", "settle", "release", "renew", "store", "report", "load", "ban"];
+    let named: Vec<&str> = keys.into_iter().filter(|key| fields.get(key).is_some()).collect();
+    let other = named.iter().find(|key| **key != "request");
+    if let (Some(acquire), Some(other)) = (fields.entry("acquire"), other) {
+        let message = format!("found both `acquire` and `{other}`, expected one of them");
+        diagnostics.error(acquire.key_at, message);
+        return None;
+    }
+    if let [first, second, ..] = named.as_slice() {
+        let message = format!("found both `{first}` and `{second}`, expected one of them");
+        diagnostics.error(node.at, message);
+        return None;
+    }
+    for key in ["status", "as"] {
+        if let Some(entry) = fields.entry(key).filter(|_| other.is_some()) {
+            diagnostics.error(entry.key_at, format!("found `{key}`, which only a request has"));
+        }
+    }
+    Some(named.first().copied().unwrap_or("request"))
+}
+
 fn action(
     node: &Node,
     fields: &Fields<'_>,
     base: &Arc<Node>,
-    diagnostics: &mut Diagnostics,
+    diagnostics: &Reporter,
 ) -> Option<Action> {
-    let kinds = ["request", "settle", "release", "renew", "store", "report", "load", "ban"];
-    let said: Vec<&str> = kinds.into_iter().filter(|kind| fields.get(kind).is_some()).collect();
-    let waits = fields.entry("acquire");
-    if let (Some(acquire), Some(kind)) = (waits, said.iter().find(|kind| **kind != "request")) {
-        let message = format!("found both `acquire` and `{kind}`, expected one of them");
-        diagnostics.error(acquire.key_at, message);
-        return None;
-    }
-    if let [first, second, ..] = said.as_slice() {
-        diagnostics
-            .error(node.at, format!("found both `{first}` and `{second}`, expected one of them"));
-        return None;
-    }
-    for key in ["status", "as"] {
-        if let Some(entry) =
-            fields.entry(key).filter(|_| !matches!(said.as_slice(), [] | ["request"]))
-        {
-            diagnostics.error(entry.key_at, format!("found `{key}`, which only a request has"));
-        }
-    }
-    let lease = |node: Option<&Node>, diagnostics: &mut Diagnostics| {
-        node.and_then(|node| text(node, "the name of a lease", diagnostics)).map(str::to_owned)
+    let key = action_key(node, fields, diagnostics)?;
+    let Some(node) = fields.get(key) else {
+        return request_action(fields, base, None, diagnostics);
     };
-    match said.first() {
-        Some(&"settle") => settle(fields.get("settle")?, diagnostics),
-        Some(&"release") => {
-            let node = fields.get("release")?;
-            if is_bare(node) {
-                return Some(Action::Release { lease: None });
-            }
-            let fields = Fields::of(node, "`release`", &RELEASE_KEYS, diagnostics)?;
-            Some(Action::Release { lease: lease(fields.get("lease"), diagnostics) })
+    match key {
+        "settle" => settle(node, diagnostics),
+        "release" => {
+            let lease = match is_bare(node) {
+                true => None,
+                false => lease_name(&Fields::of(node, "`release`", &RELEASE_KEYS, diagnostics)?),
+            };
+            Some(Action::Release { lease })
         }
-        Some(&"renew") => {
-            let node = fields.get("renew")?;
-            if is_bare(node) {
-                return Some(Action::Renew { lease: None, held: true });
-            }
+        "renew" if is_bare(node) => Some(Action::Renew { lease: None, held: true }),
+        "renew" => {
             let fields = Fields::of(node, "`renew`", &RENEW_KEYS, diagnostics)?;
-            let held = fields.get("held").and_then(|node| boolean(node, diagnostics));
-            let lease = lease(fields.get("lease"), diagnostics);
-            Some(Action::Renew { lease, held: held.unwrap_or(true) })
+            let held = fields.boolean("held").unwrap_or(true);
+            Some(Action::Renew { lease: lease_name(&fields), held })
         }
-        Some(&"store") => {
-            let words = [("down", true), ("up", false)];
-            let down = word(fields.get("store")?, &words, diagnostics)?;
+        "store" => {
+            let down = word(node, &[("down", true), ("up", false)], diagnostics)?;
             Some(Action::Store { down })
         }
-        Some(&"report") => {
-            let over = fields.get("report")?.clone();
-            said::report(&request::numbered(&over, 1), &request::numbered(base, 1), diagnostics)?;
-            Some(Action::Report { base: Arc::clone(base), over })
+        "report" => {
+            let (first, base_of_first) = (request::numbered(node, 1), request::numbered(base, 1));
+            read_report(&first, &base_of_first, diagnostics)?;
+            Some(Action::Report { base: Arc::clone(base), over: node.clone() })
         }
-        Some(&"load") => {
-            let ppm = said::load_ppm(fields.get("load")?, diagnostics)?;
-            Some(Action::Load { ppm })
-        }
-        Some(&"ban") => {
-            let node = fields.get("ban")?;
-            said::ban(&request::numbered(node, 1), diagnostics)?;
+        "load" => Some(Action::Load { ppm: read_load_ppm(node, diagnostics)? }),
+        "ban" => {
+            read_ban(&request::numbered(node, 1), diagnostics)?;
             Some(Action::Ban(node.clone()))
         }
-        _ => {
-            let over = fields.get("request").cloned();
-            if let Some(over) = &over {
-                // Over nothing, a null leaves nothing; over the test's request it deletes.
-                let mut alone = Node { at: over.at, value: Value::Map(Vec::new()) };
-                lay_over(&mut alone, over, Place::Plain);
-                request::read(&request::numbered(&alone, 1), diagnostics);
-                // A word that no request has is none to delete either.
-                let _ = Fields::of(over, "a request", &request::KEYS, diagnostics);
-            }
-            let max_wait = match fields.get("acquire") {
-                Some(node) => Some(max_wait(node, diagnostics)?),
-                None => None,
-            };
-            let status = fields.get("status").and_then(|node| status(node, diagnostics));
-            let name = lease(fields.get("as"), diagnostics).unwrap_or_default();
-            Some(Action::Request { base: Arc::clone(base), over, max_wait, status, lease: name })
-        }
+        _ => request_action(fields, base, Some(node), diagnostics),
     }
 }
 
-/// `acquire: { max_wait: 5s }`
-fn max_wait(node: &Node, diagnostics: &mut Diagnostics) -> Option<Duration> {
-    let fields = Fields::of(node, "`acquire`", &ACQUIRE_KEYS, diagnostics)?;
-    let Some(node) = fields.get("max_wait") else {
-        if !fields.is_misspelt(&["max_wait"]) {
-            diagnostics.error(node.at, "found no `max_wait`, expected how long it may wait");
-        }
-        return None;
+fn request_action(
+    fields: &Fields<'_>,
+    base: &Arc<Node>,
+    over: Option<&Node>,
+    diagnostics: &Reporter,
+) -> Option<Action> {
+    if let Some(over) = over {
+        // Over nothing, a null leaves nothing; over the test's request it deletes.
+        let mut alone = Node { at: over.at, value: Value::Map(Vec::new()) };
+        lay_over(&mut alone, over, Place::Plain);
+        request::read(&request::numbered(&alone, 1), diagnostics);
+        request::check_keys(over, diagnostics);
+    }
+    let max_wait = match fields.get("acquire") {
+        Some(node) => Some(max_wait(node, diagnostics)?),
+        None => None,
     };
-    let text = text(node, "a duration such as 5s", diagnostics)?;
-    unit(parse_exact_duration(text), node.at, diagnostics).map(Duration::from_micros)
+    Some(Action::Request {
+        base: Arc::clone(base),
+        over: over.cloned(),
+        max_wait,
+        status: fields.integer("status", 100..=599),
+        lease: fields.owned_text("as", "the name of a lease").unwrap_or_default(),
+    })
+}
+
+/// `acquire: { max_wait: 5s }`
+fn max_wait(node: &Node, diagnostics: &Reporter) -> Option<Duration> {
+    let fields = Fields::of(node, "`acquire`", &ACQUIRE_KEYS, diagnostics)?;
+    let missing = "found no `max_wait`, expected how long it may wait";
+    let node = fields.require("max_wait", node.at, missing)?;
+    read_duration_us(node, "a duration such as 5s", diagnostics).map(Duration::from_micros)
 }
 
 /// `release: true`: of the latest lease.
@@ -295,7 +284,11 @@ fn is_bare(node: &Node) -> bool {
     node.is_null() || node.text() == Some("true")
 }
 
-fn settle(node: &Node, diagnostics: &mut Diagnostics) -> Option<Action> {
+fn lease_name(fields: &Fields<'_>) -> Option<String> {
+    fields.owned_text("lease", "the name of a lease")
+}
+
+fn settle(node: &Node, diagnostics: &Reporter) -> Option<Action> {
     let fields = Fields::of(node, "`settle`", &SETTLE_KEYS, diagnostics)?;
     let settlement = match (fields.get("cost"), fields.get("status")) {
         (Some(node), None) => {
@@ -303,16 +296,11 @@ fn settle(node: &Node, diagnostics: &mut Diagnostics) -> Option<Action> {
             Settlement::Cost(unit(Amount::parse(cost), node.at, diagnostics)?)
         }
         (None, Some(node)) if node.text() == Some("aborted") => Settlement::Aborted,
-        (None, Some(node)) => Settlement::Status(status(node, diagnostics)?),
+        (None, Some(node)) => Settlement::Status(integer(node, 100..=599, diagnostics)?),
         _ => {
             diagnostics.error(node.at, "expected either `cost` or `status`");
             return None;
         }
     };
-    let lease = fields.get("lease").and_then(|node| text(node, "the name of a lease", diagnostics));
-    Some(Action::Settle { settlement, lease: lease.map(str::to_owned) })
-}
-
-fn status(node: &Node, diagnostics: &mut Diagnostics) -> Option<u16> {
-    integer(node, 100, 599, diagnostics).and_then(|status| u16::try_from(status).ok())
+    Some(Action::Settle { settlement, lease: lease_name(&fields) })
 }

@@ -5,8 +5,9 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use super::request::{self, NUMBER};
-use crate::policy::diagnostics::Diagnostics;
-use crate::policy::document::{Entry, Node, Value};
+use crate::policy::compile::fields::one_or_many;
+use crate::policy::diagnostics::Reporter;
+use crate::policy::document::{Entry, Node};
 use crate::request::Request;
 
 /// The requests that the repetitions of a step make.
@@ -38,10 +39,10 @@ struct Pattern(Vec<String>);
 
 impl Template {
     pub(super) fn new(node: Node) -> Self {
-        let mut faults = Diagnostics::new("");
-        let request = Rc::new(request::read(&request::numbered(&node, 1), &mut faults));
+        let faults = Reporter::default();
+        let request = Rc::new(request::read(&request::numbered(&node, 1), &faults));
         let numbered = match values(&node) {
-            Some(values) if faults.is_empty() => Numbered::Values(values),
+            Some(values) if faults.len() == 0 => Numbered::Values(values),
             _ => Numbered::Whole,
         };
         Self { node, request, numbered }
@@ -61,11 +62,11 @@ impl Template {
                 }
             }
             Numbered::Whole => {
-                let mut faults = Diagnostics::new("");
+                let faults = Reporter::default();
                 let node = request::numbered(&self.node, repetition);
-                self.request = Rc::new(request::read(&node, &mut faults));
-                if let Some(fault) = faults.iter().next() {
-                    return Err(fault.message.clone());
+                self.request = Rc::new(request::read(&node, &faults));
+                if let Some(fault) = faults.first_message() {
+                    return Err(fault);
                 }
             }
         }
@@ -161,11 +162,7 @@ fn pairs(
         if key.contains(NUMBER) {
             return None;
         }
-        let lines = match &value.value {
-            Value::List(lines) => lines.as_slice(),
-            _ => std::slice::from_ref(value),
-        };
-        for line in lines {
+        for line in one_or_many(value) {
             if request::is_numbered(line) {
                 values.push((slot(index), Pattern::of(line)?));
             }
@@ -185,7 +182,7 @@ mod tests {
 
     fn read(text: &str, repetition: u32) -> Request<'static> {
         let node = request::numbered(&Node::parse("t.yaml", text).unwrap(), repetition);
-        request::read(&node, &mut Diagnostics::new(""))
+        request::read(&node, &Reporter::default())
     }
 
     #[test]

@@ -67,13 +67,12 @@ impl Compiler<'_> {
 
     fn proof_of_work(&mut self, fields: &Fields<'_>) -> ChallengeKind {
         let node = fields.get("difficulty");
-        let bits = node.and_then(|node| integer(node, 1, DIFFICULTY_MAX, self.diagnostics));
-        let bits = bits.and_then(|bits| u8::try_from(bits).ok());
+        let bits = node.and_then(|node| integer(node, 1..=DIFFICULTY_MAX, self.diagnostics));
         ChallengeKind::ProofOfWork { difficulty: bits.unwrap_or(DIFFICULTY_DEFAULT) }
     }
 
     fn captcha(&mut self, node: &Node, fields: &Fields<'_>) -> Option<ChallengeKind> {
-        let mut needed = |key: &'static str, expected: &str| {
+        let needed = |key: &'static str, expected: &str| {
             let found = fields.get(key);
             if found.is_none() && !fields.is_misspelt(&[key]) {
                 let message = format!("found no `{key}` for a captcha, expected {expected}");

@@ -1,10 +1,10 @@
 //! The `identity:` section, and the attributes it declares.
 
-use super::fields::{Fields, Keys, boolean, entries, header_name, integer, text};
+use super::fields::{Fields, Keys, check_name, header_name, section, text};
 use super::{Compiler, NETWORK, RESERVED_PARTS};
 use crate::identity::{ForwardingHeader, Networks};
 use crate::policy::diagnostics::{Position, shown};
-use crate::policy::document::{Entry, Node};
+use crate::policy::document::Node;
 use crate::policy::model::{Attribute, IdentityRules, IdentitySource, Internal, Source};
 
 pub(super) const KEYS: Keys = Keys {
@@ -31,7 +31,7 @@ const ATTRIBUTES_MAX: usize = 100;
 
 impl Compiler<'_> {
     /// The rules, once tiers and attributes are known.
-    pub(super) fn identity(&mut self, node: Option<&Node>) -> IdentityRules {
+    pub(super) fn identity(&self, node: Option<&Node>) -> IdentityRules {
         let mut rules = IdentityRules {
             trusted_proxies: Networks::default(),
             forwarded: ForwardingHeader::XForwardedFor,
@@ -47,14 +47,9 @@ impl Compiler<'_> {
         if let Some(node) = fields.get("trusted_proxies") {
             rules.trusted_proxies = self.networks(node);
         }
-        if let Some(header) = fields.get("forwarded").and_then(|node| self.forwarding_header(node))
-        {
-            rules.forwarded = header;
-        }
-        let prefix =
-            fields.get("ipv6_prefix").and_then(|node| integer(node, 1, 128, self.diagnostics));
-        rules.ipv6_prefix =
-            prefix.and_then(|prefix| u8::try_from(prefix).ok()).unwrap_or(rules.ipv6_prefix);
+        let headers = ForwardingHeader::ALL.map(|header| (header.header_name(), header));
+        rules.forwarded = fields.word("forwarded", &headers).unwrap_or(rules.forwarded);
+        rules.ipv6_prefix = fields.integer("ipv6_prefix", 1..=128).unwrap_or(rules.ipv6_prefix);
         rules.user = fields.get("user").and_then(|node| self.identity_source(node, "`user`"));
         rules.tier = fields.get("tier").and_then(|node| self.identity_source(node, "`tier`"));
         if let Some(internal) = fields.get("internal").and_then(|node| self.internal(node)) {
@@ -63,12 +58,7 @@ impl Compiler<'_> {
         rules
     }
 
-    fn forwarding_header(&mut self, node: &Node) -> Option<ForwardingHeader> {
-        let words = ForwardingHeader::ALL.map(|header| (header.header_name(), header));
-        super::fields::word(node, &words, self.diagnostics)
-    }
-
-    fn identity_source(&mut self, node: &Node, what: &str) -> Option<IdentitySource> {
+    fn identity_source(&self, node: &Node, what: &str) -> Option<IdentitySource> {
         let fields = Fields::of(node, what, &SOURCE_KEYS, self.diagnostics)?;
         let found = match (fields.get("header"), fields.get("jwt")) {
             (Some(header), None) => {
@@ -86,11 +76,11 @@ impl Compiler<'_> {
         None
     }
 
-    fn claim(&mut self, node: &Node) -> Option<String> {
+    fn claim(&self, node: &Node) -> Option<String> {
         text(node, "a claim such as `sub`", self.diagnostics).map(str::to_owned)
     }
 
-    fn internal(&mut self, node: &Node) -> Option<Internal> {
+    fn internal(&self, node: &Node) -> Option<Internal> {
         let fields = Fields::of(node, "`internal`", &INTERNAL_KEYS, self.diagnostics)?;
         match (fields.get("cidrs"), fields.get("header"), fields.get("secret_env")) {
             (Some(cidrs), None, None) => Some(Internal::Cidrs(self.networks(cidrs))),
@@ -120,24 +110,19 @@ impl Compiler<'_> {
 
     /// Declares the attributes, before anything can use them.
     pub(super) fn declare_attributes(&mut self, node: &Node) {
-        let Some(declared) = entries(node, "`attributes`", self.diagnostics) else { return };
-        if declared.len() > ATTRIBUTES_MAX {
-            self.diagnostics.error(node.at, format!("found more than {ATTRIBUTES_MAX} attributes"));
-            return;
-        }
-        for entry in declared {
+        for entry in section(node, "attributes", ATTRIBUTES_MAX, self.diagnostics) {
             self.check_attribute_name(&entry.key, entry.key_at);
-            // One that is not well-formed is declared all the same, so that its uses are no errors.
+            // A malformed attribute is declared too, so that its uses are no errors.
             let given = Attribute { source: Source::Given, fold: false };
-            let attribute = self.attribute(entry).unwrap_or(given);
+            let attribute = self.attribute(&entry.value).unwrap_or(given);
             self.attribute_names.add(&entry.key);
             self.attributes.push(attribute);
             self.declared_attributes += 1;
         }
     }
 
-    pub(super) fn check_attribute_name(&mut self, name: &str, at: Position) {
-        super::fields::check_name(name, at, "an attribute", self.diagnostics);
+    pub(super) fn check_attribute_name(&self, name: &str, at: Position) {
+        check_name(name, at, "an attribute", self.diagnostics);
         if name.starts_with(|first: char| !first.is_ascii_alphabetic() && first != '_') {
             let message = format!("found `{}` as the name of an attribute", shown(name));
             self.diagnostics.error_with_help(at, message, "it starts with a letter or `_`");
@@ -156,23 +141,20 @@ impl Compiler<'_> {
         }
     }
 
-    fn attribute(&mut self, entry: &Entry) -> Option<Attribute> {
-        let node = &entry.value;
-        if node.text() == Some("given") {
-            return Some(Attribute { source: Source::Given, fold: false });
-        }
-        if node.text().is_some() {
-            let message = format!(
-                "found {}, expected `given` or a source such as `{{ header: NAME }}`",
-                node.kind()
-            );
-            self.diagnostics.error(node.at, message);
-            return None;
+    fn attribute(&self, node: &Node) -> Option<Attribute> {
+        match node.text() {
+            Some("given") => return Some(Attribute { source: Source::Given, fold: false }),
+            Some(_) => {
+                let expected = "`given` or a source such as `{ header: NAME }`";
+                let message = format!("found {}, expected {expected}", node.kind());
+                self.diagnostics.error(node.at, message);
+                return None;
+            }
+            None => {}
         }
         let fields = Fields::of(node, "an attribute", &ATTRIBUTE_KEYS, self.diagnostics)?;
-        let mut flag =
-            |key| fields.get(key).and_then(|node| boolean(node, self.diagnostics)).unwrap_or(false);
-        let (fold, trusted) = (flag("fold"), flag("trusted"));
+        let fold = fields.boolean("fold").unwrap_or(false);
+        let trusted = fields.boolean("trusted").unwrap_or(false);
         let sources = ["header", "query", "body", "jwt"];
         let named: Vec<_> =
             sources.iter().filter_map(|key| Some((*key, fields.get(key)?))).collect();
@@ -200,7 +182,7 @@ impl Compiler<'_> {
         Some(Attribute { source, fold })
     }
 
-    fn json_pointer(&mut self, node: &Node) -> Option<String> {
+    fn json_pointer(&self, node: &Node) -> Option<String> {
         let pointer = text(node, "a JSON pointer such as /email", self.diagnostics)?;
         if !pointer.starts_with('/') {
             self.diagnostics.error(

@@ -1,8 +1,7 @@
 //! The `limits:` section.
 
 use super::fields::{
-    Fields, Keys, boolean, check_name, distinct_texts, entries, integer, is_header_name, text,
-    unit, word,
+    Fields, Keys, check_name, distinct_texts, is_header_name, section, text, unit, word,
 };
 use super::settings::{self, Audience};
 use super::{Compiler, RESERVED_PARTS, Scope};
@@ -66,14 +65,10 @@ struct Defaults {
 }
 
 impl Compiler<'_> {
-    pub(super) fn limits(&mut self, fields: &Fields<'_>) -> Vec<Limit> {
+    pub(super) fn limits(&self, fields: &Fields<'_>) -> Vec<Limit> {
         let defaults = self.defaults(fields.get("defaults"));
         let Some(node) = fields.get("limits") else { return Vec::new() };
-        let written = entries(node, "`limits`", self.diagnostics).unwrap_or_default();
-        if written.len() > LIMITS_MAX {
-            self.diagnostics.error(node.at, format!("found more than {LIMITS_MAX} limits"));
-            return Vec::new();
-        }
+        let written = section(node, "limits", LIMITS_MAX, self.diagnostics);
         let limits: Vec<Limit> =
             written.iter().filter_map(|entry| self.limit(entry, defaults)).collect();
         self.check_templates(&limits, written);
@@ -81,8 +76,8 @@ impl Compiler<'_> {
         limits
     }
 
-    fn defaults(&mut self, node: Option<&Node>) -> Defaults {
-        let mut defaults = Defaults {
+    fn defaults(&self, node: Option<&Node>) -> Defaults {
+        let defaults = Defaults {
             on_store_failure: OnStoreFailure::Local,
             consistency: Consistency::Exact,
             exceed: Exceed::Reject,
@@ -90,37 +85,29 @@ impl Compiler<'_> {
         };
         let fields =
             node.and_then(|node| Fields::of(node, "`defaults`", &DEFAULTS_KEYS, self.diagnostics));
-        if let Some(fields) = fields {
-            defaults = self.overridden(&fields, defaults);
-        }
-        defaults
+        fields.map_or(defaults, |fields| self.override_defaults(&fields, defaults))
     }
 
-    /// What a limit, or `defaults:`, says of the keys that both have.
-    fn overridden(&mut self, fields: &Fields<'_>, defaults: Defaults) -> Defaults {
+    /// The defaults with what a limit, or `defaults:`, says instead.
+    fn override_defaults(&self, fields: &Fields<'_>, defaults: Defaults) -> Defaults {
         let consistency = [("exact", Consistency::Exact), ("leased", Consistency::Leased)];
-        let consistency =
-            fields.get("consistency").and_then(|node| word(node, &consistency, self.diagnostics));
         let failure = [
             ("local", OnStoreFailure::Local),
             ("allow", OnStoreFailure::Allow),
             ("deny", OnStoreFailure::Deny),
         ];
-        let on_store_failure =
-            fields.get("on_store_failure").and_then(|node| word(node, &failure, self.diagnostics));
-        let shadow = fields.get("shadow").and_then(|node| boolean(node, self.diagnostics));
+        let exceed = fields.get("exceed").and_then(|node| self.exceed(node));
         Defaults {
-            on_store_failure: on_store_failure.unwrap_or(defaults.on_store_failure),
-            consistency: consistency.unwrap_or(defaults.consistency),
-            exceed: fields
-                .get("exceed")
-                .and_then(|node| self.exceed(node))
-                .unwrap_or(defaults.exceed),
-            shadow: shadow.unwrap_or(defaults.shadow),
+            on_store_failure: fields
+                .word("on_store_failure", &failure)
+                .unwrap_or(defaults.on_store_failure),
+            consistency: fields.word("consistency", &consistency).unwrap_or(defaults.consistency),
+            exceed: exceed.unwrap_or(defaults.exceed),
+            shadow: fields.boolean("shadow").unwrap_or(defaults.shadow),
         }
     }
 
-    fn exceed(&mut self, node: &Node) -> Option<Exceed> {
+    fn exceed(&self, node: &Node) -> Option<Exceed> {
         let text = node.text().unwrap_or_default();
         if text == "wait" || text.starts_with("wait ") {
             return self.wait(text, node.at);
@@ -137,7 +124,7 @@ impl Compiler<'_> {
     }
 
     /// `wait 2s`
-    fn wait(&mut self, text: &str, at: Position) -> Option<Exceed> {
+    fn wait(&self, text: &str, at: Position) -> Option<Exceed> {
         let duration = text.strip_prefix("wait ").unwrap_or_default();
         match parse_duration(duration) {
             Ok(max_us) if (1..=WAIT_US_MAX).contains(&max_us) => Some(Exceed::Wait { max_us }),
@@ -154,7 +141,7 @@ impl Compiler<'_> {
         }
     }
 
-    fn limit(&mut self, entry: &Entry, defaults: Defaults) -> Option<Limit> {
+    fn limit(&self, entry: &Entry, defaults: Defaults) -> Option<Limit> {
         check_name(&entry.key, entry.key_at, "a limit", self.diagnostics);
         let what = format!("the limit `{}`", shown(&entry.key));
         let fields = Fields::of(&entry.value, &what, &KEYS, self.diagnostics)?;
@@ -164,12 +151,12 @@ impl Compiler<'_> {
         let by = self.by(&fields, entry, algorithm, &scope);
         let missing =
             [("skip", Missing::Skip), ("share", Missing::Share), ("refuse", Missing::Refuse)];
-        let missing = fields.get("missing").and_then(|node| word(node, &missing, self.diagnostics));
+        let missing = fields.word("missing", &missing);
         let audience = Audience { when: &when, by: &by, missing };
         let settings = algorithm
             .and_then(|algorithm| self.settings(&fields, algorithm, audience, entry.key_at));
         let Defaults { on_store_failure, consistency, exceed, shadow } =
-            self.overridden(&fields, defaults);
+            self.override_defaults(&fields, defaults);
         let cost = self.cost(&fields, algorithm, &scope);
         let value = self.value(&fields, algorithm, entry.key_at, &scope);
         let counts = [
@@ -177,46 +164,43 @@ impl Compiler<'_> {
             ("failures", Counts::Failures),
             ("successes", Counts::Successes),
         ];
-        let counts = fields.get("counts").and_then(|node| word(node, &counts, self.diagnostics));
+        let counts = fields.word("counts", &counts).unwrap_or(Counts::All);
         self.check_fit(&fields, algorithm);
         let refusal = self.refusal(&fields);
-        let describe =
-            fields.get("describe").and_then(|node| text(node, "a sentence", self.diagnostics));
+        let describe = fields.owned_text("describe", "a sentence");
         let key = fields.get("key").and_then(|node| self.template(node, &by, &scope));
-        let scaled = fields.get("scaled").and_then(|node| boolean(node, self.diagnostics));
-        let settings = settings?;
+        let scaled = fields.boolean("scaled").unwrap_or_else(|| scales(algorithm, cost));
+        let publish = fields.boolean("publish").unwrap_or(true);
+        let (algorithm, settings) = algorithm.zip(settings)?;
         Some(Limit {
             name: entry.key.clone(),
-            items: Items::new(&entry.key, algorithm?),
+            items: Items::new(&entry.key, algorithm),
             key,
             when,
             row: settings::row(&by, &settings),
             by,
-            algorithm: algorithm?,
+            algorithm,
             settings,
             cost,
             value,
             missing,
             exceed,
             shadow,
-            counts: counts.unwrap_or(Counts::All),
-            scaled: scaled.unwrap_or_else(|| scales(algorithm, cost)),
+            counts,
+            scaled,
             on_store_failure,
-            // A default is for those limits that can be leased.
-            consistency: match algorithm? {
+            // The default applies to those limits that can be leased.
+            consistency: match algorithm {
                 Algorithm::TokenBucket => consistency,
                 _ => Consistency::Exact,
             },
             refusal,
-            describe: describe.map(str::to_owned),
-            publish: fields
-                .get("publish")
-                .and_then(|node| boolean(node, self.diagnostics))
-                .unwrap_or(true),
+            describe,
+            publish,
         })
     }
 
-    fn algorithm(&mut self, fields: &Fields<'_>, entry: &Entry) -> Option<Algorithm> {
+    fn algorithm(&self, fields: &Fields<'_>, entry: &Entry) -> Option<Algorithm> {
         let named: Vec<Algorithm> = Algorithm::ALL
             .into_iter()
             .filter(|algorithm| fields.get(algorithm.name()).is_some())
@@ -236,16 +220,11 @@ impl Compiler<'_> {
             }
             [first, second, ..] => {
                 let at = fields.entry(second.name()).map_or(entry.key_at, |entry| entry.key_at);
-                let message = format!(
-                    "found `{}` beside `{}`, expected exactly one algorithm",
-                    second.name(),
-                    first.name()
-                );
-                self.diagnostics.error_with_help(
-                    at,
-                    message,
-                    "write two limits: a request must pass both",
-                );
+                let (first, second) = (first.name(), second.name());
+                let message =
+                    format!("found `{second}` beside `{first}`, expected exactly one algorithm");
+                let help = "write two limits: a request must pass both";
+                self.diagnostics.error_with_help(at, message, help);
                 None
             }
         }
@@ -253,7 +232,7 @@ impl Compiler<'_> {
 
     /// `by:`; only a ceiling, which keeps no state, can do without.
     fn by(
-        &mut self,
+        &self,
         fields: &Fields<'_>,
         entry: &Entry,
         algorithm: Option<Algorithm>,
@@ -265,18 +244,16 @@ impl Compiler<'_> {
             None if fields.is_misspelt(&["by"]) => Vec::new(),
             None => {
                 let message = format!("found no `by` in the limit `{}`", shown(&entry.key));
-                self.diagnostics.error_with_help(
-                    entry.key_at,
-                    message,
-                    "expected whom it counts: `ip`, `user`, `client`, an attribute or `global`",
-                );
+                let help =
+                    "expected whom it counts: `ip`, `user`, `client`, an attribute or `global`";
+                self.diagnostics.error_with_help(entry.key_at, message, help);
                 Vec::new()
             }
         }
     }
 
     /// One part of a key, or a list of them.
-    pub(super) fn parts(&mut self, node: &Node, scope: &Scope<'_>) -> Vec<Part> {
+    pub(super) fn parts(&self, node: &Node, scope: &Scope<'_>) -> Vec<Part> {
         let words = distinct_texts(node, "a part such as `ip` or `user`", self.diagnostics);
         if words.len() > PARTS_MAX {
             self.diagnostics.error(node.at, format!("found more than {PARTS_MAX} parts"));
@@ -285,7 +262,7 @@ impl Compiler<'_> {
         words.into_iter().filter_map(|(name, at)| self.part(name, at, scope)).collect()
     }
 
-    pub(super) fn part(&mut self, name: &str, at: Position, scope: &Scope<'_>) -> Option<Part> {
+    pub(super) fn part(&self, name: &str, at: Position, scope: &Scope<'_>) -> Option<Part> {
         Some(match name {
             "ip" => Part::Ip,
             "user" => Part::User,
@@ -308,12 +285,7 @@ impl Compiler<'_> {
         })
     }
 
-    fn cost(
-        &mut self,
-        fields: &Fields<'_>,
-        algorithm: Option<Algorithm>,
-        scope: &Scope<'_>,
-    ) -> Cost {
+    fn cost(&self, fields: &Fields<'_>, algorithm: Option<Algorithm>, scope: &Scope<'_>) -> Cost {
         let Some(node) = fields.get("cost") else { return Cost::Requested };
         if algorithm == Some(Algorithm::Ceiling) {
             self.diagnostics.error(node.at, "found `cost` on a ceiling, expected `value`");
@@ -334,7 +306,7 @@ impl Compiler<'_> {
     }
 
     fn value(
-        &mut self,
+        &self,
         fields: &Fields<'_>,
         algorithm: Option<Algorithm>,
         at: Position,
@@ -361,9 +333,9 @@ impl Compiler<'_> {
     }
 
     /// Reports keys that mean nothing beside this algorithm.
-    fn check_fit(&mut self, fields: &Fields<'_>, algorithm: Option<Algorithm>) {
+    fn check_fit(&self, fields: &Fields<'_>, algorithm: Option<Algorithm>) {
         let Some(algorithm) = algorithm else { return };
-        let mut only = |key: &str, fits: bool, whose: &str| {
+        let only = |key: &str, fits: bool, whose: &str| {
             if let Some(entry) = fields.entry(key).filter(|_| !fits) {
                 let message = format!("found `{key}` beside `{}`, but {whose}", algorithm.name());
                 self.diagnostics.error(entry.key_at, message);
@@ -384,13 +356,10 @@ impl Compiler<'_> {
         only("exceed", !(waits && timeless), "no waiting helps there");
     }
 
-    fn refusal(&mut self, fields: &Fields<'_>) -> Refusal {
-        let message = fields.get("message").and_then(|node| self.message(node));
-        let status =
-            fields.get("status").and_then(|node| integer(node, 400, 599, self.diagnostics));
+    fn refusal(&self, fields: &Fields<'_>) -> Refusal {
         Refusal {
-            message,
-            status: status.and_then(|status| u16::try_from(status).ok()),
+            message: fields.get("message").and_then(|node| self.message(node)),
+            status: fields.integer("status", 400..=599),
             body: fields.get("body").and_then(|node| self.body(node)),
         }
     }

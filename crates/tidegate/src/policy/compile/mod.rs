@@ -24,11 +24,11 @@ use std::collections::{BTreeMap, HashSet};
 
 use jiff::tz::TimeZone;
 
-use fields::{Fields, Keys, boolean, check_name, distinct_texts, one_or_many, text};
+use fields::{Fields, Keys, check_name, declared_id, distinct_texts, one_or_many, text};
 
 pub(super) use limits::KEYS as LIMIT_KEYS;
 
-use super::diagnostics::{Diagnostics, Position, nearest, shown};
+use super::diagnostics::{Position, Reporter, nearest, shown};
 use super::document::Node;
 use super::model::{
     Algorithm, Attribute, AttributeId, Exceed, Limit, OperationId, Policy, Source, TierId,
@@ -77,7 +77,7 @@ const BLOCK_KEYS: Keys = Keys { known: &["ips", "countries"], later: &[] };
 
 /// What is known while a policy is put together.
 struct Compiler<'c> {
-    diagnostics: &'c mut Diagnostics,
+    diagnostics: &'c Reporter,
     env: &'c BTreeMap<String, String>,
     tiers: Names,
     default_tier: TierId,
@@ -105,11 +105,12 @@ impl<'s> Scope<'s> {
     }
 }
 
-/// Checks a document, already substituted and overlaid. `None` comes with at least one error.
+/// Checks a document whose variables are substituted and whose profile is laid over it. Without a
+/// policy, at least one error is reported.
 pub(super) fn compile(
     root: &Node,
     env: &BTreeMap<String, String>,
-    diagnostics: &mut Diagnostics,
+    diagnostics: &Reporter,
 ) -> Option<Policy> {
     if root.get("tests").is_some() && root.get("tidegate").is_none() {
         let message = "found a test file, expected a policy";
@@ -132,50 +133,41 @@ pub(super) fn compile(
         webhook_names: Names::default(),
         protection: Protection::none(),
     };
-    let policy = compiler.policy(root, &fields);
-    policy.filter(|_| !diagnostics.has_errors())
+    compiler.policy(root, &fields)
 }
 
 impl Compiler<'_> {
     fn policy(&mut self, root: &Node, fields: &Fields<'_>) -> Option<Policy> {
-        self.language_version(root, fields);
+        self.check_language_version(root, fields);
         let name = self.name(root, fields);
-        let version =
-            fields.get("version").and_then(|node| text(node, "a version", self.diagnostics));
-        let zone =
-            fields.get("timezone").and_then(|node| self.time_zone(node)).unwrap_or(TimeZone::UTC);
-        let enabled =
-            fields.get("enabled").and_then(|node| boolean(node, self.diagnostics)).unwrap_or(true);
+        let version = fields.owned_text("version", "a version");
+        let zone = fields.get("timezone").and_then(|node| self.time_zone(node));
+        let enabled = fields.boolean("enabled").unwrap_or(true);
         self.declare_tiers(root, fields)?;
         if let Some(node) = fields.get("identity").and_then(|node| node.get("attributes")) {
             self.declare_attributes(node);
         }
-        let errors = self.diagnostics.errors();
-        let declared = self.declare_operations(fields.get("operations"));
-        let sound_operations = self.diagnostics.errors() == errors;
+        let (patterns, sound_operations) =
+            self.is_sound(|compiler| compiler.declare_operations(fields.get("operations")));
         let identity = self.identity(fields.get("identity"));
         let exempt = fields.get("exempt").map(one_or_many).unwrap_or_default();
         let exempt = exempt.iter().map(|node| self.when_map(node, "an exemption")).collect();
         let (blocked, blocked_countries) =
             fields.get("block").map(|node| self.block(node)).unwrap_or_default();
-        let errors = self.diagnostics.errors();
-        let limits = self.limits(fields);
-        let sound_limits = self.diagnostics.errors() == errors;
-        let errors = self.diagnostics.errors();
-        let protection = self.protection(fields, &limits);
-        let sound_protection = self.diagnostics.errors() == errors;
+        let (limits, sound_limits) = self.is_sound(|compiler| compiler.limits(fields));
+        let (protection, sound_protection) =
+            self.is_sound(|compiler| compiler.protection(fields, &limits));
         let response = self.response(fields.get("response"));
-        // Beside errors of its own a section's warnings would speak of what nobody wrote.
         if sound_operations {
-            self.warn_about_operations(&declared);
+            self.warn_about_operations(&patterns);
         }
         let mut policy = Policy {
             name: name?.to_owned(),
-            version: version.map(str::to_owned),
-            zone,
+            version,
+            zone: zone.unwrap_or(TimeZone::UTC),
             enabled,
             identity,
-            operations: self.operations(declared),
+            operations: self.operations(patterns),
             exempt,
             blocked,
             blocked_countries,
@@ -201,36 +193,31 @@ impl Compiler<'_> {
         Some(policy)
     }
 
-    fn language_version(&mut self, root: &Node, fields: &Fields<'_>) {
-        match fields.get("tidegate").map(|node| (node.text(), node)) {
-            Some((Some("1"), _)) => {}
-            Some((_, node)) => {
-                self.diagnostics.error(
-                    node.at,
-                    format!("found {}, expected language version `1`", node.kind()),
-                );
-            }
-            None if fields.is_misspelt(&["tidegate"]) => {}
-            None => self.diagnostics.error(
-                root.at,
-                "found no `tidegate`, expected `tidegate: 1` (the language version)",
-            ),
+    /// Reads a section; false if it has an error. Warnings about such a section would mislead: they
+    /// would be about values that nobody wrote.
+    fn is_sound<T>(&mut self, read: impl FnOnce(&mut Self) -> T) -> (T, bool) {
+        let errors = self.diagnostics.errors();
+        (read(self), self.diagnostics.errors() == errors)
+    }
+
+    fn check_language_version(&self, root: &Node, fields: &Fields<'_>) {
+        let missing = "found no `tidegate`, expected `tidegate: 1` (the language version)";
+        let node = fields.require("tidegate", root.at, missing);
+        if let Some(node) = node.filter(|node| node.text() != Some("1")) {
+            let message = format!("found {}, expected language version `1`", node.kind());
+            self.diagnostics.error(node.at, message);
         }
     }
 
-    fn name<'n>(&mut self, root: &Node, fields: &Fields<'n>) -> Option<&'n str> {
-        let Some(node) = fields.get("name") else {
-            if !fields.is_misspelt(&["name"]) {
-                self.diagnostics.error(root.at, "found no `name`, expected a name for the policy");
-            }
-            return None;
-        };
+    fn name<'n>(&self, root: &Node, fields: &Fields<'n>) -> Option<&'n str> {
+        let missing = "found no `name`, expected a name for the policy";
+        let node = fields.require("name", root.at, missing)?;
         let name = text(node, "a name for the policy", self.diagnostics)?;
         check_name(name, node.at, "a policy", self.diagnostics);
         Some(name)
     }
 
-    fn time_zone(&mut self, node: &Node) -> Option<TimeZone> {
+    fn time_zone(&self, node: &Node) -> Option<TimeZone> {
         let name = text(node, "a time zone such as Europe/Berlin", self.diagnostics)?;
         let zone = TimeZone::get(name);
         let report = |_| {
@@ -315,9 +302,9 @@ impl Compiler<'_> {
     /// The anonymous tier is a tier of its own, declared or not.
     fn tier_of_nobody(&mut self, said: Option<&Node>) -> TierId {
         let said = said
-            .and_then(|node| Some((text(node, "the name of a tier", self.diagnostics)?, node.at)));
+            .and_then(|node| Some((node.at, text(node, "the name of a tier", self.diagnostics)?)));
         match said {
-            Some((name, at)) => self.add_tier(name, at),
+            Some((at, name)) => self.add_tier(name, at),
             None => self.tiers.add("anonymous"),
         }
     }
@@ -327,13 +314,8 @@ impl Compiler<'_> {
         self.tiers.add(name)
     }
 
-    fn tier_id(&mut self, name: &str, at: Position) -> Option<TierId> {
-        let id = self.tiers.id(name);
-        if id.is_none() {
-            let message = format!("found `{}`, which is not a declared tier", shown(name));
-            self.diagnostics.unknown_word(at, message, name, self.tiers.iter());
-        }
-        id
+    fn tier_id(&self, name: &str, at: Position) -> Option<TierId> {
+        declared_id(&self.tiers, name, at, "which is not a declared tier", self.diagnostics)
     }
 
     /// A value as the attribute would have it: folded, if it folds.
@@ -349,7 +331,7 @@ impl Compiler<'_> {
     /// An attribute that is declared, or captured by an operation in scope. `others` are further
     /// words that would have been valid, for the advice.
     fn attribute_id(
-        &mut self,
+        &self,
         name: &str,
         at: Position,
         scope: &Scope<'_>,

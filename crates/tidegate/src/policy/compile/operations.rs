@@ -1,6 +1,6 @@
 //! The `operations:` section: names, patterns, and the attributes that patterns capture.
 
-use super::fields::{Fields, Keys, check_name, entries, header_name, text, texts};
+use super::fields::{Fields, Keys, check_header_name, check_name, entries, section, text, texts};
 use super::{Compiler, OPERATIONS_MAX};
 use crate::operation::{Operations, Pattern};
 use crate::policy::diagnostics::Position;
@@ -9,8 +9,8 @@ use crate::policy::model::{Attribute, DEFAULT_OPERATION, OperationId, Source};
 
 pub(super) const KEYS: Keys = Keys { known: &["match", "header"], later: &[] };
 
-/// A pattern of an operation, with what warnings need to know of it.
-pub(super) struct Declared {
+/// One pattern of an operation, and where the policy has it.
+pub(super) struct OperationPattern {
     pub(super) operation: OperationId,
     pub(super) at: Position,
     pub(super) pattern: Pattern,
@@ -19,16 +19,11 @@ pub(super) struct Declared {
 
 impl Compiler<'_> {
     /// Names every operation, so that conditions can refer to them.
-    pub(super) fn declare_operations(&mut self, node: Option<&Node>) -> Vec<Declared> {
+    pub(super) fn declare_operations(&mut self, node: Option<&Node>) -> Vec<OperationPattern> {
         self.operations.add(DEFAULT_OPERATION);
-        let mut declared = Vec::new();
-        let Some(node) = node else { return declared };
-        let operations = entries(node, "`operations`", self.diagnostics).unwrap_or_default();
-        if operations.len() > OPERATIONS_MAX {
-            self.diagnostics.error(node.at, format!("found more than {OPERATIONS_MAX} operations"));
-            return declared;
-        }
-        for entry in operations {
+        let mut patterns = Vec::new();
+        let Some(node) = node else { return patterns };
+        for entry in section(node, "operations", OPERATIONS_MAX, self.diagnostics) {
             check_name(&entry.key, entry.key_at, "an operation", self.diagnostics);
             if entry.key == DEFAULT_OPERATION {
                 let message = "found an operation called `default`, which is what matches no other";
@@ -36,47 +31,45 @@ impl Compiler<'_> {
                 continue;
             }
             let operation = self.operations.add(&entry.key);
-            self.declare_patterns(entry, operation, &mut declared);
+            self.declare_patterns(entry, operation, &mut patterns);
         }
-        declared
+        patterns
     }
 
     fn declare_patterns(
         &mut self,
         entry: &Entry,
         operation: OperationId,
-        declared: &mut Vec<Declared>,
+        patterns: &mut Vec<OperationPattern>,
     ) {
-        let (patterns, headers) = match &entry.value.value {
-            Value::Map(entries) if entries.is_empty() => return,
-            Value::Map(_) => {
-                let Some(fields) =
-                    Fields::of(&entry.value, "an operation", &KEYS, self.diagnostics)
-                else {
-                    return;
-                };
-                let headers =
-                    fields.get("header").map(|node| self.header_values(node)).unwrap_or_default();
-                let Some(patterns) = fields.get("match") else {
-                    if !fields.is_misspelt(&["match"]) {
-                        let message = "found no `match`, expected a pattern, or `{}` for an operation that callers name";
-                        self.diagnostics.error(entry.value.at, message);
-                    }
-                    return;
-                };
-                (patterns, headers)
-            }
-            _ => (&entry.value, Vec::new()),
-        };
-        for (text, at) in texts(patterns, "a pattern such as `POST /auth/login`", self.diagnostics)
-        {
+        let Some((written, headers)) = self.patterns_and_headers(&entry.value) else { return };
+        for (text, at) in texts(written, "a pattern such as `POST /auth/login`", self.diagnostics) {
             match Pattern::parse(text) {
                 Ok(pattern) => {
                     self.declare_captures(&pattern, operation, at);
-                    declared.push(Declared { operation, at, pattern, headers: headers.clone() });
+                    let headers = headers.clone();
+                    patterns.push(OperationPattern { operation, at, pattern, headers });
                 }
                 Err(error) => self.diagnostics.error(at, error.to_string()),
             }
+        }
+    }
+
+    /// Where the patterns of an operation stand, and the headers that it needs.
+    fn patterns_and_headers<'n>(
+        &self,
+        node: &'n Node,
+    ) -> Option<(&'n Node, Vec<(String, String)>)> {
+        match &node.value {
+            Value::Map(entries) if entries.is_empty() => None,
+            Value::Map(_) => {
+                let fields = Fields::of(node, "an operation", &KEYS, self.diagnostics)?;
+                let headers = fields.get("header").map(|node| self.header_values(node));
+                let missing = "found no `match`, expected a pattern, or `{}` for an operation that callers name";
+                fields.require("match", node.at, missing)?;
+                Some((node.get("match")?, headers.unwrap_or_default()))
+            }
+            _ => Some((node, Vec::new())),
         }
     }
 
@@ -92,28 +85,21 @@ impl Compiler<'_> {
         }
     }
 
-    fn header_values(&mut self, node: &Node) -> Vec<(String, String)> {
+    fn header_values(&self, node: &Node) -> Vec<(String, String)> {
         let mut headers = Vec::new();
-        for entry in entries(node, "`header`", self.diagnostics).unwrap_or_default() {
-            let key = Node {
-                at: entry.key_at,
-                value: Value::Scalar(crate::policy::document::Scalar {
-                    text: entry.key.clone(),
-                    quoted: true,
-                }),
-            };
-            let name = header_name(&key, self.diagnostics);
-            let value = text(&entry.value, "the header's value", self.diagnostics);
-            headers.extend(
-                name.zip(value).map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned())),
-            );
+        for Entry { key, key_at, value } in
+            entries(node, "`header`", self.diagnostics).unwrap_or_default()
+        {
+            let fits = check_header_name(key, *key_at, self.diagnostics);
+            let value = text(value, "the header's value", self.diagnostics).filter(|_| fits);
+            headers.extend(value.map(|value| (key.to_ascii_lowercase(), value.to_owned())));
         }
         headers
     }
 
     /// The compiled operations.
-    pub(super) fn operations(&self, declared: Vec<Declared>) -> Operations {
-        let patterns = declared.into_iter().map(|one| (one.operation, one.pattern, one.headers));
+    pub(super) fn operations(&self, patterns: Vec<OperationPattern>) -> Operations {
+        let patterns = patterns.into_iter().map(|one| (one.operation, one.pattern, one.headers));
         Operations::new(self.operations.clone(), patterns, &self.attribute_names)
     }
 }

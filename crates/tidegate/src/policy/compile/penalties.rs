@@ -147,7 +147,7 @@ impl Compiler<'_> {
     /// What holds from a count on, or above a share.
     pub(super) fn step(&mut self, node: &Node, what: &str, keys: &Keys) -> Option<Step> {
         let fields = Fields::of(node, what, keys, self.diagnostics)?;
-        let mut flag =
+        let flag =
             |key| fields.get(key).and_then(|node| boolean(node, self.diagnostics)).unwrap_or(false);
         let (allow, challenge) = (flag("allow"), flag("challenge"));
         for key in ["ban", "challenge"] {
@@ -224,10 +224,9 @@ impl Compiler<'_> {
 
     /// How wide a network is, where a ban says it.
     fn network_of(&mut self, fields: &Fields<'_>, by: Option<BanBy>) -> Option<BanBy> {
-        let mut bits = |key, max| {
+        let bits = |key, max| {
             let node = fields.get(key)?;
-            let bits = integer(node, 1, max, self.diagnostics)?;
-            u8::try_from(bits).ok()
+            integer(node, 1..=max, self.diagnostics)
         };
         let (ipv4, ipv6) = (bits("ipv4_prefix", 32), bits("ipv6_prefix", 128));
         if let Some(BanBy::Network { v4_bits, v6_bits }) = by {

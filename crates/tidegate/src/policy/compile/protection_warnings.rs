@@ -2,13 +2,13 @@
 
 use super::warnings::{before_login, position};
 use crate::decision::Outcome;
-use crate::policy::diagnostics::{Diagnostics, Position};
+use crate::policy::diagnostics::{Position, Reporter};
 use crate::policy::document::Node;
 use crate::policy::model::{Exceed, Limit, Part, Policy};
 use crate::policy::protection::{BUILT_IN_EVENTS, Event, EventId, Penalty, Step};
 
 /// Everything that can be said once the policy stands.
-pub(super) fn warn(policy: &Policy, root: &Node, diagnostics: &mut Diagnostics) {
+pub(super) fn warn(policy: &Policy, root: &Node, diagnostics: &Reporter) {
     impossible_events(policy, root, diagnostics);
     for penalty in &policy.protection.penalties {
         let at = position(root, "penalties", &penalty.name);
@@ -63,7 +63,7 @@ fn can_happen(policy: &Policy, id: EventId) -> bool {
     event.is_some_and(made) && (!failed_challenge || challenges(policy))
 }
 
-fn impossible_events(policy: &Policy, root: &Node, diagnostics: &mut Diagnostics) {
+fn impossible_events(policy: &Policy, root: &Node, diagnostics: &Reporter) {
     let declared = (0..).zip(policy.protection.event_names.iter()).skip(BUILT_IN_EVENTS.len());
     for (_, name) in declared.filter(|(id, _)| !can_happen(policy, *id)) {
         let at = position(root, "events", name);
@@ -73,7 +73,7 @@ fn impossible_events(policy: &Policy, root: &Node, diagnostics: &mut Diagnostics
     }
 }
 
-fn never_counts(policy: &Policy, penalty: &Penalty, at: Position, diagnostics: &mut Diagnostics) {
+fn never_counts(policy: &Policy, penalty: &Penalty, at: Position, diagnostics: &Reporter) {
     if !penalty.events.is_empty() && penalty.events.iter().all(|id| !can_happen(policy, *id)) {
         let message = format!(
             "the penalty `{}` never counts anything: its events never happen",
@@ -84,12 +84,7 @@ fn never_counts(policy: &Policy, penalty: &Penalty, at: Position, diagnostics: &
 }
 
 /// Only what a limit refuses can pass by grace.
-fn grace_of_nothing(
-    policy: &Policy,
-    penalty: &Penalty,
-    at: Position,
-    diagnostics: &mut Diagnostics,
-) {
+fn grace_of_nothing(policy: &Policy, penalty: &Penalty, at: Position, diagnostics: &Reporter) {
     let refuses = |id: &EventId| {
         let event = policy.protection.events.get(usize::from(*id));
         event.is_some_and(|event| event.outcome == Some(Outcome::Limited))
@@ -106,12 +101,7 @@ fn grace_of_nothing(
 }
 
 /// Whoever logs in is no user before.
-fn nobody_is_a_user_yet(
-    policy: &Policy,
-    penalty: &Penalty,
-    at: Position,
-    diagnostics: &mut Diagnostics,
-) {
+fn nobody_is_a_user_yet(policy: &Policy, penalty: &Penalty, at: Position, diagnostics: &Reporter) {
     let events = penalty.events.iter().filter_map(|id| {
         policy.protection.events.get(usize::from(*id)).filter(|event| !event.statuses.is_empty())
     });
@@ -128,13 +118,7 @@ fn nobody_is_a_user_yet(
 }
 
 /// A ban by a key that does not tell clients apart.
-fn bans_everybody(
-    by: &[Part],
-    step: &Step,
-    name: &str,
-    at: Position,
-    diagnostics: &mut Diagnostics,
-) {
+fn bans_everybody(by: &[Part], step: &Step, name: &str, at: Position, diagnostics: &Reporter) {
     let of_many = |part: &Part| {
         matches!(
             part,
@@ -148,7 +132,7 @@ fn bans_everybody(
 }
 
 /// What is declared, and used by nothing.
-fn unused(policy: &Policy, root: &Node, diagnostics: &mut Diagnostics) {
+fn unused(policy: &Policy, root: &Node, diagnostics: &Reporter) {
     let protection = &policy.protection;
     if let Some(node) = root.get("challenge").filter(|_| !challenges(policy)) {
         let help = "say `exceed: challenge` on a limit, or `challenge: true` on a step";

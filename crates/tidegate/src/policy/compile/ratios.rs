@@ -43,8 +43,7 @@ impl Compiler<'_> {
         let within_us = within.and_then(|node| duration_us(node, self.diagnostics));
         let at_least = fields
             .get("at_least")
-            .and_then(|node| integer(node, 1, AT_LEAST_MAX, self.diagnostics))
-            .and_then(|count| u32::try_from(count).ok());
+            .and_then(|node| integer(node, 1..=AT_LEAST_MAX, self.diagnostics));
         let above_ppm = fields
             .get("above")
             .and_then(|node| percentage_ppm(node, PERCENT_MAX, self.diagnostics));

@@ -5,7 +5,7 @@ use super::warnings::position;
 use crate::algorithm;
 use crate::algorithm::calendar::Unit;
 use crate::decision::Outcome;
-use crate::policy::diagnostics::{Diagnostics, Position};
+use crate::policy::diagnostics::{Position, Reporter};
 use crate::policy::document::Node;
 use crate::policy::model::{Cost, Counts, Exceed, Limit, Part, Policy, Setting, Settings, Spec};
 use crate::policy::protection::{BUILT_IN_EVENTS, Event, EventId, Penalty, Ratio};
@@ -15,7 +15,7 @@ use crate::units::{Amount, SECOND_US, written_duration};
 const HOUR_US: u64 = 3_600 * SECOND_US;
 
 /// Everything that can be said once the policy stands.
-pub(super) fn warn(policy: &Policy, root: &Node, diagnostics: &mut Diagnostics) {
+pub(super) fn warn(policy: &Policy, root: &Node, diagnostics: &Reporter) {
     for penalty in &policy.protection.penalties {
         let at = |from: u32| step_position(root, &penalty.name, from);
         above_limits(policy, penalty, at, diagnostics);
@@ -43,7 +43,7 @@ fn above_limits(
     policy: &Policy,
     penalty: &Penalty,
     at: impl Fn(u32) -> Position,
-    diagnostics: &mut Diagnostics,
+    diagnostics: &Reporter,
 ) {
     let Some(most) = Most::of(policy, &penalty.events, &penalty.by, penalty.within_us) else {
         return;
@@ -65,7 +65,7 @@ fn behind_a_ban(
     policy: &Policy,
     penalty: &Penalty,
     at: impl Fn(u32) -> Position,
-    diagnostics: &mut Diagnostics,
+    diagnostics: &Reporter,
 ) {
     let bans = |step: &&crate::policy::protection::Step| {
         let ban = step.ban.as_ref();
@@ -91,7 +91,7 @@ fn behind_a_ban(
 
 /// A ban that is over while its events still count, and nothing above it: rule 6 bans once, until the
 /// count has fallen below its step.
-fn short_ban(penalty: &Penalty, at: impl Fn(u32) -> Position, diagnostics: &mut Diagnostics) {
+fn short_ban(penalty: &Penalty, at: impl Fn(u32) -> Position, diagnostics: &Reporter) {
     let banning = penalty.ladder.iter().rev().find_map(|step| Some((step, step.ban.as_ref()?)));
     let Some((step, ban)) = banning.filter(|(_, ban)| ban.for_us < penalty.within_us) else {
         return;
@@ -108,7 +108,7 @@ fn short_ban(penalty: &Penalty, at: impl Fn(u32) -> Position, diagnostics: &mut 
 }
 
 /// A sample that is never large enough.
-fn too_few(policy: &Policy, ratio: &Ratio, at: Position, diagnostics: &mut Diagnostics) {
+fn too_few(policy: &Policy, ratio: &Ratio, at: Position, diagnostics: &Reporter) {
     let most = Most::of(policy, &[ratio.to], &ratio.by, ratio.within_us);
     if let Some(most) = most.filter(|most| most.number < u64::from(ratio.at_least)) {
         let (span, name) = (written_duration(ratio.within_us), &ratio.name);
@@ -253,7 +253,7 @@ fn most_by(spec: &Spec, within_us: u64) -> Option<u64> {
 }
 
 /// Addresses of a captcha that others on the way can read, or change what they answer.
-fn in_the_open(root: &Node, diagnostics: &mut Diagnostics) {
+fn in_the_open(root: &Node, diagnostics: &Reporter) {
     let Some(challenge) = root.get("challenge") else { return };
     for (key, why) in [
         ("verify_url", "the secret travels there unencrypted"),

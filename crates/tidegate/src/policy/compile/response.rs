@@ -1,9 +1,9 @@
 //! The `response:` section, and bodies wherever they stand.
 
 use super::Compiler;
-use super::fields::{Fields, Keys, entries, integer, is_header_name, percentage_ppm, text, word};
+use super::fields::{Fields, Keys, check_header_name, entries, text};
 use crate::policy::diagnostics::shown;
-use crate::policy::document::{Node, Value};
+use crate::policy::document::{Entry, Node, Value};
 use crate::response::{
     Body, HeaderStyle, Piece, Placeholder, RefusalRules, ResponseRules, parse_text,
 };
@@ -40,7 +40,7 @@ const OWN_HEADERS: [&str; 11] = [
 ];
 
 impl Compiler<'_> {
-    pub(super) fn response(&mut self, node: Option<&Node>) -> ResponseRules {
+    pub(super) fn response(&self, node: Option<&Node>) -> ResponseRules {
         let mut rules = ResponseRules {
             headers: HeaderStyle::Both,
             message: vec![Piece::Literal("Too many requests".to_owned())],
@@ -56,16 +56,14 @@ impl Compiler<'_> {
         let Some(fields) = fields else { return rules };
         let styles =
             [("x", HeaderStyle::X), ("ietf", HeaderStyle::Ietf), ("both", HeaderStyle::Both)];
-        let headers = fields.get("headers").and_then(|node| word(node, &styles, self.diagnostics));
-        rules.headers = headers.unwrap_or(rules.headers);
+        rules.headers = fields.word("headers", &styles).unwrap_or(rules.headers);
         if let Some(message) = fields.get("message").and_then(|node| self.message(node)) {
             rules.message = message;
         }
         rules.body = fields.get("body").and_then(|node| self.body(node));
         rules.content_type = fields.get("content_type").and_then(|node| self.header_value(node));
         rules.add = fields.get("add").map(|node| self.added_headers(node)).unwrap_or_default();
-        let jitter_ppm =
-            fields.get("jitter").and_then(|node| percentage_ppm(node, 100, self.diagnostics));
+        let jitter_ppm = fields.percentage_ppm("jitter", 100);
         rules.jitter_ppm = jitter_ppm.and_then(|ppm| u32::try_from(ppm).ok()).unwrap_or(0);
         for (key, rules) in [
             ("blocked", &mut rules.blocked),
@@ -79,36 +77,30 @@ impl Compiler<'_> {
         rules
     }
 
-    fn refusal_rules(&mut self, node: &Node, what: &str) -> RefusalRules {
+    fn refusal_rules(&self, node: &Node, what: &str) -> RefusalRules {
         let standard = RefusalRules::FORBIDDEN;
         let fields = Fields::of(node, what, &BLOCKED_KEYS, self.diagnostics);
         let Some(fields) = fields else { return standard };
-        let status =
-            fields.get("status").and_then(|node| integer(node, 400, 599, self.diagnostics));
-        let status =
-            status.and_then(|status| u16::try_from(status).ok()).unwrap_or(standard.status);
+        let status = fields.integer("status", 400..=599).unwrap_or(standard.status);
         RefusalRules { status, body: fields.get("body").and_then(|node| self.body(node)) }
     }
 
-    fn added_headers(&mut self, node: &Node) -> Vec<(String, String)> {
+    fn added_headers(&self, node: &Node) -> Vec<(String, String)> {
         let mut headers = Vec::new();
-        for entry in entries(node, "`add`", self.diagnostics).unwrap_or_default() {
-            if !is_header_name(&entry.key) {
-                let message =
-                    format!("found `{}`, expected the name of a header", shown(&entry.key));
-                self.diagnostics.error(entry.key_at, message);
+        for Entry { key, key_at, value } in
+            entries(node, "`add`", self.diagnostics).unwrap_or_default()
+        {
+            check_header_name(key, *key_at, self.diagnostics);
+            if OWN_HEADERS.contains(&key.to_ascii_lowercase().as_str()) {
+                let message = format!("found `{}`, which Tidegate sets itself", shown(key));
+                self.diagnostics.error(*key_at, message);
             }
-            let name = entry.key.to_ascii_lowercase();
-            if OWN_HEADERS.contains(&name.as_str()) {
-                let message = format!("found `{}`, which Tidegate sets itself", shown(&entry.key));
-                self.diagnostics.error(entry.key_at, message);
-            }
-            headers.extend(self.header_value(&entry.value).map(|value| (entry.key.clone(), value)));
+            headers.extend(self.header_value(value).map(|value| (key.clone(), value)));
         }
         headers
     }
 
-    fn header_value(&mut self, node: &Node) -> Option<String> {
+    fn header_value(&self, node: &Node) -> Option<String> {
         let value = text(node, "a header's value", self.diagnostics)?;
         if value.bytes().any(|b| b < b' ' || b == 0x7f) {
             self.diagnostics.error(
@@ -121,7 +113,7 @@ impl Compiler<'_> {
     }
 
     /// Any JSON value. A null is nearly always `{limit}` without its quotes.
-    pub(super) fn body(&mut self, node: &Node) -> Option<Body> {
+    pub(super) fn body(&self, node: &Node) -> Option<Body> {
         match &node.value {
             Value::Scalar(scalar) if scalar.is_null() => {
                 let message = "found nothing (null) in a body, expected a value";
@@ -137,9 +129,7 @@ impl Compiler<'_> {
                 items.into_iter().collect::<Option<_>>().map(Body::List)
             }
             Value::Map(written) => {
-                let item = |entry: &crate::policy::document::Entry| {
-                    Some((entry.key.clone(), self.body(&entry.value)?))
-                };
+                let item = |entry: &Entry| Some((entry.key.clone(), self.body(&entry.value)?));
                 let items: Vec<Option<(String, Body)>> = written.iter().map(item).collect();
                 items.into_iter().collect::<Option<_>>().map(Body::Map)
             }
@@ -147,7 +137,7 @@ impl Compiler<'_> {
     }
 
     /// A message, which may have placeholders too.
-    pub(super) fn message(&mut self, node: &Node) -> Option<Vec<Piece>> {
+    pub(super) fn message(&self, node: &Node) -> Option<Vec<Piece>> {
         let text = text(node, "a message", self.diagnostics)?;
         let pieces = self.pieces(text, node)?;
         if pieces.contains(&Piece::Placeholder(Placeholder::Message)) {
@@ -158,7 +148,7 @@ impl Compiler<'_> {
         Some(pieces)
     }
 
-    fn pieces(&mut self, text: &str, node: &Node) -> Option<Vec<Piece>> {
+    fn pieces(&self, text: &str, node: &Node) -> Option<Vec<Piece>> {
         let report = |found: &str| {
             let message = format!("found the placeholder `{{{}}}`", shown(found));
             let words = Placeholder::ALL.iter().map(|(word, _)| *word);

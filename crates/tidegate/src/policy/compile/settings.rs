@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::fields::{Fields, duration_us, text};
+use super::fields::{Fields, text};
 use super::{Compiler, Scope, spec};
 use crate::plan::LEVELS_MAX;
 use crate::policy::diagnostics::{Position, one_of};
@@ -13,7 +13,8 @@ use crate::policy::model::{
 use crate::policy::when::When;
 use crate::units::SECOND_US;
 
-const LEASE_DEFAULT_US: u64 = 60 * SECOND_US;
+/// How long a place of a concurrency limit is held without being renewed.
+const PLACE_TTL_DEFAULT_US: u64 = 60 * SECOND_US;
 
 /// Whom a limit is for, as far as that is known before a request comes.
 #[derive(Clone, Copy)]
@@ -77,16 +78,15 @@ fn is_unlimited(limit: &Limit, tier: usize) -> bool {
 
 impl Compiler<'_> {
     /// A spec, or a map of specs by tier or by an attribute.
-    pub(super) fn settings(
-        &mut self,
-        fields: &Fields<'_>,
+    pub(super) fn settings<'n>(
+        &self,
+        fields: &Fields<'n>,
         algorithm: Algorithm,
         audience: Audience<'_>,
         at: Position,
     ) -> Option<Settings> {
         let node = fields.get(algorithm.name())?;
-        let lease_us = fields.get("lease").and_then(|node| duration_us(node, self.diagnostics));
-        let lease_us = lease_us.unwrap_or(LEASE_DEFAULT_US);
+        let ttl_us = fields.duration_us("lease").unwrap_or(PLACE_TTL_DEFAULT_US);
         let tier_by = fields.get("tier_by");
         let Some(written) = node.entries() else {
             if let Some(tier_by) = tier_by {
@@ -96,17 +96,12 @@ impl Compiler<'_> {
                 );
                 self.diagnostics.error(tier_by.at, message);
             }
-            return self.setting(node, algorithm, lease_us).map(Settings::Everyone);
+            return self.setting(node, algorithm, ttl_us).map(Settings::Everyone);
         };
-        let mut settings = Vec::new();
-        for entry in written {
-            settings.extend(
-                self.setting(&entry.value, algorithm, lease_us).map(|setting| (entry, setting)),
-            );
-        }
-        if settings.len() < written.len() {
-            return None;
-        }
+        let setting =
+            |entry: &'n Entry| Some((entry, self.setting(&entry.value, algorithm, ttl_us)?));
+        let settings: Vec<Option<(&Entry, Setting)>> = written.iter().map(setting).collect();
+        let settings: Vec<(&Entry, Setting)> = settings.into_iter().collect::<Option<_>>()?;
         match tier_by {
             Some(tier_by) => {
                 let scope = Scope::of(audience.when.operations.as_deref());
@@ -116,9 +111,9 @@ impl Compiler<'_> {
         }
     }
 
-    fn setting(&mut self, node: &Node, algorithm: Algorithm, lease_us: u64) -> Option<Setting> {
+    fn setting(&self, node: &Node, algorithm: Algorithm, ttl_us: u64) -> Option<Setting> {
         let text = text(node, "a spec", self.diagnostics)?;
-        match spec::parse(algorithm, text, lease_us) {
+        match spec::parse(algorithm, text, ttl_us) {
             Ok(setting) => Some(setting),
             Err(error) => {
                 match error.help {
@@ -131,7 +126,7 @@ impl Compiler<'_> {
     }
 
     fn by_attribute(
-        &mut self,
+        &self,
         tier_by: &Node,
         node: &Node,
         settings: &[(&Entry, Setting)],
@@ -154,47 +149,33 @@ impl Compiler<'_> {
 
     /// A map must cover every tier that can reach the limit, or have a default.
     fn by_tier(
-        &mut self,
+        &self,
         settings: &[(&Entry, Setting)],
         audience: Audience<'_>,
         at: Position,
     ) -> Option<Settings> {
-        let mut by_tier: Vec<Option<Setting>> = vec![None; self.tiers.len()];
-        let mut default = None;
-        for (entry, setting) in settings {
-            if entry.key == "default" {
-                default = Some(*setting);
-            }
-            let known = entry.key == "default" && self.tiers.id("default").is_none();
-            let id = if known { None } else { self.tier_id(&entry.key, entry.key_at) };
-            if let Some(slot) =
-                id.and_then(|id| usize::try_from(id).ok()).and_then(|id| by_tier.get_mut(id))
-            {
-                *slot = Some(*setting);
-            }
+        let find = |name: &str| settings.iter().find(|(entry, _)| entry.key == name);
+        let default = find("default").map(|(_, setting)| *setting);
+        for (Entry { key, key_at, .. }, _) in settings.iter().filter(|(e, _)| e.key != "default") {
+            self.tier_id(key, *key_at);
         }
-        let reaches: Vec<bool> =
-            (0..self.tiers.len()).map(|tier| self.can_reach(tier, audience)).collect();
-        let uncovered =
-            |tier: &usize| by_tier[*tier].is_none() && default.is_none() && reaches[*tier];
-        let missing: Vec<&str> = (0..by_tier.len())
-            .filter(uncovered)
-            .map(|tier| self.tiers.name(u32::try_from(tier).unwrap_or(u32::MAX)))
-            .collect();
+        let names = self.tiers.iter().enumerate();
+        let missing = |(tier, name): &(usize, &str)| {
+            default.is_none() && find(name).is_none() && self.can_reach(*tier, audience)
+        };
+        let missing: Vec<&str> = names.filter(missing).map(|(_, name)| name).collect();
         if !missing.is_empty() {
             let message = format!(
                 "found no spec for the tier {}, which can reach this limit",
                 one_of(&missing)
             );
-            self.diagnostics.error_with_help(
-                at,
-                message,
-                "add it, or `default:`; who does not say a tier has `identity: default_tier`",
-            );
+            let help =
+                "add it, or `default:`; who does not say a tier has `identity: default_tier`";
+            self.diagnostics.error_with_help(at, message, help);
             return None;
         }
-        by_tier.iter_mut().for_each(|slot| *slot = slot.or(default));
-        Some(Settings::ByTier(by_tier))
+        let setting = |name| find(name).map(|(_, setting)| *setting).or(default);
+        Some(Settings::ByTier(self.tiers.iter().map(setting).collect()))
     }
 
     /// Whether a request of this tier can get as far as a limit.
@@ -204,7 +185,7 @@ impl Compiler<'_> {
     }
 
     /// No request may meet more limits than a plan can hold.
-    pub(super) fn check_levels(&mut self, limits: &[Limit], at: Position) {
+    pub(super) fn check_levels(&self, limits: &[Limit], at: Position) {
         let mut everywhere = vec![0_usize; self.tiers.len()];
         let mut somewhere: HashMap<(OperationId, usize), usize> = HashMap::new();
         for limit in limits {

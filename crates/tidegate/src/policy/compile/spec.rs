@@ -35,9 +35,9 @@ impl From<UnitError> for SpecError {
     }
 }
 
-/// Reads a spec of an algorithm. `lease_us` is how long a concurrency place is kept.
-pub(crate) fn parse(algorithm: Algorithm, text: &str, lease_us: u64) -> Result<Setting, SpecError> {
-    read(algorithm, text, lease_us).map_err(|error| match (error.help, hint(algorithm, text)) {
+/// Reads a spec of an algorithm. `ttl_us` is the time to live of a concurrency limit's places.
+pub(crate) fn parse(algorithm: Algorithm, text: &str, ttl_us: u64) -> Result<Setting, SpecError> {
+    read(algorithm, text, ttl_us).map_err(|error| match (error.help, hint(algorithm, text)) {
         (None, Some(help)) => error.help(help),
         _ => error,
     })
@@ -64,7 +64,7 @@ fn hint(algorithm: Algorithm, text: &str) -> Option<&'static str> {
     }
 }
 
-fn read(algorithm: Algorithm, text: &str, lease_us: u64) -> Result<Setting, SpecError> {
+fn read(algorithm: Algorithm, text: &str, ttl_us: u64) -> Result<Setting, SpecError> {
     if text == "unlimited" {
         return Ok(Setting::Unlimited);
     }
@@ -91,7 +91,10 @@ fn read(algorithm: Algorithm, text: &str, lease_us: u64) -> Result<Setting, Spec
                 places,
                 "every holder is remembered, so that there cannot be more",
             )?;
-            Spec::Plain(algorithm::Spec::Concurrency(concurrency::Spec { places, lease_us }))
+            Spec::Plain(algorithm::Spec::Concurrency(concurrency::Spec {
+                places,
+                lease_us: ttl_us,
+            }))
         }
         Algorithm::Total => {
             Spec::Plain(algorithm::Spec::Total(total::Spec { limit: Amount::parse_count(text)? }))

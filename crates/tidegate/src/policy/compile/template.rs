@@ -14,12 +14,7 @@ const BYTES_MAX: usize = 512;
 
 impl Compiler<'_> {
     /// `rl:deals:w:{user}`: every part of `by`, and no other.
-    pub(super) fn template(
-        &mut self,
-        node: &Node,
-        by: &[Part],
-        scope: &Scope<'_>,
-    ) -> Option<Template> {
+    pub(super) fn template(&self, node: &Node, by: &[Part], scope: &Scope<'_>) -> Option<Template> {
         let text = text(node, "a key template such as `rl:deals:{user}`", self.diagnostics)?;
         if text.len() > BYTES_MAX {
             let message = format!(
@@ -67,7 +62,7 @@ impl Compiler<'_> {
         Some(Template { text: text.to_owned(), pieces })
     }
 
-    pub(super) fn check_templates(&mut self, limits: &[Limit], written: &[Entry]) {
+    pub(super) fn check_templates(&self, limits: &[Limit], written: &[Entry]) {
         let mut seen: HashMap<&str, &str> = HashMap::new();
         for limit in limits {
             let Some(template) = &limit.key else { continue };

@@ -2,10 +2,10 @@
 
 use super::Compiler;
 use super::fields::is_name;
-use super::operations::Declared;
+use super::operations::OperationPattern;
 use crate::algorithm;
 use crate::operation::{Matcher, PathPattern};
-use crate::policy::diagnostics::{Diagnostics, Position};
+use crate::policy::diagnostics::{Position, Reporter};
 use crate::policy::document::Node;
 use crate::policy::model::{
     Exceed, IdentitySource, Internal, Limit, Missing, OperationId, Part, Policy, Setting, Settings,
@@ -37,7 +37,7 @@ const OPERATIONS_COMPARED_MAX: usize = 50;
 
 impl Compiler<'_> {
     /// An operation that can never match because an earlier one does.
-    pub(super) fn warn_about_operations(&mut self, declared: &[Declared]) {
+    pub(super) fn warn_about_operations(&mut self, declared: &[OperationPattern]) {
         let mut before = Matcher::new([]);
         for later in declared {
             let headers = later.headers.clone();
@@ -56,7 +56,7 @@ impl Compiler<'_> {
 }
 
 /// Everything that can be said once the policy stands.
-pub(super) fn warn(policy: &Policy, root: &Node, diagnostics: &mut Diagnostics) {
+pub(super) fn warn(policy: &Policy, root: &Node, diagnostics: &Reporter) {
     for limit in &policy.limits {
         let at = position(root, "limits", &limit.name);
         anonymous_escapes(policy, limit, at, diagnostics);
@@ -69,7 +69,7 @@ pub(super) fn warn(policy: &Policy, root: &Node, diagnostics: &mut Diagnostics) 
 }
 
 /// A header that says who the client is, and no proxy that may.
-fn nobody_is_trusted(policy: &Policy, root: &Node, diagnostics: &mut Diagnostics) {
+fn nobody_is_trusted(policy: &Policy, root: &Node, diagnostics: &Reporter) {
     let rules = &policy.identity;
     if !rules.trusted_proxies.is_empty() {
         return;
@@ -97,7 +97,7 @@ pub(super) fn position(root: &Node, section: &str, name: &str) -> Position {
 }
 
 /// A limit by user does not see anonymous requests; something else should.
-fn anonymous_escapes(policy: &Policy, limit: &Limit, at: Position, diagnostics: &mut Diagnostics) {
+fn anonymous_escapes(policy: &Policy, limit: &Limit, at: Position, diagnostics: &Reporter) {
     if !skips_anonymous(limit) || limit.when.authenticated == Some(true) {
         return;
     }
@@ -155,12 +155,7 @@ fn covers_operations(broad: &Limit, narrow: &Limit) -> bool {
 }
 
 /// Whoever logs in is no user before.
-fn nobody_is_a_user_yet(
-    policy: &Policy,
-    limit: &Limit,
-    at: Position,
-    diagnostics: &mut Diagnostics,
-) {
+fn nobody_is_a_user_yet(policy: &Policy, limit: &Limit, at: Position, diagnostics: &Reporter) {
     let operations = limit.when.operations.as_deref().unwrap_or_default();
     let Some(name) = before_login(policy, operations).filter(|_| limit.by.contains(&Part::User))
     else {
@@ -186,7 +181,7 @@ pub(super) fn before_login<'p>(policy: &'p Policy, operations: &[OperationId]) -
 }
 
 /// A burst that a day's quota could never pay for.
-fn burst_beyond_quota(policy: &Policy, limit: &Limit, at: Position, diagnostics: &mut Diagnostics) {
+fn burst_beyond_quota(policy: &Policy, limit: &Limit, at: Position, diagnostics: &Reporter) {
     let same_subject = |other: &&Limit| {
         other.by == limit.by && other.cost == limit.cost && covers_operations(other, limit)
     };
@@ -212,7 +207,7 @@ fn burst_beyond_quota(policy: &Policy, limit: &Limit, at: Position, diagnostics:
 }
 
 /// A leased bucket of which no node could borrow anything.
-fn too_small_to_lease(limit: &Limit, at: Position, diagnostics: &mut Diagnostics) {
+fn too_small_to_lease(limit: &Limit, at: Position, diagnostics: &Reporter) {
     let burst = largest(limit, |spec| match spec {
         Spec::Plain(algorithm::Spec::TokenBucket(spec)) => Some(spec.burst),
         _ => None,
@@ -245,7 +240,7 @@ fn largest(limit: &Limit, amount: impl Fn(&Spec) -> Option<Amount>) -> Option<Am
 }
 
 /// A tier that is declared, but that no limit names.
-fn unnamed_tiers(policy: &Policy, root: &Node, diagnostics: &mut Diagnostics) {
+fn unnamed_tiers(policy: &Policy, root: &Node, diagnostics: &Reporter) {
     let Some(declared) = root.get("tiers") else { return };
     let named: Vec<&str> = super::named_tiers(root).map(|(name, _)| name).collect();
     for node in super::one_or_many(declared) {

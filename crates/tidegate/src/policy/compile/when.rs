@@ -1,10 +1,11 @@
 //! `when:` conditions: an operation, a list of them, or a map.
 
-use super::fields::{Fields, Keys, boolean, entries, texts};
+use super::fields::{Fields, Keys, declared_id, parsed_texts, section, texts};
 use super::{Compiler, Scope};
+use crate::countries::CountryCode;
 use crate::identity::Networks;
 use crate::operation::{PathPattern, is_method};
-use crate::policy::diagnostics::{Position, shown};
+use crate::policy::diagnostics::shown;
 use crate::policy::document::{Node, Value};
 use crate::policy::model::{AttributeId, OperationId, TierId};
 use crate::policy::when::When;
@@ -30,7 +31,7 @@ pub(super) const KEYS: Keys = Keys {
 
 impl Compiler<'_> {
     /// A limit's `when:`: an operation, a list of them, or a map.
-    pub(super) fn when(&mut self, node: &Node) -> When {
+    pub(super) fn when(&self, node: &Node) -> When {
         match &node.value {
             Value::Map(_) => self.when_map(node, "`when`"),
             _ => When { operations: Some(self.operation_ids(node)), ..When::default() },
@@ -38,7 +39,7 @@ impl Compiler<'_> {
     }
 
     /// A map of conditions.
-    pub(super) fn when_map(&mut self, node: &Node, what: &str) -> When {
+    pub(super) fn when_map(&self, node: &Node, what: &str) -> When {
         let mut when = When::default();
         let Some(fields) = Fields::of(node, what, &KEYS, self.diagnostics) else { return when };
         if node.entries().is_some_and(<[_]>::is_empty) {
@@ -51,9 +52,8 @@ impl Compiler<'_> {
         when.paths = fields.get("path").map(|node| self.paths(node));
         when.networks = fields.get("ip").map(|node| self.networks(node));
         when.countries = fields.get("country").map(|node| self.countries(node));
-        when.authenticated =
-            fields.get("authenticated").and_then(|node| boolean(node, self.diagnostics));
-        when.internal = fields.get("internal").and_then(|node| boolean(node, self.diagnostics));
+        when.authenticated = fields.boolean("authenticated");
+        when.internal = fields.boolean("internal");
         // Attributes may be captured by the operations of this very condition.
         let scope = Scope::of(when.operations.as_deref());
         when.attributes = fields
@@ -64,83 +64,54 @@ impl Compiler<'_> {
         when
     }
 
-    fn operation_ids(&mut self, node: &Node) -> Vec<OperationId> {
+    fn operation_ids(&self, node: &Node) -> Vec<OperationId> {
+        let otherwise = "which is not a declared operation";
+        let id = |(name, at)| declared_id(&self.operations, name, at, otherwise, self.diagnostics);
         let found = texts(node, "the name of an operation", self.diagnostics);
-        let id = |(name, at)| {
-            let id = self.operations.id(name);
-            if id.is_none() {
-                let message = format!("found `{name}`, which is not a declared operation");
-                self.diagnostics.unknown_word(at, message, name, self.operations.iter());
-            }
-            id
-        };
         let mut ids: Vec<OperationId> = found.into_iter().filter_map(id).collect();
         ids.sort_unstable();
         ids.dedup();
         ids
     }
 
-    pub(super) fn tier_ids(&mut self, node: &Node) -> Vec<TierId> {
+    fn tier_ids(&self, node: &Node) -> Vec<TierId> {
         let found = texts(node, "the name of a tier", self.diagnostics);
         found.into_iter().filter_map(|(name, at)| self.tier_id(name, at)).collect()
     }
 
-    /// Requests' methods are read in upper case, so that `get` would never be met.
-    fn methods(&mut self, node: &Node) -> Vec<String> {
+    /// Requests' methods are read in upper case, so that `get` would never match.
+    fn methods(&self, node: &Node) -> Vec<String> {
         let expected = "an upper-case method such as GET";
-        let found = texts(node, expected, self.diagnostics);
-        for (word, at) in found.iter().filter(|(word, _)| !is_method(word)) {
-            let message = format!("found `{}`, expected {expected}", shown(word));
-            self.diagnostics.error(*at, message);
-        }
-        found.into_iter().map(|(word, _)| word.to_owned()).collect()
+        let parse = |text: &str| match is_method(text) {
+            true => Ok(text.to_owned()),
+            false => Err(format!("found `{}`, expected {expected}", shown(text))),
+        };
+        parsed_texts(node, expected, parse, self.diagnostics)
     }
 
-    /// ISO 3166 codes, in capitals whichever way they are written.
-    pub(super) fn countries(&mut self, node: &Node) -> Vec<String> {
+    /// ISO 3166 codes, in capitals.
+    pub(super) fn countries(&self, node: &Node) -> Vec<String> {
         let expected = "a country code of two letters such as DE";
-        let found = texts(node, expected, self.diagnostics);
-        let code = |(text, at): (&str, Position)| {
-            let fits = text.len() == 2 && text.bytes().all(|b| b.is_ascii_alphabetic());
-            if !fits {
-                self.diagnostics.error(at, format!("found `{}`, expected {expected}", shown(text)));
-            }
-            fits.then(|| text.to_ascii_uppercase())
+        let parse = |text: &str| match CountryCode::new(text) {
+            Some(code) => Ok(code.to_string()),
+            None => Err(format!("found `{}`, expected {expected}", shown(text))),
         };
-        found.into_iter().filter_map(code).collect()
+        parsed_texts(node, expected, parse, self.diagnostics)
     }
 
-    fn paths(&mut self, node: &Node) -> Vec<PathPattern> {
-        let found = texts(node, "a path such as /health", self.diagnostics);
-        let parse = |(text, at)| {
-            let pattern = PathPattern::parse(text);
-            pattern.map_err(|error| self.diagnostics.error(at, error.to_string())).ok()
-        };
-        found.into_iter().filter_map(parse).collect()
+    fn paths(&self, node: &Node) -> Vec<PathPattern> {
+        parsed_texts(node, "a path such as /health", PathPattern::parse, self.diagnostics)
     }
 
     /// Addresses and networks.
-    pub(super) fn networks(&mut self, node: &Node) -> Networks {
-        let found = texts(node, "a network such as 10.0.0.0/8", self.diagnostics);
-        let parse = |(text, at)| {
-            let network = Networks::parse_net(text);
-            network.map_err(|error| self.diagnostics.error(at, error.to_string())).ok()
-        };
-        found.into_iter().filter_map(parse).collect()
+    pub(super) fn networks(&self, node: &Node) -> Networks {
+        let expected = "a network such as 10.0.0.0/8";
+        parsed_texts(node, expected, Networks::parse_net, self.diagnostics).into_iter().collect()
     }
 
-    fn attribute_values(
-        &mut self,
-        node: &Node,
-        scope: &Scope<'_>,
-    ) -> Vec<(AttributeId, Vec<String>)> {
+    fn attribute_values(&self, node: &Node, scope: &Scope<'_>) -> Vec<(AttributeId, Vec<String>)> {
         let mut conditions = Vec::new();
-        let written = entries(node, "`attributes`", self.diagnostics).unwrap_or_default();
-        if written.len() > CONDITIONS_MAX {
-            self.diagnostics.error(node.at, format!("found more than {CONDITIONS_MAX} attributes"));
-            return conditions;
-        }
-        for entry in written {
+        for entry in section(node, "attributes", CONDITIONS_MAX, self.diagnostics) {
             let id = self.attribute_id(&entry.key, entry.key_at, scope, &[]);
             let values = texts(&entry.value, "a value", self.diagnostics);
             let values = values.into_iter().map(|(value, _)| self.folded(id, value)).collect();

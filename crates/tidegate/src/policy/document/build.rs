@@ -5,14 +5,14 @@ use std::collections::{HashMap, HashSet};
 use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 
 use super::{BYTES_MAX, Entry, Node, Scalar, Value};
-use crate::policy::diagnostics::{Diagnostics, Position, shown};
+use crate::policy::diagnostics::{Position, Reporter, shown};
 
 const DEPTH_MAX: usize = 64;
 const NODES_MAX: usize = 100_000;
 const ALIASED_BYTES_MAX: usize = 4 * BYTES_MAX;
 
 /// Reads one document. Problems go to `diagnostics`; without a tree there is at least one error.
-pub(crate) fn parse(text: &str, diagnostics: &mut Diagnostics) -> Option<Node> {
+pub(crate) fn parse(text: &str, diagnostics: &Reporter) -> Option<Node> {
     let start = Position { line: 1, column: 1 };
     if text.len() > BYTES_MAX {
         diagnostics.error(start, format!("found {} bytes, expected at most 1 MiB", text.len()));
@@ -42,7 +42,7 @@ pub(crate) fn parse(text: &str, diagnostics: &mut Diagnostics) -> Option<Node> {
 }
 
 /// Reports what the parser cannot read, with advice on what trips most people.
-fn not_yaml(info: &str, at: Position, text: &str, diagnostics: &mut Diagnostics) {
+fn not_yaml(info: &str, at: Position, text: &str, diagnostics: &Reporter) {
     let message = format!("not valid YAML: {info}");
     let index = usize::try_from(at.line.saturating_sub(1)).unwrap_or(usize::MAX);
     let line = text.lines().nth(index).unwrap_or_default();
@@ -89,7 +89,7 @@ enum Open {
 }
 
 struct Builder<'d> {
-    diagnostics: &'d mut Diagnostics,
+    diagnostics: &'d Reporter,
     open: Vec<Open>,
     anchors: HashMap<usize, (Node, Size)>,
     size: Size,
@@ -100,7 +100,7 @@ struct Builder<'d> {
 type Outcome = Result<(), (Position, String)>;
 
 impl<'d> Builder<'d> {
-    fn new(diagnostics: &'d mut Diagnostics) -> Self {
+    fn new(diagnostics: &'d Reporter) -> Self {
         let (open, anchors) = (Vec::new(), HashMap::new());
         Self { diagnostics, open, anchors, size: Size::default(), documents: 0, root: None }
     }
@@ -217,7 +217,7 @@ impl<'d> Builder<'d> {
 fn map_key(
     node: Node,
     keys: &mut HashSet<String>,
-    diagnostics: &mut Diagnostics,
+    diagnostics: &Reporter,
 ) -> Result<(String, Position), (Position, String)> {
     let at = node.at;
     match node.value {
@@ -297,9 +297,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Node, String> {
-        let mut diagnostics = Diagnostics::new("p.yaml");
-        let node = parse(text, &mut diagnostics);
-        if diagnostics.has_errors() { Err(diagnostics.to_string()) } else { Ok(node.unwrap()) }
+        Node::parse("p.yaml", text).map_err(|errors| errors.to_string())
     }
 
     #[test]

@@ -8,7 +8,7 @@ mod build;
 
 pub(crate) use build::parse;
 
-use super::diagnostics::{Diagnostics, Position, shown};
+use super::diagnostics::{Diagnostics, Position, Reporter, shown};
 
 /// The largest document that is read.
 pub const BYTES_MAX: usize = 1 << 20;
@@ -59,9 +59,9 @@ impl Node {
     /// # Errors
     /// It is not a document: see [`Policy::check`](crate::Policy::check) for what it may hold.
     pub fn parse(file: &str, text: &str) -> Result<Self, Diagnostics> {
-        let mut diagnostics = Diagnostics::new(file);
-        let root = parse(text, &mut diagnostics);
-        root.filter(|_| !diagnostics.has_errors()).ok_or(diagnostics)
+        let diagnostics = Reporter::default();
+        let root = parse(text, &diagnostics);
+        diagnostics.conclude(file, root).map(|(root, _)| root)
     }
 
     /// The document as JSON text, as editors see it: plain `true`, `false`, null and numbers are

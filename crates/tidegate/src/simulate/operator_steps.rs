@@ -1,8 +1,8 @@
-//! Steps that are no request: what an application reports, the load, and an operator's ban.
+//! Steps of applications and operators: reports of events, the load, and bans.
 
 use super::request;
 use crate::policy::compile::fields::{Fields, Keys, entries, text, unit};
-use crate::policy::diagnostics::Diagnostics;
+use crate::policy::diagnostics::Reporter;
 use crate::policy::document::{Entry, Node, Value};
 use crate::policy::overlay::{Place, lay_over};
 use crate::protection::events::Report;
@@ -11,34 +11,30 @@ use crate::units::{Amount, parse_exact_duration};
 
 const BAN_KEYS: Keys = Keys { known: &["key", "for", "reason"], later: &[] };
 
-/// What an event is told with, beside what a request has.
-const OF_EVENTS: [&str; 2] = ["event", "value"];
-
-/// The load is a share of one.
-const LOAD_PPM_MAX: u64 = 1_000_000;
+/// The keys of a report that no request has.
+const EVENT_KEYS: [&str; 2] = ["event", "value"];
 
 /// A ban, as the admin API takes it.
 #[derive(Debug)]
 pub(super) struct Ban {
     pub(super) subject: Subject,
-    /// Without it, until somebody takes it away.
+    /// Without it, the ban holds until an operator removes it.
     pub(super) for_us: Option<u64>,
     pub(super) reason: String,
 }
 
 /// Reads a report, which is laid over the test's request.
-pub(super) fn report(
+pub(super) fn read_report(
     node: &Node,
     base: &Node,
-    diagnostics: &mut Diagnostics,
+    diagnostics: &Reporter,
 ) -> Option<Report<'static>> {
     let written = entries(node, "`report`", diagnostics)?;
     let (of_event, of_request): (Vec<Entry>, Vec<Entry>) =
-        written.iter().cloned().partition(|entry| OF_EVENTS.contains(&entry.key.as_str()));
+        written.iter().cloned().partition(|entry| EVENT_KEYS.contains(&entry.key.as_str()));
     let of_event = Node { at: node.at, value: Value::Map(of_event) };
     let of_request = Node { at: node.at, value: Value::Map(of_request) };
-    // A word that no request has is none to delete either.
-    let _ = Fields::of(&of_request, "a request", &request::KEYS, diagnostics);
+    request::check_keys(&of_request, diagnostics);
     let mut request = base.clone();
     lay_over(&mut request, &of_request, Place::Plain);
     let request = request::read(&request, diagnostics);
@@ -55,27 +51,22 @@ pub(super) fn report(
     Some(report)
 }
 
-/// `0.9`, in millionths.
-pub(super) fn load_ppm(node: &Node, diagnostics: &mut Diagnostics) -> Option<u64> {
-    let load = node.text().and_then(|text| Amount::parse(text).ok()).map(Amount::micros);
-    let load = load.filter(|ppm| *ppm <= LOAD_PPM_MAX);
+/// Reads `0.9` as millionths.
+pub(super) fn read_load_ppm(node: &Node, diagnostics: &Reporter) -> Option<u64> {
+    let load = node.text().and_then(|text| Amount::parse(text).ok());
+    let load = load.filter(|load| *load <= Amount::ONE);
     if load.is_none() {
         let message = format!("found {}, expected a load from 0 to 1, such as 0.9", node.kind());
         diagnostics.error(node.at, message);
     }
-    load
+    load.map(Amount::micros)
 }
 
-/// `{ key: { user: u1 }, for: 1h, reason: … }`
-pub(super) fn ban(node: &Node, diagnostics: &mut Diagnostics) -> Option<Ban> {
+/// Reads `{ key: { user: u1 }, for: 1h, reason: … }`.
+pub(super) fn read_ban(node: &Node, diagnostics: &Reporter) -> Option<Ban> {
     let fields = Fields::of(node, "`ban`", &BAN_KEYS, diagnostics)?;
-    let Some(key) = fields.get("key") else {
-        if !fields.is_misspelt(&["key"]) {
-            let message = "found no `key` in a ban, expected whom it is of, as `{ user: u1 }`";
-            diagnostics.error(node.at, message);
-        }
-        return None;
-    };
+    let missing = "found no `key` in a ban, expected whom it is of, as `{ user: u1 }`";
+    let key = fields.require("key", node.at, missing)?;
     let mut parts = Vec::new();
     for Entry { key, value, .. } in entries(key, "`key`", diagnostics)? {
         parts.push((key.clone(), text(value, "a value", diagnostics)?.to_owned()));
@@ -85,13 +76,14 @@ pub(super) fn ban(node: &Node, diagnostics: &mut Diagnostics) -> Option<Ban> {
         return None;
     }
     let for_us = match fields.get("for") {
-        Some(node) => {
-            let text = text(node, "a duration such as 1h", diagnostics)?;
-            Some(unit(parse_exact_duration(text), node.at, diagnostics)?)
-        }
+        Some(node) => Some(read_duration_us(node, "a duration such as 1h", diagnostics)?),
         None => None,
     };
-    let reason = fields.get("reason").and_then(|node| text(node, "a reason", diagnostics));
-    let reason = reason.unwrap_or_default().to_owned();
+    let reason = fields.owned_text("reason", "a reason").unwrap_or_default();
     Some(Ban { subject: Subject::of_parts(parts), for_us, reason })
+}
+
+/// Reads a duration that need not be a whole number of its unit.
+pub(super) fn read_duration_us(node: &Node, expected: &str, diagnostics: &Reporter) -> Option<u64> {
+    unit(parse_exact_duration(text(node, expected, diagnostics)?), node.at, diagnostics)
 }

@@ -1,4 +1,4 @@
-//! The store of a test, which can be switched off where it says `store: down`.
+//! The stores of tests. One can be switched off, for tests that say `store: down`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,30 +7,30 @@ use crate::plan::Plan;
 use crate::store::{Amended, Amendment, Answer, ImmediateStore, Memory, StoreError};
 
 /// A store that a test runs on.
-pub(super) trait Switched: ImmediateStore {
-    /// From now on it does not answer, or it does again.
+pub(super) trait SwitchableStore: ImmediateStore {
+    /// Switches the store off, or on again.
     fn set_down(&self, down: bool);
 }
 
-/// Nobody switches it off, so that what it says need not be remembered.
-impl Switched for Memory {
+/// No test switches it off.
+impl SwitchableStore for Memory {
     fn set_down(&self, _: bool) {}
 }
 
-/// One that can be switched off.
+/// A memory store that can be switched off.
 #[derive(Debug, Default)]
-pub(super) struct Switch {
+pub(super) struct SwitchableMemory {
     memory: Memory,
     down: AtomicBool,
 }
 
-impl Switched for Switch {
+impl SwitchableStore for SwitchableMemory {
     fn set_down(&self, down: bool) {
         self.down.store(down, Ordering::Relaxed);
     }
 }
 
-impl Switch {
+impl SwitchableMemory {
     fn answering(&self) -> Result<&Memory, StoreError> {
         if self.down.load(Ordering::Relaxed) {
             return Err(StoreError {
@@ -42,7 +42,7 @@ impl Switch {
     }
 }
 
-impl ImmediateStore for Switch {
+impl ImmediateStore for SwitchableMemory {
     fn decide_now(&self, plan: &Plan) -> Result<Answer, StoreError> {
         self.answering()?.decide_now(plan)
     }

@@ -7,7 +7,6 @@ use crate::connection::Reason;
 
 /// How a store is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Health {
     /// One for each server that is asked; one of all servers that were named, while it is not known
     /// which there are.
@@ -25,7 +24,6 @@ pub struct Health {
 
 /// What becomes of refusals that are remembered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct KnownHealth {
     /// Whether this node hears what others change; without that nothing is remembered.
     pub hears: bool,
@@ -44,11 +42,37 @@ impl Health {
         let states = self.shards.iter().map(|shard| shard.state);
         states.max_by_key(|state| state.badness()).unwrap_or(State::Open)
     }
+
+    /// When the state of any shard last changed, in microseconds since the Unix epoch.
+    #[must_use]
+    pub fn since_us(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.since_us).max().unwrap_or_default()
+    }
+
+    /// How often one of the shards was lost. A loss between two looks at the state shows only here.
+    #[must_use]
+    pub fn losses(&self) -> u64 {
+        let changes = self.shards.iter().flat_map(|shard| shard.changes);
+        changes.filter(|(state, _)| *state == State::Open).map(|(_, times)| times).sum()
+    }
+
+    /// What went wrong last, on the first shard that has an error to show.
+    #[must_use]
+    pub fn last_error(&self) -> Option<String> {
+        let shown = |shard: &ShardHealth| {
+            let error = shard.last_error.as_ref()?;
+            Some(format!("{}: {error}", shard.address))
+        };
+        let unreached = (!self.state().asks()).then(|| UNREACHED.to_owned());
+        self.shards.iter().find_map(shown).or(unreached)
+    }
 }
+
+/// The error of a server that was not reached since the start.
+pub(crate) const UNREACHED: &str = "it was not reached yet";
 
 /// How one server is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct ShardHealth {
     /// Its host and port.
     pub address: String,
@@ -72,6 +96,15 @@ pub struct ShardHealth {
     pub queued: usize,
     /// How long the last call took that was answered.
     pub latency_us: u64,
+}
+
+impl ShardHealth {
+    /// The last error; also of a server that was not reached since the start.
+    #[must_use]
+    pub fn reported_error(&self) -> Option<String> {
+        let unreached = || (!self.state.asks()).then(|| UNREACHED.to_owned());
+        self.last_error.clone().or_else(unreached)
+    }
 }
 
 /// What is counted.

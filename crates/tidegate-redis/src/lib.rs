@@ -32,4 +32,4 @@ pub use leases::LeaseHealth;
 pub use marks::{HeardMark, How, MarkChange, Replica};
 pub use scan::{Cursor, Found, NoCursor, Page};
 pub use script::Time;
-pub use store::{RedisStore, Status, Uncorrected};
+pub use store::{RedisStore, Status, Uncorrected, refunds};

@@ -38,6 +38,7 @@ use crate::{heartbeat, keys};
 use common::Common;
 pub(crate) use member::Member;
 use parts::parts;
+pub use parts::refunds;
 use routing::Slots;
 pub(crate) use secret::written;
 pub(crate) use shard::Shard;

@@ -301,7 +301,8 @@ impl Engine {
 /// How many of these requests can be asked for at once: those before the first whose refusal would be
 /// counted, or that one alone.
 fn together(limiter: &Limiter<SharedStore>, requests: &[Request<'_>]) -> usize {
-    let some = requests.iter().take(if limiter.store().keeps_order() { AT_ONCE } else { 1 });
+    let some =
+        requests.iter().take(if limiter.store().redis().keeps_order() { AT_ONCE } else { 1 });
     some.take_while(|request| !limiter.counts_refusals(request)).count().max(1)
 }
 

@@ -26,7 +26,6 @@ mod policies;
 mod port;
 mod protect;
 mod reload;
-mod remote;
 mod respond;
 mod seal;
 mod secret;

@@ -154,7 +154,7 @@ impl Daemon {
         following.abort();
         loaded.abort();
         if let Some(shared) = app.engine.shared() {
-            shared.close().await;
+            shared.redis().close().await;
         }
         let saved = saver.map_or(Ok(()), finish);
         drop(flush);

@@ -80,21 +80,20 @@ pub(super) fn tightest_first(plan: &Plan, parts: &[Part], seen: &[Answer]) -> Ve
     order
 }
 
-/// What undoes the charges of one part.
-pub(super) fn refunds(plan: &Plan, part: &Part, answer: &Answer) -> Vec<Amendment> {
-    let levels = part.places.iter().zip(&answer.replies).filter(|(_, reply)| reply.charged);
-    let refund = levels.map(|(place, reply)| {
-        let level = plan.levels[*place];
-        Amendment {
-            level,
-            name: plan.names.get(*place).cloned(),
-            charged_at_us: reply.charged_at_us,
-            holder: plan.holder,
-            change: match level.spec {
-                Spec::Concurrency(_) => Change::Release,
-                _ => Change::Refund(level.cost),
-            },
-        }
+/// The amendments that undo a plan's charges.
+#[must_use]
+pub fn refunds(plan: &Plan, answer: &Answer) -> Vec<Amendment> {
+    let levels = plan.levels.iter().zip(&answer.replies).enumerate();
+    let charged = levels.filter(|(_, (_, reply))| reply.charged);
+    let refund = charged.map(|(at, (level, reply))| Amendment {
+        level: *level,
+        name: plan.names.get(at).cloned(),
+        charged_at_us: reply.charged_at_us,
+        holder: plan.holder,
+        change: match level.spec {
+            Spec::Concurrency(_) => Change::Release,
+            _ => Change::Refund(level.cost),
+        },
     });
     refund.collect()
 }
@@ -176,8 +175,10 @@ mod tests {
     fn only_what_was_charged_is_given_back() {
         let plan = plan(&[level(10, Enforcement::Reject), level(10, Enforcement::Reject)]);
         let parts = parts(&[Some(1), Some(2)]);
-        assert_eq!(refunds(&plan, &parts[0], &answer(10, 5)), []);
-        let refund = &refunds(&plan, &parts[1], &answer(9, 5))[0];
+        let refunds_of =
+            |part, left| refunds(&part_of(&plan, part, Mode::Charge), &answer(left, 5));
+        assert_eq!(refunds_of(&parts[0], 10), []);
+        let refund = &refunds_of(&parts[1], 9)[0];
         assert_eq!(refund.name.as_deref(), Some("b"));
         assert_eq!(refund.change, Change::Refund(Amount::ONE));
         assert_eq!((refund.charged_at_us, refund.holder), (5, 7));

@@ -118,7 +118,7 @@ impl Topology {
         charged: &[usize],
     ) {
         for at in charged {
-            let amendments = refunds(plan, &parts[*at], &answers[*at]);
+            let amendments = refunds(&part_of(plan, &parts[*at], Mode::Charge), &answers[*at]);
             if amendments.is_empty() {
                 continue;
             }

@@ -13,7 +13,7 @@ use super::lanes::Lane;
 use super::sending::decide;
 use crate::breaker::{Breaker, Permit, State};
 use crate::connection::{Connection, Failure, Reason, Remedy, Run, Script};
-use crate::health::{Counters, ShardHealth};
+use crate::health::{Counters, ShardHealth, UNREACHED};
 use crate::slot::SLOTS;
 
 /// How long a probe waits for a connection. No request waits for a probe.
@@ -96,7 +96,7 @@ impl Shard {
     pub(super) fn open(&self) -> Failure {
         let detail = match self.last_error() {
             Some(error) => format!("it is not asked since it failed: {error}"),
-            None => "it was not reached yet".to_owned(),
+            None => UNREACHED.to_owned(),
         };
         Failure::new(Reason::Open, true, detail)
     }

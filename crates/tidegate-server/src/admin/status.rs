@@ -8,12 +8,12 @@ use tidegate::clock::Now;
 use tidegate::marks::MarkKind;
 use tidegate::store::Memory;
 use tidegate::units::Amount;
-use tidegate_redis::LeaseHealth;
+use tidegate_redis::{LeaseHealth, ShardHealth};
 
 use crate::app::App;
 use crate::engine::Engine;
 use crate::policies::PolicySet;
-use crate::shared::{ShardHealth, SharedStore, StoreState};
+use crate::shared::state_name;
 use crate::sources::Checked;
 use crate::state::Health;
 use crate::telemetry::{Present, SharedPresent, timestamp};
@@ -196,11 +196,11 @@ impl Status {
         Present {
             steady_us: app.now().steady_us,
             store: shared.map(|store| SharedPresent {
-                health: store.health(),
+                health: store.redis().health(),
                 corrections: store.corrections(),
                 owed_keys: app.engine.owed().keys,
             }),
-            leases: shared.map(SharedStore::leases).unwrap_or_default(),
+            leases: shared.map(|store| store.redis().leases()).unwrap_or_default(),
             active_keys: keys.unwrap_or_else(|| app.engine.local_keys()),
             evicted_keys: memory.map(Memory::evicted_keys).unwrap_or_default(),
             waiting: app.engine.waiters(),
@@ -287,26 +287,27 @@ impl Store {
         match engine {
             Engine::Memory(limiter) => Self::Memory {
                 kind: "memory",
-                state: StoreState::Healthy.name(),
+                state: "healthy",
                 keys: limiter.store().keys(),
                 max_keys,
                 evicted_keys: limiter.store().evicted_keys(),
             },
             Engine::Shared(limiter) => {
-                let health = limiter.store().health();
+                let redis = limiter.store().redis();
+                let (health, leases) = (redis.health(), redis.leases());
                 let (corrections_waiting, _) = limiter.store().corrections();
                 Self::Shared {
-                    kind: health.kind,
-                    state: health.state.name(),
-                    degraded: health.state == StoreState::Lost,
-                    since: timestamp(health.since_unix_us),
+                    kind: "redis",
+                    state: state_name(health.state()),
+                    degraded: !health.state().asks(),
+                    since: timestamp(health.since_us()),
                     nodes: health.nodes,
-                    last_error: health.last_error,
-                    shards: health.shards.into_iter().map(Shard::of).collect(),
+                    last_error: health.last_error(),
+                    shards: health.shards.iter().map(Shard::of).collect(),
                     known_refusals: health.known.refusals,
                     corrections_waiting,
                     owed_keys: limiter.owed().keys,
-                    leases: Leases::of(&limiter.store().leases()),
+                    leases: Leases::of(&leases),
                 }
             }
         }
@@ -314,15 +315,20 @@ impl Store {
 }
 
 impl Shard {
-    fn of(health: ShardHealth) -> Self {
-        let ShardHealth { address, state, since_unix_us, last_error, queued, .. } = health;
-        Self { address, state, since: timestamp(since_unix_us), last_error, queued }
+    fn of(health: &ShardHealth) -> Self {
+        Self {
+            address: health.address.clone(),
+            state: health.state.name(),
+            since: timestamp(health.since_us),
+            last_error: health.reported_error(),
+            queued: health.queued,
+        }
     }
 }
 
 /// What is wrong with how nodes share their store.
 fn disagreements(engine: &Engine) -> Option<String> {
-    let strangers = engine.shared()?.health().strangers;
+    let strangers = engine.shared()?.redis().health().strangers;
     (strangers > 0).then(|| {
         format!(
             "{strangers} nodes hash keys with another secret than this one, so that they count the \

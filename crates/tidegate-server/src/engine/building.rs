@@ -12,8 +12,7 @@ use tidegate::{HashKey, Limiter, LimiterBuilder, Policy};
 use super::Engine;
 use crate::config::{Config, StoreConfig};
 use crate::error::StartError;
-use crate::remote::connect;
-use crate::shared::{SharedStore, StoreState, settled};
+use crate::shared::{SharedStore, connect, wait_until_answering};
 use crate::state::{Journals, StateDir};
 use crate::telemetry::{Metrics, store_failed};
 
@@ -86,20 +85,20 @@ impl Building<'_> {
 /// answer while others are lost. If nobody does in time, this node's own does until then.
 async fn agreed(config: &Config, store: &SharedStore, own: HashKey) -> HashKey {
     if config.hash_key.is_some() {
-        store.secret_is_known(&own);
+        store.adopt_secret(&own);
     }
     let asking =
         async { if store.lacks_secret() { store.secret().await.map(Some) } else { Ok(None) } };
-    let (answers, asked) = tokio::join!(settled(store, CONNECT_WAIT), asking);
+    let (answers, asked) = tokio::join!(wait_until_answering(store, CONNECT_WAIT), asking);
     if !answers {
-        let error = store.health().last_error.unwrap_or_default();
-        let state = StoreState::Lost.name();
+        let error = store.redis().health().last_error().unwrap_or_default();
+        let state = "lost";
         let message = "the store does not answer: each limit does what its on_store_failure says";
         tracing::error!(event = "store_state", state, error, "{message}");
     }
     match asked {
         Ok(Some(secret)) => {
-            store.secret_is_known(&secret);
+            store.adopt_secret(&secret);
             secret
         }
         Ok(None) => own,

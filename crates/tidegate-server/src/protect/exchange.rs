@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use tidegate::clock::Now;
 use tidegate::marks::{Mark, MarkChange, MarkKind, MarkSink};
-use tidegate_redis::{HeardMark, How, MarkChange as Told, Replica};
+use tidegate_redis::{HeardMark, How, MarkChange as Told, RedisStore, Replica};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::app::App;
-use crate::shared::{Remote, SharedStore};
+use crate::shared::SharedStore;
 
 /// How long the start waits for what the others know. It goes on without.
 const LOAD_WAIT: Duration = Duration::from_secs(2);
@@ -62,23 +62,22 @@ fn tell_since(app: &Arc<App>, store: &SharedStore, since_unix_us: u64) {
     for mark in app.engine.marks().export(now) {
         if mark.since_unix_us >= since_unix_us {
             let lasts = mark.left_us(now).map(Duration::from_micros);
-            store.remote().mark_changed(Told { how: How::SetIfLonger, ..set(&mark, lasts) });
+            store.redis().mark_changed(Told { how: How::SetIfLonger, ..set(&mark, lasts) });
         }
     }
 }
 
 fn begin(app: &Arc<App>, store: &SharedStore, marked_since: Option<u64>) -> watch::Receiver<bool> {
-    let remote = Arc::clone(store.remote());
-    app.engine.marks().set_sink(Arc::new(Teller { remote: Arc::clone(&remote) }));
+    app.engine.marks().set_sink(Arc::new(Teller { redis: store.redis().clone() }));
     if let Some(since_unix_us) = marked_since {
         tell_since(app, store, since_unix_us);
     }
-    remote.share_marks(Arc::new(Node { app: Arc::downgrade(app) }))
+    store.redis().share_marks(Arc::new(Node { app: Arc::downgrade(app) }))
 }
 
 /// Tells the others of what this node changes.
 struct Teller {
-    remote: Arc<dyn Remote>,
+    redis: RedisStore,
 }
 
 impl MarkSink for Teller {
@@ -89,7 +88,7 @@ impl MarkSink for Teller {
                 Told { id: id.0, how: How::Remove, value: written(change), lasts: None }
             }
         };
-        self.remote.mark_changed(told);
+        self.redis.mark_changed(told);
     }
 }
 
@@ -194,33 +193,35 @@ fn micros(time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use tidegate::{HashKey, NewMark, Policy, Subject};
+    use tidegate::{NewMark, Policy, Subject};
 
     use super::*;
-    use crate::shared::tests::Late;
+    use crate::shared::tests::{TestRedis, eventually};
 
     #[tokio::test]
-    async fn what_was_marked_before_the_secret_was_known_is_told_before_anything_is_heard() {
-        let remote = Late::new();
-        let node = Arc::new(remote.stranger("{tidegate: 1, name: api}"));
+    async fn a_mark_made_before_the_secret_was_known_outlives_an_earlier_removal() {
+        let redis = TestRedis::start();
+        let policy = "{tidegate: 1, name: api}";
+        let other = Arc::new(redis.node_with(policy).await);
+        share(&other).await;
+        let removed = other.engine.ban(&NewMark::new(Subject::user("u1"))).unwrap();
+        assert!(other.engine.unmark(MarkKind::Ban, removed.id));
+        let stored = || {
+            let id = format!("{:032x}", removed.id.0);
+            let value = redis.command(&["HGET", "tg:@marks:values", &id]);
+            value.text().chars().next()
+        };
+        eventually(async || stored() == Some('r')).await;
+
+        let node = Arc::new(redis.stranger(policy).await);
         share(&node).await;
         node.engine.ban(&NewMark::new(Subject::user("u1"))).unwrap();
-        let secret = HashKey::new([7; 16]);
-        node.engine.set_hash_key(secret.clone());
-        node.engine.shared().unwrap().secret_is_known(&secret);
-        let told = async {
-            while remote.told.lock().unwrap().is_empty() {
-                sleep(Duration::from_millis(1)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(20), told).await.unwrap();
-        let ids = node.engine.marks().export(node.now()).into_iter().map(|mark| mark.id.0);
-        let told = remote.told.lock().unwrap();
-        assert_eq!(
-            told.iter().map(|change| change.id).collect::<Vec<_>>(),
-            ids.collect::<Vec<_>>()
-        );
-        assert_eq!(told[0].how, How::SetIfLonger);
+        redis.learn_secret(&node).await;
+        eventually(async || stored() == Some('s')).await;
+        for node in [&node, &other] {
+            let ids = || node.engine.marks().export(node.now()).into_iter().map(|mark| mark.id);
+            eventually(async || ids().eq([removed.id])).await;
+        }
     }
 
     #[test]

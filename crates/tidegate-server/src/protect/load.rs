@@ -161,15 +161,14 @@ fn used_ppm(meminfo: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shared::StoreState;
-    use crate::shared::tests::Late;
+    use crate::shared::tests::TestRedis;
 
-    #[test]
-    fn a_node_that_has_lost_the_store_goes_by_its_own_load() {
-        let store = Late::new();
-        let app = store.node();
+    #[tokio::test]
+    async fn a_node_that_has_lost_the_store_goes_by_its_own_load() {
+        let redis = TestRedis::start();
+        let app = redis.node().await;
         assert!(!is_alone(&app.engine), "others tell of theirs");
-        store.set(StoreState::Lost, None);
+        redis.stop(&[&app]).await;
         assert!(is_alone(&app.engine));
         let policy = tidegate::Policy::parse("a.yaml", "{ tidegate: 1, name: a }").unwrap();
         assert!(is_alone(&App::new(policy).engine));

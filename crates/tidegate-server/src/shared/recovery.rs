@@ -1,35 +1,38 @@
-//! What is owed to a store that was lost, once it is back: what was admitted without it, and the
-//! corrections that waited for it.
+//! What the store is told once it is back: the charges that were admitted without it, and the
+//! corrections of the retry queue.
 
 use std::time::Duration;
 
-use super::later::Correction;
-use super::{Health, SharedStore, StoreState, Unamended};
+use tidegate_redis::{Health, State, Uncorrected};
+
+use super::SharedStore;
+use super::retry_queue::Correction;
 use crate::app::App;
 
-/// How long a store that was only late to answer may yet turn out to be lost.
+/// How long after a late answer the store may still turn out to be lost.
 const DOUBT: Duration = Duration::from_secs(10);
 
-/// Where this node stands with its store.
+/// What this node knows of its store's losses.
 #[derive(Debug, Default)]
 pub(super) struct Recovery {
-    /// Whether the store was lost, and has not had its due since.
+    /// True from a loss until the store has been told everything.
     was_lost: bool,
-    /// How often it was lost, as far as is known.
+    /// How often the store was lost, when its health was last read. A short loss may show only here.
     losses: u64,
 }
 
 impl Recovery {
-    /// Does what is to be done now.
-    pub(super) async fn go_on(&mut self, app: &App, store: &SharedStore, health: &Health) {
-        let before = std::mem::replace(&mut self.losses, health.losses);
-        self.was_lost |= health.state == StoreState::Lost || health.losses != before;
-        if health.state == StoreState::Lost || store.lacks_secret() {
+    /// Reads the store's health once, and sends what the store can take.
+    pub(super) async fn step(&mut self, app: &App, store: &SharedStore, health: &Health) {
+        let before = std::mem::replace(&mut self.losses, health.losses());
+        let is_lost = !health.state().asks();
+        self.was_lost |= is_lost || self.losses != before;
+        if is_lost || store.lacks_secret() {
             return;
         }
         if self.was_lost {
-            // What some servers cannot take yet is admitted without them until all are well.
-            self.was_lost = !merge(app).await || health.state == StoreState::Recovering;
+            // While a server is still recovering, requests may be admitted without it.
+            self.was_lost = !merge(app).await || health.state() == State::Merging;
         } else {
             forgive(app);
         }
@@ -37,7 +40,7 @@ impl Recovery {
     }
 }
 
-/// Charges the store with what was admitted without it; returns whether all of it was sent.
+/// Charges the store with what was admitted without it; true if all of it was sent.
 async fn merge(app: &App) -> bool {
     let merged = app.engine.merge().await;
     app.metrics.merged(merged.keys, merged.lost);
@@ -53,8 +56,8 @@ async fn merge(app: &App) -> bool {
     merged.done
 }
 
-/// Single calls that were late were most likely carried out, so that the store has charged them
-/// itself.
+/// Forgets debts that came from single late calls: the store most likely carried those calls out, and
+/// charged them itself.
 fn forgive(app: &App) {
     let owed = app.engine.owed();
     let since = app.now().steady_us.saturating_sub(owed.latest_us);
@@ -64,24 +67,24 @@ fn forgive(app: &App) {
 }
 
 async fn send_corrections(app: &App, store: &SharedStore) {
-    // What comes in meanwhile waits for the next time.
-    for _ in 0..store.later.len() {
-        let Some(correction) = store.later.take() else { return };
+    // Corrections that arrive meanwhile wait for the next step.
+    for _ in 0..store.retries.len() {
+        let Some(correction) = store.retries.pop() else { return };
         if let Some(unsent) = send(app, store, correction).await {
-            store.later.put_back(unsent);
+            store.retries.push_front(unsent);
             return;
         }
     }
 }
 
-/// Sends one; gives it back if it was not sent after all.
+/// Sends one correction; returns it if it was not sent after all.
 async fn send(app: &App, store: &SharedStore, correction: Correction) -> Option<Correction> {
     match correction {
-        Correction::Amend(amendments) => match store.remote.amend(app.now(), amendments).await {
+        Correction::Amend(amendments) => match store.redis.correct(&amendments).await {
             Ok(_) => None,
-            Err(Unamended { sent: false, rest, .. }) => Some(Correction::Amend(rest)),
-            Err(Unamended { error, .. }) => {
-                store.later.lose();
+            Err(Uncorrected { sent: false, rest, .. }) => Some(Correction::Amend(rest)),
+            Err(Uncorrected { error, .. }) => {
+                store.retries.count_lost();
                 app.store_failed(&error, "a correction is lost; what it gives back is not");
                 None
             }
@@ -93,11 +96,11 @@ async fn send(app: &App, store: &SharedStore, correction: Correction) -> Option<
                 }
                 None
             }
-            // Somebody was first, or it is void by now.
+            // Another node was first, or the lease is void by now.
             Ok(false) => None,
             Err(_) if store.is_lost() => Some(Correction::Settle(travelled, settlement)),
             Err(error) => {
-                store.later.lose();
+                store.retries.count_lost();
                 app.store_failed(&error, "a lease is not settled; it stays charged");
                 None
             }

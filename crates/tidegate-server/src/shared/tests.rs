@@ -1,19 +1,17 @@
-//! A store that must be waited for, without a network: its memory is shared by the nodes of a test.
+//! Nodes of one process on a real Redis server, behind a proxy that can cut them off.
 
-use std::future::poll_fn;
-use std::sync::{Mutex, PoisonError};
 use std::task::Waker;
-use std::time::Duration;
 
-use tidegate::store::{ImmediateStore as _, Memory};
 use tidegate::{Limiter, Policy, Request};
-use tokio::sync::watch;
+use tidegate_testkit::proxy::{Fault, Proxy};
+use tidegate_testkit::servers::{Cluster, Reply, Server};
 
 use super::*;
 use crate::admin::Status;
 use crate::app::{App, Hold};
+use crate::config::SharedStoreConfig;
 use crate::engine::Engine;
-use crate::telemetry::{Present, RequestId};
+use crate::telemetry::{Present, RequestId, timestamp};
 
 const LIMITS: &str = "
 tidegate: 1
@@ -23,132 +21,104 @@ limits:
   places: { by: user, concurrency: 1, lease: 1h }
 ";
 
-/// A store that several nodes of a test share. It does at once what it is asked for, and answers while
-/// its gate is open.
-#[derive(Clone)]
-pub(crate) struct Late {
-    memory: Arc<Memory>,
-    gate: watch::Sender<bool>,
-    health: Arc<Mutex<Health>>,
-    /// Whether what is lost is another part of it than all that is asked for.
-    answers_in_part: Arc<AtomicBool>,
-    /// The marks that it was told of.
-    pub(crate) told: Arc<Mutex<Vec<MarkChange>>>,
+/// A Redis server that several nodes of a test share, and the proxy through which they reach it.
+pub(crate) struct TestRedis {
+    proxy: Proxy,
+    server: Server,
 }
 
-impl Late {
-    pub(crate) fn new() -> Self {
-        let state = StoreState::Healthy;
-        let (nodes, last_error) = (Some(2), None);
-        let health = Health {
-            kind: "late",
-            state,
-            since_unix_us: 0,
-            losses: 0,
-            nodes,
-            last_error,
-            shards: Vec::new(),
-            lost_refunds: 0,
-            known: KnownHealth::default(),
-            strangers: 0,
-        };
-        let health = Arc::new(Mutex::new(health));
-        let (memory, answers_in_part) = (Arc::default(), Arc::default());
-        let gate = watch::Sender::new(true);
-        Self { memory, gate, health, answers_in_part, told: Arc::default() }
+impl TestRedis {
+    pub(crate) fn start() -> Self {
+        let server = Server::start().unwrap();
+        Self { proxy: Proxy::to(server.addr()).unwrap(), server }
     }
 
-    pub(crate) fn set(&self, state: StoreState, last_error: Option<&str>) {
-        let mut health = self.health.lock().unwrap();
-        health.losses += u64::from(state == StoreState::Lost);
-        (health.state, health.last_error) = (state, last_error.map(str::to_owned));
+    /// Asks the server itself, past the proxy.
+    pub(crate) fn command(&self, command: &[&str]) -> Reply {
+        self.server.command(command).unwrap()
+    }
+
+    /// How many limits have a key.
+    fn keys(&self) -> usize {
+        self.command(&["KEYS", "tg:[^@]*"]).items().len()
     }
 
     /// A node that knows the secret of all.
-    pub(crate) fn node(&self) -> App {
-        self.node_with(LIMITS)
+    pub(crate) async fn node(&self) -> App {
+        self.node_with(LIMITS).await
     }
 
     /// The same with other limits.
-    pub(crate) fn node_with(&self, limits: &str) -> App {
-        let (app, secret) = (self.stranger(limits), HashKey::new([7; 16]));
+    pub(crate) async fn node_with(&self, limits: &str) -> App {
+        let app = self.stranger(limits).await;
+        self.learn_secret(&app).await;
+        app
+    }
+
+    /// A node that does not know the secret of all.
+    pub(crate) async fn stranger(&self, limits: &str) -> App {
+        let app = node_on(&self.proxy.url(), None, limits);
+        self.resume(&[&app]).await;
+        app
+    }
+
+    pub(crate) async fn learn_secret(&self, app: &App) {
+        let store = app.engine.shared().unwrap();
+        let secret = store.secret().await.unwrap();
         app.share_secret(&secret);
         app.engine.set_hash_key(secret.clone());
-        app.engine.shared().unwrap().secret_is_known(&secret);
-        app
+        store.adopt_secret(&secret);
     }
 
-    /// A node that has not heard of the secret.
-    pub(crate) fn stranger(&self, limits: &str) -> App {
-        let mut app = App::new(Policy::parse("p.yaml", limits).unwrap());
-        let metrics = Arc::clone(&app.metrics);
-        let store = SharedStore::new(Arc::new(self.clone()), metrics, app.clock.clone());
-        let policies = app.engine.policies();
-        let builder = Limiter::builder().store(store).clock(app.clock.clone());
-        let builder = policies.into_iter().fold(builder, tidegate::LimiterBuilder::policy);
-        app.engine = Engine::Shared(builder.build().unwrap());
-        app
+    /// Cuts nodes off, until they have noticed.
+    pub(crate) async fn stop(&self, nodes: &[&App]) {
+        self.proxy.set(Fault::Refuse);
+        self.proxy.cut();
+        for node in nodes {
+            let store = node.engine.shared().unwrap();
+            let plan = Plan {
+                mode: Mode::Peek,
+                now: node.now(),
+                holder: 0,
+                levels: [].into_iter().collect(),
+                names: Vec::new(),
+            };
+            eventually(async || store.redis().decide(&plan).await.is_err() && store.is_lost())
+                .await;
+        }
     }
 
-    fn calling<T: Send + 'static>(
-        &self,
-        act: impl FnOnce(&Memory) -> T + Send + 'static,
-    ) -> Calling<T> {
-        let store = self.clone();
-        Box::pin(async move {
-            let gone = || StoreError { transient: true, detail: "gone".to_owned() };
-            let state = store.health.lock().unwrap_or_else(PoisonError::into_inner).state;
-            if state == StoreState::Lost && !store.answers_in_part.load(Ordering::Relaxed) {
-                return Err(gone());
-            }
-            let done = act(&store.memory);
-            store.gate.subscribe().wait_for(|open| *open).await.map_err(|_| gone())?;
-            Ok(done)
-        })
+    /// Lets nodes reach the server, until all is well.
+    pub(crate) async fn resume(&self, nodes: &[&App]) {
+        self.proxy.set(Fault::None);
+        for node in nodes {
+            eventually(async || state(node) == State::Healthy).await;
+        }
     }
 }
 
-impl Remote for Late {
-    fn decide(&self, plan: Arc<Plan>) -> Calling<Answer> {
-        self.calling(move |memory| memory.decide_now(&plan).unwrap())
-    }
+fn node_on(url: &str, cluster_tag: Option<&str>, limits: &str) -> App {
+    let config = SharedStoreConfig {
+        url: url.to_owned(),
+        prefix: "tg:".to_owned(),
+        ca: None,
+        // A busy machine answers late.
+        timeout: Duration::from_secs(5),
+        nodes: None,
+        cluster_tag: cluster_tag.map(str::to_owned),
+    };
+    let mut app = App::new(Policy::parse("p.yaml", limits).unwrap());
+    let metrics = Arc::clone(&app.metrics);
+    let store = SharedStore::new(connect(&config).unwrap(), metrics, app.clock.clone());
+    let policies = app.engine.policies();
+    let builder = Limiter::builder().store(store).clock(app.clock.clone());
+    let builder = policies.into_iter().fold(builder, tidegate::LimiterBuilder::policy);
+    app.engine = Engine::Shared(builder.build().unwrap());
+    app
+}
 
-    fn amend(&self, now: Now, amendments: Vec<Amendment>) -> Calling<Amended, Unamended> {
-        let rest = amendments.clone();
-        let calling = self.calling(move |memory| memory.amend_now(now, &amendments).unwrap());
-        let unamended = |error| Unamended { error, sent: false, rest };
-        Box::pin(async move { calling.await.map_err(unamended) })
-    }
-
-    /// What one node has is not all that there is.
-    fn announce(&self, _: &[u64]) {}
-
-    fn health(&self) -> Health {
-        self.health.lock().unwrap().clone()
-    }
-
-    fn secret(&self) -> Calling<[u8; 16]> {
-        self.calling(|_| [7; 16])
-    }
-
-    fn hashes_with(&self, _: &str) {}
-
-    fn mark_changed(&self, change: MarkChange) {
-        self.told.lock().unwrap().push(change);
-    }
-
-    /// It has no names, so that nothing is found by them.
-    fn scan(&self, _: String, _: Cursor, _: usize) -> Calling<Page> {
-        self.calling(|_| Page::default())
-    }
-
-    fn look(&self, names: Vec<Arc<str>>) -> Calling<Vec<Option<Found>>> {
-        self.calling(move |_| names.iter().map(|_| None).collect())
-    }
-
-    fn delete(&self, _: Vec<Arc<str>>) -> Calling<u64> {
-        self.calling(|_| 0)
-    }
+fn state(node: &App) -> State {
+    node.engine.shared().unwrap().redis().health().state()
 }
 
 fn request() -> Request<'static> {
@@ -159,7 +129,12 @@ async fn decide(app: &App, hold: Hold) -> tidegate::Decision {
     app.decide(&request(), RequestId::random, hold).await.unwrap().0
 }
 
-async fn eventually(mut condition: impl AsyncFnMut() -> bool) {
+async fn peek(app: &App) -> tidegate::Decision {
+    let Engine::Shared(limiter) = &app.engine else { panic!("the node has no shared store") };
+    limiter.decide(&request(), Mode::Peek).await.unwrap()
+}
+
+pub(crate) async fn eventually(mut condition: impl AsyncFnMut() -> bool) {
     let waited = tokio::time::timeout(Duration::from_secs(20), async {
         while !condition().await {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -170,8 +145,8 @@ async fn eventually(mut condition: impl AsyncFnMut() -> bool) {
 
 #[tokio::test]
 async fn nodes_share_one_limit_and_a_release_on_any_of_them_counts_on_all() {
-    let store = Late::new();
-    let nodes = [store.node(), store.node()];
+    let redis = TestRedis::start();
+    let nodes = [redis.node().await, redis.node().await];
     assert!(nodes[0].decide_now(&request(), RequestId::random, Hold::Never).is_none());
     for turn in 0..3 {
         let mut lease = decide(&nodes[turn % 2], Hold::Never).await.reservation.unwrap();
@@ -187,8 +162,8 @@ async fn nodes_share_one_limit_and_a_release_on_any_of_them_counts_on_all() {
 
 #[tokio::test]
 async fn a_place_that_is_given_back_on_another_node_is_found() {
-    let store = Late::new();
-    let (one, other) = (store.node(), store.node());
+    let redis = TestRedis::start();
+    let (one, other) = (redis.node().await, redis.node().await);
     let mut lease = decide(&one, Hold::Never).await.reservation.unwrap();
     let waits = decide(&other, Hold::UpTo(Duration::from_secs(600)));
     let gives_back = async {
@@ -204,122 +179,143 @@ async fn a_place_that_is_given_back_on_another_node_is_found() {
 
 #[tokio::test]
 async fn what_was_taken_for_a_request_that_went_away_is_given_back() {
-    let store = Late::new();
-    let node = store.node();
+    let redis = TestRedis::start();
+    let node = redis.node().await;
     for hold in [Hold::Never, Hold::AsThePolicySays, Hold::UpTo(Duration::from_secs(60))] {
-        store.gate.send_replace(false);
-        let mut asking = Box::pin(decide(&node, hold));
-        let mut context = Context::from_waker(Waker::noop());
-        assert!(asking.as_mut().poll(&mut context).is_pending());
-        drop(asking);
-        store.gate.send_replace(true);
+        redis.proxy.set(Fault::DropAnswers);
+        tokio::select! {
+            _ = decide(&node, hold) => panic!("the answer was dropped"),
+            () = eventually(async || redis.keys() == 2) => {}
+        }
+        redis.proxy.set(Fault::None);
+        redis.proxy.cut();
         // All three tokens and the place are there again: nobody was charged for nothing.
         let is_back = async || {
-            let Engine::Shared(limiter) = &node.engine else { return false };
-            let seen = limiter.decide(&request(), Mode::Peek).await.unwrap();
+            let seen = peek(&node).await;
             seen.limits.iter().all(|limit| limit.is_allowed()) && seen.limits[0].remaining() == 3
         };
         eventually(is_back).await;
+        eventually(async || redis.keys() == 0).await;
     }
 }
 
 #[tokio::test]
 async fn a_call_that_was_never_made_takes_nothing() {
-    let store = Late::new();
-    let node = store.node();
+    let redis = TestRedis::start();
+    let node = redis.node().await;
     drop(decide(&node, Hold::Never));
-    let mut asked = false;
-    poll_fn(|context| match std::mem::replace(&mut asked, true) {
-        true => Poll::Ready(()),
-        false => {
-            context.waker().wake_by_ref();
-            Poll::Pending
-        }
-    })
-    .await;
-    assert_eq!(store.memory.keys(), 0);
+    // Calls are carried out in order: the server has seen whatever was sent before.
+    assert_eq!(peek(&node).await.limits[0].remaining(), 3);
+    assert_eq!(redis.keys(), 0);
 }
 
 #[tokio::test]
 async fn what_is_decided_without_the_store_says_so() {
-    let store = Late::new();
-    let node = store.node();
-    store.set(StoreState::Lost, Some("connection refused"));
+    let redis = TestRedis::start();
+    let node = redis.node().await;
+    redis.stop(&[&node]).await;
     let degraded = decide(&node, Hold::Never).await;
     assert!(degraded.degraded && degraded.is_allowed());
-    assert_eq!(degraded.store_error.unwrap().detail, "gone");
-    store.set(StoreState::Healthy, None);
+    let detail = degraded.store_error.unwrap().detail;
+    let refused = "cannot connect: Connection refused (os error 111)";
+    assert_eq!(detail, format!("it is not asked since it failed: {refused}"));
+    redis.resume(&[&node]).await;
     assert!(!decide(&node, Hold::Never).await.degraded);
 }
 
 #[tokio::test]
 async fn the_status_tells_of_the_store_and_the_metrics_do() {
-    let store = Late::new();
-    let node = store.node();
-    store.set(StoreState::Lost, Some("connection refused"));
+    let redis = TestRedis::start();
+    let node = redis.node().await;
+    let health = || node.engine.shared().unwrap().redis().health();
+    eventually(async || health().nodes == Some(1)).await;
+    redis.stop(&[&node]).await;
     let status = Status::for_tests(node.now());
-    let told: serde_json::Value = serde_json::from_str(&status.render(&node)).unwrap();
-    let told = &told["store"];
-    assert_eq!((&told["kind"], &told["state"]), (&"late".into(), &"lost".into()));
-    assert_eq!((&told["degraded"], &told["nodes"]), (&true.into(), &2.into()));
-    assert_eq!(told["last_error"], "connection refused");
-    assert_eq!(told["since"], "1970-01-01T00:00:00.000000Z");
-    assert_eq!(told["shards"], serde_json::json!([]));
-    assert_eq!(status.present(&node).store.unwrap().health.state, StoreState::Lost);
-    store.set(StoreState::Recovering, None);
-    let told: serde_json::Value = serde_json::from_str(&status.render(&node)).unwrap();
-    assert_eq!(told["store"]["degraded"], false, "it is asked again");
+    let store = || {
+        let status: serde_json::Value = serde_json::from_str(&status.render(&node)).unwrap();
+        status["store"].clone()
+    };
+    let (address, since) = (redis.proxy.addr().to_string(), timestamp(health().since_us()));
+    let error = "cannot connect: Connection refused (os error 111)";
+    let told = store();
+    assert_eq!((&told["kind"], &told["state"]), (&"redis".into(), &"lost".into()));
+    assert_eq!((&told["degraded"], &told["nodes"]), (&true.into(), &1.into()));
+    assert_eq!(told["last_error"], format!("{address}: {error}"));
+    assert_eq!(told["since"], since);
+    let shard = serde_json::json!({
+        "address": address, "state": "open", "since": since, "last_error": error, "queued": 0
+    });
+    assert_eq!(told["shards"], serde_json::json!([shard]));
+    assert_eq!(status.present(&node).store.unwrap().health.state(), State::Open);
+    redis.proxy.set(Fault::None);
+    eventually(async || state(&node) == State::Merging).await;
+    let told = store();
+    assert_eq!(told["state"], "recovering");
+    assert_eq!(told["degraded"], false, "it is asked again");
 }
 
 #[tokio::test]
 async fn a_node_that_does_not_know_the_secret_does_without_the_store_until_it_does() {
-    let store = Late::new();
-    store.set(StoreState::Lost, None);
-    let node = Arc::new(store.stranger(LIMITS));
-    store.set(StoreState::Recovering, None);
-    let following = tokio::spawn(follow(Arc::clone(&node)));
+    let redis = TestRedis::start();
+    let node = Arc::new(redis.stranger(LIMITS).await);
     assert!(decide(&node, Hold::Never).await.degraded);
-    assert_eq!(store.memory.keys(), 0, "nobody's keys must be there under another secret");
-    store.set(StoreState::Healthy, None);
+    assert_eq!(redis.keys(), 0, "nobody's keys must be there under another secret");
+    let following = tokio::spawn(follow(Arc::clone(&node)));
     eventually(async || !node.engine.shared().unwrap().lacks_secret()).await;
     following.abort();
     let mut lease = decide(&node, Hold::Never).await.reservation.unwrap();
-    assert_eq!(decide(&store.node(), Hold::Never).await.limit_name(), Some("places"));
+    let other = redis.node().await;
+    assert_eq!(decide(&other, Hold::Never).await.limit_name(), Some("places"));
     assert!(node.engine.release(&mut lease).await.unwrap());
 }
 
 #[tokio::test]
 async fn a_node_learns_the_secret_though_a_part_of_the_store_is_lost() {
-    let store = Late::new();
-    store.set(StoreState::Lost, Some("one of three servers is gone"));
-    let node = Arc::new(store.stranger(LIMITS));
-    let following = tokio::spawn(follow(Arc::clone(&node)));
-    assert!(decide(&node, Hold::Never).await.degraded);
-    store.answers_in_part.store(true, Ordering::Relaxed);
-    eventually(async || !node.engine.shared().unwrap().lacks_secret()).await;
-    following.abort();
-    let decision = decide(&node, Hold::Never).await;
+    let cluster = Cluster::start().unwrap();
+    let tag = "one";
+    let owner = cluster.first_owner_of(cluster.slot_of(&format!("{{{tag}}}")).unwrap());
+    let lost = (owner + 1) % 3;
+    let proxy = Proxy::to(cluster.nodes()[lost].addr()).unwrap();
+    cluster.announce(lost, proxy.addr().port()).unwrap();
+    proxy.set(Fault::Refuse);
+    proxy.cut();
+    let url = format!("redis+cluster://{}", cluster.nodes()[owner].addr());
+    let nodes = [(); 2].map(|()| Arc::new(node_on(&url, Some(tag), LIMITS)));
+    for node in &nodes {
+        let shared = node.engine.shared().unwrap();
+        let answers = |state| shared.redis().health().shards.iter().filter(state).count();
+        let is_healthy = |shard: &&tidegate_redis::ShardHealth| shard.state == State::Healthy;
+        eventually(async || answers(is_healthy) == 2).await;
+        assert!(shared.is_lost());
+        assert!(decide(node, Hold::Never).await.degraded);
+        let following = tokio::spawn(follow(Arc::clone(node)));
+        eventually(async || !shared.lacks_secret()).await;
+        following.abort();
+        assert!(shared.is_lost());
+    }
+    let decision = decide(&nodes[0], Hold::Never).await;
     assert!(!decision.degraded && decision.is_allowed(), "what answers is asked");
-    assert_eq!(decide(&store.node(), Hold::Never).await.limit_name(), Some("places"));
+    assert_eq!(decide(&nodes[1], Hold::Never).await.limit_name(), Some("places"));
 }
 
 #[tokio::test]
 async fn what_a_node_admitted_alone_is_charged_to_the_store_once_it_is_back() {
-    let store = Late::new();
-    let node = store.node();
+    let redis = TestRedis::start();
+    let node = redis.node().await;
     let shared = node.engine.shared().unwrap();
     let mut recovery = recovery::Recovery::default();
-    store.set(StoreState::Lost, None);
-    recovery.go_on(&node, shared, &shared.health()).await;
+    redis.stop(&[&node]).await;
+    recovery.step(&node, shared, &shared.redis().health()).await;
     let alone = decide(&node, Hold::Never).await;
     assert!(alone.degraded && alone.is_allowed());
-    assert_eq!((node.engine.owed().keys, store.memory.keys()), (1, 0), "places are not owed");
+    assert_eq!((node.engine.owed().keys, redis.keys()), (1, 0), "places are not owed");
 
-    store.set(StoreState::Recovering, None);
-    recovery.go_on(&node, shared, &shared.health()).await;
-    assert_eq!((node.engine.owed().keys, store.memory.keys()), (0, 1));
-    store.set(StoreState::Healthy, None);
-    recovery.go_on(&node, shared, &shared.health()).await;
+    redis.proxy.set(Fault::None);
+    eventually(async || state(&node) == State::Merging).await;
+    recovery.step(&node, shared, &shared.redis().health()).await;
+    assert_eq!((node.engine.owed().keys, redis.keys()), (0, 1));
+    redis.resume(&[&node]).await;
+    recovery.step(&node, shared, &shared.redis().health()).await;
     let seen = decide(&node, Hold::Never).await;
     assert_eq!((seen.degraded, seen.limits[0].remaining()), (false, 1), "one alone, one now");
     let page = node.metrics.render(&Present::default());
@@ -328,24 +324,24 @@ async fn what_a_node_admitted_alone_is_charged_to_the_store_once_it_is_back() {
 
 #[tokio::test]
 async fn a_loss_that_nobody_saw_is_made_up_for() {
-    let store = Late::new();
-    let node = store.node();
+    let redis = TestRedis::start();
+    let node = redis.node().await;
     let shared = node.engine.shared().unwrap();
     let mut recovery = recovery::Recovery::default();
-    recovery.go_on(&node, shared, &shared.health()).await;
-    store.set(StoreState::Lost, None);
+    recovery.step(&node, shared, &shared.redis().health()).await;
+    redis.stop(&[&node]).await;
     assert!(decide(&node, Hold::Never).await.degraded);
-    store.set(StoreState::Healthy, None);
+    redis.resume(&[&node]).await;
     assert_eq!(node.engine.owed().keys, 1);
-    recovery.go_on(&node, shared, &shared.health()).await;
-    assert_eq!((node.engine.owed().keys, store.memory.keys()), (0, 1));
+    recovery.step(&node, shared, &shared.redis().health()).await;
+    assert_eq!((node.engine.owed().keys, redis.keys()), (0, 1));
 }
 
 #[tokio::test]
 async fn a_decision_without_the_store_waits_for_nothing() {
-    let store = Late::new();
-    let node = store.node();
-    store.set(StoreState::Lost, None);
+    let redis = TestRedis::start();
+    let node = redis.node().await;
+    redis.stop(&[&node]).await;
     let mut context = Context::from_waker(Waker::noop());
     let mut deciding = Box::pin(decide(&node, Hold::Never));
     assert!(deciding.as_mut().poll(&mut context).is_ready());

@@ -155,7 +155,7 @@ impl Asked<'_> {
     async fn in_store(&self, limiter: &Limiter<SharedStore>) -> Result<Page, Failure> {
         let (store, query) = (limiter.store(), self.query);
         let entries = if let Some(name) = &query.key {
-            let found = store.look(vec![(&**name).into()]).await?;
+            let found = store.look(&[(&**name).into()]).await?;
             let keyed_limits: Vec<KeyedLimit<'_>> =
                 self.active_policies.limits_of_key(name).collect();
             found.into_iter().flatten().map(|found| Entry::of_found(found, &keyed_limits)).collect()
@@ -173,7 +173,8 @@ impl Asked<'_> {
         store: &SharedStore,
         keys: &[SubjectKey],
     ) -> Result<Vec<Entry>, StoreError> {
-        let found = store.look(keys.iter().map(|key| Arc::clone(&key.name)).collect()).await?;
+        let names: Vec<Arc<str>> = keys.iter().map(|key| Arc::clone(&key.name)).collect();
+        let found = store.look(&names).await?;
         let entry = |(key, found): (&SubjectKey, Option<Found>)| {
             Some(Entry::of_subject(key, found?.counted, true))
         };
@@ -187,7 +188,7 @@ impl Asked<'_> {
         let from = from.map_err(|error| Failure::of_field("cursor", error.to_string()))?;
         let limit = query.limit.as_ref().and_then(|_| self.keyed_limits().next());
         let pattern = limit.as_ref().map_or_else(|| "*".to_owned(), KeyedLimit::pattern);
-        let page = store.scan(pattern, from.unwrap_or_default(), query.count).await?;
+        let page = store.redis().scan(&pattern, from.unwrap_or_default(), query.count).await?;
         let entry = |found: Found| {
             let keyed_limits: Vec<KeyedLimit<'_>> =
                 self.active_policies.limits_of_key(&found.name).collect();

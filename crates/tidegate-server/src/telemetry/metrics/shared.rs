@@ -1,7 +1,8 @@
-//! What the page shows of a store that nodes share.
+//! The metrics of the store that nodes share.
+
+use tidegate_redis::Health;
 
 use super::text::{Kind, Page};
-use crate::shared::{Health, ShardHealth};
 
 /// A shared store at the moment when a page is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,11 +25,11 @@ pub(super) fn write(page: &mut Page, present: Option<&SharedPresent>) {
     };
     for shard in &present.health.shards {
         for (state, _) in &shard.changes {
-            let labels = [("shard", shard.address.as_str()), ("state", state)];
+            let labels = [("shard", shard.address.as_str()), ("state", state.name())];
             page.sample(name, &labels, u8::from(*state == shard.state));
         }
     }
-    present.health.write(page);
+    write_health(page, &present.health);
     let (waiting, lost) = present.corrections;
     let name = "tidegate_store_corrections_waiting";
     page.single(name, Kind::Gauge, "Corrections that wait for a store that is lost.", waiting);
@@ -40,56 +41,43 @@ pub(super) fn write(page: &mut Page, present: Option<&SharedPresent>) {
     page.single("tidegate_store_owed_keys", Kind::Gauge, help, present.owed_keys);
 }
 
-/// A number of each server.
-type Figure = fn(&ShardHealth) -> u64;
-
-impl Health {
-    fn write(&self, page: &mut Page) {
-        let help = "How often a server of the store entered a state.";
-        self.counts(page, "tidegate_store_changes_total", help, "state", |shard| &shard.changes);
-        let help = "Requests that a server of the store did not answer, by reason; open is one \
-                    that was not asked, because it failed before.";
-        let name = "tidegate_store_shard_errors_total";
-        self.counts(page, name, help, "reason", |shard| &shard.errors);
-        let queued: Figure = |shard| u64::try_from(shard.queued).unwrap_or(u64::MAX);
-        let figures: [(&str, Kind, &str, Figure); 2] = [
-            ("tidegate_store_queued", Kind::Gauge, "Requests that wait to be sent.", queued),
-            ("tidegate_store_calls_total", Kind::Counter, "Calls of the script.", |shard| {
-                shard.calls
-            }),
-        ];
-        for (name, kind, help, figure) in figures {
-            page.family(name, kind, help);
-            for shard in &self.shards {
-                page.sample(name, &[("shard", &shard.address)], figure(shard));
-            }
-        }
-        let help = "Refusals that are remembered, those that are over included.";
-        page.single("tidegate_store_known_refusals", Kind::Gauge, help, self.known.refusals);
-        let help = "Requests that were refused without asking the store, which had said so before.";
-        let name = "tidegate_store_known_refusals_given_total";
-        page.single(name, Kind::Counter, help, self.known.answered);
-        let help = "Limits that stay charged: a request with limits in several slots of a cluster \
-                    lost a race, and could not give them back.";
-        page.single("tidegate_store_refunds_lost_total", Kind::Counter, help, self.lost_refunds);
-        let help = "1 while this node hears what other nodes change; it remembers no refusal else.";
-        let hears = u8::from(self.known.hears);
-        page.single("tidegate_store_hears_changes", Kind::Gauge, help, hears);
-    }
-
-    fn counts(
-        &self,
-        page: &mut Page,
-        name: &str,
-        help: &str,
-        label: &str,
-        counts: impl Fn(&ShardHealth) -> &[(&'static str, u64)],
-    ) {
-        page.family(name, Kind::Counter, help);
-        for shard in &self.shards {
-            for (value, count) in counts(shard) {
-                page.sample(name, &[("shard", &shard.address), (label, value)], count);
-            }
+/// Writes what the store counts, server by server and in all.
+fn write_health(page: &mut Page, health: &Health) {
+    let name = "tidegate_store_changes_total";
+    page.family(name, Kind::Counter, "How often a server of the store entered a state.");
+    for shard in &health.shards {
+        for (state, count) in &shard.changes {
+            page.sample(name, &[("shard", &shard.address), ("state", state.name())], count);
         }
     }
+    let help = "Requests that a server of the store did not answer, by reason; open is one \
+                that was not asked, because it failed before.";
+    let name = "tidegate_store_shard_errors_total";
+    page.family(name, Kind::Counter, help);
+    for shard in &health.shards {
+        for (reason, count) in &shard.errors {
+            page.sample(name, &[("shard", &shard.address), ("reason", reason.name())], count);
+        }
+    }
+    let name = "tidegate_store_queued";
+    page.family(name, Kind::Gauge, "Requests that wait to be sent.");
+    for shard in &health.shards {
+        page.sample(name, &[("shard", &shard.address)], shard.queued);
+    }
+    let name = "tidegate_store_calls_total";
+    page.family(name, Kind::Counter, "Calls of the script.");
+    for shard in &health.shards {
+        page.sample(name, &[("shard", &shard.address)], shard.calls);
+    }
+    let help = "Refusals that are remembered, those that are over included.";
+    page.single("tidegate_store_known_refusals", Kind::Gauge, help, health.known.refusals);
+    let help = "Requests that were refused without asking the store, which had said so before.";
+    let name = "tidegate_store_known_refusals_given_total";
+    page.single(name, Kind::Counter, help, health.known.answered);
+    let help = "Limits that stay charged: a request with limits in several slots of a cluster \
+                lost a race, and could not give them back.";
+    page.single("tidegate_store_refunds_lost_total", Kind::Counter, help, health.lost_refunds);
+    let help = "1 while this node hears what other nodes change; it remembers no refusal else.";
+    let hears = u8::from(health.known.hears);
+    page.single("tidegate_store_hears_changes", Kind::Gauge, help, hears);
 }

@@ -8,9 +8,9 @@ use tidegate::clock::{Clock as _, FakeClock, Now};
 use tidegate::plan::Plan;
 use tidegate::store::{Amended, Amendment, Answer, ImmediateStore};
 use tidegate::{Limiter, Request};
+use tidegate_redis::{Health, KnownHealth, Reason, ShardHealth, State};
 
 use super::*;
-use crate::shared::{Health, KnownHealth, ShardHealth, StoreState};
 use crate::state::StatePresent;
 
 const LIMITS: &str = "a: {by: user, total: 4}, b: {by: user, total: 2, shadow: true},
@@ -371,24 +371,22 @@ fn what_is_there_right_now_is_shown() {
 fn lost_store() -> SharedPresent {
     let shard = ShardHealth {
         address: "r:1".to_owned(),
-        state: "open",
-        since_unix_us: 0,
+        state: State::Open,
+        since_us: 0,
         last_error: None,
-        queued: 4,
+        asks: 0,
         calls: 9,
-        errors: vec![("timeout", 8)],
-        changes: vec![("healthy", 0), ("open", 3)],
+        again: 0,
+        errors: Reason::ALL.map(|reason| (reason, if reason == Reason::Timeout { 8 } else { 0 })),
+        changes: State::ALL.map(|state| (state, if state == State::Open { 3 } else { 0 })),
+        queued: 4,
+        latency_us: 0,
     };
     let health = Health {
-        kind: "redis",
-        state: StoreState::Lost,
-        since_unix_us: 0,
-        losses: 0,
-        nodes: None,
-        last_error: None,
         shards: vec![shard],
         lost_refunds: 13,
-        known: KnownHealth { hears: false, refusals: 5, answered: 6 },
+        nodes: None,
+        known: KnownHealth { hears: false, refusals: 5, answered: 6, heard: 0 },
         strangers: 0,
     };
     SharedPresent { health, corrections: (10, 11), owed_keys: 12 }

@@ -1,15 +1,14 @@
 //! Leases on a store that two nodes share: what one gave, any of them takes back.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use http_body_util::BodyExt as _;
 use tidegate::Request;
 
 use super::*;
 use crate::app::Hold;
-use crate::shared::tests::Late;
-use crate::shared::{StoreState, follow};
+use crate::shared::follow;
+use crate::shared::tests::{TestRedis, eventually};
 use crate::telemetry::{Present, RequestId};
 
 const LIMITS: &str = "
@@ -21,8 +20,8 @@ limits:
   places: { by: user, concurrency: 1, lease: 1h }
 ";
 
-fn nodes(store: &Late) -> [App; 2] {
-    [store.node_with(LIMITS), store.node_with(LIMITS)]
+async fn nodes(redis: &TestRedis) -> [App; 2] {
+    [redis.node_with(LIMITS).await, redis.node_with(LIMITS).await]
 }
 
 fn request(cost: u64) -> Request<'static> {
@@ -57,8 +56,8 @@ fn done(what: &str, done: bool) -> (u16, String) {
 
 #[tokio::test]
 async fn a_place_is_renewed_and_given_back_on_another_node_and_only_once() {
-    let store = Late::new();
-    let [one, other] = nodes(&store);
+    let redis = TestRedis::start();
+    let [one, other] = nodes(&redis).await;
     let lease = lease(&one, 1).await;
     assert_eq!(decide(&other, 1).await.limit_name(), Some("places"));
     assert_eq!(told(renew(&other, &said(&lease, "")).await).await, done("renewed", true));
@@ -74,8 +73,8 @@ async fn a_place_is_renewed_and_given_back_on_another_node_and_only_once() {
 
 #[tokio::test]
 async fn a_lease_is_settled_on_another_node_and_only_once_on_all() {
-    let store = Late::new();
-    let [one, other] = nodes(&store);
+    let redis = TestRedis::start();
+    let [one, other] = nodes(&redis).await;
     let lease = lease(&one, 60).await;
     told(release(&other, &said(&lease, "")).await).await;
     let cost = said(&lease, ",\"cost\":10,\"status\":200");
@@ -96,8 +95,8 @@ async fn a_lease_is_settled_on_another_node_and_only_once_on_all() {
 
 #[tokio::test]
 async fn what_no_node_has_given_is_not_known() {
-    let store = Late::new();
-    let [one, other] = nodes(&store);
+    let redis = TestRedis::start();
+    let [one, other] = nodes(&redis).await;
     let mut lease = lease(&one, 1).await;
     lease.replace_range(..2, if lease.starts_with("00") { "11" } else { "00" });
     assert_eq!(told(release(&other, &said(&lease, "")).await).await.0, 404);
@@ -111,9 +110,9 @@ fn lost(what: &str, done: bool) -> (u16, String) {
 
 #[tokio::test]
 async fn what_was_charged_while_the_store_was_lost_is_settled_where_it_was() {
-    let store = Late::new();
-    let [one, other] = nodes(&store);
-    store.set(StoreState::Lost, None);
+    let redis = TestRedis::start();
+    let [one, other] = nodes(&redis).await;
+    redis.stop(&[&one, &other]).await;
     let lease = lease(&one, 1).await;
     assert_eq!(told(release(&other, &said(&lease, "")).await).await.0, 404);
     assert_eq!(told(release(&one, &said(&lease, "")).await).await, lost("released", true));
@@ -121,10 +120,10 @@ async fn what_was_charged_while_the_store_was_lost_is_settled_where_it_was() {
 
 #[tokio::test]
 async fn what_is_told_while_the_store_is_lost_is_done_once_it_is_back() {
-    let store = Late::new();
-    let [one, other] = nodes(&store).map(Arc::new);
+    let redis = TestRedis::start();
+    let [one, other] = nodes(&redis).await.map(Arc::new);
     let lease = lease(&one, 60).await;
-    store.set(StoreState::Lost, None);
+    redis.stop(&[&one, &other]).await;
     assert_eq!(told(renew(&one, &said(&lease, "")).await).await, lost("renewed", true));
     assert_eq!(told(release(&one, &said(&lease, "")).await).await, lost("released", true));
     let cost = said(&lease, ",\"cost\":10,\"status\":200");
@@ -133,12 +132,10 @@ async fn what_is_told_while_the_store_is_lost_is_done_once_it_is_back() {
     }
     assert_eq!(one.engine.shared().unwrap().corrections(), (3, 0));
 
-    store.set(StoreState::Healthy, None);
+    redis.resume(&[&one, &other]).await;
     for node in [&one, &other] {
         let following = tokio::spawn(follow(Arc::clone(node)));
-        while node.engine.shared().unwrap().corrections() != (0, 0) {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        eventually(async || node.engine.shared().unwrap().corrections() == (0, 0)).await;
         following.abort();
     }
     let seen = decide(&one, 0).await;
@@ -148,8 +145,8 @@ async fn what_is_told_while_the_store_is_lost_is_done_once_it_is_back() {
 
 #[tokio::test]
 async fn a_settlement_tells_cost_and_status_in_one_call() {
-    let store = Late::new();
-    let [one, _] = nodes(&store);
+    let redis = TestRedis::start();
+    let [one, _] = nodes(&redis).await;
     let lease = lease(&one, 60).await;
     told(release(&one, &said(&lease, "")).await).await;
     let calls = |app: &App| {

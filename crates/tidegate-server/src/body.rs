@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::Full;
 
-use crate::pace::InFlight;
+use crate::listen::InFlightRequest;
 
 /// What goes wrong while a body is passed on.
 pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
@@ -18,7 +18,7 @@ pub(crate) type NextFrame = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
 /// A body that a listener answers with. While it lasts, its request is in flight.
 pub(crate) struct Body {
     content: Content,
-    in_flight: Option<InFlight>,
+    in_flight: Option<InFlightRequest>,
 }
 
 enum Content {
@@ -46,14 +46,9 @@ impl Body {
         Self { content: Content::Streamed(Box::pin(body)), in_flight: None }
     }
 
-    /// Whether it is passed on as it comes.
-    pub(crate) const fn is_streamed(&self) -> bool {
-        matches!(self.content, Content::Streamed(_))
-    }
-
     /// Keeps the request in flight until the body is over.
-    pub(crate) fn keep_in_flight(&mut self, in_flight: InFlight) {
-        in_flight.waits();
+    pub(crate) fn keep_in_flight(&mut self, in_flight: InFlightRequest) {
+        in_flight.set_unread();
         self.in_flight = Some(in_flight);
     }
 }
@@ -72,8 +67,8 @@ impl HttpBody for Body {
         };
         match (&frame, &this.in_flight) {
             (Poll::Ready(None), _) => this.in_flight = None,
-            (Poll::Ready(Some(_)), Some(in_flight)) => in_flight.waits(),
-            (Poll::Pending, Some(in_flight)) => in_flight.is_awaited(),
+            (Poll::Ready(Some(_)), Some(in_flight)) => in_flight.set_unread(),
+            (Poll::Pending, Some(in_flight)) => in_flight.clear_unread(),
             (_, None) => {}
         }
         frame

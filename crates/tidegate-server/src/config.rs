@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::Uri;
 use tidegate::identity::Networks;
 
-use crate::pace::Pace;
+use crate::listen::ConnectionTimeouts;
 use crate::telemetry::Settings as LogSettings;
 
 /// How the daemon runs.
@@ -133,7 +133,7 @@ pub struct Bounds {
     /// At most so many requests that wait their turn.
     pub waiters_max: usize,
     /// For heads, idle connections and stalled readers.
-    pub pace: Pace,
+    pub timeouts: ConnectionTimeouts,
     /// Between two pieces of a body.
     pub body: Duration,
     /// Until the upstream is connected.

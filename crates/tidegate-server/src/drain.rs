@@ -1,41 +1,54 @@
-//! Draining: from the signal on nothing new is accepted, and what was accepted is finished.
+//! Draining: once a signal has come, nothing new is accepted, and accepted requests are finished.
 
+use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 /// Says that the daemon is about to end. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Drain {
-    shared: Arc<Shared>,
-}
-
-struct Shared {
-    started: AtomicBool,
-    signal: watch::Sender<bool>,
+    started: Arc<watch::Sender<bool>>,
 }
 
 impl Drain {
     pub(crate) fn new() -> Self {
-        let (signal, _) = watch::channel(false);
-        Self { shared: Arc::new(Shared { started: AtomicBool::new(false), signal }) }
+        Self { started: Arc::new(watch::Sender::new(false)) }
     }
 
     pub(crate) fn start(&self) {
-        self.shared.started.store(true, Ordering::Relaxed);
-        self.shared.signal.send_replace(true);
+        self.started.send_replace(true);
     }
 
-    /// Whether it has begun; cheap enough for every request.
     pub(crate) fn has_started(&self) -> bool {
-        self.shared.started.load(Ordering::Relaxed)
+        *self.started.borrow()
     }
 
-    /// Waits until it begins.
+    /// Waits until the drain starts.
     pub(crate) async fn started(&self) {
-        let mut receiver = self.shared.signal.subscribe();
         // It fails only when the sender is gone, and we hold it.
-        let _ = receiver.wait_for(|started| *started).await;
+        let _ = self.started.subscribe().wait_for(|started| *started).await;
+    }
+}
+
+/// SIGTERM and SIGINT, which start a drain.
+pub(crate) struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    pub(crate) fn new() -> io::Result<Self> {
+        let (terminate, interrupt) = (SignalKind::terminate(), SignalKind::interrupt());
+        Ok(Self { terminate: signal(terminate)?, interrupt: signal(interrupt)? })
+    }
+
+    /// Waits for one of them.
+    pub(crate) async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
     }
 }

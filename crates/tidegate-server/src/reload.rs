@@ -10,10 +10,10 @@ use tokio::signal::unix::Signal;
 
 use crate::admin::Status;
 use crate::app::App;
+use crate::drain::StopSignals;
 use crate::error::StartError;
 use crate::guard::SharedTokens;
 use crate::sources::{Checked, Part, Sources};
-use crate::stop::Stop;
 use crate::tls::{Certificates, Trust};
 use crate::tokens::Tokens;
 use crate::watch::Changes;
@@ -34,14 +34,14 @@ impl Reload {
         &self,
         changes: Changes,
         mut hang_up: Signal,
-        mut stop: Stop,
-    ) -> Stop {
+        mut stop: StopSignals,
+    ) -> StopSignals {
         let (_watcher, mut changes) = changes;
         loop {
             tokio::select! {
                 _ = hang_up.recv() => self.run().await,
                 Some(()) = changes.recv() => self.run().await,
-                () = stop.told() => return stop,
+                () = stop.wait() => return stop,
             }
         }
     }

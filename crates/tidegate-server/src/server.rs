@@ -15,7 +15,7 @@ use crate::app::App;
 use crate::challenge::Challenges;
 use crate::config::Config;
 use crate::demo;
-use crate::drain::Drain;
+use crate::drain::{Drain, StopSignals};
 use crate::engine::{Building, Built};
 use crate::error::StartError;
 use crate::geo::GeoIp;
@@ -30,7 +30,6 @@ use crate::secret::hash_key;
 use crate::shared::follow;
 use crate::sources::{Checked, Sources};
 use crate::state::{Journals, Saved, Saver, StateDir};
-use crate::stop::Stop;
 use crate::telemetry::{Flush, Log, Metrics};
 use crate::tls::{Certificates, Trust};
 use crate::tokens::Tokens;
@@ -132,7 +131,7 @@ impl Daemon {
     }
 
     async fn serve(self, config: &Config, announce: impl Fn(&str)) -> Result<(), StartError> {
-        let (hang_up, stop) = (signal(SignalKind::hangup())?, Stop::new()?);
+        let (hang_up, stop) = (signal(SignalKind::hangup())?, StopSignals::new()?);
         let following = tokio::spawn(follow(Arc::clone(&self.app)));
         let loaded = tokio::spawn(load::follow(Arc::clone(&self.app)));
         let (mut serving, status) = self.listen(config)?;
@@ -164,8 +163,8 @@ impl Daemon {
     /// Binds every listener before the first of them serves.
     fn listen(&self, config: &Config) -> Result<(Serving, Arc<Status>), StartError> {
         let shares = shares(config);
-        let pace = config.bounds.pace;
-        let bounds = |connections_max| ListenerBounds { connections_max, pace };
+        let timeouts = config.bounds.timeouts;
+        let bounds = |connections_max| ListenerBounds { connections_max, timeouts };
         let mut serving = Serving::new(self.app.drain.clone());
         let upstream = match &config.upstream {
             Some(url) => {
@@ -271,7 +270,7 @@ impl Serving {
     }
 
     /// Finishes what was accepted, within a bound, or until somebody insists.
-    async fn drain(&mut self, bound: Duration, mut stop: Stop) {
+    async fn drain(&mut self, bound: Duration, mut stop: StopSignals) {
         self.drain.start();
         tracing::info!(event = "draining", "told to stop: what was accepted is finished");
         let finished = async {
@@ -284,7 +283,7 @@ impl Serving {
             () = tokio::time::sleep(bound) => {
                 tracing::warn!(event = "drain_timeout", "some connections did not end in time");
             }
-            () = stop.told() => {}
+            () = stop.wait() => {}
         }
     }
 }

@@ -10,8 +10,8 @@ use http::Uri;
 use tidegate::identity::Networks;
 use tidegate::units::parse_duration;
 use tidegate_server::{
-    Bounds, Config, IdentityFormat, JwtConfig, LevelFilter, LogFormat, LogSettings, Pace,
-    SharedStoreConfig, StoreConfig, TlsConfig,
+    Bounds, Config, ConnectionTimeouts, IdentityFormat, JwtConfig, LevelFilter, LogFormat,
+    LogSettings, SharedStoreConfig, StoreConfig, TlsConfig,
 };
 
 use super::Error;
@@ -261,7 +261,7 @@ impl BoundsArguments {
             connections_max: self.max_connections.get(),
             upstream_connections_max: self.max_upstream_connections.map(NonZeroUsize::get),
             waiters_max: self.max_waiters,
-            pace: Pace {
+            timeouts: ConnectionTimeouts {
                 head: self.header_timeout,
                 idle: self.idle_timeout,
                 stalled: self.body_timeout,

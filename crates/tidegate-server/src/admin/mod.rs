@@ -15,7 +15,6 @@ use hyper::body::Incoming;
 pub(crate) use caller::Caller;
 pub(crate) use status::{Listening, Status};
 
-use crate::answering::Answering;
 use crate::app::App;
 use crate::body::Body;
 use crate::guard::Guard;
@@ -37,20 +36,20 @@ impl Admin {
 }
 
 impl Service for Admin {
-    fn call(&self, peer: Peer, request: Request<Incoming>) -> Answering {
+    async fn call(&self, peer: Peer, request: Request<Incoming>) -> Response<Body> {
         let (parts, body) = request.into_parts();
         let holder = match self.guard.admit(&parts) {
             Ok(holder) => holder,
-            Err(refused) => return refused.into_response().into(),
+            Err(refused) => return refused.into_response(),
         };
         let path = parts.uri.path();
         match marks::at(path) {
             Some(kind) => {
                 let caller = Caller { holder, peer: peer.address.ip() };
-                marks::answer(&self.app, kind, caller, &parts, body)
+                marks::answer(&self.app, kind, caller, &parts, body).await
             }
-            None if path == keys::PATH => keys::answer(&self.app, &parts),
-            None => self.answer(&parts).into(),
+            None if path == keys::PATH => keys::answer(&self.app, &parts).await,
+            None => self.answer(&parts),
         }
     }
 }

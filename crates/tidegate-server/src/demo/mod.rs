@@ -1,9 +1,9 @@
 //! The demo: a policy and an upstream, so that a newcomer sees Tidegate work at once.
 
-use http::{Method, Request, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
-use crate::answering::Answering;
+use crate::body::Body;
 use crate::listen::{Peer, Service};
 use crate::respond;
 
@@ -17,14 +17,14 @@ pub(crate) const POLICY_NAME: &str = "demo policy";
 pub(crate) struct Upstream;
 
 impl Service for Upstream {
-    fn call(&self, _peer: Peer, request: Request<Incoming>) -> Answering {
+    async fn call(&self, _peer: Peer, request: Request<Incoming>) -> Response<Body> {
         let said = match (request.method(), request.uri().path()) {
             (_, "/health") => "ok\n",
             (&Method::POST, "/login") => "hello, whoever you are\n",
             (_, "/strict") => "a page that you may see once in ten seconds\n",
             _ => "an answer of the service behind Tidegate\n",
         };
-        respond::with_type(StatusCode::OK, "text/plain; charset=utf-8", said).into()
+        respond::with_type(StatusCode::OK, "text/plain; charset=utf-8", said)
     }
 }
 

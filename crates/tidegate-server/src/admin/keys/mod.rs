@@ -18,7 +18,6 @@ use tidegate::store::StoreError;
 use self::entry::Entry;
 use self::find::Page;
 use self::query::Query;
-use crate::answering::Answering;
 use crate::app::App;
 use crate::body::Body;
 use crate::respond;
@@ -27,23 +26,20 @@ use crate::respond;
 pub(super) const PATH: &str = "/admin/v1/keys";
 
 /// Answers a request for [`PATH`].
-pub(super) fn answer(app: &Arc<App>, parts: &Parts) -> Answering {
+pub(super) async fn answer(app: &App, parts: &Parts) -> Response<Body> {
     let deletes = match parts.method {
         Method::GET | Method::HEAD => false,
         Method::DELETE => true,
-        _ => return respond::wrong_method("GET, HEAD, DELETE").into(),
+        _ => return respond::wrong_method("GET, HEAD, DELETE"),
     };
-    let (app, text) = (Arc::clone(app), parts.uri.query().unwrap_or_default().to_owned());
-    Answering::later(async move {
-        let answered = match Query::parse(&text, deletes) {
-            Ok(query) if deletes => delete(&app, &query).await,
-            Ok(query) => list(&app, &query).await,
-            Err(failure) => Err(failure),
-        };
-        let mut response = answered.unwrap_or_else(Failure::into_response);
-        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        response
-    })
+    let answered = match Query::parse(parts.uri.query().unwrap_or_default(), deletes) {
+        Ok(query) if deletes => delete(app, &query).await,
+        Ok(query) => list(app, &query).await,
+        Err(failure) => Err(failure),
+    };
+    let mut response = answered.unwrap_or_else(Failure::into_response);
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
 }
 
 #[derive(Serialize)]

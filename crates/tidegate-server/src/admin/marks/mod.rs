@@ -5,7 +5,6 @@ mod order;
 mod query;
 mod view;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::CACHE_CONTROL;
@@ -17,7 +16,6 @@ use tidegate::Key;
 use tidegate::marks::{Mark, MarkKind};
 
 use crate::admin::Caller;
-use crate::answering::Answering;
 use crate::app::App;
 use crate::body::Body;
 use crate::respond;
@@ -45,26 +43,23 @@ pub(super) fn at(path: &str) -> Option<MarkKind> {
 }
 
 /// Answers a request for the marks of a kind.
-pub(super) fn answer(
-    app: &Arc<App>,
+pub(super) async fn answer(
+    app: &App,
     kind: MarkKind,
     caller: Caller,
     parts: &Parts,
     body: Incoming,
-) -> Answering {
-    let (app, method) = (Arc::clone(app), parts.method.clone());
-    let text = parts.uri.query().unwrap_or_default().to_owned();
-    Answering::later(async move {
-        let answered = match method {
-            Method::GET | Method::HEAD => list(&app, kind, &text),
-            Method::POST => add(&app, kind, &caller, body).await,
-            Method::DELETE => remove(&app, kind, &caller, &text).await,
-            _ => Ok(respond::wrong_method("GET, HEAD, POST, DELETE")),
-        };
-        let mut response = answered.unwrap_or_else(|Failure(response)| *response);
-        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        response
-    })
+) -> Response<Body> {
+    let text = parts.uri.query().unwrap_or_default();
+    let answered = match parts.method {
+        Method::GET | Method::HEAD => list(app, kind, text),
+        Method::POST => add(app, kind, &caller, body).await,
+        Method::DELETE => remove(app, kind, &caller, text).await,
+        _ => Ok(respond::wrong_method("GET, HEAD, POST, DELETE")),
+    };
+    let mut response = answered.unwrap_or_else(|Failure(response)| *response);
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
 }
 
 #[derive(Serialize)]

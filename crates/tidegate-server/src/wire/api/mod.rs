@@ -26,14 +26,13 @@ use tokio::time::timeout;
 pub(crate) use self::answer::Number;
 use self::call::Call;
 use self::fields::FieldError;
-use crate::answering::Answering;
 use crate::app::{App, Hold};
 use crate::body::Body;
 use crate::challenge::said;
 use crate::guard::Guard;
 use crate::listen::{Peer, Service};
 use crate::protect::{TooLarge, Watched};
-use crate::respond::{self, Room};
+use crate::respond;
 use crate::telemetry::RequestId;
 
 /// The longest body of a call: a JSON body of 64 KiB with everything escaped, and the rest.
@@ -93,28 +92,25 @@ impl Api {
 }
 
 impl Service for Api {
-    fn call(&self, _peer: Peer, request: Request<Incoming>) -> Answering {
+    async fn call(&self, _peer: Peer, request: Request<Incoming>) -> Response<Body> {
         let (parts, body) = request.into_parts();
         if let Err(refused) = self.guard.admit(&parts) {
-            return refused.into_response().into();
+            return refused.into_response();
         }
         let failed = |Failure(response)| *response;
         let Some(posted) = Posted::find(&parts) else {
-            return self.answer(&parts).unwrap_or_else(failed).into();
+            return self.answer(&parts).unwrap_or_else(failed);
         };
-        let (app, bound, headers) = (Arc::clone(&self.app), self.body_timeout, parts.headers);
-        Answering::later(async move {
-            let text = match read(body, posted.bytes_max(), bound).await {
-                Ok(text) => text,
-                Err(failure) => return failed(failure),
-            };
-            let answered = match posted.answer(&app, headers, &text) {
-                Ok(Answered::Now(response)) => return response,
-                Ok(Answered::Later(answer)) => answer.await,
-                Err(failure) => Err(failure),
-            };
-            answered.unwrap_or_else(failed)
-        })
+        let text = match read(body, posted.bytes_max(), self.body_timeout).await {
+            Ok(text) => text,
+            Err(failure) => return failed(failure),
+        };
+        let answered = match posted.answer(&self.app, parts.headers, &text) {
+            Ok(Answered::Now(response)) => return response,
+            Ok(Answered::Later(answer)) => answer.await,
+            Err(failure) => Err(failure),
+        };
+        answered.unwrap_or_else(failed)
     }
 }
 
@@ -194,7 +190,7 @@ fn decide<'a>(
 ) -> Result<Answered<'a>, Failure> {
     let request = identified(app, call);
     match &mut app.decide_now(&request, || RequestId::of(&headers), hold) {
-        Some(Ok(decision)) => Ok(Answered::Now(told(app, headers, &request, decision, None))),
+        Some(Ok(decision)) => Ok(Answered::Now(told(app, &request, decision, None))),
         Some(Err(error)) => Err(error.clone().into()),
         None => Ok(decide_later(app, headers, request, hold)),
     }
@@ -212,21 +208,20 @@ fn decide_later<'a>(
         let decided = app.decide_later(&request, || RequestId::of(&headers), hold).await;
         let (mut decision, waited_us) = decided?;
         let waited_us = matches!(hold, Hold::UpTo(_)).then_some(waited_us);
-        Ok(told(app, headers, &request, &mut decision, waited_us))
+        Ok(told(app, &request, &mut decision, waited_us))
     }))
 }
 
 /// The answer that tells a decision.
 fn told(
     app: &App,
-    headers: HeaderMap,
     request: &tidegate::Request<'_>,
     decision: &mut Decision,
     waited_us: Option<u64>,
 ) -> Response<Body> {
     let mut json = String::new();
     tell(app, &mut json, request, decision, waited_us);
-    respond::json_in(Room::of(headers), json)
+    respond::json(json)
 }
 
 async fn batch(app: &App, headers: HeaderMap, text: &[u8]) -> Result<Response<Body>, Failure> {

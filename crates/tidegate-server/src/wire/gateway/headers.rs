@@ -4,7 +4,7 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use tidegate::Policy;
 use tidegate::identity::canonical;
 
-use super::Rejection;
+use super::inbound::Rejection;
 use crate::listen::Peer;
 use crate::telemetry::RequestId;
 

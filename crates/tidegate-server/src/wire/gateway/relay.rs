@@ -1,79 +1,99 @@
-//! Answers on HTTP/2, where a client that takes nothing leaves no trace on the socket: it grants no
-//! window, and nobody asks for the next piece. So a task asks, and waits only for so long until it
-//! is taken.
+//! The upstream's answer on its way to the client.
 
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::Context;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body::{Body, Frame, SizeHint};
-use http_body_util::BodyExt;
-use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio::time::timeout;
+use http::{Response, StatusCode, header};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use hyper::body::Incoming;
 
-use crate::body::{self, BodyError, NextFrame};
+use super::body::{ReadError, TimedBody};
+use super::headers;
+use super::pool::PooledConnection;
+use super::reservation::ReservationGuard;
+use crate::body::{Body, BodyError, NextFrame};
 
-/// An answer that is dropped, with all that it holds, once the client takes too long.
-pub(super) struct Relay {
-    pieces: Receiver<Piece>,
-    hint: SizeHint,
-    over: bool,
-}
-
-enum Piece {
-    Frame(Result<Frame<Bytes>, BodyError>),
-    End,
-}
-
-impl Relay {
-    /// The client is expected to take it from now on.
-    pub(super) fn new(answer: body::Body, bound: Duration) -> Self {
-        let (sender, pieces) = channel(1);
-        let hint = answer.size_hint();
-        tokio::spawn(async move {
-            tokio::select! {
-                () = pass_on(answer, &sender, bound) => {}
-                () = sender.closed() => {}
-            }
-        });
-        Self { pieces, hint, over: false }
+/// The answer for the client, without the headers that concern only the connection to the upstream.
+pub(super) fn relay_answer(
+    mut response: Response<Incoming>,
+    connection: PooledConnection,
+    reservation: Option<ReservationGuard>,
+    body_timeout: Duration,
+) -> Response<Body> {
+    headers::clean_answer(response.headers_mut());
+    if response.status() == StatusCode::NOT_MODIFIED {
+        response.headers_mut().remove(header::CONTENT_LENGTH);
     }
+    response.map(|body| {
+        if body.is_end_stream() {
+            connection.give_back();
+            return Body::empty();
+        }
+        let body = TimedBody::new(body, body_timeout);
+        Body::streamed(AnswerBody { body, connection: Some(connection), reservation })
+    })
 }
 
-async fn pass_on(mut answer: body::Body, sender: &Sender<Piece>, bound: Duration) {
-    loop {
-        let piece = answer.frame().await.map_or(Piece::End, Piece::Frame);
-        let is_end = matches!(piece, Piece::End | Piece::Frame(Err(_)));
-        let is_taken = timeout(bound, sender.send(piece)).await;
-        if is_end || !matches!(is_taken, Ok(Ok(()))) {
-            return;
+/// The body of an answer, streamed as it comes. At its end the connection goes back to the pool and the
+/// reservation is released. If the body is dropped before its end, the connection is closed.
+struct AnswerBody {
+    body: TimedBody,
+    connection: Option<PooledConnection>,
+    reservation: Option<ReservationGuard>,
+}
+
+impl AnswerBody {
+    fn finish(&mut self) {
+        self.reservation = None;
+        if let Some(connection) = self.connection.take() {
+            connection.give_back();
+        }
+    }
+
+    fn abort(&mut self) {
+        let connection = self.connection.take();
+        if let Some(mut reservation) = self.reservation.take()
+            && !connection.is_some_and(|connection| connection.is_broken_by_client())
+        {
+            reservation.set_aborted();
         }
     }
 }
 
-impl Body for Relay {
+impl HttpBody for AnswerBody {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> NextFrame {
-        if self.over {
-            return Poll::Ready(None);
-        }
-        let piece = ready!(self.pieces.poll_recv(context));
-        self.over = !matches!(piece, Some(Piece::Frame(Ok(_))));
-        Poll::Ready(match piece {
-            Some(Piece::Frame(frame)) => Some(frame),
-            Some(Piece::End) => None,
-            None => Some(Err("the client took too long".into())),
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> NextFrame {
+        let this = self.get_mut();
+        this.body.poll_data(context).map(|data| match data {
+            Some(Ok(data)) => {
+                if this.body.is_end_stream() {
+                    this.finish();
+                }
+                Some(Ok(Frame::data(data)))
+            }
+            Some(Err(error)) => {
+                this.abort();
+                Some(Err(match error {
+                    ReadError::TimedOut => "the upstream fell silent".into(),
+                    ReadError::Broken(error) => error.into(),
+                }))
+            }
+            None => {
+                this.finish();
+                None
+            }
         })
     }
 
     fn is_end_stream(&self) -> bool {
-        self.over
+        self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.hint
+        self.body.size_hint()
     }
 }

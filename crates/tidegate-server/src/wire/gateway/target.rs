@@ -1,10 +1,14 @@
-//! The request's target and host: one meaning, or none.
+//! The request's target and host: either they have one meaning, or the request is refused.
+
+use std::borrow::Cow;
 
 use http::request::Parts;
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderValue, Method, StatusCode, Uri, Version, header};
+use tidegate::operation::forwarded_path;
 
-use super::{Rejection, Upstream};
+use super::Upstream;
+use super::inbound::Rejection;
 
 /// Checks target and host against each other, and leaves the target in origin form.
 ///
@@ -23,6 +27,17 @@ pub(super) fn check(parts: &mut Parts, upstream: &Upstream) -> Result<(), Reject
         "*" if parts.method == Method::OPTIONS => Ok(()),
         path if path.starts_with('/') => Ok(()),
         _ => Err(Rejection::bad("the target must be a path")),
+    }
+}
+
+/// The target without its dot segments, if it has any.
+pub(super) fn without_dot_segments(uri: &Uri) -> Result<Option<Uri>, Rejection> {
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    match forwarded_path(path).map_err(|_| Rejection::bad("the path cannot be normalised"))? {
+        Cow::Borrowed(_) => Ok(None),
+        Cow::Owned(path) => Uri::from_maybe_shared(path)
+            .map(Some)
+            .map_err(|_| Rejection::bad("the path cannot be forwarded safely")),
     }
 }
 

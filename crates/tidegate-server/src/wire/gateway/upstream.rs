@@ -1,16 +1,18 @@
-//! Where requests go: one server, by name or address, with or without TLS.
+//! The upstream: one server, by name or address, with or without TLS.
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use http::{HeaderValue, Uri};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
 
-use super::connection::{self, Sender};
-use super::places::UpstreamPlace;
-use super::socket::Socket;
+use super::body::Upload;
 use crate::tls::Trust;
 
 /// The server behind the gateway.
@@ -23,27 +25,27 @@ pub(crate) struct Upstream {
 
 /// Why a URL cannot be an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct UpstreamError(String);
+pub(crate) struct UpstreamUrlError(String);
 
-impl fmt::Display for UpstreamError {
+impl fmt::Display for UpstreamUrlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for UpstreamError {}
+impl std::error::Error for UpstreamUrlError {}
 
 impl Upstream {
-    /// The server of a URL, `http://host:port` or `https://host`. It has no path of its own: what
-    /// was matched is what is forwarded.
-    pub(crate) fn parse(url: &str) -> Result<Self, UpstreamError> {
+    /// The server of a URL, `http://host:port` or `https://host`. The URL has no path: the gateway
+    /// forwards the path that the policy has matched.
+    pub(crate) fn parse(url: &str) -> Result<Self, UpstreamUrlError> {
         Self::trusting(url, None)
     }
 
-    /// As [`parse`](Self::parse), with roots of one's own beside the well-known ones.
-    pub(crate) fn trusting(url: &str, own: Option<Arc<Trust>>) -> Result<Self, UpstreamError> {
+    /// As [`parse`](Self::parse), verified by `own` roots instead of the well-known ones alone.
+    pub(crate) fn trusting(url: &str, own: Option<Arc<Trust>>) -> Result<Self, UpstreamUrlError> {
         let wrong = |expected: &str| {
-            UpstreamError(format!("found the upstream `{url}`, expected {expected}"))
+            UpstreamUrlError(format!("found the upstream `{url}`, expected {expected}"))
         };
         let uri: Uri = url.parse().map_err(|_| wrong("a URL such as `http://127.0.0.1:3000`"))?;
         let is_tls = match uri.scheme_str() {
@@ -64,7 +66,8 @@ impl Upstream {
         let host_header = host_header.map_err(|_| wrong("one with a host"))?;
         let tls = if is_tls {
             let name = ServerName::try_from(host.clone()).map_err(|_| wrong("one with a host"))?;
-            let well_known = || Trust::load(None).map_err(|error| UpstreamError(error.to_string()));
+            let well_known =
+                || Trust::load(None).map_err(|error| UpstreamUrlError(error.to_string()));
             Some((own.map_or_else(well_known, Ok)?, name))
         } else if own.is_some() {
             return Err(wrong("one that starts with `https://`, since --upstream-ca is given"));
@@ -74,21 +77,55 @@ impl Upstream {
         Ok(Self { host, port, host_header, tls })
     }
 
-    /// The host for requests that name none.
+    /// The `Host` of requests that have none.
     pub(super) fn host_header(&self) -> HeaderValue {
         self.host_header.clone()
     }
 
-    /// Opens a connection, which keeps its place until it has ended.
-    pub(super) async fn connect(&self, place: UpstreamPlace) -> io::Result<Sender> {
+    /// Opens a connection, which keeps the permit until its socket is closed.
+    pub(super) async fn connect(&self, permit: ConnectionPermit) -> io::Result<Connection> {
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
         stream.set_nodelay(true)?;
-        let socket = Socket::new(stream, place);
         match &self.tls {
-            None => connection::start(socket).await,
+            None => Connection::start(stream, permit).await,
             Some((trust, name)) => {
-                connection::start(trust.connect(name.clone(), socket).await?).await
+                Connection::start(trust.connect(name.clone(), stream).await?, permit).await
             }
         }
+    }
+}
+
+/// The right to one open connection. A request and its connection share it.
+pub(super) type ConnectionPermit = Arc<OwnedSemaphorePermit>;
+
+/// A connection to the upstream: HTTP/1.1, one request at a time. It is closed when this is dropped.
+pub(super) struct Connection {
+    pub(super) sender: SendRequest<Upload>,
+    /// Shared with the task that owns the socket, so that the permit returns only when the socket is
+    /// closed. A kept connection has none.
+    permit: Arc<Mutex<Option<ConnectionPermit>>>,
+}
+
+impl Connection {
+    /// Starts HTTP/1.1 on a socket, in a task of its own.
+    async fn start<T>(socket: T, permit: ConnectionPermit) -> io::Result<Self>
+    where
+        T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let handshake = http1::handshake(TokioIo::new(socket)).await;
+        let (sender, connection) = handshake.map_err(io::Error::other)?;
+        let permit = Arc::new(Mutex::new(Some(permit)));
+        let held = Arc::clone(&permit);
+        tokio::spawn(async move {
+            // The request that waits for an answer learns how the connection ends.
+            drop(connection.with_upgrades().await);
+            drop(held);
+        });
+        Ok(Self { sender, permit })
+    }
+
+    /// Replaces the permit: a connection has one while it serves a request.
+    pub(super) fn set_permit(&self, permit: Option<ConnectionPermit>) -> Option<ConnectionPermit> {
+        std::mem::replace(&mut *self.permit.lock().unwrap_or_else(PoisonError::into_inner), permit)
     }
 }

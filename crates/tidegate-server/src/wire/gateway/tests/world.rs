@@ -18,8 +18,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::app::App;
-use crate::listen::{Listener, ListenerBounds};
-use crate::pace::Pace;
+use crate::listen::{ConnectionTimeouts, Listener, ListenerBounds};
 use crate::wire::gateway::{Gateway, GatewayBounds, Upstream};
 
 pub(super) const OPEN: &str = "{ tidegate: 1, name: open }";
@@ -50,8 +49,8 @@ impl World {
         let policy = Policy::parse("test.yaml", policy).unwrap();
         let app = Arc::new(App::new(policy));
         let gateway = Gateway::new(Arc::clone(&app), upstream, bounds);
-        let pace = Pace { head: PATIENCE, idle: PATIENCE, stalled: PATIENCE };
-        let listening = ListenerBounds { connections_max: 1000, pace };
+        let timeouts = ConnectionTimeouts { head: PATIENCE, idle: PATIENCE, stalled: PATIENCE };
+        let listening = ListenerBounds { connections_max: 1000, timeouts };
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let listener = Listener::bind(any, None, listening).unwrap();
         let address = listener.address().unwrap();

@@ -16,11 +16,10 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::{Pace, Paced, Pulse};
-use crate::answering::Answering;
+use super::timeouts::{ActivitySocket, ConnectionActivity};
+use super::{ConnectionTimeouts, Listener, ListenerBounds, Peer, Service};
 use crate::body::{Body, BodyError};
 use crate::drain::Drain;
-use crate::listen::{Listener, ListenerBounds, Peer, Service};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -28,16 +27,16 @@ const PATIENCE: Duration = Duration::from_secs(20);
 struct Greets;
 
 impl Service for Greets {
-    fn call(&self, _: Peer, _: Request<Incoming>) -> Answering {
-        Response::new(Body::whole("hello")).into()
+    async fn call(&self, _: Peer, _: Request<Incoming>) -> Response<Body> {
+        Response::new(Body::whole("hello"))
     }
 }
 
 #[tokio::test]
 async fn a_client_that_grants_no_window_is_let_go() {
     let stalled = Duration::from_millis(100);
-    let pace = Pace { head: PATIENCE * 10, idle: PATIENCE * 10, stalled };
-    let bounds = ListenerBounds { connections_max: 10, pace };
+    let timeouts = ConnectionTimeouts { head: PATIENCE * 10, idle: PATIENCE * 10, stalled };
+    let bounds = ListenerBounds { connections_max: 10, timeouts };
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let listener = Listener::bind(any, None, bounds).unwrap();
     let address = listener.address().unwrap();
@@ -58,15 +57,15 @@ async fn a_client_that_grants_no_window_is_let_go() {
 #[tokio::test]
 async fn behind_a_switch_of_protocols_nobody_looks_for_heads() {
     let (mut client, socket) = tokio::io::duplex(64);
-    let pulse = Pulse::new();
-    let mut paced = Paced::new(socket, Arc::clone(&pulse));
+    let activity = ConnectionActivity::new();
+    let mut socket = ActivitySocket::new(socket, Arc::clone(&activity));
     for is_inside_head in [true, false] {
         client.write_all(b"GET").await.unwrap();
-        paced.read_exact(&mut [0; 3]).await.unwrap();
-        assert_eq!(pulse.is_inside_head(), is_inside_head);
+        socket.read_exact(&mut [0; 3]).await.unwrap();
+        assert_eq!(activity.lock().is_inside_head(), is_inside_head);
         client.write_all(b" / HTTP/1.1\r\n\r\n").await.unwrap();
-        paced.read_exact(&mut [0; 15]).await.unwrap();
-        pulse.begin(Version::HTTP_11).switches();
+        socket.read_exact(&mut [0; 15]).await.unwrap();
+        activity.begin_request(Version::HTTP_11).set_switched();
     }
 }
 
@@ -87,23 +86,23 @@ impl http_body::Body for Silent {
 
 #[tokio::test]
 async fn an_answer_is_stuck_while_nobody_asks_for_it_and_not_while_it_has_nothing_to_say() {
-    let pulse = Pulse::new();
+    let activity = ConnectionActivity::new();
     let in_flight = |mut body: Body| {
-        body.keep_in_flight(pulse.begin(Version::HTTP_2));
+        body.keep_in_flight(activity.begin_request(Version::HTTP_2));
         body
     };
     let mut whole = in_flight(Body::whole("hello"));
-    assert!(pulse.stuck_since_ms().is_some());
+    assert!(activity.lock().has_unread_answers());
     let context = &mut Context::from_waker(Waker::noop());
     while let Poll::Ready(Some(_)) = Pin::new(&mut whole).poll_frame(context) {}
-    assert!(pulse.stuck_since_ms().is_none());
+    assert!(!activity.lock().has_unread_answers());
 
     let mut silent = in_flight(Body::streamed(Silent));
     assert!(Pin::new(&mut silent).poll_frame(context).is_pending());
-    assert!(pulse.stuck_since_ms().is_none());
+    assert!(!activity.lock().has_unread_answers());
 
     let dropped = in_flight(Body::whole("hello"));
-    assert!(pulse.stuck_since_ms().is_some());
+    assert!(activity.lock().has_unread_answers());
     drop(dropped);
-    assert!(pulse.stuck_since_ms().is_none());
+    assert!(!activity.lock().has_unread_answers());
 }

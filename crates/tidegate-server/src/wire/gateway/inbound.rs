@@ -1,38 +1,39 @@
-//! A request made safe: what is decided on is what is passed on.
+//! An inbound request, made safe: the policy decides on exactly what the gateway forwards.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Request, header};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
 use tidegate::identity::Claims;
 use tidegate::{ActivePolicies, Policy};
 
 use super::tunnel::Upgrade;
-use super::{Rejection, Upstream, headers, target};
+use super::{Upstream, headers, target};
 use crate::app::App;
+use crate::body::Body;
 use crate::challenge;
 use crate::listen::Peer;
-use crate::respond::Room;
+use crate::respond;
 use crate::telemetry::RequestId;
 
-/// A request as it arrived, but for what only this hop may say.
-pub(super) struct Arrived {
+/// A request without the headers that only this hop may write.
+pub(super) struct InboundRequest {
     peer: Peer,
     parts: Parts,
     upgrade: Option<Upgrade>,
-    /// A reload must not let another policy decide what this one has prepared.
+    /// A reload must not let another policy decide on what this one has prepared.
     active_policies: ActivePolicies,
     claims: Option<Claims>,
     /// The client has a pass.
-    pass: bool,
+    has_pass: bool,
     /// Made only for a request that is logged or forwarded, and the same for both.
     id: OnceLock<RequestId>,
 }
 
-impl Arrived {
+impl InboundRequest {
     /// Reads a request by what the policy needs.
     pub(super) fn new(
         app: &App,
@@ -40,37 +41,38 @@ impl Arrived {
         peer: Peer,
         mut request: Request<Incoming>,
     ) -> Result<(Self, Incoming), Rejection> {
-        let upgrade = Upgrade::asked(&mut request);
+        let upgrade = Upgrade::take(&mut request);
         let (mut parts, body) = request.into_parts();
         target::check(&mut parts, upstream)?;
         let active_policies = app.engine.active_policies();
         let policy = active_policies.first();
-        let claims = claims(app, &parts, policy)?;
+        let claims = verify_claims(app, &parts, policy)?;
         headers::prepare(&mut parts.headers, policy, peer);
         headers::check_facts(&parts.headers, policy)?;
         let passes = challenge::take(&mut parts.headers);
         let id = OnceLock::new();
-        let mut arrived = Self { peer, parts, upgrade, active_policies, claims, pass: false, id };
+        let mut inbound =
+            Self { peer, parts, upgrade, active_policies, claims, has_pass: false, id };
         if !passes.is_empty() {
             let presented = passes.iter().map(String::as_str);
-            arrived.pass = app.honours(&arrived.asked(app, None), presented);
+            inbound.has_pass = app.honours(&inbound.to_request(app, None), presented);
         }
-        Ok((arrived, body))
+        Ok((inbound, body))
     }
 
-    /// Its head, but for what only this hop may say.
+    /// The head, without the headers that only this hop may write.
     pub(super) fn head(&self) -> &Parts {
         &self.parts
     }
 
-    /// Whether the client came over TLS, to here or to a proxy that may say so.
+    /// True if the client came over TLS, to this hop or to a trusted proxy.
     pub(super) fn is_over_tls(&self) -> bool {
-        let said = self.parts.headers.get(headers::FORWARDED_PROTO).map(HeaderValue::as_bytes);
-        said.map_or(self.peer.is_tls, |said| said.eq_ignore_ascii_case(b"https"))
+        let proto = self.parts.headers.get(headers::FORWARDED_PROTO).map(HeaderValue::as_bytes);
+        proto.map_or(self.peer.is_tls, |proto| proto.eq_ignore_ascii_case(b"https"))
     }
 
-    /// The request as the engine sees it, with what was read of its body.
-    pub(super) fn asked<'a>(
+    /// The request for the engine, with the start of its body where that was read.
+    pub(super) fn to_request<'a>(
         &'a self,
         app: &'a App,
         body: Option<&'a Bytes>,
@@ -81,7 +83,7 @@ impl Arrived {
             .locate(&app.countries);
         let read = self.active_policies.first().map_or(&[][..], Policy::headers_read);
         let is_read = |name: &HeaderName| read.iter().any(|read| name == read.as_str());
-        // A client's bytes that are not text must not take away what a proxy wrote beside them.
+        // Bytes of a client that are not text must not remove what a proxy wrote beside them.
         let line = |(name, value): (&'a HeaderName, &'a HeaderValue)| {
             (Cow::Borrowed(name.as_str()), String::from_utf8_lossy(value.as_bytes()))
         };
@@ -89,32 +91,37 @@ impl Arrived {
         request.headers = lines.map(line).collect();
         request.peer = Some(self.peer.address.ip());
         request.claims = self.claims.clone();
-        request.pass = self.pass;
+        request.pass = self.has_pass;
         request.body = body.map(|body| Cow::Borrowed(&**body));
         request
     }
 
-    /// What is passed on, with what this hop says of it.
-    pub(super) fn into_parts(self) -> (Parts, Option<Upgrade>) {
+    /// The head that is forwarded, with the headers of this hop.
+    pub(super) fn into_outbound(self) -> Result<(Parts, Option<Upgrade>), Rejection> {
         let (id, mut parts) = (self.id(), self.parts);
         headers::add_hop(&mut parts.headers, self.peer, &id);
-        (parts, self.upgrade)
+        parts.version = Version::HTTP_11;
+        if let Some(uri) = target::without_dot_segments(&parts.uri)? {
+            parts.uri = uri;
+        }
+        if let Some(upgrade) = &self.upgrade {
+            upgrade.set_headers(&mut parts.headers);
+        }
+        Ok((parts, self.upgrade))
     }
 
-    /// Where it is answered, once nothing of it is needed any more.
-    pub(super) fn into_room(self) -> Room {
-        Room::of(self.parts.headers)
-    }
-
-    /// The id by which it is known.
     pub(super) fn id(&self) -> RequestId {
         self.id.get_or_init(|| RequestId::of(&self.parts.headers)).clone()
     }
 }
 
-/// The claims of the one token that there may be, if the policy reads them: of two, the upstream
-/// could believe the other.
-fn claims(app: &App, parts: &Parts, policy: Option<&Policy>) -> Result<Option<Claims>, Rejection> {
+/// The claims of the only token, if the policy reads claims. Of two tokens the upstream could believe
+/// the other one.
+fn verify_claims(
+    app: &App,
+    parts: &Parts,
+    policy: Option<&Policy>,
+) -> Result<Option<Claims>, Rejection> {
     if !policy.is_some_and(Policy::uses_jwt) {
         return Ok(None);
     }
@@ -125,4 +132,21 @@ fn claims(app: &App, parts: &Parts, policy: Option<&Policy>) -> Result<Option<Cl
     }
     let line = line.and_then(|line| line.to_str().ok());
     Ok(line.and_then(|line| app.claims_of(line)))
+}
+
+/// A request that the gateway answers without a decision: it cannot be read, or not be forwarded.
+#[derive(Debug)]
+pub(super) struct Rejection {
+    pub(super) status: StatusCode,
+    pub(super) detail: &'static str,
+}
+
+impl Rejection {
+    pub(super) const fn bad(detail: &'static str) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, detail }
+    }
+
+    pub(super) fn into_response(self) -> Response<Body> {
+        respond::problem(self.status, self.detail)
+    }
 }

@@ -1,60 +1,59 @@
 //! Heads whose framing is ambiguous: two servers could disagree on where such a request ends.
 //!
-//! hyper reads a head that has both a `Content-Length` and a `Transfer-Encoding` as chunked and
-//! drops the length before anybody sees it, and it takes a bare line feed for the end of a line.
-//! Both are safe here and a gift to whoever smuggles requests past a server that reads them
-//! otherwise, so the bytes of each head are watched as they come. Bodies are followed to their end,
-//! since the next head may come in the same breath.
+//! hyper reads a head that has both a `Content-Length` and a `Transfer-Encoding` as chunked and drops the
+//! length before the gateway sees it. hyper also takes a bare line feed for the end of a line. Both are
+//! safe here, but they help an attacker to smuggle requests past a server that reads them otherwise. So
+//! the bytes of each head are scanned as they come. Bodies are followed to their end, since the next head
+//! may come in the same read.
 
+use arrayvec::ArrayVec;
 use memchr::memchr;
 
 /// As much of a line as is looked at: the longest name and its colon, blanks and a number.
 const LINE: usize = 64;
-/// What a connection of HTTP/2 begins with.
+/// The first line of an HTTP/2 connection.
 const HTTP2: &[u8] = b"PRI * HTTP/2.0\r";
 
-/// Watches the bytes of a connection, one request after the other.
-#[derive(Debug)]
-pub(crate) struct Framing {
-    /// The beginning of a line whose end is still to come.
-    begun: Begun,
+/// Scans the bytes of a connection, one request after the other.
+#[derive(Debug, Default)]
+pub(super) struct Framing {
+    /// The line whose end is still to come.
+    line: Line,
     state: State,
-    seen: Seen,
-    /// How many heads have ended, without the one that is ambiguous.
+    head: HeadFraming,
+    /// The number of heads that have ended, without the ambiguous one.
     heads: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 enum State {
-    /// Before the first line of a head, behind it.
+    /// Before the first line of a head.
+    #[default]
     Idle,
     Head,
-    /// So many bytes of a body are to come.
+    /// Inside a body, with this many bytes to come.
     Body(u64),
     ChunkSize,
     Chunk(u64),
     ChunkEnd,
     Trailers,
-    /// From here on nobody can tell: whatever request comes next is ambiguous.
+    /// The end of this request is unclear, so that every later one is ambiguous.
     Ambiguous,
     /// Another protocol.
     Http2,
 }
 
+/// What the lines of a head say about its body.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct HeadFraming {
     length: Option<u64>,
-    encoding: bool,
-    ambiguous: bool,
+    is_encoded: bool,
+    is_ambiguous: bool,
 }
 
 impl Framing {
-    pub(crate) fn new() -> Self {
-        Self { begun: Begun::default(), state: State::Idle, seen: Seen::default(), heads: 0 }
-    }
-
     /// Takes the bytes that came next.
-    pub(crate) fn scan(&mut self, bytes: &[u8]) {
+    pub(super) fn scan(&mut self, bytes: &[u8]) {
         let mut rest = bytes;
         while !rest.is_empty() {
             rest = match self.state {
@@ -66,19 +65,19 @@ impl Framing {
         }
     }
 
-    /// Whether a head has begun and not ended.
-    pub(crate) fn is_inside_head(&self) -> bool {
+    /// True if a head has begun and not ended.
+    pub(super) fn is_inside_head(&self) -> bool {
         matches!(self.state, State::Head)
-            || matches!(self.state, State::Idle) && !self.begun.line().is_blank()
+            || matches!(self.state, State::Idle) && !self.line.is_blank()
     }
 
     /// The first request that is ambiguous, counted from 0, if one is.
-    pub(crate) fn ambiguous_from(&self) -> Option<u64> {
+    pub(super) fn ambiguous_from(&self) -> Option<u64> {
         matches!(self.state, State::Ambiguous).then_some(self.heads)
     }
 
-    /// Whether the peer speaks HTTP/2, which frames its requests itself.
-    pub(crate) fn is_http2(&self) -> bool {
+    /// True if the peer speaks HTTP/2, which frames its requests itself.
+    pub(super) fn is_http2(&self) -> bool {
         matches!(self.state, State::Http2)
     }
 
@@ -97,35 +96,30 @@ impl Framing {
 
     fn take_line<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
         let Some(end) = memchr(b'\n', bytes) else {
-            self.begun.take(bytes);
+            self.line.extend(bytes);
             return &[];
         };
         let (piece, behind) = bytes.split_at(end);
-        // Nearly all lines come in one piece.
-        if self.begun.bytes == 0 {
-            self.state = self.after(&Line::whole(piece));
-        } else {
-            let mut begun = std::mem::take(&mut self.begun);
-            begun.take(piece);
-            self.state = self.after(&begun.line());
-        }
+        self.line.extend(piece);
+        let line = std::mem::take(&mut self.line);
+        self.state = self.after_line(&line);
         behind.get(1..).unwrap_or_default()
     }
 
-    fn after(&mut self, line: &Line<'_>) -> State {
+    fn after_line(&mut self, line: &Line) -> State {
         match self.state {
-            State::Idle if self.heads == 0 && line.start == HTTP2 => State::Http2,
+            State::Idle if self.heads == 0 && *line.start == *HTTP2 => State::Http2,
             // Empty lines before a head are no part of it.
             State::Idle if line.is_empty() => {
-                self.seen.ambiguous |= !line.ends_well();
+                self.head.is_ambiguous |= !line.ends_well();
                 State::Idle
             }
             State::Idle | State::Head if !line.is_empty() => {
-                self.seen.note(line);
+                self.head.read_line(line);
                 State::Head
             }
             State::Head => {
-                self.seen.ambiguous |= !line.ends_well();
+                self.head.is_ambiguous |= !line.ends_well();
                 self.after_head()
             }
             _ if !line.ends_well() => State::Ambiguous,
@@ -142,81 +136,54 @@ impl Framing {
     }
 
     fn after_head(&mut self) -> State {
-        let Seen { length, encoding, ambiguous } = std::mem::take(&mut self.seen);
-        if ambiguous || (length.is_some() && encoding) {
+        let HeadFraming { length, is_encoded, is_ambiguous } = std::mem::take(&mut self.head);
+        if is_ambiguous || (length.is_some() && is_encoded) {
             return State::Ambiguous;
         }
         self.heads = self.heads.saturating_add(1);
         match length {
             Some(left @ 1..) => State::Body(left),
-            _ if encoding => State::ChunkSize,
+            _ if is_encoded => State::ChunkSize,
             _ => State::Idle,
         }
     }
 }
 
-impl Seen {
-    fn note(&mut self, line: &Line<'_>) {
-        self.ambiguous |= !line.ends_well();
+impl HeadFraming {
+    fn read_line(&mut self, line: &Line) {
+        self.is_ambiguous |= !line.ends_well();
         if let Some(value) = line.value_of(b"content-length:") {
-            let length = line.is_whole().then(|| number(value.trim_ascii(), 10)).flatten();
-            self.ambiguous |= length.is_none() || self.length.is_some_and(|l| Some(l) != length);
+            let length = line.is_whole().then(|| parse_number(value.trim_ascii(), 10)).flatten();
+            self.is_ambiguous |= length.is_none() || self.length.is_some_and(|l| Some(l) != length);
             self.length = length.or(self.length);
         }
-        self.encoding |= line.value_of(b"transfer-encoding:").is_some();
-    }
-}
-
-/// What came of a line.
-#[derive(Debug)]
-struct Begun {
-    start: [u8; LINE],
-    bytes: usize,
-    last: u8,
-}
-
-impl Default for Begun {
-    fn default() -> Self {
-        Self { start: [0; LINE], bytes: 0, last: 0 }
-    }
-}
-
-impl Begun {
-    fn take(&mut self, piece: &[u8]) {
-        let free = self.start.get_mut(self.bytes.min(LINE)..).unwrap_or_default();
-        for (to, from) in free.iter_mut().zip(piece) {
-            *to = *from;
-        }
-        self.bytes = self.bytes.saturating_add(piece.len());
-        self.last = piece.last().copied().unwrap_or(self.last);
-    }
-
-    fn line(&self) -> Line<'_> {
-        let start = self.start.get(..self.bytes.min(LINE)).unwrap_or_default();
-        Line { start, bytes: self.bytes, last: self.last }
+        self.is_encoded |= line.value_of(b"transfer-encoding:").is_some();
     }
 }
 
 /// A line without its line feed, as far as it is looked at.
-struct Line<'b> {
-    start: &'b [u8],
+#[derive(Debug, Default)]
+struct Line {
+    start: ArrayVec<u8, LINE>,
     bytes: usize,
     last: u8,
 }
 
-impl<'b> Line<'b> {
-    fn whole(line: &'b [u8]) -> Self {
-        let start = line.get(..LINE).unwrap_or(line);
-        Self { start, bytes: line.len(), last: line.last().copied().unwrap_or_default() }
+impl Line {
+    fn extend(&mut self, piece: &[u8]) {
+        let free = self.start.remaining_capacity();
+        self.start.extend(piece.iter().copied().take(free));
+        self.bytes = self.bytes.saturating_add(piece.len());
+        self.last = piece.last().copied().unwrap_or(self.last);
     }
 
-    /// What stands behind this name of a header and its colon, whatever their case.
-    fn value_of(&self, name: &[u8]) -> Option<&'b [u8]> {
+    /// The value of the header with this name and colon, whatever their case.
+    fn value_of(&self, name: &[u8]) -> Option<&[u8]> {
         let (found, value) = self.start.split_at_checked(name.len())?;
         found.eq_ignore_ascii_case(name).then_some(value)
     }
 
-    /// Nothing, or the beginning of an empty line, which may stand before a head.
+    /// True for nothing, or the beginning of an empty line, which may stand before a head.
     fn is_blank(&self) -> bool {
         self.bytes == 0 || self.bytes == 1 && self.last == b'\r'
     }
@@ -233,18 +200,18 @@ impl<'b> Line<'b> {
         self.bytes == usize::from(self.ends_well())
     }
 
-    /// The size that a chunk begins with; what follows it is an extension.
+    /// The size that a chunk begins with; an extension may follow.
     fn chunk_size(&self) -> Option<u64> {
-        let text = self.start;
+        let text = &*self.start;
         let digits = text.iter().position(|byte| !byte.is_ascii_hexdigit()).unwrap_or(text.len());
         let (size, behind) = text.split_at(digits);
         let is_size = matches!(behind.first(), Some(b'\r' | b';' | b' ' | b'\t'));
-        is_size.then(|| number(size, 16)).flatten()
+        is_size.then(|| parse_number(size, 16)).flatten()
     }
 }
 
 /// A number of nothing but digits.
-fn number(digits: &[u8], radix: u32) -> Option<u64> {
+fn parse_number(digits: &[u8], radix: u32) -> Option<u64> {
     let text = std::str::from_utf8(digits).ok().filter(|text| !text.starts_with('+'))?;
     u64::from_str_radix(text, radix).ok()
 }
@@ -266,7 +233,7 @@ mod tests {
     const BARE_END: &str = "GET / HTTP/1.1\r\nHost: a\r\n\n";
 
     fn scanned(text: &str) -> Framing {
-        let mut framing = Framing::new();
+        let mut framing = Framing::default();
         framing.scan(text.as_bytes());
         framing
     }
@@ -324,7 +291,7 @@ mod tests {
             sizes in prop::collection::vec(1usize..20, 1..50),
         ) {
             let text = requests.concat();
-            let (mut framing, mut rest) = (Framing::new(), text.as_bytes());
+            let (mut framing, mut rest) = (Framing::default(), text.as_bytes());
             for size in sizes.into_iter().cycle() {
                 let (piece, behind) = rest.split_at(size.min(rest.len()));
                 framing.scan(piece);

@@ -1,0 +1,116 @@
+//! One client's connection, from its first byte to its end.
+
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version, header};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::reaper::{End, Reaper};
+use super::timeouts::{ActivitySocket, ConnectionActivity, InFlightRequest};
+use super::{ConnectionPermit, Peer, Service};
+use crate::body::Body;
+use crate::drain::Drain;
+use crate::respond;
+
+/// The most header lines of a request, where cookies are one line.
+const HEADERS_MAX: usize = 100;
+/// The longest head of a request, and the most bytes that are read ahead of one connection.
+const HEAD_BYTES_MAX: u32 = 64 * 1024;
+/// The most concurrent requests on one HTTP/2 connection.
+const STREAMS_MAX: u32 = 256;
+/// Why a request with an ambiguous head is refused.
+const AMBIGUOUS: &str =
+    "the head has both Content-Length and Transfer-Encoding, or lines that end without CR LF";
+
+pub(super) struct Connection<S> {
+    pub(super) peer: Peer,
+    pub(super) service: Arc<S>,
+    pub(super) drain: Drain,
+    pub(super) reaper: Arc<Reaper>,
+    pub(super) permit: Arc<ConnectionPermit>,
+}
+
+impl<S: Service> Connection<S> {
+    /// Serves requests until the peer, the reaper or a drain ends the connection.
+    pub(super) async fn serve<T>(self, socket: T)
+    where
+        T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let activity = ConnectionActivity::new();
+        let mut registration = self.reaper.register(Arc::clone(&activity));
+        let socket = TokioIo::new(ActivitySocket::new(socket, Arc::clone(&activity)));
+        let this = Arc::new(self);
+        let service = service_fn(move |request: Request<Incoming>| {
+            let in_flight = activity.begin_request(request.version());
+            let this = Arc::clone(&this);
+            // On the heap, since hyper keeps room for this future in every connection, idle or not.
+            Box::pin(async move { Ok::<_, Infallible>(this.answer(request, in_flight).await) })
+        });
+        let builder = http_builder();
+        let mut connection = pin!(builder.serve_connection_with_upgrades(socket, service));
+        loop {
+            tokio::select! {
+                biased;
+                end = registration.next_end() => match end {
+                    End::Drop => return,
+                    End::Finish => connection.as_mut().graceful_shutdown(),
+                },
+                // How the connection ended concerns the peer alone.
+                _ = connection.as_mut() => return,
+            }
+        }
+    }
+
+    async fn answer(
+        &self,
+        mut request: Request<Incoming>,
+        in_flight: InFlightRequest,
+    ) -> Response<Body> {
+        let is_http1 = request.version() < Version::HTTP_2;
+        let is_ambiguous = in_flight.is_ambiguous();
+        if is_http1 && request.headers().contains_key(header::UPGRADE) {
+            request.extensions_mut().insert(Arc::clone(&self.permit));
+        }
+        let mut response = if is_ambiguous {
+            respond::problem(StatusCode::BAD_REQUEST, AMBIGUOUS)
+        } else if has_too_many_lines(request.headers()) {
+            let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+            respond::problem(status, "the head has too many lines")
+        } else {
+            self.service.call(self.peer, request).await
+        };
+        if is_http1 && (is_ambiguous || self.drain.has_started()) {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            in_flight.set_switched();
+        }
+        response.body_mut().keep_in_flight(in_flight);
+        response
+    }
+}
+
+/// True if a head has more lines than are served. Cookies, which HTTP/2 splits, are one line.
+fn has_too_many_lines(headers: &HeaderMap) -> bool {
+    let split_cookies = || headers.get_all(header::COOKIE).iter().count().saturating_sub(1);
+    headers.len() > HEADERS_MAX && headers.len() - split_cookies() > HEADERS_MAX
+}
+
+fn http_builder() -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    // The reaper enforces the head's timeout, so HTTP/1.1 needs no timer.
+    builder.http1().max_headers(HEADERS_MAX).half_close(false);
+    builder.http1().max_buf_size(usize::try_from(HEAD_BYTES_MAX).unwrap_or(usize::MAX));
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_header_list_size(HEAD_BYTES_MAX)
+        .max_concurrent_streams(STREAMS_MAX);
+    builder
+}

@@ -11,7 +11,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::reaper::{End, Reaper};
+use super::reaper::{ConnectionEnd, Reaper};
 use super::timeouts::{ActivitySocket, ConnectionActivity, InFlightRequest};
 use super::{ConnectionPermit, Peer, Service};
 use crate::body::Body;
@@ -58,8 +58,8 @@ impl<S: Service> Connection<S> {
             tokio::select! {
                 biased;
                 end = registration.next_end() => match end {
-                    End::Drop => return,
-                    End::Finish => connection.as_mut().graceful_shutdown(),
+                    ConnectionEnd::Drop => return,
+                    ConnectionEnd::Finish => connection.as_mut().graceful_shutdown(),
                 },
                 // How the connection ended concerns the peer alone.
                 _ = connection.as_mut() => return,

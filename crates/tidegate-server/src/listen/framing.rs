@@ -18,15 +18,15 @@ const HTTP2: &[u8] = b"PRI * HTTP/2.0\r";
 #[derive(Debug, Default)]
 pub(super) struct Framing {
     /// The line whose end is still to come.
-    line: Line,
-    state: State,
+    line: LinePrefix,
+    state: FramingState,
     head: HeadFraming,
     /// The number of heads that have ended, without the ambiguous one.
     heads: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-enum State {
+enum FramingState {
     /// Before the first line of a head.
     #[default]
     Idle,
@@ -57,9 +57,13 @@ impl Framing {
         let mut rest = bytes;
         while !rest.is_empty() {
             rest = match self.state {
-                State::Body(left) => self.skip(rest, left, State::Body, State::Idle),
-                State::Chunk(left) => self.skip(rest, left, State::Chunk, State::ChunkEnd),
-                State::Ambiguous | State::Http2 => return,
+                FramingState::Body(left) => {
+                    self.skip(rest, left, FramingState::Body, FramingState::Idle)
+                }
+                FramingState::Chunk(left) => {
+                    self.skip(rest, left, FramingState::Chunk, FramingState::ChunkEnd)
+                }
+                FramingState::Ambiguous | FramingState::Http2 => return,
                 _ => self.take_line(rest),
             };
         }
@@ -67,26 +71,26 @@ impl Framing {
 
     /// True if a head has begun and not ended.
     pub(super) fn is_inside_head(&self) -> bool {
-        matches!(self.state, State::Head)
-            || matches!(self.state, State::Idle) && !self.line.is_blank()
+        matches!(self.state, FramingState::Head)
+            || matches!(self.state, FramingState::Idle) && !self.line.is_blank()
     }
 
     /// The first request that is ambiguous, counted from 0, if one is.
     pub(super) fn ambiguous_from(&self) -> Option<u64> {
-        matches!(self.state, State::Ambiguous).then_some(self.heads)
+        matches!(self.state, FramingState::Ambiguous).then_some(self.heads)
     }
 
     /// True if the peer speaks HTTP/2, which frames its requests itself.
     pub(super) fn is_http2(&self) -> bool {
-        matches!(self.state, State::Http2)
+        matches!(self.state, FramingState::Http2)
     }
 
     fn skip<'b>(
         &mut self,
         bytes: &'b [u8],
         left: u64,
-        within: fn(u64) -> State,
-        behind: State,
+        within: fn(u64) -> FramingState,
+        behind: FramingState,
     ) -> &'b [u8] {
         let skipped = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
         let left = left.saturating_sub(u64::try_from(skipped).unwrap_or(u64::MAX));
@@ -106,51 +110,51 @@ impl Framing {
         behind.get(1..).unwrap_or_default()
     }
 
-    fn after_line(&mut self, line: &Line) -> State {
+    fn after_line(&mut self, line: &LinePrefix) -> FramingState {
         match self.state {
-            State::Idle if self.heads == 0 && *line.start == *HTTP2 => State::Http2,
+            FramingState::Idle if self.heads == 0 && *line.start == *HTTP2 => FramingState::Http2,
             // Empty lines before a head are no part of it.
-            State::Idle if line.is_empty() => {
+            FramingState::Idle if line.is_empty() => {
                 self.head.is_ambiguous |= !line.ends_well();
-                State::Idle
+                FramingState::Idle
             }
-            State::Idle | State::Head if !line.is_empty() => {
+            FramingState::Idle | FramingState::Head if !line.is_empty() => {
                 self.head.read_line(line);
-                State::Head
+                FramingState::Head
             }
-            State::Head => {
+            FramingState::Head => {
                 self.head.is_ambiguous |= !line.ends_well();
                 self.after_head()
             }
-            _ if !line.ends_well() => State::Ambiguous,
-            State::ChunkSize => match line.chunk_size() {
-                Some(0) => State::Trailers,
-                Some(size) => State::Chunk(size),
-                None => State::Ambiguous,
+            _ if !line.ends_well() => FramingState::Ambiguous,
+            FramingState::ChunkSize => match line.chunk_size() {
+                Some(0) => FramingState::Trailers,
+                Some(size) => FramingState::Chunk(size),
+                None => FramingState::Ambiguous,
             },
-            State::ChunkEnd if line.is_empty() => State::ChunkSize,
-            State::Trailers if line.is_empty() => State::Idle,
-            State::Trailers => State::Trailers,
-            _ => State::Ambiguous,
+            FramingState::ChunkEnd if line.is_empty() => FramingState::ChunkSize,
+            FramingState::Trailers if line.is_empty() => FramingState::Idle,
+            FramingState::Trailers => FramingState::Trailers,
+            _ => FramingState::Ambiguous,
         }
     }
 
-    fn after_head(&mut self) -> State {
+    fn after_head(&mut self) -> FramingState {
         let HeadFraming { length, is_encoded, is_ambiguous } = std::mem::take(&mut self.head);
         if is_ambiguous || (length.is_some() && is_encoded) {
-            return State::Ambiguous;
+            return FramingState::Ambiguous;
         }
         self.heads = self.heads.saturating_add(1);
         match length {
-            Some(left @ 1..) => State::Body(left),
-            _ if is_encoded => State::ChunkSize,
-            _ => State::Idle,
+            Some(left @ 1..) => FramingState::Body(left),
+            _ if is_encoded => FramingState::ChunkSize,
+            _ => FramingState::Idle,
         }
     }
 }
 
 impl HeadFraming {
-    fn read_line(&mut self, line: &Line) {
+    fn read_line(&mut self, line: &LinePrefix) {
         self.is_ambiguous |= !line.ends_well();
         if let Some(value) = line.value_of(b"content-length:") {
             let length = line.is_whole().then(|| parse_number(value.trim_ascii(), 10)).flatten();
@@ -163,13 +167,13 @@ impl HeadFraming {
 
 /// A line without its line feed, as far as it is looked at.
 #[derive(Debug, Default)]
-struct Line {
+struct LinePrefix {
     start: ArrayVec<u8, LINE>,
     bytes: usize,
     last: u8,
 }
 
-impl Line {
+impl LinePrefix {
     fn extend(&mut self, piece: &[u8]) {
         let free = self.start.remaining_capacity();
         self.start.extend(piece.iter().copied().take(free));

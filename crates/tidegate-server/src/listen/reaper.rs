@@ -25,18 +25,18 @@ const FINISH_IDLE: Duration = Duration::from_secs(1);
 pub(super) struct Reaper {
     timeouts: ConnectionTimeouts,
     next: AtomicU64,
-    connections: Mutex<HashMap<u64, Entry>>,
+    connections: Mutex<HashMap<u64, ReaperEntry>>,
 }
 
-struct Entry {
+struct ReaperEntry {
     activity: Arc<ConnectionActivity>,
-    end: watch::Sender<Option<End>>,
+    end: watch::Sender<Option<ConnectionEnd>>,
     finishing_since: Option<Instant>,
 }
 
 /// How a connection is to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum ConnectionEnd {
     /// Once its requests are answered.
     Finish,
     Drop,
@@ -46,7 +46,7 @@ pub(super) enum End {
 pub(super) struct Registration {
     reaper: Arc<Reaper>,
     number: u64,
-    end: watch::Receiver<Option<End>>,
+    end: watch::Receiver<Option<ConnectionEnd>>,
 }
 
 impl Reaper {
@@ -57,7 +57,7 @@ impl Reaper {
     pub(super) fn register(self: &Arc<Self>, activity: Arc<ConnectionActivity>) -> Registration {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, end) = watch::channel(None);
-        let entry = Entry { activity, end: sender, finishing_since: None };
+        let entry = ReaperEntry { activity, end: sender, finishing_since: None };
         self.connections().insert(number, entry);
         Registration { reaper: Arc::clone(self), number, end }
     }
@@ -82,20 +82,20 @@ impl Reaper {
         }
     }
 
-    fn connections(&self) -> MutexGuard<'_, HashMap<u64, Entry>> {
+    fn connections(&self) -> MutexGuard<'_, HashMap<u64, ReaperEntry>> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Entry {
+impl ReaperEntry {
     fn check(&mut self, timeouts: &ConnectionTimeouts, draining_since: Option<Instant>) {
         let activity = self.activity.lock();
         let Some(mut end) = due_end(&activity, timeouts, draining_since) else { return };
-        if end == End::Finish {
+        if end == ConnectionEnd::Finish {
             let since = *self.finishing_since.get_or_insert_with(Instant::now);
             let idle_for = activity.idle_for().map(|idle_for| idle_for.min(since.elapsed()));
             if idle_for.is_some_and(|idle_for| idle_for >= FINISH_IDLE) {
-                end = End::Drop;
+                end = ConnectionEnd::Drop;
             }
         }
         self.end.send_if_modified(|known| known.replace(end) != Some(end));
@@ -107,21 +107,21 @@ fn due_end(
     activity: &ActivityState,
     timeouts: &ConnectionTimeouts,
     draining_since: Option<Instant>,
-) -> Option<End> {
+) -> Option<ConnectionEnd> {
     match activity.exceeded(timeouts) {
-        Some(ExceededTimeout::Head | ExceededTimeout::Stalled) => return Some(End::Drop),
-        Some(ExceededTimeout::Idle) => return Some(End::Finish),
+        Some(ExceededTimeout::Head | ExceededTimeout::Stalled) => return Some(ConnectionEnd::Drop),
+        Some(ExceededTimeout::Idle) => return Some(ConnectionEnd::Finish),
         None => {}
     }
     // HTTP/2 can announce the end; in HTTP/1.1 the next request may be on the way already.
     let idle_for = activity.idle_for().unwrap_or_default().min(draining_since?.elapsed());
     let is_quiet = idle_for >= DRAIN_IDLE && !activity.is_inside_head();
-    (activity.is_http2() || is_quiet).then_some(End::Finish)
+    (activity.is_http2() || is_quiet).then_some(ConnectionEnd::Finish)
 }
 
 impl Registration {
     /// Waits until the reaper says how the connection is to end, or changes its mind.
-    pub(super) async fn next_end(&mut self) -> End {
+    pub(super) async fn next_end(&mut self) -> ConnectionEnd {
         // The sender is in the reaper until the registration is dropped, so this cannot fail.
         while self.end.changed().await.is_ok() {
             if let Some(end) = *self.end.borrow_and_update() {

@@ -1,4 +1,4 @@
-//! Headers that end at this hop, and headers that only this hop may write.
+//! Headers: which ones end at this hop, and which ones only a proxy may write.
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use tidegate::Policy;
@@ -13,7 +13,7 @@ pub(super) const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwar
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// What concerns only one connection. `Expect` is answered here.
+/// Headers that concern only one connection. The gateway answers `Expect` itself.
 static HOP: [HeaderName; 7] = [
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("http2-settings"),
@@ -24,8 +24,7 @@ static HOP: [HeaderName; 7] = [
     header::UPGRADE,
 ];
 
-/// What a `Connection` line cannot take away: a hop before this one, or this one, speaks through it,
-/// or it decides what the request is.
+/// Headers that a `Connection` line cannot remove: proxies write them, or they decide what the request is.
 static PROTECTED: [HeaderName; 13] = [
     header::HOST,
     header::CONTENT_LENGTH,
@@ -42,30 +41,32 @@ static PROTECTED: [HeaderName; 13] = [
     REQUEST_ID,
 ];
 
-/// Makes the headers of a request ready to be decided on and passed on: both see the same.
+/// Prepares the headers of a request: the policy and the upstream see the same.
 pub(super) fn prepare(headers: &mut HeaderMap, policy: Option<&Policy>, peer: Peer) {
     let claims = || policy.into_iter().flat_map(Policy::claim_headers);
     let address = canonical(peer.address.ip());
     let trusted = policy.is_some_and(|policy| policy.trusts(address));
-    end_hop(headers, |name| claims().any(|claim| name.as_str().eq_ignore_ascii_case(claim)));
+    remove_hop_headers(headers, |name| {
+        claims().any(|claim| name.as_str().eq_ignore_ascii_case(claim))
+    });
     drop_lookalikes(headers, policy);
     join_cookies(headers);
     if !trusted {
         claims().for_each(|claim| drop(headers.remove(claim)));
-        remove_where(headers, says_origin);
+        remove_where(headers, is_origin);
     }
 }
 
-/// Whether a header is one by which proxies tell where a request came from.
-fn says_origin(name: &HeaderName) -> bool {
+/// True for a header in which proxies write where a request came from.
+fn is_origin(name: &HeaderName) -> bool {
     let by_name = || *name == header::FORWARDED || *name == "x-real-ip";
     let is_forwarded = |rest: &str| rest.is_empty() || rest.starts_with('-');
     name.as_str().strip_prefix("x-forwarded").is_some_and(is_forwarded) || by_name()
 }
 
-/// Says where a request that is passed on came from, and by which id it is known.
+/// Adds the headers of this hop: where the request came from, and its id.
 pub(super) fn add_hop(headers: &mut HeaderMap, peer: Peer, request_id: &RequestId) {
-    append_hop(headers, &canonical(peer.address.ip()).to_string());
+    append_peer(headers, &canonical(peer.address.ip()).to_string());
     if !headers.contains_key(FORWARDED_PROTO) {
         let proto = if peer.is_tls { "https" } else { "http" };
         headers.insert(FORWARDED_PROTO, HeaderValue::from_static(proto));
@@ -78,56 +79,50 @@ pub(super) fn add_hop(headers: &mut HeaderMap, peer: Peer, request_id: &RequestI
     headers.insert(REQUEST_ID, request_id.to_header());
 }
 
-/// Refuses a request that says a fact twice: the upstream could believe the other one.
+/// Refuses a request in which a header that the policy reads comes twice: the upstream could believe the
+/// other line.
 pub(super) fn check_facts(headers: &HeaderMap, policy: Option<&Policy>) -> Result<(), Rejection> {
     let Some(policy) = policy.filter(|_| headers.len() > headers.keys_len()) else {
         return Ok(());
     };
-    let is_twice = |name: &&HeaderName| headers.get_all(*name).iter().nth(1).is_some();
-    match headers.keys().filter(is_twice).any(|name| is_fact(policy, name.as_str())) {
+    let is_twice = |fact: &str| headers.get_all(fact).iter().nth(1).is_some();
+    match policy.fact_headers().any(is_twice) {
         true => Err(Rejection::bad("a header that the policy reads comes twice")),
         false => Ok(()),
     }
 }
 
-fn is_fact(policy: &Policy, name: &str) -> bool {
-    policy.fact_headers().any(|fact| name.eq_ignore_ascii_case(fact))
-}
-
-/// Takes away from an answer what concerns only the connection to the upstream.
+/// Removes from an answer what concerns only the connection to the upstream.
 pub(super) fn clean_answer(headers: &mut HeaderMap) {
-    end_hop(headers, |_| false);
+    remove_hop_headers(headers, |_| false);
 }
 
-/// Removes what ends at this hop. `is_kept` names what `Connection` cannot take away besides the
-/// protected headers.
-fn end_hop(headers: &mut HeaderMap, is_kept: impl Fn(&HeaderName) -> bool) {
+/// Removes the headers that end at this hop. `is_kept` names further headers that a `Connection` line
+/// cannot remove.
+fn remove_hop_headers(headers: &mut HeaderMap, is_kept: impl Fn(&HeaderName) -> bool) {
     if headers.contains_key(header::CONNECTION) {
         let lines: Vec<HeaderValue> = headers.get_all(header::CONNECTION).iter().cloned().collect();
         let tokens = lines.iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
         for token in tokens {
             let Ok(name) = HeaderName::from_bytes(token.trim_ascii()) else { continue };
-            if !says_origin(&name) && !PROTECTED.contains(&name) && !is_kept(&name) {
+            if !is_origin(&name) && !PROTECTED.contains(&name) && !is_kept(&name) {
                 headers.remove(name);
             }
         }
         headers.remove(header::CONNECTION);
     }
-    let is_proxys = |name: &str| name == "proxy" || name.starts_with("proxy-");
-    remove_where(headers, |name| HOP.contains(name) || is_proxys(name.as_str()));
+    let is_for_proxy = |name: &str| name == "proxy" || name.starts_with("proxy-");
+    remove_where(headers, |name| HOP.contains(name) || is_for_proxy(name.as_str()));
 }
 
-/// Removes the headers that a condition names. Most requests have none of them, and to see that takes
-/// one look at each of a few headers, instead of a search for each of many names.
-fn remove_where(headers: &mut HeaderMap, is_meant: impl Fn(&HeaderName) -> bool) {
-    while let Some(name) = headers.keys().find(|name| is_meant(name)).cloned() {
+fn remove_where(headers: &mut HeaderMap, is_removed: impl Fn(&HeaderName) -> bool) {
+    while let Some(name) = headers.keys().find(|name| is_removed(name)).cloned() {
         headers.remove(name);
     }
 }
 
-/// Removes `X_User_Id` where `X-User-Id` is meant, and the other way round: a service that makes
-/// variables of headers takes the one for the other, which only proxies may write, or which the
-/// policy has read.
+/// Removes `X_User_Id` where the policy reads `X-User-Id`, and the other way round. A service that turns
+/// headers into variables cannot tell the two apart, so that a client could write what only proxies may.
 fn drop_lookalikes(headers: &mut HeaderMap, policy: Option<&Policy>) {
     let facts = || policy.into_iter().flat_map(Policy::fact_headers);
     let underscored = facts().any(|fact| fact.contains('_'));
@@ -139,15 +134,14 @@ fn drop_lookalikes(headers: &mut HeaderMap, policy: Option<&Policy>) {
     remove_where(headers, is_lookalike);
 }
 
-/// Whether a name is one that proxies write, but for its underscores.
+/// True for a name that only proxies write, but for its underscores.
 fn looks_forwarded(name: &str) -> bool {
-    let folded = || name.bytes().map(folded);
-    let starts_so =
-        folded().take(12).eq("x-forwarded-".bytes()) || folded().eq("x-real-ip".bytes());
-    starts_so && name.contains('_')
+    let folded = || name.bytes().map(fold_byte);
+    let looks_so = folded().take(12).eq("x-forwarded-".bytes()) || folded().eq("x-real-ip".bytes());
+    looks_so && name.contains('_')
 }
 
-/// Whether a name is that of a fact but for dashes and underscores, and of none as it is.
+/// True for a name that differs from a fact's only in dashes and underscores, and is no fact itself.
 fn is_like_another<'f>(name: &str, facts: impl Iterator<Item = &'f str>) -> bool {
     let mut is_like = false;
     for fact in facts {
@@ -155,17 +149,17 @@ fn is_like_another<'f>(name: &str, facts: impl Iterator<Item = &'f str>) -> bool
             return false;
         }
         is_like |=
-            name.len() == fact.len() && name.bytes().map(folded).eq(fact.bytes().map(folded));
+            name.len() == fact.len() && name.bytes().map(fold_byte).eq(fact.bytes().map(fold_byte));
     }
     is_like
 }
 
-/// A letter of a name as it becomes one of a variable.
-fn folded(byte: u8) -> u8 {
+/// A byte of a header's name, as services write it in the name of a variable.
+fn fold_byte(byte: u8) -> u8 {
     if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() }
 }
 
-/// HTTP/2 splits cookies into lines; HTTP/1.1 knows one.
+/// Joins the cookies that HTTP/2 splits: HTTP/1.1 has one line for them.
 fn join_cookies(headers: &mut HeaderMap) {
     let mut lines = headers.get_all(header::COOKIE).iter();
     let (Some(first), Some(second)) = (lines.next(), lines.next()) else { return };
@@ -174,14 +168,14 @@ fn join_cookies(headers: &mut HeaderMap) {
         joined.extend_from_slice(b"; ");
         joined.extend_from_slice(line.as_bytes());
     }
-    // Made of parts of header values, so it is one.
+    // Made of header values, so it is one.
     if let Ok(joined) = HeaderValue::from_maybe_shared(bytes::Bytes::from(joined)) {
         headers.insert(header::COOKIE, joined);
     }
 }
 
-/// Adds the peer to those that the request has come through.
-fn append_hop(headers: &mut HeaderMap, peer: &str) {
+/// Appends the peer to `X-Forwarded-For`.
+fn append_peer(headers: &mut HeaderMap, peer: &str) {
     let mut hops = Vec::new();
     for line in headers.get_all(FORWARDED_FOR) {
         hops.extend_from_slice(line.as_bytes());

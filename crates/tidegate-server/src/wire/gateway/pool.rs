@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, interval, sleep, timeout};
 
 use super::body::{Upload, UploadProgress, UploadState};
-use super::upstream::{Connection, ConnectionPermit};
+use super::upstream::{UpstreamConnection, UpstreamPermit};
 use super::{GatewayBounds, Upstream};
 use crate::body::Body;
 use crate::respond;
@@ -115,7 +115,7 @@ impl Pool {
     async fn try_each(
         &self,
         mut request: Request<Upload>,
-    ) -> Result<(Response<Incoming>, Connection), UpstreamError> {
+    ) -> Result<(Response<Incoming>, UpstreamConnection), UpstreamError> {
         let permit = timeout(self.bounds.connect, Arc::clone(&self.permits).acquire_owned()).await;
         // The semaphore is never closed.
         let Ok(Ok(permit)) = permit else { return Err(UpstreamError::Crowded) };
@@ -145,7 +145,7 @@ impl Pool {
         Ok((sent.map_err(UpstreamError::Broken)?, connection))
     }
 
-    async fn connect(&self, permit: ConnectionPermit) -> Result<Connection, UpstreamError> {
+    async fn connect(&self, permit: UpstreamPermit) -> Result<UpstreamConnection, UpstreamError> {
         let connecting = timeout(self.bounds.connect, self.upstream.connect(permit)).await;
         let connected = connecting.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         connected.map_err(UpstreamError::Unreachable)
@@ -196,7 +196,7 @@ impl UpstreamError {
 
 /// A connection whose answer is being read. If it is dropped, it is closed, and the upstream notices.
 pub(super) struct PooledConnection {
-    connection: Connection,
+    connection: UpstreamConnection,
     progress: Option<Arc<UploadProgress>>,
     idle: Arc<IdleConnections>,
     idle_max: usize,
@@ -223,10 +223,10 @@ impl PooledConnection {
 
 /// Connections that wait for the next request, the last used at the back.
 #[derive(Default)]
-struct IdleConnections(Mutex<VecDeque<(Connection, Instant)>>);
+struct IdleConnections(Mutex<VecDeque<(UpstreamConnection, Instant)>>);
 
 impl IdleConnections {
-    fn add(&self, connection: Connection, max: usize) {
+    fn add(&self, connection: UpstreamConnection, max: usize) {
         let mut connections = self.lock();
         connections.push_back((connection, Instant::now()));
         if connections.len() > max {
@@ -234,7 +234,7 @@ impl IdleConnections {
         }
     }
 
-    fn take_newest(&self, idle_timeout: Duration) -> Option<Connection> {
+    fn take_newest(&self, idle_timeout: Duration) -> Option<UpstreamConnection> {
         let mut connections = self.lock();
         let (connection, since) = connections.pop_back()?;
         if since.elapsed() < idle_timeout {
@@ -245,7 +245,7 @@ impl IdleConnections {
         None
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(Connection, Instant)>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(UpstreamConnection, Instant)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -83,32 +83,32 @@ impl Upstream {
     }
 
     /// Opens a connection, which keeps the permit until its socket is closed.
-    pub(super) async fn connect(&self, permit: ConnectionPermit) -> io::Result<Connection> {
+    pub(super) async fn connect(&self, permit: UpstreamPermit) -> io::Result<UpstreamConnection> {
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
         stream.set_nodelay(true)?;
         match &self.tls {
-            None => Connection::start(stream, permit).await,
+            None => UpstreamConnection::start(stream, permit).await,
             Some((trust, name)) => {
-                Connection::start(trust.connect(name.clone(), stream).await?, permit).await
+                UpstreamConnection::start(trust.connect(name.clone(), stream).await?, permit).await
             }
         }
     }
 }
 
 /// The right to one open connection. A request and its connection share it.
-pub(super) type ConnectionPermit = Arc<OwnedSemaphorePermit>;
+pub(super) type UpstreamPermit = Arc<OwnedSemaphorePermit>;
 
 /// A connection to the upstream: HTTP/1.1, one request at a time. It is closed when this is dropped.
-pub(super) struct Connection {
+pub(super) struct UpstreamConnection {
     pub(super) sender: SendRequest<Upload>,
     /// Shared with the task that owns the socket, so that the permit returns only when the socket is
     /// closed. A kept connection has none.
-    permit: Arc<Mutex<Option<ConnectionPermit>>>,
+    permit: Arc<Mutex<Option<UpstreamPermit>>>,
 }
 
-impl Connection {
+impl UpstreamConnection {
     /// Starts HTTP/1.1 on a socket, in a task of its own.
-    async fn start<T>(socket: T, permit: ConnectionPermit) -> io::Result<Self>
+    async fn start<T>(socket: T, permit: UpstreamPermit) -> io::Result<Self>
     where
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
@@ -125,7 +125,7 @@ impl Connection {
     }
 
     /// Replaces the permit: a connection has one while it serves a request.
-    pub(super) fn set_permit(&self, permit: Option<ConnectionPermit>) -> Option<ConnectionPermit> {
+    pub(super) fn set_permit(&self, permit: Option<UpstreamPermit>) -> Option<UpstreamPermit> {
         std::mem::replace(&mut *self.permit.lock().unwrap_or_else(PoisonError::into_inner), permit)
     }
 }

@@ -1,6 +1,6 @@
-//! What a kill loses. A daemon with a state directory is asked for a million keys of four kinds, each of
-//! them once by a limit of one, and killed on the way. Started again, it refuses every key that it knows;
-//! what it lets past was lost, and must have been answered within the last second.
+//! The loss by a kill. A daemon with a state directory decides a million keys of four kinds, each once
+//! under a limit of one, and is killed on the way. Started again, it refuses every key that it knows. An
+//! admitted key was lost, and its answer must be from the last second before the kill.
 //!
 //! `cargo bench -p tidegate-benches --bench kills`
 
@@ -35,7 +35,7 @@ const PATHS: [char; 4] = ['a', 'b', 'c', 'd'];
 const KEYS: usize = 1_000_000;
 const BATCH: usize = 1_000;
 const CLIENTS: usize = 2;
-/// Behind how many batches it is killed: nearer to a base or farther from it.
+/// The numbers of batches before the kill: nearer to a snapshot or farther from it.
 const KILLED_AFTER: [usize; 7] = [400, 500, 600, 700, 800, 900, 980];
 const MOST: Duration = Duration::from_secs(1);
 
@@ -52,7 +52,7 @@ fn main() {
     println!("  oldest answer that was lost: {oldest:.0?} (most: {MOST:?}) {met}");
 }
 
-/// How long before the kill the oldest was answered that it lost.
+/// The time between the answer of the oldest lost key and the kill.
 fn lost(tidegate: &Path, folder: &Path, batches: usize) -> Duration {
     let state = folder.join(format!("state-{batches}"));
     let arguments = ["--state-dir", state.to_str().unwrap(), "--max-keys", "2000000"];
@@ -64,7 +64,7 @@ fn lost(tidegate: &Path, folder: &Path, batches: usize) -> Duration {
     lost.map(|(_, at)| killed - at).max().unwrap_or_default()
 }
 
-/// Asks for all batches until so many were begun, and then kills; the batches that were answered, and when.
+/// Sends batches, and kills after a number of them. Returns the answered batches and their times.
 fn kill_behind(daemon: &mut Daemon, batches: usize) -> (Vec<(usize, Instant)>, Instant) {
     let (api, next) = (daemon.api, AtomicUsize::new(0));
     let (reached, told) = channel();
@@ -117,7 +117,7 @@ fn ask(api: SocketAddr, batch: usize) -> io::Result<String> {
     if is_whole { Ok(answer) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
-/// How many checks of a batch were let past.
+/// The number of admitted checks of a batch.
 fn allowed(answer: &str) -> usize {
     answer.matches("{\"allowed\":true,\"outcome\"").count()
 }

@@ -1,5 +1,5 @@
-//! A leased limit on a shared store against the same limit in memory, on keys that everybody asks for:
-//! the same requests, in turn. Needs redis-server.
+//! A leased limit on a shared store against the same limit in memory, on hot keys: the same requests,
+//! in turn. Needs redis-server.
 //!
 //! `cargo bench -p tidegate-benches --bench leases`
 

@@ -92,8 +92,7 @@ fn gateway(tidegate: &Path, folder: &Path) {
     }
 }
 
-/// Both in turn, several times, since the machine is faster at one time than at another; the middle
-/// of each.
+/// Measures both in turn, several times, because the machine's speed varies. Returns the medians.
 fn in_turn(
     mut theirs: impl FnMut() -> Figures,
     mut ours: impl FnMut() -> Figures,

@@ -1,7 +1,7 @@
 //! The daemon on Redis under an even load: 100 clients, 1,000 and 10,000 requests a second, exact
 //! limits; then the same with Redis gone. A bare server that only answers takes turns with it, to show
-//! what the machine gives. Beside each latency stands when the machine itself stood still, and the
-//! latency of those that this did not touch. Needs redis-server.
+//! the machine's own latency. Each latency comes with the stalls of the machine, and the latency of the
+//! requests that no stall touched. Needs redis-server.
 //!
 //! `cargo bench -p tidegate-benches --bench shared`
 
@@ -19,8 +19,8 @@ use std::time::Duration;
 use tidegate_benches::bare::Bare;
 use tidegate_benches::daemon::{Daemon, built};
 use tidegate_benches::evenly::evenly;
-use tidegate_benches::lives::{Latencies, middle};
 use tidegate_benches::load::{body_bytes, page};
+use tidegate_benches::request_spans::{Latencies, middle};
 use tidegate_benches::roles;
 use tidegate_benches::witness::Witness;
 use tidegate_testkit::servers::Server;
@@ -28,7 +28,7 @@ use tidegate_testkit::servers::Server;
 const CLIENTS: usize = 100;
 const SECONDS: usize = 10;
 const ROUNDS: usize = 3;
-/// What 99 of a hundred must take less than, with Redis and without.
+/// The bounds on the p99, with Redis and without.
 const P99_MUST_US: u64 = 1_000;
 const P99_MUST_ALONE_US: u64 = 500;
 
@@ -85,13 +85,13 @@ fn main() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// The 99th of a hundred latencies, of all and of those that no stall touched.
+/// The p99 of all requests, and of those that no stall touched.
 struct P99 {
     us: u64,
     spared_us: Option<u64>,
 }
 
-/// Loads a server, and tells how it went.
+/// Loads a server, and prints the result.
 fn load(name: &str, address: SocketAddr, per_second: usize) -> P99 {
     let witness = Witness::start();
     let answered = evenly(address, CLIENTS, per_second, per_second * SECONDS, check(address));
@@ -125,7 +125,7 @@ fn print_middle(name: &str, rounds: &[P99], must_us: u64) {
     }
 }
 
-/// Waits until the daemon's status says so of its store.
+/// Waits until the daemon's status shows this state of its store.
 fn until(admin: SocketAddr, state: &str) {
     let wanted = format!("\"state\":\"{state}\"");
     let says = || page(admin, "/admin/v1/status").replace(' ', "").contains(&wanted);

@@ -1,4 +1,4 @@
-//! A bare hyper server that reads what comes and answers so many bytes: what the machine gives to one
+//! A bare hyper server that reads requests and answers a fixed number of bytes: the floor for a server
 //! that does nothing.
 
 #![allow(
@@ -21,20 +21,20 @@ use tokio::net::TcpStream;
 
 use crate::load::Server;
 
-/// What the program is called with to be such a server.
+/// The argument that makes this program such a server.
 pub(crate) const ROLE: &str = "hyper";
 
-/// A server that runs, in a process of its own.
+/// A running server, in a process of its own.
 #[derive(Debug)]
 pub struct Bare {
-    /// Its process, which ends with this.
+    /// Its process, which ends with its owner.
     pub server: Server,
-    /// Where it listens.
+    /// The address that it listens on.
     pub address: SocketAddr,
 }
 
 impl Bare {
-    /// Starts one whose answers have this many bytes.
+    /// Starts a server whose answers have this many bytes.
     #[must_use]
     pub fn start(bytes: usize) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
@@ -48,7 +48,7 @@ impl Bare {
     }
 }
 
-/// Is such a server.
+/// Runs the server.
 pub(crate) fn serve(bytes: usize) -> ! {
     let body = Bytes::from(vec![b'x'; bytes]);
     let runtime =
@@ -76,6 +76,6 @@ async fn answer(socket: TcpStream, body: Bytes) {
         }
     });
     let http = hyper::server::conn::http1::Builder::new();
-    // A client that hangs up is done.
+    // A client that hangs up needs no answer.
     let _ = http.serve_connection(TokioIo::new(socket), service).await;
 }

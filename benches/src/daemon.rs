@@ -13,16 +13,16 @@ use std::process::{Command, Stdio};
 
 use crate::load::Server;
 
-/// A daemon that runs.
+/// A running daemon.
 #[derive(Debug)]
 pub struct Daemon {
-    /// Its process, which ends with this.
+    /// Its process, which ends with its owner.
     pub server: Server,
-    /// Where the decision API is.
+    /// The address of the decision API.
     pub api: SocketAddr,
-    /// Where the gateway is, if it has one.
+    /// The address of the gateway, if there is one.
     pub gateway: Option<SocketAddr>,
-    /// Where the admin listener is.
+    /// The address of the admin listener.
     pub admin: SocketAddr,
 }
 

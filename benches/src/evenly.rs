@@ -1,5 +1,5 @@
-//! A load that comes evenly whatever the server does: every request has its time, and one that must
-//! wait because the last was answered late is counted as late.
+//! An even load, whatever the server does: every request has its time, and a request that waits because
+//! the last answer was late counts as late.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,15 +13,15 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crate::lives::{Life, now_us};
 use crate::load::whole_answer;
+use crate::request_spans::{RequestSpan, now_us};
 
-/// How a load was answered.
+/// The answers to a load.
 #[derive(Clone, Debug)]
-pub struct Answered {
-    /// From when each request waited and when it was answered.
-    pub lives: Vec<Life>,
-    /// How many of them were not answered with 200 or 429.
+pub struct Answers {
+    /// The due and the answered instant of each request.
+    pub lives: Vec<RequestSpan>,
+    /// The number of answers other than 200 and 429.
     pub dropped: usize,
 }
 
@@ -32,7 +32,7 @@ pub fn evenly(
     per_second: usize,
     requests: usize,
     request: impl Fn(usize) -> Vec<u8> + Send + Sync + 'static,
-) -> Answered {
+) -> Answers {
     let begins_us = now_us() + 100_000;
     let request = Arc::new(request);
     let threads: Vec<_> = (0..clients)
@@ -47,9 +47,9 @@ pub fn evenly(
             })
         })
         .collect();
-    let answers: Vec<(Life, bool)> =
+    let answers: Vec<(RequestSpan, bool)> =
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
-    Answered {
+    Answers {
         dropped: answers.iter().filter(|(_, decided)| !decided).count(),
         lives: answers.into_iter().map(|(life, _)| life).collect(),
     }
@@ -69,14 +69,14 @@ impl Connection {
         Self { address, socket, buffer: vec![0; 16 * 1024] }
     }
 
-    /// From when until when a request waited, and whether a decision came. One that is sent late
-    /// because the answer before it was late has waited since it was due.
-    fn ask(&mut self, request: &[u8], due_us: u64) -> (Life, bool) {
+    /// Returns the due and the answered instant of a request, and whether a decision came. A request that is
+    /// sent late, because the answer before it was late, has waited since it was due.
+    fn ask(&mut self, request: &[u8], due_us: u64) -> (RequestSpan, bool) {
         let before_us = now_us();
         thread::sleep(Duration::from_micros(due_us.saturating_sub(before_us)));
         let since_us = if before_us > due_us { due_us } else { now_us() };
         let status = self.exchange(request);
-        let life = Life { due_us: since_us, done_us: now_us() };
+        let life = RequestSpan { due_us: since_us, done_us: now_us() };
         if status.is_none() {
             *self = Self::open(self.address);
         }

@@ -1,14 +1,14 @@
 //! Measuring, as ratios within one run: absolute times do not carry from one machine to the next.
 //!
-//! Candidates take turns in short rounds, so that whatever else the machine does hits all of them;
-//! the median round counts. Criterion measures one after the other and prints no ratio.
+//! Candidates take turns in short rounds, so that other work of the machine hits all of them; the median
+//! round counts. Criterion measures one after the other and prints no ratio.
 
 pub mod bare;
 pub mod daemon;
 pub mod evenly;
-pub mod lives;
 pub mod load;
 pub mod open_loop;
+pub mod request_spans;
 pub mod roles;
 pub mod store;
 pub mod witness;
@@ -19,9 +19,9 @@ use std::time::Instant;
 const ROUNDS: usize = 101;
 const ROUND_NS: u128 = 2_000_000;
 
-/// Something to be measured.
+/// A candidate to measure.
 pub struct Candidate<'c> {
-    /// What the table calls it.
+    /// Its name in the table.
     pub name: String,
     /// One unit of the work.
     pub work: Box<dyn FnMut() + 'c>,

@@ -1,6 +1,5 @@
-//! A load on one server: connections that each send a request and read the answer, over and over,
-//! all from one thread; what is measured is the server's own processor time, which the load beside
-//! it hardly moves.
+//! A load on one server: connections that each send a request and read the answer, over and over, all
+//! from one thread. The measure is the server's own processor time, which the load hardly changes.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,16 +17,16 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinSet;
 
-/// What a load cost and brought.
+/// The cost and the throughput of a load.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
     /// Seconds of the server's processor time for a million requests.
     pub cpu_seconds_per_million: f64,
     /// Requests in a second.
     pub per_second: f64,
-    /// The middle and the 99th of a hundred latencies, in microseconds.
+    /// The median latency, in microseconds.
     pub p50_us: u64,
-    /// The 99th of a hundred.
+    /// The p99.
     pub p99_us: u64,
     /// The status of the last answer.
     pub status: u16,
@@ -96,7 +95,7 @@ async fn run(
     (latencies, status)
 }
 
-/// The middle of several figures, by processor time.
+/// The median of several figures, by processor time.
 ///
 /// # Panics
 /// There are none.
@@ -115,7 +114,7 @@ pub fn body_bytes(address: SocketAddr, request: &[u8]) -> usize {
     body(address, request).len()
 }
 
-/// What a server answers to a GET.
+/// The body of a server's answer to a GET.
 ///
 /// # Panics
 /// The server does not answer.
@@ -139,7 +138,7 @@ fn body(address: SocketAddr, request: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The status and the Content-Length of an answer, once all of it has come.
+/// The status and the Content-Length of an answer, once the whole answer has arrived.
 pub(crate) fn whole_answer(text: &[u8]) -> Option<(u16, usize)> {
     let head = find(text, b"\r\n\r\n")?;
     let lines = std::str::from_utf8(&text[..head]).unwrap();
@@ -187,7 +186,7 @@ impl Drop for Server {
     }
 }
 
-/// The time, for what is measured.
+/// The current time, for measurements.
 #[allow(clippy::disallowed_methods, reason = "a benchmark measures time")]
 #[must_use]
 pub fn now() -> Instant {

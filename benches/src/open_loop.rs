@@ -1,11 +1,11 @@
-//! So many checks a second, whether or not those before have been answered, and what each took from
-//! the instant that it was planned for.
+//! A fixed rate of checks, whether or not earlier ones have been answered, and the latency of each from
+//! its planned instant.
 //!
-//! The client's own thread looks for those that are due whenever it has nothing else to do, and never
-//! sleeps. A thread of its own would have to take a processor from the server or the client, of which
-//! each needs one: one that spins takes all of it, and one that sleeps is woken late and wakes the
-//! client ten thousand times a second, which costs more than the checks do. What holds the client up
-//! is still seen: a check that it comes to late has waited since it was planned.
+//! The client's own thread looks for due checks whenever it has nothing else to do, and never sleeps. A
+//! separate thread would take a processor from the server or the client, of which each needs one: a
+//! spinning thread takes all of it, and a sleeping one is woken late and wakes the client ten thousand
+//! times a second, which costs more than the checks do. A delay of the client is still seen: a late check
+//! has waited since its planned instant.
 
 #![allow(
     clippy::missing_panics_doc,
@@ -19,34 +19,34 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::lives::{Life, at, now_us};
+use crate::request_spans::{RequestSpan, at, now_us};
 use crate::store::{Checks, Figures, Measure, Redis};
 
-/// So many a second, whether or not those before have been answered.
+/// A fixed rate of checks, whether or not earlier ones have been answered.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenLoop {
-    /// How many arrive in a second, evenly.
+    /// The checks a second, evenly spaced.
     pub per_second: f64,
-    /// For how long.
+    /// How long it lasted.
     pub lasts: Duration,
     /// How many users take turns.
     pub users: usize,
 }
 
-/// What an open loop found.
+/// The result of an open loop.
 #[derive(Clone, Debug)]
-pub struct Open {
-    /// What it cost and brought. The client's own time is all there is, since it never sleeps.
+pub struct OpenLoopResult {
+    /// Its cost and throughput. The client's own time is the whole time, because it never sleeps.
     pub figures: Figures,
-    /// How late the client came to a check, the 99th of a hundred: what of the latency was before it.
+    /// The p99 of the client's delay before a check: the client's part of the latency.
     pub late_us: u64,
-    /// When each was planned and answered.
-    pub lives: Vec<Life>,
+    /// The planned and the answered instant of each check.
+    pub lives: Vec<RequestSpan>,
 }
 
 impl OpenLoop {
     /// Runs the load.
-    pub async fn run(&self, redis: &Redis, checks: &impl Checks) -> Open {
+    pub async fn run(&self, redis: &Redis, checks: &impl Checks) -> OpenLoopResult {
         let all = (self.per_second * self.lasts.as_secs_f64()) as usize;
         let answers = Arc::new(Mutex::new(Vec::with_capacity(all)));
         let (measure, mut late) = (Measure::start(redis).await, Vec::with_capacity(all));
@@ -59,7 +59,7 @@ impl OpenLoop {
             }
             tokio::task::yield_now().await;
         }
-        // Each of those under way has one until it has told.
+        // Each check under way has a sender until it reports.
         while Arc::strong_count(&answers) > 1 {
             tokio::task::yield_now().await;
         }
@@ -67,7 +67,7 @@ impl OpenLoop {
         late.sort_unstable();
         let figures = measure.figures(redis, &answers).await;
         let lives = answers.into_iter().map(|(life, _)| life).collect();
-        Open { figures, late_us: at(&late, 99), lives }
+        OpenLoopResult { figures, late_us: at(&late, 99), lives }
     }
 
     fn planned(&self, begins_us: u64, turn: usize) -> u64 {
@@ -79,13 +79,13 @@ impl OpenLoop {
         checks: &impl Checks,
         turn: usize,
         due_us: u64,
-        answers: &Arc<Mutex<Vec<(Life, bool)>>>,
+        answers: &Arc<Mutex<Vec<(RequestSpan, bool)>>>,
     ) {
         let (checks, answers, users) = (checks.clone(), Arc::clone(answers), self.users);
         tokio::spawn(async move {
-            // Far apart, so that users come in no order.
+            // A large stride, so that users come in no order.
             let answered = checks.check(turn * 7_919, users).await;
-            let life = Life { due_us, done_us: now_us() };
+            let life = RequestSpan { due_us, done_us: now_us() };
             answers.lock().unwrap().push((life, answered));
         });
     }

@@ -1,4 +1,4 @@
-//! Loads on a Redis of their own, from one thread: what they bring, and what they cost the server.
+//! Loads on a Redis of their own, from one thread: the throughput, and the cost for the server.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,16 +15,16 @@ use redis::aio::MultiplexedConnection;
 use redis::{FromRedisValue, InfoDict};
 use tokio::task::JoinSet;
 
-use crate::lives::{Latencies, Life, now_us};
 use crate::load::{Server, cpu_seconds, wait_for};
+use crate::request_spans::{Latencies, RequestSpan, now_us};
 
-/// What can be asked over and over.
+/// A side that answers checks.
 pub trait Checks: Clone + Send + Sync + 'static {
-    /// One check, for one of so many users in turn; whether the store answered.
+    /// One check, for one of `users` users in turn. Returns whether the store answered.
     fn check(&self, turn: usize, users: usize) -> impl Future<Output = bool> + Send;
 }
 
-/// What a load cost and brought.
+/// The cost and the throughput of a load.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
     /// Checks in a second.
@@ -33,15 +33,15 @@ pub struct Figures {
     pub redis_us: f64,
     /// Microseconds of the client's own.
     pub client_us: f64,
-    /// The middle of the latencies, in microseconds.
+    /// The median latency, in microseconds.
     pub p50_us: u64,
-    /// The 99th of a hundred.
+    /// The p99.
     pub p99_us: u64,
-    /// How many the store did not answer.
+    /// The number of checks that the store did not answer.
     pub unanswered: usize,
 }
 
-/// So many at a time, each at once after the other.
+/// A fixed number of checks at a time, each directly after the other.
 #[derive(Clone, Copy, Debug)]
 pub struct InFlight {
     /// How many in all.
@@ -64,9 +64,9 @@ impl InFlight {
                 let mut lives = Vec::with_capacity(each);
                 for turn in 0..each {
                     let due_us = now_us();
-                    // Far apart, so that users come in no order.
+                    // A large stride, so that users come in no order.
                     let answered = checks.check((turn * in_flight + task) * 7_919, users).await;
-                    lives.push((Life { due_us, done_us: now_us() }, answered));
+                    lives.push((RequestSpan { due_us, done_us: now_us() }, answered));
                 }
                 lives
             }
@@ -76,7 +76,7 @@ impl InFlight {
     }
 }
 
-/// What was spent before a load.
+/// The processor times before a load.
 pub(crate) struct Measure {
     pub(crate) started_us: u64,
     redis_seconds: f64,
@@ -89,7 +89,7 @@ impl Measure {
         Self { redis_seconds, client_seconds, started_us: now_us() }
     }
 
-    pub(crate) async fn figures(self, redis: &Redis, lives: &[(Life, bool)]) -> Figures {
+    pub(crate) async fn figures(self, redis: &Redis, lives: &[(RequestSpan, bool)]) -> Figures {
         let elapsed_us = now_us() - self.started_us;
         let client_seconds = own_cpu_seconds() - self.client_seconds;
         let redis_seconds = redis.cpu_seconds().await - self.redis_seconds;
@@ -106,7 +106,7 @@ impl Measure {
     }
 }
 
-/// The middle of several figures, by processor time.
+/// The median of several figures, by processor time.
 #[must_use]
 pub fn median(mut figures: Vec<Figures>) -> Figures {
     figures.sort_by(|a, b| a.redis_us.total_cmp(&b.redis_us));
@@ -121,7 +121,7 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Starts one on a free port.
+    /// Starts a server on a free port.
     #[must_use]
     pub fn start() -> Self {
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -136,8 +136,8 @@ impl Redis {
         Self { port: address.port(), server }
     }
 
-    /// Gives the server one processor and this thread another, where there are two: a server that
-    /// is moved to its client's processor waits for whole slices of time. Whether it could.
+    /// Gives the server one processor and this thread another, where there are two: a server that is moved
+    /// to its client's processor waits for whole time slices. Returns whether this worked.
     #[must_use]
     pub fn keep_apart(&self) -> bool {
         let pin = |process: u32, processor: &str| {
@@ -149,13 +149,13 @@ impl Redis {
         pin(self.server.0.id(), "1") && pin(std::process::id(), "0")
     }
 
-    /// Where it is.
+    /// Its URL.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// A connection that many share.
+    /// A shared connection.
     pub async fn connect(&self) -> MultiplexedConnection {
         let client = redis::Client::open(self.url()).unwrap();
         client.get_multiplexed_async_connection().await.unwrap()

@@ -1,17 +1,17 @@
-//! A witness on each processor, which tells during a load when the processor stood still.
+//! A witness on each processor, which reports when the processor stood still during a load.
 //!
-//! It sleeps for a moment, again and again, and notes when it was woken late. As it has the priority
-//! of real time, no other program keeps it from running; what it waited all the same while others
-//! were in the kernel is taken off. What is left is an interrupt of the timer that came late: the host
-//! of a virtual machine gave the processor to somebody else, or something held interrupts off. Neither
-//! is of the load or of what it measures; to show that, a watch without a load stands beside it.
+//! A witness sleeps for a moment, again and again, and notes when it was woken late. It has real-time
+//! priority, so no other program keeps it from running; its waits for others in the kernel are
+//! subtracted. The rest is a late timer interrupt: the host of a virtual machine gave the processor to
+//! another machine, or something held interrupts off. Neither comes from the load or from the measured
+//! program; a watch without a load shows that.
 //!
-//! What other programs took of the processors is told too, but not when: they come in between as
+//! The processor time of other programs is reported too, but not when they ran: they run in between as
 //! ordinary programs do, unless the benchmark goes first (`roles::go_first`).
 //!
-//! Each is a process of its own, this program once more, since `chrt` and `taskset` set the priority
-//! and the processor of a whole process. A wake costs some 20 µs in a virtual machine, so that they
-//! are a millisecond apart: what is shorter is seen by chance only.
+//! Each witness is a process of its own, because `chrt` and `taskset` set the priority and the processor
+//! of a whole process. A wake costs some 20 µs in a virtual machine, so wakes are a millisecond apart:
+//! a shorter stall is seen by chance only.
 
 #![allow(
     clippy::unwrap_used,
@@ -31,20 +31,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::lives::{Latencies, Life, Stall, now_us, untouched};
 use crate::load::Server;
+use crate::request_spans::{Latencies, RequestSpan, Stall, now_us, untouched};
 
-/// What the program is called with to be a witness.
+/// The argument that makes this program a witness.
 pub(crate) const ROLE: &str = "witness";
 
 const SLEEP_US: u64 = 1_000;
-/// What is later than this is a stall. Waking takes some 50 µs of it by itself.
+/// A longer delay is a stall. Waking by itself takes some 50 µs of it.
 const LATE_US: u64 = 200;
-/// How often it looks what it has waited for others. Between, that is some microseconds a wake.
+/// How often a witness reads its waits for others. Between, that is some microseconds a wake.
 const LOOK_EVERY: usize = 16;
 const IDLE: Duration = Duration::from_secs(3);
 
-/// Witnesses that watch.
+/// The running witnesses.
 #[derive(Debug)]
 pub struct Witness {
     watchers: Vec<Watcher>,
@@ -60,7 +60,7 @@ impl Witness {
         Some(Self { watchers, before: Ticks::now() })
     }
 
-    /// What the machine does without a load, to compare with; nothing where that cannot be told.
+    /// The stalls of the machine without a load, to compare with; `None` where witnesses cannot run.
     #[must_use]
     pub fn idle() -> Option<Machine> {
         let witness = Self::start()?;
@@ -68,7 +68,7 @@ impl Witness {
         Some(witness.end())
     }
 
-    /// Ends them, and tells what they saw.
+    /// Ends the witnesses, and returns their stalls.
     #[must_use]
     pub fn end(self) -> Machine {
         let Ticks { stolen_ms, all_ms, ours_ms } = Ticks::now();
@@ -86,19 +86,19 @@ impl Witness {
 #[derive(Clone, Debug)]
 pub struct Machine {
     stalls: Vec<Stall>,
-    /// What the system says the host took, for each processor.
+    /// The time that the host took, by the system's count, for each processor.
     stolen_ms: Vec<u64>,
-    /// For how long programs ran that are not of this benchmark.
+    /// The processor time of programs outside this benchmark.
     others_ms: u64,
 }
 
 impl Machine {
-    /// How long those took that no stall touched.
+    /// The latencies of the requests that no stall touched.
     #[must_use]
-    pub fn spared(&self, lives: &[Life]) -> Spared {
+    pub fn spared(&self, lives: &[RequestSpan]) -> UntouchedLatencies {
         let untouched = untouched(lives, &self.stalls);
         let left_out = (lives.len() - untouched.len()) as f64 / lives.len().max(1) as f64;
-        Spared { latencies: Latencies::of(untouched), left_out }
+        UntouchedLatencies { latencies: Latencies::of(untouched), left_out }
     }
 }
 
@@ -121,16 +121,16 @@ impl fmt::Display for Machine {
     }
 }
 
-/// Those that no stall touched.
+/// The requests that no stall touched.
 #[derive(Clone, Copy, Debug)]
-pub struct Spared {
-    /// How long they took; nothing if there are none.
+pub struct UntouchedLatencies {
+    /// Their latencies; `None` without requests.
     pub latencies: Option<Latencies>,
     /// The share of all that were touched.
     pub left_out: f64,
 }
 
-impl fmt::Display for Spared {
+impl fmt::Display for UntouchedLatencies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let left_out = 100.0 * self.left_out;
         match self.latencies {
@@ -159,7 +159,7 @@ impl Watcher {
         let mut child: Child = command.spawn().ok()?;
         let (stdin, stdout) = (child.stdin.take()?, BufReader::new(child.stdout.take()?));
         let mut watcher = Self { processor, stdin, stdout, server: Server(child) };
-        // It says so when it begins; nothing comes if it may not.
+        // A witness prints a line when it begins, and none if it has no permission.
         let mut line = String::new();
         watcher.stdout.read_line(&mut line).unwrap();
         (!line.is_empty()).then_some(watcher)
@@ -179,12 +179,12 @@ impl Watcher {
     }
 }
 
-/// Is a witness until the input ends, then tells of each stall since when and for how long.
+/// Watches until the input ends, then prints the beginning and the length of each stall.
 pub(crate) fn watch() {
     let over = Arc::new(AtomicBool::new(false));
     let ended = Arc::clone(&over);
     thread::spawn(move || {
-        // Nothing is ever said: it ends with whoever started this.
+        // The input stays empty and ends with the process that started this one.
         let _ = std::io::stdin().read(&mut [0]);
         ended.store(true, Ordering::Relaxed);
     });
@@ -216,7 +216,7 @@ pub(crate) fn watch() {
     }
 }
 
-/// For how long this thread could have run but others did.
+/// How long this thread was runnable while others ran.
 fn waited_for_others_us(schedstat: &File) -> u64 {
     let mut text = [0; 128];
     let length = schedstat.read_at(&mut text, 0).unwrap();
@@ -227,11 +227,11 @@ fn waited_for_others_us(schedstat: &File) -> u64 {
 /// Processor time since the machine started, as the system counts it in hundredths of a second.
 #[derive(Debug)]
 struct Ticks {
-    /// What the host took from each processor.
+    /// The time that the host took from each processor.
     stolen_ms: Vec<u64>,
-    /// What all programs took.
+    /// The time of all programs.
     all_ms: u64,
-    /// What this one and those that it started took.
+    /// The time of this program and its children.
     ours_ms: u64,
 }
 

@@ -1,6 +1,6 @@
 //! Bytes as a series of choices, so that any engine that makes bytes can make inputs.
 
-/// Choices that a byte string stands for. At its end every choice is the first one.
+/// Choices from a byte string. At its end every choice is the first one.
 #[derive(Clone, Debug)]
 pub struct Choices<'b> {
     bytes: &'b [u8],

@@ -27,7 +27,7 @@ pub use choices::Choices;
 pub use corpus::corpus;
 pub use mutation::mutate;
 
-/// Up to so many bytes; how many says how much there is to choose.
+/// Up to `max` bytes; more bytes make more choices.
 #[must_use]
 pub fn bytes(max: usize) -> impl ValueGenerator<Output = Vec<u8>> {
     produce::<Vec<u8>>().with().len(0..=max)

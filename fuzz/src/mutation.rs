@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::Choices;
 
-/// What YAML, and the language, could trip over.
+/// Texts that YAML or the policy language treats specially.
 const NASTY: [&str; 48] = [
     "*a",
     "&a",
@@ -56,7 +56,7 @@ const NASTY: [&str; 48] = [
     "/**/{x}",
 ];
 
-/// The document after a few edits. `others` are where lines and words may come from besides.
+/// The document after a few edits. Lines and words may also come from `others`.
 #[must_use]
 pub fn mutate(document: &str, others: &[String], choices: &mut Choices<'_>) -> String {
     let mut text = document.to_owned();
@@ -153,7 +153,7 @@ fn words(text: &str) -> Vec<Range<usize>> {
     pieces.map(|piece| offset(piece)..offset(piece) + piece.len()).collect()
 }
 
-/// One of some places; the start if there is none.
+/// One of these ranges; the start if there is none.
 fn one_of(places: &[Range<usize>], choices: &mut Choices<'_>) -> Range<usize> {
     choices.pick(places).cloned().unwrap_or(0..0)
 }

@@ -67,7 +67,7 @@ fn arbitrary_lines() {
     });
 }
 
-/// What a trusted hop wrote at the right end decides, whatever stands to its left.
+/// The entry of a trusted hop at the right end decides, whatever stands to its left.
 #[test]
 fn nothing_left_of_an_untrusted_hop_counts() {
     check!().with_iterations(10_000).with_generator(bytes(256)).for_each(|bytes: &Vec<u8>| {
@@ -109,7 +109,7 @@ fn address(kind: ForwardingHeader, peer: &str, lines: &[String]) -> IpAddr {
     client_address(peer.parse().unwrap(), kind, lines.iter().map(String::as_str), &trusted)
 }
 
-/// Every address that a line could be said to name, escapes left out.
+/// Every address that a line could name, without escapes.
 fn names(line: &str) -> impl Iterator<Item = IpAddr> {
     let plain = line.replace('\\', "");
     let pieces: Vec<String> = plain

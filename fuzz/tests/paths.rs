@@ -60,7 +60,7 @@ fn path_holds(raw: &str) {
         path.segments().map(|segment| format!("/{segment}")).collect::<String>(),
         text.strip_suffix('/').unwrap_or(text)
     );
-    // Written as it was read: what a decoded letter would mean again is escaped first.
+    // Written as it was read: letters that decoding would interpret again are escaped first.
     let escaped = text.replace('%', "%25").replace('?', "%3F").replace('#', "%23");
     assert_eq!(NormalPath::parse(&escaped.replace(';', "%3B")).as_ref(), Ok(&path), "{raw:?}");
 }

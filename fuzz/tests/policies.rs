@@ -38,7 +38,7 @@ fn broken_policies() {
     });
 }
 
-/// What is true of every text.
+/// Asserts what holds for every text.
 fn holds(text: &str) {
     let mut profiles = Policy::profile_names(text);
     profiles.truncate(3);
@@ -85,7 +85,7 @@ fn point_into(text: &str, diagnostics: &Diagnostics) {
     }
 }
 
-/// What a policy says to a few requests.
+/// Decides a few requests by the policy.
 fn decide(policy: Policy) -> Vec<String> {
     let clock = FakeClock::at_unix_seconds(1_767_603_600);
     let builder = Limiter::builder().policy(policy).clock(clock.clone());

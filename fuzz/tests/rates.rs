@@ -89,7 +89,7 @@ fn arbitrary_specs() {
     });
 }
 
-/// Something of the right shape.
+/// A text of the right shape.
 fn likely(choices: &mut Choices<'_>) -> String {
     let (count, period) = (choices.number(), choices.number());
     let unit = choices.word(&["ms", "s", "min", "h", "day", "week", "month"]);
@@ -129,13 +129,13 @@ fn units_hold(text: &str) {
     }
 }
 
-/// What an exact duration makes of a whole one: the number before the unit is an amount there.
+/// The exact duration of a whole one: there the number before the unit is an amount.
 fn in_range(text: &str, us: u64) -> Option<u64> {
     let number = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     Amount::parse(number).ok().map(|_| us)
 }
 
-/// What people read can be read back, where it is a duration that a policy could write.
+/// A displayed duration can be parsed again, where a policy could write it.
 fn spoken(us: u64) {
     let short = short_duration(us);
     if let (Some(minutes), true) = (short.strip_suffix('m'), us > 0) {
@@ -146,7 +146,7 @@ fn spoken(us: u64) {
     assert!(!duration_in_words(us).is_empty() && !per_duration(us).is_empty());
 }
 
-/// A spec that is read can be decided by, up to the largest costs.
+/// Every parsed spec can decide, up to the largest costs.
 fn spec_holds(algorithm: &str, text: &str) {
     let quoted = text.replace('\'', "''").replace(char::is_control, "");
     let value = if algorithm == "ceiling" { ", value: v" } else { "" };

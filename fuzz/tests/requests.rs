@@ -207,7 +207,7 @@ fn request(choices: &mut Choices<'_>) -> Request<'static> {
     }
 }
 
-/// Mostly a path that some limit is about.
+/// Mostly a path that some limit applies to.
 fn path(choices: &mut Choices<'_>) -> Cow<'static, str> {
     match choices.byte() {
         0..=60 => "/rooms/r1/bookings".into(),
@@ -221,7 +221,7 @@ fn address(choices: &mut Choices<'_>) -> IpAddr {
     choices.word(&ADDRESSES).parse().unwrap()
 }
 
-/// Looking tells what will happen, and what is refused leaves no trace.
+/// Asserts that a peek predicts the decision, and that a refusal charges nothing.
 fn decided(limiter: &Limiter, request: &Request<'_>, leases: &mut Vec<Reservation>) {
     let before = limiter.peek(request);
     let explained = limiter.explain(request);

@@ -1,4 +1,4 @@
-//! Decisions of those whom no ban and no factor of behaviour touches, beside those of others.
+//! Decisions about clients that no ban and no factor touches, beside bans and factors of others.
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
@@ -7,7 +7,7 @@ use tidegate::{Limiter, MarkKind, NewMark, Policy, Report, Request, Subject};
 use tidegate_benches::{Candidate, compare};
 
 const MANY: u32 = 1_000_000;
-/// How many innocents take turns.
+/// How many unmarked clients take turns.
 const TURNS: usize = 4_096;
 
 const BY_USER: &str = "{ tidegate: 1, name: b, limits: { a: { by: user, token_bucket: 1m/s } } }";
@@ -51,7 +51,7 @@ fn address(n: u32) -> IpAddr {
     Ipv4Addr::from_bits(0x0b00_0000 + n).into()
 }
 
-/// Whom no ban is of.
+/// Requests of clients without a ban.
 fn innocents() -> Vec<Request<'static>> {
     let ip = |n: usize| IpAddr::from([192, 0, 2, u8::try_from(n % 256).unwrap_or(0)]);
     let one = |n| Request::new("GET", "/").user(format!("somebody-{n}")).ip(ip(n));

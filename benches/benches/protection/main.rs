@@ -1,5 +1,5 @@
-//! What protects, at its full size: ten thousand networks, the countries of the whole internet, a
-//! million bans. Each must cost about as much as a few of them. `-- bans` measures the bans alone.
+//! Protection at its full size: ten thousand networks, the countries of the whole internet, a million
+//! bans. Each must cost about as much as a few of them. `-- bans` measures the bans alone.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark may stop at the first surprise")]
 
@@ -27,7 +27,7 @@ fn main() {
     bans::all();
 }
 
-/// An address that looks like chance, the same in every run.
+/// A pseudo-random address, the same in every run.
 fn address(turn: u32) -> IpAddr {
     Ipv4Addr::from_bits(turn.wrapping_mul(2_654_435_761).rotate_left(7)).into()
 }

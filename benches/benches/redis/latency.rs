@@ -1,22 +1,22 @@
-//! Latencies under loads that come evenly whatever is answered, ours and the peer's in turn.
+//! Latencies under even loads that do not wait for answers, ours and the peer's in turn.
 
 use std::time::Duration;
 
-use tidegate_benches::lives::middle;
-use tidegate_benches::open_loop::{Open, OpenLoop};
+use tidegate_benches::open_loop::{OpenLoop, OpenLoopResult};
+use tidegate_benches::request_spans::middle;
 use tidegate_benches::store::{Checks, Figures, InFlight, Redis, median};
 use tidegate_benches::witness::{Machine, Witness};
 
 use crate::sides::{Ours, Peer};
 use crate::{CHECKS, IN_FLIGHT, USERS, latencies};
 
-/// The share of somebody's throughput at which latencies are compared.
+/// The share of the throughput at which latencies are compared.
 const LOAD: f64 = 0.7;
-/// What 99 of a hundred must take less than.
+/// The bound on the p99.
 const P99_MUST_US: f64 = 2_000.0;
 const LATENCY_ROUNDS: usize = 5;
 
-/// Arrivals that do not wait for answers, at a share of what the peer can do, and of what we can.
+/// Arrivals that do not wait for answers, at a share of the peer's throughput, and of ours.
 pub(crate) async fn latency(redis: &Redis, peer: &Peer, ours: &Ours) {
     if let Some(machine) = Witness::idle() {
         println!("\nthe machine without a load, 3 s: {machine}");
@@ -46,9 +46,9 @@ pub(crate) async fn latency(redis: &Redis, peer: &Peer, ours: &Ours) {
     }
 }
 
-/// A load, and when the machine stood still meanwhile, if that can be told.
+/// A load, and the stalls of the machine meanwhile, if witnesses can run.
 struct Round {
-    open: Open,
+    open: OpenLoopResult,
     machine: Option<Machine>,
 }
 
@@ -91,7 +91,7 @@ fn print_middle(name: &str, peer_us: Option<u64>, our_us: Option<u64>) {
     }
 }
 
-fn print_latency(name: &str, Open { figures, late_us, .. }: &Open) {
+fn print_latency(name: &str, OpenLoopResult { figures, late_us, .. }: &OpenLoopResult) {
     let Figures { per_second, redis_us, .. } = figures;
     let latencies = latencies(figures);
     println!(

@@ -1,6 +1,6 @@
-//! The shared store against redis-rs that sends one EVALSHA for each check, as everybody does: the
-//! same server, the same clients, in turn. Needs redis-server. Beside each latency under an even load
-//! stands when the machine itself stood still, and the latency of those that this did not touch.
+//! The shared store against redis-rs that sends one EVALSHA for each check, as is usual: the
+//! same server, the same clients, in turn. Needs redis-server. Each latency under an even load comes
+//! with the stalls of the machine, and the latency of the requests that no stall touched.
 //!
 //! `cargo bench -p tidegate-benches --bench redis`, with `-- latency` for that part alone
 
@@ -29,7 +29,7 @@ const ROUNDS: usize = 7;
 const USERS: usize = 100_000;
 const HOT_USERS: usize = 10;
 
-/// So slow that a user who comes again still owes something.
+/// So slow that a returning user still owes something.
 const ONE: &str = "
 tidegate: 1
 name: one
@@ -37,7 +37,7 @@ limits:
   booking-user: { by: user, token_bucket: 100/h }
 ";
 
-/// So much that nobody is refused.
+/// So much that no request is refused.
 const HOT: &str = "
 tidegate: 1
 name: hot
@@ -101,8 +101,7 @@ fn main() {
     });
 }
 
-/// One bucket and three, everybody in turn, several times, since the machine is faster at one time
-/// than at another.
+/// One bucket and three, all sides in turn, several times, because the machine's speed varies.
 async fn levels(redis: &Redis, peer: &Peer, ours: [&Ours; 3]) {
     let load = InFlight { checks: CHECKS, in_flight: IN_FLIGHT, users: USERS };
     let mut rounds: [Vec<Figures>; 4] = Default::default();
@@ -114,7 +113,7 @@ async fn levels(redis: &Redis, peer: &Peer, ours: [&Ours; 3]) {
     }
     let dearer = |levels: usize| {
         let pairs = || rounds[1].iter().zip(&rounds[levels]);
-        // Of one round, whose loads the machine was equally fast for.
+        // Ratios within one round, in which the machine's speed varies least.
         let time = middle(pairs().map(|(one, all)| one.per_second / all.per_second));
         let redis = middle(pairs().map(|(one, all)| all.redis_us / one.redis_us));
         format!("{time:.2} x the time of one, {redis:.2} x Redis's CPU")
@@ -174,7 +173,7 @@ async fn leased(redis: &Redis) {
     }
 }
 
-/// What a bucket takes in Redis, all included.
+/// The memory of a bucket in Redis, all included.
 async fn memory(redis: &Redis, ours: &Ours) {
     const BUCKETS: usize = 20_000;
     redis.flush().await;

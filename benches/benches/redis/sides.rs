@@ -1,4 +1,4 @@
-//! Who is measured: redis-rs with a script of its own, our store, and our memory.
+//! The measured sides: redis-rs with a script of its own, our store, and our memory.
 
 use std::time::Duration;
 

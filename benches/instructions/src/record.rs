@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn displayed_values_parse_again() {
         let written = record(&[("decision-allowed", 9_000), ("ban", 700)]);
         assert_eq!(Record::parse(&written.to_text()), Ok(written));
         assert!(Record::parse("architecture = \"x\"\n").is_err());

@@ -1,10 +1,10 @@
-//! The library against governor and limitador in the same run, with what it must reach beside it: all,
-//! or what is named (`-- decision simulated`).
+//! The library against governor and limitador in the same run, with the required ratios: all parts, or
+//! the named ones (`-- decision simulated`).
 
 use tidegate_peers::table::Table;
 use tidegate_peers::{decision, fill, keyed, simulated};
 
-/// A name, and what measures it.
+/// The name of a part, and its measurement.
 type Part = (&'static str, fn(&mut Table));
 
 fn main() {

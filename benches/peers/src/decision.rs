@@ -15,7 +15,7 @@ use crate::table::Table;
 
 pub(crate) const POLICY: &str = include_str!("../../policies/realistic.yaml");
 const ROOMS: usize = 1_000;
-/// A kilobyte a key: more would not fit a cache, and make the peer slower.
+/// A kilobyte a key: more would not fit a cache, and would make the peer slower.
 const LIMITADOR_KEYS: usize = 100_000;
 
 /// Measures decisions.
@@ -26,7 +26,7 @@ pub fn measure(table: &mut Table) {
         Request::new("POST", &*paths[turn % ROOMS]).user(&**population.key(turn)).tier("plus")
     };
     let policy = Policy::parse("realistic.yaml", POLICY).unwrap();
-    // Every limit of the policy has an equal share, and each has room for all users.
+    // Every limit of the policy has an equal share, with room for all users.
     let store = Memory::with_max_keys(KEYS * 2 * policy.limits().len());
     let limiter = Limiter::builder().policy(policy).store(store).build().unwrap();
     let governor = PLENTY.governor();
@@ -88,7 +88,7 @@ fn limitador() -> (RateLimiter, Namespace) {
     (limiter, "hostel".into())
 }
 
-/// What a request says, which limitador is told anew for each.
+/// The context of a request, which limitador needs anew for each.
 fn context(population: &Population, turn: usize) -> Context<'static> {
     let said = [("req_method", "POST"), ("user_id", population.key(turn))];
     let said: HashMap<String, String> =

@@ -1,5 +1,5 @@
-//! What keys take of the memory, and how long the slowest inserts are. Each is measured in a process of
-//! its own, which holds nothing else.
+//! The memory of keys, and the latency of the slowest inserts. Each is measured in a process of its own,
+//! which holds nothing else.
 
 use std::process::{Command, Stdio};
 
@@ -10,7 +10,7 @@ use crate::population::write_key;
 use crate::rounds::now;
 use crate::table::Table;
 
-/// The argument with which the benchmark fills one table: whose, and with how many keys.
+/// The argument that makes the benchmark fill one table, with the side and the number of keys.
 pub const FILL: &str = "--fill";
 
 const MILLION: usize = 1_000_000;
@@ -20,12 +20,12 @@ const BYTES_MOST: f64 = 48.0;
 /// Each key owes something for six minutes, so that none makes room for others.
 const SLOW: Bucket = Bucket { an_hour: 10, burst: 10 };
 
-/// How often late inserts are measured; the middle counts. One moment in which the machine does something
-/// else is enough to make a hundred of them late.
+/// How often late inserts are measured; the median counts. One moment of other work on the machine makes
+/// a hundred inserts late.
 const FILLS: usize = 3;
 
-/// What one fill came to.
-struct Filled {
+/// The result of one fill.
+struct FillResult {
     bytes_a_key: f64,
     late_us: f64,
     slowest_us: f64,
@@ -41,9 +41,9 @@ pub fn measure(table: &mut Table) {
             table.add("slowest of 10M inserts", "us", ours.slowest_us, governor.slowest_us, None);
         }
     }
-    let mut fills: [[Filled; 2]; FILLS] =
+    let mut fills: [[FillResult; 2]; FILLS] =
         std::array::from_fn(|_| ["tidegate", "nothing"].map(|whose| filled(whose, 10)));
-    let ratio = |[ours, nothing]: &[Filled; 2]| ours.late_us / nothing.late_us;
+    let ratio = |[ours, nothing]: &[FillResult; 2]| ours.late_us / nothing.late_us;
     fills.sort_by(|one, other| ratio(one).total_cmp(&ratio(other)));
     let [ours, nothing] = &fills[FILLS / 2];
     let what = "p99.999 of 10M inserts; peer: an empty loop";
@@ -52,7 +52,7 @@ pub fn measure(table: &mut Table) {
     table.add(what, "us", nothing.slowest_us, ours.slowest_us, None);
 }
 
-fn filled(whose: &str, millions: usize) -> Filled {
+fn filled(whose: &str, millions: usize) -> FillResult {
     let program = std::env::current_exe().unwrap();
     let keys = (millions * MILLION).to_string();
     let output =
@@ -61,7 +61,7 @@ fn filled(whose: &str, millions: usize) -> Filled {
     let text = String::from_utf8(output.stdout).unwrap();
     let numbers: Vec<f64> = text.split_whitespace().map(|one| one.parse().unwrap()).collect();
     let [bytes_a_key, late_us, slowest_us] = numbers[..] else { panic!("found {text}") };
-    Filled { bytes_a_key, late_us, slowest_us }
+    FillResult { bytes_a_key, late_us, slowest_us }
 }
 
 /// Fills a table and prints bytes a key, p99.999 and the slowest insert in microseconds.
@@ -83,7 +83,7 @@ pub fn fill(whose: &str, keys: usize) {
 #[allow(clippy::cast_possible_truncation, reason = "no insert takes four seconds")]
 fn fill_with(keys: usize, mut insert: impl FnMut(&String)) {
     let mut key = String::new();
-    // Written to, so that it is part of what is held before.
+    // Written to, so that it counts as memory before the fill.
     let mut took_ns = vec![1_u32; keys];
     let before = resident_bytes();
     for (number, took_ns) in (0..).zip(&mut took_ns) {
@@ -99,7 +99,7 @@ fn fill_with(keys: usize, mut insert: impl FnMut(&String)) {
     println!("{} {} {}", bytes as f64 / keys as f64, us(late_ns), us(took_ns[keys - 1]));
 }
 
-/// What this process has of the memory.
+/// The resident memory of this process.
 fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();

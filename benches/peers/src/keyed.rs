@@ -12,14 +12,13 @@ use crate::population::{KEYS, Population};
 use crate::rounds::{Checks, nanoseconds};
 use crate::table::Table;
 
-/// So much that nobody uses it up. It comes back slowly, so that no key is as good as new meanwhile,
-/// which would need no place.
+/// So much that no key uses it up. It refills slowly, so that every key stays live and needs a slot.
 pub(crate) const PLENTY: Bucket = Bucket { an_hour: 60, burst: 100_000_000 };
 /// One, and no more for an hour.
 const ONCE: Bucket = Bucket { an_hour: 1, burst: 1 };
 const HOUR_US: u64 = 3_600 * SECOND_US;
 
-/// Measures what is named by a key alone.
+/// Measures limits by a key alone.
 pub fn measure(table: &mut Table) {
     for (name, population) in [("uniform", Population::uniform()), ("Zipf", Population::zipf())] {
         let (ours, governor) = (PLENTY.ours(2 * KEYS), PLENTY.governor());
@@ -38,7 +37,7 @@ pub fn measure(table: &mut Table) {
     hot(table);
 }
 
-/// One key that everybody uses.
+/// One hot key.
 fn hot(table: &mut Table) {
     let one = Population::one();
     let (ours, governor) = (PLENTY.ours(2 * KEYS), PLENTY.governor());
@@ -82,7 +81,7 @@ fn compare(
     table.add(what, "ns", ns[0], ns[1], must);
 }
 
-/// Batches, against governor one by one: it has none.
+/// Batches, against single checks of governor, which has no batches.
 fn compare_batches(
     table: &mut Table,
     what: &str,
@@ -116,23 +115,23 @@ fn one_by_one<'c>(
     })
 }
 
-/// The same limit for everybody who is measured.
+/// The same limit for all sides.
 pub struct Bucket {
-    /// How many come back in an hour.
+    /// The refill in an hour.
     pub an_hour: u32,
-    /// How many there are at first.
+    /// The burst.
     pub burst: u32,
 }
 
 impl Bucket {
-    /// As governor has it.
+    /// The limit in governor.
     #[must_use]
     pub fn governor(&self) -> DefaultKeyedRateLimiter<String> {
         let number = |number| NonZeroU32::new(number).unwrap();
         RateLimiter::keyed(Quota::per_hour(number(self.an_hour)).allow_burst(number(self.burst)))
     }
 
-    /// As this library has it, for so many keys.
+    /// The limit in this library, for `max_keys` keys.
     #[must_use]
     pub fn ours(&self, max_keys: usize) -> Keyed {
         let units = |units: u32| Amount::from_units(units.into()).unwrap();
@@ -141,7 +140,7 @@ impl Bucket {
         Keyed::with_max_keys(Spec::TokenBucket(bucket), max_keys)
     }
 
-    /// An exact window of an hour in its place.
+    /// An exact window of an hour instead.
     fn exact(&self, max_keys: usize) -> Keyed {
         let limit = Amount::from_units(self.burst.into()).unwrap();
         let window = sliding_window::Spec { limit, window_us: HOUR_US };

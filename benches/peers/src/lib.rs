@@ -1,7 +1,7 @@
 //! The library against governor and limitador, as ratios within one run: `cargo bench -p
-//! tidegate-peers`. What must be reached stands beside each ratio.
+//! tidegate-peers`. Each ratio has its required value beside it.
 //!
-//! A crate of its own, so that it builds without the daemon and what it needs.
+//! A crate of its own, so that it builds without the daemon and its dependencies.
 
 #![allow(
     clippy::unwrap_used,

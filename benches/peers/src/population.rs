@@ -1,13 +1,13 @@
-//! Who asks, in which order: the same for everybody who is measured.
+//! The order of keys, the same for all sides.
 
 use std::fmt::Write as _;
 
 /// How many keys there are.
 pub const KEYS: usize = 1_000_000;
-/// How long an order is, after which it begins again.
+/// The length of an order, after which it begins again.
 const TURNS: usize = 1 << 20;
 
-/// Keys, and those that ask in their order, one behind the other: a key that arrives is in the cache.
+/// Keys, and copies of them in the order of the checks: the text of the next key is in the cache.
 pub struct Population {
     keys: Vec<String>,
     turns: Vec<String>,
@@ -34,7 +34,7 @@ impl Population {
         let mut chance = Chance(2);
         Self::with(|| {
             let drawn = chance.below(1 << 52) as f64 / (1_u64 << 52) as f64 * sum;
-            // Those that ask often are not neighbours in memory.
+            // Frequent keys are not neighbours in memory.
             let rank = sums.partition_point(|upto| *upto < drawn).min(KEYS - 1) as u64;
             rank * 7_919 % KEYS as u64
         })
@@ -79,7 +79,7 @@ pub fn write_key(number: u64, text: &mut String) {
     write!(text, "user-{number:020}").unwrap();
 }
 
-/// Numbers that look like chance (xorshift), the same in every run.
+/// Pseudo-random numbers (xorshift), the same in every run.
 struct Chance(u64);
 
 impl Chance {

@@ -1,10 +1,9 @@
-//! Candidates take turns in short rounds, so that whatever else the machine does hits all of them; the
-//! middle round counts.
+//! Candidates take turns in short rounds, so that other work of the machine hits all of them; the median
+//! round counts.
 //!
-//! The host of a virtual machine may run two processors of it on one core for a while. Two threads then
-//! share the core's cache, nothing goes to and fro between them, and what they contend for is the core:
-//! that is not what a row of two threads is about. Rounds of that kind are told by a loop that needs nothing
-//! but a processor, and measured again.
+//! The host of a virtual machine may run two of its processors on one core for a while. Two threads then
+//! share the core's cache and contend for the core, not for memory: a row of two threads must not measure
+//! that. A loop that needs only a processor detects such rounds, and they are measured again.
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -13,17 +12,17 @@ use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 41;
 const ROUND: Duration = Duration::from_millis(15);
-/// How many rounds are measured at most until so many count.
+/// The most rounds that are measured until enough of them count.
 const ROUNDS_MAX: usize = 4 * ROUNDS;
-/// How many turns the loop goes that tells whether threads have a core each: less than a millisecond.
+/// The iterations of the loop that detects whether threads have a core each: less than a millisecond.
 const SPINS: usize = 500_000;
-/// How much longer it may take when all threads go at once. On one core it takes half as long again.
+/// How much longer the loop may take when all threads run at once. On one core it takes half as long again.
 const SPIN_MOST: f64 = 1.25;
 
-/// Something to be measured: does one check for each of these turns.
+/// A candidate: does one check for each of these turns.
 pub type Checks<'c> = Box<dyn Fn(Range<usize>) + Sync + 'c>;
 
-/// Nanoseconds that a check takes each candidate, on so many threads at once.
+/// The nanoseconds of a check for each candidate, on `threads` threads at once.
 #[must_use]
 pub fn nanoseconds(threads: usize, candidates: &[Checks<'_>]) -> Vec<f64> {
     let counts: Vec<usize> = candidates.iter().map(checks_per_round).collect();
@@ -43,13 +42,13 @@ pub fn nanoseconds(threads: usize, candidates: &[Checks<'_>]) -> Vec<f64> {
         let rounds = shared.len();
         eprintln!("  rounds in which {threads} threads had no core each: {rounds}, done again");
     }
-    // Where there are hardly any others, they have to do.
+    // If there are hardly any good rounds, the others count too.
     let missing = ROUNDS - rounds.len();
     rounds.extend(shared.into_iter().take(missing));
     (0..candidates.len()).map(|index| middle(rounds.iter().map(|took| took[index]))).collect()
 }
 
-/// Whether so many threads have a core each just now.
+/// Whether `threads` threads have a core each at the moment.
 fn have_cores(threads: usize) -> bool {
     let spin: Checks<'_> = Box::new(|turns| {
         let (mut one, mut other) = (1_u64, 2_u64);
@@ -77,7 +76,7 @@ fn checks_per_round(candidate: &Checks<'_>) -> usize {
     count
 }
 
-/// How long the threads took for so many checks each, on turns of their own.
+/// The time of the threads for `count` checks each, on turns of their own.
 fn timed(threads: usize, count: usize, round: usize, checks: &Checks<'_>) -> Duration {
     let turns = |thread: usize| {
         let from = (round * threads + thread) * count;
@@ -106,7 +105,7 @@ fn timed(threads: usize, count: usize, round: usize, checks: &Checks<'_>) -> Dur
     })
 }
 
-/// The time, for what is measured.
+/// The current time, for measurements.
 #[allow(clippy::disallowed_methods, reason = "a benchmark measures time")]
 #[must_use]
 pub fn now() -> Instant {

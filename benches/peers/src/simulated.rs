@@ -22,7 +22,7 @@ pub fn measure(table: &mut Table) {
     }
 }
 
-/// Of the middle run.
+/// The nanoseconds of the median run.
 fn nanoseconds(policy: &str, user: &str) -> f64 {
     let text = format!(
         "

@@ -1,4 +1,4 @@
-//! The table at the end: each figure beside the peer's, and what it must be.
+//! The table at the end: each figure beside the peer's, and the required ratio.
 
 /// All that was measured.
 #[derive(Default)]
@@ -15,7 +15,7 @@ struct Row {
 }
 
 impl Table {
-    /// Adds a figure, the peer's, and the largest ratio of them that will do.
+    /// Adds a figure, the peer's, and the largest acceptable ratio.
     pub fn add(&mut self, what: &str, unit: &str, ours: f64, peer: f64, must: Option<f64>) {
         let shown = |value: f64| format!("{value:.1} {unit}");
         let (ours, peer, ratio) = (shown(ours), shown(peer), ours / peer);

@@ -1,12 +1,12 @@
-//! `tidegate explain`, as people and scripts meet it.
+//! `tidegate explain`, for people and for scripts.
 
 mod binary;
 
-use binary::{BROKEN, Folder, Ran, SHOP};
+use binary::{BROKEN, CommandOutput, Folder, SHOP};
 use insta::assert_snapshot;
 use serde_json::json;
 
-fn explain(arguments: &[&str]) -> Ran {
+fn explain(arguments: &[&str]) -> CommandOutput {
     let folder = Folder::with(&[("shop.yaml", SHOP), ("broken.yaml", BROKEN)]);
     folder.run(&[&["explain"], arguments].concat())
 }
@@ -95,7 +95,7 @@ fn headers_are_believed_only_from_a_trusted_peer() {
 }
 
 #[test]
-fn claims_say_who_asks() {
+fn claims_identify_the_client() {
     let policy = "tidegate: 1
 name: tokens
 identity: { user: { jwt: sub }, tier: { jwt: /plan/name }, default_tier: free }
@@ -123,7 +123,7 @@ fn profile_operation_and_cost_are_taken_from_the_command_line() {
 }
 
 #[test]
-fn what_cannot_be_explained_ends_with_1_and_says_why() {
+fn a_request_that_cannot_be_explained_ends_with_1_and_a_reason() {
     let told = [
         explain(&["shop.yaml", "--path", "/a%2Fb"]),
         explain(&["shop.yaml", "--operation", "ordr"]),
@@ -131,7 +131,7 @@ fn what_cannot_be_explained_ends_with_1_and_says_why() {
         explain(&["missing.yaml"]),
         explain(&["broken.yaml"]),
     ];
-    let told: Vec<String> = told.iter().map(Ran::transcript).collect();
+    let told: Vec<String> = told.iter().map(CommandOutput::transcript).collect();
     assert_snapshot!(told.join("\n\n"));
 }
 
@@ -145,7 +145,7 @@ fn a_limit_that_would_answer_400_says_so_beside_the_others() {
 }
 
 #[test]
-fn what_is_no_argument_ends_with_2() {
+fn an_unknown_argument_ends_with_2() {
     for wrong in [
         &["shop.yaml", "--ip", "localhost"][..],
         &["shop.yaml", "--cost", "many"],

@@ -1,10 +1,10 @@
-//! `tidegate export`, and what holds for every command: help, suggestions, exit codes.
+//! `tidegate export`, and properties of every command: help, suggestions, exit codes.
 
 mod binary;
 
 use binary::{Folder, SHOP};
 
-fn run(arguments: &[&str]) -> binary::Ran {
+fn run(arguments: &[&str]) -> binary::CommandOutput {
     Folder::with(&[("shop.yaml", SHOP)]).run(arguments)
 }
 

@@ -162,7 +162,7 @@ fn host_triple() -> Result<String, String> {
     host.map(str::to_owned).ok_or_else(|| format!("rustc names no host: {version}"))
 }
 
-/// What the command prints, run in this crate's directory.
+/// The output of the command, run in this crate's directory.
 fn output(command: &mut Command) -> Result<String, String> {
     command.current_dir(env!("CARGO_MANIFEST_DIR"));
     let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;

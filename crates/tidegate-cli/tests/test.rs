@@ -1,8 +1,8 @@
-//! `tidegate test`, as people and scripts meet it.
+//! `tidegate test`, for people and for scripts.
 
 mod binary;
 
-use binary::{BROKEN, Folder, Ran, SHOP};
+use binary::{BROKEN, CommandOutput, Folder, SHOP};
 use insta::assert_snapshot;
 use serde_json::json;
 
@@ -45,12 +45,12 @@ fn shop() -> Folder {
     ])
 }
 
-fn last_line(ran: &Ran) -> &str {
+fn last_line(ran: &CommandOutput) -> &str {
     ran.out.lines().last().unwrap_or_default()
 }
 
-/// The report without how long it took.
-fn transcript(ran: &Ran) -> String {
+/// The report without its duration.
+fn transcript(ran: &CommandOutput) -> String {
     let timeless = |line: &str| match line.split_once(" in ") {
         Some((before, _)) if line.contains(" simulated ") => format!("{before} in …"),
         _ => line.to_owned(),
@@ -140,7 +140,7 @@ fn many_files_run_in_parallel_and_are_told_in_order() {
 }
 
 #[test]
-fn what_cannot_be_run_is_a_failure_and_the_others_run() {
+fn a_file_that_cannot_be_run_is_a_failure_and_the_others_run() {
     let folder = shop();
     folder.write("binary.test.yaml", [0xff, 0x00]);
     folder.write("large.test.yaml", "#".repeat(2 << 20));

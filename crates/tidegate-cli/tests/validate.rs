@@ -1,4 +1,4 @@
-//! `tidegate validate`, as people and scripts meet it.
+//! `tidegate validate`, for people and for scripts.
 
 mod binary;
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-/// Waits for a future, sleeping until it says that it has got further. A future that forgets to
-/// say so hangs, as it would under any runtime.
+/// Waits for a future and sleeps until its waker is called. A future that forgets its waker hangs, as
+/// under any runtime.
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut context = Context::from_waker(&waker);

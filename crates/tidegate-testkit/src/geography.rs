@@ -1,7 +1,7 @@
-//! Databases of countries in the MMDB form, as small as tests want them.
+//! Small databases of countries in the MMDB form, for tests.
 //!
-//! A binary tree over the bits of addresses (IPv4 lies at `::/96`), sixteen zero bytes, the records,
-//! and behind a marker what the database says of itself.
+//! A database is a binary tree over the bits of addresses (IPv4 lies at `::/96`), sixteen zero bytes,
+//! the records, a marker, and the metadata.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -22,12 +22,12 @@ const SEPARATOR: [u8; 16] = [0; 16];
 /// Bits of a pointer in the tree.
 const RECORD_BITS: u16 = 32;
 
-/// What a side of a node leads to.
+/// The target of one side of a node.
 #[derive(Clone, Copy)]
 enum Side {
     Nothing,
     Node(usize),
-    /// The place of a record among the records.
+    /// The index of a record.
     Record(usize),
 }
 
@@ -109,7 +109,7 @@ fn metadata(nodes: usize) -> Vec<u8> {
     ])
 }
 
-/// What a value is and how long, for values of less than 29 bytes or entries.
+/// The type and length of a value of less than 29 bytes or entries.
 fn head(kind: u8, size: usize) -> Vec<u8> {
     let size = u8::try_from(size).ok().filter(|size| *size < 29).unwrap_or(28);
     if kind > 7 { vec![size, kind - 7] } else { vec![kind << 5 | size] }

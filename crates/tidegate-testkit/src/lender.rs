@@ -1,8 +1,8 @@
-//! A bucket that lends, as naively as it can be written: the reference for the script's leases, and
-//! the shared store of a simulation.
+//! A naive bucket that lends: the reference for the script's token loans, and the shared store of a
+//! simulation.
 //!
 //! Debts are exact fractions, time goes from edge to edge of an epoch, and each epoch has its own
-//! count of what is out.
+//! count of lent tokens.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub struct Lender {
     at_us: u64,
     /// In millionths times the period.
     owed: u128,
-    /// What is lent and unspent, by epoch.
+    /// Lent and unspent tokens, by epoch.
     out: BTreeMap<u64, u64>,
 }
 
@@ -32,7 +32,7 @@ impl Lender {
         Self { spec, at_us: 0, owed: 0, out: BTreeMap::new() }
     }
 
-    /// Charges a cost if it is there.
+    /// Charges a cost if the level covers it.
     pub fn charge(&mut self, now_us: u64, cost: u64) -> bool {
         self.advance(now_us);
         let fits = cost <= self.available();
@@ -42,14 +42,14 @@ impl Lender {
         fits
     }
 
-    /// What could be spent, in millionths, at the last time that it was asked.
+    /// The spendable level in millionths, at the time of the last call.
     #[must_use]
     pub fn available(&self) -> u64 {
         let owed = self.owed.div_ceil(self.period());
         self.spec.burst.micros().saturating_sub(u64::try_from(owed).unwrap_or(u64::MAX))
     }
 
-    /// What nodes have borrowed and not told that they spent it.
+    /// Borrowed tokens that are not reported as spent.
     #[must_use]
     pub fn outstanding(&self) -> u64 {
         self.out.values().sum()
@@ -63,7 +63,7 @@ impl Lender {
         later.outstanding()
     }
 
-    /// Hears of earlier loans, and grants another.
+    /// Takes the report about earlier loans, and grants another.
     pub fn lend(&mut self, now_us: u64, loan: &Loan) -> Lent {
         self.advance(now_us);
         for report in &loan.reports {
@@ -83,7 +83,7 @@ impl Lender {
         Lent { now_us, granted, epoch, lasts_us: LASTS_US, available, outstanding }
     }
 
-    /// How long until a cost is there, if nobody else comes; looked for step by step.
+    /// The time until the level covers a cost, if no other request comes; found step by step.
     #[must_use]
     pub fn fits_after_us(&self, cost: u64, within_us: u64) -> Option<u64> {
         let fits = |wait_us: u64| self.clone().charge(self.at_us + wait_us, cost);
@@ -98,7 +98,7 @@ impl Lender {
         Some(late)
     }
 
-    /// Level and loans are never more than the burst.
+    /// Asserts that level and loans never exceed the burst.
     ///
     /// # Errors
     /// They are.
@@ -120,7 +120,7 @@ impl Lender {
     fn advance(&mut self, now_us: u64) {
         while self.at_us < now_us {
             let edge_us = (self.epoch() + 1) * EPOCH_US;
-            // Nothing happens at an edge where nothing is out.
+            // Without lent tokens nothing happens at an edge.
             let to_us = if self.out.is_empty() { now_us } else { edge_us.min(now_us) };
             let refilled = u128::from(to_us - self.at_us) * u128::from(self.spec.count.micros());
             let floor = self.scaled(self.outstanding());

@@ -1,16 +1,16 @@
 //! What Tidegate's tests share: one list of behaviours that every store must pass, checkers of the
-//! promises over a log of decisions, and whatever can go wrong with a store that nodes share.
+//! promises over a log of decisions, and faults of a shared store.
 //!
 //! - [`behaviours`]: run [`every_behaviour`](behaviours::every_behaviour) on a new store.
-//! - [`checkers`]: log what a run decided, then ask whether it kept its promises.
-//! - [`lender`]: a bucket that lends, as naively as it can be written.
+//! - [`checkers`]: whether the log of a run keeps the promises.
+//! - [`lender`]: a naive bucket that lends, as a reference.
 //! - [`geography`]: databases of countries, in the form that they have on disk.
-//! - [`log`]: what callers were answered, collected from many threads.
+//! - [`log`]: the answers that callers received, collected from many threads.
 //! - [`scripted`]: a store whose answers are late, lost or errors when the script says so.
 //! - [`simulation`]: many nodes on a modelled store and network, in virtual time, by seed.
 //! - [`servers`]: real servers, to be killed, paused, restarted and failed over.
 //! - [`proxy`]: a bad network in front of one.
-//! - [`deployment`]: how much many nodes ask of their store.
+//! - [`deployment`]: the load of many nodes on their store.
 //!
 //! Nothing here needs an async runtime: [`block_on`] waits for one future on this thread.
 

@@ -1,8 +1,8 @@
-//! A log of what callers were answered, to be judged by the checkers.
+//! A log of the answers that callers received, for the checkers.
 //!
-//! Clients on many threads write it; afterwards it is sorted by the time that it carries, which is
-//! the store's where the caller knows it, or the caller's own: then the log is as late as callers
-//! waited, and [`latest_us`](Log::latest_us) says how late that is.
+//! Clients on many threads write the log. It is sorted by the time of each answer: the store's time
+//! where the caller knows it, else the caller's own. Then the log is late by the callers' waits, and
+//! [`latest_us`](Log::latest_us) is the longest of them.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -12,30 +12,30 @@ use crate::checkers::{Entry, Violation};
 
 /// One answer, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recorded {
-    /// When it was decided, by the store's time if that is known.
+pub struct CallRecord {
+    /// The time of the decision, by the store's clock if that is known.
     pub at_us: u64,
-    /// Which node was asked.
+    /// The node that decided.
     pub node: u32,
-    /// Whose limit.
+    /// The key of the limit.
     pub key: String,
-    /// What was asked for.
+    /// The cost of the request.
     pub cost: Amount,
-    /// Whether it was let through.
+    /// Whether the request was admitted.
     pub admitted: bool,
     /// Whether the node decided without the store.
     pub degraded: bool,
-    /// What a denied caller was told to wait; `None` where no waiting helps.
+    /// The wait that a denied caller was told; `None` where no waiting helps.
     pub retry_after_us: Option<u64>,
     /// How long the caller waited for the answer.
     pub waited_us: u64,
-    /// What the caller saw instead of an answer: a status of 500 and above, a connection that
-    /// failed.
+    /// The error that the caller saw instead of an answer: a status of 500 and above, or a failed
+    /// connection.
     pub error: Option<String>,
 }
 
-impl Recorded {
-    /// As the checkers take it; `None` for an error, which admits and denies nobody.
+impl CallRecord {
+    /// The entry for the checkers; `None` for an error, which neither admits nor denies.
     #[must_use]
     pub fn entry(&self) -> Option<Entry> {
         let (key, cost) = (&*self.key, self.cost);
@@ -47,49 +47,50 @@ impl Recorded {
     }
 }
 
-/// Everything that callers saw. Threads may share it.
+/// All answers. Threads may share the log.
 #[derive(Debug, Default)]
 pub struct Log {
-    recorded: Mutex<Vec<Recorded>>,
+    recorded: Mutex<Vec<CallRecord>>,
 }
 
 impl Log {
-    /// Nothing yet.
+    /// An empty log.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Adds an answer.
-    pub fn record(&self, recorded: Recorded) {
+    pub fn record(&self, recorded: CallRecord) {
         self.lock().push(recorded);
     }
 
-    /// All of it, in the order of recording.
+    /// All records, in the order of recording.
     #[must_use]
-    pub fn recorded(&self) -> Vec<Recorded> {
+    pub fn recorded(&self) -> Vec<CallRecord> {
         self.lock().clone()
     }
 
-    /// All of it, in the order of its time; what is of one instant in the order of recording.
+    /// All records by time; records of one instant in the order of recording.
     #[must_use]
-    pub fn sorted(&self) -> Vec<Recorded> {
+    pub fn sorted(&self) -> Vec<CallRecord> {
         let mut recorded = self.lock().clone();
         recorded.sort_by_key(|recorded| recorded.at_us);
         recorded
     }
 
-    /// Whom it admitted and denied, for the bounds.
+    /// The entries for the checkers of bounds.
     #[must_use]
     pub fn entries(&self) -> Vec<Entry> {
-        self.sorted().iter().filter_map(Recorded::entry).collect()
+        self.sorted().iter().filter_map(CallRecord::entry).collect()
     }
 
-    /// The same for liveness, which the store alone promises: a decision without it denies nobody
-    /// there, but it may have been charged before the answer was lost, and so counts as spent.
+    /// The entries for the checkers of liveness. Only the store promises liveness: a decision without
+    /// the store denies nobody there. The store may have charged it before the answer was lost, so it
+    /// counts as spent.
     #[must_use]
     pub fn entries_of_the_store(&self) -> Vec<Entry> {
-        let entry = |recorded: &Recorded| {
+        let entry = |recorded: &CallRecord| {
             if recorded.degraded {
                 Some(Entry::admitted(&*recorded.key, recorded.at_us, recorded.cost))
             } else {
@@ -111,21 +112,21 @@ impl Log {
         self.lock().iter().filter(|recorded| recorded.degraded).count()
     }
 
-    /// The longest that anybody waited.
+    /// The longest wait of a caller.
     #[must_use]
     pub fn latest_us(&self) -> u64 {
         self.lock().iter().map(|recorded| recorded.waited_us).max().unwrap_or(0)
     }
 
-    /// Nobody ever sees an error because the store is lost.
+    /// No caller sees an error because the store is lost.
     ///
     /// # Errors
-    /// The first error that somebody saw.
+    /// The first error that a caller saw.
     pub fn nobody_saw_an_error(&self) -> Result<(), Violation> {
         self.nobody(|recorded| Some(format!("saw an error: {}", recorded.error.as_ref()?)))
     }
 
-    /// Nobody waits longer for an answer than this.
+    /// No caller waits longer for an answer than this.
     ///
     /// # Errors
     /// The first answer that came later.
@@ -136,13 +137,13 @@ impl Log {
         })
     }
 
-    /// Nodes decide by themselves only when they must.
+    /// Nodes decide without the store only when they must.
     ///
     /// # Errors
-    /// The first decision without the store that this says was not necessary.
+    /// The first unnecessary decision without the store.
     pub fn nobody_degraded_unless(
         &self,
-        necessary: impl Fn(&Recorded) -> bool,
+        necessary: impl Fn(&CallRecord) -> bool,
     ) -> Result<(), Violation> {
         self.nobody(|recorded| {
             let needless = recorded.degraded && !necessary(recorded);
@@ -150,7 +151,7 @@ impl Log {
         })
     }
 
-    fn nobody(&self, broke: impl Fn(&Recorded) -> Option<String>) -> Result<(), Violation> {
+    fn nobody(&self, broke: impl Fn(&CallRecord) -> Option<String>) -> Result<(), Violation> {
         for recorded in self.sorted() {
             if let Some(detail) = broke(&recorded) {
                 return Err(Violation { key: recorded.key, time_us: recorded.at_us, detail });
@@ -159,7 +160,7 @@ impl Log {
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Recorded>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<CallRecord>> {
         self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -175,8 +176,8 @@ mod tests {
     const SPEC: Spec =
         Spec::SlidingWindow(sliding_window::Spec { limit: Amount::ONE, window_us: 100 });
 
-    fn answer(at_us: u64, admitted: bool) -> Recorded {
-        Recorded {
+    fn answer(at_us: u64, admitted: bool) -> CallRecord {
+        CallRecord {
             at_us,
             node: 0,
             key: "k".to_owned(),
@@ -189,7 +190,7 @@ mod tests {
         }
     }
 
-    fn log(recorded: impl IntoIterator<Item = Recorded>) -> Log {
+    fn log(recorded: impl IntoIterator<Item = CallRecord>) -> Log {
         Log { recorded: Mutex::new(recorded.into_iter().collect()) }
     }
 
@@ -203,8 +204,8 @@ mod tests {
     }
 
     #[test]
-    fn an_error_admits_nobody_and_is_found() {
-        let failed = Recorded { error: Some("503".to_owned()), ..answer(60, true) };
+    fn an_error_is_found_and_is_no_admission() {
+        let failed = CallRecord { error: Some("503".to_owned()), ..answer(60, true) };
         let log = log([answer(50, true), failed]);
         assert_eq!(promise_is_kept(&log.entries(), &SPEC, &Trouble::default()), Ok(()));
         assert_eq!(log.errors(), 1);
@@ -213,8 +214,8 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_too_long_is_found() {
-        let log = log([answer(50, true), Recorded { waited_us: 21, ..answer(60, false) }]);
+    fn a_too_long_wait_is_found() {
+        let log = log([answer(50, true), CallRecord { waited_us: 21, ..answer(60, false) }]);
         assert_eq!(log.latest_us(), 21);
         assert_eq!(log.nobody_waited_longer_than(21), Ok(()));
         assert_eq!(log.nobody_waited_longer_than(20).unwrap_err().time_us, 60);
@@ -222,17 +223,16 @@ mod tests {
 
     #[test]
     fn a_decision_without_the_store_needs_a_reason() {
-        let log = log([answer(50, true), Recorded { degraded: true, ..answer(60, true) }]);
+        let log = log([answer(50, true), CallRecord { degraded: true, ..answer(60, true) }]);
         assert_eq!(log.degraded(), 1);
         assert_eq!(log.nobody_degraded_unless(|recorded| recorded.at_us >= 60), Ok(()));
         assert_eq!(log.nobody_degraded_unless(|_| false).unwrap_err().time_us, 60);
     }
 
     #[test]
-    fn what_was_decided_without_the_store_may_have_been_spent_there_and_denies_nobody() {
-        let lost = Recorded { degraded: true, ..answer(50, false) };
-        let judge =
-            |log: &Log| liveness::nobody_is_denied_in_vain(&log.entries_of_the_store(), &SPEC);
+    fn a_decision_without_the_store_counts_as_spent_and_is_no_denial() {
+        let lost = CallRecord { degraded: true, ..answer(50, false) };
+        let judge = |log: &Log| liveness::no_denial_is_in_vain(&log.entries_of_the_store(), &SPEC);
         assert_eq!(judge(&log([lost.clone(), answer(149, false)])), Ok(()));
         assert_eq!(judge(&log([lost, answer(150, false)])).unwrap_err().time_us, 150);
     }

@@ -1,7 +1,7 @@
 //! A bad network: a proxy between a client and a server that delays, stalls, cuts and loses.
 //!
-//! What it does can be changed while it runs. It breaks no rule of TCP: a connection may be late,
-//! silent or gone, but bytes never overtake each other, and a connection that has lost an answer
+//! The fault can be changed while the proxy runs. The proxy breaks no rule of TCP: a connection may be
+//! late, silent or gone, but bytes never overtake each other, and a connection that has lost an answer
 //! stays silent until it is cut.
 
 mod acceptor;
@@ -16,20 +16,20 @@ use std::time::Duration;
 use crate::servers::free_port;
 use link::Link;
 
-/// What becomes of what passes.
+/// What the proxy does to connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fault {
-    /// It passes.
+    /// Nothing.
     #[default]
     None,
-    /// It is on its way for so long, in each direction.
+    /// Delays bytes by this time, in each direction.
     Delay(Duration),
-    /// Connections are accepted and stay open, and nothing passes: half-open. What was sent
-    /// meanwhile arrives when it is over.
+    /// Accepts connections and keeps them open, but passes nothing on (half-open). Bytes that were
+    /// sent meanwhile arrive when the fault is over.
     Stall,
     /// Requests arrive, answers do not.
     DropAnswers,
-    /// New connections are refused; those that are open go on.
+    /// Refuses new connections; open ones go on.
     Refuse,
 }
 
@@ -68,7 +68,7 @@ struct Shared {
 struct State {
     fault: Fault,
     closing: bool,
-    /// Whether somebody listens: not while connections are refused.
+    /// Whether the proxy listens: not while it refuses connections.
     listening: bool,
     links: Vec<Arc<Link>>,
     accepted: usize,
@@ -97,13 +97,13 @@ impl Proxy {
         self.address
     }
 
-    /// As clients of Redis name it.
+    /// The URL for clients of Redis.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://{}", self.address)
     }
 
-    /// Does this from now on, to open connections too.
+    /// Sets the fault, for open connections too.
     pub fn set(&self, fault: Fault) {
         let mut state = self.shared.state();
         state.fault = fault;
@@ -122,7 +122,7 @@ impl Proxy {
 
     /// Cuts all open connections.
     pub fn cut(&self) {
-        // Held throughout, or a thread that is about to wait would miss it.
+        // The lock is held throughout; otherwise a thread that is about to wait would miss the change.
         let mut state = self.shared.state();
         for link in std::mem::take(&mut state.links) {
             link.cut();
@@ -162,7 +162,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A thread that waits for connections looks up when one comes.
+    /// Wakes the thread that waits for connections, by opening one.
     fn wake_acceptor(&self, address: SocketAddr) {
         let _ = std::net::TcpStream::connect(address);
     }

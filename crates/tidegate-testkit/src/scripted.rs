@@ -1,6 +1,6 @@
 //! A store that is late, loses answers and fails when its script says so.
 //!
-//! Its futures really are pending at first, so that whoever drives them must wait and be woken.
+//! Its futures are pending at first, so that their driver must wait and be woken.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -12,7 +12,7 @@ use tidegate::clock::Now;
 use tidegate::plan::Plan;
 use tidegate::store::{Amended, Amendment, Answer, ImmediateStore, Memory, Store, StoreError};
 
-/// What becomes of calls, one after the other; after its end all is well.
+/// The results of calls, one after the other. After the end of the script all calls succeed.
 ///
 /// ```
 /// use tidegate_testkit::scripted::Script;
@@ -34,37 +34,37 @@ enum Step {
 }
 
 impl Script {
-    /// All is well.
+    /// A script in which all calls succeed.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// So many calls are answered.
+    /// The next `calls` calls are answered.
     #[must_use]
     pub fn ok(self, calls: usize) -> Self {
         self.then(Step::Answer { polls: 1 }, calls)
     }
 
-    /// So many calls fail, and nothing happens.
+    /// The next `calls` calls fail without an effect.
     #[must_use]
     pub fn fail(self, calls: usize) -> Self {
         self.then(Step::Fail, calls)
     }
 
-    /// So many calls are carried out, but their answers get lost.
+    /// The next `calls` calls are carried out, but their answers get lost.
     #[must_use]
     pub fn lose(self, calls: usize) -> Self {
         self.then(Step::Lose, calls)
     }
 
-    /// One call is answered when it has been polled so often.
+    /// One call is answered after `polls` polls.
     #[must_use]
     pub fn slow(self, polls: u32) -> Self {
         self.then(Step::Answer { polls }, 1)
     }
 
-    /// Whatever comes then fails, until the next script.
+    /// All further calls fail, until the next script.
     #[must_use]
     pub fn down(mut self) -> Self {
         self.ever_after = Some(Step::Fail);
@@ -93,37 +93,37 @@ impl Script {
 
 /// A memory store behind a script. Clones share everything.
 #[derive(Clone, Debug)]
-pub struct Scripted {
+pub struct ScriptedStore {
     memory: Arc<Memory>,
     script: Arc<Mutex<Script>>,
 }
 
-impl Scripted {
-    /// A new store that goes by this script.
+impl ScriptedStore {
+    /// A new store that follows this script.
     #[must_use]
     pub fn new(script: Script) -> Self {
         Self { memory: Arc::default(), script: Arc::new(Mutex::new(script)) }
     }
 
-    /// Another way to the same memory, with a script of its own: one node may be cut off while the
+    /// Another handle to the same memory, with a script of its own: one node may be cut off while the
     /// others are not.
     #[must_use]
     pub fn beside(&self, script: Script) -> Self {
         Self { memory: Arc::clone(&self.memory), script: Arc::new(Mutex::new(script)) }
     }
 
-    /// Goes by another script from now on.
+    /// Follows another script from now on.
     pub fn play(&self, script: Script) {
         *self.script.lock().unwrap_or_else(PoisonError::into_inner) = script;
     }
 
-    /// The memory behind it, as it is whether or not anybody can reach it.
+    /// The memory behind the script.
     #[must_use]
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    /// Waits as the script says, then does it, or does not.
+    /// Waits as the script says, then carries out the call or fails it.
     async fn call<T>(
         &self,
         act: impl FnOnce(&Memory) -> Result<T, StoreError>,
@@ -148,7 +148,7 @@ impl Scripted {
     }
 }
 
-impl Store for Scripted {
+impl Store for ScriptedStore {
     const NAMES_KEYS: bool = true;
 
     async fn decide(&self, plan: &Plan) -> Result<Answer, StoreError> {
@@ -164,7 +164,7 @@ impl Store for Scripted {
     }
 }
 
-/// Is pending for so many polls, and asks to be polled again each time.
+/// Pending for N polls; asks to be polled again each time.
 struct Polls(u32);
 
 impl Future for Polls {
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_call_is_pending_for_as_many_polls_as_the_script_says() {
-        let store = Scripted::new(Script::new().ok(1).slow(3));
+        let store = ScriptedStore::new(Script::new().ok(1).slow(3));
         for polls in [1, 3] {
             let mut call = pin!(store.amend(now(), &[]));
             let mut context = Context::from_waker(Waker::noop());
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn calls_go_by_the_script_and_then_all_is_well() {
-        let store = Scripted::new(Script::new().ok(1).fail(2).lose(1));
+        let store = ScriptedStore::new(Script::new().ok(1).fail(2).lose(1));
         let ask = || block_on(store.amend(now(), &[])).is_ok();
         assert_eq!(
             [ask(), ask(), ask(), ask(), ask(), ask()],

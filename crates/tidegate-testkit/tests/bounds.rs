@@ -1,4 +1,4 @@
-//! What a limiter holds is bounded, whatever comes.
+//! The memory of a limiter is bounded, whatever requests come.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at a surprise")]
 
@@ -41,11 +41,11 @@ fn a_limiter_is_shared_between_threads_and_cheap_to_clone() {
     fn shared<T: Send + Sync + Clone + 'static>() {}
     shared::<Limiter>();
     shared::<Limiter<Arc<Memory>>>();
-    shared::<Limiter<tidegate_testkit::scripted::Scripted>>();
+    shared::<Limiter<tidegate_testkit::scripted::ScriptedStore>>();
 }
 
 #[test]
-fn a_flood_of_keys_is_bounded_and_evicts_nobody_elses() {
+fn a_flood_of_keys_is_bounded_and_evicts_no_key_of_another_limit() {
     let limits = "
   login: { when: { path: /login }, by: user, sliding_window: 2/h }
   loose: { when: { path: /things }, by: user, sliding_window: 100/h }
@@ -119,7 +119,7 @@ fn a_place_whose_lease_is_over_makes_room_for_free() {
 }
 
 #[test]
-fn a_key_empty_of_meaning_goes_before_those_that_were_charged_since_they_were_put_in() {
+fn an_expired_key_is_evicted_before_live_ones() {
     let gate = Gate::new("  a: { by: user, token_bucket: 1/s burst 100 }", 101);
     let users: Vec<String> = (0..100).map(|user| user.to_string()).collect();
     assert!(users.iter().all(|user| gate.passes("/", user)));
@@ -146,7 +146,7 @@ fn a_reload_that_adds_limits_leaves_room_for_them() {
     let policy = Policy::parse("gate.yaml", &text).unwrap();
     gate.limiter.replace_policies(vec![Arc::new(policy)]).unwrap();
     assert_eq!(gate.memory.keys(), 250);
-    // Users that the first limit still knows, so that nothing new is inserted there.
+    // The first limit still knows these users, so nothing new is inserted there.
     for user in 750..1_000 {
         assert!(gate.passes("/", &user.to_string()));
         assert!(gate.memory.keys() <= 1_000, "{} keys", gate.memory.keys());
@@ -156,7 +156,7 @@ fn a_reload_that_adds_limits_leaves_room_for_them() {
 }
 
 #[test]
-fn a_reload_drops_for_free_what_is_empty_of_meaning() {
+fn a_reload_drops_expired_keys() {
     let gate = Gate::new("  a: { by: user, sliding_window: 9/s }", 1_000);
     for user in 0..1_000 {
         assert!(gate.passes("/", &user.to_string()));
@@ -220,7 +220,7 @@ limits:
   i: { by: country, quota: 5/week, shadow: true, counts: failures }
 "#;
 
-/// What a client may send, apart from anything else.
+/// The requests that a client may send.
 const WORDS: &str = "GET POST /auth/login /rooms/a/bookings /rooms/%2F/bookings /health \
     /x/../auth//login?page=7 login book free premium amount email room X-Forwarded-For x-user-id \
     127.0.0.1,203.0.113.9 -1 0.0000001 1e9 1 4000000001 \0 /%00 /%ff // .. 💥  ";

@@ -11,15 +11,15 @@ use tidegate::{Limiter, Policy, Request};
 const NOW_US: u64 = 1_767_603_600_000_000;
 const DAY_US: u64 = 86_400_000_000;
 
-struct Desk {
+struct Fixture {
     limiter: Limiter,
     clock: FakeClock,
 }
 
-impl Desk {
+impl Fixture {
     fn new(spec: &str) -> Self {
-        let text = format!("tidegate: 1\nname: desk\nlimits:\n  a: {{ by: user, {spec} }}");
-        let policy = Policy::parse("desk.yaml", &text).unwrap();
+        let text = format!("tidegate: 1\nname: fixture\nlimits:\n  a: {{ by: user, {spec} }}");
+        let policy = Policy::parse("fixture.yaml", &text).unwrap();
         let clock = FakeClock::at_unix_us(NOW_US);
         let limiter = Limiter::builder().policy(policy).clock(clock.clone()).build().unwrap();
         Self { limiter, clock }
@@ -34,10 +34,10 @@ impl Desk {
 fn a_wall_clock_that_is_set_back_opens_no_earlier_window() {
     for spec in ["quota: 2/day", "quota: 2/week", "quota: 2/month", "fixed_window: 2/h"] {
         for back_us in [1, 3_600_000_000, DAY_US, 3 * DAY_US, 40 * DAY_US] {
-            let desk = Desk::new(spec);
-            assert!(desk.passes() && desk.passes());
-            desk.clock.step_wall_clock_to_us(NOW_US - back_us);
-            assert!(!desk.passes(), "{spec}, set back by {back_us} µs");
+            let fixture = Fixture::new(spec);
+            assert!(fixture.passes() && fixture.passes());
+            fixture.clock.step_wall_clock_to_us(NOW_US - back_us);
+            assert!(!fixture.passes(), "{spec}, set back by {back_us} µs");
         }
     }
 }
@@ -45,28 +45,28 @@ fn a_wall_clock_that_is_set_back_opens_no_earlier_window() {
 #[test]
 fn a_wall_clock_that_is_set_right_again_has_given_at_most_one_window_more() {
     for spec in ["quota: 2/day", "fixed_window: 2/h"] {
-        let desk = Desk::new(spec);
-        assert!(desk.passes() && desk.passes());
+        let fixture = Fixture::new(spec);
+        assert!(fixture.passes() && fixture.passes());
         let mut passed = 0;
         for _ in 0..10 {
-            desk.clock.step_wall_clock_to_us(NOW_US + DAY_US);
-            passed += usize::from(desk.passes()) + usize::from(desk.passes());
-            desk.clock.step_wall_clock_to_us(NOW_US);
-            passed += usize::from(desk.passes()) + usize::from(desk.passes());
+            fixture.clock.step_wall_clock_to_us(NOW_US + DAY_US);
+            passed += usize::from(fixture.passes()) + usize::from(fixture.passes());
+            fixture.clock.step_wall_clock_to_us(NOW_US);
+            passed += usize::from(fixture.passes()) + usize::from(fixture.passes());
         }
         assert_eq!(passed, 2, "{spec}");
     }
 }
 
 #[test]
-fn whoever_waits_as_told_by_a_clock_that_was_set_back_gets_in() {
+fn a_client_that_waits_as_told_gets_in_although_the_clock_was_set_back() {
     for spec in ["quota: 2/day", "fixed_window: 2/h"] {
-        let desk = Desk::new(spec);
-        assert!(desk.passes() && desk.passes());
-        desk.clock.step_wall_clock_to_us(NOW_US - 1_800_000_000);
-        let refused = desk.limiter.check(&Request::new("GET", "/").user("u")).unwrap();
-        desk.clock.advance(refused.retry_after().unwrap());
-        assert!(desk.passes(), "{spec}");
+        let fixture = Fixture::new(spec);
+        assert!(fixture.passes() && fixture.passes());
+        fixture.clock.step_wall_clock_to_us(NOW_US - 1_800_000_000);
+        let refused = fixture.limiter.check(&Request::new("GET", "/").user("u")).unwrap();
+        fixture.clock.advance(refused.retry_after().unwrap());
+        assert!(fixture.passes(), "{spec}");
     }
 }
 
@@ -80,10 +80,10 @@ fn a_wall_clock_moves_no_limit_that_runs_on_steady_time() {
     ];
     for spec in specs {
         for wall_us in [0, NOW_US - DAY_US, NOW_US + DAY_US, u64::MAX / 2] {
-            let desk = Desk::new(spec);
-            assert!(desk.passes() && desk.passes());
-            desk.clock.step_wall_clock_to_us(wall_us);
-            let refused = desk.limiter.check(&Request::new("GET", "/").user("u")).unwrap();
+            let fixture = Fixture::new(spec);
+            assert!(fixture.passes() && fixture.passes());
+            fixture.clock.step_wall_clock_to_us(wall_us);
+            let refused = fixture.limiter.check(&Request::new("GET", "/").user("u")).unwrap();
             assert!(!refused.is_allowed(), "{spec} at {wall_us}");
             assert!(refused.retry_after() < Some(Duration::from_secs(2 * 3_600)), "{spec}");
         }

@@ -1,4 +1,4 @@
-//! Leases: what was charged is corrected once, whatever is told in whatever order.
+//! Reservations: a charge is corrected once, whatever reports come in whatever order.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at a surprise")]
 
@@ -6,7 +6,7 @@ use tidegate::clock::FakeClock;
 use tidegate::units::Amount;
 use tidegate::{Limiter, Policy, Request, Reservation, Settlement};
 
-/// A total of 10 under `counts:`, with 6 charged to somebody else and 2 to the lease.
+/// A total of 10 under `counts:`, with 6 charged elsewhere and 2 to the reservation.
 struct Bank {
     limiter: Limiter,
     lease: Reservation,
@@ -33,7 +33,7 @@ impl Bank {
         Self { limiter, lease: decision.reservation.unwrap() }
     }
 
-    /// What is left after all of this was told.
+    /// What is left after all these reports.
     fn left_after(mut self, told: &[Settlement]) -> u64 {
         for settlement in told {
             self.limiter.settle(&mut self.lease, *settlement).unwrap();
@@ -76,7 +76,7 @@ fn a_status_is_told_once() {
 }
 
 #[test]
-fn what_the_status_gave_back_is_not_given_back_again() {
+fn a_charge_refunded_by_status_is_not_refunded_again() {
     assert_eq!(Bank::counting("successes").left_after(&[FAILED, REFUND]), 4);
     assert_eq!(Bank::counting("successes").left_after(&[FAILED, cost(1)]), 4);
     assert_eq!(Bank::counting("successes").left_after(&[FAILED, cost(1), REFUND]), 4);
@@ -84,6 +84,6 @@ fn what_the_status_gave_back_is_not_given_back_again() {
 }
 
 #[test]
-fn what_the_status_gave_back_is_not_charged_again() {
+fn a_charge_refunded_by_status_is_not_charged_again() {
     assert_eq!(Bank::counting("successes").left_after(&[FAILED, cost(3)]), 4);
 }

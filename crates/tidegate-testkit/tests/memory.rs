@@ -2,7 +2,7 @@
 
 mod faulty;
 
-use faulty::Faulty;
+use faulty::FaultyStore;
 use tidegate::store::Memory;
 use tidegate_testkit::behaviours::{BEHAVIOURS, OnPlanTime, every_behaviour};
 use tidegate_testkit::block_on;
@@ -24,7 +24,7 @@ fn a_small_memory_store_shows_every_behaviour_too() {
 fn every_fault_is_found() {
     for (fault, behaviour) in faulty::ALL {
         assert!(BEHAVIOURS.contains(&behaviour), "{behaviour} is not on the list");
-        let run = every_behaviour(async || OnPlanTime::new(Faulty::new(fault)));
+        let run = every_behaviour(async || OnPlanTime::new(FaultyStore::new(fault)));
         let failures = block_on(run).expect_err(&format!("{fault:?} was not noticed"));
         let names: Vec<&str> = failures.0.iter().map(|failure| failure.behaviour).collect();
         assert!(names.contains(&behaviour), "{fault:?}: {behaviour} holds, but not {names:?}");

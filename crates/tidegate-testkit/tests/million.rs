@@ -1,4 +1,4 @@
-//! The plan for a million requests a second shows what its simulation says.
+//! The table of the plan for a million requests a second is the simulation's.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at a surprise")]
 

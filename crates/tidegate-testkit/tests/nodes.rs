@@ -9,13 +9,13 @@ use tidegate::units::Amount;
 use tidegate::{HashKey, Limiter, Policy, Request};
 use tidegate_testkit::block_on;
 use tidegate_testkit::checkers::{Entry, Violation, bounds};
-use tidegate_testkit::scripted::{Script, Scripted};
+use tidegate_testkit::scripted::{Script, ScriptedStore};
 
 const NODES: u32 = 4;
 const WINDOW_US: u64 = 1_000_000;
 
 struct Deployment {
-    nodes: Vec<(Limiter<Scripted>, Scripted)>,
+    nodes: Vec<(Limiter<ScriptedStore>, ScriptedStore)>,
     clock: FakeClock,
     random: u64,
 }
@@ -24,7 +24,7 @@ impl Deployment {
     fn new(spec: &str, seed: u64) -> Self {
         let text = format!("tidegate: 1\nname: many\nlimits:\n  a: {{ by: user, {spec} }}");
         let clock = FakeClock::at_unix_seconds(1_767_603_600);
-        let store = Scripted::new(Script::new());
+        let store = ScriptedStore::new(Script::new());
         let node = |_| {
             let store = store.beside(Script::new());
             let builder = Limiter::builder().policy(Policy::parse("many.yaml", &text).unwrap());

@@ -1,4 +1,4 @@
-//! The bad network does what it says, seen from a client and from a server.
+//! The proxy applies its faults, seen from a client and from a server.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at a surprise")]
 
@@ -15,7 +15,7 @@ use tidegate_testkit::servers::{free_port, until};
 const LONG: Duration = Duration::from_secs(10);
 const SHORT: Duration = Duration::from_millis(30);
 
-/// A server that tells the test each line that it gets, and sends it back.
+/// A server that reports each received line to the test, and sends it back.
 fn echo() -> (SocketAddr, Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -61,7 +61,7 @@ impl Client {
 }
 
 #[test]
-fn what_is_sent_passes_and_connections_are_counted() {
+fn bytes_pass_and_connections_are_counted() {
     let (server, _got) = echo();
     let proxy = Proxy::to(server).unwrap();
     let mut client = Client::of(&proxy);
@@ -112,7 +112,7 @@ fn dropped_answers_never_come_though_requests_arrive() {
     client.say("lost");
     assert_eq!(got.recv_timeout(LONG).unwrap(), "lost");
     assert!(client.hears_nothing());
-    // What comes later would be taken for the answer that was lost.
+    // A later answer would be taken for the lost one.
     proxy.set(Fault::None);
     client.say("later");
     assert_eq!(got.recv_timeout(LONG).unwrap(), "later");

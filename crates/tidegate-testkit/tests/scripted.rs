@@ -13,29 +13,29 @@ use tidegate::units::Amount;
 use tidegate::{Decision, HashKey, Limiter, Outcome, Policy, Request, Settlement};
 use tidegate_testkit::behaviours::{OnPlanTime, every_behaviour};
 use tidegate_testkit::block_on;
-use tidegate_testkit::scripted::{Script, Scripted};
+use tidegate_testkit::scripted::{Script, ScriptedStore};
 
 #[test]
 fn an_asynchronous_store_shows_every_behaviour() {
-    let run = every_behaviour(async || OnPlanTime::new(Scripted::new(Script::new())));
+    let run = every_behaviour(async || OnPlanTime::new(ScriptedStore::new(Script::new())));
     block_on(run).unwrap_or_else(|failures| panic!("{failures}"));
 }
 
 #[test]
 fn a_slow_store_shows_every_behaviour() {
     let slow = || (0..1_000).fold(Script::new(), |script, call| script.slow(call % 7));
-    let run = every_behaviour(async || OnPlanTime::new(Scripted::new(slow())));
+    let run = every_behaviour(async || OnPlanTime::new(ScriptedStore::new(slow())));
     block_on(run).unwrap_or_else(|failures| panic!("{failures}"));
 }
 
 /// A node of a deployment: a limiter on a store that others may share.
 struct Node {
-    limiter: Limiter<Scripted>,
+    limiter: Limiter<ScriptedStore>,
     clock: FakeClock,
 }
 
 impl Node {
-    fn new(limits: &str, store: &Scripted, nodes: u32) -> Self {
+    fn new(limits: &str, store: &ScriptedStore, nodes: u32) -> Self {
         let text = format!("tidegate: 1\nname: api\nlimits:\n{limits}");
         let policy = Policy::parse("api.yaml", &text).unwrap();
         let clock = FakeClock::at_unix_seconds(1_767_603_600);
@@ -79,7 +79,7 @@ const REFUSED: (Outcome, bool) = (Outcome::Limited, true);
 
 #[test]
 fn a_decision_waits_for_the_store_and_nothing_is_charged_before_it_answers() {
-    let store = Scripted::new(Script::new().slow(4));
+    let store = ScriptedStore::new(Script::new().slow(4));
     let node = Node::new("  a: { by: user, sliding_window: 2/min }", &store, 1);
     let request = user("u");
     let mut decision = pin!(node.limiter.decide(&request, Mode::Charge));
@@ -98,7 +98,8 @@ fn a_decision_can_be_made_on_another_thread() {
     fn send<T: Send>(value: T) -> T {
         value
     }
-    let node = Node::new("  a: { by: user, concurrency: 2 }", &Scripted::new(Script::new()), 1);
+    let node =
+        Node::new("  a: { by: user, concurrency: 2 }", &ScriptedStore::new(Script::new()), 1);
     let request = user("u");
     let mut lease =
         block_on(send(node.limiter.decide(&request, Mode::Charge))).unwrap().reservation;
@@ -111,7 +112,7 @@ fn a_decision_can_be_made_on_another_thread() {
 
 #[test]
 fn one_store_is_one_truth_for_all_nodes() {
-    let store = Scripted::new(Script::new());
+    let store = ScriptedStore::new(Script::new());
     let limits = "  a: { by: user, sliding_window: 4/min }";
     let nodes = [Node::new(limits, &store, 2), Node::new(limits, &store, 2)];
     let passing: usize = nodes.iter().map(|node| node.passing(&user("u"))).sum();
@@ -131,7 +132,7 @@ fn local_gives_each_node_its_share_and_never_less_than_one() {
     ];
     for (spec, nodes, share) in cases {
         let limits = format!("  a: {{ by: user, {spec} }}");
-        let node = Node::new(&limits, &Scripted::new(down()), nodes);
+        let node = Node::new(&limits, &ScriptedStore::new(down()), nodes);
         assert_eq!(node.passing(&user("u")), share, "{spec} of {nodes}");
         assert_eq!(node.outcome(&user("u")), REFUSED, "{spec} of {nodes}");
     }
@@ -139,7 +140,7 @@ fn local_gives_each_node_its_share_and_never_less_than_one() {
 
 #[test]
 fn a_changed_number_of_nodes_keeps_what_was_spent_locally() {
-    let node = Node::new("  a: { by: user, sliding_window: 8/h }", &Scripted::new(down()), 4);
+    let node = Node::new("  a: { by: user, sliding_window: 8/h }", &ScriptedStore::new(down()), 4);
     assert_eq!(node.passing(&user("u")), 2);
     node.limiter.set_nodes(2);
     assert_eq!(node.passing(&user("u")), 2);
@@ -149,7 +150,7 @@ fn a_changed_number_of_nodes_keeps_what_was_spent_locally() {
 
 #[test]
 fn allow_passes_everything_and_is_not_charged_afterwards() {
-    let store = Scripted::new(down());
+    let store = ScriptedStore::new(down());
     let limits = "  a: { by: user, sliding_window: 2/min, on_store_failure: allow }";
     let node = Node::new(limits, &store, 1);
     assert_eq!(node.passing(&user("u")), 10);
@@ -160,7 +161,7 @@ fn allow_passes_everything_and_is_not_charged_afterwards() {
 
 #[test]
 fn deny_refuses_as_its_limit_does() {
-    let store = Scripted::new(Script::new().ok(1).down());
+    let store = ScriptedStore::new(Script::new().ok(1).down());
     let limits = "  a: { by: user, sliding_window: 9/min, on_store_failure: deny, status: 503 }";
     let node = Node::new(limits, &store, 1);
     assert_eq!(node.outcome(&user("u")), WELL);
@@ -180,7 +181,7 @@ const MIXED: &str = "
 
 #[test]
 fn mixed_limits_are_charged_together_or_not_at_all_while_the_store_is_lost() {
-    let node = Node::new(MIXED, &Scripted::new(down()), 2);
+    let node = Node::new(MIXED, &ScriptedStore::new(down()), 2);
     for _ in 0..5 {
         let refused = node.check(&Request::new("POST", "/things").user("u"));
         assert_eq!((refused.limit_name(), refused.degraded), (Some("strict"), true));
@@ -199,7 +200,7 @@ fn soft_limits_that_deny_on_a_lost_store_let_requests_through() {
   soft: { by: user, sliding_window: 2/min, on_store_failure: deny, exceed: warn }
   dark: { by: user, sliding_window: 2/min, on_store_failure: deny, shadow: true }
 ";
-    let node = Node::new(limits, &Scripted::new(down()), 1);
+    let node = Node::new(limits, &ScriptedStore::new(down()), 1);
     assert_eq!(node.outcome(&user("u")), (Outcome::Warned, true));
 }
 
@@ -209,7 +210,7 @@ fn a_ceiling_holds_whatever_the_store_does() {
   big: { value: size, ceiling: 10, on_store_failure: allow, by: global }";
     let limiter = Limiter::builder()
         .policy(Policy::parse("api.yaml", text).unwrap())
-        .store(Scripted::new(down()))
+        .store(ScriptedStore::new(down()))
         .build()
         .unwrap();
     let check = |size: &'static str| {
@@ -222,7 +223,7 @@ fn a_ceiling_holds_whatever_the_store_does() {
 
 #[test]
 fn a_recovered_store_decides_again_and_has_kept_what_it_knew() {
-    let store = Scripted::new(Script::new().ok(3).fail(2));
+    let store = ScriptedStore::new(Script::new().ok(3).fail(2));
     let node = Node::new("  a: { by: user, sliding_window: 4/min }", &store, 4);
     let seen: Vec<_> = (0..7).map(|_| node.outcome(&user("u"))).collect();
     let refused = (Outcome::Limited, false);
@@ -233,7 +234,7 @@ fn a_recovered_store_decides_again_and_has_kept_what_it_knew() {
 
 #[test]
 fn an_answer_that_got_lost_counts_as_spent() {
-    let store = Scripted::new(Script::new().lose(2));
+    let store = ScriptedStore::new(Script::new().lose(2));
     let node = Node::new("  a: { by: user, sliding_window: 4/min }", &store, 1);
     assert_eq!([node.outcome(&user("u")), node.outcome(&user("u"))], [PASSED, PASSED]);
     assert_eq!(node.passing(&user("u")), 2, "two are spent though nobody heard of it");
@@ -241,7 +242,7 @@ fn an_answer_that_got_lost_counts_as_spent() {
 
 #[test]
 fn a_lease_granted_while_the_store_was_lost_settles_locally_also_afterwards() {
-    let store = Scripted::new(down());
+    let store = ScriptedStore::new(down());
     let limits = "  a: { by: user, concurrency: 2 }\n  b: { by: user, total: 4 }";
     let node = Node::new(limits, &store, 2);
     let mut lease = node.check(&user("u")).reservation.unwrap();
@@ -259,7 +260,7 @@ fn a_lease_granted_while_the_store_was_lost_settles_locally_also_afterwards() {
 
 #[test]
 fn a_lease_granted_by_the_store_cannot_settle_while_it_is_lost() {
-    let store = Scripted::new(Script::new().ok(1).down());
+    let store = ScriptedStore::new(Script::new().ok(1).down());
     let node = Node::new("  a: { by: user, total: 1 }", &store, 1);
     let mut lease = node.check(&user("u").reserve()).reservation.unwrap();
     assert!(
@@ -272,7 +273,7 @@ fn a_lease_granted_by_the_store_cannot_settle_while_it_is_lost() {
 
 #[test]
 fn a_lost_place_frees_itself_though_its_release_never_arrived() {
-    let store = Scripted::new(Script::new().ok(1).fail(1));
+    let store = ScriptedStore::new(Script::new().ok(1).fail(1));
     let node = Node::new("  a: { by: user, concurrency: 1, lease: 10s }", &store, 1);
     let mut lease = node.check(&user("u")).reservation.unwrap();
     assert!(block_on(node.limiter.release_async(&mut lease)).is_err());
@@ -283,7 +284,8 @@ fn a_lost_place_frees_itself_though_its_release_never_arrived() {
 
 #[test]
 fn a_reload_while_the_store_is_lost_keeps_what_was_spent_locally() {
-    let node = Node::new("  a: { by: user, sliding_window: 4/min }", &Scripted::new(down()), 2);
+    let node =
+        Node::new("  a: { by: user, sliding_window: 4/min }", &ScriptedStore::new(down()), 2);
     assert_eq!(node.passing(&user("u")), 2);
     let text = "tidegate: 1\nname: api\nlimits:\n  a: { by: user, sliding_window: 6/min }";
     let policy = Arc::new(Policy::parse("api.yaml", text).unwrap());
@@ -292,8 +294,8 @@ fn a_reload_while_the_store_is_lost_keeps_what_was_spent_locally() {
 }
 
 #[test]
-fn a_decision_that_nobody_waits_for_any_more_charges_nothing() {
-    let store = Scripted::new(Script::new().slow(4));
+fn an_abandoned_decision_charges_nothing() {
+    let store = ScriptedStore::new(Script::new().slow(4));
     let node = Node::new("  a: { by: user, total: 1 }\n  b: { by: ip, total: 1 }", &store, 1);
     {
         let request = user("u");

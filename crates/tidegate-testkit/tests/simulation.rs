@@ -112,7 +112,7 @@ fn leases_are_granted_spent_returned_and_run_out() {
     }
 }
 
-/// Run twice, a report would free what is still out.
+/// A report that runs twice would free tokens that are still lent.
 #[test]
 fn a_store_that_takes_a_report_twice_is_caught() {
     let doubled = |setting: &mut Setting| {
@@ -209,7 +209,7 @@ fn the_weather_brings_everything() {
 /// Without the shares the nodes together would admit more.
 #[test]
 fn nodes_that_believe_to_be_alone_are_caught() {
-    // Long enough for what nodes know of the store to be over.
+    // Long enough for the nodes' knowledge of the store to expire.
     let weather = Weather { cuts: 12, ..fair() };
     for spec in [BUCKET, "sliding_window: 10/s", "fixed_window: 10/s"] {
         let long = |setting: &mut Setting| (setting.requests, setting.users) = (600, 1);
@@ -276,7 +276,7 @@ fn nodes_that_decide_alone_without_need_are_caught() {
     assert!(caught.into_iter().any(|broken| broken.promise.starts_with("whoever reaches")));
 }
 
-/// The bounds are not only kept: what they forgive is needed.
+/// The bounds are tight: without their allowances runs would break them.
 #[test]
 fn nodes_that_are_cut_off_do_admit_more_than_one_store_would() {
     let runs = runs_in(BUCKET, &Weather { pauses: 2, ..fair() }, |_| {});

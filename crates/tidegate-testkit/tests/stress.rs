@@ -1,4 +1,4 @@
-//! Many threads on few keys, judged afterwards by the checkers.
+//! Many threads on few keys; the checkers judge the log afterwards.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at a surprise")]
 
@@ -29,7 +29,7 @@ const EVERY_KIND: &str = "
   user-total:    { by: user, total: 160 }
 ";
 
-/// Everybody together, and each user by one algorithm; numbers that are sure to be reached.
+/// One limit for all, and one for each user by each algorithm; all are reached.
 const PAIRS: [&str; 6] = [
     "token_bucket: 70/s burst 10",
     "sliding_window: 10/100ms",
@@ -81,7 +81,7 @@ fn judge(run: &Run) {
             Spec::Concurrency(_) | Spec::Ceiling(_) => Ok(()),
         };
         bound.unwrap();
-        liveness::nobody_is_denied_in_vain(&log, &spec).unwrap();
+        liveness::no_denial_is_in_vain(&log, &spec).unwrap();
         liveness::honoured_retries_get_in(&log).unwrap();
     }
 }
@@ -97,7 +97,7 @@ fn levels_are_charged_together_under_contention() {
         let expected = if decided.allowed { decided.reports.len() } else { 0 };
         assert_eq!(charged, expected, "{decided:?}");
     }
-    // What the states say in the end is what the answers said all along.
+    // The final states agree with the answers.
     for user in USERS {
         let admitted =
             run.decisions.iter().filter(|decided| decided.user == user && decided.allowed).count();
@@ -107,7 +107,7 @@ fn levels_are_charged_together_under_contention() {
 }
 
 #[test]
-fn a_refusal_by_all_does_not_burn_what_users_have() {
+fn a_refusal_by_the_shared_limit_charges_no_user() {
     let limits = "
   user:      { by: user, total: 10_000 }
   everybody: { by: global, sliding_window: 5/min }
@@ -124,7 +124,7 @@ fn a_refusal_by_all_does_not_burn_what_users_have() {
         USERS.iter().map(|user| limit - left(user)).sum::<u64>()
     };
     assert_eq!(spent(0, 10_000), 5);
-    // What is refilled in four seconds is rounded down to whole tokens.
+    // The refill of four seconds is rounded down to whole tokens.
     assert!(spent(2, 1_000) <= 5);
 }
 
@@ -150,8 +150,8 @@ fn time_that_moves_while_threads_decide_admits_no_more() {
             (0..THREADS).map(|thread| scope.spawn(move || hammer(thread))).collect();
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
     });
-    // A decision may be carried out later than its time says, by as much as time went on
-    // meanwhile; what is promised holds for the instants at which they were carried out.
+    // A decision may be carried out later than its time says, because time goes on meanwhile. The
+    // promise holds for the instants at which decisions are carried out.
     let late_us = decisions.iter().map(|decided| decided.late_us).max().unwrap();
     let run = Run { limiter, decisions };
     let (Spec::TokenBucket(bucket), log) = run.log(0) else { panic!("a bucket") };
@@ -201,7 +201,7 @@ fn places_are_never_held_by_too_many_at_once() {
 }
 
 #[test]
-fn whoever_waits_as_told_and_is_alone_gets_in_at_the_second_try() {
+fn a_lone_client_that_waits_as_told_gets_in_at_the_second_try() {
     let limiter = Limiter::new(policy(
         "  a: { by: user, token_bucket: 100/s burst 1 }
   b: { by: user, sliding_window: 1/7ms }
@@ -225,7 +225,7 @@ fn whoever_waits_as_told_and_is_alone_gets_in_at_the_second_try() {
 }
 
 #[test]
-fn all_who_wait_as_told_get_in_though_they_share_a_limit() {
+fn all_clients_that_wait_as_told_get_in_though_they_share_a_limit() {
     let limiter = Limiter::new(policy("  a: { by: global, token_bucket: 500/s burst 2 }"));
     let tries = |client: usize| {
         let request = Request::new("GET", "/").user(format!("client-{client}"));

@@ -42,8 +42,8 @@ limits:
 /// A folder for a test's files, gone when the test ends.
 pub(crate) struct Folder(TempDir);
 
-/// What a run of the binary left behind.
-pub(crate) struct Ran {
+/// The result of a run of the binary.
+pub(crate) struct CommandOutput {
     pub(crate) code: i32,
     pub(crate) out: String,
     pub(crate) err: String,
@@ -74,23 +74,23 @@ impl Folder {
     }
 
     /// Runs the binary here, without a terminal.
-    pub(crate) fn run(&self, arguments: &[&str]) -> Ran {
+    pub(crate) fn run(&self, arguments: &[&str]) -> CommandOutput {
         self.run_with(arguments, &[])
     }
 
     /// Runs the binary here, with environment variables.
-    pub(crate) fn run_with(&self, arguments: &[&str], env: &[(&str, &str)]) -> Ran {
+    pub(crate) fn run_with(&self, arguments: &[&str], env: &[(&str, &str)]) -> CommandOutput {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
         command.current_dir(self.0.path()).args(arguments).envs(env.iter().copied());
         command.env_remove("CLICOLOR_FORCE").env_remove("NO_COLOR");
         let output = command.output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         let code = output.status.code().unwrap();
-        Ran { code, out: text(output.stdout), err: text(output.stderr) }
+        CommandOutput { code, out: text(output.stdout), err: text(output.stderr) }
     }
 }
 
-impl Ran {
+impl CommandOutput {
     /// What was printed, as JSON.
     pub(crate) fn json(&self) -> Value {
         assert_eq!(self.err, "");

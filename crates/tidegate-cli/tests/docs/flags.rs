@@ -19,7 +19,7 @@ fn every_flag_is_documented_with_its_variable_and_default() {
     assert!(unknown.is_empty(), "not, or otherwise, in `tidegate serve --help`: {unknown:#?}");
 }
 
-/// What the help says, which wraps its lines.
+/// The flags in the help text, which wraps its lines.
 fn told() -> BTreeSet<Row> {
     let help = Command::new(env!("CARGO_BIN_EXE_tidegate")).args(["serve", "--help"]).output();
     let help = String::from_utf8(help.unwrap().stdout).unwrap();
@@ -32,7 +32,7 @@ fn told() -> BTreeSet<Row> {
     entries
         .map(|entry| {
             let name = entry.split([' ', ',']).next().unwrap_or_default();
-            // What a variable that may hold a password is set to is not told.
+            // The help does not show the value of a variable that may hold a password.
             let variable = between(entry, "[env: ", "]");
             let variable = variable.split('=').next().unwrap_or_default().to_owned();
             (format!("--{name}"), variable, between(entry, "[default: ", "]"))

@@ -1,4 +1,4 @@
-//! Links within the repository lead somewhere.
+//! Links within the repository have a target.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
-//! The documents, and what of them can be run.
+//! The documents, and their runnable blocks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A fenced block, with what stands behind its opening fence.
+/// A fenced block, with the words behind its opening fence.
 pub(crate) struct Block {
     pub(crate) kind: String,
     pub(crate) place: String,
@@ -12,9 +12,9 @@ pub(crate) struct Block {
 
 /// One thing to do, in the order of a document.
 pub(crate) enum Step {
-    /// A block `yaml file=NAME`: the reader saves it.
+    /// A block `yaml file=NAME`, which is saved.
     Save { name: String, text: String },
-    /// A command of a block `console`, and what the document shows below it.
+    /// A command of a block `console`, and its documented output.
     Run { place: String, command: String, shown: Vec<String> },
     /// A `tidegate` command of a block `sh`, which shows nothing: it must succeed.
     Succeed { place: String, command: String },
@@ -71,7 +71,7 @@ pub(crate) fn steps(path: &Path) -> Vec<Step> {
     steps
 }
 
-/// `$ ` begins a command, `> ` continues it, and everything else is what it prints.
+/// `$ ` begins a command, `> ` continues it, and everything else is its output.
 fn session(block: &Block) -> Vec<Step> {
     let mut steps = Vec::new();
     for line in block.text.lines() {

@@ -11,7 +11,7 @@ fn every_metric_is_documented_and_every_documented_metric_is_there() {
     let mut session = Session::start();
     session.follow(&Step::Run {
         place: "this test".to_owned(),
-        // Nobody is there, and it has the metrics of a shared store besides all others.
+        // No server is there; the daemon has the metrics of a shared store all the same.
         command: "tidegate serve --store redis://127.0.0.1:6379 --state-dir state".to_owned(),
         shown: vec!["listening admin http://127.0.0.1:7071".to_owned()],
     });

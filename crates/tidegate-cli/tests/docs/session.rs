@@ -1,4 +1,4 @@
-//! A reader who follows a document: a folder, a shell, and other terminals for what keeps running.
+//! A session that follows a document: a folder, a shell, and other terminals for daemons.
 //!
 //! Documented ports are rewritten to free ones, there and back, so that documents run side by side.
 
@@ -18,12 +18,12 @@ use tidegate_testkit::servers::free_port;
 use crate::markdown::{Step, root};
 use crate::shown::{fits, line_fits};
 
-/// The listeners of a daemon, and where each is unless its flag says otherwise.
+/// The listeners of a daemon, and the default address of each.
 const LISTENERS: [(&str, &str); 3] =
     [("gateway", "127.0.0.1:8080"), ("api", "127.0.0.1:7070"), ("admin", "127.0.0.1:7071")];
 /// Where the documents' service listens.
 const SERVICE: &str = "127.0.0.1:3000";
-/// What the shell prints behind a command's output.
+/// The marker that the shell prints after a command's output.
 const DONE: &str = "\n--done with ";
 /// The two ways to start the daemon.
 const SERVE: [&str; 2] = ["tidegate serve", "cargo run --release -p tidegate-cli -- serve"];
@@ -69,19 +69,19 @@ impl Session {
         }
     }
 
-    /// What a command prints.
+    /// The output of a command.
     pub(crate) fn output(&self, command: &str) -> String {
         self.shell.run(&self.ports.taken(command)).0
     }
 
-    /// Stops what still runs, and compares what the daemon printed.
+    /// Stops all processes, and compares the daemon's output.
     pub(crate) fn end(mut self) {
         self.stop_daemon();
     }
 
     fn run(&self, place: &str, command: &str, shown: &[String]) {
         let started = now();
-        // What only looks may look again, until what it waits for is there.
+        // A command that only reads is repeated until it shows the documented output.
         let only_looks = command.contains("/admin/v1/status") || command.contains("/metrics");
         loop {
             let (output, _) = self.shell.run(&self.ports.taken(command));
@@ -153,7 +153,7 @@ impl Drop for Session {
     }
 }
 
-/// Pairs of an address as documented and as taken.
+/// Pairs of a documented and an actual address.
 #[derive(Default)]
 struct Ports(Vec<(String, String)>);
 
@@ -180,7 +180,7 @@ impl Shell {
         Self { child: Mutex::new((child, stdin, BufReader::new(stdout))) }
     }
 
-    /// What a command prints, on both streams, and the code that it ends with.
+    /// The output of a command, on both streams, and its exit code.
     fn run(&self, command: &str) -> (String, String) {
         let (_, stdin, stdout) = &mut *self.child.lock().unwrap();
         let line = format!("{{ {command}\n}} </dev/null 2>&1; printf '{DONE}%s\\n' $?\n");
@@ -216,7 +216,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// Starts it, and waits until it has told all its listeners.
+    /// Starts it, and waits until it has printed all its listeners.
     fn start(mut command: Command, place: &str, shown: &[String]) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let printed = Arc::new(Mutex::new(String::new()));
@@ -281,7 +281,7 @@ fn collect(stream: impl Read + Send + 'static, into: &Arc<Mutex<String>>) {
     });
 }
 
-/// A command line that finds `tidegate`, in the reader's folder.
+/// A command line that finds `tidegate`, in the session's folder.
 fn in_folder(folder: &Path, line: &str) -> Command {
     let binaries = Path::new(env!("CARGO_BIN_EXE_tidegate")).parent().unwrap();
     let path = format!("{}:{}", binaries.display(), std::env::var("PATH").unwrap_or_default());

@@ -1,10 +1,10 @@
-//! Whether what came is what a document shows.
+//! Whether the output of a command is the documented one.
 //!
 //! `…` stands for any text within a line, and a line of its own for any lines. A wait may be up to
 //! twenty seconds shorter than shown, because a machine may be slow.
 
 const ANY: &str = "…";
-/// What stands before a wait, and how much shorter it may be.
+/// The texts before a wait, and how much shorter the wait may be.
 const WAITS: [(&str, u64); 8] = [
     ("retry-after: ", 20),
     ("\"Retry-After\":\"", 20),
@@ -30,7 +30,7 @@ pub(crate) fn line_fits(shown: &str, came: &str) -> bool {
     fits_from(shown, 0, came.trim_end())
 }
 
-/// Whether the rest of a shown line, from a place on, fits what came.
+/// Whether the rest of a shown line, from an index on, fits the output.
 fn fits_from(shown: &str, mut at: usize, mut came: &str) -> bool {
     loop {
         let rest = &shown[at..];
@@ -64,7 +64,7 @@ fn slack_before(shown: &str) -> Option<u64> {
     WAITS.iter().find(|(label, _)| shown.ends_with(label)).map(|(_, slack)| *slack)
 }
 
-/// The whole number that a text begins with: how long it is, and what it says.
+/// The whole number at the start of a text: its length and its value.
 fn number(text: &str) -> Option<(usize, u64)> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     text[..digits].parse().ok().map(|number| (digits, number))

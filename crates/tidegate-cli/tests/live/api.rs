@@ -1,4 +1,4 @@
-//! The decision API: what it takes, what it refuses, and that it counts exactly.
+//! The decision API: its fields, its errors, and its exact counts.
 
 use std::io::Write as _;
 
@@ -99,7 +99,7 @@ fn wrong_types_and_unknown_fields_are_named() {
 }
 
 #[test]
-fn nesting_without_end_harms_nobody() {
+fn deep_nesting_is_refused_safely() {
     let daemon = Daemon::with_policy(POLICY, None);
     let contract = Contract::of(&daemon);
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));

@@ -6,7 +6,7 @@ use std::thread;
 
 use crate::support::{Daemon, Reply, Upstream, eventually};
 
-/// A policy out of a document, in front of a service, with somebody to be told.
+/// A policy out of a document, in front of a service, with a webhook.
 struct Scene {
     daemon: Daemon,
     service: Upstream,
@@ -54,7 +54,7 @@ fn one_account_is_guessed_from_many_addresses_at_once() {
         let password = if n == 30 { "right horse".to_owned() } else { format!("guess {n}") };
         scene.login(&format!("198.51.{n}.1"), "Ada@example.com", &password)
     };
-    // Answers are held, so that whoever waits for them one by one gets nowhere in a test.
+    // Answers are held back, so a test cannot wait for them one by one.
     let together = |guesses: std::ops::Range<usize>| -> Vec<u16> {
         thread::scope(|scope| {
             let running: Vec<_> = guesses.map(|n| scope.spawn(move || guess(n))).collect();
@@ -86,7 +86,7 @@ fn many_accounts_are_tried_from_many_addresses() {
         let ip = format!("198.{}.{}.1", n / 200, n % 200);
         scene.login(&ip, &format!("user{n}@example.com"), "1234")
     };
-    // However slow this host is: at some time the attack is faster than the limit.
+    // However slow this host is, at some time the attack is faster than the limit.
     let refused = (0..5_000).find(|n| attack(*n) != 401).unwrap();
     assert!(refused >= 300, "{refused}");
     assert_eq!(scene.service.count(), refused);

@@ -1,5 +1,4 @@
-//! Bodies where the policy looks at them: what can be read is counted, and all of it goes on as it
-//! came.
+//! Bodies that the policy reads: readable ones are counted, and all bytes are forwarded unchanged.
 
 use std::io::{Read as _, Write as _};
 
@@ -46,7 +45,7 @@ fn chunked(lines: &str, body: &[u8], size: usize) -> Vec<u8> {
     bytes
 }
 
-/// A JSON body of so many bytes.
+/// A JSON body of this length.
 fn json_of(bytes: usize) -> Vec<u8> {
     let mut body = br#"{"email":"a@b.c","pad":""#.to_vec();
     body.resize(bytes - 2, b'x');
@@ -59,7 +58,7 @@ fn status(answer: &str) -> &str {
 }
 
 #[test]
-fn what_is_read_from_a_body_is_counted_and_the_body_goes_on_byte_for_byte() {
+fn an_attribute_of_a_body_is_counted_and_the_body_is_forwarded_byte_for_byte() {
     let largest = json_of(64 * 1024);
     let bodies: [&[u8]; 3] = [
         br#"{"email":"a@b.c"}"#,
@@ -80,7 +79,7 @@ fn what_is_read_from_a_body_is_counted_and_the_body_goes_on_byte_for_byte() {
 }
 
 #[test]
-fn what_cannot_be_read_has_no_attribute_and_goes_on_byte_for_byte() {
+fn an_unreadable_body_has_no_attribute_and_is_forwarded_byte_for_byte() {
     let upstream = Upstream::start();
     let skipping = EMAIL.replace("total: 1", "total: 1, missing: skip");
     let daemon = Daemon::with_policy(&skipping, Some(&upstream));

@@ -50,7 +50,7 @@ fn clients_are_blocked_and_limited_by_the_country_of_their_address() {
 }
 
 #[test]
-fn what_is_no_database_ends_the_start_and_what_knows_no_countries_is_told() {
+fn a_broken_database_ends_the_start_and_one_without_countries_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let (file, policy) = (folder.path().join("broken.mmdb"), folder.path().join("policy.yaml"));
     fs::write(&file, "192.0.2.0/24 DE").unwrap();

@@ -1,4 +1,4 @@
-//! The end: whatever was asked before it is answered whole.
+//! The drain: every accepted request gets its whole answer.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -13,8 +13,8 @@ const OPEN: &str = "{ tidegate: 1, name: open, limits: { all: { by: ip, total: 1
 
 const CHECK: &str = "{\"ip\":\"192.0.2.1\"}";
 
-/// Sends without pause on one connection after the other until nobody listens. A request that was
-/// written on an open connection and not answered is a failure.
+/// Sends without pause on one connection after the other until the daemon no longer listens. A
+/// request that was written on an open connection and not answered is a failure.
 fn until_the_end(
     client: &Client,
     method: &str,
@@ -27,7 +27,7 @@ fn until_the_end(
         loop {
             connection.request(method, target, &[], Some(body));
             let Some(answer) = connection.try_answer() else {
-                // One that was never accepted has only been in the system's queue.
+                // A connection that was never accepted has only been in the system's queue.
                 return connection.was_answered().then(|| "no answer".to_owned());
             };
             if answer.status != 200 {
@@ -79,14 +79,14 @@ fn slow(go: &Arc<AtomicBool>) -> Upstream {
 }
 
 #[test]
-fn what_is_under_way_finishes_and_ready_says_that_the_end_is_near() {
+fn requests_under_way_finish_and_ready_turns_to_503() {
     let go = Arc::new(AtomicBool::new(false));
     let upstream = slow(&go);
     let mut daemon = Daemon::with_policy(OPEN, Some(&upstream));
     let mut connection = daemon.gateway().connect();
     connection.request("GET", "/", &[], None);
     connection.socket.read_exact(&mut [0; 20]).unwrap();
-    // Kept connections are served for a while: who asks on them is told.
+    // Kept connections are served for a while, and their requests get an answer.
     let mut kept = daemon.api().connect();
     kept.request("GET", "/ready", &[], None);
     assert_eq!(kept.answer().status, 200);
@@ -128,7 +128,7 @@ fn a_request_whose_head_or_body_is_half_sent_is_finished() {
 }
 
 #[test]
-fn who_waits_outside_a_full_house_is_told_at_once() {
+fn a_request_beyond_the_bound_on_waiters_is_refused_at_once() {
     let go = Arc::new(AtomicBool::new(false));
     let upstream = slow(&go);
     let mut daemon = Daemon::with_policy_and(OPEN, Some(&upstream), &["--max-connections", "1"]);
@@ -147,7 +147,7 @@ fn who_waits_outside_a_full_house_is_told_at_once() {
 }
 
 #[test]
-fn what_does_not_end_is_cut_off_at_the_drain_timeout() {
+fn requests_that_do_not_end_are_cut_off_at_the_drain_timeout() {
     let upstream = slow(&Arc::new(AtomicBool::new(false)));
     let mut daemon = Daemon::with_policy_and(OPEN, Some(&upstream), &["--drain-timeout", "300ms"]);
     let mut connection = daemon.gateway().connect();
@@ -221,7 +221,7 @@ fn the_demo_serves_to_the_last_request() {
     let mut kept = daemon.gateway().connect();
     kept.request("GET", "/health", &[], None);
     assert_eq!(kept.answer().status, 200);
-    // Half a head keeps the gateway up beyond the time that idle connections are given.
+    // Half a head keeps the gateway up for longer than an idle connection does.
     kept.socket.write_all(b"GET /health HTTP/1.1\r\nHo").unwrap();
     let mut idle = daemon.gateway().connect();
     idle.request("GET", "/health", &[], None);

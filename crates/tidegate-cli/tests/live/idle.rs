@@ -1,4 +1,4 @@
-//! Thousands who say nothing: they cost little, and hold up nobody.
+//! Thousands of silent connections cost little, and hold up no other client.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -16,17 +16,17 @@ name: places
 identity: { attributes: { who: { header: X-Who } } }
 limits: { one: { by: who, concurrency: 1, missing: skip } }
 ";
-/// So many of each must fit into this.
+/// The memory that this number of connections must fit into.
 const EACH: usize = 10_000;
 const ALL_KB: usize = 500_000;
-/// What the rest of the tests needs of our open files.
+/// The open files that the rest of the tests needs.
 const SPARE: usize = 2_000;
-/// Written before the first answer is waited for.
+/// The requests that are written before the first answer is read.
 const BATCH: usize = 100;
-/// Where the other process is told to be an upstream.
+/// The variable that makes the other process an upstream.
 const ROLE: &str = "TIDEGATE_TEST_IDLE_UPSTREAM";
 
-/// Raises our own bound on open files, and says what it is.
+/// Raises this process's limit on open files, and returns it.
 fn open_files() -> usize {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
@@ -40,7 +40,7 @@ fn resident_kb(daemon: &Daemon) -> usize {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Opens connections in batches, each with a request that is answered so.
+/// Opens connections in batches, each with a request that gets this answer.
 fn open(
     daemon: &Daemon,
     count: usize,
@@ -68,7 +68,7 @@ fn both_sides(open_files: usize) -> usize {
     open_files - 64 - open_files / 16 - open_files / 8
 }
 
-/// What each of them costs in bytes, which is also told.
+/// The bytes of each connection, which are also printed.
 fn weigh(daemon: &Daemon, what: &str, count: usize, before_kb: usize) -> usize {
     let after_kb = resident_kb(daemon);
     let each = after_kb.saturating_sub(before_kb) * 1024 / count;
@@ -78,13 +78,13 @@ fn weigh(daemon: &Daemon, what: &str, count: usize, before_kb: usize) -> usize {
     each
 }
 
-/// Ten thousand of each need thirty thousand open files in the daemon. Where it may not have as
-/// many, it has all the connections and as many WebSockets as fit beside them, another daemon has
-/// as many WebSockets as fit alone, and what each of them costs is counted ten thousand times.
+/// Ten thousand of each need thirty thousand open files in the daemon. If the system allows fewer, the
+/// daemon has all the connections and as many WebSockets as fit beside them, another daemon has as
+/// many WebSockets as fit alone, and the cost of each is multiplied.
 #[test]
 fn ten_thousand_idle_connections_and_websockets_fit_into_500_mb_and_the_daemon_answers() {
     let open_files = open_files();
-    let upstream = Switching::start();
+    let upstream = SwitchedUpstream::start();
     let ours = open_files - SPARE.min(open_files / 2);
     let kept_count = EACH.min(both_sides(open_files) * 2 / 3).min(ours * 2 / 3);
     let beside = EACH.min((both_sides(open_files) - kept_count) / 2).min(ours - kept_count);
@@ -122,8 +122,7 @@ fn ten_thousand_idle_connections_and_websockets_fit_into_500_mb_and_the_daemon_a
     assert!(all_kb < ALL_KB, "{all_kb} kB");
 }
 
-/// What the daemon holds once it has served a few: what is made only once is no part of what each
-/// costs.
+/// The daemon's memory after a few requests: one-time allocations are no part of the cost of each.
 fn warm_kb(daemon: &Daemon) -> usize {
     drop(open(daemon, BATCH, get, 200));
     drop(open(daemon, BATCH, |connection, index| ask(connection, EACH + index), 101));
@@ -141,14 +140,14 @@ fn ask(connection: &mut Connection, index: usize) {
     connection.request("GET", "/", &headers, None);
 }
 
-/// An upstream that switches protocols and then says nothing, in a process of its own: its sockets
-/// are none of our open files.
-struct Switching {
+/// An upstream that switches protocols and then is silent, in a process of its own: its sockets do
+/// not count as this process's open files.
+struct SwitchedUpstream {
     address: SocketAddr,
     process: Child,
 }
 
-impl Switching {
+impl SwitchedUpstream {
     fn start() -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "idle::an_upstream_for_the_idle", "--ignored", "--nocapture"]);
@@ -161,9 +160,9 @@ impl Switching {
     }
 }
 
-impl Drop for Switching {
+impl Drop for SwitchedUpstream {
     fn drop(&mut self) {
-        // It ends when nobody can tell it anything any more.
+        // The process ends when its standard input is closed.
         drop(self.process.stdin.take());
         let _ = self.process.wait();
     }
@@ -185,7 +184,7 @@ fn an_upstream_for_the_idle() {
             let mut reader = BufReader::new(&socket);
             while reader.read_line(&mut head).is_ok_and(|read| read > 2) {}
             if head.contains("websocket") {
-                let _ = socket.write_all(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
+                let _ = socket.write_all(b"HTTP/1.1 101 SwitchedUpstream Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
                 open.push(socket);
             } else {
                 let _ = socket.write_all(
@@ -208,8 +207,8 @@ fn in_front_of(upstream: SocketAddr, upstream_connections: usize) -> Daemon {
         "--upstream",
         &format!("http://{upstream}"),
     ]);
-    // Those that are opened first must stay until the last are, and the upstream never closes: places
-    // of its connections come free only after a while.
+    // The first connections must stay until the last are open, and the upstream never closes: upstream
+    // connections come free only after a while.
     command.args(["--idle-timeout", "10min", "--connect-timeout", "30s"]);
     command.args(["--max-upstream-connections", &upstream_connections.to_string()]);
     let mut daemon = Daemon::start(&mut command);

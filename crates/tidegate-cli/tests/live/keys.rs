@@ -85,7 +85,7 @@ fn cli(daemon: &Daemon, arguments: &[&str]) -> String {
     format!("{}{stderr}exit {}", text(output.stdout), output.status.code().unwrap())
 }
 
-/// What is true on any store.
+/// Asserts what holds on any store.
 fn an_operator_finds_and_deletes(daemon: &Daemon) {
     for (user, ip) in [("somebody", "192.0.2.1"), ("somebody", "192.0.2.2"), ("u2", "192.0.2.2")] {
         buy(daemon, user, ip);
@@ -138,7 +138,7 @@ fn keys_of_a_shared_store_are_found_and_deleted() {
 }
 
 #[test]
-fn what_one_node_deletes_is_deleted_for_all() {
+fn a_key_deleted_on_one_node_is_deleted_for_all() {
     let redis = Server::start().unwrap();
     let nodes = [(); 2].map(|()| daemon(&["--store", &redis.url()]));
     for address in 0..10 {
@@ -190,7 +190,7 @@ fn a_thousand_keys_come_and_go_page_by_page() {
 }
 
 #[test]
-fn what_cannot_be_read_is_listed_and_deleted_and_what_is_not_ours_is_left_alone() {
+fn an_unreadable_key_is_listed_and_deleted_and_a_foreign_key_is_left_alone() {
     let redis = Server::start().unwrap();
     let daemon = daemon(&["--store", &redis.url()]);
     buy(&daemon, "u1", "192.0.2.1");
@@ -224,7 +224,7 @@ fn keys_of_a_cluster_are_found_on_all_its_servers() {
     assert_eq!(told, "deleted 60 keys\nexit 0");
 }
 
-/// What the document says that a server must allow.
+/// The documented permissions of a server.
 #[test]
 fn the_permissions_in_the_document_are_enough() {
     let redis = Server::start().unwrap();
@@ -239,7 +239,7 @@ fn the_permissions_in_the_document_are_enough() {
     eventually("both nodes to be seen", || nodes[0].status()["store"]["nodes"] == 2);
     let denied = redis.command(&["ACL", "LOG"]).unwrap();
     what_is_not_allowed_admits_nobody_unseen(&redis, &nodes[0]);
-    // What says who is connected may be refused, and is not known to every server.
+    // The server may refuse the client's name, and not every server knows the command.
     let named = |entry: &Reply| {
         let at = entry.items().iter().position(|field| field.text() == "object").unwrap();
         entry.items()[at + 1].text().to_owned()
@@ -277,7 +277,7 @@ fn a_store_that_is_lost_is_told_as_such() {
 }
 
 #[test]
-fn calls_that_make_no_sense_are_refused_with_what_is_wrong() {
+fn meaningless_calls_are_refused_with_a_reason() {
     let daemon = daemon(&[]);
     for (query, field) in [
         ("usr=u1", "usr"),
@@ -320,7 +320,7 @@ operator an-operator 06e55b633481f7bb072957eabcf110c972e86691c3cfedabe088024bffe
 }
 
 #[test]
-fn the_command_says_what_there_is_and_what_goes() {
+fn the_command_lists_shows_and_deletes_keys() {
     let daemon = daemon(&[]);
     for (user, ip) in [("u1", "192.0.2.1"), ("u2", "192.0.2.1")] {
         daemon.check(&json!({ "user": user, "ip": ip }));

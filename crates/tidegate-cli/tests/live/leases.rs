@@ -137,7 +137,7 @@ fn there_is_no_lease_where_nothing_may_change() {
 }
 
 #[test]
-fn a_lease_that_is_no_lease_is_told_apart_from_one_that_is_not_known() {
+fn a_malformed_lease_and_an_unknown_one_have_different_errors() {
     let daemon = Daemon::with_policy(POLICY, None);
     let contract = Contract::of(&daemon);
     let unknown = "0123456789abcdef".repeat(2);

@@ -1,4 +1,4 @@
-//! The document of the decision API, held against everything that it answers.
+//! The document of the decision API, compared with all its answers.
 
 use std::io::Write as _;
 
@@ -122,7 +122,7 @@ fn with_a_slow_body() -> Contract {
     contract
 }
 
-/// With a service that judges, and is not there.
+/// With a CAPTCHA service that is not there.
 fn with_challenges() -> Contract {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("policy.yaml");

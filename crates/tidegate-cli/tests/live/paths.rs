@@ -1,5 +1,5 @@
-//! Spellings of a path: each counts on the limit of the plain one, or is refused as malformed, and
-//! the upstream reads the path that was counted.
+//! Spellings of a path: each counts on the limit of the plain path, or is refused as malformed, and
+//! the upstream reads the counted path.
 
 use std::io::Write as _;
 
@@ -93,7 +93,7 @@ fn every_spelling_counts_on_the_limit_of_the_plain_path() {
 }
 
 #[test]
-fn what_servers_read_differently_is_malformed_and_goes_nowhere() {
+fn ambiguous_paths_are_malformed_and_not_forwarded() {
     let world = World::new();
     for target in [
         &b"/auth%2Flogin"[..],

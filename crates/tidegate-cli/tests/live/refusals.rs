@@ -1,4 +1,4 @@
-//! What a newcomer gets wrong: the daemon says what to do, and does not listen.
+//! Common mistakes: the daemon says what to do, and does not listen.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ impl Folder {
     }
 
     /// Starts `tidegate serve` with these arguments, which must fail with this exit code, without
-    /// a listener; what it says.
+    /// a listener. Returns its message.
     fn refusal(&self, code: i32, arguments: &[&str]) -> String {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
         command.arg("serve").args(arguments);
@@ -44,7 +44,7 @@ impl Folder {
         let (out, err) = (self.path().join("stdout"), self.path().join("stderr"));
         let file = |path: &PathBuf| Stdio::from(std::fs::File::create(path).unwrap());
         command.current_dir(self.path()).stdout(file(&out)).stderr(file(&err));
-        let mut running = Running(command.spawn().unwrap());
+        let mut running = ChildGuard(command.spawn().unwrap());
         let mut status = None;
         eventually("the refusal to start", || {
             status = running.0.try_wait().unwrap();
@@ -57,10 +57,10 @@ impl Folder {
     }
 }
 
-/// A process that is not left behind.
-struct Running(Child);
+/// A process that is killed when dropped.
+struct ChildGuard(Child);
 
-impl Drop for Running {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         // It should have ended by itself.
         let _ = self.0.kill();
@@ -106,7 +106,7 @@ fn a_test_file_is_no_policy() {
 }
 
 #[test]
-fn an_unknown_profile_is_told_with_those_that_there_are() {
+fn an_unknown_profile_is_named_with_the_existing_ones() {
     let folder = Folder::new();
     let profiles = "profiles: { staging: {}, production: {} }\n";
     folder.write("policy.yaml", &format!("{POLICY}{profiles}"));
@@ -154,7 +154,7 @@ fn beyond_loopback_there_must_be_tokens() {
 }
 
 #[test]
-fn what_is_missing_beside_an_option_is_named() {
+fn a_missing_companion_of_an_option_is_named() {
     let folder = Folder::new();
     for (given, missing) in [
         (["--tls-cert", "cert.pem"], "--tls-key <FILE>"),
@@ -213,7 +213,7 @@ fn addresses_are_told_by_example() {
 }
 
 #[test]
-fn a_mistyped_option_is_told_with_the_one_that_was_meant() {
+fn a_mistyped_option_is_named_with_the_nearest_one() {
     let said = Folder::new().refusal(2, &["policy.yaml", "--upstrem", "http://127.0.0.1:9"]);
     assert!(said.contains("'--upstrem'") && said.contains("'--upstream'"), "{said}");
 }

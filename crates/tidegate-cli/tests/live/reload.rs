@@ -1,4 +1,4 @@
-//! Policies, certificates and what they count, while the daemon runs.
+//! Reloads of policies and certificates, and the counts that survive them.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ fn policy(total: u64) -> String {
     format!("{{ tidegate: 1, name: live, limits: {{ one: {{ by: user, total: {total} }} }} }}")
 }
 
-/// What the limit of `u` allows, and what is left of it after this check.
+/// The limit of `u`, and what remains after this check.
 fn check(daemon: &Daemon) -> (bool, u64, u64) {
     let answer = daemon.check(&json!({ "user": "u" })).json();
     let limit = &answer["limits"][0];
@@ -31,7 +31,7 @@ fn a_changed_file_and_a_signal_reload_and_counters_survive() {
     fs::write(daemon.policy_path(), policy(5)).unwrap();
     daemon.wait_for_log("reloaded");
     assert_eq!(check(&daemon), (true, 5, 3));
-    // Replaced as editors do.
+    // Replaced by renaming, as editors do.
     let next = daemon.policy_path().with_extension("new");
     fs::write(&next, policy(6)).unwrap();
     fs::rename(&next, daemon.policy_path()).unwrap();
@@ -45,7 +45,7 @@ fn a_changed_file_and_a_signal_reload_and_counters_survive() {
 }
 
 #[test]
-fn an_invalid_policy_is_refused_and_told_and_the_next_good_one_taken() {
+fn an_invalid_policy_is_refused_and_logged_and_the_next_valid_one_is_taken() {
     let daemon = Daemon::with_policy(&policy(3), None);
     let broken = [
         "{ tidegate: 1, name: live, limits: { one: { by: user, totl: 3 } } }".to_owned(),
@@ -74,7 +74,7 @@ fn an_invalid_policy_is_refused_and_told_and_the_next_good_one_taken() {
     assert_eq!(check(&daemon).1, 9);
 }
 
-/// Sends without pause until told to stop; how many were answered, and the first failure.
+/// Sends without pause until told to stop. Returns the number of answers, and the first failure.
 fn hammer(client: &Client, target: &str, stop: &AtomicBool, done: &AtomicUsize) -> Option<String> {
     let mut connection = client.connect();
     while !stop.load(Ordering::Relaxed) {
@@ -88,7 +88,7 @@ fn hammer(client: &Client, target: &str, stop: &AtomicBool, done: &AtomicUsize) 
 }
 
 #[test]
-fn nobody_notices_a_reload_under_load() {
+fn a_reload_under_load_causes_no_error() {
     let upstream = Upstream::start();
     let daemon = Daemon::with_policy(&open(0), Some(&upstream));
     let (stop, done) = (AtomicBool::new(false), AtomicUsize::new(0));
@@ -172,7 +172,7 @@ fn warnings_of_the_listeners_outlive_a_reload_and_new_ones_are_logged() {
     assert!(status.contains("every user of this machine") && status.contains(escaped), "{status}");
     let told = || daemon.log().matches(escaped).count();
     assert_eq!(told(), 1, "{}", daemon.log());
-    // What is known already is not told again.
+    // A known warning is not logged again.
     let reloads = || daemon.log().matches("reloaded").count();
     let before = reloads();
     daemon.signal("HUP");

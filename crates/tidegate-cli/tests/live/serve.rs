@@ -23,7 +23,7 @@ fn the_demo_starts_without_a_policy_and_limits() {
 }
 
 #[test]
-fn the_gateway_forwards_what_passes_and_nothing_else() {
+fn the_gateway_forwards_admitted_requests_only() {
     let upstream = Upstream::start();
     let daemon = Daemon::with_policy(POLICY, Some(&upstream));
     for _ in 0..2 {

@@ -35,7 +35,7 @@ impl Nodes {
 }
 
 fn node(policy: &PathBuf, store: &str) -> Daemon {
-    // A machine that is busy with other tests is no reason to do without the store.
+    // A long timeout: a busy machine must not look like a lost store.
     let patient = ["--store-timeout", "2s", "--threads", "2"];
     Daemon::start(Daemon::command().arg(policy).args(["--store", store]).args(patient))
 }
@@ -48,7 +48,7 @@ fn call(daemon: &Daemon, call: &str, body: &Value) -> Value {
     daemon.api().post(call, &body.to_string()).json()
 }
 
-/// How many of 400 calls two nodes let through, asked by eight clients at once.
+/// How many of 400 calls two nodes admit, asked by eight clients at once.
 fn admitted_of_400(nodes: &Nodes, user: &str) -> usize {
     thread::scope(|scope| {
         let clients = (0..8).map(|client| {
@@ -64,7 +64,7 @@ fn admitted_of_400(nodes: &Nodes, user: &str) -> usize {
     })
 }
 
-/// Nothing comes back while a test runs, so the limit is all that there is.
+/// There is no refill while a test runs: only the limit can be spent.
 fn share_exactly(limit: &str) {
     let policy = format!("tidegate: 1\nname: api\nlimits:\n  calls: {{ by: user, {limit} }}\n");
     let nodes = Nodes::start(2, &policy);
@@ -92,7 +92,7 @@ fn daemons_on_one_redis_share_one_sliding_window_exactly() {
 
 #[test]
 fn daemons_on_one_redis_share_one_quota_exactly() {
-    // The longest there is: a month turns in the middle of a test least often.
+    // The longest window: a month seldom ends in the middle of a test.
     share_exactly("quota: 200/month");
 }
 
@@ -115,7 +115,7 @@ fn a_lease_is_renewed_settled_and_given_back_on_any_node_and_once() {
     assert_eq!(seen["limits"][0]["remaining"], 200 - 10 - 1, "{seen}");
 }
 
-/// What becomes of 300 requests of one user in one batch.
+/// The outcomes of 300 requests of one user in one batch.
 fn batch_of_300(policy: &str) -> Vec<String> {
     let nodes = Nodes::start(1, policy);
     let told =
@@ -133,7 +133,7 @@ fn a_batch_on_redis_is_decided_in_order() {
 }
 
 #[test]
-fn a_refusal_in_a_batch_on_redis_bans_those_behind_it() {
+fn a_refusal_in_a_batch_on_redis_bans_later_requests_of_the_batch() {
     let ladder =
         "penalties:\n  p: { event: limited, by: user, within: 1h, ladder: { 3: { ban: 1h } } }\n";
     let limit = "tidegate: 1\nname: api\nlimits:\n  total: { by: user, total: 100 }\n";
@@ -144,7 +144,7 @@ fn a_refusal_in_a_batch_on_redis_bans_those_behind_it() {
 }
 
 #[test]
-fn a_place_that_another_node_gives_back_is_found_by_who_waits() {
+fn a_waiting_request_gets_a_place_that_another_node_releases() {
     let nodes = Nodes::start(2, &POLICY.replace("concurrency: 20", "concurrency: 1"));
     let [one, other] = &nodes.daemons[..] else { panic!("two nodes") };
     let lease = json!({ "lease": check(one, "u1")["lease"] });

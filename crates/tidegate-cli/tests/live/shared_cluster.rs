@@ -1,5 +1,5 @@
 //! Daemons that share a cluster or a server with sentinels, under load, while slots move and servers
-//! are lost: nobody sees an error, and the bounds hold.
+//! are lost: no caller sees an error, and the bounds hold.
 
 use std::{io, thread};
 
@@ -7,17 +7,17 @@ use serde_json::json;
 use tidegate_testkit::checkers::trouble::Trouble;
 use tidegate_testkit::servers::{Cluster, Sentinels};
 
-use crate::scene::{BUCKET, CALM, PATIENT, Reach, Scene, bucket, judge, survive};
+use crate::fault_scene::{BUCKET, CALM, PATIENT, Reach, Scene, bucket, judge, survive};
 use crate::support::{Daemon, eventually};
 
-/// The judged limit, and others in slots of their own that nobody reaches.
+/// The judged limit, and others in slots of their own that are never reached.
 const LIMITS: &str = "  calls: { by: user, token_bucket: 20/s burst 100 }
   all: { by: global, token_bucket: 100000/s burst 100000 }
   hours: { by: user, fixed_window: 1000000/h }
 ";
-/// What nodes that decide alone for a while loosen.
+/// The allowance for nodes that decide alone for a while.
 const ALL_CUT_OFF: Trouble = Trouble { cut_off: 2, turned: true, ..CALM };
-/// Servers that go on at once lose what had not been replicated within a second, at most.
+/// The allowance for a failover, which loses at most the writes of the last second.
 const FAILED_OVER: Trouble = Trouble { failovers: 1, lag_us: 1_000_000, ..ALL_CUT_OFF };
 
 fn on_a_cluster() -> Scene<Cluster> {
@@ -88,10 +88,10 @@ fn daemons_on_a_cluster_or_with_sentinels_share_one_total_exactly() {
     admit_exactly(&url_by(&sentinels), &[]);
 }
 
-/// The key of the judged limit, and who has it.
+/// The key of the judged limit, and the index of its node.
 fn judged_key(cluster: &Cluster) -> (String, usize) {
     for (place, node) in cluster.nodes().iter().enumerate() {
-        // One that was killed has nothing.
+        // A killed node has no keys.
         let Ok(keys) = node.command(&["KEYS", "tg:*calls*"]) else { continue };
         if let Some(key) = keys.items().first()
             && cluster.is_primary(place).unwrap()
@@ -108,7 +108,7 @@ fn replica_of(node: usize) -> usize {
 }
 
 #[test]
-fn slots_that_move_cost_nobody_an_error() {
+fn moving_slots_cause_no_error() {
     let scene = on_a_cluster();
     let move_there_and_back = |scene: &Scene<Cluster>| {
         let cluster = &scene.world;
@@ -130,7 +130,7 @@ fn slots_that_move_cost_nobody_an_error() {
 }
 
 #[test]
-fn a_master_that_hands_over_or_is_killed_costs_nobody_an_error() {
+fn a_failover_of_a_master_causes_no_error() {
     let scene = on_a_cluster();
     let befall = |scene: &Scene<Cluster>| {
         let cluster = &scene.world;
@@ -166,7 +166,7 @@ fn a_master_that_stands_still_is_replaced() {
 }
 
 #[test]
-fn a_server_that_its_sentinels_replace_costs_nobody_an_error() {
+fn a_failover_by_sentinels_causes_no_error() {
     let scene = with_sentinels();
     let befall = |scene: &Scene<Sentinels>| {
         let sentinels = &scene.world;

@@ -1,5 +1,5 @@
-//! Daemons that share a Redis, under load, while something befalls it: what callers see, what is
-//! admitted meanwhile, and that it ends.
+//! Daemons that share a Redis, under load, during a fault: the answers to callers, the bound on
+//! admissions, and the recovery.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use tidegate_testkit::checkers::trouble::Trouble;
 use tidegate_testkit::proxy::{Fault, Proxy};
 use tidegate_testkit::servers::Server;
 
-use crate::scene::{
+use crate::fault_scene::{
     BUCKET, CALM, PATIENT, Reach, Scene, bucket, judge, keep_the_bound, survive, units,
 };
 use crate::support::eventually;
 
-/// What a fault of the network to the second node loosens.
+/// The allowance for a fault of the network to the second node.
 const ONE_CUT_OFF: Trouble = Trouble { cut_off: 1, turned: true, ..CALM };
 const LATE: Duration = Duration::from_millis(500);
 
@@ -42,16 +42,16 @@ fn sliding_window() -> Scene<World> {
 }
 
 #[test]
-fn a_redis_that_is_killed_and_comes_back_empty_costs_nobody_an_error() {
+fn a_redis_that_is_killed_and_comes_back_empty_causes_no_error() {
     let scene = token_bucket(PATIENT);
     let kill = |scene: &Scene<World>| scene.world.redis.kill().unwrap();
     let when = survive(&scene, Reach::AllNodes, kill, |scene| scene.world.redis.restart().unwrap());
-    // All that it knew is lost: one further burst.
+    // The server has lost all counts: one further burst.
     judge(&scene, when, Trouble { cut_off: 2, turned: true, failovers: 1, ..CALM });
 }
 
 #[test]
-fn a_redis_that_stands_still_costs_nobody_an_error() {
+fn a_paused_redis_causes_no_error() {
     let scene = token_bucket(PATIENT);
     let pause = |scene: &Scene<World>| scene.world.redis.pause().unwrap();
     let when = survive(&scene, Reach::AllNodes, pause, |scene| scene.world.redis.resume().unwrap());
@@ -128,7 +128,7 @@ fn a_node_that_is_cut_off_decides_alone_until_it_is_let_in() {
 }
 
 #[test]
-fn connections_that_are_cut_again_and_again_cost_nobody_an_error() {
+fn connections_that_are_cut_again_and_again_cause_no_error() {
     let scene = token_bucket(PATIENT);
     let cut = |scene: &Scene<World>| {
         for _ in 0..3 {

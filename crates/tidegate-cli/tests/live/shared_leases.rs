@@ -8,7 +8,7 @@ use tidegate_testkit::servers::Server;
 
 use crate::support::{Daemon, eventually};
 
-/// Hardly anything is refilled while a test runs: the burst is all that there is.
+/// The refill is negligible while a test runs: only the burst can be spent.
 const POLICY: &str = "
 tidegate: 1
 name: api
@@ -16,7 +16,7 @@ limits:
   calls: { by: global, token_bucket: 1/h burst 200, consistency: leased }
 ";
 const BURST: usize = 200;
-/// What may be missing in the end: an answer that came too late on a busy machine.
+/// The tolerated shortfall: answers that came too late on a busy machine.
 const SPARE: usize = 10;
 
 struct Nodes {
@@ -47,7 +47,7 @@ fn admits(daemon: &Daemon) -> bool {
     answer["allowed"] == true
 }
 
-/// How many of so many calls get in, one after the other.
+/// How many of `count` calls are admitted, one after the other.
 fn admitted(daemon: &Daemon, calls: usize) -> usize {
     (0..calls).filter(|_| admits(daemon)).count()
 }
@@ -56,7 +56,7 @@ fn spent(daemon: &Daemon) -> u64 {
     daemon.status()["store"]["leases"]["spent"].as_u64().unwrap()
 }
 
-/// Asks one node until all that there is has been let in, and not one more.
+/// Asks one node until the whole burst has been admitted, and not one more.
 fn rest_gets_in(daemon: &Daemon, mut so_far: usize) {
     eventually("what others had borrowed", || {
         so_far += admitted(daemon, 5);

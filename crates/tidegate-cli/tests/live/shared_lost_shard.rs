@@ -5,7 +5,7 @@ use tidegate_testkit::servers::Cluster;
 
 use crate::support::{Daemon, eventually};
 
-/// Keys whose slot anybody can tell. Hardly anything comes back while the test runs.
+/// Keys with a known slot. The refill is negligible while the test runs.
 const POLICY: &str = "
 tidegate: 1
 name: api
@@ -19,13 +19,13 @@ fn owner(cluster: &Cluster, key: &str) -> usize {
     cluster.first_owner_of(cluster.slot_of(key).unwrap())
 }
 
-/// Users whose key lies with one of these primaries.
+/// Users whose key lies on one of these primaries.
 fn users(cluster: &Cluster, is_theirs: impl Fn(usize) -> bool) -> impl Iterator<Item = String> {
     let all = (0..).map(|number| format!("u{number}"));
     all.filter(move |user| is_theirs(owner(cluster, &format!("tg:calls:{user}"))))
 }
 
-/// Whether it was let in, and whether without the store.
+/// Whether the request was admitted, and whether without the store.
 fn asked(daemon: &Daemon, user: &str) -> (bool, bool) {
     let answer = daemon.check(&json!({ "user": user }));
     assert_eq!(answer.status, 200, "{answer:?}");
@@ -36,7 +36,7 @@ fn asked(daemon: &Daemon, user: &str) -> (bool, bool) {
 fn daemon(cluster: &Cluster, policy: &std::path::Path) -> Daemon {
     let seeds = cluster.nodes().iter().map(|node| node.addr().to_string());
     let store = format!("redis+cluster://{}", seeds.collect::<Vec<_>>().join(","));
-    // Long: what is tested is not how fast this machine is.
+    // A long timeout: the speed of this machine is not tested.
     let flags = ["--store", &store, "--store-timeout", "2s", "--nodes", "2"];
     Daemon::start(Daemon::command().arg(policy).args(flags))
 }
@@ -78,7 +78,7 @@ fn limits_of_the_other_servers_are_exact_at_once_and_those_of_the_lost_one_recov
         eventually("a healthy store", || daemon.status()["store"]["state"] == "healthy");
     }
     eventually("nothing owed", || daemons[0].status()["store"]["owed_keys"] == 0);
-    // What was admitted without the store was charged to it.
+    // The store was charged with the admissions without it.
     let answers: Vec<_> = (0..LIMIT).map(|turn| asked(&daemons[turn % 2], &share)).collect();
     assert!(answers.iter().all(|(_, degraded)| !degraded), "{answers:?}");
     let admitted = answers.iter().filter(|(allowed, _)| *allowed).count();

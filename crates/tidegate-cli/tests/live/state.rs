@@ -1,4 +1,4 @@
-//! A daemon that is killed, and what its state directory knows of it.
+//! A daemon that is killed, and the state that its next start loads.
 
 use std::fs;
 use std::net::TcpStream;
@@ -36,8 +36,8 @@ fn kill(mut daemon: Daemon) {
     assert!(!daemon.wait().success());
 }
 
-/// Waits until all that was answered before is saved. What is saved when this begins may have been
-/// taken before; so may what is being saved then, but not what is saved after that.
+/// Waits until all earlier answers are saved. The save that is complete at the beginning, and the one
+/// under way, may be older than the last answer; the save after them is not.
 fn saved(daemon: &Daemon) {
     let saved_at = || daemon.status()["state_dir"]["saved_at"].clone();
     for _ in 0..2 {
@@ -50,7 +50,7 @@ fn user(client: usize, index: u64) -> String {
     format!("client {client}, user {index}")
 }
 
-/// A client that spends without pause until nobody answers, in turn as each of its users.
+/// A client that spends without pause until the daemon is gone, in turn as each of its users.
 fn spending(api: Client, client: usize, answered: &Arc<AtomicU64>) -> JoinHandle<()> {
     let answered = Arc::clone(answered);
     thread::spawn(move || {
@@ -83,7 +83,7 @@ fn a_kill_under_load_loses_no_more_than_what_came_after_the_last_save() {
     const CLIENTS: usize = 3;
     let state = tempfile::tempdir().unwrap();
     let mut daemon = start(state.path());
-    // Limits are saved one after the other, so that each may know of other requests last.
+    // Limits are saved one after the other, so their last saved requests may differ.
     let mut known = [[0; LIMITS.len()]; CLIENTS];
     for round in 0..3 {
         let answered: [Arc<AtomicU64>; CLIENTS] = Default::default();
@@ -117,7 +117,7 @@ fn outcome(daemon: &Daemon, user: &str) -> Value {
 }
 
 #[test]
-fn bans_and_what_an_operator_lifts_outlive_a_kill() {
+fn bans_and_lifted_bans_survive_a_kill() {
     let state = tempfile::tempdir().unwrap();
     let daemon = start(state.path());
     let (lifted, _) = (ban(&daemon, "u1"), ban(&daemon, "u2"));
@@ -180,7 +180,7 @@ fn a_disk_that_fails_is_shown_and_decisions_go_on_until_all_is_saved_again() {
     saved(&daemon);
     assert_eq!(daemon.status()["state_dir"]["state"], "saving");
     assert!(metric(&daemon).contains("\ntidegate_state_failing 0\n"));
-    // What stands in the way of files that are begun; permissions would not stop root.
+    // A folder in place of new files; permissions would not stop root.
     let obstacles = ["counters.tmp", "counters.log.tmp"].map(|name| state.path().join(name));
     obstacles.iter().for_each(|path| fs::create_dir(path).unwrap());
     assert_eq!(outcome(&daemon, "u1"), "allowed");

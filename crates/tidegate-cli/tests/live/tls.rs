@@ -82,7 +82,7 @@ fn run<T>(test: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test)
 }
 
-/// The statuses of so many requests, all at once on one connection of HTTP/2.
+/// The statuses of `count` requests, all at once on one connection of HTTP/2.
 async fn http2<S>(socket: S, count: usize) -> Vec<u16>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,

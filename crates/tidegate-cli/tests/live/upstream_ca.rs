@@ -50,7 +50,7 @@ fn upstream(authority: &Authority) -> String {
             let connection = ServerConnection::new(Arc::clone(&config)).unwrap();
             let mut stream = StreamOwned::new(connection, socket);
             let mut request = [0; 1024];
-            // A client that does not trust us is gone by now.
+            // A client that does not trust the certificate has disconnected.
             if stream.read(&mut request).is_ok_and(|bytes| bytes > 0) {
                 let answer =
                     "HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\nsecret";
@@ -87,7 +87,7 @@ impl Files {
         command
     }
 
-    /// What a daemon says that does not start.
+    /// The message of a daemon that does not start.
     fn refusal(&self, upstream: &str) -> String {
         let output = self.command(upstream).output().unwrap();
         assert_eq!(output.status.code(), Some(1));

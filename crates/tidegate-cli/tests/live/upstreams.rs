@@ -1,5 +1,5 @@
-//! Upstreams that are down, slow, broken or rude: the client is told, places are freed, and what was
-//! counted is settled.
+//! Upstreams that are down, slow, broken or rude: the client gets an answer, places are released, and
+//! charges are settled.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use tidegate_testkit::servers::free_port;
 use crate::support::{Answer, Connection, Daemon, Reply, Upstream, eventually};
 
 const OPEN: &str = "{ tidegate: 1, name: open }";
-/// One place for everybody, and failures counted, a thousand at most.
+/// One place for all clients, and at most a thousand counted failures.
 const COUNTED: &str = "
 tidegate: 1
 name: counted
@@ -25,7 +25,7 @@ fn raw(text: &str) -> Reply {
     Reply::Raw(text.as_bytes().to_vec())
 }
 
-/// Sends something and hangs up.
+/// Sends bytes and hangs up.
 fn last_words(text: &'static str) -> Reply {
     Reply::Take(Box::new(move |mut socket: TcpStream| {
         let _ = socket.write_all(text.as_bytes());
@@ -165,7 +165,7 @@ fn answers_without_a_body_and_answers_before_the_answer_keep_the_connection_in_s
         let answer = connection.answer();
         assert_eq!((answer.status, answer.text().as_str()), (status, body), "{path}");
     }
-    // Our own reader expects a body, so that the bytes are looked at.
+    // The test's reader expects a body, so this compares the raw bytes.
     connection.request("HEAD", "/head", &[], None);
     connection.request("GET", "/fine", &[("Connection", "close")], None);
     let mut text = String::new();

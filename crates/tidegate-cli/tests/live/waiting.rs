@@ -83,7 +83,7 @@ fn acquire_waits_for_its_place_in_the_order_of_arrival() {
 }
 
 #[test]
-fn nobody_waits_for_longer_than_can_help_nor_beyond_the_bound() {
+fn no_request_waits_in_vain_or_beyond_the_bound() {
     let daemon = Daemon::with_policy_and(PLACE, None, &["--max-waiters", "3"]);
     assert_eq!(acquire(&daemon, 0).json()["allowed"], true);
     assert_eq!(acquire(&daemon, 0).json()["allowed"], false, "it would have to wait");
@@ -100,7 +100,7 @@ fn nobody_waits_for_longer_than_can_help_nor_beyond_the_bound() {
 }
 
 #[test]
-fn who_waits_when_the_daemon_is_told_to_stop_is_refused_and_told_when_to_come_back() {
+fn a_drain_refuses_waiting_requests_and_says_when_to_come_back() {
     let upstream = Upstream::start();
     let slow = WAITING.replace("1/s", "1/min").replace("30s", "1h");
     let mut daemon = Daemon::with_policy(&slow, Some(&upstream));

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::support::{Daemon, Upstream, eventually};
 
-/// Whoever is refused three times is banned, and somebody is told.
+/// Three refusals ban a client and notify a webhook.
 fn policy(url: &str) -> String {
     format!(
         "
@@ -39,7 +39,7 @@ fn outcomes(daemon: &Daemon) -> Vec<String> {
 }
 
 #[test]
-fn one_ban_is_one_message_that_is_signed_and_names_nobody() {
+fn one_ban_is_one_signed_message_without_identities() {
     let hook = Upstream::start();
     let mut daemon = daemon(&hook.url(), &["--notify-allow-private", "127.0.0.0/8"]);
     let banned =

@@ -22,7 +22,7 @@ const ASK: [(&str, &str); 4] = [
 const TEXT: &[u8] = &[0x81, 0x83, 0, 0, 0, 0, b'a', b'b', b'c'];
 const CLOSE: &[u8] = &[0x88, 0x80, 0, 0, 0, 0];
 
-/// Switches, and says back whatever it hears. It hangs up after a close frame, and when told.
+/// Switches protocols and echoes all bytes. It hangs up after a close frame, and when told.
 fn echo(hang_up: &Arc<AtomicBool>) -> Upstream {
     let hang_up = Arc::clone(hang_up);
     Upstream::replying(move |seen| {
@@ -70,7 +70,7 @@ fn is_free(daemon: &Daemon) -> bool {
     daemon.gateway().get("/").status == 200
 }
 
-/// Closes with a reset, which is what becomes of a socket that still has something to read.
+/// Closes with a reset, as the system does for a socket with unread bytes.
 fn reset(mut connection: Connection) {
     connection.socket.write_all(TEXT).unwrap();
     connection.socket.peek(&mut [0; 1]).unwrap();
@@ -141,7 +141,7 @@ fn a_place_is_freed_however_the_upstream_ends() {
         Some(_) => Reply::Take(Box::new(|mut socket: TcpStream| {
             socket.write_all(SWITCH).unwrap();
             let _ = socket.read(&mut [0; 1]);
-            // What is unread makes this end a reset.
+            // Unread bytes turn this close into a reset.
         })),
     });
     let daemon = Daemon::with_policy(PLACE, Some(&crashing));

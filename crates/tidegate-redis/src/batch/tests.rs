@@ -20,7 +20,7 @@ impl Weighed for Number {
 
 /// A store that answers when it is let, and tells what it was asked in each call.
 #[derive(Clone)]
-struct Scripted(Arc<Inner>);
+struct ScriptedStore(Arc<Inner>);
 
 struct Inner {
     calls: Mutex<Vec<Vec<u32>>>,
@@ -29,7 +29,7 @@ struct Inner {
     answers_max: usize,
 }
 
-impl Scripted {
+impl ScriptedStore {
     fn new() -> (Self, Batch<Self>) {
         Self::answering_at_most(usize::MAX)
     }
@@ -55,7 +55,7 @@ impl Scripted {
     }
 }
 
-impl Caller for Scripted {
+impl Caller for ScriptedStore {
     type Ask = Number;
     type Told = u32;
 
@@ -74,11 +74,11 @@ impl Caller for Scripted {
 
 type Asking = tokio::task::JoinHandle<Result<u32, Unanswered>>;
 
-fn ask(batch: &Batch<Scripted>, number: u32) -> Asking {
+fn ask(batch: &Batch<ScriptedStore>, number: u32) -> Asking {
     ask_weighing(batch, number, 1)
 }
 
-fn ask_weighing(batch: &Batch<Scripted>, number: u32, keys: usize) -> Asking {
+fn ask_weighing(batch: &Batch<ScriptedStore>, number: u32, keys: usize) -> Asking {
     let batch = batch.clone();
     let deadline = Instant::now() + WITHIN;
     tokio::spawn(async move { batch.ask(Number(number, keys), deadline).await })
@@ -93,7 +93,7 @@ async fn settle() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lone_ask_is_sent_at_once() {
-    let (caller, batch) = Scripted::new();
+    let (caller, batch) = ScriptedStore::new();
     let asking = ask(&batch, 1);
     settle().await;
     assert_eq!(caller.calls(), [[1]]);
@@ -103,7 +103,7 @@ async fn a_lone_ask_is_sent_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn what_arrives_during_a_call_travels_together_when_its_reply_arrives() {
-    let (caller, batch) = Scripted::new();
+    let (caller, batch) = ScriptedStore::new();
     let mut asking = vec![ask(&batch, 0)];
     settle().await;
     asking.extend((1..=3).map(|number| ask(&batch, number)));
@@ -120,7 +120,7 @@ async fn what_arrives_during_a_call_travels_together_when_its_reply_arrives() {
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_call_holds_up_the_next_only_for_a_moment() {
-    let (caller, batch) = Scripted::new();
+    let (caller, batch) = ScriptedStore::new();
     let _asking = [ask(&batch, 0), ask(&batch, 1)];
     settle().await;
     assert_eq!(caller.calls(), [vec![0, 1]]);
@@ -132,7 +132,7 @@ async fn a_slow_call_holds_up_the_next_only_for_a_moment() {
 
 #[tokio::test(start_paused = true)]
 async fn asks_enough_for_a_call_wait_for_no_reply() {
-    let (caller, batch) = Scripted::new();
+    let (caller, batch) = ScriptedStore::new();
     let _first = ask(&batch, 0);
     settle().await;
     for number in 1..ASKS_ENOUGH {
@@ -148,7 +148,7 @@ async fn asks_enough_for_a_call_wait_for_no_reply() {
 
 #[tokio::test(start_paused = true)]
 async fn whoever_arrives_after_a_moment_takes_along_those_who_waited_for_it() {
-    let (caller, batch) = Scripted::new();
+    let (caller, batch) = ScriptedStore::new();
     let _asking = ask(&batch, 0);
     settle().await;
     let _waits = ask(&batch, 1);
@@ -162,7 +162,7 @@ async fn whoever_arrives_after_a_moment_takes_along_those_who_waited_for_it() {
 
 #[tokio::test(start_paused = true)]
 async fn only_a_few_calls_are_under_way_at_once() {
-    let (caller, batch) = Scripted::new();
+    let (caller, batch) = ScriptedStore::new();
     for number in 0..10 {
         _ = ask(&batch, number);
         sleep(Duration::from_millis(1)).await;
@@ -173,7 +173,7 @@ async fn only_a_few_calls_are_under_way_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn more_calls_are_under_way_only_if_they_are_full() {
-    let (caller, batch) = Scripted::new();
+    let (caller, batch) = ScriptedStore::new();
     let _first = ask(&batch, 0);
     settle().await;
     let many = u32::try_from(ASKS_MAX * (CALLS_FULL_MAX + 2)).unwrap();
@@ -187,7 +187,7 @@ async fn more_calls_are_under_way_only_if_they_are_full() {
 
 #[tokio::test(start_paused = true)]
 async fn those_who_were_just_answered_travel_with_the_next_call() {
-    let (caller, batch) = Scripted::new();
+    let (caller, batch) = ScriptedStore::new();
     let again = |number| {
         let batch = batch.clone();
         let deadline = Instant::now() + WITHIN;
@@ -207,7 +207,7 @@ async fn those_who_were_just_answered_travel_with_the_next_call() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_holds_a_bounded_number_of_asks() {
-    let (caller, batch) = Scripted::new();
+    let (caller, batch) = ScriptedStore::new();
     let _first = ask(&batch, 0);
     settle().await;
     let _more: Vec<Asking> = (1..=130).map(|number| ask(&batch, number)).collect();
@@ -218,7 +218,7 @@ async fn a_call_holds_a_bounded_number_of_asks() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_holds_a_bounded_number_of_keys() {
-    let (caller, batch) = Scripted::new();
+    let (caller, batch) = ScriptedStore::new();
     let _first = ask(&batch, 0);
     settle().await;
     let _more: Vec<Asking> = (1..=40).map(|number| ask_weighing(&batch, number, 16)).collect();
@@ -229,7 +229,7 @@ async fn a_call_holds_a_bounded_number_of_keys() {
 
 #[tokio::test(start_paused = true)]
 async fn an_ask_that_was_given_up_before_it_was_sent_is_never_sent() {
-    let (caller, batch) = Scripted::new();
+    let (caller, batch) = ScriptedStore::new();
     let _first = ask(&batch, 0);
     settle().await;
     let (given_up, kept) = (ask(&batch, 1), ask(&batch, 2));
@@ -243,7 +243,7 @@ async fn an_ask_that_was_given_up_before_it_was_sent_is_never_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn an_ask_whose_deadline_passed_is_never_sent() {
-    let (caller, batch) = Scripted::new();
+    let (caller, batch) = ScriptedStore::new();
     for number in 0..4 {
         _ = ask(&batch, number);
         sleep(Duration::from_millis(2)).await;
@@ -259,7 +259,7 @@ async fn an_ask_whose_deadline_passed_is_never_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn an_ask_that_waited_for_half_of_its_time_makes_room_for_others() {
-    let (caller, batch) = Scripted::new();
+    let (caller, batch) = ScriptedStore::new();
     for number in 0..4 {
         _ = ask(&batch, number);
         sleep(Duration::from_millis(2)).await;
@@ -276,7 +276,7 @@ async fn an_ask_that_waited_for_half_of_its_time_makes_room_for_others() {
 
 #[tokio::test(start_paused = true)]
 async fn the_room_of_those_who_waited_too_long_is_filled_with_others() {
-    let (caller, batch) = Scripted::new();
+    let (caller, batch) = ScriptedStore::new();
     for number in 0..4 {
         _ = ask(&batch, number);
         sleep(Duration::from_millis(2)).await;
@@ -290,7 +290,7 @@ async fn the_room_of_those_who_waited_too_long_is_filled_with_others() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_has_its_time_however_long_its_asks_waited() {
-    let (caller, batch) = Scripted::new();
+    let (caller, batch) = ScriptedStore::new();
     for number in 0..4 {
         _ = ask(&batch, number);
         sleep(Duration::from_millis(2)).await;
@@ -310,7 +310,7 @@ async fn a_call_has_its_time_however_long_its_asks_waited() {
 
 #[tokio::test(start_paused = true)]
 async fn a_full_queue_refuses_at_once() {
-    let (_caller, batch) = Scripted::new();
+    let (_caller, batch) = ScriptedStore::new();
     let capacity = QUEUE.start() + CALLS_FULL_MAX * ASKS_MAX + ASKS_MAX;
     let asking: Vec<Asking> = (0..6000).map(|number| ask(&batch, number)).collect();
     settle().await;
@@ -330,7 +330,7 @@ fn as_many_may_wait_as_could_be_answered() {
 
 #[tokio::test(start_paused = true)]
 async fn an_ask_without_an_answer_is_lost_and_the_others_are_not() {
-    let (caller, batch) = Scripted::answering_at_most(1);
+    let (caller, batch) = ScriptedStore::answering_at_most(1);
     let asking = [ask(&batch, 0), ask(&batch, 1)];
     caller.answer(1);
     let [first, second] = asking;

@@ -87,8 +87,8 @@ pub(super) async fn a_slower_limit_keeps_what_is_owed<S: StoreUnderTest>(
     Ok(())
 }
 
-/// A key that was refused under the slower spec must outlive the instant at which the old one would
-/// have forgotten it, whoever else comes to the limit.
+/// A key that was refused under the slower spec must outlive the instant at which the old spec would
+/// have forgotten it, whatever other keys come to the limit.
 pub(super) async fn a_slower_limit_is_remembered_beyond_the_old_window<S: StoreUnderTest>(
     world: &World<S>,
 ) -> Shown {

@@ -107,7 +107,7 @@ pub(super) async fn a_debit_is_charged_whether_it_fits_or_not<S: StoreUnderTest>
 ) -> Shown {
     let long_ago = Now { steady_us: 0, unix_us: 0 };
     for level in world.refundable_levels() {
-        // Also to a key that nobody has used, and however long ago what it stands for was.
+        // Also to an unused key, and however long ago the charge was.
         let found = world.correct(&level, long_ago, Change::Debit(units(2))).await?;
         equal("found what to debit", found, true)?;
         world.available(&level, units(1)).await?;

@@ -1,4 +1,4 @@
-//! Whose state is whose, and what time can do to it.
+//! Keys have separate states, and time affects each state correctly.
 
 use tidegate::Key;
 use tidegate::algorithm::{Spec, Verdict, ceiling};

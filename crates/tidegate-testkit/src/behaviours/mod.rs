@@ -30,14 +30,14 @@ pub trait StoreUnderTest {
     /// The store.
     fn store(&self) -> &Self::Store;
 
-    /// The time by the clock that the store goes by.
+    /// The time of the store's clock.
     fn now(&self) -> Now;
 
     /// Moves that clock forward.
     fn advance(&self, us: u64) -> impl Future<Output = ()>;
 }
 
-/// A store that goes by the time in its plans, on a clock that the behaviours set.
+/// A store that uses the time in its plans, on a clock that the behaviours set.
 #[derive(Debug)]
 pub struct OnPlanTime<S> {
     store: S,

@@ -84,7 +84,7 @@ pub(super) async fn holders_have_no_power_over_each_other<S: StoreUnderTest>(
     world.admit_as(&other, 5).await?;
     equal("a holder elsewhere", world.hold(&other, 1, Change::Release).await?, false)?;
     world.refused(&level).await?;
-    // Whoever holds two gives two back.
+    // A holder of two places releases two.
     let three = world.level(2, places(3));
     world.admit_as(&Level { cost: units(2), ..three }, 6).await?;
     world.admit_as(&three, 7).await?;

@@ -12,7 +12,7 @@ pub(super) async fn retry_after_is_exact<S: StoreUnderTest>(world: &World<S>) ->
         for (cost, limit) in [(units(1), level.limit), (units(2), other), (CAPACITY, 20 + other)] {
             let level = Level { cost, ..world.level(limit, level.spec) };
             let level = world.at_window_start(&level).await;
-            // Spent at two instants, so that parts of it come free one after the other.
+            // Spent at two instants, so that the parts come free one after the other.
             let first = Level { cost: Amount::ONE, ..level };
             world.admit_as(&first, 1).await?;
             world.advance(1_234_567).await;
@@ -117,7 +117,7 @@ pub(super) async fn fractions_are_exact<S: StoreUnderTest>(world: &World<S>) -> 
         world.admit(&Level { cost: millionths(1), ..level }).await?;
         world.available(&level, Amount::ZERO).await?;
     }
-    // A third of a millionth each microsecond: what is carried over must not be lost.
+    // A third of a millionth each microsecond: the remainder must not be lost.
     let slow = world.level(30, bucket(1, 3_000_000));
     world.fill(&slow).await?;
     for step in 1..=9_u64 {

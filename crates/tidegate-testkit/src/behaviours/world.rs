@@ -1,4 +1,4 @@
-//! One store, one clock, and the words that behaviours are written in.
+//! One store, one clock, and the helpers of the behaviours.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use tidegate::units::{Amount, SECOND_US};
 
 use super::{Shown, StoreUnderTest};
 
-/// What every spec of [`World::specs`] holds.
+/// The capacity of every spec of [`World::specs`].
 pub(super) const CAPACITY: Amount = units(3);
-/// How long it takes at most until one of them owes nothing any more.
+/// The longest time until one of them owes nothing.
 pub(super) const FORGOTTEN_US: u64 = 20 * SECOND_US;
 const WINDOW_US: u64 = 10 * SECOND_US;
 
-/// Who asks for a place that there must not be.
+/// The holder that asks for a place when all places are taken.
 const NOBODY: u64 = 99;
 
 /// Limits that are announced to the store.
@@ -181,7 +181,7 @@ impl<S: StoreUnderTest> World<S> {
         Ok(self.peek(level).await?.reading)
     }
 
-    /// What could be spent must be this much.
+    /// Asserts the spendable amount.
     pub(super) async fn available(&self, level: &Level, expected: Amount) -> Shown {
         let found = self.reading(level).await?.available;
         equal(&format!("available of `{}`", level.spec), found, expected)
@@ -219,7 +219,7 @@ impl<S: StoreUnderTest> World<S> {
     }
 }
 
-/// What a level's key is called.
+/// The name of a level's key.
 pub(super) fn name(level: &Level) -> Arc<str> {
     format!("behaviours:{}:{}", level.limit, level.key).into()
 }

@@ -1,4 +1,4 @@
-//! Upper bounds: what may be admitted at most.
+//! Upper bounds on what is admitted.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub fn token_bucket(
     slack: Amount,
 ) -> Result<(), Violation> {
     let (rate, period) = (micros(spec.count), u128::from(spec.period_us.max(1)));
-    // Levels are in millionths of a millionth's period, so that nothing is ever rounded.
+    // Levels are in millionths times the period, so that nothing is rounded.
     let full = (micros(spec.burst) + micros(slack)) * period;
     for entries in admissions(log) {
         let (mut level, mut last_us) = (0_u128, 0_u64);
@@ -110,11 +110,11 @@ fn per_window(
 /// A place that was held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hold {
-    /// Whose limit.
+    /// The key of the limit.
     pub key: String,
-    /// From this instant on.
+    /// The instant at which the place was taken.
     pub from_us: u64,
-    /// The first instant at which it was no longer held: given back, or its lease had run out.
+    /// The first instant at which the place was free: released, or expired.
     pub until_us: u64,
     /// How many places.
     pub places: Amount,

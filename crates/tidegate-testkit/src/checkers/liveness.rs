@@ -1,20 +1,20 @@
-//! Liveness: nobody is denied in vain, and whoever waits as told gets in.
+//! Liveness: no request is denied while the limit has room, and a client that waits as told gets in.
 
 use tidegate::algorithm::{Spec, token_bucket};
 use tidegate::units::Amount;
 
 use super::{Entry, Violation, by_key, micros, violation};
 
-/// Nobody is denied while the reference has what was asked for. The reference is computed anew
-/// from the admissions before each denial; those of the same instant count as before it, since a
-/// log of several threads does not say which came first.
+/// No request is denied while the reference has room for its cost. The reference is computed anew
+/// from the admissions before each denial. Admissions of the same instant count as earlier, because
+/// a log of several threads does not say which came first.
 ///
-/// Concurrency is not judged here, since its log does not say when places were given back, nor are
-/// ceilings, which admit by value alone.
+/// Concurrency is not judged here, because its log does not say when places were released. Ceilings
+/// are not judged either: they admit by value alone.
 ///
 /// # Errors
 /// The first denial in vain.
-pub fn nobody_is_denied_in_vain(log: &[Entry], spec: &Spec) -> Result<(), Violation> {
+pub fn no_denial_is_in_vain(log: &[Entry], spec: &Spec) -> Result<(), Violation> {
     for entries in by_key(log) {
         let mut admitted: Vec<&Entry> = Vec::new();
         let mut next = 0;
@@ -32,13 +32,13 @@ pub fn nobody_is_denied_in_vain(log: &[Entry], spec: &Spec) -> Result<(), Violat
     Ok(())
 }
 
-/// A client that waits as long as it was told, with nobody else admitted meanwhile, gets in.
+/// A client that waits as long as it was told gets in, if no other request is admitted meanwhile.
 ///
-/// Entries of a denial's own instant must stand in the order of the decisions; where several
-/// threads wrote the log, put that instant's admissions last, and the promise is void.
+/// Entries of one instant must be in the order of the decisions. Where several threads wrote the
+/// log, put the admissions of that instant last: then nothing is promised for it.
 ///
 /// # Errors
-/// The first request that came back in time and was denied all the same.
+/// The first request that came back in time and was denied.
 pub fn honoured_retries_get_in(log: &[Entry]) -> Result<(), Violation> {
     for entries in by_key(log) {
         for (index, denied) in entries.iter().enumerate().filter(|(_, entry)| !entry.admitted) {
@@ -60,7 +60,7 @@ pub fn honoured_retries_get_in(log: &[Entry]) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Whether the cost fits beside what was admitted before, by the promise's own definition.
+/// Whether the cost fits beside the earlier admissions, by the definition of the limit.
 fn has_room(spec: &Spec, admitted: &[&Entry], now_us: u64, cost: Amount) -> bool {
     let since = |from_us: u64| {
         let seen = admitted.iter().rev().take_while(|entry| entry.time_us >= from_us);
@@ -126,10 +126,10 @@ mod tests {
         ]
     }
 
-    /// A denial at `busy_us` was right, one at `free_us` in vain.
+    /// Asserts that a denial at `busy_us` passes, and that one at `free_us` is caught.
     fn assert_caught(spec: Spec, busy_us: u64, free_us: u64) {
-        assert_eq!(nobody_is_denied_in_vain(&denied_at(busy_us), &spec), Ok(()), "{spec}");
-        let broken = nobody_is_denied_in_vain(&denied_at(free_us), &spec).unwrap_err();
+        assert_eq!(no_denial_is_in_vain(&denied_at(busy_us), &spec), Ok(()), "{spec}");
+        let broken = no_denial_is_in_vain(&denied_at(free_us), &spec).unwrap_err();
         assert_eq!(broken.time_us, free_us, "{spec}: {broken}");
     }
 
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_came_back_in_time_and_was_denied_is_caught() {
+    fn a_denial_at_the_promised_instant_is_caught() {
         let denied = |time_us, wait_us| Entry::denied("k", time_us, Amount::ONE, Some(wait_us));
         let kept = [denied(0, 100), denied(99, 1), Entry::admitted("k", 100, Amount::ONE)];
         assert_eq!(honoured_retries_get_in(&kept), Ok(()));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_is_void_when_somebody_else_came_or_more_is_asked_for() {
+    fn a_promise_is_void_after_another_admission_or_for_a_larger_cost() {
         let denied = |time_us, cost| Entry::denied("k", time_us, cost, Some(10));
         let taken =
             [denied(0, LIMIT), Entry::admitted("k", 9, Amount::ONE), denied(10, Amount::ONE)];

@@ -1,7 +1,8 @@
-//! Checkers: does a log of decisions keep the promises?
+//! Checkers: whether a log of decisions keeps the promises.
 //!
-//! Each takes the log of one limit, with any number of keys, and judges every key by itself. They
-//! know nothing of how a store counts: they work from what was admitted and when, in exact integers.
+//! Each checker takes the log of one limit, with any number of keys, and judges every key by itself.
+//! It knows nothing of how a store counts: it works from the admissions and their times, in exact
+//! integers.
 //!
 //! - [`bounds`]: never more than promised.
 //! - [`liveness`]: never less either, and a promised instant is kept.
@@ -20,26 +21,26 @@ use tidegate::units::Amount;
 /// One decision of one limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Whose limit.
+    /// The key of the limit.
     pub key: String,
-    /// When, by the store's clock that the limit runs on.
+    /// The time of the decision, by the store's clock.
     pub time_us: u64,
-    /// What was asked for.
+    /// The cost of the request.
     pub cost: Amount,
     /// Whether it was admitted, and so charged.
     pub admitted: bool,
-    /// What a denied request was told to wait; `None` where no waiting helps.
+    /// The wait that a denied request was told; `None` where no waiting helps.
     pub retry_after_us: Option<u64>,
 }
 
 impl Entry {
-    /// Something that was let through.
+    /// An admitted request.
     #[must_use]
     pub fn admitted(key: impl Into<String>, time_us: u64, cost: Amount) -> Self {
         Self { key: key.into(), time_us, cost, admitted: true, retry_after_us: None }
     }
 
-    /// Something that was refused.
+    /// A denied request.
     #[must_use]
     pub fn denied(
         key: impl Into<String>,
@@ -54,11 +55,11 @@ impl Entry {
 /// A promise that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Whose limit.
+    /// The key of the limit.
     pub key: String,
     /// The decision that broke it.
     pub time_us: u64,
-    /// What was promised, and what was found.
+    /// The promise, and the observed value.
     pub detail: String,
 }
 
@@ -74,7 +75,7 @@ fn violation(entry: &Entry, detail: String) -> Violation {
     Violation { key: entry.key.clone(), time_us: entry.time_us, detail }
 }
 
-/// The entries of each key in the order of their time; those of one instant in the log's order.
+/// The entries of each key by time; entries of one instant in the log's order.
 fn by_key(log: &[Entry]) -> impl Iterator<Item = Vec<&Entry>> {
     let mut keys: BTreeMap<&str, Vec<&Entry>> = BTreeMap::new();
     for entry in log {

@@ -5,18 +5,18 @@ use tidegate::units::Amount;
 
 use super::{Entry, Violation, bounds, micros};
 
-/// What a deployment went through, as far as it loosens a promise. By default: nothing.
+/// The faults of a deployment that loosen a promise. By default there are none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Trouble {
     /// How many nodes share the limits.
     pub nodes: u32,
-    /// How many of them were cut off from the store, and went on with their share.
+    /// How many of them were cut off from the store, and decided with their share.
     pub cut_off: u32,
-    /// Whether a node was cut off or came back meanwhile; one further limit is forgiven.
+    /// Whether a node was cut off or came back meanwhile: one further limit is allowed.
     pub turned: bool,
     /// How often the store failed over.
     pub failovers: u32,
-    /// How much of the newest each failover may have lost.
+    /// The time of newest writes that each failover may have lost.
     pub lag_us: u64,
     /// How far the store's clock was set back, in all.
     pub set_back_us: u64,
@@ -24,9 +24,9 @@ pub struct Trouble {
     pub off_by_us: u64,
 }
 
-/// Whether the admissions of one limit keep what is promised for such trouble. Concurrency is not
-/// judged here, since the log does not say when places were given back; nor are ceilings, which
-/// keep no count.
+/// Checks the admissions of one limit against the bound for such trouble. Concurrency is not judged
+/// here, because the log does not say when places were released. Ceilings are not judged either:
+/// they keep no count.
 ///
 /// # Errors
 /// The first admission that is too much.
@@ -92,7 +92,7 @@ fn bucket_with(
     bounds::token_bucket(log, &larger, amount(slack))
 }
 
-/// L + k · ⌈L/N⌉, and what else is forgiven.
+/// L + k · ⌈L/N⌉, and the allowance for failovers and clocks.
 fn window_limit(limit: Amount, window_us: u64, trouble: &Trouble) -> Amount {
     let windows_in = |us: u64| u128::from(us.div_ceil(window_us.max(1)));
     let forgiven = u128::from(trouble.turned)
@@ -106,7 +106,7 @@ fn whole_shares(limit: Amount, trouble: &Trouble) -> u128 {
     u128::from(share) * micros(Amount::ONE) * u128::from(trouble.cut_off)
 }
 
-/// The entries that are sure to be in the window that they seem to be in.
+/// The entries that are certainly in their apparent window.
 fn sure(log: &[Entry], trouble: &Trouble, window: impl Fn(u64) -> u64) -> Vec<Entry> {
     let is_sure = |entry: &&Entry| {
         let [first, last] = span_us(entry, trouble).map(&window);
@@ -115,7 +115,7 @@ fn sure(log: &[Entry], trouble: &Trouble, window: impl Fn(u64) -> u64) -> Vec<En
     log.iter().filter(is_sure).cloned().collect()
 }
 
-/// No more than the limit for each window that there was, wherever the edges were.
+/// At most the limit for each window in the log, wherever the edges were.
 fn over_all_windows(
     log: &[Entry],
     limit: Amount,
@@ -129,7 +129,7 @@ fn over_all_windows(
     bounds::total(log, amount(micros(limit) * windows))
 }
 
-/// When an entry may have been.
+/// The earliest and the latest time of an entry.
 fn span_us(entry: &Entry, trouble: &Trouble) -> [u64; 2] {
     let off_by_us = trouble.off_by_us;
     [entry.time_us.saturating_sub(off_by_us), entry.time_us.saturating_add(off_by_us)]
@@ -151,7 +151,7 @@ mod tests {
         Amount::from_units(units).unwrap()
     }
 
-    /// So many admissions at one instant, in the middle of the second window.
+    /// `count` admissions at one instant, in the middle of the second window.
     fn burst(count: usize) -> Vec<Entry> {
         vec![Entry::admitted("k", WINDOW_US * 3 / 2, Amount::ONE); count]
     }
@@ -175,7 +175,7 @@ mod tests {
         ]
     }
 
-    /// So many at once are within the promise, and one more is not.
+    /// Asserts that `most` at once are within the bound, and that one more is not.
     fn assert_most(limit: u64, trouble: &Trouble, most: usize) {
         for spec in specs(limit) {
             assert_eq!(promise_is_kept(&burst(most), &spec, trouble), Ok(()), "{spec}");
@@ -209,13 +209,13 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_or_a_return_forgives_one_further_limit() {
+    fn a_cut_or_a_return_allows_one_further_limit() {
         let trouble = Trouble { nodes: 4, cut_off: 1, turned: true, ..Trouble::default() };
         assert_most(8, &trouble, 8 + 2 + 8);
     }
 
     #[test]
-    fn a_failover_forgives_what_replication_lost() {
+    fn a_failover_allows_for_lost_writes() {
         let trouble = Trouble { failovers: 2, ..Trouble::default() };
         assert_most(8, &trouble, 8 + 2 * 8);
         let lag_us = WINDOW_US / 4;
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_is_late_or_early_judges_only_what_is_sure() {
+    fn a_late_or_early_log_judges_only_certain_entries() {
         let trouble = Trouble { off_by_us: 1_000, ..Trouble::default() };
         let at = |time_us, count| vec![Entry::admitted("k", time_us, Amount::ONE); count];
         for spec in &specs(8)[3..5] {

@@ -7,7 +7,7 @@ const UNIT: u64 = 1_000_000;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bucket {
     level: u64,
-    /// What nodes have borrowed and not spent: the refill stops below it.
+    /// Borrowed and unspent tokens: the refill stops below them.
     out: u64,
     at_us: u64,
     per_s: u64,
@@ -30,13 +30,12 @@ impl Bucket {
         UNIT.saturating_sub(self.level).div_ceil(self.per_s)
     }
 
-    /// Takes a token that is there.
+    /// Takes a token. The caller has checked that there is one.
     pub(super) fn take(&mut self) {
         self.level -= UNIT;
     }
 
-    /// Lends at most so many tokens, and one of so many parts of what is there; none if that is too
-    /// few to be of use.
+    /// Lends at most a number of tokens and a share of the level; none if that is too few to be of use.
     pub(super) fn lend(&mut self, wish: u64, parts: u64, least: u64, now_us: u64) -> u64 {
         self.refill(now_us);
         let tokens = (self.level / UNIT / parts).min(wish);
@@ -48,13 +47,13 @@ impl Bucket {
         tokens
     }
 
-    /// Tokens that were borrowed are spent, or will not be.
+    /// Borrowed tokens are spent, or returned.
     pub(super) fn settle(&mut self, tokens: u64) {
         self.out -= tokens * UNIT;
     }
 
     fn refill(&mut self, now_us: u64) {
-        // So many tokens a second are so many millionths a microsecond.
+        // N tokens a second are N millionths a microsecond.
         let refilled = self.level + (now_us - self.at_us) * self.per_s;
         self.level = refilled.min(self.burst - self.out);
         self.at_us = now_us;

@@ -1,39 +1,39 @@
-//! What asks cost the store, by what was measured.
+//! The cost of calls for the store, by the measured figures.
 
-use super::KeyUsage;
+use super::Counts;
 use super::figures::{
     ALONE_NS, ASKS_MAX, BUSY_MAX, CALL_US, EACH_NS, FURTHER_LIMIT_NS, NODES, SECONDS,
     WARM_UP_SECONDS,
 };
 
-/// What a deployment costs its store.
+/// The cost of a deployment for its store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
-    /// Asks in a second.
+    /// Calls a second.
     pub asks_per_s: u64,
-    /// How many cores they keep busy on single servers, in tenths: a node's asks travel together.
+    /// The busy cores on single servers, in tenths: a node's calls travel together.
     pub single_tenths: u64,
-    /// How many single servers that takes, none of them busier than it may be.
+    /// The number of single servers at an acceptable load.
     pub servers: u64,
     /// The same on a cluster, where only keys of one slot travel together, and where several slots are
     /// looked at and then charged one by one.
     pub cluster_tenths: u64,
-    /// How many primaries that takes, none of them busier than it may be.
+    /// The number of primaries at an acceptable load.
     pub primaries: u64,
 }
 
 impl Cost {
-    /// The cost of what was counted.
+    /// The cost of these counts.
     #[must_use]
-    pub fn of(counted: &KeyUsage) -> Self {
+    pub fn of(counted: &Counts) -> Self {
         let seconds = SECONDS - WARM_UP_SECONDS;
         let (asks, levels) = (counted.asks / seconds, counted.levels / seconds);
         let further = levels - asks;
         let together = (asks * CALL_US / 1_000_000 / u64::from(NODES)).clamp(1, ASKS_MAX);
-        // What a call takes whatever is in it is shared by its asks.
+        // The requests of a call share the fixed time of the call.
         let ask_ns = EACH_NS + (ALONE_NS - EACH_NS) / together;
         let single_ns = asks * ask_ns + further * FURTHER_LIMIT_NS;
-        // An ask of several limits is a look at each of them and a charge of each.
+        // A request with several limits is a look at each of them and a charge of each.
         let cluster_ns = (levels + counted.together / seconds) * ALONE_NS;
         Self {
             asks_per_s: asks,

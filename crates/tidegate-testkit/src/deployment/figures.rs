@@ -1,52 +1,52 @@
-//! What was measured, and what is assumed. Change these, and the table of the document follows.
+//! Measured and assumed figures. The table of the document follows from them.
 
-/// What a call that decides one request with one bucket takes of the server's CPU, in nanoseconds.
+/// The server's CPU time for a call that decides one request with one bucket, in nanoseconds.
 /// Measured on Redis 7.0.15 with the calls that nodes send, numbered and on distinct keys: 16.8 µs alone
 /// and 5.4 with 8 in a call, on a server that always has something to do; 4.4 with 50 and 4.0 with 64,
 /// on one that sleeps between calls, which takes it some 40 µs more for each.
-/// `benches/redis.rs` measures the largest calls again.
+/// The benchmark `redis` measures the largest calls again.
 pub const ALONE_NS: u64 = 16_800;
-/// What of that is each request's own; the rest is the call's, whatever it holds.
+/// The part of that time for each request; the rest is for the call, whatever it holds.
 pub const EACH_NS: u64 = 4_000;
-/// What each further bucket of a request adds: a key of its own. Three, of which one is everybody's, take
+/// The time for each further bucket of a request, on a key of its own. Three, of which one is shared, take
 /// 8.0 µs with 50 in a call, and 7.3 with 64.
 pub const FURTHER_LIMIT_NS: u64 = 3_300;
-/// A call and its reply, and what the server needs for it: no node sends sooner again.
+/// The time of a call and its reply: no node sends sooner again.
 pub const CALL_US: u64 = 500;
 /// How many requests a call holds at most.
 pub const ASKS_MAX: u64 = 64;
-/// How much of a core may be busy, in per cent: beyond it answers come late.
+/// The busy share of a core, in per cent, beyond which answers come late.
 pub const BUSY_MAX: u64 = 60;
 
-/// What is offered.
+/// Requests a second.
 pub const REQUESTS_PER_S: u64 = 1_000_000;
-/// Who offers it: the second asks half as often as the first, the third a third (Zipf).
+/// Clients: the second asks half as often as the first, the third a third (Zipf).
 pub const CLIENTS: u32 = 1_000_000;
-/// Whom they belong to.
+/// Tenants of the clients.
 pub const TENANTS: u32 = 1_000;
 /// The gateways.
 pub const NODES: u32 = 20;
-/// How long is simulated, and how much of it only to warm up.
+/// The simulated time.
 pub const SECONDS: u64 = 2;
-/// As said.
+/// The part of it that only warms up.
 pub const WARM_UP_SECONDS: u64 = 1;
-/// Which requests come.
+/// The seed of the traffic.
 pub const SEED: u64 = 4;
 
-/// The limits, as tokens a second and burst: of a client, of a tenant, of all together.
+/// The limit of a client, as tokens a second and burst.
 pub const CLIENT: (u64, u64) = (100, 2_000);
-/// As said.
+/// The limit of a tenant.
 pub const TENANT: (u64, u64) = (10_000, 20_000);
-/// As said.
+/// The limit of all tenants together.
 pub const ALL: (u64, u64) = (1_200_000, 1_200_000);
 
-/// Leases, as the store has them: how long one should do and how long it lasts, in microseconds.
+/// How long a loan should suffice, in microseconds.
 pub const LEASE_FOR_US: u64 = 1_000_000;
-/// As said.
+/// How long a loan lasts, in microseconds.
 pub const LEASE_LASTS_US: u64 = 3_000_000;
-/// A node borrows one of so many parts of what is there, for each node.
+/// A node borrows the N-th part of the level, divided by the nodes.
 pub const LEASE_PARTS: u64 = 4;
-/// It borrows nothing where it would spend less than this in that time.
+/// A node borrows nothing where it would spend less than this in that time.
 pub const LEASE_WORTH: u64 = 4;
 /// A loan of less is of no use.
 pub const LEASE_LEAST: u64 = 2;

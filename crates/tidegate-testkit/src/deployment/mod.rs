@@ -1,14 +1,13 @@
-//! How much a large deployment asks of its store: nodes, clients, leases and known refusals in simulated
-//! time, with what the store was measured to need for each ask.
+//! The load of a large deployment on its store: nodes, clients, loans and known refusals in simulated
+//! time, with the measured cost of each call.
 //!
-//! It counts work and nothing else: asks are answered at once. What a store that is late or lost does to
-//! the limits is the [simulation](crate::simulation)'s to say. `docs/a-million-requests-a-second.md`
-//! shows what [`table`] prints.
+//! Only work is counted: calls are answered at once. The [simulation](crate::simulation) covers a
+//! store that is late or lost. `docs/a-million-requests-a-second.md` shows the output of [`table`].
 
 mod bucket;
 mod cost;
 pub mod figures;
-mod held;
+mod node_loan;
 mod traffic;
 mod world;
 
@@ -16,12 +15,12 @@ use std::fmt::Write as _;
 
 pub use cost::Cost;
 pub use traffic::Traffic;
-pub use world::{KeyUsage, World};
+pub use world::{Counts, World};
 
-/// One way to run it.
+/// One setup of the deployment.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
-    /// What it is called in the table.
+    /// Its name in the table.
     pub name: &'static str,
     /// Whether the limits that all clients of a tenant, and all tenants, share are leased.
     pub leases_shared: bool,
@@ -31,7 +30,7 @@ pub struct Setup {
     pub routes_clients: bool,
 }
 
-/// The ways that are compared, each with one thing more than the one before.
+/// The compared setups. Each adds one thing to the one before.
 pub const SETUPS: [Setup; 4] = [
     Setup {
         name: "everything exact",
@@ -59,16 +58,16 @@ pub const SETUPS: [Setup; 4] = [
     },
 ];
 
-/// What is counted in each of the ways, for the same requests.
+/// Runs all setups on the same requests.
 #[must_use]
-pub fn compared() -> Vec<(Setup, KeyUsage)> {
+pub fn compared() -> Vec<(Setup, Counts)> {
     let traffic = Traffic::new(figures::SEED);
     SETUPS.iter().map(|setup| (*setup, World::new(*setup, &traffic).run(&traffic))).collect()
 }
 
 /// The table of the document.
 #[must_use]
-pub fn table(compared: &[(Setup, KeyUsage)]) -> String {
+pub fn table(compared: &[(Setup, Counts)]) -> String {
     let mut table = String::from(
         "| | answered on the node | asks a second | limits an ask | single: cores | servers | cluster: cores | primaries |\n\
          |---|---|---|---|---|---|---|---|\n",

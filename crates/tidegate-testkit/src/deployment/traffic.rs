@@ -1,9 +1,9 @@
-//! Who asks when: the same for the same seed.
+//! The order of requests, the same for the same seed.
 
 use super::figures::{CLIENTS, REQUESTS_PER_S, SECONDS};
 use crate::simulation::Random;
 
-/// The clients of all requests, in their order. Requests are as far apart as each other.
+/// The clients of all requests, in order. Requests are evenly spaced.
 #[derive(Clone, Debug)]
 pub struct Traffic {
     clients: Vec<u32>,
@@ -37,7 +37,7 @@ impl Traffic {
         sent.into_iter().map(|sent: u64| sent / SECONDS).collect()
     }
 
-    /// Each request: when it comes, in microseconds, and of which client.
+    /// Each request: its time in microseconds, and its client.
     pub(super) fn requests(&self) -> impl Iterator<Item = (u64, u32)> {
         let times_us = (0..).map(|place| place * 1_000_000 / REQUESTS_PER_S);
         times_us.zip(self.clients.iter().copied())

@@ -4,26 +4,26 @@ use std::collections::HashMap;
 
 use super::bucket::Bucket;
 use super::figures::{ALL, CLIENT, CLIENTS, KNOWN_US_MAX, NODES, TENANT, TENANTS, WARM_UP_SECONDS};
-use super::held::Held;
+use super::node_loan::NodeLoan;
 use super::{Setup, Traffic};
 
 /// Of a client, of its tenant, of all.
 const LIMITS: usize = 3;
 
-/// What was counted once it was warm.
+/// The counts after the warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct KeyUsage {
+pub struct Counts {
     /// Requests.
     pub requests: u64,
-    /// Those that were let through.
+    /// Admitted requests.
     pub admitted: u64,
-    /// Those that were decided without asking the store.
+    /// Requests decided without asking the store.
     pub on_node: u64,
-    /// Asks of the store, those for loans included.
+    /// Calls of the store, loans included.
     pub asks: u64,
-    /// How many limits were in them.
+    /// The limits in these calls.
     pub levels: u64,
-    /// How many of these were not alone in theirs.
+    /// The limits that were not alone in their call.
     pub together: u64,
 }
 
@@ -33,16 +33,16 @@ pub struct World {
     setup: Setup,
     /// By limit: the buckets of all subjects.
     store: [Vec<Bucket>; LIMITS],
-    /// By limit: what each node holds of each bucket; of clients, only the one node that has them.
-    held: [Vec<Held>; LIMITS],
-    /// Until when a node knows that a client is refused, and which clients ever were.
+    /// By limit: each node's loan from each bucket; of clients, only that of the node that serves them.
+    held: [Vec<NodeLoan>; LIMITS],
+    /// The time until which a node knows that a client is refused, and the clients that ever were.
     known: HashMap<(u32, u32), u64>,
     refused: Vec<bool>,
-    counted: KeyUsage,
+    counted: Counts,
 }
 
 impl World {
-    /// A deployment that has run for long: who sends more than the limit has nothing left of the
+    /// A deployment that has run for long: clients that send more than their limit have used up the
     /// burst.
     #[must_use]
     pub fn new(setup: Setup, traffic: &Traffic) -> Self {
@@ -60,20 +60,20 @@ impl World {
                 buckets(ALL, subjects[2]),
             ],
             held: [
-                vec![Held::default(); subjects[0]],
-                vec![Held::default(); subjects[1] * nodes],
-                vec![Held::default(); subjects[2] * nodes],
+                vec![NodeLoan::default(); subjects[0]],
+                vec![NodeLoan::default(); subjects[1] * nodes],
+                vec![NodeLoan::default(); subjects[2] * nodes],
             ],
             known: HashMap::new(),
             refused: vec![false; subjects[0]],
-            counted: KeyUsage::default(),
+            counted: Counts::default(),
         }
     }
 
-    /// Decides all requests; what was counted after it was warm.
+    /// Decides all requests. Returns the counts after the warm-up.
     #[must_use]
-    pub fn run(mut self, traffic: &Traffic) -> KeyUsage {
-        let mut warm = KeyUsage::default();
+    pub fn run(mut self, traffic: &Traffic) -> Counts {
+        let mut warm = Counts::default();
         for (place, (now_us, client)) in (0..).zip(traffic.requests()) {
             if now_us == WARM_UP_SECONDS * 1_000_000 {
                 warm = self.counted;
@@ -115,7 +115,7 @@ impl World {
         }
     }
 
-    /// Asks the store about the limits that are not paid from here: how long to wait, zero to pass.
+    /// Asks the store about the limits that no loan covers. Returns the wait, zero for an admission.
     fn ask(&mut self, places: &Places, here: [bool; LIMITS], now_us: u64) -> u64 {
         let asked = here.iter().filter(|here| !**here).count();
         if asked == 0 {
@@ -166,7 +166,7 @@ impl World {
     }
 }
 
-impl KeyUsage {
+impl Counts {
     fn since(&self, before: &Self) -> Self {
         Self {
             requests: self.requests - before.requests,
@@ -179,7 +179,7 @@ impl KeyUsage {
     }
 }
 
-/// Where the states of a request are, by limit.
+/// The indices of a request's states, by limit.
 struct Places {
     store: [usize; LIMITS],
     held: [usize; LIMITS],

@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError};
 use super::link::Link;
 use super::{Fault, Shared};
 
-/// Listens, and says so.
+/// Listens, and notes that it does.
 pub(super) fn listen(shared: &Shared, address: SocketAddr) -> io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
     shared.state().listening = true;
@@ -15,7 +15,7 @@ pub(super) fn listen(shared: &Shared, address: SocketAddr) -> io::Result<TcpList
     Ok(listener)
 }
 
-/// Takes connections until the proxy closes.
+/// Accepts connections until the proxy closes.
 pub(super) fn run(shared: &Arc<Shared>, address: SocketAddr, mut listener: TcpListener) {
     loop {
         let accepted = listener.accept();
@@ -37,7 +37,7 @@ pub(super) fn run(shared: &Arc<Shared>, address: SocketAddr, mut listener: TcpLi
     }
 }
 
-/// Waits until connections are taken again; `None` if the proxy closes.
+/// Waits until connections are accepted again; `None` if the proxy closes.
 fn wait_and_listen(shared: &Shared, address: SocketAddr) -> Option<TcpListener> {
     let refused = |state: &mut super::State| state.fault == Fault::Refuse && !state.closing;
     let state = shared.changed.wait_while(shared.state(), refused);
@@ -46,7 +46,7 @@ fn wait_and_listen(shared: &Shared, address: SocketAddr) -> Option<TcpListener> 
 }
 
 fn connect(shared: &Arc<Shared>, client: TcpStream) {
-    // A server that is not there looks so to the client.
+    // The client sees a missing server as a closed connection.
     let Ok(server) = TcpStream::connect(shared.server) else { return };
     let Ok(link) = Link::new(client, server) else { return };
     let link = Arc::new(link);

@@ -35,7 +35,7 @@ impl Link {
     pub(super) fn cut(&self) {
         self.open.store(false, Ordering::SeqCst);
         for stream in [&self.client, &self.server] {
-            // One that is closed already is what is wanted.
+            // A connection that is closed already is fine.
             let _ = stream.shutdown(Shutdown::Both);
         }
     }

@@ -1,4 +1,4 @@
-//! Which binary the servers are.
+//! The binary of the servers.
 
 use std::env;
 use std::ffi::OsStr;
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_lacks_the_binary_is_told_the_package() {
+    fn a_missing_binary_names_its_package() {
         let empty = tempfile::tempdir().unwrap();
         let missing = find_in(empty.path().as_os_str()).unwrap_err();
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);

@@ -11,7 +11,7 @@ const SLOTS: usize = 16_384;
 const READY: Duration = Duration::from_secs(20);
 /// Longer than a replica tries to take its primary's place.
 const ATTEMPT: Duration = Duration::from_secs(6);
-/// How long a node is silent before the others believe it to be down. Shorter, and a busy machine
+/// How long a node is silent before the others declare it down. With a shorter time a busy machine
 /// would fail over by itself.
 const NODE_TIMEOUT_MS: &str = "2000";
 
@@ -22,7 +22,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts one. It is ready when every node says so and every replica is in step.
+    /// Starts a cluster. It is ready when every node says so and every replica is in step.
     ///
     /// # Errors
     /// The binary is not installed, or the cluster does not form.
@@ -30,7 +30,7 @@ impl Cluster {
         Self::start_as(None)
     }
 
-    /// Starts one whose nodes speak TLS, with clients on a port of its own and with each other.
+    /// Starts a cluster whose nodes speak TLS with each other, and with clients on a second port.
     ///
     /// # Errors
     /// The binary is not installed or has no TLS, or the cluster does not form.
@@ -59,7 +59,7 @@ impl Cluster {
         &self.nodes
     }
 
-    /// Where its nodes are.
+    /// The URLs of its nodes.
     #[must_use]
     pub fn urls(&self) -> Vec<String> {
         self.nodes.iter().map(Server::url).collect()
@@ -76,8 +76,7 @@ impl Cluster {
         }
     }
 
-    /// The place among the nodes of the primary that first had this slot; its replica is three
-    /// places on.
+    /// The index of the primary that first had this slot; the index of its replica is three higher.
     #[must_use]
     pub fn first_owner_of(&self, slot: usize) -> usize {
         (0..PRIMARIES).find(|index| slots(*index).contains(&slot)).unwrap_or(0)
@@ -94,12 +93,12 @@ impl Cluster {
     /// The replica takes its primary's place without losing anything (`CLUSTER FAILOVER`).
     ///
     /// # Errors
-    /// It does not get so far within twenty seconds.
+    /// This takes longer than twenty seconds.
     pub fn fail_over_to(&self, replica: usize) -> io::Result<()> {
         self.nodes[replica].command(&["CLUSTER", "FAILOVER"])?;
         let taken = until("the replica is a primary", ATTEMPT, || self.is_primary(replica));
         if taken.is_err() {
-            // Redis gives an attempt up after five seconds, when the votes came too late.
+            // Redis gives up an attempt after five seconds if the votes come too late.
             self.nodes[replica].command(&["CLUSTER", "FAILOVER"])?;
         }
         self.wait_for_heir(replica)
@@ -108,14 +107,14 @@ impl Cluster {
     /// Kills a primary, and waits until its replica has taken its place.
     ///
     /// # Errors
-    /// It does not get so far within twenty seconds.
+    /// This takes longer than twenty seconds.
     pub fn lose(&self, primary: usize) -> io::Result<()> {
         self.nodes[primary].kill()?;
         self.wait_for_heir((primary + PRIMARIES) % NODES)
     }
 
-    /// Has a node tell everybody another port, such as that of a [proxy](crate::proxy) in front of
-    /// it. Its replica then reaches it there too.
+    /// Makes a node announce another port, such as that of a [proxy](crate::proxy) in front of it. Its
+    /// replica then reaches it there too.
     ///
     /// # Errors
     /// The others do not hear of it within twenty seconds.
@@ -151,7 +150,7 @@ impl Cluster {
         self.nodes[from].command(&["MIGRATE", "127.0.0.1", &port, key, "0", "2000"]).map(|_| ())
     }
 
-    /// Moves what is left in the slot, and tells all primaries who has it now.
+    /// Moves the remaining keys of the slot, and tells all primaries its new owner.
     ///
     /// # Errors
     /// A node cannot be reached, or refuses.
@@ -201,7 +200,7 @@ impl Cluster {
         let slots = slots(node % PRIMARIES);
         let id = self.id(node)?;
         until("the replica has taken over", READY, || {
-            // Who does not run is asked for nothing.
+            // A node that does not run is not asked.
             let agrees = |node: &Server| -> io::Result<bool> {
                 let Ok(table) = node.command(&["CLUSTER", "NODES"]) else { return Ok(true) };
                 let mut lines = table.text().lines().filter(|line| line.starts_with(&*id));
@@ -235,14 +234,14 @@ fn is_in_step(node: &Server) -> io::Result<bool> {
     Ok(node.info("role")? == "master" || node.info("master_link_status")? == "up")
 }
 
-/// Whether it has heard of all replicas: a primary hands over only to one that it knows.
+/// Whether the node knows all replicas: a primary hands over only to a replica that it knows.
 fn knows_replicas(node: &Server) -> io::Result<bool> {
     let table = node.command(&["CLUSTER", "NODES"])?;
     let replicas = table.text().lines().filter(|line| line.contains("slave"));
     Ok(replicas.count() == NODES - PRIMARIES)
 }
 
-/// How many nodes it has shaken hands with, itself included.
+/// The number of nodes that this node knows, itself included.
 fn known(node: &Server) -> io::Result<usize> {
     let table = node.command(&["CLUSTER", "NODES"])?;
     Ok(table.text().lines().filter(|line| !line.contains("handshake")).count())

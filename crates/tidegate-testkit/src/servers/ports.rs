@@ -1,5 +1,4 @@
-//! Free ports, below those that systems hand out to clients, so that a server that is restarted
-//! finds its port free again.
+//! Free ports below the ephemeral range, so that a restarted server finds its port free again.
 
 use std::io;
 use std::net::TcpListener;
@@ -9,8 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const FIRST: u32 = 12_000;
 const COUNT: u32 = 20_000;
 
-/// A port that nobody listens on. No two calls of one process return the same one; processes that
-/// run side by side start far apart.
+/// A free port. No two calls of one process return the same one; processes that run side by side
+/// start far apart.
 ///
 /// # Errors
 /// All of them are taken.

@@ -4,10 +4,10 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// How long a server may take before a test gives it up.
+/// How long a test waits for a server.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What a server replied.
+/// The reply of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// A line or a string of any bytes.
@@ -34,7 +34,7 @@ impl Reply {
     }
 }
 
-/// Sends one command and reads its reply; an error that the server replies is an error.
+/// Sends one command and reads its reply. An error reply is an error.
 pub(super) fn ask(server: SocketAddr, command: &[&str]) -> io::Result<Reply> {
     let mut connection = TcpStream::connect_timeout(&server, PATIENCE)?;
     connection.set_read_timeout(Some(PATIENCE))?;
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_refuses_is_an_error_and_so_is_a_reply_cut_short() {
+    fn an_error_reply_and_a_truncated_reply_are_errors() {
         assert_eq!(read(&mut &b"-ERR no\r\n"[..]).unwrap_err().to_string(), "ERR no");
         assert!(read(&mut &b"$5\r\nhi"[..]).is_err());
         assert!(read(&mut &b""[..]).is_err());

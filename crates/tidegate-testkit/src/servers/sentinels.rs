@@ -6,11 +6,11 @@ use std::time::Duration;
 use super::{Server, Tls, until};
 
 const READY: Duration = Duration::from_secs(20);
-/// How long a primary is silent before a Sentinel believes it to be down. Shorter, and a busy
+/// How long a primary is silent before a Sentinel declares it down. With a shorter time a busy
 /// machine would fail over by itself.
 const DOWN_AFTER_MS: &str = "1000";
 
-/// A primary, a replica, and Sentinels that make the one the other when it is lost.
+/// A primary, a replica, and Sentinels that promote the replica when the primary is lost.
 #[derive(Debug)]
 pub struct Sentinels {
     servers: [Server; 2],
@@ -18,11 +18,11 @@ pub struct Sentinels {
 }
 
 impl Sentinels {
-    /// What the Sentinels call the primary.
+    /// The Sentinels' name of the primary.
     pub const NAME: &'static str = "tidegate";
 
-    /// Starts them with so many Sentinels, of which more than half must agree. They are ready when
-    /// the replica is in step, and all Sentinels know it and each other.
+    /// Starts them with `count` Sentinels, of which more than half must agree. They are ready when the
+    /// replica is in step, and all Sentinels know it and each other.
     ///
     /// # Errors
     /// The binary is not installed, or something does not start.
@@ -30,7 +30,7 @@ impl Sentinels {
         Self::start_as(count, None)
     }
 
-    /// Starts them so that all of them speak TLS, with clients on a port of its own and with each other.
+    /// Starts them so that all of them speak TLS with each other, and with clients on a second port.
     ///
     /// # Errors
     /// The binary is not installed or has no TLS, or something does not start.
@@ -74,7 +74,7 @@ impl Sentinels {
         &self.sentinels
     }
 
-    /// Where the Sentinels are.
+    /// The URLs of the Sentinels.
     #[must_use]
     pub fn urls(&self) -> Vec<String> {
         self.sentinels.iter().map(Server::url).collect()
@@ -96,7 +96,7 @@ impl Sentinels {
     /// Waits until the replica has everything that the primary has.
     ///
     /// # Errors
-    /// It does not get so far within twenty seconds.
+    /// This takes longer than twenty seconds.
     pub fn wait_until_in_step(&self) -> io::Result<()> {
         let [first, second] = &self.servers;
         until("the replica is in step", READY, || {
@@ -104,11 +104,11 @@ impl Sentinels {
         })
     }
 
-    /// Kills the primary, and waits until the other is one and all Sentinels say so. What was not
-    /// replicated is lost. Returns the new primary.
+    /// Kills the primary, and waits until all Sentinels agree that the replica is the primary. Writes
+    /// that were not replicated are lost. Returns the new primary.
     ///
     /// # Errors
-    /// The Sentinels do not get so far within twenty seconds.
+    /// The Sentinels take longer than twenty seconds.
     pub fn fail_over(&self) -> io::Result<&Server> {
         let lost = self.primary()?;
         let [first, second] = &self.servers;
@@ -129,7 +129,7 @@ impl Sentinels {
     fn wait_until_acquainted(&self) -> io::Result<()> {
         let others = self.sentinels.len() - 1;
         for sentinel in &self.sentinels {
-            // Quicker to know each other; older servers cannot be told, and take seconds longer.
+            // Sentinels find each other faster with this; older servers do not know it and take seconds longer.
             let _ = sentinel.command(&[
                 "SENTINEL",
                 "DEBUG",
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_replica_takes_over_with_what_it_was_told() {
+    fn the_replica_takes_over_with_its_replicated_writes() {
         for count in [1, 3] {
             let deployment = Sentinels::start(count).unwrap();
             assert_eq!(deployment.urls().len(), count);

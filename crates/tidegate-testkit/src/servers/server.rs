@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use super::{Reply, binary, free_port, reply, until};
 
 const START: Duration = Duration::from_secs(10);
-/// How often it is tried again when somebody else took the port that was free.
+/// How often a start is repeated when another process took the free port.
 const ATTEMPTS: usize = 5;
 
 /// A server on a port of its own, without persistence; it ends with its owner.
@@ -38,7 +38,7 @@ pub struct Server {
     port: u16,
 }
 
-/// How a process is started, again and again.
+/// The command line of a process, for restarts.
 #[derive(Debug)]
 struct Launch {
     binary: PathBuf,
@@ -55,7 +55,7 @@ impl Server {
         Self::start_with(&[])
     }
 
-    /// Starts one with further arguments, such as `--maxmemory 1mb`.
+    /// Starts a server with further arguments, such as `--maxmemory 1mb`.
     ///
     /// # Errors
     /// The binary is not installed, or does not start.
@@ -63,7 +63,7 @@ impl Server {
         Self::start_with_ports(|| Ok(owned(arguments)))
     }
 
-    /// Starts one that reads a configuration of its own, as Sentinels must.
+    /// Starts a server that reads a configuration file, as Sentinels must.
     pub(super) fn start_configured(
         text: &str,
         further: impl Fn() -> io::Result<Vec<String>>,
@@ -75,7 +75,7 @@ impl Server {
         })
     }
 
-    /// Starts one whose arguments hold further free ports.
+    /// Starts a server whose arguments hold further free ports.
     pub(super) fn start_with_ports(
         further: impl Fn() -> io::Result<Vec<String>>,
     ) -> io::Result<Self> {
@@ -118,7 +118,7 @@ impl Server {
         self.port
     }
 
-    /// The port on which it speaks TLS, if it does.
+    /// The TLS port, if there is one.
     #[must_use]
     pub fn tls_port(&self) -> Option<u16> {
         let mut arguments = self.launch.arguments.iter();
@@ -131,7 +131,7 @@ impl Server {
         self.tls_port().unwrap_or(self.port)
     }
 
-    /// As clients name it.
+    /// The URL for clients.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://{}", self.addr())
@@ -156,7 +156,7 @@ impl Server {
         found.map(str::to_owned).ok_or_else(|| io::Error::other(format!("INFO has no {field}")))
     }
 
-    /// Ends it as `kill -9` does: nothing is said to anybody.
+    /// Kills the process as `kill -9` does.
     ///
     /// # Errors
     /// The system refuses.
@@ -166,7 +166,7 @@ impl Server {
         process.wait().map(|_| ())
     }
 
-    /// Stops it in mid-air (SIGSTOP): connections stay open, and nothing is answered.
+    /// Pauses the process (SIGSTOP): connections stay open, and nothing is answered.
     ///
     /// # Errors
     /// It does not run.
@@ -174,7 +174,7 @@ impl Server {
         self.signal(Signal::STOP)
     }
 
-    /// Lets it go on (SIGCONT); what came meanwhile is carried out.
+    /// Resumes the process (SIGCONT). It carries out the commands that came meanwhile.
     ///
     /// # Errors
     /// It does not run.
@@ -187,7 +187,7 @@ impl Server {
     /// # Errors
     /// It does not start.
     pub fn restart(&self) -> io::Result<()> {
-        // Somebody who looks for a free port may hold this one for a moment.
+        // Another test that looks for a free port may hold this one for a moment.
         let mut failed = Ok(());
         for _ in 0..ATTEMPTS {
             self.kill()?;
@@ -206,14 +206,14 @@ impl Server {
 
     fn signal(&self, signal: Signal) -> io::Result<()> {
         let mut process = self.process();
-        // A process that has ended may have left its number to another.
+        // The system may have given the id of an ended process to another one.
         if process.try_wait()?.is_some() {
             return Err(io::Error::other("the server does not run"));
         }
         Ok(kill_process(Pid::from_child(&process), signal)?)
     }
 
-    /// Waits for the answer to a PING, and for its being this process that answers.
+    /// Waits until this process answers a PING.
     fn wait_until_ready(&self) -> io::Result<()> {
         let own_id = self.process().id().to_string();
         let mut ended = None;
@@ -243,7 +243,7 @@ fn owned(arguments: &[&str]) -> Vec<String> {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Nobody is left to be told of a failure, and one that has ended already is fine.
+        // A failure here has no caller to report to, and an ended process is fine.
         let _ = self.kill();
     }
 }
@@ -252,7 +252,7 @@ impl Launch {
     fn spawn(&self, port: u16) -> io::Result<Child> {
         let output = File::create(self.output())?;
         let mut command = Command::new(&self.binary);
-        // A configuration file stands first.
+        // The configuration file must be the first argument.
         let (file, further) = match self.arguments.split_first() {
             Some((file, further)) if !file.starts_with("--") => (Some(file), further),
             _ => (None, &*self.arguments),

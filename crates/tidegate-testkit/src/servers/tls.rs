@@ -15,8 +15,8 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// What a server is started with, on a port of its own. Clients need no certificate; servers speak
-    /// TLS to each other too, since those that do not tell clients the wrong ports.
+    /// The arguments of a server that speaks TLS on a second port. Clients need no certificate. Servers
+    /// speak TLS to each other too; otherwise they announce the wrong ports to clients.
     pub(super) fn arguments(&self) -> io::Result<Vec<String>> {
         let (certificate, key) =
             (self.certificate.display().to_string(), self.key.display().to_string());

@@ -8,10 +8,10 @@ use tidegate::clock::SystemClock;
 
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Waits until something is so. An error counts as not yet; the last one is told if it stays so.
+/// Waits until a condition holds. An error counts as "not yet"; a timeout reports the last error.
 ///
 /// # Errors
-/// It was not so within this time.
+/// The condition did not hold within this time.
 pub fn until(
     what: &str,
     within: Duration,

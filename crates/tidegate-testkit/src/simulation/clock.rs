@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate::clock::{Clock, Now};
 
-/// The time that nobody in the simulation knows. Clones share it.
+/// The true time, which no node knows. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TrueTime(Arc<AtomicU64>);
 
@@ -19,7 +19,7 @@ impl TrueTime {
     }
 }
 
-/// A node's clock, which is always wrong by as much.
+/// A node's clock, with a constant error.
 #[derive(Clone, Debug)]
 pub(super) struct NodeClock {
     pub(super) time: TrueTime,

@@ -4,35 +4,35 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use super::{DEADLINE_US, Run, Stretch};
-use crate::checkers::liveness::{honoured_retries_get_in, nobody_is_denied_in_vain};
+use crate::checkers::liveness::{honoured_retries_get_in, no_denial_is_in_vain};
 use crate::checkers::trouble::{Trouble, promise_is_kept};
 use crate::checkers::{Entry, Violation};
-use crate::log::Recorded;
+use crate::log::CallRecord;
 
 /// A promise that a run broke.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Broken {
+pub struct BrokenPromise {
     /// Which promise.
     pub promise: &'static str,
     /// How.
     pub violation: Violation,
 }
 
-impl fmt::Display for Broken {
+impl fmt::Display for BrokenPromise {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.promise, self.violation)
     }
 }
 
-impl std::error::Error for Broken {}
+impl std::error::Error for BrokenPromise {}
 
 impl Run {
-    /// Judges everything that is promised for what went wrong.
+    /// Checks every promise that holds for the faults of this run.
     ///
     /// # Errors
     /// The first promise that was broken.
-    pub fn judge(&self) -> Result<(), Broken> {
-        let broke = |promise| move |violation| Broken { promise, violation };
+    pub fn judge(&self) -> Result<(), BrokenPromise> {
+        let broke = |promise| move |violation| BrokenPromise { promise, violation };
         self.log.nobody_saw_an_error().map_err(broke("no caller sees an error"))?;
         let waits = self.log.nobody_waited_longer_than(DEADLINE_US);
         waits.map_err(broke("no caller waits longer than the deadline"))?;
@@ -56,8 +56,8 @@ impl Run {
         promise_is_kept(&self.log.entries(), &self.spec, &self.with(cut_off, turned))
     }
 
-    /// A stretch without a cut or a return: nothing is forgiven for one. Whoever was still waiting
-    /// when it began is left out.
+    /// Checks a stretch without a cut or a return, for which nothing further is allowed. Requests that
+    /// were still waiting when it began are left out.
     fn bounds_within(&self, stretch: &Stretch) -> Result<(), Violation> {
         let from_us = stretch.from_us.saturating_add(DEADLINE_US);
         let entries: Vec<Entry> = self
@@ -70,15 +70,15 @@ impl Run {
     }
 
     fn with(&self, cut_off: u32, turned: bool) -> Trouble {
-        // What a node decides by itself is logged as of when it was asked, and it may have waited
-        // for the store until its deadline.
+        // A node logs its own decision with the time of the request, and may have waited for the store
+        // until the deadline.
         let early_us = if cut_off > 0 { DEADLINE_US } else { 0 };
         let off_by_us = early_us + self.borrowed_blur_us();
         Trouble { cut_off, turned, off_by_us, ..self.trouble }
     }
 
-    /// What is spent of a loan is logged as of the store's time when that was last heard, and the time
-    /// since. Loans that count for less long, as the clock is set forth, are refilled so much earlier.
+    /// A charge of a loan is logged with the store's last known time and the time since. When the clock is
+    /// set forward, loans count for less long and the refill comes earlier.
     fn borrowed_blur_us(&self) -> u64 {
         if self.leased { 2 * self.stepped_us + DEADLINE_US } else { 0 }
     }
@@ -106,26 +106,26 @@ impl Run {
         Ok(())
     }
 
-    /// The store denies nobody in vain, by what it charged itself. What a lost write or another
-    /// clock brings about is not in its history, so that such runs are not judged.
+    /// The store denies no request while it has room, by its own charges. The effects of lost writes and
+    /// of another clock are not in its history, so such runs are not judged.
     fn liveness(&self) -> Result<(), Violation> {
-        // What nodes hold of a leased limit is out of reach for the others.
+        // A node cannot reach the tokens of a leased limit that another node holds.
         if self.leased || self.trouble.failovers > 0 || self.trouble.set_back_us > 0 {
             return Ok(());
         }
-        let denied = |recorded: Recorded| {
+        let denied = |recorded: CallRecord| {
             recorded.entry().filter(|entry| !recorded.degraded && !entry.admitted)
         };
         let mut log: Vec<Entry> = self.log.sorted().into_iter().filter_map(denied).collect();
         log.extend(self.charged.iter().cloned());
-        // Nobody knows which of an instant came first.
+        // The order within one instant is unknown.
         log.sort_by_key(|entry| (entry.time_us, entry.admitted));
-        nobody_is_denied_in_vain(&log, &self.spec)?;
+        no_denial_is_in_vain(&log, &self.spec)?;
         honoured_retries_get_in(&log)
     }
 
-    /// What was recorded, with when it was.
-    fn completed(&self) -> impl Iterator<Item = (u64, Recorded)> {
+    /// The records, with their true times.
+    fn completed(&self) -> impl Iterator<Item = (u64, CallRecord)> {
         self.completed_us.iter().copied().zip(self.log.recorded())
     }
 }

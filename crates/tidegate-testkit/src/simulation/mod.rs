@@ -5,15 +5,15 @@
 //! fails over without its newest writes, forgets everything, and its clock is set. One thread, and
 //! all chance comes from the seed: a run that breaks a promise can be run again.
 //!
-//! Any limit of any policy can be simulated. Of a leased one the nodes borrow with the same table as on
-//! a real store, and the store lends as naively as it can be written.
+//! Any limit of any policy can be simulated. Of a leased limit the nodes borrow with the same table as
+//! on a real store, and the store lends by a naive reference.
 
 mod clock;
 mod judge;
 mod network;
+mod node_store;
 mod random;
 mod server;
-mod way;
 mod weather;
 mod world;
 
@@ -27,7 +27,7 @@ use tidegate::Policy;
 use tidegate::algorithm::Spec;
 use tidegate_redis::LeaseHealth;
 
-pub use judge::Broken;
+pub use judge::BrokenPromise;
 pub use random::Random;
 pub use weather::Weather;
 
@@ -40,32 +40,32 @@ const VARIABLE: &str = "TIDEGATE_SEED";
 
 const SWEEP_EVERY_US: u64 = 250_000;
 
-/// How long a node waits for the store before it decides by itself.
+/// How long a node waits for the store before it decides alone.
 pub const DEADLINE_US: u64 = 20_000;
 
-/// What stands in the way of a simulation.
+/// The reason why a simulation cannot start.
 pub type SetupError = Box<dyn Error + Send + Sync>;
 
-/// What is simulated.
+/// The parameters of a simulation.
 #[derive(Clone, Debug)]
 pub struct Setting {
     /// One policy with one limit, by user.
     pub policy: Arc<Policy>,
     /// How many nodes there are.
     pub nodes: u32,
-    /// How many the nodes believe to be.
+    /// The number of nodes that the nodes believe in.
     pub believed_nodes: u32,
     /// How many users there are.
     pub users: u64,
-    /// How many requests they make.
+    /// The number of their requests.
     pub requests: usize,
-    /// How long they wait between two requests, at most.
+    /// The longest time between two requests.
     pub gap_us_max: u64,
-    /// Before how many requests in a thousand there is a long pause.
+    /// The number of requests in a thousand that follow a long pause.
     pub lulls_per_mille: u64,
-    /// How often nodes look for what they have borrowed and do not need.
+    /// How often nodes look for unneeded loans.
     pub sweep_every_us: u64,
-    /// What may go wrong.
+    /// The possible faults.
     pub weather: Weather,
 }
 
@@ -88,15 +88,15 @@ impl Setting {
         }
     }
 
-    /// The same for a leased limit: long enough for loans to run out, with pauses in which they are
-    /// given back, and nodes that forget theirs.
+    /// The same for a leased limit: long enough for loans to expire, with pauses in which nodes return
+    /// them, and with nodes that forget theirs.
     #[must_use]
     pub fn leased(policy: &Arc<Policy>, seed: u64) -> Self {
         let (mut setting, mut random) = (Self::drawn(policy, seed), Random::new(!seed));
         setting.requests = 1_000;
         setting.gap_us_max = [4_000, 10_000, 20_000][random.index(3)];
         setting.lulls_per_mille = [0, 2, 5][random.index(3)];
-        // Nodes that are held up let loans run out.
+        // Nodes that are held up let loans expire.
         setting.sweep_every_us = [SWEEP_EVERY_US, 20 * SWEEP_EVERY_US][random.index(2)];
         setting.weather.longer = [1, 6][random.index(2)];
         setting.weather.crashes = u32::try_from(random.below(3)).unwrap_or(0);
@@ -104,54 +104,54 @@ impl Setting {
     }
 }
 
-/// What became of a simulation.
+/// The result of a simulation.
 #[derive(Debug)]
 pub struct Run {
-    /// What the callers saw.
+    /// The answers that the callers received.
     pub log: Log,
     /// The numbers of the limit.
     pub spec: Spec,
-    /// What went wrong in the course of it.
+    /// The faults of the run.
     pub trouble: Trouble,
     /// The same for each stretch in which the same nodes were cut off.
     pub stretches: Vec<Stretch>,
-    /// What the store charged, whether or not anybody heard of it.
+    /// The store's charges, whether or not their answers arrived.
     pub charged: Vec<Entry>,
-    /// When each answer of the log came, by the time that nobody in the simulation knows.
+    /// The true time of each answer in the log.
     completed_us: Vec<u64>,
-    /// What nodes borrowed, of leased limits.
+    /// The loans of the nodes, of leased limits.
     pub borrowed: LeaseHealth,
     /// Whether the limit is leased.
     leased: bool,
     /// How far the store's clock was set, back and forth.
     stepped_us: u64,
-    /// When nodes held more than the store knew of, and how much.
+    /// The times at which nodes held more than the store counted, and how much.
     overlent: Option<(u64, String)>,
 }
 
 /// A time in which the same nodes were cut off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stretch {
-    /// Its first instant, by the time that nobody in the simulation knows.
+    /// Its first instant, in true time.
     pub from_us: u64,
     /// The first instant after it.
     pub until_us: u64,
-    /// The nodes that could not count on the store.
+    /// The nodes that were cut off.
     pub cut_off: Vec<u32>,
 }
 
 /// Simulates a deployment.
 ///
 /// # Errors
-/// The policy cannot be put in force, or limits nobody.
+/// The policy cannot be put in force, or has no limit.
 pub fn simulate(setting: &Setting, seed: u64) -> Result<Run, SetupError> {
     world::World::new(setting, seed).map(world::World::run)
 }
 
-/// The seeds to run: so many, or the one that `TIDEGATE_SEED` names.
+/// The seeds to run: `count` seeds, or the one that `TIDEGATE_SEED` names.
 ///
 /// # Errors
-/// What it names is not a number.
+/// `TIDEGATE_SEED` is not a number.
 pub fn seeds(count: u64) -> Result<RangeInclusive<u64>, ParseIntError> {
     match env::var(VARIABLE) {
         Ok(named) => named.parse().map(|seed| seed..=seed),

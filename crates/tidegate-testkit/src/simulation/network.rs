@@ -1,4 +1,4 @@
-//! The modelled network: what is on its way between the nodes and the server, and when it arrives.
+//! The modelled network: messages between the nodes and the server, and when they arrive.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,7 +22,7 @@ pub(super) enum Event {
     /// A request reaches the server.
     Arrive { call: usize },
     /// An answer reaches its node.
-    Return { call: usize, answer: Box<Result<Told, StoreError>> },
+    Return { call: usize, answer: Box<Result<ServerReply, StoreError>> },
     /// A node gives up waiting, or learns that it cannot reach the server.
     GiveUp { call: usize },
     /// A node is cut off.
@@ -39,13 +39,13 @@ pub(super) enum Event {
     Flush,
     /// Its clock is set.
     SetClock { by_us: i64 },
-    /// A node looks for what it has borrowed and does not need.
+    /// A node looks for unneeded loans.
     Sweep { node: u32 },
-    /// A node forgets what it has borrowed, and starts afresh.
+    /// A node forgets its loans, and starts afresh.
     Crash { node: u32 },
 }
 
-/// What a node asks of the server.
+/// A call of a node to the server.
 #[allow(clippy::large_enum_variant, reason = "nearly all are plans")]
 #[derive(Clone, Debug)]
 pub(super) enum Ask {
@@ -53,10 +53,10 @@ pub(super) enum Ask {
     Loan(Loan),
 }
 
-/// What the server says to it.
+/// The server's reply.
 #[allow(clippy::large_enum_variant, reason = "nearly all are answers")]
 #[derive(Clone, Debug)]
-pub(super) enum Told {
+pub(super) enum ServerReply {
     Answer(Answer),
     Lent(Lent),
 }
@@ -68,14 +68,14 @@ pub(super) struct Network {
     pub(super) server: Server,
     weather: Weather,
     random: Random,
-    /// In the order of time, and then of their being scheduled.
+    /// Events by time, then in the order of scheduling.
     events: BTreeMap<(u64, usize), Event>,
     scheduled: usize,
     calls: Vec<Call>,
     /// How many cuts each node is under.
     cuts: Vec<u32>,
     pauses: u32,
-    /// What arrived while the server was stopped.
+    /// The messages that arrived while the server was stopped.
     held: Vec<usize>,
     /// The task that is being polled.
     pub(super) task: usize,
@@ -86,17 +86,17 @@ struct Call {
     task: usize,
     node: u32,
     ask: Ask,
-    /// The server's answer, if it has carried it out.
-    executed: Option<Result<Told, StoreError>>,
-    outcome: Option<Result<Told, StoreError>>,
+    /// The server's answer, once it has carried out the call.
+    executed: Option<Result<ServerReply, StoreError>>,
+    outcome: Option<Result<ServerReply, StoreError>>,
 }
 
-/// What the world must look at after an event.
+/// What the world must do after an event.
 #[derive(Clone, Debug)]
 pub(super) enum Next {
     /// A caller makes a request.
     Ask,
-    /// A node looks after its leases.
+    /// A node maintains its loans.
     Sweep(u32),
     /// A node starts afresh.
     Crash(u32),
@@ -108,13 +108,13 @@ pub(super) enum Next {
     },
     /// This task may get further.
     Poll(usize),
-    /// The server has carried out what this task asked for.
-    Executed {
+    /// The server has carried out the call of this task.
+    Execution {
         task: usize,
         now: Now,
         charged: bool,
     },
-    /// Nodes that are back tell what they admitted meanwhile.
+    /// Nodes that are back report what they admitted meanwhile.
     Merge,
     Nothing,
 }
@@ -204,7 +204,7 @@ impl Network {
         self.calls.push(Call { task, node, ask, executed: None, outcome: None });
         self.schedule(now_us + DEADLINE_US, Event::GiveUp { call });
         if self.is_cut(call) {
-            // The system says so at once, or nobody ever does.
+            // The system reports the failure at once, or never.
             if self.random.per_mille(500) {
                 self.schedule(now_us, Event::GiveUp { call });
             }
@@ -234,11 +234,13 @@ impl Network {
             None => {
                 let told = self.server.carry_out(now_us, &self.calls[call].ask);
                 let charged = match &told {
-                    Ok(Told::Answer(answer)) => answer.replies.iter().any(|reply| reply.charged),
+                    Ok(ServerReply::Answer(answer)) => {
+                        answer.replies.iter().any(|reply| reply.charged)
+                    }
                     _ => false,
                 };
                 let now = self.server.clock(now_us);
-                (told, Next::Executed { task, now, charged })
+                (told, Next::Execution { task, now, charged })
             }
         };
         self.calls[call].executed = Some(answer.clone());
@@ -248,14 +250,14 @@ impl Network {
         next
     }
 
-    /// Only the first end counts: an answer after the deadline is heard by nobody.
-    fn end(&mut self, call: usize, outcome: Result<Told, StoreError>) -> Next {
+    /// Only the first end counts: an answer after the deadline is ignored.
+    fn end(&mut self, call: usize, outcome: Result<ServerReply, StoreError>) -> Next {
         let call = &mut self.calls[call];
         if call.outcome.is_some() {
             return Next::Nothing;
         }
         let lent = match &outcome {
-            Ok(Told::Lent(lent)) => Some(*lent),
+            Ok(ServerReply::Lent(lent)) => Some(*lent),
             _ => None,
         };
         call.outcome = Some(outcome);
@@ -265,7 +267,7 @@ impl Network {
         }
     }
 
-    /// When a message that is sent now arrives, if it does.
+    /// The arrival time of a message that is sent now, if it arrives.
     fn arrival_us(&mut self) -> Option<u64> {
         let delay_us = 1 + self.random.below(self.weather.delay_us_max);
         let lost = self.random.per_mille(self.weather.lost_per_mille);
@@ -273,7 +275,7 @@ impl Network {
     }
 
     /// How a call ended, if it has.
-    pub(super) fn outcome(&self, call: usize) -> Option<&Result<Told, StoreError>> {
+    pub(super) fn outcome(&self, call: usize) -> Option<&Result<ServerReply, StoreError>> {
         self.calls[call].outcome.as_ref()
     }
 

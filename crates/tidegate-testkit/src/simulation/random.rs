@@ -1,4 +1,4 @@
-//! Chance that a seed repeats.
+//! Random numbers that a seed repeats.
 
 /// A stream of numbers that is the same for the same seed (`splitmix64`).
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ impl Random {
         (mixed ^ (mixed >> 31)) % bound.max(1)
     }
 
-    /// A place in something of this length.
+    /// An index into something of this length.
     pub fn index(&mut self, length: usize) -> usize {
         usize::try_from(self.below(length as u64)).unwrap_or(0)
     }
@@ -31,7 +31,7 @@ impl Random {
         i64::try_from(drawn).unwrap_or(0) - i64::from(bound)
     }
 
-    /// True so often in a thousand times.
+    /// True `times` in a thousand times.
     pub fn per_mille(&mut self, chance: u64) -> bool {
         self.below(1_000) < chance
     }

@@ -10,7 +10,7 @@ use tidegate::store::{Amended, Amendment, Answer, ImmediateStore, Memory, Reply,
 use tidegate::units::Amount;
 use tidegate_redis::leases::{Lent, Loan};
 
-use super::network::{Ask, Told};
+use super::network::{Ask, ServerReply};
 use crate::lender::Lender;
 
 #[derive(Debug, Default)]
@@ -18,14 +18,14 @@ pub(super) struct Server {
     memory: Memory,
     /// The buckets of leased limits.
     lenders: HashMap<(u64, Key), Lender>,
-    history: Vec<Executed>,
+    history: Vec<Execution>,
     /// How far its clock is ahead of the true time.
     ahead_us: i64,
 }
 
-/// Something that changed the memory, and changes another one the same way.
+/// A write, which can be replayed on another memory.
 #[derive(Debug)]
-struct Executed {
+struct Execution {
     true_us: u64,
     write: Write,
 }
@@ -44,25 +44,25 @@ impl Server {
         Now { steady_us: us, unix_us: us }
     }
 
-    pub(super) fn carry_out(&mut self, true_us: u64, ask: &Ask) -> Result<Told, StoreError> {
+    pub(super) fn carry_out(&mut self, true_us: u64, ask: &Ask) -> Result<ServerReply, StoreError> {
         let now = self.clock(true_us);
         match ask {
             Ask::Plan(plan) => {
                 let plan = Plan { now, ..plan.clone() };
                 let answer = self.decide(&plan);
-                self.history.push(Executed { true_us, write: Write::Plan(plan.into()) });
-                answer.map(Told::Answer)
+                self.history.push(Execution { true_us, write: Write::Plan(plan.into()) });
+                answer.map(ServerReply::Answer)
             }
             Ask::Loan(loan) => {
                 let lent = self.lend(now, loan);
                 let write = Write::Loan(now, loan.clone().into());
-                self.history.push(Executed { true_us, write });
-                Ok(Told::Lent(lent))
+                self.history.push(Execution { true_us, write });
+                Ok(ServerReply::Lent(lent))
             }
         }
     }
 
-    /// What nodes have borrowed of all buckets, as it counts.
+    /// The loans of all buckets, by the server's count.
     pub(super) fn outstanding(&self, true_us: u64) -> u64 {
         let now_us = self.clock(true_us).unix_us;
         self.lenders.values().map(|lender| lender.outstanding_at(now_us)).sum()
@@ -84,7 +84,7 @@ impl Server {
         };
         let verdict = match fits {
             true => Verdict::Allowed,
-            // Nobody asks how long: what others hold may come back at any time.
+            // No wait is computed: other nodes may return tokens at any time.
             false => Verdict::Denied { retry_after_us: None },
         };
         let available = Amount::from_micros(lender.available()).unwrap_or(Amount::ZERO);
@@ -126,7 +126,7 @@ impl Server {
         let now = self.clock(true_us);
         let amended = self.memory.amend_now(now, amendments);
         let write = Write::Amendments(now, amendments.to_vec());
-        self.history.push(Executed { true_us, write });
+        self.history.push(Execution { true_us, write });
         amended
     }
 
@@ -134,7 +134,7 @@ impl Server {
         self.ahead_us += by_us;
     }
 
-    /// A replica takes over that has heard of nothing later than this.
+    /// A replica takes over that has no writes after this time.
     pub(super) fn lose_writes_after(&mut self, true_us: u64) {
         self.memory = Memory::new();
         self.lenders.clear();
@@ -142,7 +142,7 @@ impl Server {
             if executed.true_us > true_us {
                 continue;
             }
-            // Memory always answers, and what it answers was heard the first time.
+            // The memory always answers, and the first answer was used already.
             match &executed.write {
                 Write::Plan(plan) => drop(self.decide(plan)),
                 Write::Loan(now, loan) => _ = self.lend(*now, loan),

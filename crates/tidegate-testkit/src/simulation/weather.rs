@@ -3,7 +3,7 @@
 use super::network::Event;
 use super::random::Random;
 
-/// What may go wrong. By default: nothing.
+/// The possible faults. By default there are none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Weather {
     /// The longest that a message is on its way. From half the deadline on, answers come too late.
@@ -20,19 +20,19 @@ pub struct Weather {
     pub pauses: u32,
     /// How often it fails over, without its newest writes and to another clock.
     pub failovers: u32,
-    /// How much of the newest each failover loses, at most.
+    /// The longest time of newest writes that a failover loses.
     pub lag_us_max: u64,
     /// How often it forgets everything.
     pub flushes: u32,
     /// How often its clock is set, forwards or back.
     pub clock_steps: u32,
-    /// How wrong the clocks of nodes are, at most.
+    /// The largest error of the nodes' clocks.
     pub skew_us_max: u32,
     /// How many times as long outages may last.
     pub longer: u64,
-    /// How often a node forgets what it has borrowed.
+    /// How often a node forgets its loans.
     pub crashes: u32,
-    /// Whether loans are carried out twice too, which no connection does: to see that it matters.
+    /// Whether loans are carried out twice, which no connection does: shows that this matters.
     pub doubles_loans: bool,
 }
 
@@ -42,7 +42,7 @@ const STEP_US_MAX: u32 = 300_000;
 const OUTAGE_US_MAX: u64 = 700_000;
 
 impl Weather {
-    /// Draws some: fair as often as foul, and seldom everything at once.
+    /// Draws random weather: fair as often as foul, and seldom everything at once.
     pub(super) fn drawn(random: &mut Random) -> Self {
         let mut often = |most: u64| {
             let happens = random.per_mille(300);
@@ -73,7 +73,7 @@ impl Weather {
         self.lost_per_mille > 0 || 2 * self.delay_us_max >= deadline_us
     }
 
-    /// When what happens, in a run of this length.
+    /// The faults and their times, in a run of this length.
     pub(super) fn forecast(
         &self,
         from_us: u64,

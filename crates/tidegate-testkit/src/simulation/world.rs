@@ -17,43 +17,43 @@ use tidegate_redis::leases::Loan;
 
 use super::clock::{NodeClock, TrueTime};
 use super::network::{Event, Network, Next, lock};
+use super::node_store::NodeStore;
 use super::random::Random;
-use super::way::Way;
 use super::{DEADLINE_US, Run, Setting, SetupError, Stretch};
 use crate::checkers::Entry;
 use crate::checkers::trouble::Trouble;
-use crate::log::{Log, Recorded};
+use crate::log::{CallRecord, Log};
 
 /// 2026-01-06T00:00:00Z, less a second: a day ends in nearly every run.
 const START_US: u64 = 1_767_657_600_000_000 - 1_000_000;
 
-/// Before every how many requests it is looked whether nodes hold more than they may.
+/// After how many requests the loans of the nodes are checked.
 const LOOK_EVERY: usize = 5;
-/// How long nobody asks for anything, at most, once in a while.
+/// The longest pause without requests.
 const LULL_US_MAX: u64 = 6_000_000;
 
-type Deciding = Pin<Box<dyn Future<Output = Result<Decision, RequestError>>>>;
+type DecisionFuture = Pin<Box<dyn Future<Output = Result<Decision, RequestError>>>>;
 
 pub(super) struct World {
     setting: Setting,
     random: Random,
     time: TrueTime,
     network: Arc<Mutex<Network>>,
-    nodes: Vec<Limiter<Way>>,
-    ways: Vec<Way>,
+    nodes: Vec<Limiter<NodeStore>>,
+    ways: Vec<NodeStore>,
     tasks: Vec<Task>,
-    /// What each node admitted without the store, for each user, and has not told it.
+    /// The admissions of each node without the store, for each user, that the store does not know.
     owed: BTreeMap<(u32, String), Amount>,
     run: Run,
 }
 
-/// A caller who waits for an answer.
+/// A caller that waits for an answer.
 struct Task {
     node: u32,
     user: String,
     cost: Amount,
     asked_us: u64,
-    deciding: Option<Deciding>,
+    deciding: Option<DecisionFuture>,
 }
 
 impl World {
@@ -69,7 +69,7 @@ impl World {
             let skew_us = random.around_zero(setting.weather.skew_us_max);
             let clock = NodeClock { time: time.clone(), skew_us };
             let (network, leases) = (Arc::clone(&network), Arc::default());
-            let way = Way { node, network, clock: clock.clone(), leases };
+            let way = NodeStore { node, network, clock: clock.clone(), leases };
             way.crash(setting.believed_nodes);
             let builder = Limiter::builder().policy(Arc::clone(&setting.policy)).clock(clock);
             let builder = builder.hash_key(HashKey::new([9; 16]));
@@ -95,12 +95,12 @@ impl World {
         Ok(Self { setting, random, time, network, nodes, ways, tasks, owed, run })
     }
 
-    /// Lets everything happen, in its order.
+    /// Runs all events in order.
     pub(super) fn run(mut self) -> Run {
         self.plan_ahead();
         let network = Arc::clone(&self.network);
         loop {
-            // Not held while tasks are polled, which ask the network themselves.
+            // The borrow ends before tasks are polled, because they use the network themselves.
             let Some(event) = lock(&network).next() else { break };
             self.note(&event);
             let nexts = lock(&network).happen(event);
@@ -164,17 +164,17 @@ impl World {
                 way.leases().lent(&loan, lent.as_ref(), way.now_us());
             }
             Next::Poll(task) => self.poll(task),
-            Next::Executed { task, now, charged } if charged => {
+            Next::Execution { task, now, charged } if charged => {
                 let Task { user, cost, .. } = &self.tasks[task];
                 self.run.charged.push(Entry::admitted(&**user, now.unix_us, *cost));
             }
             Next::Merge => self.merge(),
-            Next::Executed { .. } | Next::Nothing => {}
+            Next::Execution { .. } | Next::Nothing => {}
         }
     }
 
-    /// Nodes that reach the store tell it what they admitted without it. Corrections are answered at
-    /// once, so that nothing of this waits.
+    /// Nodes that reach the store report what they admitted without it. Corrections are answered at once,
+    /// so nothing here waits.
     fn merge(&mut self) {
         let cut_off = lock(&self.network).cut_off();
         for (node, limiter) in (0..).zip(&self.nodes) {
@@ -196,8 +196,8 @@ impl World {
         }
     }
 
-    fn way(&self, node: u32) -> &Way {
-        // Nodes are numbered from zero, and each has a way.
+    fn way(&self, node: u32) -> &NodeStore {
+        // Nodes are numbered from zero, and each has a connection.
         &self.ways[usize::try_from(node).unwrap_or(0)]
     }
 
@@ -207,8 +207,8 @@ impl World {
         }
     }
 
-    /// Nodes never hold more than the store counts, and a bucket with its loans is never more than
-    /// full: while nothing was lost.
+    /// Checks that nodes never hold more than the store counts, and that a bucket and its loans never
+    /// exceed the burst, as long as nothing was lost.
     fn check_loans(&mut self) {
         let looks = self.run.leased && self.tasks.len().is_multiple_of(LOOK_EVERY);
         if !looks || self.run.trouble.failovers > 0 || self.run.overlent.is_some() {
@@ -232,7 +232,7 @@ impl World {
         let cost = if self.random.per_mille(800) { Amount::ONE } else { TWO };
         let (limiter, asked_us) = (self.nodes[node].clone(), self.time.now_us());
         let name = user.clone();
-        let deciding: Deciding = Box::pin(async move {
+        let deciding: DecisionFuture = Box::pin(async move {
             let request = Request::new("GET", "/").user(name).cost(cost);
             limiter.decide(&request, Mode::Charge).await
         });
@@ -258,7 +258,7 @@ impl World {
 
     fn answered(&mut self, index: usize, decided: Result<Decision, RequestError>) {
         let (task, now_us) = (&self.tasks[index], self.time.now_us());
-        let mut recorded = Recorded {
+        let mut recorded = CallRecord {
             at_us: now_us,
             node: task.node,
             key: task.user.clone(),
@@ -287,7 +287,7 @@ impl World {
         self.run.log.record(recorded);
     }
 
-    /// Notes what loosens the promises.
+    /// Notes faults that loosen the promises.
     fn note(&mut self, event: &Event) {
         let trouble = &mut self.run.trouble;
         let set_back_us = |by_us: i64| if by_us < 0 { by_us.unsigned_abs() } else { 0 };
@@ -307,7 +307,7 @@ impl World {
         }
     }
 
-    /// Notes who is cut off, when that changes.
+    /// Notes the set of nodes that are cut off, when it changes.
     fn note_cuts(&mut self) {
         let now_us = self.time.now_us();
         let all = || (0..self.setting.nodes).collect();

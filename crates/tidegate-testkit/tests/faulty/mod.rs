@@ -7,13 +7,13 @@ use tidegate::plan::{Enforcement, Level, Mode, PerLevel, Plan};
 use tidegate::store::{Amended, Amendment, Answer, Change, ImmediateStore, Memory, StoreError};
 use tidegate::units::Amount;
 
-/// What is wrong.
+/// A fault of a store.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Fault {
     /// Reads and then updates, level by level.
     ChargesLevelByLevel,
     PeeksCharge,
-    /// A denied request pushes its own recovery away.
+    /// A denied request postpones its own recovery.
     DenialsCharge,
     WarningsAreChargedWhileOver,
     RetriesAMicrosecondEarly,
@@ -61,12 +61,12 @@ pub(crate) const ALL: [(Fault, &str); 21] = [
     (Fault::HoldsEightLevels, "as_many_levels_as_a_plan_can_hold_are_charged_together"),
 ];
 
-pub(crate) struct Faulty {
+pub(crate) struct FaultyStore {
     memory: Memory,
     fault: Fault,
 }
 
-impl Faulty {
+impl FaultyStore {
     pub(crate) fn new(fault: Fault) -> Self {
         Self { memory: Memory::new(), fault }
     }
@@ -90,13 +90,13 @@ impl Faulty {
         self.memory.decide_now(&Plan { mode: Mode::Charge, levels, ..plan.clone() })
     }
 
-    /// Pushes a level into debt, whatever it says.
+    /// Pushes a level into debt, whatever its answer.
     fn overcharge(&self, plan: &Plan, level: Level) -> Result<(), StoreError> {
         let spec = larger(level.spec);
         self.charge(plan, Level { spec, enforcement: Enforcement::Reject, ..level }).map(|_| ())
     }
 
-    /// Decides the plan, and spoils what was answered.
+    /// Decides the plan, and spoils the answer.
     fn decide_and_spoil(&self, plan: &Plan) -> Result<Answer, StoreError> {
         let before = self.memory.decide_now(&Plan { mode: Mode::Peek, ..plan.clone() })?;
         let mut answer = self.memory.decide_now(plan)?;
@@ -141,7 +141,7 @@ fn larger(mut spec: Spec) -> Spec {
     spec
 }
 
-impl ImmediateStore for Faulty {
+impl ImmediateStore for FaultyStore {
     fn decide_now(&self, plan: &Plan) -> Result<Answer, StoreError> {
         let mut plan = plan.clone();
         for level in &mut plan.levels {

@@ -157,7 +157,7 @@ limits:
     assert_eq!(fixture.count_allowed(5, &user("u")), 2);
 }
 
-/// Never rings.
+/// A timer that never fires.
 struct Never;
 
 impl Timer for Never {
@@ -179,7 +179,7 @@ fn a_refusal_behind_waiting_requests_charges_nothing_rule_1() {
     assert!(waits.as_mut().poll(&mut context).is_pending());
     assert_eq!((fixture.limiter.waiters(), fixture.remaining(1, &user("v"))), (1, 8));
     fixture.advance(seconds(1));
-    // The token is spoken for.
+    // The waiting request gets the token.
     assert_eq!(fixture.count_allowed(5, &user("u")), 0);
     assert_eq!(fixture.remaining(1, &user("v")), 9);
     drop(waits);

@@ -141,7 +141,7 @@ fn a_reload_that_only_adds_limits_keeps_the_others_rule_5() {
     assert_eq!(fixture.remaining(1, &user("u")), 1);
 }
 
-/// Behind one address two tiers meet: what the generous one refills, the strict one still owes.
+/// Two tiers share one address: the refill of the generous tier does not pay the strict tier's debt.
 fn tiers_behind_one_address(spec: &str, wait: Duration) {
     let fixture = Fixture::with_policy(&format!(
         "identity: {{ default_tier: free }}
@@ -193,8 +193,8 @@ fn a_limit_that_becomes_a_tier_map_keeps_its_count_in_the_default_row_rule_5() {
     assert!(!fixture.check(&request).is_allowed());
 }
 
-/// Two at the fast pace and all the rest at the slow one, then the fast one again, each as another
-/// tier of the same user.
+/// Spends two at the fast pace and the rest at the slow one, then tries the fast one again, each as
+/// another tier of the same user.
 fn there_and_back(spec: &str, wait: Duration) {
     let fixture = Fixture::with_policy(&format!(
         "identity: {{ default_tier: free }}

@@ -151,7 +151,7 @@ fn beyond_the_highest_step_the_latest_events_count_rule_6() {
         fail(&fixture, "a@b.c");
         fixture.advance(seconds(30));
     }
-    // Half an hour of guessing, and nobody starts from nothing after fifteen minutes.
+    // After half an hour of guessing the count does not start again at zero.
     assert_eq!(fail(&fixture, "a@b.c").warnings, ["last"]);
     fixture.advance(seconds(900));
     assert!(fail(&fixture, "a@b.c").warnings.is_empty());

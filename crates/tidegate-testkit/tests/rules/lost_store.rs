@@ -3,17 +3,17 @@
 use tidegate::plan::Mode;
 use tidegate::{Decision, Jitter, Limiter, Outcome, Request, Response};
 use tidegate_testkit::block_on;
-use tidegate_testkit::scripted::{Script, Scripted};
+use tidegate_testkit::scripted::{Script, ScriptedStore};
 
 use crate::{policy, user};
 
-struct Cut {
-    limiter: Limiter<Scripted>,
+struct LostStore {
+    limiter: Limiter<ScriptedStore>,
 }
 
-impl Cut {
+impl LostStore {
     fn off(rest: &str) -> Self {
-        let store = Scripted::new(Script::new().down());
+        let store = ScriptedStore::new(Script::new().down());
         Self { limiter: Limiter::builder().policy(policy(rest)).store(store).build().unwrap() }
     }
 
@@ -28,7 +28,7 @@ impl Cut {
 
 #[test]
 fn deny_answers_as_its_limit_does_and_says_degraded_rule_8() {
-    let cut = Cut::off(
+    let cut = LostStore::off(
         "limits:
   a: { by: user, sliding_window: 5/min, on_store_failure: deny, status: 420, message: Slow down }
 response: { body: { why: \"{message}\", limit: \"{name}\", wait: \"{retry_after}\" } }",
@@ -45,13 +45,13 @@ response: { body: { why: \"{message}\", limit: \"{name}\", wait: \"{retry_after}
 
 #[test]
 fn the_default_status_of_a_lost_store_is_429_and_never_5xx_rule_8() {
-    let cut = Cut::off("limits:\n  a: { by: user, total: 5, on_store_failure: deny }");
+    let cut = LostStore::off("limits:\n  a: { by: user, total: 5, on_store_failure: deny }");
     assert_eq!(cut.check(&user("u")).status(), 429);
 }
 
 #[test]
 fn deny_ranks_as_the_longest_wait_rule_8() {
-    let cut = Cut::off(
+    let cut = LostStore::off(
         "limits:
   near: { by: user, sliding_window: 1/h }
   lost: { when: { method: POST }, by: user, sliding_window: 9/s, on_store_failure: deny }",
@@ -64,7 +64,7 @@ fn deny_ranks_as_the_longest_wait_rule_8() {
 
 #[test]
 fn requests_that_allow_lets_through_are_not_charged_afterwards_rule_8() {
-    let cut = Cut::off("limits:\n  a: { by: user, total: 2, on_store_failure: allow }");
+    let cut = LostStore::off("limits:\n  a: { by: user, total: 2, on_store_failure: allow }");
     for _ in 0..9 {
         let passed = cut.check(&user("u"));
         assert_eq!((passed.outcome, passed.degraded), (Outcome::Allowed, true));
@@ -77,13 +77,13 @@ fn requests_that_allow_lets_through_are_not_charged_afterwards_rule_8() {
 
 #[test]
 fn a_reserved_request_that_was_only_allowed_has_nothing_to_settle_rule_8() {
-    let cut = Cut::off("limits:\n  a: { by: user, total: 2, on_store_failure: allow }");
+    let cut = LostStore::off("limits:\n  a: { by: user, total: 2, on_store_failure: allow }");
     assert!(cut.check(&user("u").reserve()).reservation.is_none());
 }
 
 #[test]
 fn defaults_apply_to_limits_without_a_failure_mode_rule_8() {
-    let cut = Cut::off(
+    let cut = LostStore::off(
         "defaults: { on_store_failure: deny }
 limits:
   a: { when: { method: GET }, by: user, total: 5 }
@@ -95,7 +95,7 @@ limits:
 
 #[test]
 fn exempt_and_blocked_do_not_need_the_store_rule_8() {
-    let cut = Cut::off(
+    let cut = LostStore::off(
         "exempt:
   - path: /health
 block: { ips: [203.0.113.0/24] }
@@ -110,7 +110,7 @@ limits:
 
 #[test]
 fn a_healthy_store_is_never_called_degraded_rule_8() {
-    let cut = Cut::off("limits:\n  a: { by: user, total: 1 }");
+    let cut = LostStore::off("limits:\n  a: { by: user, total: 1 }");
     cut.restore();
     assert!(!cut.check(&user("u")).degraded);
     assert!(!cut.check(&user("u")).degraded);
@@ -123,7 +123,7 @@ penalties: { p: { event: limited, by: user, within: 1h, ladder: { 3: { ban: 1h }
 
 #[test]
 fn known_bans_stay_while_the_store_is_lost_rule_8() {
-    let cut = Cut::off(GUARDED);
+    let cut = LostStore::off(GUARDED);
     cut.restore();
     for _ in 0..4 {
         cut.check(&user("u"));
@@ -135,7 +135,7 @@ fn known_bans_stay_while_the_store_is_lost_rule_8() {
 
 #[test]
 fn the_node_counts_on_from_the_stores_last_answer_rule_8() {
-    let cut = Cut::off(GUARDED);
+    let cut = LostStore::off(GUARDED);
     cut.restore();
     for _ in 0..3 {
         assert_ne!(cut.check(&user("u")).outcome, Outcome::Banned);
@@ -152,7 +152,7 @@ fn a_denial_by_a_lost_store_makes_no_event_and_no_grace_covers_it_rule_8() {
 limits: { a: { by: user, total: 1, on_store_failure: deny } }
 penalties: { p: { event: limited, by: user, within: 1h, ladder: { 1: { allow: true }, 2: { ban: 1h } } } }
 ";
-    let cut = Cut::off(policy);
+    let cut = LostStore::off(policy);
     for _ in 0..5 {
         assert_eq!(cut.check(&user("u")).outcome, Outcome::Limited);
     }

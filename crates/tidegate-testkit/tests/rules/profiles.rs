@@ -24,7 +24,7 @@ fn check(profile: Option<&str>, env: &[(&str, &str)]) -> Result<Limiter, String>
     checked.map(|checked| Limiter::new(checked.policy)).map_err(|errors| errors.to_string())
 }
 
-/// The limits that a user of this tier meets, as `name spec`.
+/// The limits that apply to a user of this tier, as `name spec`.
 fn limits(limiter: &Limiter, tier: &str) -> Vec<String> {
     let request = Request::new("GET", "/").user("u").tier(tier);
     let explained = limiter.explain(&request).unwrap().limits.into_iter();

@@ -1,4 +1,4 @@
-//! A run of many threads, and the log of what it decided.
+//! A run of many threads, and the log of its decisions.
 
 use std::sync::Barrier;
 use std::thread;
@@ -14,18 +14,18 @@ pub(crate) const USERS: [&str; 3] = ["ada", "bob", "cyd"];
 const TURNS: usize = 12;
 
 #[derive(Debug)]
-pub(crate) struct Decided {
+pub(crate) struct DecisionRecord {
     pub(crate) user: String,
     pub(crate) allowed: bool,
     pub(crate) reports: Vec<LimitReport>,
-    /// How far time went on while it was decided.
+    /// How far time went on during the decision.
     pub(crate) late_us: u64,
     time: tidegate::clock::Now,
 }
 
 pub(crate) struct Run {
     pub(crate) limiter: Limiter,
-    pub(crate) decisions: Vec<Decided>,
+    pub(crate) decisions: Vec<DecisionRecord>,
 }
 
 pub(crate) fn policy(limits: &str) -> Policy {
@@ -36,12 +36,17 @@ pub(crate) fn by_user(user: &str) -> Request<'_> {
     Request::new("GET", "/things").user(user)
 }
 
-pub(crate) fn decide(limiter: &Limiter, clock: &FakeClock, user: &str, cost: Amount) -> Decided {
+pub(crate) fn decide(
+    limiter: &Limiter,
+    clock: &FakeClock,
+    user: &str,
+    cost: Amount,
+) -> DecisionRecord {
     let decision = limiter.check(&by_user(user).cost(cost)).unwrap();
     let (time, user) = (decision.now, user.to_owned());
     let late_us = clock.now().steady_us - time.steady_us;
     let reports = decision.limits.to_vec();
-    Decided { user, allowed: decision.is_allowed(), reports, late_us, time }
+    DecisionRecord { user, allowed: decision.is_allowed(), reports, late_us, time }
 }
 
 impl Run {
@@ -85,14 +90,14 @@ impl Run {
         self.decisions[0].reports.len()
     }
 
-    /// What one limit decided: whom it charged, and whom it itself denied.
+    /// The charges and the denials of one limit.
     pub(crate) fn log(&self, index: usize) -> (Spec, Vec<Entry>) {
         let first = self.decisions.iter().min_by_key(|decided| decided.time.unix_us).unwrap();
         let spec = first.reports[index].spec;
         let decision = self.limiter.peek(&by_user(USERS[0])).unwrap();
         let limit = decision.limit_of(&decision.limits[index]).unwrap();
         let shared = ["everybody", "bucket"].contains(&limit.name());
-        let entry = |decided: &Decided| {
+        let entry = |decided: &DecisionRecord| {
             let report = decided.reports[index];
             let key = if shared { "everybody" } else { &*decided.user };
             let time = decided.time;
@@ -107,7 +112,7 @@ impl Run {
             }
         };
         let mut log: Vec<Entry> = self.decisions.iter().filter_map(entry).collect();
-        // Nobody knows which of an instant came first.
+        // The order within one instant is unknown.
         log.sort_by_key(|entry| (entry.time_us, entry.admitted));
         (spec, log)
     }

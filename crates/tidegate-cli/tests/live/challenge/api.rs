@@ -40,7 +40,7 @@ fn a_challenged_check_carries_a_challenge_whose_solution_earns_a_pass() {
 }
 
 #[test]
-fn a_challenge_is_given_to_whoever_asks_and_a_wrong_solution_earns_nothing() {
+fn a_client_may_ask_for_a_challenge_and_a_wrong_solution_earns_no_pass() {
     let daemon = Daemon::with_policy(POLICY, None);
     let api = Contract::of(&daemon);
     let ask = |body: Value| {

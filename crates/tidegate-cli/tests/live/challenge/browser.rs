@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::POLICY;
 use crate::support::browser::Browser;
-use crate::support::upstream::Seen;
+use crate::support::upstream::ReceivedRequest;
 use crate::support::{Daemon, Reply, Upstream};
 
 const GOOD: &str = "document.title === 'Shop'";
@@ -15,7 +15,7 @@ fn shop() -> Upstream {
     Upstream::replying(|seen| html(seen, "<title>Shop</title><h1>Welcome</h1>"))
 }
 
-fn html(_seen: &Seen, body: &str) -> Reply {
+fn html(_seen: &ReceivedRequest, body: &str) -> Reply {
     let length = body.len();
     let head = format!("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {length}");
     Reply::Raw(format!("{head}\r\n\r\n{body}").into_bytes())
@@ -108,7 +108,7 @@ fn speaks(tree: &Value, role: &str, name: &str) -> bool {
 }
 
 #[test]
-fn without_scripts_the_page_says_what_is_missing() {
+fn without_scripts_the_page_says_that_it_needs_them() {
     let daemon = Daemon::with_policy(&hard(), Some(&shop()));
     daemon.gateway().get("/");
     let mut browser = Browser::start();
@@ -122,7 +122,7 @@ fn without_scripts_the_page_says_what_is_missing() {
 
 #[test]
 fn a_browser_that_keeps_no_cookies_is_not_kept_busy_for_ever() {
-    // A cookie that is over when it comes is one that is not kept.
+    // An expired cookie is not kept.
     let policy = POLICY.replace("pass: 1h", "pass: 1ms");
     let daemon = Daemon::with_policy(&policy, Some(&shop()));
     daemon.gateway().get("/");
@@ -134,13 +134,13 @@ fn a_browser_that_keeps_no_cookies_is_not_kept_busy_for_ever() {
     assert_eq!(browser.look("document.getElementById('again').hidden"), false);
 }
 
-/// A network that counts what is answered, and room for several workers.
+/// A network that counts answers, and room for several workers.
 const COUNTED: &str = "
     window.answers = 0;
     window.fetch = () => { answers++; return new Promise(() => {}); };
     Object.defineProperty(navigator, 'hardwareConcurrency', { value: 4 });";
 
-/// Workers that find a solution and fail then.
+/// Workers that find a solution and then fail.
 const FAILING: &str = "
     window.Worker = class {
         terminate() {}
@@ -182,7 +182,7 @@ fn a_page_whose_workers_fail_does_not_answer_twice() {
     }
 }
 
-/// What stands in for a CAPTCHA service: its script, and what judges its tokens.
+/// A stand-in for a CAPTCHA service: its script, and the judge of its tokens.
 fn service() -> Upstream {
     Upstream::replying(|seen| {
         if seen.line.starts_with("POST") {

@@ -50,7 +50,7 @@ fn a_program_solves_the_challenge_and_its_pass_never_reaches_the_upstream() {
 }
 
 #[test]
-fn what_is_sent_to_the_path_is_bounded_and_cannot_come_from_another_site() {
+fn posts_to_the_challenge_path_are_bounded_and_cannot_come_from_another_site() {
     let upstream = Upstream::start();
     let daemon = Daemon::with_policy(POLICY, Some(&upstream));
     let gateway = daemon.gateway();
@@ -110,7 +110,7 @@ fn a_pass_is_of_the_client_that_earned_it_behind_proxies_too() {
 }
 
 #[test]
-fn a_browser_is_answered_with_a_page_that_nobody_keeps() {
+fn a_browser_gets_a_page_that_is_not_cached() {
     let upstream = Upstream::start();
     let daemon = Daemon::with_policy(POLICY, Some(&upstream));
     let gateway = daemon.gateway();

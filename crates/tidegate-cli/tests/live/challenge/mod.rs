@@ -8,7 +8,7 @@ mod nodes;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-/// A policy that challenges whoever comes a second time.
+/// A policy that challenges a client's second request.
 const POLICY: &str = "
 tidegate: 1
 name: shop

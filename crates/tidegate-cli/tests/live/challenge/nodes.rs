@@ -1,4 +1,4 @@
-//! Several daemons on one Redis: what one gives, the other takes, and takes once.
+//! Several daemons on one Redis: each accepts the tokens of the other, once.
 
 use std::thread;
 
@@ -9,7 +9,7 @@ use super::{POLICY, solved};
 use crate::support::Daemon;
 
 fn node(policy: &std::path::Path, store: &str) -> Daemon {
-    // A machine that is busy with other tests is no reason to do without the store.
+    // A long timeout: a busy machine must not look like a lost store.
     let patient = ["--store-timeout", "2s", "--threads", "2"];
     Daemon::start(Daemon::command().arg(policy).args(["--store", store]).args(patient))
 }

@@ -1,5 +1,5 @@
 //! The marketplace: the edge by address, the API by user, the business by channel and negotiation,
-//! and what it asks of others.
+//! and the calls of the service to others.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::support::{Answer, Reply, Upstream};
 
 const NAME: &str = "ad-marketplace";
 
-/// The 429 that the specification prints, for a rate such as `60 requests per minute`.
+/// The 429 of the ad marketplace, for a rate such as `60 requests per minute`.
 fn body(rate: &str) -> Value {
     json!({
         "type": "https://api.admarketplace.com/errors/rate-limit-exceeded",
@@ -74,7 +74,7 @@ fn an_answer_says_limit_remaining_and_reset_and_no_retry_after() {
     assert_headers(&reader.send("GET", "/api/v1/deals"), 60, 19);
 }
 
-/// A service that makes no deal worth nothing.
+/// A service that refuses a deal of no value.
 fn service() -> Upstream {
     Upstream::replying(|seen| {
         let is_bad = seen.body.windows(9).any(|part| part == b"\"price\":0");
@@ -180,7 +180,7 @@ fn the_service_asks_before_it_writes_to_telegram() {
     assert_eq!(refused[30]["limit"], "telegram", "at most thirty in any second");
 }
 
-/// What the API says to several checks that come at once.
+/// The API's answers to several checks at once.
 fn batch(example: &Example, checks: &[Value]) -> Vec<Value> {
     let answer = example.daemon.api().post("/v1/check/batch", &json!(checks).to_string());
     answer.json().as_array().unwrap().clone()

@@ -16,7 +16,7 @@ fn account(example: &Example, id: &str, tier: &str) -> Caller {
     example.behind_proxy(&[("X-Account-Id", id), ("X-Account-Tier", tier), ("X-Kyc-Level", "1")])
 }
 
-/// The 429 that the specification prints; the wait is a decimal number of seconds.
+/// The 429 of the exchange; the wait is a decimal number of seconds.
 fn assert_limited(refusal: &Answer, limit: u64, window: (&str, u64), message: &str) {
     assert_eq!(refusal.status, 429, "{}", refusal.text());
     assert_eq!(number(refusal, "x-ratelimit-limit"), limit);
@@ -75,7 +75,7 @@ fn each_category_has_twice_its_rate_at_once() {
         let refusal = account(&example, "a1", "retail").exhaust(2 * limit, rate, method, target);
         assert_limited(&refusal, limit, window, message);
     }
-    // Who may cancel two hundred orders a second still sends fifty requests.
+    // A user who may cancel two hundred orders a second still sends at most fifty requests.
     let mut trader = account(&example, "a2", "professional");
     let refusal = trader.exhaust(100, 50, "DELETE", "/api/v1/orders/7");
     assert_limited(&refusal, 50, second, "Order cancellation rate limit exceeded");

@@ -119,7 +119,7 @@ fn buckets_allow_bursts_of_twenty_bookings_and_a_hundred_room_queries() {
 }
 
 #[test]
-fn a_refusal_is_logged_with_every_fact_that_the_specification_prints() {
+fn a_refusal_is_logged_with_every_fact() {
     let arguments = ["--log", "json", "--log-identities"];
     let example = Example::start_with(NAME, &[], &arguments);
     let mut guest =

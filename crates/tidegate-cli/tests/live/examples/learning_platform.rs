@@ -6,7 +6,7 @@ use super::{Caller, Example, assert_headers, assert_refusal};
 
 const NAME: &str = "learning-platform";
 
-/// The 429 that the specification prints, for a limit.
+/// The 429 of the learning platform, for a limit.
 fn body(limit: u64) -> Value {
     json!({
         "error": "RATE_LIMIT_EXCEEDED",
@@ -45,7 +45,7 @@ fn endpoint_rules_count_apart_from_the_tier() {
     }
     let mut visitor = example.caller();
     assert_limited(&mut visitor, 5, 5, "POST", "/auth/register");
-    // The tier's own count has seen nothing of it.
+    // The tier's own count is unchanged.
     assert_headers(&visitor.send("GET", "/api/courses"), 30, 4);
     assert_headers(&member.send("GET", "/api/courses"), 500, 99);
 }

@@ -1,5 +1,4 @@
-//! The five example policies, each in front of a service: what a client reads is what the system's
-//! specification prints.
+//! The five example policies, each in front of a service, with the exact answers to clients.
 
 mod ad_marketplace;
 mod exchange;
@@ -48,7 +47,7 @@ impl Example {
         Caller::new(self.daemon.gateway(), &[])
     }
 
-    /// One that comes through a proxy which the policy trusts, and says so much.
+    /// A client behind a trusted proxy, with these headers.
     fn behind_proxy(&self, headers: &[(&'static str, &str)]) -> Caller {
         Caller::new(self.daemon.gateway(), headers)
     }
@@ -135,7 +134,7 @@ fn assert_refusal(refusal: &Answer, limit: u64, longest: u64, wait: &str, expect
     assert_eq!(body, expected);
 }
 
-/// Checks what an answer that passed says of the limit.
+/// Checks the rate limit headers of an admitted answer.
 fn assert_headers(answer: &Answer, limit: u64, remaining: u64) {
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!(number(answer, "x-ratelimit-limit"), limit);
@@ -159,7 +158,7 @@ fn number(answer: &Answer, name: &str) -> u64 {
 #[allow(clippy::disallowed_methods, reason = "a test compares with real time")]
 fn unix_seconds() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    // The daemon may have rounded a moment that lies just behind us.
+    // The daemon may have rounded an instant that is just past.
     now.unwrap().as_secs().saturating_sub(1)
 }
 

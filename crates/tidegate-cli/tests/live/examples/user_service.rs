@@ -7,7 +7,7 @@ use super::{Caller, Example, assert_headers, assert_refusal};
 const NAME: &str = "user-service";
 const MESSAGE: &str = "Too many requests, please try again later";
 
-/// The 429 that the specification prints, for a type.
+/// The 429 of the user service, for a type.
 fn body(kind: &str, message: &str) -> Value {
     json!({
         "statusCode": 429,
@@ -48,7 +48,7 @@ fn decorated_routes_have_numbers_and_messages_of_their_own() {
     let message = "Too many search requests, please try again later";
     assert_refusal(&refusal, 50, 60, "retryAfter", body("search", message));
     assert_limited(&mut user, "batch", 5, 300, ("POST", "/users/batch/create"));
-    // The type's own count has seen nothing of it.
+    // The type's own count is unchanged.
     assert_headers(&user.send("POST", "/batch/users/create"), 10, 9);
 }
 

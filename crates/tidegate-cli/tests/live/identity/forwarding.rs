@@ -1,17 +1,16 @@
-//! The client's address, in whatever forwarding headers arrive.
+//! The client's address, from any forwarding headers.
 
 use super::World;
 
 const LOOPBACK: &str = "{ trusted_proxies: [127.0.0.0/8, 10.0.0.0/8] }";
 
-/// What each header means: the lines, and the address that they must be counted as; `None` is the
-/// proxy itself.
+/// The lines of each header, and the address that they must count as; `None` is the proxy itself.
 type Case<'c> = (&'c [&'c [u8]], Option<&'c [u8]>);
 
 const CLIENT: &[u8] = b"X-Forwarded-For: 192.0.2.7";
 
 #[test]
-fn a_stranger_speaks_for_nobody() {
+fn an_untrusted_peer_states_no_identity() {
     let world = World::new("{ trusted_proxies: [10.0.0.0/8] }");
     for lines in [
         &[&b"X-Forwarded-For: 192.0.2.7"[..]][..],
@@ -31,7 +30,7 @@ fn a_stranger_speaks_for_nobody() {
 }
 
 #[test]
-fn without_trusted_proxies_nobody_is_believed() {
+fn without_trusted_proxies_no_identity_header_is_believed() {
     let world = World::new("{}");
     for octet in 0..5 {
         world.assert_same(&[format!("X-Forwarded-For: 192.0.2.{octet}").as_bytes()], &[]);
@@ -66,7 +65,7 @@ fn the_last_hop_that_is_not_trusted_is_the_client() {
 }
 
 #[test]
-fn what_is_no_address_ends_at_the_hop_that_wrote_it() {
+fn an_entry_that_is_no_address_ends_the_walk_at_the_hop_that_wrote_it() {
     let world = World::new(LOOPBACK);
     let cases: &[Case<'_>] = &[
         (&[b"X-Forwarded-For: "], None),
@@ -79,7 +78,7 @@ fn what_is_no_address_ends_at_the_hop_that_wrote_it() {
         (&[b"X-Forwarded-For: \xff"], None),
         (&[b"X-Forwarded-For: 192.0.2.7, \xc3\x28"], None),
         (&[b"X-Forwarded-For: 192.0.2.7\xa0"], None),
-        // Whatever a client sends before: the proxy's own entry counts.
+        // The proxy's own entry counts, whatever a client sends before it.
         (&[b"X-Forwarded-For: junk, 192.0.2.7"], Some(CLIENT)),
         (&[b"X-Forwarded-For: \"6.6.6.6, 192.0.2.7"], Some(CLIENT)),
         (&[b"X-Forwarded-For: \xff\xfe, 192.0.2.7"], Some(CLIENT)),

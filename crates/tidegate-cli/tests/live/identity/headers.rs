@@ -1,5 +1,5 @@
-//! Headers that only a proxy may write: user, tier, internal and trusted attributes; and what the
-//! upstream is told of the way that a request came.
+//! Headers that only a proxy may write: user, tier, internal and trusted attributes; and the
+//! forwarding headers that the upstream receives.
 
 use crate::support::{Answer, Daemon, Upstream};
 
@@ -47,7 +47,7 @@ fn get(daemon: &Daemon, headers: &[(&str, &str)]) -> Answer {
 }
 
 #[test]
-fn what_a_stranger_claims_neither_counts_nor_reaches_the_upstream() {
+fn identity_headers_of_an_untrusted_peer_neither_count_nor_reach_the_upstream() {
     let upstream = Upstream::start();
     let daemon = start("10.0.0.0/8", &upstream);
     let spellings = CLAIMS.map(|(name, value)| (name.replace('-', "_"), value));
@@ -71,7 +71,7 @@ fn what_a_stranger_claims_neither_counts_nor_reaches_the_upstream() {
 }
 
 #[test]
-fn what_a_trusted_proxy_says_counts_and_reaches_the_upstream() {
+fn identity_headers_of_a_trusted_proxy_count_and_reach_the_upstream() {
     let upstream = Upstream::start();
     let daemon = start("127.0.0.0/8", &upstream);
     let user = get(&daemon, &[("X-User-Id", "u1"), ("X-User-Tier", "gold")]);
@@ -115,7 +115,7 @@ fn an_attribute_that_a_query_says_twice_is_malformed_too() {
 }
 
 #[test]
-fn what_a_stranger_says_twice_is_dropped_all_the_same() {
+fn repeated_identity_headers_of_an_untrusted_peer_are_dropped() {
     let upstream = Upstream::start();
     let daemon = start("10.0.0.0/8", &upstream);
     let answer = get(&daemon, &[("X-User-Id", "one"), ("X-User-Id", "two")]);

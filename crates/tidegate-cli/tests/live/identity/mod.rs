@@ -1,4 +1,4 @@
-//! Who a client is: what trusted proxies say of it, and nothing that it says itself.
+//! The identity of a client comes from trusted proxies, never from the client itself.
 
 mod forwarding;
 mod headers;
@@ -7,7 +7,7 @@ use std::io::Write as _;
 
 use crate::support::{Answer, Daemon, Upstream};
 
-/// A gateway that counts by address, and an upstream that tells what it saw.
+/// A gateway that counts by address, and an upstream that records requests.
 struct World {
     daemon: Daemon,
     upstream: Upstream,
@@ -39,14 +39,14 @@ impl World {
         connection.answer()
     }
 
-    /// How much a client with these lines has left, after this request.
+    /// What remains for a client with these lines, after this request.
     fn remaining(&self, lines: &[&[u8]]) -> u64 {
         let answer = self.send(lines);
         let shown = || panic!("{answer:?}");
         answer.header("x-ratelimit-remaining").unwrap_or_else(shown).parse().unwrap()
     }
 
-    /// Checks that the two are one client: each draws on what the other has left.
+    /// Checks that the two are one client: both spend from one count.
     fn assert_same(&self, lines: &[&[u8]], plain: &[&[u8]]) {
         let before = self.remaining(plain);
         let text: Vec<_> = lines.iter().map(|line| String::from_utf8_lossy(line)).collect();

@@ -1,4 +1,4 @@
-//! Bearer tokens: verified ones say who a client is, all others say nothing.
+//! Bearer tokens: a verified token identifies its client, any other is ignored.
 
 mod examples;
 mod reload;
@@ -57,7 +57,7 @@ impl World {
         self.daemon.gateway().send("GET", "/a", &[("Authorization", &authorization)], None)
     }
 
-    /// The number of the limit that a request with this token met: 1000 is for anonymous clients.
+    /// The number of the limit that applied to a request with this token: 1000 is for anonymous clients.
     fn limit(&self, token: &str) -> u64 {
         limit(&self.get(token))
     }

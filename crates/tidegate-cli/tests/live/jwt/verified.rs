@@ -8,7 +8,7 @@ use super::tokens::{EC, ED, RSA, base64url, hs256, hs256_by, token, unsigned};
 use super::{SECRET, World, claims, limit, unix_seconds};
 
 #[test]
-fn user_and_tier_are_what_the_token_says() {
+fn user_and_tier_come_from_the_token() {
     let world = World::new(SECRET);
     let gold = hs256(&claims(json!({})));
     assert_eq!(world.limit(&gold), 3000);
@@ -155,7 +155,7 @@ fn issuer_and_audience_must_be_those_that_were_asked_for() {
 }
 
 #[test]
-fn what_is_no_bearer_token_is_anonymous() {
+fn a_request_without_a_bearer_token_is_anonymous() {
     let world = World::new(SECRET);
     let good = hs256(&claims(json!({})));
     for authorization in [
@@ -175,7 +175,7 @@ fn what_is_no_bearer_token_is_anonymous() {
 }
 
 #[test]
-fn two_tokens_are_malformed_for_nobody_knows_which_one_the_service_reads() {
+fn two_tokens_are_malformed_because_the_service_could_read_either() {
     let world = World::new(SECRET);
     let bearer = |user: &str| format!("Bearer {}", hs256(&claims(json!({ "sub": user }))));
     let (first, second) = (bearer("u1"), bearer("u2"));

@@ -13,7 +13,7 @@ use super::eventually_within;
 /// Chromium takes its time to start on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// What it must not do on a machine without a network.
+/// Switches that keep Chromium off the network.
 const QUIET: [&str; 10] = [
     "--headless",
     "--no-sandbox",
@@ -34,7 +34,7 @@ pub(crate) struct Browser {
     messages: Receiver<Value>,
     session: Option<String>,
     last_id: u64,
-    /// What the page has complained of.
+    /// The errors of the page.
     complaints: Vec<String>,
     _profile: tempfile::TempDir,
 }
@@ -92,14 +92,14 @@ impl Browser {
         }
     }
 
-    /// One command, and what it comes to.
+    /// Sends one command and returns its result.
     pub(crate) fn call(&mut self, method: &str, parameters: &Value) -> Value {
         let answer = self.ask(method, parameters);
         assert!(answer["error"].is_null(), "{method}: {answer}");
         answer["result"].clone()
     }
 
-    /// One command, and what is answered.
+    /// Sends one command and returns its answer.
     fn ask(&mut self, method: &str, parameters: &Value) -> Value {
         self.last_id += 1;
         let mut command = json!({ "id": self.last_id, "method": method, "params": parameters });
@@ -122,7 +122,7 @@ impl Browser {
         assert!(went["errorText"].is_null(), "{url}: {went}");
     }
 
-    /// What an expression is in the page; null where one page goes and the next comes.
+    /// The value of an expression in the page; null between two pages.
     pub(crate) fn look(&mut self, expression: &str) -> Value {
         let asked = json!({ "expression": expression, "returnByValue": true });
         self.ask("Runtime.evaluate", &asked)["result"]["result"]["value"].clone()
@@ -133,9 +133,9 @@ impl Browser {
         eventually_within(PATIENCE, expression, || self.look(expression) == true);
     }
 
-    /// What the page has complained of, but for the refusals that are expected.
+    /// The errors of the page, without the expected refusals.
     pub(crate) fn complaints(&mut self) -> Vec<String> {
-        // Whatever it had to say before this is here when this is answered.
+        // Earlier messages have arrived when this is answered.
         self.look("0");
         self.complaints.clone()
     }
@@ -157,7 +157,7 @@ impl Drop for Browser {
     fn drop(&mut self) {
         let close = json!({ "id": 0, "method": "Browser.close" });
         let _ = self.commands.write_all(format!("{close}\0").as_bytes());
-        // It ends its own processes, as long as it is let.
+        // Chromium ends its own processes when it may shut down.
         for _ in 0..500 {
             if !matches!(self.child.try_wait(), Ok(None)) {
                 return;

@@ -1,13 +1,13 @@
-//! A client that sends exactly what it is told, and reads one answer.
+//! A client that sends exact bytes, and reads one answer.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Longer than anything that a test waits for.
+/// Longer than any wait of a test.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Where to ask; every request has a connection of its own.
+/// A client of one address; every request has a connection of its own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Client {
     pub(crate) address: SocketAddr,
@@ -39,10 +39,10 @@ impl Client {
         connection.answer()
     }
 
-    /// Whatever bytes, and everything that comes back until the other side closes.
+    /// Sends these bytes, and returns everything until the other side closes.
     pub(crate) fn raw(&self, bytes: &[u8]) -> String {
         let mut socket = self.connect().socket;
-        // The other side may have heard enough before all is said.
+        // The other side may close before all bytes are sent.
         let _ = socket.write_all(bytes);
         let mut text = Vec::new();
         let _ = socket.read_to_end(&mut text);
@@ -89,7 +89,7 @@ impl Connection {
         }
         text.push_str("\r\n");
         text.push_str(body.unwrap_or_default());
-        // Whoever has closed in the meantime is noticed when the answer is missing.
+        // A closed connection is noticed when the answer is missing.
         let _ = self.socket.write_all(text.as_bytes());
     }
 
@@ -169,7 +169,7 @@ impl Connection {
         }
     }
 
-    /// Whether the other side closes, which is waited for.
+    /// Waits for the other side to close. Returns whether it did.
     pub(crate) fn is_closed(&mut self) -> bool {
         let ended = self.socket.read_to_end(&mut Vec::new());
         !ended.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)

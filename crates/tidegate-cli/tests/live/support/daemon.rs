@@ -20,14 +20,14 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// The command, on free ports. What is given later overrides.
+    /// The command, on free ports. Later arguments override earlier ones.
     pub(crate) fn command() -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
         command.arg("serve").args(["--api", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
         command
     }
 
-    /// Starts the daemon and waits until it has told all its listeners.
+    /// Starts the daemon and waits until it has printed all its listeners.
     pub(crate) fn start(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let log = Arc::new(Mutex::new(String::new()));
@@ -56,7 +56,7 @@ impl Daemon {
                 }
             }
         }
-        // Whatever else it says must not fill the pipe.
+        // Further output must not fill the pipe.
         thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
         Self { child, listening, log, folder: None }
     }
@@ -109,7 +109,7 @@ impl Daemon {
         Client::new(self.address("admin"))
     }
 
-    /// The status that the admin listener tells.
+    /// The status, from the admin listener.
     pub(crate) fn status(&self) -> serde_json::Value {
         self.admin().get("/admin/v1/status").json()
     }
@@ -119,7 +119,7 @@ impl Daemon {
         self.api().post("/v1/check", &body.to_string())
     }
 
-    /// What it has logged so far.
+    /// The log so far.
     pub(crate) fn log(&self) -> String {
         self.log.lock().unwrap().clone()
     }

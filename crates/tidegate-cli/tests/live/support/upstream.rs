@@ -1,13 +1,13 @@
-//! A service behind the gateway that does what a test tells it to.
+//! A service behind the gateway, controlled by the test.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// A request as the upstream saw it.
+/// A request as the upstream received it.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct ReceivedRequest {
     /// Such as `GET /path HTTP/1.1`.
     pub(crate) line: String,
     /// With lower-case names, in order.
@@ -15,7 +15,7 @@ pub(crate) struct Seen {
     pub(crate) body: Vec<u8>,
 }
 
-impl Seen {
+impl ReceivedRequest {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
@@ -34,12 +34,12 @@ pub(crate) enum Reply {
     Take(Box<dyn FnOnce(TcpStream) + Send>),
 }
 
-type Handler = dyn Fn(&Seen) -> Reply + Send + Sync;
+type Handler = dyn Fn(&ReceivedRequest) -> Reply + Send + Sync;
 
 /// An upstream; its threads end when their connections do.
 pub(crate) struct Upstream {
     address: SocketAddr,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
 impl Upstream {
@@ -48,10 +48,12 @@ impl Upstream {
         Self::replying(|_| Reply::Answer(200, "upstream\n".to_owned()))
     }
 
-    pub(crate) fn replying(handler: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Self {
+    pub(crate) fn replying(
+        handler: impl Fn(&ReceivedRequest) -> Reply + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let seen: Arc<Mutex<Vec<Seen>>> = Arc::default();
+        let seen: Arc<Mutex<Vec<ReceivedRequest>>> = Arc::default();
         let (handler, log): (Arc<Handler>, _) = (Arc::new(handler), Arc::clone(&seen));
         thread::spawn(move || {
             for socket in listener.incoming().map_while(Result::ok) {
@@ -66,23 +68,23 @@ impl Upstream {
         format!("http://{}", self.address)
     }
 
-    /// Everything that came so far.
-    pub(crate) fn seen(&self) -> Vec<Seen> {
+    /// All requests so far.
+    pub(crate) fn seen(&self) -> Vec<ReceivedRequest> {
         self.seen.lock().unwrap().clone()
     }
 
-    /// How many requests came so far.
+    /// The number of requests so far.
     pub(crate) fn count(&self) -> usize {
         self.seen.lock().unwrap().len()
     }
 
-    /// The request that came last.
-    pub(crate) fn last(&self) -> Seen {
+    /// The last request.
+    pub(crate) fn last(&self) -> ReceivedRequest {
         self.seen.lock().unwrap().last().cloned().expect("the upstream saw no request")
     }
 }
 
-fn serve(socket: TcpStream, handler: &Handler, log: &Mutex<Vec<Seen>>) {
+fn serve(socket: TcpStream, handler: &Handler, log: &Mutex<Vec<ReceivedRequest>>) {
     let mut reader = BufReader::new(socket.try_clone().unwrap());
     let mut writer = socket;
     while let Some(seen) = read(&mut reader) {
@@ -105,9 +107,9 @@ fn serve(socket: TcpStream, handler: &Handler, log: &Mutex<Vec<Seen>>) {
     }
 }
 
-fn read(reader: &mut BufReader<TcpStream>) -> Option<Seen> {
+fn read(reader: &mut BufReader<TcpStream>) -> Option<ReceivedRequest> {
     let line = line(reader)?;
-    let mut seen = Seen { line, headers: Vec::new(), body: Vec::new() };
+    let mut seen = ReceivedRequest { line, headers: Vec::new(), body: Vec::new() };
     loop {
         let header = self::line(reader)?;
         if header.is_empty() {

@@ -85,7 +85,7 @@ fn cli(daemon: &Daemon, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn a_ladder_is_climbed_by_reports_and_forgiven_by_one() {
+fn reports_climb_a_ladder_and_one_forgives_it() {
     let daemon = Daemon::with_policy(POLICY, None);
     let failure = json!({ "event": "auth_failure", "attributes": { "email": "a@b.c" } });
     let told: Vec<Value> = (1..=7).map(|_| report(&daemon, &failure)).collect();
@@ -165,7 +165,7 @@ fn an_operator_bans_lists_and_lets_in_again() {
 }
 
 #[test]
-fn the_log_tells_who_banned_and_who_let_in_again() {
+fn the_log_names_the_operator_of_each_ban_and_unban() {
     let folder = tempfile::tempdir().unwrap();
     // `printf %s tok-op | sha256sum`
     let tokens =
@@ -293,7 +293,7 @@ fn a_ban_on_one_node_holds_on_all_and_outlives_them() {
 }
 
 #[test]
-fn what_is_banned_while_the_store_is_lost_is_told_when_it_is_back() {
+fn a_ban_made_while_the_store_is_lost_is_shared_when_it_is_back() {
     let redis = Server::start().unwrap();
     let (_folder, daemons) = nodes(2, &redis);
     ban(&daemons[0], "before");
@@ -307,7 +307,7 @@ fn what_is_banned_while_the_store_is_lost_is_told_when_it_is_back() {
 }
 
 #[test]
-fn what_a_node_bans_that_started_without_the_store_holds_on_all_once_it_is_there() {
+fn a_ban_of_a_node_that_started_without_the_store_reaches_all_nodes_later() {
     let redis = Server::start().unwrap();
     redis.kill().unwrap();
     let (folder, daemons) = nodes(1, &redis);

@@ -1,5 +1,5 @@
-//! Daemons that share a store, under load, while something befalls it: what callers see, what is
-//! admitted meanwhile, and that it ends.
+//! Daemons that share a store, under load, during a fault: the answers to callers, the bound on
+//! admissions, and the recovery.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -9,16 +9,16 @@ use tidegate::algorithm::{Spec, token_bucket};
 use tidegate::clock::SystemClock;
 use tidegate::units::Amount;
 use tidegate_testkit::checkers::trouble::{Trouble, promise_is_kept};
-use tidegate_testkit::log::{Log, Recorded};
+use tidegate_testkit::log::{CallRecord, Log};
 
 use crate::support::{Daemon, eventually};
 
 const NODES: u32 = 2;
-/// So long that a busy machine does not look like a lost store.
+/// A long timeout: a busy machine must not look like a lost store.
 pub(crate) const PATIENT: &str = "400ms";
 /// A token bucket.
 pub(crate) const BUCKET: &str = "  calls: { by: user, token_bucket: 20/s burst 100 }\n";
-/// What the checkers go by when nothing happens.
+/// The setup of the checkers without faults.
 pub(crate) const CALM: Trouble = Trouble {
     nodes: NODES,
     cut_off: 0,
@@ -31,21 +31,21 @@ pub(crate) const CALM: Trouble = Trouble {
 
 /// Two nodes on a store.
 pub(crate) struct Scene<W> {
-    /// What they share.
+    /// The store that they share.
     pub(crate) world: W,
     pub(crate) daemons: [Daemon; NODES as usize],
     pub(crate) log: Log,
     clock: SystemClock,
     over: AtomicBool,
-    /// What is promised.
+    /// The promised bound.
     spec: Spec,
     _folder: tempfile::TempDir,
 }
 
-/// Whom it befalls.
+/// The nodes that a fault affects.
 #[derive(Clone, Copy)]
 pub(crate) enum Reach {
-    /// Nobody need decide alone.
+    /// No node has to decide alone.
     Nobody,
     /// The node behind the proxy.
     OneNode,
@@ -53,7 +53,7 @@ pub(crate) enum Reach {
 }
 
 impl<W: Sync> Scene<W> {
-    /// Nodes, each with its own way to the store, and limits of which the first is judged.
+    /// Nodes, each with its own connection to the store, and limits of which the first is judged.
     pub(crate) fn start(
         world: W,
         stores: [String; NODES as usize],
@@ -98,7 +98,7 @@ impl<W: Sync> Scene<W> {
                 other => Some(format!("status {other:?}")),
             };
             let told = answer.filter(|_| error.is_none()).map_or(Value::Null, |told| told.json());
-            self.log.record(Recorded {
+            self.log.record(CallRecord {
                 at_us,
                 node,
                 key: "u1".to_owned(),
@@ -115,11 +115,11 @@ impl<W: Sync> Scene<W> {
         }
     }
 
-    pub(crate) fn wait_for(&self, what: &str, found: impl Fn(&Recorded) -> bool) {
+    pub(crate) fn wait_for(&self, what: &str, found: impl Fn(&CallRecord) -> bool) {
         eventually(what, || self.log.errors() > 0 || self.log.recorded().iter().any(&found));
     }
 
-    /// Answers of the store on every node, from now on.
+    /// Waits for answers of the store on every node.
     pub(crate) fn wait_for_the_store(&self) {
         let since_us = self.clock.steady_us();
         for node in 0..NODES {
@@ -129,7 +129,7 @@ impl<W: Sync> Scene<W> {
         }
     }
 
-    /// A refusal by the store from now on: all that it had to give is spent.
+    /// Waits for a refusal by the store: its limit is used up.
     pub(crate) fn wait_until_all_is_spent(&self) {
         let since_us = self.clock.steady_us();
         self.wait_for("a refusal", |seen| {
@@ -137,7 +137,7 @@ impl<W: Sync> Scene<W> {
         });
     }
 
-    /// Whoever is cut off decides alone, and has given the store up for lost.
+    /// Waits until the nodes that are cut off decide alone, and their store is lost.
     pub(crate) fn wait_until_felt(&self, reach: Reach) {
         let cut_off = match reach {
             Reach::Nobody => 0..0,
@@ -145,7 +145,7 @@ impl<W: Sync> Scene<W> {
             Reach::AllNodes => 0..2,
         };
         for node in cut_off {
-            let alone = |seen: &Recorded| seen.node == node && seen.degraded;
+            let alone = |seen: &CallRecord| seen.node == node && seen.degraded;
             self.wait_for("a decision without the store", alone);
             let daemon = &self.daemons[node as usize];
             eventually("a lost store", || daemon.status()["store"]["state"] != "healthy");
@@ -153,7 +153,7 @@ impl<W: Sync> Scene<W> {
     }
 }
 
-/// Under load: all is well, something befalls the store, it ends, all is well again.
+/// Under load: the store is healthy, a fault happens and ends, the store is healthy again.
 pub(crate) fn survive<W: Sync>(
     scene: &Scene<W>,
     reach: Reach,
@@ -164,8 +164,8 @@ pub(crate) fn survive<W: Sync>(
         for client in 0..2 * NODES {
             scope.spawn(move || scene.load(client % NODES));
         }
-        // Whatever fails below must not leave the clients at work for ever.
-        let _over = Over(&scene.over);
+        // A failure below must end the clients.
+        let _over = StopGuard(&scene.over);
         scene.wait_for_the_store();
         scene.wait_until_all_is_spent();
         let since_us = scene.clock.steady_us();
@@ -181,18 +181,19 @@ pub(crate) fn survive<W: Sync>(
     })
 }
 
-struct Over<'a>(&'a AtomicBool);
+struct StopGuard<'a>(&'a AtomicBool);
 
-impl Drop for Over<'_> {
+impl Drop for StopGuard<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
-/// Nobody saw an error, nodes were alone only in trouble, and the bound was kept.
+/// Asserts that no caller saw an error, that nodes were alone only during the fault, and that the bound
+/// was kept.
 pub(crate) fn judge<W: Sync>(scene: &Scene<W>, [since_us, until_us]: [u64; 2], trouble: Trouble) {
     let in_trouble =
-        |seen: &Recorded| seen.at_us >= since_us && seen.at_us - seen.waited_us <= until_us;
+        |seen: &CallRecord| seen.at_us >= since_us && seen.at_us - seen.waited_us <= until_us;
     scene.log.nobody_saw_an_error().unwrap();
     scene.log.nobody_degraded_unless(in_trouble).unwrap();
     keep_the_bound(scene, trouble);

@@ -1,4 +1,4 @@
-//! Daemons on one Redis: what each knows of it by itself, and what becomes of that.
+//! Daemons on one Redis: known refusals, lost stores, and what they merge afterwards.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use tidegate_testkit::servers::{Server, free_port};
 
 use crate::support::{Daemon, eventually};
 
-/// A node that a busy machine does not make think that its store is lost.
+/// A node with a long timeout: a busy machine must not look like a lost store.
 fn node(store: &str, limits: &str, more: &[&str]) -> Daemon {
     let policy = format!("tidegate: 1\nname: api\nlimits:\n{limits}\n");
     let arguments = [&["--store", store, "--store-timeout", "2s", "--threads", "2"], more].concat();
@@ -28,7 +28,7 @@ fn call(daemon: &Daemon, call: &str, body: &Value) -> Value {
     answer.json()
 }
 
-/// What is left of the first limit. Looking costs nothing.
+/// What is left of the first limit. The check costs nothing.
 fn left(daemon: &Daemon) -> u64 {
     check(daemon, 0)["limits"][0]["remaining"].as_u64().unwrap()
 }
@@ -39,7 +39,7 @@ fn metric(daemon: &Daemon, name: &str) -> u64 {
     value.map_or(0, |value| value.parse().unwrap())
 }
 
-/// All keys of limits that there are.
+/// All keys of limits.
 fn keys(redis: &Server) -> Vec<String> {
     let found = redis.command(&["KEYS", "tg:*"]).unwrap();
     let keys = found.items().iter().map(|key| key.text().to_owned());
@@ -47,7 +47,7 @@ fn keys(redis: &Server) -> Vec<String> {
 }
 
 #[test]
-fn a_refusal_is_remembered_until_somebody_resets_its_key() {
+fn a_refusal_is_remembered_until_its_key_is_reset() {
     let redis = Server::start().unwrap();
     let limits = "  calls: { by: user, token_bucket: 1/h burst 1 }";
     let nodes = [(); 2].map(|()| node(&redis.url(), limits, &[]));
@@ -64,7 +64,7 @@ fn a_refusal_is_remembered_until_somebody_resets_its_key() {
     for key in keys(&redis) {
         redis.command(&["DEL", &key]).unwrap();
     }
-    // Nobody told the nodes: they ask again within a second all the same.
+    // No message reached the nodes: they still ask again within a second.
     eventually("the key to be new", || check(&nodes[1], 1)["allowed"] == true);
     assert_eq!(check(&nodes[0], 1)["allowed"], false);
     let reset = nodes[1].admin().send("DELETE", "/admin/v1/keys?user=u1", &[], None);
@@ -90,7 +90,7 @@ fn cut_off(proxy: &Proxy, far: &Daemon) {
 }
 
 #[test]
-fn a_node_that_is_cut_off_starts_from_what_it_knew_and_tells_what_it_admitted() {
+fn a_node_that_is_cut_off_starts_from_the_last_answer_and_merges_its_admissions() {
     let (_redis, proxy, near, far) = near_and_far("  calls: { by: user, sliding_window: 100/h }");
     assert_eq!(check(&far, 60)["allowed"], true);
     cut_off(&proxy, &far);
@@ -148,7 +148,7 @@ fn the_status_shows_every_server_with_its_state_and_what_is_wrong() {
     proxy.set(Fault::None);
     eventually("it to be asked again", || {
         let store = &far.status()["store"];
-        // Decisions are the store's again before it is trusted.
+        // The store decides again before it is trusted.
         assert!(store["state"] != "recovering" || store["degraded"] == false, "{store}");
         store["state"] == "healthy"
     });

@@ -1,4 +1,4 @@
-//! Those who send too slowly, read too slowly or say nothing are let go, and others served meanwhile.
+//! Clients that send too slowly, read too slowly or are silent are closed, and others are served meanwhile.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -10,7 +10,7 @@ use crate::support::{Client, Connection, Daemon, Reply, Upstream, eventually, no
 
 const OPEN: &str = "{ tidegate: 1, name: open }";
 
-/// A byte every now and then, until the other side closes; what it said before.
+/// Sends a byte every now and then until the other side closes, and returns its answer.
 fn drip(client: &Client, start: &str, every: Duration) -> String {
     let mut socket = client.connect().socket;
     socket.write_all(start.as_bytes()).unwrap();
@@ -58,16 +58,16 @@ fn slow_senders_are_let_go_while_others_are_served() {
     }
     let head = "POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n";
     for client in [daemon.gateway(), daemon.api()] {
-        // Where the machine is so busy that the upstream was not asked for it by then, it says that instead.
+        // On a machine so busy that the upstream was not asked in time, the answer says that instead.
         let mut answers = (0..3).map(|_| client.raw(head.as_bytes()));
         assert!(answers.any(|text| statuses(&text) == [408]), "the client is late");
     }
-    // The body of a call is small, so that a byte at a time is no way to send it.
+    // The body of a call is small, so a byte at a time is too slow for it.
     assert_eq!(statuses(&drip(&daemon.api(), head, Duration::from_millis(20))), [408]);
     assert_eq!(upstream.seen().iter().filter(|seen| seen.line.starts_with("POST")).count(), 0);
 }
 
-/// An answer that is far larger than what sockets hold.
+/// An answer that is far larger than the buffers of sockets.
 fn endless() -> Upstream {
     Upstream::replying(|_| {
         Reply::Take(Box::new(|mut socket: TcpStream| {
@@ -98,7 +98,7 @@ fn slow_readers_are_let_go_and_free_their_place() {
     assert!(rest.len() < 100_000_000, "the answer was cut");
 }
 
-/// The start of HTTP/2, with windows of nothing, and a GET on stream 1.
+/// The start of HTTP/2, with windows of zero, and a GET on stream 1.
 fn http2_without_a_window() -> Vec<u8> {
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     // SETTINGS: INITIAL_WINDOW_SIZE 0.
@@ -111,7 +111,7 @@ fn http2_without_a_window() -> Vec<u8> {
 }
 
 #[test]
-fn a_reader_who_grants_no_window_is_let_go_and_frees_its_place() {
+fn a_client_that_grants_no_window_is_closed_and_frees_its_place() {
     let upstream = endless();
     let policy = "{ tidegate: 1, name: one, limits: { one: { by: ip, concurrency: 1 } } }";
     let daemon = Daemon::with_policy_and(policy, Some(&upstream), &["--body-timeout", "400ms"]);
@@ -120,7 +120,7 @@ fn a_reader_who_grants_no_window_is_let_go_and_frees_its_place() {
     eventually("the upstream's request", || upstream.count() == 1);
     assert_eq!(daemon.gateway().get("/").status, 429);
     eventually("the place of one who takes nothing", || {
-        // It says something all the time, and takes nothing.
+        // The client sends all the time, and reads nothing.
         let _ = reader.socket.write_all(&[0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
         daemon.check(&serde_json::json!({ "ip": "127.0.0.1" })).json()["allowed"] == true
     });
@@ -142,7 +142,7 @@ fn requests_that_are_taken_back_at_once_leave_nothing_behind() {
             bytes.extend_from_slice(&[0x82, 0x86, 0x84, 0x41, 0x01, b'a']);
             bytes.extend_from_slice(&[0, 0, 4, 3, 0, id[0], id[1], id[2], id[3], 0, 0, 0, 8]);
         }
-        // Whoever does this is likely to be cut off.
+        // The daemon is likely to close such a connection.
         let _ = socket.write_all(&bytes);
     }
     eventually("all places", || {

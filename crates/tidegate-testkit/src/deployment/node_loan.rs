@@ -1,4 +1,4 @@
-//! What a node has borrowed of one bucket, and how much it is likely to want.
+//! A node's loan from one bucket, and the node's demand.
 
 use super::bucket::Bucket;
 use super::figures::{
@@ -11,7 +11,7 @@ const WINDOW_US_MAX: u64 = 1_000_000;
 
 /// A node's lease on a bucket.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Held {
+pub(super) struct NodeLoan {
     left: u64,
     granted: u64,
     expires_us: u64,
@@ -22,20 +22,20 @@ pub(super) struct Held {
     per_s: u64,
 }
 
-impl Held {
-    /// Whether a request can be paid from it.
+impl NodeLoan {
+    /// Whether the loan covers a request.
     pub(super) fn has(&self, now_us: u64) -> bool {
         self.left > 0 && now_us < self.expires_us
     }
 
-    /// Pays a request from it.
+    /// Spends a token of the loan on a request.
     pub(super) fn spend(&mut self, bucket: &mut Bucket, now_us: u64) {
         self.left -= 1;
         bucket.settle(1);
         self.note(now_us);
     }
 
-    /// Somebody wanted a token, here or from the store.
+    /// Notes the demand for a token, here or from the store.
     pub(super) fn note(&mut self, now_us: u64) {
         self.used += 1;
         if now_us - self.since_us >= WINDOW_US_MAX {
@@ -49,7 +49,7 @@ impl Held {
         low && now_us >= self.retry_at_us
     }
 
-    /// Borrows; whether the store was asked.
+    /// Borrows. Returns whether the store was asked.
     pub(super) fn borrow(&mut self, bucket: &mut Bucket, now_us: u64) -> bool {
         if now_us - self.since_us >= WINDOW_US_MIN {
             self.measure(now_us);

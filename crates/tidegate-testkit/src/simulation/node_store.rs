@@ -1,4 +1,4 @@
-//! A node's way to the server: past what it has borrowed, and over the network.
+//! A node's connection to the server: first its loans, then the network.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,19 +11,19 @@ use tidegate::store::{Amended, Amendment, Answer, Store, StoreError};
 use tidegate_redis::leases::Table;
 
 use super::clock::NodeClock;
-use super::network::{Ask, Network, Told, lock, unreachable};
+use super::network::{Ask, Network, ServerReply, lock, unreachable};
 
-/// A node's way to the server.
+/// A node's connection to the server.
 #[derive(Clone, Debug)]
-pub(super) struct Way {
+pub(super) struct NodeStore {
     pub(super) node: u32,
     pub(super) network: Arc<Mutex<Network>>,
     pub(super) clock: NodeClock,
-    /// What it has borrowed: another table after a crash.
+    /// The node's loans: a new table after a crash.
     pub(super) leases: Arc<Mutex<Arc<Table>>>,
 }
 
-impl Way {
+impl NodeStore {
     pub(super) fn leases(&self) -> Arc<Table> {
         Arc::clone(&self.leases.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -39,7 +39,7 @@ impl Way {
     }
 }
 
-impl Store for Way {
+impl Store for NodeStore {
     const NAMES_KEYS: bool = true;
 
     fn decide_at_once(&self, plan: &Plan) -> Option<Answer> {
@@ -57,11 +57,11 @@ impl Store for Way {
         }
         let rest = begun.rest.as_ref().unwrap_or(plan).clone();
         let call = lock(&self.network).send(self.node, Ask::Plan(rest));
-        let answered = Waiting { network: &self.network, call }.await;
+        let answered = CallFuture { network: &self.network, call }.await;
         leases.finish(plan, &begun, answered, self.now_us())
     }
 
-    /// Corrections are not on their way for any time: they happen at once, or not at all.
+    /// Corrections take no time: they happen at once, or not at all.
     async fn amend(&self, _: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {
         let mut network = lock(&self.network);
         if network.cut_off().contains(&self.node) {
@@ -74,20 +74,20 @@ impl Store for Way {
     fn announce(&self, _families: &[u64]) {}
 }
 
-/// Waits for the end of a call. The world polls it when that has come.
-struct Waiting<'n> {
+/// Waits for the end of a call. The world polls the future when the call has ended.
+struct CallFuture<'n> {
     network: &'n Mutex<Network>,
     call: usize,
 }
 
-impl Future for Waiting<'_> {
+impl Future for CallFuture<'_> {
     type Output = Result<Answer, StoreError>;
 
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
         match lock(self.network).outcome(self.call) {
-            Some(Ok(Told::Answer(answer))) => Poll::Ready(Ok(answer.clone())),
-            // Nobody waits for a loan here.
-            Some(Ok(Told::Lent(_))) => Poll::Ready(Err(unreachable())),
+            Some(Ok(ServerReply::Answer(answer))) => Poll::Ready(Ok(answer.clone())),
+            // No request waits for a loan here.
+            Some(Ok(ServerReply::Lent(_))) => Poll::Ready(Err(unreachable())),
             Some(Err(error)) => Poll::Ready(Err(error.clone())),
             None => Poll::Pending,
         }

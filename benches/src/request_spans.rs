@@ -1,9 +1,9 @@
-//! Requests by when they lived, and which of them were held up by a machine that stood still.
+//! Requests with their times, and the requests that no stall of the machine touched.
 //!
-//! A processor that is taken away stands still in the middle of whatever it did. Who was under way then
-//! waited for it, and so did who came while the backlog was worked off, for as long again. Only when a
-//! request was due decides whether it is left out, not how long it took: else those that are slow by
-//! our own fault would be left out more often than others, since they meet more stalls.
+//! A processor that the host takes away stands still in the middle of its work. Requests under way then
+//! wait for it, and so do requests that come while the backlog is worked off, for as long again. Only the
+//! due time of a request decides whether it is left out, not its latency: otherwise requests that are
+//! slow by our own fault would be left out more often, because they meet more stalls.
 
 use std::sync::LazyLock;
 
@@ -11,38 +11,38 @@ use tidegate::clock::SystemClock;
 
 /// One request, by a clock that all processes of a benchmark share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Life {
-    /// From when on it waited.
+pub struct RequestSpan {
+    /// When the request was due.
     pub due_us: u64,
-    /// When it was answered.
+    /// When the request was answered.
     pub done_us: u64,
 }
 
 /// A time in which a processor did not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stall {
-    /// Which one.
+    /// The processor.
     pub processor: usize,
-    /// Since when.
+    /// When the stall began.
     pub begins_us: u64,
-    /// For how long.
+    /// How long it lasted.
     pub lasts_us: u64,
 }
 
 /// How long requests took, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Latencies {
-    /// The middle.
+    /// The median.
     pub p50_us: u64,
-    /// The 99th of a hundred.
+    /// The p99.
     pub p99_us: u64,
     /// The longest.
     pub longest_us: u64,
 }
 
 impl Latencies {
-    /// Those of these requests; nothing of none.
-    pub fn of(lives: impl IntoIterator<Item = Life>) -> Option<Self> {
+    /// The latencies of these requests; `None` without requests.
+    pub fn of(lives: impl IntoIterator<Item = RequestSpan>) -> Option<Self> {
         let lives = lives.into_iter();
         let mut took: Vec<u64> =
             lives.map(|life| life.done_us.saturating_sub(life.due_us)).collect();
@@ -52,34 +52,34 @@ impl Latencies {
     }
 }
 
-/// What so many of a hundred took at most, of at least one in order.
+/// The percentile of sorted latencies, of which there is at least one.
 pub(crate) fn at(took: &[u64], per_cent: usize) -> u64 {
     took[took.len() * per_cent / 100]
 }
 
-/// The middle of several.
+/// The median of several values.
 #[must_use]
 pub fn middle(mut values: Vec<u64>) -> Option<u64> {
     values.sort_unstable();
     values.get(values.len() / 2).copied()
 }
 
-/// For so long a request may have been under way when a stall begins. One that takes longer is not
-/// excused by what comes then.
+/// How long a request may have been under way when a stall begins. The stall does not excuse a request
+/// that takes longer.
 const UNDER_WAY_US: u64 = 1_000;
 
-/// Those that no stall touched.
+/// The requests that no stall touched.
 #[must_use]
-pub fn untouched(lives: &[Life], stalls: &[Stall]) -> Vec<Life> {
+pub fn untouched(lives: &[RequestSpan], stalls: &[Stall]) -> Vec<RequestSpan> {
     let shadows = shadows(stalls);
-    let is_touched = |life: &Life| {
+    let is_touched = |life: &RequestSpan| {
         let first = shadows.partition_point(|(_, ends_us)| *ends_us < life.due_us);
         shadows.get(first).is_some_and(|(begins_us, _)| *begins_us <= life.due_us)
     };
     lives.iter().filter(|life| !is_touched(life)).copied().collect()
 }
 
-/// From when until when whoever is due feels a stall, in order and apart from each other.
+/// The spans in which due requests feel a stall, in order and without overlaps.
 fn shadows(stalls: &[Stall]) -> Vec<(u64, u64)> {
     let felt = |stall: &Stall| {
         (stall.begins_us.saturating_sub(UNDER_WAY_US), stall.begins_us + 2 * stall.lasts_us)
@@ -106,20 +106,20 @@ pub(crate) fn now_us() -> u64 {
 mod tests {
     use super::*;
 
-    fn life(due_us: u64, done_us: u64) -> Life {
-        Life { due_us, done_us }
+    fn life(due_us: u64, done_us: u64) -> RequestSpan {
+        RequestSpan { due_us, done_us }
     }
 
     fn stall(processor: usize, begins_us: u64, lasts_us: u64) -> Stall {
         Stall { processor, begins_us, lasts_us }
     }
 
-    fn is_touched(life: Life, stalls: &[Stall]) -> bool {
+    fn is_touched(life: RequestSpan, stalls: &[Stall]) -> bool {
         untouched(&[life], stalls).is_empty()
     }
 
     #[test]
-    fn who_may_be_under_way_when_a_stall_begins_is_touched_however_long_it_takes() {
+    fn a_request_due_shortly_before_a_stall_is_touched_whatever_its_latency() {
         let stalls = [stall(0, 10_000, 100)];
         for due_us in [9_000, 9_999, 10_000, 10_099] {
             for took_us in [1, 50_000] {
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_within_the_same_time_again_is_touched() {
+    fn a_request_within_as_long_again_after_a_stall_is_touched() {
         let stalls = [stall(0, 10_000, 100)];
         assert!(is_touched(life(10_200, 10_300), &stalls));
         assert!(!is_touched(life(10_201, 10_300), &stalls));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn those_between_two_stalls_are_kept_in_their_order() {
+    fn requests_between_two_stalls_are_kept_in_order() {
         let stalls = [stall(0, 10_000, 100), stall(0, 20_000, 100)];
         let lives = [
             life(18_900, 18_950),

@@ -1,4 +1,4 @@
-//! A storm of bytes that nobody would send: nothing breaks, and nothing is kept.
+//! A storm of random bytes: nothing breaks, and nothing leaks.
 
 use std::fs;
 use std::io::{Read as _, Write as _};

@@ -1,5 +1,5 @@
-//! More connections than there are open files for: those who do not fit wait or are told, and nobody
-//! else suffers.
+//! More connections than open files: clients that do not fit wait or get an answer, and other listeners
+//! go on.
 
 use std::fs;
 use std::io::Read as _;
@@ -29,7 +29,7 @@ fn requests_beyond_the_connections_to_the_upstream_are_told_to_come_back() {
         false => Reply::Answer(200, "fine".to_owned()),
     });
     let daemon = with_few_open_files(&upstream, &["--connect-timeout", "200ms"]);
-    // As many clients as it takes, and half as many connections behind them.
+    // As many clients as the gateway accepts, and half as many upstream connections.
     let mut clients: Vec<Connection> = (0..60).map(|_| daemon.gateway().connect()).collect();
     for client in &mut clients {
         client.request("GET", "/slow", &[], None);
@@ -80,7 +80,7 @@ fn the_daemon_takes_as_many_open_files_as_it_may_have() {
 }
 
 #[test]
-fn a_crowd_at_the_gateway_keeps_nobody_out_elsewhere() {
+fn many_connections_at_the_gateway_leave_room_on_other_listeners() {
     let upstream = Upstream::start();
     let daemon = with_few_open_files(&upstream, &[]);
     let mut crowd: Vec<Connection> = (0..1_000).map(|_| daemon.gateway().connect()).collect();

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::client::{Answer, Client};
 use super::daemon::Daemon;
 
-/// The document of a daemon, and what was seen of it.
+/// The document of a daemon, and the answers that a test has seen.
 pub(crate) struct Contract {
     client: Client,
     pub(crate) document: Value,
@@ -21,7 +21,7 @@ impl Contract {
         Self::with_headers(daemon, &[])
     }
 
-    /// Where the document is not for everybody.
+    /// For a daemon whose document needs a token.
     pub(crate) fn with_headers(daemon: &Daemon, headers: &[(&str, &str)]) -> Self {
         let client = daemon.api();
         let answer = client.send("GET", "/openapi.json", headers, None);
@@ -54,13 +54,14 @@ impl Contract {
         answer
     }
 
-    /// Fails unless the document foresees this answer.
+    /// Fails unless the document describes this answer.
     pub(crate) fn hold(&self, method: &str, target: &str, answer: &Answer) {
         let path = target.split('?').next().unwrap();
         let call = &self.document["paths"][path][method.to_ascii_lowercase()];
         let kind = answer.header("content-type").map(|kind| kind.split(';').next().unwrap());
         if call.is_null() {
-            assert!([404, 405].contains(&answer.status), "{method} {path}: {}", answer.status);
+            let is_known_path = self.document["paths"][path].is_object();
+            assert_eq!(answer.status, if is_known_path { 405 } else { 404 }, "{method} {path}");
             assert_eq!(kind, Some("application/problem+json"));
             return self.fits(&json!({ "$ref": "#/components/schemas/Problem" }), &answer.json());
         }
@@ -78,7 +79,7 @@ impl Contract {
         }
     }
 
-    /// What the document foresees and nobody has seen.
+    /// The documented answers that no test has seen.
     pub(crate) fn unseen<'c>(&self, others: impl IntoIterator<Item = &'c Contract>) -> Vec<String> {
         let mut seen = self.seen.borrow().clone();
         others.into_iter().for_each(|other| seen.extend(other.seen.borrow().iter().cloned()));

@@ -104,8 +104,9 @@ fn has_too_many_lines(headers: &HeaderMap) -> bool {
 
 fn http_builder() -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    // The reaper enforces the head's timeout, so HTTP/1.1 needs no timer.
-    builder.http1().max_headers(HEADERS_MAX).half_close(false);
+    // The reaper enforces the head's timeout, so HTTP/1.1 needs no timer. A head and a small body are
+    // copied into one buffer, which costs less than to give the system two.
+    builder.http1().max_headers(HEADERS_MAX).half_close(false).writev(false);
     builder.http1().max_buf_size(usize::try_from(HEAD_BYTES_MAX).unwrap_or(usize::MAX));
     builder
         .http2()

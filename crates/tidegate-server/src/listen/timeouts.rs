@@ -195,8 +195,7 @@ impl Drop for InFlightRequest {
     }
 }
 
-/// A socket that notes what is read and written. It writes one buffer at a time: hyper then copies a
-/// head and its body into one buffer, which costs less than to give the system two.
+/// A socket that notes what is read and written.
 pub(super) struct ActivitySocket<T> {
     socket: T,
     activity: Arc<ConnectionActivity>,
@@ -243,5 +242,19 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for ActivitySocket<T> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.socket).poll_shutdown(context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.socket).poll_write_vectored(context, buffers);
+        self.activity.lock().note_write(&result);
+        result
     }
 }

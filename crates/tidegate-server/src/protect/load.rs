@@ -1,9 +1,8 @@
-//! How loaded this host is, looked at once a second, and what services say of their own load.
+//! The load of this host, measured once a second, and the load that services report of themselves.
 //!
-//! The load is the largest of three: the share of the processors' time that was used in the last
-//! seconds, the share of the time in which somebody waited for memory (Linux's pressure, or how much
-//! of the memory is in use where it does not tell), and the largest load that a service has reported
-//! of late.
+//! The load is the largest of three numbers: the share of the processors' time that was used in the last
+//! seconds; the share of time in which some task waited for memory (Linux's pressure, or the share of
+//! memory in use where Linux does not tell); and the largest load that a service has reported of late.
 
 use std::collections::VecDeque;
 use std::fs::read_to_string;
@@ -16,30 +15,30 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::app::App;
 use crate::engine::Engine;
 
-/// All of it, in millionths.
+/// The full load, in millionths.
 pub(crate) const WHOLE_PPM: u64 = 1_000_000;
 const EVERY: Duration = Duration::from_secs(1);
-/// Over how many seconds the processors' time is looked at: a single second says little.
+/// The number of seconds over which processor time is measured: a single second says little.
 const SECONDS: usize = 5;
-/// For how long a reported load counts at least, and half as long as it may at most.
+/// For how long a reported load counts at least. It counts for twice as long at most.
 const REPORTED_US: u64 = 5_000_000;
 
 /// The load of this host and of the services that report theirs.
 #[derive(Debug, Default)]
 pub(crate) struct Load {
     own_ppm: AtomicU64,
-    reported: Consequences,
+    reported: ReportedLoad,
 }
 
 impl Load {
-    /// What this node tells the others.
+    /// The load that this node tells the others.
     pub(crate) fn own_ppm(&self) -> u64 {
         self.own_ppm.load(Ordering::Relaxed)
     }
 
     /// A service reports its load.
     pub(crate) fn report(&self, ppm: u64, now_us: u64) {
-        self.reported.note(ppm.min(WHOLE_PPM), now_us);
+        self.reported.record(ppm.min(WHOLE_PPM), now_us);
     }
 
     fn set_host(&self, host_ppm: u64, now_us: u64) -> u64 {
@@ -49,15 +48,15 @@ impl Load {
     }
 }
 
-/// Looks at the load for as long as the daemon runs. While nodes share a store the engine is told the
-/// largest of all of them by whoever hears it; else, here, that of this one.
+/// Measures the load for as long as the daemon runs. Where nodes share a store, replication tells the
+/// engine the largest load of all nodes; elsewhere this function tells the engine the load of this node.
 pub(crate) async fn follow(app: Arc<App>) {
-    let mut processors = Processors::default();
+    let mut cpu_times = CpuTimes::default();
     let mut second = interval(EVERY);
     second.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         second.tick().await;
-        let cpu_ppm = read_to_string("/proc/stat").ok().and_then(|text| processors.look(&text));
+        let cpu_ppm = read_to_string("/proc/stat").ok().and_then(|text| cpu_times.sample(&text));
         let host_ppm = cpu_ppm.unwrap_or_default().max(memory_ppm());
         let own_ppm = app.load.set_host(host_ppm, app.now().steady_us);
         if is_alone(&app.engine) {
@@ -66,24 +65,24 @@ pub(crate) async fn follow(app: Arc<App>) {
     }
 }
 
-/// Whether nobody tells this node of the others' load.
+/// True if no other node tells this one its load.
 fn is_alone(engine: &Engine) -> bool {
     engine.shared().is_none_or(|store| store.is_lost() || store.lacks_secret())
 }
 
-/// The largest of what was reported in this span and the one before.
+/// The largest load that was reported in this span of time and the one before.
 #[derive(Debug, Default)]
-struct Consequences {
-    /// The number of a span, and its largest load in the low 20 bits, for even spans and for odd.
+struct ReportedLoad {
+    /// The number of a span with its largest load in the low 20 bits, for even and for odd spans.
     spans: [AtomicU64; 2],
 }
 
 const LOAD_BITS: u32 = 20;
 
-impl Consequences {
-    fn note(&self, ppm: u64, now_us: u64) {
+impl ReportedLoad {
+    fn record(&self, ppm: u64, now_us: u64) {
         let span = now_us / REPORTED_US + 1;
-        // The larger of two packed numbers is of the later span, and within one of the larger load.
+        // The larger of two packed numbers has the later span, or in the same span the larger load.
         self.slot(span).fetch_max(span << LOAD_BITS | ppm, Ordering::Relaxed);
     }
 
@@ -103,19 +102,19 @@ impl Consequences {
 
 /// The processors' time, second by second.
 #[derive(Debug, Default)]
-struct Processors {
-    /// Busy and all, in ticks.
-    seen: VecDeque<(u64, u64)>,
+struct CpuTimes {
+    /// Busy ticks and all ticks.
+    samples: VecDeque<(u64, u64)>,
 }
 
-impl Processors {
-    /// The share of the time that was used since the oldest look that still counts.
-    fn look(&mut self, stat: &str) -> Option<u64> {
+impl CpuTimes {
+    /// Takes a sample; returns the share of time that was used since the oldest sample.
+    fn sample(&mut self, stat: &str) -> Option<u64> {
         let (busy, all) = ticks(stat)?;
-        let since = self.seen.front().copied();
-        self.seen.push_back((busy, all));
-        if self.seen.len() > SECONDS {
-            self.seen.pop_front();
+        let since = self.samples.front().copied();
+        self.samples.push_back((busy, all));
+        if self.samples.len() > SECONDS {
+            self.samples.pop_front();
         }
         let (busy_then, all_then) = since?;
         let (busy, all) = (busy.saturating_sub(busy_then), all.saturating_sub(all_then));
@@ -123,7 +122,7 @@ impl Processors {
     }
 }
 
-/// Busy and all ticks of all processors, of `/proc/stat`. Guests are counted as users already.
+/// Busy ticks and all ticks of all processors, from `/proc/stat`, where guests are counted as users.
 fn ticks(stat: &str) -> Option<(u64, u64)> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let ticks: Vec<u64> = line.split_whitespace().take(8).map_while(|n| n.parse().ok()).collect();
@@ -148,7 +147,7 @@ fn pressure_ppm(text: &str) -> Option<u64> {
     Some((hundredths * 100).min(WHOLE_PPM))
 }
 
-/// The share of the memory that nobody could have.
+/// The share of memory that is not available.
 fn used_ppm(meminfo: &str) -> Option<u64> {
     let field = |name: &str| -> Option<u64> {
         let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
@@ -175,17 +174,17 @@ mod tests {
     }
 
     #[test]
-    fn the_processors_load_is_what_was_used_since_the_oldest_look() {
-        let mut processors = Processors::default();
-        let mut look = |busy: u64, idle: u64| {
-            processors.look(&format!("cpu  {busy} 0 0 {idle} 0 0 0 0 99 99\ncpu0 1 2 3 4\n"))
+    fn the_processors_load_is_the_share_used_since_the_oldest_sample() {
+        let mut cpu_times = CpuTimes::default();
+        let mut sample = |busy: u64, idle: u64| {
+            cpu_times.sample(&format!("cpu  {busy} 0 0 {idle} 0 0 0 0 99 99\ncpu0 1 2 3 4\n"))
         };
-        assert_eq!(look(1_000, 9_000), None, "one look says nothing");
-        assert_eq!(look(1_025, 9_075), Some(250_000));
+        assert_eq!(sample(1_000, 9_000), None, "one sample says nothing");
+        assert_eq!(sample(1_025, 9_075), Some(250_000));
         for second in 2..=5 {
-            look(1_000 + 100 * second, 9_000);
+            sample(1_000 + 100 * second, 9_000);
         }
-        assert_eq!(look(2_025, 9_075), Some(1_000_000), "the first seconds are forgotten");
+        assert_eq!(sample(2_025, 9_075), Some(1_000_000), "the first seconds are forgotten");
     }
 
     #[test]

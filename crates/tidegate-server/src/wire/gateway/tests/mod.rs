@@ -2,10 +2,10 @@
 
 mod answers;
 mod bodies;
-mod crowds;
-mod heads;
 mod http2;
-mod leases;
+mod inbound;
 mod penalties;
+mod pool;
+mod reservations;
 mod tunnels;
 mod world;

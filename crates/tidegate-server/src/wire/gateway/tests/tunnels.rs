@@ -156,7 +156,7 @@ async fn http_2_in_clear_text_is_not_asked_of_the_upstream() {
 }
 
 #[tokio::test]
-async fn a_tunnel_keeps_its_connections_place_and_the_drain_waiting() {
+async fn a_tunnel_keeps_its_clients_permit_and_the_drain_waiting() {
     let world = World::start(PLACE, raw_upstream(parrot).await).await;
     let mut stream = upgraded(&world).await;
     world.app.drain.start();

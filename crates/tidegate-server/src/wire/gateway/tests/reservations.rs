@@ -1,4 +1,4 @@
-//! What is counted by the answer, and places that are held while it lasts.
+//! Reservations: the answer decides what is counted, and a place is held while the answer lasts.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Targets, hosts and headers.
+//! Inbound requests: targets, hosts and headers.
 
 use std::sync::atomic::Ordering;
 

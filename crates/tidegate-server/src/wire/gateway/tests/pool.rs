@@ -1,4 +1,4 @@
-//! More requests than the upstream may have connections.
+//! The pool: more requests than there may be connections to the upstream.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const UPGRADE: &[u8] =
 const SOON: Duration = Duration::from_millis(50);
 const LATE: Duration = Duration::from_secs(20);
 
-/// An upstream that answers when it is let, and counts.
+/// An upstream that answers when the test lets it, and counts.
 #[derive(Clone)]
 struct Slow {
     /// One answer each.
@@ -112,7 +112,7 @@ async fn the_streams_of_one_connection_are_bounded_as_well() {
 }
 
 #[tokio::test]
-async fn who_waits_too_long_is_told_to_come_back() {
+async fn a_request_that_waits_too_long_for_a_permit_is_told_to_come_back() {
     let (slow, upstream) = Slow::start().await;
     let world = World::bounded(OPEN, upstream, bounds(1, SOON)).await;
     let mut first = world.connect().await;
@@ -129,7 +129,7 @@ async fn who_waits_too_long_is_told_to_come_back() {
 }
 
 #[tokio::test]
-async fn who_gives_up_in_line_leaves_it_to_the_next() {
+async fn a_request_that_gives_up_leaves_its_turn_to_the_next() {
     let (slow, upstream) = Slow::start().await;
     let world = World::bounded(OPEN, upstream, bounds(1, LATE)).await;
     let mut first = world.connect().await;
@@ -141,14 +141,14 @@ async fn who_gives_up_in_line_leaves_it_to_the_next() {
     }
     let mut last = world.connect().await;
     last.write_all(GET).await.unwrap();
-    // It ends without an answer, so that not the connection but its place is what comes free.
+    // It ends without an answer, so that its connection is closed and only its permit comes free.
     drop(first);
     slow.answers.add_permits(8);
     assert!(rest(&mut last).await.ends_with("ok"));
 }
 
 #[tokio::test]
-async fn a_tunnel_is_a_connection_until_it_ends() {
+async fn a_tunnel_keeps_its_permit_until_it_ends() {
     let upstream = raw_upstream(|mut stream| async move {
         let head = until_said(&mut stream, "\r\n\r\n").await;
         let answer = match head.contains("websocket") {
@@ -166,11 +166,11 @@ async fn a_tunnel_is_a_connection_until_it_ends() {
     assert!(world.get("/", "").await.starts_with("HTTP/1.1 503"));
     drop(tunnel);
     let served = async { while !world.get("/", "").await.ends_with("ok") {} };
-    tokio::time::timeout(LATE, served).await.expect("its place comes free");
+    tokio::time::timeout(LATE, served).await.expect("its permit comes free");
 }
 
 #[tokio::test]
-async fn an_upstream_that_cannot_be_reached_leaves_its_places_free() {
+async fn an_upstream_that_cannot_be_reached_takes_no_permit() {
     let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let world = World::bounded(OPEN, nobody, bounds(1, LATE)).await;
     for _ in 0..3 {
@@ -179,7 +179,7 @@ async fn an_upstream_that_cannot_be_reached_leaves_its_places_free() {
 }
 
 #[tokio::test]
-async fn what_is_repeated_on_a_new_connection_finds_the_place_of_the_old_one() {
+async fn a_repeated_request_opens_a_new_connection_with_its_own_permit() {
     let upstream = raw_upstream(|mut stream| async move {
         until_said(&mut stream, "\r\n\r\n").await;
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;

@@ -11,7 +11,6 @@
 
 use std::time::Duration;
 
-use tidegate::plan::Mode;
 use tidegate::store::{Memory, Store};
 use tidegate::{Limiter, Policy, Request};
 use tidegate_benches::store::{Checks, Figures, InFlight, Redis, median};
@@ -79,7 +78,7 @@ impl<S: Store> Checks for Hot<S> {
             tokio::task::yield_now().await;
         }
         let request = Request::new("GET", "/").user(format!("user-{:020}", turn % users));
-        let decision = self.0.decide(&request, Mode::Charge).await.unwrap();
+        let decision = self.0.check_async(&request).await.unwrap();
         decision.is_allowed() && !decision.degraded
     }
 }

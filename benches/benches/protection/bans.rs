@@ -124,7 +124,7 @@ fn factors() {
         (limiter(OF_BEHAVIOUR, []), limiter(OF_BEHAVIOUR, []), limiter(OF_BEHAVIOUR, []));
     let earn = |limiter: &Limiter, n: u32| {
         let request = Request::new("GET", "/").user(format!("user-{n}"));
-        limiter.report_now(&Report::new("order", request)).unwrap();
+        limiter.report(&Report::new("order", request)).unwrap();
     };
     earn(&one, 0);
     (0..MANY / 5).for_each(|n| earn(&many, n));

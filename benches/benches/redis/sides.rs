@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use tidegate::plan::Mode;
 use tidegate::{Limiter, Policy, Request};
 use tidegate_benches::store::{Checks, Redis};
 use tidegate_redis::{Config, RedisStore};
@@ -70,7 +69,7 @@ impl Ours {
 
 impl Checks for Ours {
     async fn check(&self, turn: usize, users: usize) -> bool {
-        !self.limiter.decide(&request(turn, users), Mode::Charge).await.unwrap().degraded
+        !self.limiter.check_async(&request(turn, users)).await.unwrap().degraded
     }
 }
 
@@ -79,7 +78,7 @@ pub(crate) struct Local(pub(crate) Limiter);
 
 impl Checks for Local {
     async fn check(&self, turn: usize, users: usize) -> bool {
-        self.0.decide(&request(turn, users), Mode::Charge).await.unwrap().is_allowed()
+        self.0.check_async(&request(turn, users)).await.unwrap().is_allowed()
     }
 }
 

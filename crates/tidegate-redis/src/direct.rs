@@ -125,7 +125,9 @@ impl Direct {
 }
 
 impl Store for Direct {
-    const NAMES_KEYS: bool = true;
+    fn names_keys(&self) -> bool {
+        true
+    }
 
     fn decide(&self, plan: &Plan) -> impl Future<Output = Result<Answer, StoreError>> + Send {
         ready(self.one(plan.now, Ask::Decide(plan.clone())).and_then(answer))

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use tidegate::clock::{Now, SystemClock};
 use tidegate::plan::Plan;
-use tidegate::store::{Amended, Amendment, Answer, Store, StoreError};
+use tidegate::store::{Amended, Amendment, Answer, Store, StoreError, Tables};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -343,11 +343,27 @@ impl fmt::Debug for RedisStore {
     }
 }
 
-impl Store for RedisStore {
-    const NAMES_KEYS: bool = true;
-
-    fn decide_at_once(&self, plan: &Plan) -> Option<Answer> {
+impl RedisStore {
+    /// Decides a plan from the tokens that this node has borrowed; `None` where the server must be asked.
+    #[must_use]
+    pub fn decide_at_once(&self, plan: &Plan) -> Option<Answer> {
         self.inner.leases.at_once(plan)
+    }
+}
+
+impl Store for RedisStore {
+    fn names_keys(&self) -> bool {
+        true
+    }
+
+    fn try_decide(
+        &self,
+        plan: &Plan,
+        _: Option<&Tables>,
+        answer: &mut Answer,
+    ) -> Option<Result<(), StoreError>> {
+        *answer = self.decide_at_once(plan)?;
+        Some(Ok(()))
     }
 
     async fn decide(&self, plan: &Plan) -> Result<Answer, StoreError> {

@@ -75,11 +75,10 @@ fn ladders_climb_on_the_script_as_in_memory() {
             };
             let request = || Request::default().user(["u0", "u1"][user]);
             let report = Report::new(*event, request());
-            let told = memory.report_now(&report).unwrap();
+            let told = memory.report(&report).unwrap();
             let told = seen(&told, memory.peek(&request()).unwrap().factor_ppm());
-            let mode = tidegate::plan::Mode::Peek;
-            let said = block_on(script.report(&report)).unwrap();
-            let peeked = block_on(script.decide(&request(), mode)).unwrap();
+            let said = block_on(script.report_async(&report)).unwrap();
+            let peeked = block_on(script.peek_async(&request())).unwrap();
             prop_assert_eq!(told, seen(&said, peeked.factor_ppm()));
         }
         Ok(())

@@ -114,7 +114,7 @@ limits:
     for charges in 1..3 {
         for user in 0..KEYS {
             let request = Request::new("GET", "/").user(format!("user-{user}"));
-            let decision = block_on(limiter.decide(&request, Mode::Charge)).unwrap();
+            let decision = block_on(limiter.check_async(&request)).unwrap();
             assert!(decision.is_allowed() && !decision.degraded);
         }
         let keys: usize = redis::cmd("DBSIZE").query(&mut admin).unwrap();

@@ -4,10 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use futures_util::future::join_all;
 use tidegate::clock::{Clock, Now, SystemClock};
 use tidegate::identity::Claims;
 use tidegate::store::StoreError;
-use tidegate::{BuildError, Decision, HashKey, Policy, Request, RequestError, Timer};
+use tidegate::{
+    Acquisition, BuildError, Context, Decision, HashKey, Pending, Policy, Progress, Request,
+    RequestError, Timer, Wait,
+};
 
 use crate::challenge::Challenges;
 use crate::drain::Drain;
@@ -19,6 +23,9 @@ use crate::notify::{Notice, Notifier, Targets};
 use crate::protect::{Holding, Load};
 use crate::seal::{Seal, Travelled};
 use crate::telemetry::{Log, Metrics, RequestId, store_failed};
+
+/// How many requests of a batch are decided at once: as many as travel in one call to the store.
+const BATCH_CALL_MAX: usize = 64;
 
 /// The daemon's one engine, and all that stands around it.
 pub(crate) struct App {
@@ -38,144 +45,104 @@ pub(crate) struct App {
     pub(crate) notifier: Notifier,
 }
 
-/// What becomes of a request that a limit would let through a little later.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Hold {
-    /// It is refused, and told how long to wait.
-    Never,
-    /// It waits as long as the policy's `exceed: wait` says.
-    AsThePolicySays,
-    /// It waits for at most this long.
-    UpTo(Duration),
-}
-
 impl App {
+    /// Decides a request as far as that needs no waiting. A decision is counted and logged.
+    pub(crate) fn start(
+        &self,
+        context: &Context<'_>,
+        request_id: impl Fn() -> RequestId + Copy + Send,
+        wait: Wait,
+    ) -> Result<Progress, RequestError> {
+        // A request that waits could outlive the daemon: it is told when to come back.
+        let wait = if self.drain.has_started() { Wait::Never } else { wait };
+        let progress = self.engine.start(context, wait)?;
+        if let Progress::Decided(decision) = &progress {
+            self.record(context, decision, request_id);
+        }
+        Ok(progress)
+    }
+
+    /// Decides a request that had to wait, counts and logs it; also how long it waited, in microseconds.
+    pub(crate) async fn finish(
+        &self,
+        context: &mut Context<'_>,
+        request_id: impl Fn() -> RequestId + Copy + Send,
+        pending: Pending,
+    ) -> Result<(Decision, u64), RequestError> {
+        let began_us = self.now().steady_us;
+        let waits = pending.may_wait();
+        let finished = tokio::select! {
+            biased;
+            finished = self.engine.finish(context, pending, &TokioTimer) => Some(finished?),
+            () = self.drain.started(), if waits => None,
+        };
+        let Some(Acquisition { decision, waited, .. }) = finished else {
+            // The daemon may end before the wait does: the client is told when to come back.
+            let waited_us = self.now().steady_us.saturating_sub(began_us);
+            let decided = self.decide(context.request(), request_id, Wait::Never).await;
+            return decided.map(|(decision, _)| (decision, waited_us));
+        };
+        self.record(context, &decision, request_id);
+        Ok((decision, u64::try_from(waited.as_micros()).unwrap_or(u64::MAX)))
+    }
+
     /// Decides a request, counts and logs it; also how long it waited, in microseconds.
     pub(crate) async fn decide(
         &self,
         request: &Request<'_>,
-        request_id: impl FnOnce() -> RequestId,
-        hold: Hold,
+        request_id: impl Fn() -> RequestId + Copy + Send,
+        wait: Wait,
     ) -> Result<(Decision, u64), RequestError> {
-        if let Some(decided) = self.without_waiting(request, hold) {
-            let decision = decided?;
-            self.tell(&decision, request, request_id);
-            return Ok((decision, 0));
+        let mut context = self.engine.context(request)?;
+        match self.start(&context, request_id, wait)? {
+            Progress::Decided(decision) => Ok((decision, 0)),
+            Progress::Pending(pending) => {
+                Box::pin(self.finish(&mut context, request_id, pending)).await
+            }
         }
-        Box::pin(self.decide_later(request, request_id, hold)).await
     }
 
-    /// Decides requests one after the other, counts and logs them. None waits for its turn.
+    /// Decides requests as if one after the other, counts and logs them. None waits for its turn. Those
+    /// that a shared store is asked for travel together, in their order, up to the first whose refusal
+    /// may ban the next client; one at a time where the store would carry them out in another order.
     pub(crate) async fn decide_all(
         &self,
         requests: &[Request<'_>],
-        request_id: impl Fn() -> RequestId,
+        request_id: impl Fn() -> RequestId + Copy + Send,
     ) -> Vec<Result<Decision, RequestError>> {
-        let decided = self.engine.decide_all(requests).await;
-        for (request, decision) in requests.iter().zip(&decided) {
-            if let Ok(decision) = decision {
-                self.tell(decision, request, &request_id);
-            }
+        let mut decided = Vec::with_capacity(requests.len());
+        while let Some(rest) = requests.get(decided.len()..).filter(|rest| !rest.is_empty()) {
+            let (together, _) = rest.split_at(self.independent(rest));
+            let decide = |request| async move {
+                self.decide(request, request_id, Wait::Never).await.map(|(decision, _)| decision)
+            };
+            decided.extend(join_all(together.iter().map(decide)).await);
         }
         decided
     }
 
-    /// The same where nothing is to be waited for; `None` where something is. A decision is large, and
-    /// stays where it was made.
-    pub(crate) fn decide_now(
-        &self,
-        request: &Request<'_>,
-        request_id: impl FnOnce() -> RequestId,
-        hold: Hold,
-    ) -> Option<Result<Decision, RequestError>> {
-        let decided = self.without_waiting(request, hold);
-        if let Some(Ok(decision)) = &decided {
-            self.tell(decision, request, request_id);
-        }
-        decided
-    }
-
-    /// The same where something is to be waited for.
-    pub(crate) async fn decide_later(
-        &self,
-        request: &Request<'_>,
-        request_id: impl FnOnce() -> RequestId,
-        hold: Hold,
-    ) -> Result<(Decision, u64), RequestError> {
-        let (decision, waited_us) = self.later(request, hold).await?;
-        self.tell(&decision, request, request_id);
-        Ok((decision, waited_us))
-    }
-
-    fn without_waiting(
-        &self,
-        request: &Request<'_>,
-        hold: Hold,
-    ) -> Option<Result<Decision, RequestError>> {
-        if matches!(hold, Hold::UpTo(_)) {
-            return None;
-        }
-        let mut decided = self.engine.decide_now(request);
-        let may_wait = matches!(hold, Hold::AsThePolicySays);
-        if let Some(Ok(decision)) = &decided
-            && may_wait
-            && decision.wait().is_some()
-        {
-            decided = None;
-        }
-        decided
+    /// How many of these requests can be decided at once: those before the first whose refusal would be
+    /// counted, or that one alone.
+    fn independent(&self, requests: &[Request<'_>]) -> usize {
+        let keeps_order =
+            self.engine.store().shared().is_some_and(|store| store.redis().keeps_order());
+        let some = requests.iter().take(if keeps_order { BATCH_CALL_MAX } else { 1 });
+        let counts = |request: &&Request<'_>| self.engine.counts_refusals(request);
+        some.take_while(|request| !counts(request)).count().max(1)
     }
 
     /// Counts and logs a decision.
-    fn tell(
+    fn record(
         &self,
+        context: &Context<'_>,
         decision: &Decision,
-        request: &Request<'_>,
-        request_id: impl FnOnce() -> RequestId,
+        request_id: impl Fn() -> RequestId + Copy + Send,
     ) {
         let took_us = self.clock.steady_us().saturating_sub(decision.now.steady_us);
         self.metrics.decided(decision, took_us);
         self.follow_up(decision.events(), decision.effects());
         if self.log.wants(decision) {
-            self.log.decision(&self.engine, decision, request, &request_id());
-        }
-    }
-
-    /// What has to wait: for the store, or for its turn.
-    async fn later(
-        &self,
-        request: &Request<'_>,
-        hold: Hold,
-    ) -> Result<(Decision, u64), RequestError> {
-        let max_wait = match hold {
-            Hold::UpTo(max_wait) => Some(max_wait),
-            Hold::AsThePolicySays => None,
-            Hold::Never => return Ok((self.engine.decide(request).await?, 0)),
-        };
-        if self.drain.has_started() {
-            return Ok((self.engine.decide(request).await?, 0));
-        }
-        self.acquire(request, max_wait).await
-    }
-
-    async fn acquire(
-        &self,
-        request: &Request<'_>,
-        max_wait: Option<Duration>,
-    ) -> Result<(Decision, u64), RequestError> {
-        let began_us = self.now().steady_us;
-        tokio::select! {
-            biased;
-            acquired = self.engine.acquire(request, max_wait, &TokioTimer) => {
-                let acquired = acquired?;
-                let waited_us = u64::try_from(acquired.waited.as_micros()).unwrap_or(u64::MAX);
-                Ok((acquired.decision, waited_us))
-            }
-            // Nobody waits for an end that may come first: it is told when to come back.
-            () = self.drain.started() => {
-                let waited_us = self.now().steady_us.saturating_sub(began_us);
-                Ok((self.engine.decide(request).await?, waited_us))
-            }
+            self.log.decision(&self.engine, decision, context, &request_id());
         }
     }
 
@@ -257,9 +224,12 @@ impl App {
         let secret = HashKey::new([1; 16]);
         Self {
             metrics: Arc::new(Metrics::new(0, &[Arc::clone(&policy)])),
-            engine: Engine::Memory(
-                tidegate::Limiter::builder().policy(policy).clock(clock.clone()).build().unwrap(),
-            ),
+            engine: tidegate::Limiter::builder()
+                .policy(policy)
+                .clock(clock.clone())
+                .store(crate::engine::DaemonStore::Memory(tidegate::store::Memory::new()))
+                .build()
+                .unwrap(),
             leases: Leases::new(),
             load: Load::default(),
             holding: Holding::default(),
@@ -277,8 +247,8 @@ impl App {
 struct TokioTimer;
 
 impl Timer for TokioTimer {
-    async fn sleep_us(&self, us: u64) {
-        tokio::time::sleep(Duration::from_micros(us)).await;
+    async fn sleep(&self, duration: Duration) {
+        tokio::time::sleep(duration).await;
     }
 }
 
@@ -288,6 +258,22 @@ mod tests {
 
     fn policy(text: &str) -> Policy {
         Policy::parse("policy.yaml", text).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_request_that_waits_and_is_served_has_violated_nothing() {
+        let app = App::new(policy(
+            "{ tidegate: 1, name: a,
+               limits: { rate: { by: user, token_bucket: 20/s burst 1, exceed: wait 3s } },
+               penalties: { p: { event: limited, by: user, within: 1h, ladder: { 3: { ban: 1h } } } } }",
+        ));
+        let request = Request::new("GET", "/").user("u");
+        for turn in 0..8 {
+            let (decision, waited_us) =
+                app.decide(&request, RequestId::random, Wait::ByPolicy).await.unwrap();
+            assert_eq!(decision.outcome, tidegate::Outcome::Allowed, "{turn}");
+            assert_eq!(waited_us > 0, turn > 0, "{turn}");
+        }
     }
 
     #[test]

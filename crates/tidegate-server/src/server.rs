@@ -121,7 +121,7 @@ impl Daemon {
             verifier: ArcSwapOption::from_pointee(verifier),
             clock,
         };
-        if app.engine.shared().is_some_and(|store| !store.lacks_secret()) {
+        if app.engine.store().shared().is_some_and(|store| !store.lacks_secret()) {
             app.share_secret(&hashed_with);
         }
         let state = state.zip(journals);
@@ -152,7 +152,7 @@ impl Daemon {
         app.notifier.finish(NOTIFY_LAST).await;
         following.abort();
         loaded.abort();
-        if let Some(shared) = app.engine.shared() {
+        if let Some(shared) = app.engine.store().shared() {
             shared.redis().close().await;
         }
         let saved = saver.map_or(Ok(()), finish);

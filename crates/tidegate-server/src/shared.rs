@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tidegate::clock::{Now, SystemClock};
 use tidegate::plan::{LEVELS_MAX, Mode, Plan};
-use tidegate::store::{Amended, Amendment, Answer, Store, StoreError};
+use tidegate::store::{Amended, Amendment, Answer, Store, StoreError, Tables};
 use tidegate::{HashKey, Settlement};
 use tidegate_redis::{Found, RedisStore, State, Uncorrected, refunds};
 use tokio::runtime::Handle;
@@ -109,11 +109,25 @@ impl SharedStore {
 }
 
 impl Store for SharedStore {
-    const NAMES_KEYS: bool = true;
-    const LOOK_AGAIN_US: Option<u64> = Some(50_000);
+    fn names_keys(&self) -> bool {
+        true
+    }
 
-    fn decide_at_once(&self, plan: &Plan) -> Option<Answer> {
-        if self.lacks_secret() { None } else { self.redis.decide_at_once(plan) }
+    fn poll_interval(&self) -> Option<Duration> {
+        Some(Duration::from_millis(50))
+    }
+
+    fn try_decide(
+        &self,
+        plan: &Plan,
+        _: Option<&Tables>,
+        answer: &mut Answer,
+    ) -> Option<Result<(), StoreError>> {
+        if self.lacks_secret() {
+            return None;
+        }
+        *answer = self.redis.decide_at_once(plan)?;
+        Some(Ok(()))
     }
 
     fn decide(&self, plan: &Plan) -> impl Future<Output = Result<Answer, StoreError>> + Send {

@@ -149,7 +149,9 @@ impl ScriptedStore {
 }
 
 impl Store for ScriptedStore {
-    const NAMES_KEYS: bool = true;
+    fn names_keys(&self) -> bool {
+        true
+    }
 
     async fn decide(&self, plan: &Plan) -> Result<Answer, StoreError> {
         self.call(|memory| memory.decide_now(plan)).await

@@ -4,7 +4,6 @@
 
 use tidegate::algorithm::{sliding_window, token_bucket};
 use tidegate::clock::{Clock, FakeClock};
-use tidegate::plan::Mode;
 use tidegate::units::Amount;
 use tidegate::{HashKey, Limiter, Policy, Request};
 use tidegate_testkit::block_on;
@@ -58,7 +57,7 @@ impl Deployment {
             self.clock.advance_us(wait_us);
             let node = usize::try_from(self.random(u64::from(NODES))).unwrap();
             let limiter = &self.nodes[node].0;
-            let decision = block_on(limiter.decide(&request, Mode::Charge)).unwrap();
+            let decision = block_on(limiter.check_async(&request)).unwrap();
             if decision.is_allowed() {
                 log.push(Entry::admitted("u", self.clock.now().steady_us, Amount::ONE));
             }

@@ -8,7 +8,6 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tidegate::clock::FakeClock;
-use tidegate::plan::Mode;
 use tidegate::units::Amount;
 use tidegate::{Decision, HashKey, Limiter, Outcome, Policy, Request, Settlement};
 use tidegate_testkit::behaviours::{OnPlanTime, every_behaviour};
@@ -51,7 +50,7 @@ impl Node {
     }
 
     fn check(&self, request: &Request<'_>) -> Decision {
-        block_on(self.limiter.decide(request, Mode::Charge)).unwrap()
+        block_on(self.limiter.check_async(request)).unwrap()
     }
 
     fn outcome(&self, request: &Request<'_>) -> (Outcome, bool) {
@@ -82,7 +81,7 @@ fn a_decision_waits_for_the_store_and_nothing_is_charged_before_it_answers() {
     let store = ScriptedStore::new(Script::new().slow(4));
     let node = Node::new("  a: { by: user, sliding_window: 2/min }", &store, 1);
     let request = user("u");
-    let mut decision = pin!(node.limiter.decide(&request, Mode::Charge));
+    let mut decision = pin!(node.limiter.check_async(&request));
     let mut context = Context::from_waker(Waker::noop());
     for _ in 0..4 {
         assert!(decision.as_mut().poll(&mut context).is_pending());
@@ -101,8 +100,7 @@ fn a_decision_can_be_made_on_another_thread() {
     let node =
         Node::new("  a: { by: user, concurrency: 2 }", &ScriptedStore::new(Script::new()), 1);
     let request = user("u");
-    let mut lease =
-        block_on(send(node.limiter.decide(&request, Mode::Charge))).unwrap().reservation;
+    let mut lease = block_on(send(node.limiter.check_async(&request))).unwrap().reservation;
     let lease = lease.as_mut().unwrap();
     assert!(block_on(send(node.limiter.renew_async(lease))).unwrap());
     assert!(block_on(send(node.limiter.release_async(lease))).unwrap());
@@ -215,7 +213,7 @@ fn a_ceiling_holds_whatever_the_store_does() {
         .unwrap();
     let check = |size: &'static str| {
         let request = Request::new("GET", "/").attribute("size", size);
-        block_on(limiter.decide(&request, Mode::Charge)).unwrap().outcome
+        block_on(limiter.check_async(&request)).unwrap().outcome
     };
     assert_eq!(check("10"), Outcome::Allowed);
     assert_eq!(check("10.000001"), Outcome::Limited);
@@ -299,7 +297,7 @@ fn an_abandoned_decision_charges_nothing() {
     let node = Node::new("  a: { by: user, total: 1 }\n  b: { by: ip, total: 1 }", &store, 1);
     {
         let request = user("u");
-        let mut dropped = pin!(node.limiter.decide(&request, Mode::Charge));
+        let mut dropped = pin!(node.limiter.check_async(&request));
         assert!(dropped.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     }
     assert_eq!(store.memory().keys(), 0);

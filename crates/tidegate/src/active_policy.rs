@@ -7,8 +7,10 @@ use std::sync::{Arc, OnceLock};
 
 pub(crate) use windows::Windows;
 
+use crate::key::HashKey;
 use crate::plan::Outline;
-use crate::policy::Policy;
+use crate::policy::model::{Algorithm, Counts};
+use crate::policy::{Limit, Policy};
 use crate::protection::guard::Guard;
 use crate::store::Tables;
 
@@ -18,7 +20,7 @@ use crate::store::Tables;
 /// each request and has the request decided [under](crate::Request::under) it: else a reload in
 /// between would let a policy decide that needs what was not read.
 #[derive(Clone)]
-pub struct ActivePolicies(Arc<Vec<ActivePolicy>>);
+pub struct ActivePolicies(Arc<Vec<Arc<ActivePolicy>>>);
 
 /// A policy in force.
 pub(crate) struct ActivePolicy {
@@ -39,6 +41,45 @@ pub(crate) struct ActivePolicy {
     pub(crate) windows: Windows,
 }
 
+impl ActivePolicy {
+    pub(crate) fn new(policy: Arc<Policy>, secret: &HashKey) -> Self {
+        let limits = policy.limits.iter().enumerate();
+        let outlines =
+            limits.map(|(index, limit)| Outline::new(secret, &policy, index, limit)).collect();
+        Self {
+            outlines,
+            tables: OnceLock::new(),
+            leased: policy.limits.iter().any(Limit::is_leased),
+            changes: policy.limits.iter().any(may_change),
+            used_once: policy.challenge().map(|_| secret.once_family()),
+            guard: Guard::new(secret, &policy),
+            windows: Windows::default(),
+            policy,
+        }
+    }
+
+    /// What the keys of each limit have in common, in the order of the limits.
+    pub(crate) fn limit_families(&self) -> Vec<u64> {
+        self.outlines.iter().map(|outline| outline.keys.family).collect()
+    }
+
+    /// The families of limits, event counts and steps.
+    pub(crate) fn families(&self) -> impl Iterator<Item = u64> {
+        self.limit_families().into_iter().chain(self.guard.families())
+    }
+}
+
+/// True if what is charged to a limit may be given back or held.
+fn may_change(limit: &Limit) -> bool {
+    limit.counts != Counts::All || limit.algorithm == Algorithm::Concurrency
+}
+
+impl fmt::Debug for ActivePolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ActivePolicy").field("name", &self.policy.name).finish_non_exhaustive()
+    }
+}
+
 impl ActivePolicies {
     /// The policy that decides requests which name none.
     #[must_use]
@@ -51,11 +92,11 @@ impl ActivePolicies {
         self.0.iter().map(|active| &*active.policy.name)
     }
 
-    pub(crate) fn new(policies: Arc<Vec<ActivePolicy>>) -> Self {
+    pub(crate) fn new(policies: Arc<Vec<Arc<ActivePolicy>>>) -> Self {
         Self(policies)
     }
 
-    pub(crate) fn policies(&self) -> &[ActivePolicy] {
+    pub(crate) fn policies(&self) -> &[Arc<ActivePolicy>] {
         &self.0
     }
 }

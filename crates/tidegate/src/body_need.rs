@@ -5,8 +5,8 @@ use crate::limiter::Limiter;
 use crate::policy::model::{AttributeId, Cost, Limit, Part, Settings};
 use crate::policy::protection::{Event, EventId, Factor, FactorKind};
 use crate::policy::when::{Unmet, When};
-use crate::precheck::{Precheck, precheck};
-use crate::request::{Request, RequestError};
+use crate::precheck::{is_blocked, is_exempt};
+use crate::request::Request;
 use crate::store::Store;
 
 impl<S: Store> Limiter<S> {
@@ -16,24 +16,23 @@ impl<S: Store> Limiter<S> {
     /// `false` need not wait for the body; one that is told `true` reads at most 64 KiB of it.
     ///
     /// The answer is cautious: `true` where the body may turn out not to matter, never `false`
-    /// where it does. What [`decide`](Self::decide) refuses as it stands needs no body either.
+    /// where it does. What [`check`](Self::check) refuses as it stands needs no body either.
     #[must_use]
     pub fn wants_body(&self, request: &Request<'_>) -> bool {
-        let wanted = self.with_policy(request, |active| {
-            let context = Context::gather(&active.policy, request)?;
+        self.context(request).is_ok_and(|context| {
             let bans_read_body = || {
-                let mut parts = active.guard.bans.other_parts_with_bans(self.marks());
+                let mut parts = context.active.guard.bans.other_parts_with_bans(self.marks());
                 parts.any(|by| parts_read_body(by, &context))
-                    && precheck(&context) == Precheck::Ordinary
+                    && !is_exempt(&context)
+                    && !is_blocked(&context)
             };
-            Ok::<_, RequestError>(wants_body(&context) || bans_read_body())
-        });
-        wanted.unwrap_or(false)
+            wants_body(&context) || bans_read_body()
+        })
     }
 }
 
 fn wants_body(context: &Context<'_>) -> bool {
-    let policy = context.policy;
+    let policy = context.policy();
     let (unsure, sure): (Vec<&When>, Vec<&When>) =
         policy.exempt.iter().partition(|when| reads_body(when, context));
     if sure.iter().any(|when| when.holds(context)) {
@@ -42,14 +41,14 @@ fn wants_body(context: &Context<'_>) -> bool {
     if unsure.iter().any(|when| may_hold(when, context)) {
         return true;
     }
-    let limited = policy.enabled && precheck(context) == Precheck::Ordinary;
+    let limited = policy.enabled && !is_exempt(context) && !is_blocked(context);
     let reads = |limit: &Limit| may_hold(&limit.when, context) && limit_reads_body(limit, context);
     limited && (policy.limits.iter().any(reads) || protection_reads_body(context))
 }
 
 /// Whether what counts, sums or scales may read the body.
 fn protection_reads_body(context: &Context<'_>) -> bool {
-    let protection = &context.policy.protection;
+    let protection = &context.policy().protection;
     let counts = |events: &mut dyn Iterator<Item = &EventId>, by: &[Part]| {
         let mut events = events.filter_map(|id| protection.events.get(usize::from(*id)));
         let by = parts_read_body(by, context);

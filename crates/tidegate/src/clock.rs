@@ -1,6 +1,5 @@
 //! Time, read once per decision and passed down. No other file reads a clock.
 
-use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -32,26 +31,6 @@ pub trait Clock: Send + Sync + 'static {
 impl Clock for Now {
     fn now(&self) -> Now {
         *self
-    }
-}
-
-/// When a request is decided: read when it is first asked for, and the same from then on. What the
-/// system reads lets nothing overtake it, so that it is best read while memory is waited for.
-pub(crate) struct Moment<'c> {
-    clock: &'c dyn Clock,
-    read: Cell<Option<Now>>,
-}
-
-impl<'c> Moment<'c> {
-    pub(crate) const fn of(clock: &'c dyn Clock) -> Self {
-        Self { clock, read: Cell::new(None) }
-    }
-
-    #[inline]
-    pub(crate) fn now(&self) -> Now {
-        let now = self.read.get().unwrap_or_else(|| self.clock.now());
-        self.read.set(Some(now));
-        now
     }
 }
 
@@ -154,7 +133,7 @@ fn unix_us() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, micros)
 }
 
-fn micros(duration: Duration) -> u64 {
+pub(crate) fn micros(duration: Duration) -> u64 {
     let whole_us = duration.as_secs().saturating_mul(1_000_000);
     whole_us.saturating_add(u64::from(duration.subsec_micros()))
 }
@@ -251,16 +230,6 @@ mod tests {
             let within_us = 1 + expected_us / 1_000_000_000;
             assert!(elapsed_us.abs_diff(expected_us) <= within_us, "{ticks}");
         }
-    }
-
-    #[test]
-    fn a_moment_is_read_when_it_is_first_asked_for_and_then_stays() {
-        let clock = FakeClock::at_unix_seconds(100);
-        let moment = Moment::of(&clock);
-        clock.advance_us(5);
-        let now = moment.now();
-        clock.advance_us(7);
-        assert_eq!((now.steady_us, moment.now()), (100_000_005, now));
     }
 
     #[test]

@@ -1,9 +1,15 @@
-//! What is known of a request once its identity and operation are found: everything that
-//! conditions, keys and costs are made of.
+//! Everything that is known of one request while it is decided: the policy in force, the identity, the
+//! operation, and the values that conditions, keys and costs read.
+//!
+//! A context is made once for a request and carried to the end, across awaits too. It owns its policy,
+//! so that a reload in between changes nothing for this request.
 
 use std::borrow::Cow;
-use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use crate::active_policy::ActivePolicy;
+use crate::clock::Now;
 
 use crate::countries::CountryCode;
 use crate::identity::attribute::{self, Found};
@@ -12,11 +18,13 @@ use crate::operation::{self, Match, NormalPath, PathPattern};
 use crate::policy::model::{AttributeId, OperationId, Part, Policy, Source, TierId};
 use crate::request::{Request, RequestError};
 
-/// A request with its identity and operation.
+/// One request with its policy, identity, operation and time.
 #[derive(Debug)]
-pub(crate) struct Context<'r> {
-    pub(crate) policy: &'r Policy,
+pub struct Context<'r> {
+    pub(crate) active: Arc<ActivePolicy>,
     pub(crate) request: &'r Request<'r>,
+    /// When the request is decided.
+    pub(crate) now: Now,
     pub(crate) address: Option<IpAddr>,
     pub(crate) user: Option<&'r str>,
     pub(crate) tier: TierId,
@@ -27,30 +35,23 @@ pub(crate) struct Context<'r> {
     path: Option<NormalPath<'r>>,
     headers_believed: bool,
     matched: Option<Match>,
-    /// What was read out of the body, which is worth reading once.
-    from_body: RefCell<Vec<(AttributeId, Found<'static>)>>,
-    /// What country the address was found to be in, if it was looked up.
-    located: Cell<Option<Option<CountryCode>>>,
+    /// The attributes that were read from the body. Each is read once: parsing is slow.
+    body_attributes: Mutex<Vec<(AttributeId, Found<'static>)>>,
+    /// The country of the client's address. The address is looked up once.
+    address_country: OnceLock<Option<CountryCode>>,
 }
 
 impl<'r> Context<'r> {
-    /// Finds identity and operation. What cannot be understood is refused, naming the field.
-    pub(crate) fn gather(
-        policy: &'r Policy,
-        request: &'r Request<'r>,
-    ) -> Result<Self, RequestError> {
-        let context = Self::gather_here(policy, request)?;
-        context.check_query()?;
-        Ok(context)
-    }
-
-    /// The same, written where it is needed: it is too large to be moved for every request. Its query
-    /// is yet [to be checked](Self::check_query).
+    /// Finds the identity and the operation of a request under a policy. The error of a request that
+    /// cannot be understood names the field.
+    // Inlined: a context is too large to be copied for every request.
     #[inline(always)]
-    pub(crate) fn gather_here(
-        policy: &'r Policy,
+    pub(crate) fn new(
+        active: Arc<ActivePolicy>,
         request: &'r Request<'r>,
+        now: Now,
     ) -> Result<Self, RequestError> {
+        let policy = &*active.policy;
         let Identity { address, user, tier, said_tier, internal, headers_believed } =
             identity::identify(policy, request);
         let method = request.method.as_deref().map(in_upper_case);
@@ -58,9 +59,10 @@ impl<'r> Context<'r> {
         let path = path.map_err(|error| RequestError::new("path", error.to_string()))?;
         let found = policy.operations.find(request, method.as_deref(), path.as_ref())?;
         let operation::Found { operation, matched } = found;
-        Ok(Self {
-            policy,
+        let context = Self {
+            active,
             request,
+            now,
             address,
             user,
             tier,
@@ -71,9 +73,38 @@ impl<'r> Context<'r> {
             path,
             headers_believed,
             matched,
-            from_body: RefCell::default(),
-            located: Cell::default(),
-        })
+            body_attributes: Mutex::default(),
+            address_country: OnceLock::new(),
+        };
+        context.check_query()?;
+        Ok(context)
+    }
+
+    /// Goes on under the policy that is in force at another time. Identity and operation are found again
+    /// only where that is another policy.
+    pub(crate) fn follow(
+        &mut self,
+        active: Arc<ActivePolicy>,
+        now: Now,
+    ) -> Result<(), RequestError> {
+        if Arc::ptr_eq(&active, &self.active) {
+            self.now = now;
+        } else {
+            *self = Self::new(active, self.request, now)?;
+        }
+        Ok(())
+    }
+
+    /// The request.
+    #[must_use]
+    pub const fn request(&self) -> &'r Request<'r> {
+        self.request
+    }
+
+    /// The policy that decides the request.
+    #[inline]
+    pub(crate) fn policy(&self) -> &Policy {
+        &self.active.policy
     }
 
     /// The method, in upper case.
@@ -100,15 +131,10 @@ impl<'r> Context<'r> {
         Some(if capital { Cow::Borrowed(said) } else { Cow::Owned(said.to_ascii_uppercase()) })
     }
 
-    /// The country of the client's address, looked up at most once.
+    /// The country of the client's address.
     fn located(&self) -> Option<CountryCode> {
         let countries = self.request.countries?;
-        if let Some(known) = self.located.get() {
-            return known;
-        }
-        let found = self.address.and_then(|address| countries.country(address));
-        self.located.set(Some(found));
-        found
+        *self.address_country.get_or_init(|| countries.country(self.address?))
     }
 
     pub(crate) fn path_matches(&self, patterns: &[PathPattern]) -> bool {
@@ -118,7 +144,7 @@ impl<'r> Context<'r> {
     /// The value of an attribute: given, else captured, else from its declared source.
     #[inline]
     pub(crate) fn attribute(&self, id: AttributeId) -> Option<Cow<'_, str>> {
-        let declared = usize::try_from(id).ok().and_then(|id| self.policy.attributes.get(id))?;
+        let declared = usize::try_from(id).ok().and_then(|id| self.policy().attributes.get(id))?;
         if !declared.fold
             && let Some(said) = self.said(id)
         {
@@ -132,7 +158,7 @@ impl<'r> Context<'r> {
 
     /// As [`attribute`](Self::attribute), but tells what is absent from what is no value.
     pub(crate) fn find(&self, id: AttributeId) -> Found<'_> {
-        let declared = usize::try_from(id).ok().and_then(|id| self.policy.attributes.get(id));
+        let declared = usize::try_from(id).ok().and_then(|id| self.policy().attributes.get(id));
         let Some(declared) = declared else { return Found::Absent };
         let found = match self.said(id) {
             Some(value) => Found::Value(Cow::Borrowed(value)),
@@ -146,7 +172,7 @@ impl<'r> Context<'r> {
 
     /// Whether an attribute would be read out of the body, if there were one.
     pub(crate) fn comes_from_body(&self, id: AttributeId) -> bool {
-        let declared = usize::try_from(id).ok().and_then(|id| self.policy.attributes.get(id));
+        let declared = usize::try_from(id).ok().and_then(|id| self.policy().attributes.get(id));
         let from_body = declared.is_some_and(|one| matches!(one.source, Source::Body(_)));
         from_body && !self.goes_before_its_source(id)
     }
@@ -167,7 +193,7 @@ impl<'r> Context<'r> {
         if given.is_empty() {
             return None;
         }
-        let name = self.policy.attribute_names.name(id);
+        let name = self.policy().attribute_names.name(id);
         given.iter().find(|(key, _)| key == name).map(|(_, value)| &**value)
     }
 
@@ -175,7 +201,7 @@ impl<'r> Context<'r> {
     #[inline]
     fn captured(&self, id: AttributeId) -> Option<&str> {
         let (found, path) = (self.matched?, self.path.as_ref()?);
-        self.policy.operations.captured(found, path, id).map(|span| path.text(span))
+        self.policy().operations.captured(found, path, id).map(|span| path.text(span))
     }
 
     /// What the declared source has of an attribute.
@@ -184,22 +210,18 @@ impl<'r> Context<'r> {
         if !matches!(source, Source::Body(_)) {
             return read();
         }
-        let known = self.from_body.borrow().iter().find(|(known, _)| *known == id).cloned();
-        let (_, found) = known.unwrap_or_else(|| {
-            let found = match read() {
-                Found::Value(value) => Found::Value(Cow::Owned(value.into_owned())),
-                Found::Absent => Found::Absent,
-                Found::Unusable => Found::Unusable,
-            };
-            self.from_body.borrow_mut().push((id, found.clone()));
-            (id, found)
-        });
-        found
+        let mut values = self.body_attributes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, value)) = values.iter().find(|(known, _)| *known == id) {
+            return value.clone();
+        }
+        let value = read().into_owned();
+        values.push((id, value.clone()));
+        value
     }
 
     /// Whom the client's address stands for.
     pub(crate) fn client_network(&self) -> Option<ClientNetwork> {
-        self.address.map(|ip| identity::client_network(ip, self.policy.identity.ipv6_prefix))
+        self.address.map(|ip| identity::client_network(ip, self.policy().identity.ipv6_prefix))
     }
 
     /// Whether the request has this part of a key.
@@ -228,18 +250,18 @@ impl<'r> Context<'r> {
 
     /// Refuses a query that says an attribute twice: a service could believe the other one.
     #[inline]
-    pub(crate) fn check_query(&self) -> Result<(), RequestError> {
-        if self.policy.reads_query { self.check_attributes() } else { Ok(()) }
+    fn check_query(&self) -> Result<(), RequestError> {
+        if self.policy().reads_query { self.check_attributes() } else { Ok(()) }
     }
 
     #[cold]
     fn check_attributes(&self) -> Result<(), RequestError> {
         let query = self.request.path.as_deref().and_then(attribute::query);
         let Some(query) = query.filter(|query| !query.is_empty()) else { return Ok(()) };
-        for (id, declared) in (0..).zip(&self.policy.attributes) {
+        for (id, declared) in (0..).zip(&self.policy().attributes) {
             let times = attribute::times_said(&declared.source, query);
             if times > 1 && !self.goes_before_its_source(id) {
-                let name = self.policy.attribute_names.name(id);
+                let name = self.policy().attribute_names.name(id);
                 let detail = format!("found {times} times in the query, expected it once");
                 return Err(RequestError::new(format!("attributes.{name}"), detail));
             }
@@ -257,8 +279,8 @@ impl<'r> Context<'r> {
                 (None, Some(subject)) => Some(Cow::Owned(format!("ip:{subject}"))),
                 (None, None) => None,
             },
-            Part::Tier => Some(Cow::Borrowed(self.policy.tiers.name(self.tier))),
-            Part::Operation => Some(Cow::Borrowed(self.policy.operations.name(self.operation))),
+            Part::Tier => Some(Cow::Borrowed(self.policy().tiers.name(self.tier))),
+            Part::Operation => Some(Cow::Borrowed(self.policy().operations.name(self.operation))),
             Part::Method => self.counted_method().map(Cow::Borrowed),
             Part::Path => self.path().map(|path| Cow::Borrowed(path.as_str())),
             Part::Country => self.country(),
@@ -277,6 +299,16 @@ impl<'r> Context<'r> {
 fn in_upper_case(method: &str) -> Cow<'_, str> {
     let is_odd = method.bytes().any(|byte| byte.is_ascii_lowercase());
     if is_odd { Cow::Owned(method.to_ascii_uppercase()) } else { Cow::Borrowed(method) }
+}
+
+#[cfg(test)]
+impl<'r> Context<'r> {
+    /// The context of a request under a policy alone.
+    pub(crate) fn under(policy: &Arc<Policy>, request: &'r Request<'r>) -> Self {
+        let secret = crate::key::HashKey::new([0; 16]);
+        let active = Arc::new(ActivePolicy::new(Arc::clone(policy), &secret));
+        Self::new(active, request, Now { steady_us: 0, unix_us: 0 }).unwrap()
+    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::active_policy::ActivePolicy;
 use crate::algorithm::{self, Verdict};
 use crate::clock::Now;
 use crate::plan::{Enforcement, PerLevel};
@@ -91,11 +92,11 @@ pub struct Decision {
     pub store_error: Option<StoreError>,
     /// When it was decided, by the store's clock.
     pub now: Now,
-    pub(crate) policy: Arc<Policy>,
+    pub(crate) active: Arc<ActivePolicy>,
     pub(crate) operation: OperationId,
     pub(crate) tier: TierId,
     /// The factors that applied, multiplied.
-    pub(crate) times: Times,
+    pub(crate) factor: Times,
     pub(crate) sees_answers: bool,
     /// What protects had to say, which is nothing for nearly every request.
     pub(crate) penalty: Option<Box<Penalised>>,
@@ -170,7 +171,7 @@ impl Decision {
     /// The policy's limit behind a report.
     #[must_use]
     pub fn limit_of(&self, report: &LimitReport) -> Option<&Limit> {
-        self.policy.limits.get(usize::from(report.limit))
+        self.active.policy.limits.get(usize::from(report.limit))
     }
 
     /// The name of the limit that answers name.
@@ -182,7 +183,7 @@ impl Decision {
     /// The HTTP status: 200, or that of the refusal.
     #[must_use]
     pub fn status(&self) -> u16 {
-        if let Some(refusal) = self.policy.response.refusal(self.outcome) {
+        if let Some(refusal) = self.active.policy.response.refusal(self.outcome) {
             return refusal.status;
         }
         match self.outcome {
@@ -235,13 +236,13 @@ impl Decision {
     /// The policy that decided.
     #[must_use]
     pub fn policy(&self) -> &Policy {
-        &self.policy
+        &self.active.policy
     }
 
     /// The policy that decided, to keep: it stays what it is over reloads.
     #[must_use]
     pub fn shared_policy(&self) -> &Arc<Policy> {
-        &self.policy
+        &self.active.policy
     }
 
     /// The place of the operation in [`Policy::operations`].
@@ -259,13 +260,13 @@ impl Decision {
     /// The operation that was found.
     #[must_use]
     pub fn operation(&self) -> &str {
-        self.policy.operations.name(self.operation)
+        self.active.policy.operations.name(self.operation)
     }
 
     /// The tier that was found.
     #[must_use]
     pub fn tier(&self) -> &str {
-        self.policy.tiers.name(self.tier)
+        self.active.policy.tiers.name(self.tier)
     }
 
     /// How long the answer is to be held, by penalties.
@@ -319,15 +320,16 @@ impl Decision {
     /// The factors that applied, multiplied, in millionths: 1,000,000 where none did.
     #[must_use]
     pub fn factor_ppm(&self) -> u64 {
-        self.times.ppm()
+        self.factor.ppm()
     }
 
     pub(crate) fn penalise(&mut self, reported: Consequences, ban: Option<Mark>) {
-        self.penalty = Some(Self::penalty_of(reported, ban));
+        self.penalty = Some(Box::new(Penalised { reported, ban }));
     }
 
-    pub(crate) fn penalty_of(reported: Consequences, ban: Option<Mark>) -> Box<Penalised> {
-        Box::new(Penalised { reported, ban })
+    /// What penalties had to say of a request that only met a ban.
+    pub(crate) fn ban_alone(ban: Mark) -> Box<Penalised> {
+        Box::new(Penalised { reported: Consequences::default(), ban: Some(ban) })
     }
 
     fn reported(&self) -> Option<&Consequences> {

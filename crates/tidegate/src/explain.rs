@@ -3,8 +3,6 @@
 
 mod penalties;
 
-use crate::active_policy::ActivePolicy;
-use crate::clock::{Moment, Now};
 use crate::context::Context;
 use crate::identity;
 use crate::key::{self, HashKey, Raw};
@@ -86,30 +84,21 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     /// The request cannot be understood, or lacks what a limit needs.
     pub fn explain(&self, request: &Request<'_>) -> Result<Explanation, RequestError> {
-        let (now, secret) = (self.now(), self.secret());
-        self.with_policy(request, |active| explain(active, request, now, &secret, self.marks()))
+        Ok(explain(&self.context(request)?, &self.secret(), self.marks()))
     }
 }
 
-fn explain(
-    active: &ActivePolicy,
-    request: &Request<'_>,
-    now: Now,
-    secret: &HashKey,
-    marks: &Marks,
-) -> Result<Explanation, RequestError> {
-    let policy = &*active.policy;
-    let context = Context::gather(policy, request)?;
-    let moment = Moment::of(&now);
-    let mut planner = Planner::new(&context, &moment, active);
-    planner.times = factors::of_request(active, &context, marks, now);
-    let applying = factors::applying(active, &context, marks, now);
+fn explain(context: &Context<'_>, secret: &HashKey, marks: &Marks) -> Explanation {
+    let policy = context.policy();
+    let mut planner = Planner::new(context);
+    planner.factor = factors::of_request(context, marks);
+    let applying = factors::applying(context, marks);
     let applying = applying.map(|(factor, ppm)| (factor.name.clone(), ppm)).collect();
     let mut limits = Vec::with_capacity(policy.limits.len());
     for (index, limit) in policy.limits.iter().enumerate() {
         let applies = match planner.applies(index, limit) {
-            Ok(Applies::Yes(level)) => Ok(application(limit, &level, &context, secret)),
-            Ok(Applies::No(why)) => Err(in_words(why, limit, &context)),
+            Ok(Applies::Yes(level)) => Ok(application(limit, &level, context, secret)),
+            Ok(Applies::No(why)) => Err(in_words(why, limit, context)),
             Err(error) => Err(format!("asked, it would answer 400: {error}")),
         };
         limits.push(LimitExplanation {
@@ -119,7 +108,7 @@ fn explain(
         });
     }
     let subject = |ip| identity::client_network(ip, policy.identity.ipv6_prefix).to_string();
-    Ok(Explanation {
+    Explanation {
         policy: policy.name.clone(),
         enabled: policy.enabled,
         operation: policy.operations.name(context.operation).to_owned(),
@@ -132,16 +121,16 @@ fn explain(
             .map(str::to_owned),
         internal: context.internal,
         path: context.path().map(|path| path.as_str().to_owned()),
-        standing: match precheck(&context) {
+        standing: match precheck(context, marks) {
             Precheck::Exempt => "exempt",
             Precheck::Blocked => "blocked",
-            Precheck::Ordinary if active.guard.ban(marks, &context, &moment).is_some() => "banned",
+            Precheck::Banned(_) => "banned",
             Precheck::Ordinary => "ordinary",
         },
         factors: applying,
-        penalties: penalties::penalties(active, &context, &limits),
+        penalties: penalties::penalties(context, &limits),
         limits,
-    })
+    }
 }
 
 fn application(
@@ -152,7 +141,7 @@ fn application(
 ) -> Application {
     Application {
         key: key::name(secret, limit, context, Raw::Shown, || level.key),
-        by: limit.by.iter().map(|part| part.name(context.policy)).collect(),
+        by: limit.by.iter().map(|part| part.name(context.policy())).collect(),
         spec: level.spec.to_string(),
         cost: level.cost.to_string(),
         exceed: match (level.enforcement, limit.exceed) {
@@ -169,9 +158,10 @@ fn application(
 
 fn in_words(why: WhyNot, limit: &Limit, context: &Context<'_>) -> String {
     match why {
-        WhyNot::Unmet(unmet) => unmet.explain(context.policy, context),
+        WhyNot::Unmet(unmet) => unmet.explain(context.policy(), context),
         WhyNot::Missing { part } => {
-            let name = limit.by.get(part).map(|part| part.name(context.policy)).unwrap_or_default();
+            let name =
+                limit.by.get(part).map(|part| part.name(context.policy())).unwrap_or_default();
             format!("it counts by `{name}`, and there is none")
         }
         WhyNot::Unlimited => "it is unlimited here".to_owned(),

@@ -231,11 +231,6 @@ impl LimitKeys {
         Self { family: hasher.finish(), hasher, only: None }
     }
 
-    /// Whether all requests have the same key.
-    pub(crate) const fn is_one(&self) -> bool {
-        self.only.is_some()
-    }
-
     /// The same keys, sharing another part of the store's memory.
     pub(crate) fn in_family(self, family: u64) -> Self {
         Self { family, ..self }
@@ -290,7 +285,7 @@ impl LimitKeys {
 fn row<'f>(limit: &Limit, context: &'f Context<'_>) -> Option<Cow<'f, str>> {
     let row = context.part(limit.row.as_ref()?)?;
     let default = match limit.row {
-        Some(Part::Tier) => context.tier == context.policy.identity.default_tier,
+        Some(Part::Tier) => context.tier == context.policy().identity.default_tier,
         _ => row == "default",
     };
     Some(row).filter(|_| !default)
@@ -432,7 +427,7 @@ impl Template {
                         name.push_str(&value);
                     }
                     Some(value) => {
-                        let hash = hashed(secret, &part.name(context.policy), &value);
+                        let hash = hashed(secret, &part.name(context.policy()), &value);
                         // Writing to a String cannot fail.
                         let _ = write!(name, "{hash:016x}");
                     }

@@ -5,8 +5,6 @@ mod names;
 
 use std::sync::Arc;
 
-use crate::active_policy::ActivePolicy;
-use crate::clock::{Moment, Now};
 use crate::context::Context;
 use crate::key::{self, HashKey, Raw};
 use crate::limiter::Limiter;
@@ -49,22 +47,18 @@ impl<S: Store> Limiter<S> {
         request: &Request<'_>,
         limit: Option<&str>,
     ) -> Result<Vec<SubjectKey>, RequestError> {
-        let (now, secret) = (self.now(), self.secret());
-        self.with_policy(request, |active| {
-            let context = Context::gather(&active.policy, request)?;
-            let mut search = Search { active, now, secret: &secret, named: S::NAMES_KEYS, context };
-            match limit {
-                Some(name) => search.on_one(name),
-                None => search.on_all(),
-            }
-        })
+        let secret = self.secret();
+        let (context, named) = (self.context(request)?, self.store().names_keys());
+        let mut search = Search { secret: &secret, named, context };
+        match limit {
+            Some(name) => search.on_one(name),
+            None => search.on_all(),
+        }
     }
 }
 
 /// The keys of one subject under one policy.
 struct Search<'s> {
-    active: &'s ActivePolicy,
-    now: Now,
     secret: &'s HashKey,
     /// Whether the store calls keys by their names.
     named: bool,
@@ -73,7 +67,8 @@ struct Search<'s> {
 
 impl Search<'_> {
     fn on_one(&mut self, name: &str) -> Result<Vec<SubjectKey>, RequestError> {
-        let policy = &*self.active.policy;
+        let active = Arc::clone(&self.context.active);
+        let policy = &*active.policy;
         let found = policy.limits.iter().position(|limit| limit.name == name);
         let index = found.ok_or_else(|| unknown(policy, name))?;
         let limit = &policy.limits[index];
@@ -87,8 +82,8 @@ impl Search<'_> {
     }
 
     fn on_all(&mut self) -> Result<Vec<SubjectKey>, RequestError> {
-        let (policy, mut keys) = (&*self.active.policy, Vec::new());
-        for (index, limit) in policy.limits.iter().enumerate() {
+        let (active, mut keys) = (Arc::clone(&self.context.active), Vec::new());
+        for (index, limit) in active.policy.limits.iter().enumerate() {
             if self.is_about(limit) {
                 self.on(index, limit, &mut keys)?;
             }
@@ -144,7 +139,7 @@ impl Search<'_> {
     /// The tiers that a key on a limit may be of.
     fn tiers(&self, limit: &Limit, own: TierId) -> Vec<TierId> {
         let matters = limit.row == Some(Part::Tier) || limit.by.contains(&Part::Tier);
-        let names = self.active.policy.tiers.iter();
+        let names = self.context.policy().tiers.iter();
         match matters && self.context.said_tier.is_none() {
             true => (0..).zip(names).map(|(id, _)| id).collect(),
             false => vec![own],
@@ -152,7 +147,7 @@ impl Search<'_> {
     }
 
     fn operations(&self, limit: &Limit, own: OperationId) -> Vec<OperationId> {
-        let names = self.active.policy.operations.names().iter();
+        let names = self.context.policy().operations.names().iter();
         match limit.by.contains(&Part::Operation) && !self.says_operation() {
             true => (0..).zip(names).map(|(id, _)| id).collect(),
             false => vec![own],
@@ -163,10 +158,8 @@ impl Search<'_> {
         if self.says_operation() && !limit.when.holds(&self.context) {
             return None;
         }
-        let policy = &*self.active.policy;
-        let moment = Moment::of(&self.now);
-        let planner = Planner::new(&self.context, &moment, self.active);
-        let level = planner.keyed(index, limit)?;
+        let policy = self.context.policy();
+        let level = Planner::new(&self.context).keyed(index, limit)?;
         let name = match self.named {
             true => key::name(self.secret, limit, &self.context, Raw::Shown, || level.key),
             false => key::generated(limit, level.key),

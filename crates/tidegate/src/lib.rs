@@ -81,6 +81,7 @@ pub mod units;
 mod word;
 
 pub use active_policy::ActivePolicies;
+pub use context::Context;
 pub use countries::{Countries, CountryCode};
 pub use decision::{Decision, LimitReport, Outcome};
 pub use explain::{Application, Counting, Explanation, LimitExplanation, PenaltyExplanation};
@@ -89,7 +90,7 @@ pub use key_lookup::{KeyedLimit, SubjectKey};
 pub use keyed::Keyed;
 pub use limiter::{
     Acquisition, BuildError, Claim, ClientKeys, Limiter, LimiterBuilder, MergeSummary, NewMark,
-    ResetError, StoreDebt, Timer,
+    Pending, Progress, ResetError, StoreDebt, Timer, Wait,
 };
 pub use log_identity::{IdentityFormat, LogIdentity};
 pub use policy::{LimitBuilder, Options, Policy};

@@ -7,7 +7,6 @@ use crate::key::{self, HashKey, LimitKeys, Raw};
 use crate::limiter::Limiter;
 use crate::policy::model::Part;
 use crate::protection::marks::Subject;
-use crate::request::Request;
 use crate::store::Store;
 
 /// How format are told.
@@ -33,17 +32,15 @@ pub struct LogIdentity {
 }
 
 impl<S: Store> Limiter<S> {
-    /// Whom a decision was about, by the policy that made it. Of a request that is not the
-    /// decision's own, nothing is promised.
+    /// Whom a decision was about. The context is that of the decision's request.
     #[must_use]
     pub fn log_identity(
         &self,
+        context: &Context<'_>,
         decision: &Decision,
-        request: &Request<'_>,
         format: IdentityFormat,
     ) -> LogIdentity {
-        let policy = decision.policy();
-        let Ok(context) = Context::gather(policy, request) else { return LogIdentity::default() };
+        let policy = context.policy();
         let secret = &*self.secret();
         let tell = |part: Part| {
             let value = context.part(&part)?;
@@ -55,8 +52,8 @@ impl<S: Store> Limiter<S> {
         };
         let limit = decision.limit().and_then(|report| decision.limit_of(report));
         let name = |limit| {
-            let key = || LimitKeys::new(secret, policy, limit).key(limit, &context);
-            key::name(secret, limit, &context, raw, key)
+            let key = || LimitKeys::new(secret, policy, limit).key(limit, context);
+            key::name(secret, limit, context, raw, key)
         };
         LogIdentity { user: tell(Part::User), address: tell(Part::Ip), key: limit.map(name) }
     }
@@ -89,6 +86,7 @@ fn format_value(secret: &HashKey, part: &str, value: &str, format: IdentityForma
 mod tests {
     use super::*;
     use crate::policy::Policy;
+    use crate::request::Request;
 
     fn limiter(secret: u8) -> Limiter {
         let text = "{tidegate: 1, name: api, limits: {
@@ -100,7 +98,7 @@ mod tests {
     fn log_identity(limiter: &Limiter, format: IdentityFormat) -> LogIdentity {
         let request = Request::new("GET", "/").user("u1").ip([192, 0, 2, 1].into());
         let decision = limiter.check(&request).unwrap();
-        limiter.log_identity(&decision, &request, format)
+        limiter.log_identity(&limiter.context(&request).unwrap(), &decision, format)
     }
 
     #[test]

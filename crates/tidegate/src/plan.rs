@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 pub(crate) use outline::Outline;
-pub(crate) use planner::{Applies, Planner, WhyNot};
+pub(crate) use planner::{Applies, Planner, WhyNot, key_names};
 
 use crate::algorithm::{self, Verdict};
 use crate::clock::Now;
@@ -118,7 +118,7 @@ pub struct Plan {
     /// The limits that apply, in the order of the policy.
     pub levels: PerLevel<Level>,
     /// What their keys are called, for a store that [names its
-    /// keys](crate::store::Store::NAMES_KEYS); empty for others.
+    /// keys](crate::store::Store::names_keys); empty for others.
     pub names: Vec<Arc<str>>,
 }
 
@@ -127,13 +127,6 @@ impl Plan {
     pub(crate) fn new(mode: Mode) -> Self {
         let now = Now { steady_us: 0, unix_us: 0 };
         Self { mode, now, holder: 0, levels: PerLevel::new(), names: Vec::new() }
-    }
-
-    /// Without levels again, to be filled once more.
-    pub(crate) fn clear(&mut self, mode: Mode) {
-        (self.mode, self.holder) = (mode, 0);
-        self.levels.clear();
-        self.names.clear();
     }
 
     /// Whether the levels are charged: none that is enforced denies (rule 1).

@@ -7,7 +7,6 @@ use std::net::IpAddr;
 use crate::active_policy::ActivePolicies;
 use crate::countries::Countries;
 use crate::identity::Claims;
-use crate::prefetch::prefetch;
 use crate::units::Amount;
 
 /// What is known of a request.
@@ -102,15 +101,6 @@ impl<'a> Request<'a> {
             pass: self.pass,
             policies: None,
             countries: None,
-        }
-    }
-
-    /// Asks for the memory of what keys are mostly made of, which may be far away.
-    #[inline]
-    pub(crate) fn foresee(&self) {
-        for text in [&self.user, &self.path] {
-            let bytes = text.as_deref().unwrap_or_default().as_bytes();
-            bytes.first().into_iter().chain(bytes.last()).for_each(prefetch);
         }
     }
 

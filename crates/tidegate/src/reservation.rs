@@ -7,8 +7,9 @@ use arrayvec::ArrayVec;
 use serde::{Deserialize, Serialize};
 
 use crate::algorithm;
+use crate::context::Context;
 use crate::plan::{LEVELS_MAX, Level, Plan};
-use crate::policy::model::{Cost, Counts, Policy};
+use crate::policy::model::{Cost, Counts};
 use crate::store::{Amendment, Answer, Change};
 use crate::units::Amount;
 
@@ -79,23 +80,23 @@ pub enum Settlement {
 
 impl Reservation {
     /// A reservation on what was charged, if anything of it may still change.
-    pub(crate) fn of(
-        policy: &Policy,
+    pub(crate) fn new(
+        context: &Context<'_>,
         plan: &Plan,
         answer: &Answer,
-        reserve: bool,
         local: bool,
     ) -> Option<Self> {
+        let limits = &context.policy().limits;
         let charged = || {
             let levels = plan.levels.iter().zip(&answer.replies).enumerate();
             levels.filter(|(_, (_, reply))| reply.charged).filter_map(|(at, (level, reply))| {
-                let limit = policy.limits.get(usize::from(level.limit))?;
+                let limit = limits.get(usize::from(level.limit))?;
                 Some((level, limit, plan.names.get(at), reply.charged_at_us))
             })
         };
         let may_change =
             charged().any(|(level, limit, ..)| is_place(level) || limit.counts != Counts::All);
-        if !reserve && !may_change {
+        if !context.request.reserve && !may_change {
             return None;
         }
         let receipts = charged().map(|(level, limit, name, charged_at_us)| Receipt {
@@ -245,6 +246,7 @@ fn is_place(level: &Level) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::Policy;
     use crate::{Limiter, Request};
 
     const LIMITS: &str = "

@@ -70,7 +70,7 @@ factors: { f: { by: user, good: [r < 50%], step: 0.1 every 1h, range: 0.5..2 } }
         limiter.ban(&NewMark::new(subject).policy("kinds")).unwrap();
     }
     let other = Request::new("GET", "/").user("u9").ip([192, 0, 2, 1].into());
-    limiter.report_now(&Report::new("good", other)).unwrap();
+    limiter.report(&Report::new("good", other)).unwrap();
     assert_eq!(limiter.marks().count(MarkKind::Factor), 1);
     let request = Request::new("GET", "/").user("u1").ip([192, 0, 2, 1].into());
     let request = request.attribute("email", "d@e.f");
@@ -100,9 +100,9 @@ factors: { f: { by: user, good: [r < 50%], step: 0.1 every 1h, range: 0.5..2 } }
     let limiter = Limiter::builder().policy(policy).clock(clock.clone()).build().unwrap();
     limiter.ban(&NewMark::new(Subject::user("u9"))).unwrap();
     let request = Request::new("GET", "/").user("u1").tier("premium");
-    limiter.report_now(&Report::new("good", request.clone())).unwrap();
+    limiter.report(&Report::new("good", request.clone())).unwrap();
     clock.advance_us(3_600_000_000);
-    limiter.report_now(&Report::new("good", request.clone())).unwrap();
+    limiter.report(&Report::new("good", request.clone())).unwrap();
     assert!(limiter.check(&request).unwrap().limits[0].available.whole() > 2_000, "it is scaled");
     // The log of an exact window grows with what it holds, up to as much as fits its limit.
     for _ in 0..1_000 {

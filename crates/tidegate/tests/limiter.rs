@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidegate::clock::{Clock, FakeClock, Now};
-use tidegate::plan::Mode;
 use tidegate::policy::LimitBuilder;
 use tidegate::store::Memory;
 use tidegate::units::Amount;
@@ -38,7 +37,7 @@ fn a_limiter_can_be_shared_between_threads_and_its_futures_sent() {
     fn sent<T: Send>(_: T) {}
     let (limiter, _) = limiter(policy("a: {by: user, total: 1}"));
     shared(&limiter);
-    sent(limiter.decide(&user("u1"), Mode::Charge));
+    sent(limiter.check_async(&user("u1")));
 }
 
 #[test]

@@ -117,7 +117,7 @@ penalties: { a: { event: failure, by: email, within: 1h, ladder: { 1: { ban: 1h 
     limiter.ban(&NewMark::new(Subject::user("u1"))).unwrap();
     assert!(!limiter.wants_body(&post("/pay")), "no body says who the user is");
     let login = post("/login").body(&br#"{"email":"a@b.c"}"#[..]);
-    assert!(limiter.answered_now(&login, 401).unwrap().banned);
+    assert!(limiter.record_status(&login, 401).unwrap().banned);
     assert!(limiter.wants_body(&post("/pay")));
     assert!(!limiter.wants_body(&post("/pay").attribute("email", "a")));
 }

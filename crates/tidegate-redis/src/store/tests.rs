@@ -58,7 +58,7 @@ async fn a_decision_that_waits_takes_little_room() {
     let store = RedisStore::connect(&nowhere);
     let limiter = Limiter::builder().policy(policy).store(store).build().unwrap();
     let request = Request::new("GET", "/");
-    let room = size_of_val(&limiter.decide(&request, Mode::Charge));
+    let room = size_of_val(&limiter.check_async(&request));
     assert!(room <= 1_600, "{room} bytes");
 }
 

@@ -11,7 +11,7 @@ use tidegate::units::Amount;
 use tidegate_redis::{LeaseHealth, ShardHealth};
 
 use crate::app::App;
-use crate::engine::Engine;
+use crate::engine::{DaemonStore, Engine};
 use crate::policies::PolicySet;
 use crate::shared::state_name;
 use crate::sources::Checked;
@@ -190,7 +190,7 @@ impl Status {
     /// What is there right now, for the metrics.
     pub(crate) fn present(&self, app: &App) -> Present {
         let open = |one: &Listening| (one.name, one.connections.load(Ordering::Relaxed));
-        let (memory, shared) = (app.engine.memory(), app.engine.shared());
+        let (memory, shared) = (app.engine.store().memory(), app.engine.store().shared());
         let (keys, marks) = (memory.map(Memory::keys), app.engine.marks());
         let count = |(name, kind)| (name, marks.count(kind), marks.refused(kind));
         Present {
@@ -284,18 +284,18 @@ impl Status {
 
 impl Store {
     fn of(engine: &Engine, max_keys: usize) -> Self {
-        match engine {
-            Engine::Memory(limiter) => Self::Memory {
+        match engine.store() {
+            DaemonStore::Memory(memory) => Self::Memory {
                 kind: "memory",
                 state: "healthy",
-                keys: limiter.store().keys(),
+                keys: memory.keys(),
                 max_keys,
-                evicted_keys: limiter.store().evicted_keys(),
+                evicted_keys: memory.evicted_keys(),
             },
-            Engine::Shared(limiter) => {
-                let redis = limiter.store().redis();
+            DaemonStore::Shared(store) => {
+                let redis = store.redis();
                 let (health, leases) = (redis.health(), redis.leases());
-                let (corrections_waiting, _) = limiter.store().corrections();
+                let (corrections_waiting, _) = store.corrections();
                 Self::Shared {
                     kind: "redis",
                     state: state_name(health.state()),
@@ -306,7 +306,7 @@ impl Store {
                     shards: health.shards.iter().map(Shard::of).collect(),
                     known_refusals: health.known.refusals,
                     corrections_waiting,
-                    owed_keys: limiter.owed().keys,
+                    owed_keys: engine.owed().keys,
                     leases: Leases::of(&leases),
                 }
             }
@@ -328,7 +328,7 @@ impl Shard {
 
 /// What is wrong with how nodes share their store.
 fn disagreements(engine: &Engine) -> Option<String> {
-    let strangers = engine.shared()?.redis().health().strangers;
+    let strangers = engine.store().shared()?.redis().health().strangers;
     (strangers > 0).then(|| {
         format!(
             "{strangers} nodes hash keys with another secret than this one, so that they count the \

@@ -15,6 +15,7 @@ mod work;
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use serde::Deserialize;
@@ -247,7 +248,8 @@ impl App {
 
     /// Makes sure that nobody answers a challenge again.
     async fn use_up(&self, token: &Token) -> Result<(), Refused> {
-        let claim = self.engine.claim_once(CLAIMED, token.nonce, CLAIMED_US).await;
+        let claim =
+            self.engine.claim_once(CLAIMED, token.nonce, Duration::from_micros(CLAIMED_US)).await;
         if let Some(error) = &claim.store_error {
             self.store_failed(error, "a challenge counts as answered on this node alone");
         }

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate::clock::{Clock as _, FakeClock, Now};
@@ -330,7 +331,7 @@ proptest! {
             let in_time = now.steady_us + ahead_us < began.unix_us + LASTS_US;
             prop_assert_eq!(judged.is_ok(), in_time);
             if let Ok(token) = judged {
-                let claim = at_once(limiter.claim_once(CLAIMED, token.nonce, CLAIMED_US));
+                let claim = at_once(limiter.claim_once(CLAIMED, token.nonce, Duration::from_micros(CLAIMED_US)));
                 answered += u32::from(claim.is_first);
             }
         }

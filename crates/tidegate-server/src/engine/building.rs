@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tidegate::clock::{Clock as _, Now, SystemClock};
 use tidegate::marks::Marks;
-use tidegate::store::{ImportSummary, Memory, Store};
+use tidegate::store::{ImportSummary, Memory};
 use tidegate::{HashKey, Limiter, LimiterBuilder, Policy};
 
-use super::Engine;
+use super::{DaemonStore, Engine};
 use crate::config::{Config, StoreConfig};
 use crate::error::StartError;
 use crate::shared::{SharedStore, connect, wait_until_answering};
@@ -46,29 +46,30 @@ impl Building<'_> {
         match &self.config.store {
             StoreConfig::Memory => {
                 let memory = Memory::with_max_keys(self.config.max_keys);
-                let limiter = self.limiter(memory, own, None)?;
-                let load = |state| load(state, &limiter, own, self.clock.now());
+                let engine = self.limiter(DaemonStore::Memory(memory), own, None)?;
+                let load = |state| load(state, &engine, own, self.clock.now());
                 let journals = state.map(load).transpose()?;
-                Ok(Built { engine: Engine::Memory(limiter), secret: own.clone(), journals })
+                Ok(Built { engine, secret: own.clone(), journals })
             }
             StoreConfig::Shared(shared) => {
                 let (metrics, clock) = (Arc::clone(self.metrics), self.clock.clone());
                 let store = SharedStore::new(connect(shared)?, metrics, clock);
                 let secret = agreed(self.config, &store, own.clone()).await;
-                let limiter = self.limiter(store, &secret, shared.nodes)?;
-                let load = |state| load_marks(state, limiter.marks(), &secret, self.clock.now());
+                let store = DaemonStore::Shared(store);
+                let engine = self.limiter(store, &secret, shared.nodes)?;
+                let load = |state| load_marks(state, engine.marks(), &secret, self.clock.now());
                 let journals = state.map(load).transpose()?;
-                Ok(Built { engine: Engine::Shared(limiter), secret, journals })
+                Ok(Built { engine, secret, journals })
             }
         }
     }
 
-    fn limiter<S: Store>(
+    fn limiter(
         &self,
-        store: S,
+        store: DaemonStore,
         secret: &HashKey,
         nodes: Option<NonZeroU32>,
-    ) -> Result<Limiter<S>, StartError> {
+    ) -> Result<Engine, StartError> {
         let builder = Limiter::builder()
             .store(store)
             .clock(self.clock.clone())
@@ -76,7 +77,8 @@ impl Building<'_> {
             .nodes(nodes.map_or(1, NonZeroU32::get))
             .local_keys_max(self.config.max_keys)
             .max_waiters(self.config.bounds.waiters_max);
-        let with_policy = |builder: LimiterBuilder<S>, policy| builder.policy(Arc::clone(policy));
+        let with_policy =
+            |builder: LimiterBuilder<DaemonStore>, policy| builder.policy(Arc::clone(policy));
         self.policies.iter().fold(builder, with_policy).build().map_err(StartError::new)
     }
 }
@@ -115,13 +117,16 @@ async fn agreed(config: &Config, store: &SharedStore, own: HashKey) -> HashKey {
 /// Brings counters and marks back from the state directory.
 fn load(
     state: &StateDir,
-    limiter: &Limiter,
+    engine: &Engine,
     secret: &HashKey,
     now: Now,
 ) -> Result<Journals, StartError> {
-    let loaded = state.load_marks(limiter.marks(), secret, now);
+    let loaded = state.load_marks(engine.marks(), secret, now);
     let (marks_journal, marks) = loaded.map_err(StartError::new)?;
-    let loaded = state.load_counters(limiter.store(), secret, now);
+    let Some(memory) = engine.store().memory() else {
+        return Ok(Journals { counters: None, marks: marks_journal });
+    };
+    let loaded = state.load_counters(memory, secret, now);
     let (counters, imported) = loaded.map_err(StartError::new)?;
     match imported {
         Some(ImportSummary { restored, meaningless, strangers }) => tracing::info!(

@@ -25,7 +25,7 @@ const PAGE: usize = 1_000;
 /// node that does not know the secret of all would call the same mark otherwise, and waits for that
 /// first; what it marks until then it says anew.
 pub(crate) async fn share(app: &Arc<App>) {
-    let Some(store) = app.engine.shared() else { return };
+    let Some(store) = app.engine.store().shared() else { return };
     if store.lacks_secret() {
         tokio::spawn(share_later(Arc::downgrade(app), app.now().unix_us));
         return;
@@ -42,7 +42,7 @@ pub(crate) async fn share(app: &Arc<App>) {
 
 async fn share_later(app: Weak<App>, since_unix_us: u64) {
     while let Some(app) = app.upgrade() {
-        match app.engine.shared() {
+        match app.engine.store().shared() {
             Some(store) if !store.lacks_secret() => {
                 begin(&app, store, Some(since_unix_us));
                 return;

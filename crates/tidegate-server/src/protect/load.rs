@@ -67,7 +67,7 @@ pub(crate) async fn follow(app: Arc<App>) {
 
 /// True if no other node tells this one its load.
 fn is_alone(engine: &Engine) -> bool {
-    engine.shared().is_none_or(|store| store.is_lost() || store.lacks_secret())
+    engine.store().shared().is_none_or(|store| store.is_lost() || store.lacks_secret())
 }
 
 /// The largest load that was reported in this span of time and the one before.

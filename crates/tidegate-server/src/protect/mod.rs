@@ -23,7 +23,7 @@ const OPERATOR: &str = "operator";
 impl App {
     /// Counts an event that an application tells of.
     pub(crate) async fn report(&self, report: &Report<'_>) -> Result<Consequences, RequestError> {
-        let reported = self.engine.report(report).await?;
+        let reported = self.engine.report_async(report).await?;
         self.follow_up(reported.events.iter().map(String::as_str), &reported.effects);
         Ok(reported)
     }
@@ -31,7 +31,7 @@ impl App {
     /// Counts the events that an upstream's answer makes.
     pub(crate) async fn answered(&self, request: &Request<'_>, status: u16) -> Consequences {
         // It was decided before: what cannot be read of it now was in force then.
-        let reported = self.engine.answered(request, status).await.unwrap_or_default();
+        let reported = self.engine.record_status_async(request, status).await.unwrap_or_default();
         self.follow_up(reported.events.iter().map(String::as_str), &reported.effects);
         reported
     }

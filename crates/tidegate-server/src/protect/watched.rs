@@ -131,7 +131,7 @@ penalties:
     }
 
     fn watched(app: &App, request: &Request<'_>) -> Result<Option<Box<Watched>>, TooLarge> {
-        let decision = app.engine.decide_now(request).unwrap().unwrap();
+        let decision = crate::engine::tests::check(&app.engine, request).unwrap();
         Watched::of(app, &decision, request)
     }
 
@@ -143,7 +143,7 @@ penalties:
             .header("cookie", &*pad)
             .body(format!(r#"{{"pad":"{pad}","email":"a@example.com"}}"#).into_bytes());
         let kept = watched(&app, &request).unwrap().unwrap();
-        let reported = app.engine.answered(&kept.request(&app), 401).await.unwrap();
+        let reported = app.engine.record_status_async(&kept.request(&app), 401).await.unwrap();
         assert_eq!(reported.events, ["wrong_password"]);
         assert!(app.engine.is_shut_out(&request).unwrap());
     }

@@ -91,7 +91,8 @@ async fn send(app: &App, store: &SharedStore, correction: Correction) -> Option<
         },
         Correction::Settle(mut travelled, settlement) => match app.may_settle(&travelled).await {
             Ok(true) => {
-                if let Err(error) = app.engine.settle(&mut travelled.lease, settlement).await {
+                if let Err(error) = app.engine.settle_async(&mut travelled.lease, settlement).await
+                {
                     app.store_failed(&error, "a lease is not settled; it stays charged");
                 }
                 None

@@ -2,15 +2,15 @@
 
 use std::task::Waker;
 
-use tidegate::{Limiter, Policy, Request};
+use tidegate::{Limiter, Policy, Progress, Request, Wait};
 use tidegate_testkit::proxy::{Fault, Proxy};
 use tidegate_testkit::servers::{Cluster, Reply, Server};
 
 use super::*;
 use crate::admin::Status;
-use crate::app::{App, Hold};
+use crate::app::App;
 use crate::config::SharedStoreConfig;
-use crate::engine::Engine;
+use crate::engine::DaemonStore;
 use crate::telemetry::{Present, RequestId, timestamp};
 
 const LIMITS: &str = "
@@ -63,7 +63,7 @@ impl TestRedis {
     }
 
     pub(crate) async fn learn_secret(&self, app: &App) {
-        let store = app.engine.shared().unwrap();
+        let store = app.engine.store().shared().unwrap();
         let secret = store.secret().await.unwrap();
         app.share_secret(&secret);
         app.engine.set_hash_key(secret.clone());
@@ -75,7 +75,7 @@ impl TestRedis {
         self.proxy.set(Fault::Refuse);
         self.proxy.cut();
         for node in nodes {
-            let store = node.engine.shared().unwrap();
+            let store = node.engine.store().shared().unwrap();
             let plan = Plan {
                 mode: Mode::Peek,
                 now: node.now(),
@@ -111,27 +111,26 @@ fn node_on(url: &str, cluster_tag: Option<&str>, limits: &str) -> App {
     let metrics = Arc::clone(&app.metrics);
     let store = SharedStore::new(connect(&config).unwrap(), metrics, app.clock.clone());
     let policies = app.engine.policies();
-    let builder = Limiter::builder().store(store).clock(app.clock.clone());
+    let builder = Limiter::builder().store(DaemonStore::Shared(store)).clock(app.clock.clone());
     let builder = policies.into_iter().fold(builder, tidegate::LimiterBuilder::policy);
-    app.engine = Engine::Shared(builder.build().unwrap());
+    app.engine = builder.build().unwrap();
     app
 }
 
 fn state(node: &App) -> State {
-    node.engine.shared().unwrap().redis().health().state()
+    node.engine.store().shared().unwrap().redis().health().state()
 }
 
 fn request() -> Request<'static> {
     Request::new("GET", "/").user("u1")
 }
 
-async fn decide(app: &App, hold: Hold) -> tidegate::Decision {
-    app.decide(&request(), RequestId::random, hold).await.unwrap().0
+async fn decide(app: &App, wait: Wait) -> tidegate::Decision {
+    app.decide(&request(), RequestId::random, wait).await.unwrap().0
 }
 
 async fn peek(app: &App) -> tidegate::Decision {
-    let Engine::Shared(limiter) = &app.engine else { panic!("the node has no shared store") };
-    limiter.decide(&request(), Mode::Peek).await.unwrap()
+    app.engine.peek_async(&request()).await.unwrap()
 }
 
 pub(crate) async fn eventually(mut condition: impl AsyncFnMut() -> bool) {
@@ -147,14 +146,17 @@ pub(crate) async fn eventually(mut condition: impl AsyncFnMut() -> bool) {
 async fn nodes_share_one_limit_and_a_release_on_any_of_them_counts_on_all() {
     let redis = TestRedis::start();
     let nodes = [redis.node().await, redis.node().await];
-    assert!(nodes[0].decide_now(&request(), RequestId::random, Hold::Never).is_none());
+    let request = request();
+    let context = nodes[0].engine.context(&request).unwrap();
+    let progress = nodes[0].start(&context, RequestId::random, Wait::Never).unwrap();
+    assert!(matches!(progress, Progress::Pending(_)), "a shared store must be waited for");
     for turn in 0..3 {
-        let mut lease = decide(&nodes[turn % 2], Hold::Never).await.reservation.unwrap();
-        assert_eq!(decide(&nodes[0], Hold::Never).await.limit_name(), Some("places"));
-        assert!(nodes[(turn + 1) % 2].engine.release(&mut lease).await.unwrap());
+        let mut lease = decide(&nodes[turn % 2], Wait::Never).await.reservation.unwrap();
+        assert_eq!(decide(&nodes[0], Wait::Never).await.limit_name(), Some("places"));
+        assert!(nodes[(turn + 1) % 2].engine.release_async(&mut lease).await.unwrap());
     }
     for node in &nodes {
-        assert_eq!(decide(node, Hold::Never).await.limit_name(), Some("rate"));
+        assert_eq!(decide(node, Wait::Never).await.limit_name(), Some("rate"));
         let page = node.metrics.render(&Present::default());
         assert!(!page.contains("tidegate_store_seconds_count{op=\"decide\"} 0\n"), "{page}");
     }
@@ -164,11 +166,11 @@ async fn nodes_share_one_limit_and_a_release_on_any_of_them_counts_on_all() {
 async fn a_place_that_is_given_back_on_another_node_is_found() {
     let redis = TestRedis::start();
     let (one, other) = (redis.node().await, redis.node().await);
-    let mut lease = decide(&one, Hold::Never).await.reservation.unwrap();
-    let waits = decide(&other, Hold::UpTo(Duration::from_secs(600)));
+    let mut lease = decide(&one, Wait::Never).await.reservation.unwrap();
+    let waits = decide(&other, Wait::AtMost(Duration::from_secs(600)));
     let gives_back = async {
         eventually(async || other.engine.waiters() == 1).await;
-        assert!(one.engine.release(&mut lease).await.unwrap());
+        assert!(one.engine.release_async(&mut lease).await.unwrap());
     };
     let (decision, ()) =
         tokio::time::timeout(Duration::from_secs(20), async { tokio::join!(waits, gives_back) })
@@ -181,10 +183,10 @@ async fn a_place_that_is_given_back_on_another_node_is_found() {
 async fn what_was_taken_for_a_request_that_went_away_is_given_back() {
     let redis = TestRedis::start();
     let node = redis.node().await;
-    for hold in [Hold::Never, Hold::AsThePolicySays, Hold::UpTo(Duration::from_secs(60))] {
+    for wait in [Wait::Never, Wait::ByPolicy, Wait::AtMost(Duration::from_secs(60))] {
         redis.proxy.set(Fault::DropAnswers);
         tokio::select! {
-            _ = decide(&node, hold) => panic!("the answer was dropped"),
+            _ = decide(&node, wait) => panic!("the answer was dropped"),
             () = eventually(async || redis.keys() == 2) => {}
         }
         redis.proxy.set(Fault::None);
@@ -203,7 +205,7 @@ async fn what_was_taken_for_a_request_that_went_away_is_given_back() {
 async fn a_call_that_was_never_made_takes_nothing() {
     let redis = TestRedis::start();
     let node = redis.node().await;
-    drop(decide(&node, Hold::Never));
+    drop(decide(&node, Wait::Never));
     // Calls are carried out in order: the server has seen whatever was sent before.
     assert_eq!(peek(&node).await.limits[0].remaining(), 3);
     assert_eq!(redis.keys(), 0);
@@ -214,20 +216,20 @@ async fn what_is_decided_without_the_store_says_so() {
     let redis = TestRedis::start();
     let node = redis.node().await;
     redis.stop(&[&node]).await;
-    let degraded = decide(&node, Hold::Never).await;
+    let degraded = decide(&node, Wait::Never).await;
     assert!(degraded.degraded && degraded.is_allowed());
     let detail = degraded.store_error.unwrap().detail;
     let refused = "cannot connect: Connection refused (os error 111)";
     assert_eq!(detail, format!("it is not asked since it failed: {refused}"));
     redis.resume(&[&node]).await;
-    assert!(!decide(&node, Hold::Never).await.degraded);
+    assert!(!decide(&node, Wait::Never).await.degraded);
 }
 
 #[tokio::test]
 async fn the_status_tells_of_the_store_and_the_metrics_do() {
     let redis = TestRedis::start();
     let node = redis.node().await;
-    let health = || node.engine.shared().unwrap().redis().health();
+    let health = || node.engine.store().shared().unwrap().redis().health();
     eventually(async || health().nodes == Some(1)).await;
     redis.stop(&[&node]).await;
     let status = Status::for_tests(node.now());
@@ -258,15 +260,15 @@ async fn the_status_tells_of_the_store_and_the_metrics_do() {
 async fn a_node_that_does_not_know_the_secret_does_without_the_store_until_it_does() {
     let redis = TestRedis::start();
     let node = Arc::new(redis.stranger(LIMITS).await);
-    assert!(decide(&node, Hold::Never).await.degraded);
+    assert!(decide(&node, Wait::Never).await.degraded);
     assert_eq!(redis.keys(), 0, "nobody's keys must be there under another secret");
     let following = tokio::spawn(follow(Arc::clone(&node)));
-    eventually(async || !node.engine.shared().unwrap().lacks_secret()).await;
+    eventually(async || !node.engine.store().shared().unwrap().lacks_secret()).await;
     following.abort();
-    let mut lease = decide(&node, Hold::Never).await.reservation.unwrap();
+    let mut lease = decide(&node, Wait::Never).await.reservation.unwrap();
     let other = redis.node().await;
-    assert_eq!(decide(&other, Hold::Never).await.limit_name(), Some("places"));
-    assert!(node.engine.release(&mut lease).await.unwrap());
+    assert_eq!(decide(&other, Wait::Never).await.limit_name(), Some("places"));
+    assert!(node.engine.release_async(&mut lease).await.unwrap());
 }
 
 #[tokio::test]
@@ -282,31 +284,31 @@ async fn a_node_learns_the_secret_though_a_part_of_the_store_is_lost() {
     let url = format!("redis+cluster://{}", cluster.nodes()[owner].addr());
     let nodes = [(); 2].map(|()| Arc::new(node_on(&url, Some(tag), LIMITS)));
     for node in &nodes {
-        let shared = node.engine.shared().unwrap();
+        let shared = node.engine.store().shared().unwrap();
         let answers = |state| shared.redis().health().shards.iter().filter(state).count();
         let is_healthy = |shard: &&tidegate_redis::ShardHealth| shard.state == State::Healthy;
         eventually(async || answers(is_healthy) == 2).await;
         assert!(shared.is_lost());
-        assert!(decide(node, Hold::Never).await.degraded);
+        assert!(decide(node, Wait::Never).await.degraded);
         let following = tokio::spawn(follow(Arc::clone(node)));
         eventually(async || !shared.lacks_secret()).await;
         following.abort();
         assert!(shared.is_lost());
     }
-    let decision = decide(&nodes[0], Hold::Never).await;
+    let decision = decide(&nodes[0], Wait::Never).await;
     assert!(!decision.degraded && decision.is_allowed(), "what answers is asked");
-    assert_eq!(decide(&nodes[1], Hold::Never).await.limit_name(), Some("places"));
+    assert_eq!(decide(&nodes[1], Wait::Never).await.limit_name(), Some("places"));
 }
 
 #[tokio::test]
 async fn what_a_node_admitted_alone_is_charged_to_the_store_once_it_is_back() {
     let redis = TestRedis::start();
     let node = redis.node().await;
-    let shared = node.engine.shared().unwrap();
+    let shared = node.engine.store().shared().unwrap();
     let mut recovery = recovery::Recovery::default();
     redis.stop(&[&node]).await;
     recovery.step(&node, shared, &shared.redis().health()).await;
-    let alone = decide(&node, Hold::Never).await;
+    let alone = decide(&node, Wait::Never).await;
     assert!(alone.degraded && alone.is_allowed());
     assert_eq!((node.engine.owed().keys, redis.keys()), (1, 0), "places are not owed");
 
@@ -316,7 +318,7 @@ async fn what_a_node_admitted_alone_is_charged_to_the_store_once_it_is_back() {
     assert_eq!((node.engine.owed().keys, redis.keys()), (0, 1));
     redis.resume(&[&node]).await;
     recovery.step(&node, shared, &shared.redis().health()).await;
-    let seen = decide(&node, Hold::Never).await;
+    let seen = decide(&node, Wait::Never).await;
     assert_eq!((seen.degraded, seen.limits[0].remaining()), (false, 1), "one alone, one now");
     let page = node.metrics.render(&Present::default());
     assert!(page.contains("tidegate_store_merged_total{result=\"sent\"} 1\n"), "{page}");
@@ -326,11 +328,11 @@ async fn what_a_node_admitted_alone_is_charged_to_the_store_once_it_is_back() {
 async fn a_loss_that_nobody_saw_is_made_up_for() {
     let redis = TestRedis::start();
     let node = redis.node().await;
-    let shared = node.engine.shared().unwrap();
+    let shared = node.engine.store().shared().unwrap();
     let mut recovery = recovery::Recovery::default();
     recovery.step(&node, shared, &shared.redis().health()).await;
     redis.stop(&[&node]).await;
-    assert!(decide(&node, Hold::Never).await.degraded);
+    assert!(decide(&node, Wait::Never).await.degraded);
     redis.resume(&[&node]).await;
     assert_eq!(node.engine.owed().keys, 1);
     recovery.step(&node, shared, &shared.redis().health()).await;
@@ -343,6 +345,6 @@ async fn a_decision_without_the_store_waits_for_nothing() {
     let node = redis.node().await;
     redis.stop(&[&node]).await;
     let mut context = Context::from_waker(Waker::noop());
-    let mut deciding = Box::pin(decide(&node, Hold::Never));
+    let mut deciding = Box::pin(decide(&node, Wait::Never));
     assert!(deciding.as_mut().poll(&mut context).is_ready());
 }

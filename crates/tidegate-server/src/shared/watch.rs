@@ -29,7 +29,7 @@ pub(crate) async fn wait_until_answering(store: &SharedStore, bound: Duration) -
 /// Follows the store for as long as the daemon runs. The engine learns how many nodes share the limits
 /// and which secret hashes their keys; the store is told what it missed once it is back.
 pub(crate) async fn follow(app: Arc<App>) {
-    let Some(store) = app.engine.shared() else { return };
+    let Some(store) = app.engine.store().shared() else { return };
     tokio::join!(follow_health(&app, store), learn_secret(&app, store));
 }
 

@@ -123,7 +123,7 @@ impl Worker {
     fn append_changes(&mut self) {
         let (app, now) = (Arc::clone(&self.app), self.app.now());
         let health = self.state.health();
-        if let (Some(journal), Some(memory)) = (&mut self.counters, app.engine.memory()) {
+        if let (Some(journal), Some(memory)) = (&mut self.counters, app.engine.store().memory()) {
             if memory.lost_track() {
                 journal.lack();
             }
@@ -172,7 +172,8 @@ impl Worker {
 
     fn counters_base(&mut self) -> io::Result<Option<u64>> {
         let (app, now) = (Arc::clone(&self.app), self.app.now());
-        let (Some(journal), Some(memory)) = (&mut self.counters, app.engine.memory()) else {
+        let (Some(journal), Some(memory)) = (&mut self.counters, app.engine.store().memory())
+        else {
             return Ok(None);
         };
         let base = journal.begin_base(now)?;

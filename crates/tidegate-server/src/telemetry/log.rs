@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use tidegate::clock::Clock;
 use tidegate::store::StoreError;
-use tidegate::{Decision, IdentityFormat, Request};
+use tidegate::{Context, Decision, IdentityFormat};
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
@@ -116,7 +116,7 @@ impl Log {
         &self,
         engine: &Engine,
         decision: &Decision,
-        request: &Request<'_>,
+        context: &Context<'_>,
         request_id: &RequestId,
     ) {
         if let Some(error) = &decision.store_error {
@@ -129,7 +129,7 @@ impl Log {
         if !self.queue.has_room() {
             return self.queue.drop_line();
         }
-        let subject = engine.log_identity(decision, request, self.settings.identities);
+        let subject = engine.log_identity(context, decision, self.settings.identities);
         let record = Record { decision, subject: &subject, request_id };
         self.queue.push(record.line(self.settings.format).as_bytes());
     }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use tidegate::clock::{Clock as _, Now};
 use tidegate::plan::Plan;
-use tidegate::store::{Amended, Amendment, Answer, Store, StoreError};
+use tidegate::store::{Amended, Amendment, Answer, Store, StoreError, Tables};
 use tidegate_redis::leases::Table;
 
 use super::clock::NodeClock;
@@ -40,10 +40,18 @@ impl NodeStore {
 }
 
 impl Store for NodeStore {
-    const NAMES_KEYS: bool = true;
+    fn names_keys(&self) -> bool {
+        true
+    }
 
-    fn decide_at_once(&self, plan: &Plan) -> Option<Answer> {
-        self.leases().at_once(plan, self.now_us())
+    fn try_decide(
+        &self,
+        plan: &Plan,
+        _: Option<&Tables>,
+        answer: &mut Answer,
+    ) -> Option<Result<(), StoreError>> {
+        *answer = self.leases().at_once(plan, self.now_us())?;
+        Some(Ok(()))
     }
 
     async fn decide(&self, plan: &Plan) -> Result<Answer, StoreError> {

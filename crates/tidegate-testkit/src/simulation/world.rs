@@ -8,7 +8,6 @@ use std::task::{Context, Poll, Waker};
 
 use tidegate::algorithm::Spec;
 use tidegate::clock::FakeClock;
-use tidegate::plan::Mode;
 use tidegate::policy::Limit;
 use tidegate::units::Amount;
 use tidegate::{Decision, HashKey, Limiter, Request, RequestError};
@@ -234,7 +233,7 @@ impl World {
         let name = user.clone();
         let deciding: DecisionFuture = Box::pin(async move {
             let request = Request::new("GET", "/").user(name).cost(cost);
-            limiter.decide(&request, Mode::Charge).await
+            limiter.check_async(&request).await
         });
         let node = u32::try_from(node).unwrap_or(0);
         self.tasks.push(Task { node, user, cost, asked_us, deciding: Some(deciding) });

@@ -161,7 +161,7 @@ limits:
 struct Never;
 
 impl Timer for Never {
-    fn sleep_us(&self, _: u64) -> impl Future<Output = ()> + Send {
+    fn sleep(&self, _: std::time::Duration) -> impl Future<Output = ()> + Send {
         pending()
     }
 }

@@ -40,14 +40,14 @@ factors: { overload: { load_above: 80%, times: 0.5 } }
 ";
 
 fn report(fixture: &Fixture, event: &str, times: usize) -> Consequences {
-    let told = || fixture.limiter.report_now(&Report::new(event, user("u"))).unwrap();
+    let told = || fixture.limiter.report(&Report::new(event, user("u"))).unwrap();
     (1..times).for_each(|_| _ = told());
     told()
 }
 
 fn worth(fixture: &Fixture, event: &str, value: &str) -> Consequences {
     let report = Report::new(event, user("u")).value(Amount::parse(value).unwrap());
-    fixture.limiter.report_now(&report).unwrap()
+    fixture.limiter.report(&report).unwrap()
 }
 
 fn factor(fixture: &Fixture, name: &str) -> u64 {
@@ -149,7 +149,7 @@ fn a_value_is_an_attribute_or_reported_and_a_bad_one_is_refused_rule_7() {
     let fixture = Fixture::with_policy(WASH);
     let report = |value: &'static str| {
         let request = user("u").attribute("notional", value);
-        fixture.limiter.report_now(&Report::new("order", request))
+        fixture.limiter.report(&Report::new("order", request))
     };
     assert!(report("12.5").is_ok());
     assert_eq!(report("-1").unwrap_err().field, "attributes.notional");

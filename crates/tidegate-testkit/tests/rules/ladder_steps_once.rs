@@ -16,7 +16,7 @@ notify: {{ n: {{ webhook: 'https://hooks.example.org/x' }} }}
 
 /// An event, and how many bans and notices it led to.
 fn bad(fixture: &Fixture) -> [usize; 2] {
-    let effects = fixture.limiter.report_now(&Report::new("bad", user("u1"))).unwrap().effects;
+    let effects = fixture.limiter.report(&Report::new("bad", user("u1"))).unwrap().effects;
     let bans = effects.iter().filter(|effect| matches!(effect, Effect::Banned { .. }));
     let notices = effects.iter().filter(|effect| matches!(effect, Effect::Notify(_)));
     [bans.count(), notices.count()]

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use tidegate::plan::Mode;
 use tidegate::{Consequences, Decision, Effect, MarkKind, Outcome, Report, Request, Subject};
 use tidegate_testkit::block_on;
 
@@ -50,7 +49,7 @@ fn login(email: &str) -> Request<'_> {
 }
 
 fn answered(fixture: &Fixture, request: &Request<'_>, status: u16) -> Consequences {
-    fixture.limiter.answered_now(request, status).unwrap()
+    fixture.limiter.record_status(request, status).unwrap()
 }
 
 fn fail(fixture: &Fixture, email: &str) -> Consequences {
@@ -187,13 +186,12 @@ fn a_report_counts_like_an_answer_rule_6() {
     let fixture = Fixture::with_policy(BRUTE_FORCE);
     fails(&fixture, 3, "a@b.c");
     let request = Request::default().attribute("email", "a@b.c");
-    let reported =
-        fixture.limiter.report_now(&Report::new("auth_failure", request.clone())).unwrap();
+    let reported = fixture.limiter.report(&Report::new("auth_failure", request.clone())).unwrap();
     assert_eq!(
         (reported.delay_us, &*reported.events),
         (2_000_000, &["auth_failure".to_owned()][..])
     );
-    let unknown = fixture.limiter.report_now(&Report::new("auth_failed", request)).unwrap_err();
+    let unknown = fixture.limiter.report(&Report::new("auth_failed", request)).unwrap_err();
     assert_eq!(unknown.field, "event");
 }
 
@@ -336,7 +334,7 @@ fn a_peek_makes_no_event_rule_6() {
 fn the_async_path_takes_the_same_steps_rule_6() {
     let fixture = Fixture::with_policy(OFFENDER);
     let outcomes: Vec<Outcome> = (0..12)
-        .map(|_| block_on(fixture.limiter.decide(&user("u"), Mode::Charge)).unwrap().outcome)
+        .map(|_| block_on(fixture.limiter.check_async(&user("u"))).unwrap().outcome)
         .collect();
     assert_eq!(outcomes[1], Outcome::Warned);
     assert_eq!(outcomes[9], Outcome::Limited);
@@ -412,8 +410,8 @@ fn a_client_ban_spares_other_clients_at_the_same_address_rule_6() {
 struct Jumps(tidegate::clock::FakeClock);
 
 impl tidegate::Timer for Jumps {
-    async fn sleep_us(&self, us: u64) {
-        self.0.advance_us(us);
+    async fn sleep(&self, duration: std::time::Duration) {
+        self.0.advance(duration);
     }
 }
 

@@ -1,6 +1,5 @@
 //! Rule 8: decisions while the store is lost.
 
-use tidegate::plan::Mode;
 use tidegate::{Decision, Jitter, Limiter, Outcome, Request, Response};
 use tidegate_testkit::block_on;
 use tidegate_testkit::scripted::{Script, ScriptedStore};
@@ -22,7 +21,7 @@ impl LostStore {
     }
 
     fn check(&self, request: &Request<'_>) -> Decision {
-        block_on(self.limiter.decide(request, Mode::Charge)).unwrap()
+        block_on(self.limiter.check_async(request)).unwrap()
     }
 }
 

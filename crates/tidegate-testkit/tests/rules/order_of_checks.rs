@@ -127,7 +127,7 @@ fn enabled_false_skips_penalties_but_not_bans_rule_2() {
     assert_eq!(fixture.outcome(&get("/things", GOOD).user("u")), Outcome::Banned);
     let report = tidegate::Report::new("limited", get("/things", GOOD).user("v"));
     for _ in 0..5 {
-        assert!(!fixture.limiter.report_now(&report).unwrap().banned);
+        assert!(!fixture.limiter.report(&report).unwrap().banned);
     }
     assert_eq!(fixture.count_allowed(5, &get("/things", GOOD).user("v")), 5);
 }
@@ -142,8 +142,8 @@ penalties: { p: { event: broken, by: user, within: 1h, ladder: { 1: { ban: 1h } 
 ",
     );
     let request = |path| Request::new("GET", path).user("u");
-    assert!(!fixture.limiter.answered_now(&request("/health"), 500).unwrap().banned);
-    assert!(fixture.limiter.answered_now(&request("/other"), 500).unwrap().banned);
+    assert!(!fixture.limiter.record_status(&request("/health"), 500).unwrap().banned);
+    assert!(fixture.limiter.record_status(&request("/other"), 500).unwrap().banned);
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! Which ladders a request may climb, and what stands on their steps.
 
-use crate::active_policy::ActivePolicy;
 use crate::context::Context;
 use crate::decision::Outcome;
 use crate::key::counted_name;
@@ -38,18 +37,17 @@ pub struct Counting {
 
 /// All penalties of the policy, in its order.
 pub(super) fn penalties(
-    active: &ActivePolicy,
     context: &Context<'_>,
     limits: &[LimitExplanation],
 ) -> Vec<PenaltyExplanation> {
-    let policy = &*active.policy;
+    let policy = context.policy();
     let explain = |(index, penalty): (usize, &Penalty)| {
         let may_happen = |id: &&EventId| {
             let event = policy.protection.events.get(usize::from(**id));
             event.is_some_and(|event| may_be_made(event, context, limits))
         };
         let events: Vec<&EventId> = penalty.events.iter().filter(may_happen).collect();
-        let keys = active.guard.penalties.get(index);
+        let keys = context.active.guard.penalties.get(index);
         let applies = match keys.and_then(|keys| keys.count.key_by(&penalty.by, context)) {
             None => Err(missing(penalty, context)),
             Some(_) if events.is_empty() => Err("none of its events comes of this".to_owned()),
@@ -86,7 +84,7 @@ fn may_be_made(event: &Event, context: &Context<'_>, limits: &[LimitExplanation]
 
 fn missing(penalty: &Penalty, context: &Context<'_>) -> String {
     let part = penalty.by.iter().find(|part| !context.tells(part));
-    let name = part.map(|part| part.name(context.policy)).unwrap_or_default();
+    let name = part.map(|part| part.name(context.policy())).unwrap_or_default();
     format!("it counts by `{name}`, and there is none")
 }
 

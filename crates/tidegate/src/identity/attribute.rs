@@ -27,6 +27,15 @@ impl<'r> Found<'r> {
     fn of(value: Option<Cow<'r, str>>) -> Self {
         value.map_or(Self::Absent, Self::Value)
     }
+
+    /// The same, without borrowing from the request.
+    pub(crate) fn into_owned(self) -> Found<'static> {
+        match self {
+            Self::Absent => Found::Absent,
+            Self::Value(value) => Found::Value(Cow::Owned(value.into_owned())),
+            Self::Unusable => Found::Unusable,
+        }
+    }
 }
 
 /// The value of an attribute from where it was declared to come from.

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
 
-use super::activate::{announce, check_policies, load};
 use super::error::BuildError;
-use super::waiting::{WAITERS_MAX_DEFAULT, Waiting};
-use super::{Holders, Limiter, Shared};
+use super::policies::{announce, check_policies, prepare};
+use super::waiting::{SharedQueue, WAITERS_MAX_DEFAULT};
+use super::{Holders, Inner, Limiter};
 use crate::clock::{Clock, SystemClock};
 use crate::fallback::Fallback;
 use crate::key::HashKey;
@@ -134,12 +134,13 @@ impl<S: Store> LimiterBuilder<S> {
     pub(crate) fn assemble(self) -> Limiter<S> {
         let Self { policies, store, clock, secret, nodes, local_keys_max, max_waiters, max_bans } =
             self;
-        let (active, fallback) = (load(policies, &secret), Fallback::new(local_keys_max));
+        let active: Vec<_> = prepare(policies, &secret).into_iter().map(Arc::new).collect();
+        let fallback = Fallback::new(local_keys_max);
         announce(&active, &store, &fallback);
         let policies = ArcSwap::from_pointee(active);
         let (nodes, holders) = (AtomicU32::new(nodes), Holders::new());
         Limiter {
-            shared: Arc::new(Shared {
+            inner: Arc::new(Inner {
                 replacing: Mutex::default(),
                 policies,
                 store,
@@ -151,7 +152,7 @@ impl<S: Store> LimiterBuilder<S> {
                 load_ppm: AtomicU64::new(0),
                 secret: ArcSwap::from_pointee(secret),
                 holders,
-                waiting: Arc::new(Waiting::new(max_waiters)),
+                waiting: Arc::new(SharedQueue::new(max_waiters)),
             }),
         }
     }

@@ -4,12 +4,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::Limiter;
-use crate::clock::Moment;
-use crate::context::Context;
-use crate::identity;
+use crate::identity::{self, Identity};
 use crate::key::Key;
 use crate::policy::Policy;
-use crate::precheck::{Precheck, precheck};
+use crate::precheck::{is_blocked, is_exempt};
 use crate::request::{Request, RequestError};
 use crate::store::Store;
 
@@ -34,20 +32,16 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     /// The request names a policy that is not in force.
     pub fn client_keys(&self, request: &Request<'_>) -> Result<Option<ClientKeys>, RequestError> {
-        self.with_policy(request, |active| {
-            let policy = &active.policy;
-            let who = identity::identify(policy, request);
-            let address = who.address;
-            let subject =
-                address.map(|ip| identity::client_network(ip, policy.identity.ipv6_prefix));
-            let keys = self.secret().client_keys(&policy.name, who.user, subject.as_ref());
-            Ok(keys.map(|(policy_key, client_key)| ClientKeys {
-                policy: Arc::clone(policy),
-                policy_key,
-                client_key,
-                address,
-            }))
-        })
+        let policy = &self.inner.select(request)?.policy;
+        let Identity { address, user, .. } = identity::identify(policy, request);
+        let network = address.map(|ip| identity::client_network(ip, policy.identity.ipv6_prefix));
+        let keys = self.secret().client_keys(&policy.name, user, network.as_ref());
+        Ok(keys.map(|(policy_key, client_key)| ClientKeys {
+            policy: Arc::clone(policy),
+            policy_key,
+            client_key,
+            address,
+        }))
     }
 
     /// Whether the client of a request is blocked or banned, whatever it asks for. Nothing is counted.
@@ -55,12 +49,10 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     /// The request cannot be understood, or names a policy that is not in force.
     pub fn is_shut_out(&self, request: &Request<'_>) -> Result<bool, RequestError> {
-        let moment = Moment::of(&*self.shared.clock);
-        self.with_policy(request, |active| {
-            let context = Context::gather(&active.policy, request)?;
-            let is_blocked = matches!(precheck(&context), Precheck::Blocked);
-            Ok(is_blocked || active.guard.ban(&self.shared.marks, &context, &moment).is_some())
-        })
+        let context = self.context(request)?;
+        let banned =
+            || context.active.guard.ban(&self.inner.marks, &context, context.now).is_some();
+        Ok(!is_exempt(&context) && is_blocked(&context) || banned())
     }
 }
 

@@ -1,24 +1,32 @@
-//! The limiter: one request through all stages, in one direction.
+//! The limiter: everything that callers do, each job in a file of its own.
 //!
-//! request → identity and operation ([`context`](crate::context)) → standing → plan → store (or
-//! fallback) → decision.
+//! | file | job |
+//! |---|---|
+//! | `pipeline` | one request through all stages: context, precheck, plan, ask, conclude, penalise |
+//! | `conclude` | the stage from the store's answer to the decision |
+//! | `penalise`, `judge_events` | the stage from a final decision, an answer or a report to penalties |
+//! | `batch` | many requests in one call |
+//! | `waiting` | requests that wait for their turn |
+//! | `reservations` | settling, releasing, renewing and claiming |
+//! | `policies` | putting policies in force, and finding the one of a request |
+//! | `operator` | bans, flags, resets and load, by hand |
+//! | `recovery` | what a store is owed that was lost |
+//! | `client_keys`, `trim` | what surfaces need beside a decision |
+//! | `builder`, `error` | putting a limiter together |
 
-mod activate;
 mod batch;
 mod builder;
-mod claim;
 mod client_keys;
 mod conclude;
-mod decide;
 mod error;
-mod immediate;
-mod judged;
-mod merge;
+mod judge_events;
 mod operator;
-mod pared;
-mod protect;
-mod queue;
-mod turn;
+mod penalise;
+mod pipeline;
+mod policies;
+mod recovery;
+mod reservations;
+mod trim;
 mod waiting;
 
 use std::fmt;
@@ -26,38 +34,31 @@ use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::pin::pin;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{self, Poll, Waker};
 
 use arc_swap::ArcSwap;
 
 pub use builder::LimiterBuilder;
-pub use claim::Claim;
 pub use client_keys::ClientKeys;
 pub use error::{BuildError, ResetError};
-pub use merge::{MergeSummary, StoreDebt};
 pub use operator::NewMark;
-pub(crate) use turn::Turn;
-pub use turn::{Acquisition, Timer};
+pub use pipeline::{Pending, Progress, Wait};
+pub use recovery::{MergeSummary, StoreDebt};
+pub use reservations::Claim;
+pub(crate) use waiting::Turn;
+pub use waiting::{Acquisition, Timer};
 
-use activate::{announce, check_policies, load, select};
-use decide::{Patience, Prepared};
-use queue::{NEWCOMER, Ticket};
-use waiting::Waiting;
+use waiting::SharedQueue;
 
-use crate::active_policy::{ActivePolicies, ActivePolicy};
-use crate::clock::{Clock, Moment, Now};
-use crate::context::Context;
-use crate::decision::Decision;
+use crate::active_policy::ActivePolicy;
+use crate::clock::{Clock, Now};
 use crate::fallback::Fallback;
 use crate::key::HashKey;
-use crate::plan::{LEVELS_MAX, Level, Mode, Plan, Planner};
 use crate::policy::Policy;
 use crate::protection::marks::Marks;
 use crate::protection::steps::Known;
-use crate::request::{Request, RequestError};
-use crate::reservation::{Reservation, Settlement};
-use crate::store::{Amended, Amendment, Change, Memory, Store, StoreError};
+use crate::store::{Memory, Store};
 
 /// Decides requests by one or several policies on a store. Clones share everything.
 ///
@@ -82,24 +83,26 @@ use crate::store::{Amended, Amendment, Change, Memory, Store, StoreError};
 /// # }
 /// ```
 pub struct Limiter<S = Memory> {
-    shared: Arc<Shared<S>>,
+    inner: Arc<Inner<S>>,
 }
 
-struct Shared<S> {
-    policies: ArcSwap<Vec<ActivePolicy>>,
+struct Inner<S> {
+    policies: ArcSwap<Vec<Arc<ActivePolicy>>>,
+    /// Held while policies or the secret change.
     replacing: Mutex<()>,
     store: S,
     fallback: Fallback,
+    /// How many nodes divide the limits while the store is lost.
     nodes: AtomicU32,
     clock: Arc<dyn Clock>,
     marks: Marks,
     /// What this node knows of the steps of ladders.
     steps: Known,
-    /// What was last told, for policies that come into force later.
+    /// The load that was set last, for policies that come into force later.
     load_ppm: AtomicU64,
     secret: ArcSwap<HashKey>,
     holders: Holders,
-    waiting: Arc<Waiting>,
+    waiting: Arc<SharedQueue>,
 }
 
 impl Limiter<Memory> {
@@ -117,308 +120,40 @@ impl Limiter<Memory> {
 }
 
 impl<S: Store> Limiter<S> {
-    /// Decides a request, and charges it if it passes. The store may have to be waited for.
-    ///
-    /// Where others [wait](Self::acquire) for one of its keys, it is refused until they have had
-    /// their turn.
-    ///
-    /// # Errors
-    /// The request cannot be understood, or lacks what a limit needs: a 400.
-    pub fn decide(
-        &self,
-        request: &Request<'_>,
-        mode: Mode,
-    ) -> impl Future<Output = Result<Decision, RequestError>> + Send {
-        self.decide_to_the_end(request, mode)
-    }
-
-    /// Decides a request, and counts the events that the decision makes.
-    async fn decide_to_the_end(
-        &self,
-        request: &Request<'_>,
-        mode: Mode,
-    ) -> Result<Decision, RequestError> {
-        let mut plan = Plan::new(mode);
-        let decision = self.decide_in_turn(request, NEWCOMER, &mut plan).await?;
-        if self.counts(request, &decision, mode) {
-            // Boxed, as is all that few need: every request has room for the rest.
-            return Ok(Box::pin(self.penalised(request, decision, &mut plan)).await);
-        }
-        Ok(decision)
-    }
-
-    /// Decides a request unless an older ticket waits for one of its keys.
-    async fn decide_in_turn(
-        &self,
-        request: &Request<'_>,
-        ticket: Ticket,
-        plan: &mut Plan,
-    ) -> Result<Decision, RequestError> {
-        let shared = &self.shared;
-        // Only what is open is kept while the store is waited for.
-        let open = match shared.prepare(request, ticket, Patience::Waits, plan)? {
-            Prepared::Open(open) => open,
-            Prepared::Decided(decided) => return Ok(decided.decision()),
-            Prepared::Answered(open, mut answer) => {
-                return Ok(open.conclude(plan, &mut answer, None));
-            }
-        };
-        let answered = shared.store.decide(plan).await;
-        Ok(shared.conclude(open, plan, answered))
-    }
-
-    /// Decides a request, and charges it if it passes, where the store need not be waited for; `None`
-    /// where it must be, and nothing has happened.
-    ///
-    /// # Errors
-    /// The request cannot be understood, or lacks what a limit needs: a 400.
-    pub fn decide_at_once(&self, request: &Request<'_>) -> Result<Option<Decision>, RequestError> {
-        let (shared, mut plan) = (&self.shared, Plan::new(Mode::Charge));
-        if !self.with_policy(request, |active| Ok(active.leased))? {
-            return Ok(None);
-        }
-        let prepared = shared.prepare(request, NEWCOMER, Patience::None, &mut plan)?;
-        let decision = match prepared {
-            Prepared::Decided(decided) => Some(decided.decision()),
-            Prepared::Open(_) => None,
-            Prepared::Answered(open, mut answer) => Some(open.conclude(&plan, &mut answer, None)),
-        };
-        // A refusal charges nothing: it can be decided again where its event must be counted.
-        Ok(decision.filter(|decision| !self.counts(request, decision, Mode::Charge)))
-    }
-
-    /// Tells what became of an admitted request. What is settled once is not settled again.
-    ///
-    /// # Errors
-    /// The store cannot answer; what should have been given back stays charged.
-    pub async fn settle_async(
-        &self,
-        reservation: &mut Reservation,
-        settlement: Settlement,
-    ) -> Result<(), StoreError> {
-        let amendments = reservation.settle(settlement);
-        self.amend(reservation.local, &amendments).await.map(|_| ())
-    }
-
-    /// Gives the reservation's concurrency places back; returns whether all were still held.
-    ///
-    /// # Errors
-    /// The store cannot answer; the places free themselves when their reservation runs out.
-    pub async fn release_async(&self, reservation: &mut Reservation) -> Result<bool, StoreError> {
-        let amendments = reservation.release();
-        let held = self.amend(reservation.local, &amendments).await?;
-        Ok(!held.is_empty() && held.iter().all(|held| *held))
-    }
-
-    /// Keeps the reservation's concurrency places for another `lease:`; returns whether all were still
-    /// held. A place that was lost stays lost.
-    ///
-    /// # Errors
-    /// The store cannot answer.
-    pub async fn renew_async(&self, reservation: &Reservation) -> Result<bool, StoreError> {
-        let held = self.amend(reservation.local, &reservation.renew()).await?;
-        Ok(!held.is_empty() && held.iter().all(|held| *held))
-    }
-
-    /// Forgets what one limit knows of the subject of a request, as an operator would; returns
-    /// whether there was anything to forget.
-    ///
-    /// # Errors
-    /// The limit is not known or does not apply to the request, or the store cannot answer.
-    pub async fn reset_async(
-        &self,
-        limit: &str,
-        request: &Request<'_>,
-    ) -> Result<bool, ResetError> {
-        let key = self.level_of(limit, request)?;
-        let forgotten = self.forget(&[key]).await.map_err(ResetError::Store)?;
-        Ok(forgotten.iter().any(|found| *found))
-    }
-
-    /// Forgets what is known of keys, at most [`LEVELS_MAX`] of them, each by itself; whether there
-    /// was anything to forget. Names are for a store that [has them](Store::NAMES_KEYS).
-    ///
-    /// # Errors
-    /// The store cannot answer.
-    pub async fn forget(&self, keys: &[(Level, Option<Arc<str>>)]) -> Result<Amended, StoreError> {
-        // This node's own count first: it decides while the shared store cannot be asked.
-        let local = self.forget_here(keys).await?;
-        let shared = self.amend(false, &resets(keys)).await?;
-        Ok(local.iter().zip(&shared).map(|(local, shared)| *local || *shared).collect())
-    }
-
-    /// Forgets what this node alone knows of keys.
-    async fn forget_here(&self, keys: &[(Level, Option<Arc<str>>)]) -> Result<Amended, StoreError> {
-        self.amend(true, &resets(keys)).await
-    }
-
-    /// Puts other policies in force. Counters of limits that keep their name, algorithm and `by`
-    /// stay as they are.
-    ///
-    /// # Errors
-    /// There is no policy, or two have one name.
-    pub fn replace_policies(&self, policies: Vec<Arc<Policy>>) -> Result<(), BuildError> {
-        check_policies(&policies)?;
-        // Two at once would announce one set of limits and put the other in force.
-        let _replacing = self.shared.replacing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.shared.activate(policies);
-        Ok(())
-    }
-
-    /// Hashes keys with another secret from now on, such as one that a shared store keeps and that
-    /// could not be had before. All keys are others then, so that everything starts afresh.
-    pub fn set_hash_key(&self, secret: HashKey) {
-        let _replacing = self.shared.replacing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.shared.marks.rekey(secret.clone(), self.now());
-        self.shared.secret.store(Arc::new(secret));
-        self.shared.activate(self.policies());
-        self.shared.marks.drop_old_ids(self.now());
-        // Nobody else knows the keys that it was counted under.
-        self.forgive();
-    }
-
-    /// The policies in force.
-    #[must_use]
-    pub fn policies(&self) -> Vec<Arc<Policy>> {
-        self.shared.policies.load().iter().map(|active| Arc::clone(&active.policy)).collect()
-    }
-
-    /// The policy that decides requests which name none.
-    #[must_use]
-    pub fn first_policy(&self) -> Option<Arc<Policy>> {
-        self.shared.policies.load().first().map(|active| Arc::clone(&active.policy))
-    }
-
-    /// The policies in force, to read and decide a request by the same ones.
-    #[must_use]
-    pub fn active_policies(&self) -> ActivePolicies {
-        ActivePolicies::new(self.shared.policies.load_full())
-    }
-
-    /// How many nodes share the store's limits while it is lost.
+    /// Sets how many nodes divide the limits while the store is lost.
     pub fn set_nodes(&self, nodes: u32) {
-        self.shared.nodes.store(nodes.max(1), Ordering::Relaxed);
+        self.inner.nodes.store(nodes.max(1), Ordering::Relaxed);
     }
 
-    /// How many requests wait for their turn.
-    #[must_use]
-    pub fn waiters(&self) -> usize {
-        self.shared.waiting.count()
-    }
-
-    /// The store behind it.
+    /// The store behind the limiter.
     #[must_use]
     pub fn store(&self) -> &S {
-        &self.shared.store
+        &self.inner.store
     }
 
+    #[inline]
     pub(crate) fn now(&self) -> Now {
-        self.shared.clock.now()
+        self.inner.clock.now()
     }
 
     pub(crate) fn secret(&self) -> Arc<HashKey> {
-        self.shared.secret.load_full()
+        self.inner.secret.load_full()
     }
-
-    /// Does something with the policy that a request selects.
-    pub(crate) fn with_policy<T>(
-        &self,
-        request: &Request<'_>,
-        act: impl FnOnce(&ActivePolicy) -> Result<T, RequestError>,
-    ) -> Result<T, RequestError> {
-        match request.policies {
-            Some(active_policies) => act(select(active_policies.policies(), request)?),
-            None => act(select(&self.shared.policies.load(), request)?),
-        }
-    }
-
-    fn level_of(
-        &self,
-        limit: &str,
-        request: &Request<'_>,
-    ) -> Result<(Level, Option<Arc<str>>), ResetError> {
-        let moment = Moment::of(&*self.shared.clock);
-        let found = self.with_policy(request, |active| {
-            let context = Context::gather(&active.policy, request)?;
-            let mut limits = active.policy.limits.iter().enumerate();
-            let found = limits.find(|(_, candidate)| candidate.name == limit);
-            let planner = Planner::new(&context, &moment, active);
-            let level = found.map(|(index, limit)| planner.subject(index, limit));
-            Ok(level.map(|level| {
-                let level = level?;
-                let names = S::NAMES_KEYS.then(|| planner.names(&self.secret(), &[level]));
-                Some((level, names.and_then(|names| names.into_iter().next())))
-            }))
-        });
-        match found.map_err(ResetError::Request)? {
-            Some(Some(level)) => Ok(level),
-            Some(None) => Err(ResetError::DoesNotApply(limit.to_owned())),
-            None => Err(ResetError::UnknownLimit(limit.to_owned())),
-        }
-    }
-
-    async fn amend(&self, local: bool, amendments: &[Amendment]) -> Result<Amended, StoreError> {
-        let shared = &*self.shared;
-        let now = shared.clock.now();
-        if amendments.is_empty() {
-            return Ok(Amended::new());
-        }
-        let amended = if local {
-            Ok(shared.fallback.amend(now, amendments))
-        } else {
-            shared.store.amend(now, amendments).await
-        };
-        shared.waiting.wake(amendments);
-        amended
-    }
-}
-
-impl<S: Store> Shared<S> {
-    /// Whoever calls it holds the lock on replacing.
-    fn activate(&self, policies: Vec<Arc<Policy>>) {
-        let secret = self.secret.load();
-        let mut active = load(policies, &secret);
-        let before = self.policies.load();
-        for active in &mut active {
-            let same = |before: &&ActivePolicy| before.policy.name == active.policy.name;
-            if let Some(before) = before.iter().find(same) {
-                active.guard.keep_tripped(&active.policy, &before.guard, &before.policy);
-                let (policy, bans) = (&active.policy, &mut active.guard.bans);
-                bans.keep_bans(&secret, policy, &self.marks, &before.guard.bans, &before.policy);
-            }
-            active.guard.load(&active.policy, self.load_ppm.load(Ordering::Relaxed));
-        }
-        let active = Arc::new(active);
-        self.policies.store(Arc::clone(&active));
-        announce(&active, &self.store, &self.fallback);
-        self.waiting.wake_all();
-    }
-}
-
-fn resets(keys: &[(Level, Option<Arc<str>>)]) -> Vec<Amendment> {
-    let reset = |(level, name): &(Level, Option<Arc<str>>)| Amendment {
-        level: *level,
-        name: name.clone(),
-        charged_at_us: 0,
-        holder: 0,
-        change: Change::Reset,
-    };
-    keys.iter().take(LEVELS_MAX).map(reset).collect()
 }
 
 /// Runs a future that never waits, because nothing in it does.
-pub(crate) fn at_once<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn block_on_ready<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
-    let mut task_context = task::Context::from_waker(Waker::noop());
+    let mut context = task::Context::from_waker(Waker::noop());
     loop {
-        if let Poll::Ready(value) = future.as_mut().poll(&mut task_context) {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
             return value;
         }
         std::thread::yield_now();
     }
 }
 
-/// Ids for holders of places: from a random start, so that no two nodes meet.
+/// Ids for holders of places. They count from a random start, so that no two nodes use the same.
 #[derive(Debug)]
 struct Holders(AtomicU64);
 
@@ -434,14 +169,14 @@ impl Holders {
 
 impl<S> Clone for Limiter<S> {
     fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared) }
+        Self { inner: Arc::clone(&self.inner) }
     }
 }
 
 impl<S> fmt::Debug for Limiter<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<String> =
-            self.shared.policies.load().iter().map(|active| active.policy.name.clone()).collect();
+            self.inner.policies.load().iter().map(|active| active.policy.name.clone()).collect();
         f.debug_struct("Limiter").field("policies", &names).finish_non_exhaustive()
     }
 }

@@ -1,13 +1,17 @@
 //! What operators do by hand: bans, flags, and the load that factors go by.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::Limiter;
+use super::error::ResetError;
+use super::{Limiter, block_on_ready};
+use crate::active_policy::ActivePolicy;
 use crate::identity::Networks;
+use crate::plan::{LEVELS_MAX, Level, Planner, key_names};
 use crate::policy::Policy;
 use crate::protection::marks::{Mark, MarkKind, Marks, SetOutcome, Subject};
-use crate::request::RequestError;
-use crate::store::Store;
+use crate::request::{Request, RequestError};
+use crate::store::{Amended, Amendment, Change, ImmediateStore, Store, StoreError};
 
 /// Whom an operator is named as.
 const OPERATOR: &str = "operator";
@@ -59,7 +63,7 @@ impl<S: Store> Limiter<S> {
     /// All bans, flags and factors that this process knows of.
     #[must_use]
     pub fn marks(&self) -> &Marks {
-        &self.shared.marks
+        &self.inner.marks
     }
 
     /// Bans a subject; of two bans the one that ends later stays.
@@ -82,20 +86,20 @@ impl<S: Store> Limiter<S> {
     /// Ends a ban; returns whether there was one here.
     pub fn unban(&self, policy: Option<&str>, subject: &Subject) -> bool {
         let subject = self.as_found(policy, subject);
-        let marks = &self.shared.marks;
+        let marks = &self.inner.marks;
         marks.remove(MarkKind::Ban, marks.id_of(MarkKind::Ban, policy, None, &subject))
     }
 
     /// Takes a flag away; returns whether there was one here.
     pub fn unflag(&self, policy: Option<&str>, flag: &str, subject: &Subject) -> bool {
         let subject = self.as_found(policy, subject);
-        let marks = &self.shared.marks;
+        let marks = &self.inner.marks;
         marks.remove(MarkKind::Flag, marks.id_of(MarkKind::Flag, policy, Some(flag), &subject))
     }
 
     /// Takes a mark away by its id; returns whether there was one here.
     pub fn unmark(&self, kind: MarkKind, id: crate::Key) -> bool {
-        self.shared.marks.remove(kind, id)
+        self.inner.marks.remove(kind, id)
     }
 
     /// A subject in each way that marks of it may say it, in one policy or, without one, in any: an
@@ -119,10 +123,62 @@ impl<S: Store> Limiter<S> {
 
     /// Tells the load, in millionths, for the factors that go by it.
     pub fn set_load(&self, load_ppm: u64) {
-        self.shared.load_ppm.store(load_ppm, std::sync::atomic::Ordering::Relaxed);
-        for active in self.shared.policies.load().iter() {
+        self.inner.load_ppm.store(load_ppm, std::sync::atomic::Ordering::Relaxed);
+        for active in self.inner.policies.load().iter() {
             active.guard.load(&active.policy, load_ppm);
         }
+    }
+
+    /// Forgets what one limit knows of the subject of a request; returns whether there was anything to
+    /// forget.
+    ///
+    /// # Errors
+    /// The limit is not known or does not apply to the request, or the store cannot answer.
+    pub async fn reset_async(
+        &self,
+        limit: &str,
+        request: &Request<'_>,
+    ) -> Result<bool, ResetError> {
+        let key = self.key_of(limit, request)?;
+        let forgotten = self.forget(&[key]).await.map_err(ResetError::Store)?;
+        Ok(forgotten.iter().any(|found| *found))
+    }
+
+    /// Forgets what is known of keys, at most [`LEVELS_MAX`] of them, each by itself; returns whether
+    /// there was anything to forget. Names are for a store that [has them](Store::names_keys).
+    ///
+    /// # Errors
+    /// The store cannot answer.
+    pub async fn forget(&self, keys: &[(Level, Option<Arc<str>>)]) -> Result<Amended, StoreError> {
+        // This node's own count first: it decides while the shared store cannot be asked.
+        let local = self.forget_here(keys).await?;
+        let shared = self.amend(false, &resets(keys)).await?;
+        Ok(local.iter().zip(&shared).map(|(local, shared)| *local || *shared).collect())
+    }
+
+    /// Forgets what this node alone knows of keys.
+    pub(super) async fn forget_here(
+        &self,
+        keys: &[(Level, Option<Arc<str>>)],
+    ) -> Result<Amended, StoreError> {
+        self.amend(true, &resets(keys)).await
+    }
+
+    /// The key of the subject of a request on a limit, and its name in a store that has names.
+    fn key_of(
+        &self,
+        limit: &str,
+        request: &Request<'_>,
+    ) -> Result<(Level, Option<Arc<str>>), ResetError> {
+        let context = self.context(request).map_err(ResetError::Request)?;
+        let mut limits = context.policy().limits.iter().enumerate();
+        let found = limits.find(|(_, candidate)| candidate.name == limit);
+        let (index, found) = found.ok_or_else(|| ResetError::UnknownLimit(limit.to_owned()))?;
+        let level = Planner::new(&context).subject(index, found);
+        let level = level.ok_or_else(|| ResetError::DoesNotApply(limit.to_owned()))?;
+        let names =
+            self.inner.store.names_keys().then(|| key_names(&context, &self.secret(), &[level]));
+        Ok((level, names.and_then(|names| names.into_iter().next())))
     }
 
     fn mark(
@@ -131,7 +187,7 @@ impl<S: Store> Limiter<S> {
         order: &NewMark,
         flag: Option<&str>,
     ) -> Result<Mark, RequestError> {
-        let (marks, now) = (&self.shared.marks, self.now());
+        let (marks, now) = (&self.inner.marks, self.now());
         let policy = order.policy.as_deref();
         self.check_order(kind, order)?;
         let subject = self.as_found(policy, &order.subject);
@@ -155,7 +211,7 @@ impl<S: Store> Limiter<S> {
     }
 
     fn check_order(&self, kind: MarkKind, order: &NewMark) -> Result<(), RequestError> {
-        let policies = self.shared.policies.load();
+        let policies = self.inner.policies.load();
         let in_scope = |name: &str| order.policy.as_deref().is_none_or(|wanted| wanted == name);
         let mut scope = policies.iter().filter(|active| in_scope(&active.policy.name)).peekable();
         if scope.peek().is_none() {
@@ -192,7 +248,7 @@ impl<S: Store> Limiter<S> {
 
     /// Whether policies know a subject otherwise than each other. A network does not ask them.
     fn know_otherwise(&self, subject: &Subject) -> bool {
-        let policies = self.shared.policies.load();
+        let policies = self.inner.policies.load();
         let prefixes = policies.iter().map(|active| active.policy.identity.ipv6_prefix);
         let mut known = prefixes.map(|prefix| subject.clone().with_prefix(prefix, true));
         let Some(first) = known.next() else { return false };
@@ -202,14 +258,35 @@ impl<S: Store> Limiter<S> {
     /// A subject as requests are known by it: an IPv6 client is its network. In all policies, whose
     /// prefixes may differ, it is that of the first.
     fn as_found(&self, policy: Option<&str>, subject: &Subject) -> Subject {
-        let policies = self.shared.policies.load();
-        let named = |active: &&crate::active_policy::ActivePolicy| {
-            policy.is_none_or(|name| active.policy.name == name)
-        };
+        let policies = self.inner.policies.load();
+        let named =
+            |active: &&Arc<ActivePolicy>| policy.is_none_or(|name| active.policy.name == name);
         let prefix = |policy: &Policy| policy.identity.ipv6_prefix;
         let prefix = policies.iter().find(named).map_or(64, |active| prefix(&active.policy));
         subject.clone().with_prefix(prefix, policy.is_none())
     }
+}
+
+/// The same on a store that answers at once, in a plain call.
+impl<S: ImmediateStore> Limiter<S> {
+    /// As [`reset_async`](Self::reset_async).
+    ///
+    /// # Errors
+    /// As [`reset_async`](Self::reset_async).
+    pub fn reset(&self, limit: &str, request: &Request<'_>) -> Result<bool, ResetError> {
+        block_on_ready(self.reset_async(limit, request))
+    }
+}
+
+fn resets(keys: &[(Level, Option<Arc<str>>)]) -> Vec<Amendment> {
+    let reset = |(level, name): &(Level, Option<Arc<str>>)| Amendment {
+        level: *level,
+        name: name.clone(),
+        charged_at_us: 0,
+        holder: 0,
+        change: Change::Reset,
+    };
+    keys.iter().take(LEVELS_MAX).map(reset).collect()
 }
 
 /// Whether a request can be known by a value. An IPv6 client is known by its network, whose length is

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 
 use super::{LEVELS_MAX, Level, Outline, PerLevel};
-use crate::active_policy::{ActivePolicy, Windows};
-use crate::clock::Moment;
 use crate::context::Context;
 use crate::identity::attribute::Found;
 use crate::key::{self, HashKey, Key, Raw};
@@ -14,7 +12,6 @@ use crate::policy::model::{
 use crate::policy::when::Unmet;
 use crate::protection::factors::Times;
 use crate::request::RequestError;
-use crate::store::Tables;
 use crate::units::Amount;
 
 /// Whether a limit applies to a request.
@@ -61,52 +58,33 @@ impl Otherwise {
 
 /// Makes the levels of a request.
 pub(crate) struct Planner<'p> {
-    pub(crate) context: &'p Context<'p>,
-    moment: &'p Moment<'p>,
-    /// By the place of the limit.
-    outlines: &'p [Outline],
-    windows: &'p Windows,
-    tables: Option<&'p Tables>,
+    context: &'p Context<'p>,
     /// The factors that apply, multiplied.
-    pub(crate) times: Times,
+    pub(crate) factor: Times,
 }
 
 impl<'p> Planner<'p> {
     /// Without factors.
-    pub(crate) fn new(
-        context: &'p Context<'p>,
-        moment: &'p Moment<'p>,
-        active: &'p ActivePolicy,
-    ) -> Self {
-        let ActivePolicy { outlines, windows, tables, .. } = active;
-        Self { context, moment, outlines, windows, tables: tables.get(), times: Times::ONE }
+    pub(crate) const fn new(context: &'p Context<'p>) -> Self {
+        Self { context, factor: Times::ONE }
     }
 }
 
 impl Planner<'_> {
     /// Appends the levels of all limits that apply. Each that is considered is one of the policy.
     pub(crate) fn levels(&self, levels: &mut PerLevel<Level>) -> Result<(), RequestError> {
-        let Context { policy, operation, .. } = self.context;
-        let considered = usize::try_from(*operation).ok();
+        let policy = self.context.policy();
+        let considered = usize::try_from(self.context.operation).ok();
         let considered = considered.and_then(|at| policy.limits_by_operation.get(at));
         for index in considered.map_or(&[][..], |limits| limits) {
             let index = usize::from(*index);
             let limit = &policy.limits[index];
             // What is considered for an operation meets what the limit says of operations.
-            if !self.outlines[index].whole_operations && !limit.when.holds(self.context) {
+            if !self.outline(index).whole_operations && !limit.when.holds(self.context) {
                 continue;
             }
             match self.consider(index, limit) {
-                Ok(numbers) => {
-                    // The sooner, the more of the decision is done until it has come. What all
-                    // requests share is at hand.
-                    if let Some(tables) =
-                        self.tables.filter(|_| !self.outlines[index].keys.is_one())
-                    {
-                        tables.foresee(index, numbers.key);
-                    }
-                    levels.push(self.level(index, limit, &numbers));
-                }
+                Ok(numbers) => levels.push(self.level(index, limit, &numbers)),
                 Err(Otherwise::Wrong(error)) if !limit.shadow => return Err(*error),
                 Err(_) => {}
             }
@@ -119,15 +97,9 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// What the keys of levels are called.
-    pub(crate) fn names(&self, secret: &HashKey, levels: &[Level]) -> Vec<Arc<str>> {
-        let (context, limits) = (self.context, &self.context.policy.limits);
-        let name = |level: &Level| {
-            // The index of a level is that of a limit.
-            let limit = &limits[usize::from(level.limit)];
-            key::name(secret, limit, context, Raw::Shown, || level.key).into()
-        };
-        levels.iter().map(name).collect()
+    /// What the levels of a limit have in common. The index is that of a limit.
+    fn outline(&self, index: usize) -> &Outline {
+        &self.context.active.outlines[index]
     }
 
     /// Whether one limit applies, and with which numbers.
@@ -148,17 +120,17 @@ impl Planner<'_> {
     #[inline(always)]
     fn consider<'l>(&self, index: usize, limit: &'l Limit) -> Result<Numbers<'l>, Otherwise> {
         let spec = effective(limit, self.context);
-        let lacks = |at: usize, part: &Part| match missing(limit, part, self.context.policy) {
+        let lacks = |at: usize, part: &Part| match missing(limit, part, self.context.policy()) {
             Missing::Share => Ok(()),
             Missing::Skip => Err(Otherwise::Not(WhyNot::Missing { part: at })),
-            Missing::Refuse => Err(Otherwise::wrong(refused(limit, part, self.context.policy))),
+            Missing::Refuse => Err(Otherwise::wrong(refused(limit, part, self.context.policy()))),
         };
         let Some(spec) = spec else {
             self.missing_parts(limit).try_for_each(|(at, part)| lacks(at, part))?;
             return Err(Otherwise::Not(WhyNot::Unlimited));
         };
-        let key = self.outlines[index].keys.key_unless(limit, self.context, lacks)?;
-        let cost = match self.outlines[index].cost(self.context.request) {
+        let key = self.outline(index).keys.key_unless(limit, self.context, lacks)?;
+        let cost = match self.outline(index).cost(self.context.request) {
             Some(cost) => Some(cost),
             None => cost(limit, self.context)?,
         };
@@ -171,7 +143,7 @@ impl Planner<'_> {
     /// The level that names the subject of a request on a limit, whatever it costs or may have;
     /// `None` where it has no key.
     pub(crate) fn subject(&self, index: usize, limit: &Limit) -> Option<Level> {
-        let shared = |(_, part)| missing(limit, part, self.context.policy) == Missing::Share;
+        let shared = |(_, part)| missing(limit, part, self.context.policy()) == Missing::Share;
         let applies = limit.when.holds(self.context) && self.missing_parts(limit).all(shared);
         if applies { self.keyed(index, limit) } else { None }
     }
@@ -180,7 +152,7 @@ impl Planner<'_> {
     pub(crate) fn keyed(&self, index: usize, limit: &Limit) -> Option<Level> {
         let spec =
             effective(limit, self.context).copied().or_else(|| limit.settings.first_spec())?;
-        let key = self.outlines[index].keys.key(limit, self.context);
+        let key = self.outline(index).keys.key(limit, self.context);
         Some(self.level(index, limit, &Numbers { spec: &spec, cost: Amount::ZERO, key }))
     }
 
@@ -192,13 +164,27 @@ impl Planner<'_> {
     #[inline(always)]
     fn level(&self, index: usize, limit: &Limit, numbers: &Numbers<'_>) -> Level {
         let Numbers { spec, cost, key } = *numbers;
-        let (context, unix_us) = (self.context, || self.moment.now().unix_us);
-        let spec = spec.within(|unit| self.windows.at(unit, &context.policy.zone, unix_us()));
-        let is_scaled = limit.scaled && self.times != Times::ONE;
-        let spec = if is_scaled { spec.scaled(self.times) } else { spec };
-        // One for each limit of this policy, and the index is that of a limit.
-        self.outlines[index].level(limit, context.request, key, spec, cost)
+        let context = self.context;
+        let (windows, zone) = (&context.active.windows, &context.policy().zone);
+        let spec = spec.within(|unit| windows.at(unit, zone, context.now.unix_us));
+        let is_scaled = limit.scaled && self.factor != Times::ONE;
+        let spec = if is_scaled { spec.scaled(self.factor) } else { spec };
+        self.outline(index).level(limit, context.request, key, spec, cost)
     }
+}
+
+/// The names of the keys of levels.
+pub(crate) fn key_names(
+    context: &Context<'_>,
+    secret: &HashKey,
+    levels: &[Level],
+) -> Vec<Arc<str>> {
+    let name = |level: &Level| {
+        // The level is one of the context's policy.
+        let limit = &context.policy().limits[usize::from(level.limit)];
+        key::name(secret, limit, context, Raw::Shown, || level.key).into()
+    };
+    levels.iter().map(name).collect()
 }
 
 /// The spec that holds for this request; `None` for unlimited.
@@ -252,13 +238,13 @@ fn value(limit: &Limit, context: &Context<'_>) -> Result<Option<Amount>, Otherwi
 }
 
 fn absent(attribute: AttributeId, verb: &str, limit: &Limit, context: &Context<'_>) -> Otherwise {
-    let name = context.policy.attribute_names.name(attribute);
+    let name = context.policy().attribute_names.name(attribute);
     let detail = format!("is missing, and is what the limit `{}` {verb}", limit.name);
     Otherwise::wrong(RequestError::new(format!("attributes.{name}"), detail))
 }
 
 fn amount_of(attribute: AttributeId, context: &Context<'_>) -> Result<Option<Amount>, Otherwise> {
-    let name = context.policy.attribute_names.name(attribute);
+    let name = context.policy().attribute_names.name(attribute);
     let refused =
         |detail: String| Otherwise::wrong(RequestError::new(format!("attributes.{name}"), detail));
     match context.find(attribute) {

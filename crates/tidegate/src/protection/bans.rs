@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use crate::clock::{Moment, Now};
+use crate::clock::Now;
 use crate::context::Context;
 use crate::identity::canonical;
 use crate::key::{HashKey, Key};
@@ -43,16 +43,11 @@ impl BanLookups {
 
     /// The ban of a request; of several, the one that ends last.
     #[inline]
-    pub(crate) fn find(
-        &self,
-        marks: &Marks,
-        context: &Context<'_>,
-        moment: &Moment<'_>,
-    ) -> Option<Mark> {
+    pub(crate) fn find(&self, marks: &Marks, context: &Context<'_>, now: Now) -> Option<Mark> {
         if marks.count(MarkKind::Ban) == 0 {
             return None;
         }
-        self.find_among(marks, context, moment.now())
+        self.find_among(marks, context, now)
     }
 
     fn find_among(&self, marks: &Marks, context: &Context<'_>, now: Now) -> Option<Mark> {

@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use crate::active_policy::ActivePolicy;
 use crate::algorithm::{Spec, Verdict, sliding_counter, sliding_window};
 use crate::context::Context;
 use crate::identity::attribute::Found;
@@ -64,7 +63,6 @@ pub(crate) struct Share {
 
 /// Makes levels of a request.
 struct Teller<'t> {
-    active: &'t ActivePolicy,
     context: &'t Context<'t>,
     events: &'t Events,
     value: Option<Amount>,
@@ -74,13 +72,12 @@ struct Teller<'t> {
 impl EventCounts {
     /// Of the events of a request, with the value that was reported.
     pub(crate) fn of(
-        active: &ActivePolicy,
         context: &Context<'_>,
         events: &Events,
         value: Option<Amount>,
         named: bool,
     ) -> Self {
-        let teller = Teller { active, context, events, value, named };
+        let teller = Teller { context, events, value, named };
         let mut tally = Self::default();
         teller.penalties(&mut tally);
         teller.ratios(&mut tally);
@@ -94,7 +91,8 @@ impl EventCounts {
 
 impl Teller<'_> {
     fn penalties(&self, tally: &mut EventCounts) {
-        let (penalties, keys) = (&self.active.policy.protection.penalties, &self.active.guard);
+        let (penalties, keys) =
+            (&self.context.active.policy.protection.penalties, &self.context.active.guard);
         for (index, (penalty, keys)) in penalties.iter().zip(&keys.penalties).enumerate() {
             let forgives = self.has_any(&penalty.forgive);
             if !forgives && !self.has_any(&penalty.events) {
@@ -120,8 +118,10 @@ impl Teller<'_> {
     }
 
     fn ratios(&self, tally: &mut EventCounts) {
-        let ratios = &self.active.policy.protection.ratios;
-        for (index, (ratio, keys)) in ratios.iter().zip(&self.active.guard.ratios).enumerate() {
+        let ratios = &self.context.active.policy.protection.ratios;
+        for (index, (ratio, keys)) in
+            ratios.iter().zip(&self.context.active.guard.ratios).enumerate()
+        {
             if !self.concerns(index) {
                 continue;
             }
@@ -153,7 +153,7 @@ impl Teller<'_> {
     /// Whether a ratio is to be looked at: one of its events happened, or one of a ratio that a factor
     /// follows beside it.
     fn concerns(&self, index: usize) -> bool {
-        let protection = &self.active.policy.protection;
+        let protection = &self.context.active.policy.protection;
         let touched = |index: usize| {
             let ratio = protection.ratios.get(index);
             ratio.is_some_and(|ratio| self.has(ratio.of) || self.has(ratio.to))
@@ -176,18 +176,18 @@ impl Teller<'_> {
         if !self.has(id) {
             return Ok(Amount::ZERO);
         }
-        let event = self.active.policy.protection.events.get(usize::from(id));
+        let event = self.context.active.policy.protection.events.get(usize::from(id));
         match (self.value, event.and_then(|event: &Event| event.value)) {
             (Some(value), _) => Ok(value),
             (None, None) => Ok(Amount::ONE),
             (None, Some(attribute)) => match self.context.find(attribute) {
                 Found::Absent => Ok(Amount::ONE),
                 Found::Value(text) => Amount::parse(&text).map_err(|error| {
-                    let name = self.context.policy.attribute_names.name(attribute);
+                    let name = self.context.policy().attribute_names.name(attribute);
                     RequestError::new(format!("attributes.{name}"), error.to_string())
                 }),
                 Found::Unusable => {
-                    let name = self.context.policy.attribute_names.name(attribute);
+                    let name = self.context.policy().attribute_names.name(attribute);
                     let detail = "expected a decimal number in a JSON body";
                     Err(RequestError::new(format!("attributes.{name}"), detail))
                 }

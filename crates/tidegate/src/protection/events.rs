@@ -115,13 +115,14 @@ pub(crate) fn of_answer(context: &Context<'_>, status: u16) -> Events {
     let seen = |event: &Event| {
         event.statuses.iter().any(|statuses| statuses.contains(status)) && event.when.holds(context)
     };
-    which(context.policy, seen)
+    which(context.policy(), seen)
 }
 
-/// Whether an answer to a request may make an event.
-pub(crate) fn of_answers(context: &Context<'_>) -> bool {
-    let mut events = context.policy.protection.events.iter();
-    context.policy.enabled
+/// True if an answer to the request may make an event.
+pub(crate) fn sees_answers(context: &Context<'_>) -> bool {
+    let mut events = context.policy().protection.events.iter();
+    context.active.guard.sees_answers
+        && context.policy().enabled
         && events.any(|event| !event.statuses.is_empty() && event.when.holds(context))
 }
 
@@ -133,7 +134,7 @@ pub(crate) fn of_decision(context: &Context<'_>, decision: &Decision) -> Events 
             && event.when.holds(context)
             && (!of_limits || violations(decision).any(|violated| of(event, violated)))
     };
-    which(context.policy, made)
+    which(context.policy(), made)
 }
 
 /// Whether an event is made of a violation of this limit.

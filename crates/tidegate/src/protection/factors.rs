@@ -2,9 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::active_policy::ActivePolicy;
 use crate::algorithm::Spec;
-use crate::clock::Now;
 use crate::context::Context;
 use crate::policy::protection::{Behaviour, Compared, Factor, FactorKind, Good, PPM};
 use crate::protection::marks::Marks;
@@ -61,32 +59,25 @@ impl Spec {
 }
 
 /// All factors that apply to a request, multiplied.
-pub(crate) fn of_request(
-    active: &ActivePolicy,
-    context: &Context<'_>,
-    marks: &Marks,
-    now: Now,
-) -> Times {
-    applying(active, context, marks, now).fold(Times::ONE, |times, (_, ppm)| times.and(ppm))
+pub(crate) fn of_request(context: &Context<'_>, marks: &Marks) -> Times {
+    applying(context, marks).fold(Times::ONE, |times, (_, ppm)| times.and(ppm))
 }
 
 /// The factors that apply to a request, in millionths.
 pub(crate) fn applying<'f>(
-    active: &'f ActivePolicy,
     context: &'f Context<'_>,
     marks: &'f Marks,
-    now: Now,
 ) -> impl Iterator<Item = (&'f Factor, u64)> {
-    let factors = active.policy.protection.factors.iter().enumerate();
+    let factors = context.policy().protection.factors.iter().enumerate();
     factors.filter_map(move |(index, factor)| {
-        let keys = &active.guard.factors[index];
+        let keys = &context.active.guard.factors[index];
         let ppm = match &factor.kind {
             FactorKind::Fixed { times_ppm } => Some(*times_ppm),
             FactorKind::Load { times_ppm, .. } => {
                 keys.tripped.load(Ordering::Relaxed).then_some(*times_ppm)
             }
             FactorKind::Behaviour(behaviour) => {
-                let earned = marks.factor(&keys.marks, context, now);
+                let earned = marks.factor(&keys.marks, context, context.now);
                 earned.map(|(ppm, _)| ppm.clamp(behaviour.lowest_ppm, behaviour.highest_ppm))
             }
         }?;

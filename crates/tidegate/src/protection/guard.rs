@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::clock::Moment;
+use crate::clock::Now;
 use crate::context::Context;
 use crate::key::{HashKey, LimitKeys};
 use crate::policy::Policy;
@@ -113,13 +113,8 @@ impl Guard {
 
     /// The ban of a request; of several, the one that ends last.
     #[inline]
-    pub(crate) fn ban(
-        &self,
-        marks: &Marks,
-        context: &Context<'_>,
-        moment: &Moment<'_>,
-    ) -> Option<Mark> {
-        self.bans.find(marks, context, moment)
+    pub(crate) fn ban(&self, marks: &Marks, context: &Context<'_>, now: Now) -> Option<Mark> {
+        self.bans.find(marks, context, now)
     }
 
     /// Load factors that had tripped before a reload have still.

@@ -3,7 +3,6 @@
 
 mod ladder;
 
-use crate::active_policy::ActivePolicy;
 use crate::clock::Now;
 use crate::context::Context;
 use crate::policy::model::Part;
@@ -65,7 +64,6 @@ pub(crate) enum Act {
 
 /// Judges the events of a request.
 pub(crate) struct Judge<'j> {
-    pub(crate) active: &'j ActivePolicy,
     pub(crate) context: &'j Context<'j>,
     pub(crate) marks: &'j Marks,
     /// What this node knows of the steps of ladders.
@@ -117,13 +115,15 @@ impl Judge<'_> {
         claims: &mut Vec<Claim>,
     ) {
         for (Looked { ratio: index, .. }, share) in shares.iter().filter(|(at, _)| at.touched) {
-            let Some(ratio) = self.active.policy.protection.ratios.get(*index) else { continue };
+            let Some(ratio) = self.context.active.policy.protection.ratios.get(*index) else {
+                continue;
+            };
             if let Some(step) = held(ratio, share) {
                 self.serve(step, happened);
                 claims.extend(self.claim_ratio(*index, ratio, step, share.number));
             }
         }
-        for (index, factor) in self.active.policy.protection.factors.iter().enumerate() {
+        for (index, factor) in self.context.active.policy.protection.factors.iter().enumerate() {
             if let FactorKind::Behaviour(behaviour) = &factor.kind {
                 claims.extend(self.claim_step(index, behaviour, shares));
             }
@@ -132,7 +132,7 @@ impl Judge<'_> {
 
     /// Does what this node alone was let do.
     pub(crate) fn claimed(&self, act: &Act, happened: &mut Happened) {
-        let protection = &self.active.policy.protection;
+        let protection = &self.context.active.policy.protection;
         match *act {
             Act::Ratio { ratio, number } => {
                 let Some(ratio) = protection.ratios.get(ratio) else { return };
@@ -212,7 +212,7 @@ impl Judge<'_> {
     }
 
     fn notify(&self, step: &Step, cause: &Cause<'_>, told: &Told, happened: &mut Happened) {
-        let policy = &self.active.policy;
+        let policy = &self.context.active.policy;
         let webhooks = step.notify.iter().filter_map(|at| policy.protection.webhooks.get(*at));
         happened.reported.effects.extend(webhooks.map(|webhook| {
             Effect::Notify(Notice {
@@ -236,7 +236,7 @@ impl Judge<'_> {
         flag: Option<&str>,
         until_unix_us: Option<u64>,
     ) -> Mark {
-        let policy = &*self.active.policy.name;
+        let policy = &*self.context.active.policy.name;
         let span = written_duration(cause.within_us);
         Mark {
             id: self.marks.id_of(kind, Some(policy), flag, &subject),
@@ -257,7 +257,7 @@ impl Judge<'_> {
     fn claim_ratio(&self, index: usize, ratio: &Ratio, step: &Step, number: u64) -> Option<Claim> {
         let subject = Subject::of(&ratio.by, self.context)?;
         let flagged = step.flag.as_ref().is_some_and(|flag| {
-            let policy = Some(&*self.active.policy.name);
+            let policy = Some(&*self.context.active.policy.name);
             let id = self.marks.id_of(MarkKind::Flag, policy, Some(flag), &subject);
             self.marks.get(MarkKind::Flag, id, self.now).is_some()
         });
@@ -270,7 +270,7 @@ impl Judge<'_> {
         if !due {
             return None;
         }
-        let keys = &self.active.guard.ratios.get(index)?.once;
+        let keys = &self.context.active.guard.ratios.get(index)?.once;
         let span_us = ratio.within_us;
         let named = counts::once(keys, &ratio.by, self.context, &ratio.name, span_us, self.named)?;
         Some(Claim::once(named, Act::Ratio { ratio: index, number }))
@@ -283,7 +283,7 @@ impl Judge<'_> {
         behaviour: &Behaviour,
         shares: &[(Looked, Share)],
     ) -> Option<Claim> {
-        let protection = &self.active.policy.protection;
+        let protection = &self.context.active.policy.protection;
         let mut is_good = true;
         for good in &behaviour.good {
             let (_, share) = shares.iter().find(|(at, _)| at.ratio == good.ratio)?;
@@ -292,7 +292,7 @@ impl Judge<'_> {
             }
             is_good &= good.holds(share.of, share.to);
         }
-        let keys = self.active.guard.factors.get(index)?;
+        let keys = self.context.active.guard.factors.get(index)?;
         if !behaviour.by.iter().all(|part| self.context.has(part)) {
             return None;
         }
@@ -313,7 +313,7 @@ impl Judge<'_> {
     }
 
     fn step(&self, factor: usize, to_ppm: u64) {
-        let policy = &self.active.policy;
+        let policy = &self.context.active.policy;
         let Some(factor) = policy.protection.factors.get(factor) else { return };
         let by = crate::protection::guard::behaviour_by(factor);
         let Some(subject) = Subject::of(by, self.context) else { return };

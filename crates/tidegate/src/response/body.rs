@@ -261,7 +261,7 @@ impl<'d> Values<'d> {
     /// Writes what a client reads as `{message}`: the limit's own, or the policy's. No message holds
     /// itself: compiling refuses that.
     fn write_message(&self, out: &mut String) {
-        self.fill(self.own_message().unwrap_or(&self.decision.policy.response.message), out);
+        self.fill(self.own_message().unwrap_or(&self.decision.policy().response.message), out);
     }
 
     /// What the limit that is named says itself.

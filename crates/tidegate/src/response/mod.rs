@@ -178,7 +178,7 @@ impl<'d> Sink<'d> for Response<'d> {
 }
 
 fn render_rate_limits<'d, S: Sink<'d>>(decision: &Decision, sink: &mut S) {
-    let style = decision.policy.response.headers;
+    let style = decision.policy().response.headers;
     if let Some(named) = decision.limit().filter(|_| style != HeaderStyle::Ietf) {
         let limit = named.spec.number().micros();
         sink.header("X-RateLimit-Limit", |text| push_decimal(text, limit));
@@ -199,7 +199,7 @@ fn render_refusal<'d, S: Sink<'d>>(
     retry_after_us: Option<u64>,
     sink: &mut S,
 ) {
-    let rules = &decision.policy.response;
+    let rules = &decision.policy().response;
     if let Some(us) = retry_after_us {
         sink.header("Retry-After", |text| push_number(text, seconds_rounded_up(us).max(1)));
     }
@@ -221,7 +221,7 @@ fn render_refusal<'d, S: Sink<'d>>(
 
 /// Adds, never subtracts.
 fn jittered(us: u64, jitter: Jitter, decision: &Decision) -> u64 {
-    let (Jitter::Millionths(roll), ppm @ 1..) = (jitter, decision.policy.response.jitter_ppm)
+    let (Jitter::Millionths(roll), ppm @ 1..) = (jitter, decision.policy().response.jitter_ppm)
     else {
         return us;
     };
@@ -231,7 +231,7 @@ fn jittered(us: u64, jitter: Jitter, decision: &Decision) -> u64 {
 }
 
 fn policy_body(decision: &Decision) -> Option<&Body> {
-    let rules = &decision.policy.response;
+    let rules = &decision.policy().response;
     if let Some(refusal) = rules.refusal(decision.outcome) {
         return refusal.body.as_ref();
     }

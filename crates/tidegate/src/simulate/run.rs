@@ -16,7 +16,7 @@ use super::template::Template;
 use crate::clock::{Clock as _, FakeClock};
 use crate::decision::{Decision, LimitReport};
 use crate::key::HashKey;
-use crate::limiter::{Acquisition, Limiter, NewMark, Turn, at_once};
+use crate::limiter::{Acquisition, Limiter, NewMark, Turn, Wait, block_on_ready};
 use crate::policy::Policy;
 use crate::policy::diagnostics::{Diagnostics, Position, Reporter};
 use crate::policy::document::Node;
@@ -214,7 +214,8 @@ impl<'t, S: SwitchableStore> Run<'t, S> {
                     let answer = self.limiter.check(&request);
                     return self.conclude(repetition, &request, answer, Duration::ZERO);
                 }
-                let turn = self.limiter.turn(*max_wait);
+                let wait = max_wait.map_or(Wait::ByPolicy, Wait::AtMost);
+                let turn = Turn::new(&self.limiter, self.clock.now(), wait);
                 let waiting = WaitingRequest { turn, request, until_us: 0, repetition };
                 self.attempt(waiting, self.waiting.len())
             }
@@ -235,7 +236,7 @@ impl<'t, S: SwitchableStore> Run<'t, S> {
             Action::Store { down } => {
                 self.limiter.store().set_down(*down);
                 if !*down {
-                    at_once(self.limiter.merge());
+                    block_on_ready(self.limiter.merge());
                 }
                 Ok(())
             }
@@ -254,7 +255,7 @@ impl<'t, S: SwitchableStore> Run<'t, S> {
         mut waiting: WaitingRequest<'t, S>,
         index: usize,
     ) -> Result<(), StepFailure> {
-        let (answer, waited) = match at_once(waiting.turn.attempt(&waiting.request)) {
+        let (answer, waited) = match block_on_ready(waiting.turn.try_request(&waiting.request)) {
             Ok(ControlFlow::Continue(until_us)) => {
                 self.waiting.insert(index, WaitingRequest { until_us, ..waiting });
                 return Ok(());
@@ -309,7 +310,7 @@ impl<'t, S: SwitchableStore> Run<'t, S> {
         let passed = answer.as_ref().is_ok_and(Decision::is_allowed);
         match &repetition.step.action {
             Action::Request { status: Some(status), .. } if passed => {
-                self.limiter.answered_now(request, *status)
+                self.limiter.record_status(request, *status)
             }
             _ => Ok(Consequences::default()),
         }
@@ -325,7 +326,7 @@ impl<'t, S: SwitchableStore> Run<'t, S> {
         let faults = Reporter::default();
         let report = read_report(&numbered(over), &numbered(base), &faults)
             .ok_or_else(|| unreadable("report", &faults.first_message().unwrap_or_default()))?;
-        let reported = self.limiter.report_now(&report);
+        let reported = self.limiter.report(&report);
         let result = match &reported {
             Ok(reported) => StepResult::Consequences(reported),
             Err(error) => StepResult::InvalidRequest(error),

@@ -207,7 +207,9 @@ const fn stores(level: &Level) -> bool {
 }
 
 impl ImmediateStore for Memory {
-    const NEVER_LOST: bool = true;
+    fn is_never_lost(&self) -> bool {
+        true
+    }
 
     fn decide_now(&self, plan: &Plan) -> Result<Answer, StoreError> {
         Ok(self.answer(plan))
@@ -234,20 +236,6 @@ impl ImmediateStore for Memory {
 
     fn tables_now(&self, families: &[u64]) -> Tables {
         Tables::of(&self.families.load(), families)
-    }
-
-    fn foresee(&self, plan: &Plan) {
-        self.foresee_all(std::slice::from_ref(plan));
-    }
-
-    /// The places of all keys are asked for, so that what is not at hand comes from memory together.
-    fn foresee_all(&self, plans: &[Plan]) {
-        let families = self.families.load();
-        for level in plans.iter().flat_map(|plan| plan.levels.iter()) {
-            if let Some(table) = families.tables.get(&level.family) {
-                table.prefetch(level.key);
-            }
-        }
     }
 
     fn amend_now(&self, now: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {

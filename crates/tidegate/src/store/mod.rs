@@ -6,6 +6,7 @@ mod memory;
 use std::fmt;
 use std::future::{Future, ready};
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrayvec::ArrayVec;
 
@@ -69,7 +70,7 @@ impl Reply {
 pub struct Amendment {
     /// The level as it was charged.
     pub level: Level,
-    /// What its key is called, for a store that [names its keys](Store::NAMES_KEYS).
+    /// What its key is called, for a store that [names its keys](Store::names_keys).
     pub name: Option<Arc<str>>,
     /// When it was charged, by the store's clock that the level runs on.
     pub charged_at_us: u64,
@@ -106,20 +107,35 @@ pub type Amended = ArrayVec<bool, LEVELS_MAX>;
 ///
 /// A denial is an answer; only a store that cannot answer returns an error.
 pub trait Store: Send + Sync + 'static {
-    /// Whether operators look into it, so that its keys have names instead of numbers.
-    const NAMES_KEYS: bool;
+    /// True if operators look into the store, so that its keys have names instead of numbers.
+    fn names_keys(&self) -> bool;
 
-    /// How long a request that [waits](crate::Limiter::acquire) may sleep before it looks again,
-    /// where others give back what this process does not hear of; `None` where it hears of all.
-    const LOOK_AGAIN_US: Option<u64> = None;
+    /// How long a request that [waits](crate::Limiter::acquire) may sleep before it looks again, where
+    /// other nodes give back what this process does not hear of; `None` where it hears of everything.
+    fn poll_interval(&self) -> Option<Duration> {
+        None
+    }
 
-    /// Whether it always answers, so that nothing need be remembered for when it does not.
-    const NEVER_LOST: bool = false;
+    /// True if the store always answers, so that a node need not remember readings for an outage.
+    fn is_never_lost(&self) -> bool {
+        false
+    }
 
-    /// Decides a plan without waiting, where this process holds all that it takes; `None` where
-    /// [`decide`](Self::decide) must be asked. The plan has no names here.
-    fn decide_at_once(&self, plan: &Plan) -> Option<Answer> {
-        _ = plan;
+    /// True if [`try_decide`](Self::try_decide) answers every plan.
+    fn is_immediate(&self) -> bool {
+        false
+    }
+
+    /// Decides a plan without waiting, and writes the answer where it stands; `None` where
+    /// [`decide`](Self::decide) must be asked. The plan has no names here. `tables` are those of the
+    /// plan's policy.
+    fn try_decide(
+        &self,
+        plan: &Plan,
+        tables: Option<&Tables>,
+        answer: &mut Answer,
+    ) -> Option<Result<(), StoreError>> {
+        _ = (plan, tables, answer);
         None
     }
 
@@ -133,10 +149,10 @@ pub trait Store: Send + Sync + 'static {
         amendments: &[Amendment],
     ) -> impl Future<Output = Result<Amended, StoreError>> + Send;
 
-    /// Tells which limits there are, so that each can have its share of the memory.
+    /// Names the limits that there are, so that each can have its share of the memory.
     fn announce(&self, families: &[u64]);
 
-    /// Where it keeps the keys of limits that have been announced, if it can say so once for all
+    /// Where the store keeps the keys of limits that have been announced, if it can say so once for all
     /// requests.
     fn tables(&self, families: &[u64]) -> Tables {
         _ = families;
@@ -146,8 +162,10 @@ pub trait Store: Send + Sync + 'static {
 
 /// A store that answers at once. Every such store is a [`Store`] whose future is always ready.
 pub trait ImmediateStore: Send + Sync + 'static {
-    /// As [`Store::NEVER_LOST`].
-    const NEVER_LOST: bool = false;
+    /// As [`Store::is_never_lost`].
+    fn is_never_lost(&self) -> bool {
+        false
+    }
 
     /// As [`Store::decide`].
     ///
@@ -155,8 +173,8 @@ pub trait ImmediateStore: Send + Sync + 'static {
     /// The store cannot answer.
     fn decide_now(&self, plan: &Plan) -> Result<Answer, StoreError>;
 
-    /// As [`decide_now`](Self::decide_now), of a plan for limits that have these tables. The answer is
-    /// written where it stands: it is too large to be moved.
+    /// As [`decide_now`](Self::decide_now), for limits that have these tables. The answer is written
+    /// where it stands: it is too large to be copied.
     ///
     /// # Errors
     /// The store cannot answer.
@@ -177,16 +195,6 @@ pub trait ImmediateStore: Send + Sync + 'static {
         Tables::default()
     }
 
-    /// A plan will be decided shortly: its memory may be fetched meanwhile.
-    fn foresee(&self, plan: &Plan) {
-        _ = plan;
-    }
-
-    /// As [`foresee`](Self::foresee), of plans that will be decided one after the other.
-    fn foresee_all(&self, plans: &[Plan]) {
-        plans.iter().filter(|plan| !plan.levels.is_empty()).for_each(|plan| self.foresee(plan));
-    }
-
     /// As [`Store::amend`].
     ///
     /// # Errors
@@ -198,8 +206,30 @@ pub trait ImmediateStore: Send + Sync + 'static {
 }
 
 impl<S: ImmediateStore> Store for S {
-    const NAMES_KEYS: bool = false;
-    const NEVER_LOST: bool = <S as ImmediateStore>::NEVER_LOST;
+    fn names_keys(&self) -> bool {
+        false
+    }
+
+    fn is_never_lost(&self) -> bool {
+        ImmediateStore::is_never_lost(self)
+    }
+
+    fn is_immediate(&self) -> bool {
+        true
+    }
+
+    #[inline]
+    fn try_decide(
+        &self,
+        plan: &Plan,
+        tables: Option<&Tables>,
+        answer: &mut Answer,
+    ) -> Option<Result<(), StoreError>> {
+        Some(match tables {
+            Some(tables) => self.decide_in(tables, plan, answer),
+            None => self.decide_now(plan).map(|decided| *answer = decided),
+        })
+    }
 
     fn decide(&self, plan: &Plan) -> impl Future<Output = Result<Answer, StoreError>> + Send {
         ready(self.decide_now(plan))
@@ -223,7 +253,9 @@ impl<S: ImmediateStore> Store for S {
 }
 
 impl<S: ImmediateStore> ImmediateStore for Arc<S> {
-    const NEVER_LOST: bool = <S as ImmediateStore>::NEVER_LOST;
+    fn is_never_lost(&self) -> bool {
+        ImmediateStore::is_never_lost(&**self)
+    }
 
     fn decide_now(&self, plan: &Plan) -> Result<Answer, StoreError> {
         (**self).decide_now(plan)
@@ -240,14 +272,6 @@ impl<S: ImmediateStore> ImmediateStore for Arc<S> {
 
     fn tables_now(&self, families: &[u64]) -> Tables {
         (**self).tables_now(families)
-    }
-
-    fn foresee(&self, plan: &Plan) {
-        (**self).foresee(plan);
-    }
-
-    fn foresee_all(&self, plans: &[Plan]) {
-        (**self).foresee_all(plans);
     }
 
     fn amend_now(&self, now: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {

@@ -16,7 +16,7 @@ use crate::stage::{policy, user};
 struct Never;
 
 impl Timer for Never {
-    fn sleep_us(&self, _: u64) -> impl Future<Output = ()> + Send {
+    fn sleep(&self, _: Duration) -> impl Future<Output = ()> + Send {
         pending()
     }
 }

@@ -16,8 +16,13 @@ use crate::stage::{policy, user};
 struct Shared(Arc<Memory>);
 
 impl Store for Shared {
-    const NAMES_KEYS: bool = true;
-    const LOOK_AGAIN_US: Option<u64> = Some(50_000);
+    fn names_keys(&self) -> bool {
+        true
+    }
+
+    fn poll_interval(&self) -> Option<Duration> {
+        Some(Duration::from_millis(50))
+    }
 
     fn decide(&self, plan: &Plan) -> impl Future<Output = Result<Answer, StoreError>> + Send {
         ready(self.0.decide_now(plan))
@@ -52,10 +57,10 @@ struct Notes {
 }
 
 impl Timer for Notes {
-    async fn sleep_us(&self, us: u64) {
+    async fn sleep(&self, duration: Duration) {
         let sleeps = {
             let mut asleep_us = self.asleep_us.lock().unwrap();
-            asleep_us.push(us);
+            asleep_us.push(u64::try_from(duration.as_micros()).unwrap());
             asleep_us.len()
         };
         let lease = if sleeps == 3 { self.lease.lock().unwrap().take() } else { None };
@@ -69,7 +74,7 @@ impl Timer for Notes {
 fn what_another_node_gives_back_is_found_by_looking_again() {
     let store = Shared::default();
     let (here, other) = (store.node(), store.node());
-    let decided = crate::threads::block_on(other.decide(&user("u"), tidegate::plan::Mode::Charge));
+    let decided = crate::threads::block_on(other.check_async(&user("u")));
     let lease = Mutex::new(decided.unwrap().reservation);
     let timer = Notes { asleep_us: Mutex::default(), other, lease };
     let request = user("u");

@@ -19,7 +19,8 @@ pub(crate) struct FakeTimer {
 }
 
 impl Timer for FakeTimer {
-    fn sleep_us(&self, us: u64) -> impl Future<Output = ()> + Send {
+    fn sleep(&self, duration: Duration) -> impl Future<Output = ()> + Send {
+        let us = u64::try_from(duration.as_micros()).unwrap();
         let until_us = self.clock.now().steady_us + us;
         std::future::poll_fn(move |context| {
             if self.clock.now().steady_us >= until_us {

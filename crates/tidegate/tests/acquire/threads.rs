@@ -20,7 +20,7 @@ const TURNS: usize = 300;
 struct Never;
 
 impl Timer for Never {
-    fn sleep_us(&self, _: u64) -> impl Future<Output = ()> + Send {
+    fn sleep(&self, _: Duration) -> impl Future<Output = ()> + Send {
         pending()
     }
 }

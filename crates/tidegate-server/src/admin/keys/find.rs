@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use tidegate::clock::Now;
 use tidegate::store::{Memory, Place, StoreError};
-use tidegate::{ActivePolicies, Key, KeyedLimit, Limiter, SubjectKey};
+use tidegate::{ActivePolicies, Key, KeyedLimit, SubjectKey};
 use tidegate_redis::{Cursor, Found};
 
 use super::Failure;
 use super::entry::Entry;
 use super::query::{Query, shown};
 use crate::app::App;
-use crate::engine::Engine;
+use crate::engine::{DaemonStore, Engine};
 use crate::shared::SharedStore;
 
 /// How many keys of the memory are looked at while its table is held.
@@ -37,9 +37,9 @@ pub(super) async fn page(app: &App, query: &Query<'_>) -> Result<Page, Failure> 
     let active_policies = app.engine.active_policies();
     let asked = Asked { query, active_policies: &active_policies, now: app.now() };
     asked.check()?;
-    match &app.engine {
-        Engine::Memory(limiter) => asked.in_memory(limiter),
-        Engine::Shared(limiter) => asked.in_store(limiter).await,
+    match app.engine.store() {
+        DaemonStore::Memory(memory) => asked.in_memory(&app.engine, memory),
+        DaemonStore::Shared(store) => asked.in_store(&app.engine, store).await,
     }
 }
 
@@ -94,12 +94,12 @@ impl Asked<'_> {
         })
     }
 
-    fn in_memory(&self, limiter: &Limiter) -> Result<Page, Failure> {
-        let (memory, query) = (limiter.store(), self.query);
+    fn in_memory(&self, engine: &Engine, memory: &Memory) -> Result<Page, Failure> {
+        let query = self.query;
         let entries = if let Some(name) = &query.key {
             self.one_of_memory(memory, name)
         } else if query.has_subject() {
-            let keys = limiter.keys_of(&query.request, query.limit.as_deref())?;
+            let keys = engine.keys_of(&query.request, query.limit.as_deref())?;
             let entry = |key: &SubjectKey| {
                 let counted = memory.counted(key.level.family, key.level.key, self.now)?;
                 Some(Entry::of_subject(key, Ok(counted), false))
@@ -152,15 +152,15 @@ impl Asked<'_> {
         Ok(page)
     }
 
-    async fn in_store(&self, limiter: &Limiter<SharedStore>) -> Result<Page, Failure> {
-        let (store, query) = (limiter.store(), self.query);
+    async fn in_store(&self, engine: &Engine, store: &SharedStore) -> Result<Page, Failure> {
+        let query = self.query;
         let entries = if let Some(name) = &query.key {
             let found = store.look(&[(&**name).into()]).await?;
             let keyed_limits: Vec<KeyedLimit<'_>> =
                 self.active_policies.limits_of_key(name).collect();
             found.into_iter().flatten().map(|found| Entry::of_found(found, &keyed_limits)).collect()
         } else if query.has_subject() {
-            let keys = limiter.keys_of(&query.request, query.limit.as_deref())?;
+            let keys = engine.keys_of(&query.request, query.limit.as_deref())?;
             self.of_subject(store, &keys).await?
         } else {
             return self.page_of_store(store).await;

@@ -106,7 +106,7 @@ async fn forget_all(app: &App, entries: &[Entry], deleted: &mut usize) -> Result
         *deleted += forgotten.iter().filter(|found| **found).count();
     }
     let broken: Vec<Arc<str>> = entries.iter().filter_map(Entry::to_delete).collect();
-    if let Some(store) = app.engine.shared().filter(|_| !broken.is_empty()) {
+    if let Some(store) = app.engine.store().shared().filter(|_| !broken.is_empty()) {
         *deleted += usize::try_from(store.redis().delete(&broken).await?).unwrap_or(usize::MAX);
     }
     Ok(())

@@ -8,7 +8,8 @@ use tidegate::store::Memory;
 use tidegate::{HashKey, Limiter, NewMark, Policy, Request};
 
 use super::*;
-use crate::engine::Engine;
+use crate::engine::DaemonStore;
+use crate::engine::tests::{check, peek};
 
 const SECRET: HashKey = HashKey::new([1; 16]);
 
@@ -17,7 +18,7 @@ fn app_with(memory: Memory) -> App {
     let mut app = App::new(Policy::parse("a.yaml", policy).unwrap());
     let policy = Policy::parse("a.yaml", policy).unwrap();
     let limiter = Limiter::builder().policy(policy).clock(app.clock.clone()).hash_key(SECRET);
-    app.engine = Engine::Memory(limiter.store(memory).build().unwrap());
+    app.engine = limiter.store(DaemonStore::Memory(memory)).build().unwrap();
     app
 }
 
@@ -29,7 +30,8 @@ fn loaded(path: &Path) -> (Arc<App>, StateDir, Journals) {
 fn loaded_by(app: App, path: &Path) -> (Arc<App>, StateDir, Journals) {
     let (app, state) = (Arc::new(app), StateDir::open(path).unwrap());
     let now = app.now();
-    let counters = state.load_counters(app.engine.memory().unwrap(), &SECRET, now).unwrap().0;
+    let counters =
+        state.load_counters(app.engine.store().memory().unwrap(), &SECRET, now).unwrap().0;
     let marks = state.load_marks(app.engine.marks(), &SECRET, now).unwrap().0;
     (app, state, Journals { counters: Some(counters), marks })
 }
@@ -56,11 +58,11 @@ fn left_by_a_kill(path: &Path) -> TempDir {
 
 fn spend(app: &App, user: &str) {
     let request = Request::new("GET", "/").user(user);
-    assert!(app.engine.decide_now(&request).unwrap().unwrap().is_allowed());
+    assert!(check(&app.engine, &request).unwrap().is_allowed());
 }
 
 fn spent(app: &App, user: &str) -> u64 {
-    let decision = app.engine.peek(&Request::new("GET", "/").user(user)).unwrap();
+    let decision = peek(&app.engine, &Request::new("GET", "/").user(user)).unwrap();
     1_000 - decision.limits[0].available.whole()
 }
 
@@ -143,7 +145,7 @@ fn a_flood_of_keys_that_go_holds_up_neither_changes_nor_a_base() {
         assert!(journal.is_whole() && journal.accepts());
         let (again, ..) = loaded_by(small(), left_by_a_kill(folder.path()).path());
         assert_eq!(spent(&again, "busy"), round + 21);
-        assert_eq!(again.engine.memory().unwrap().keys(), 10);
+        assert_eq!(again.engine.store().memory().unwrap().keys(), 10);
         drop(base);
         assert_eq!(worker.counters_base().unwrap(), Some(10));
     }
@@ -179,7 +181,7 @@ fn changes_are_saved_while_a_base_is_written() {
     drop(worker);
     let (app, ..) = loaded(folder.path());
     assert_eq!((spent(&app, "user 0"), spent(&app, "user 1")), (2, 1));
-    assert_eq!(app.engine.memory().unwrap().keys(), 3 * LOOK_EVERY);
+    assert_eq!(app.engine.store().memory().unwrap().keys(), 3 * LOOK_EVERY);
 }
 
 #[test]

@@ -4,9 +4,12 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 use tidegate::clock::{FakeClock, SystemClock};
-use tidegate::{HashKey, Limiter, Policy};
+use tidegate::store::Memory;
+use tidegate::{HashKey, Limiter, Policy, Request};
 
 use super::*;
+use crate::engine::DaemonStore;
+use crate::engine::tests::check;
 
 const FIELDS: [&str; 16] = [
     "timestamp",
@@ -60,7 +63,7 @@ fn engine() -> Engine {
     let clock = FakeClock::at_unix_seconds(1_767_603_600);
     let secret = HashKey::new([7; 16]);
     let limiter = Limiter::builder().policy(policy).clock(clock).hash_key(secret);
-    Engine::Memory(limiter.build().unwrap())
+    limiter.store(DaemonStore::Memory(Memory::new())).build().unwrap()
 }
 
 fn request(user: &str) -> Request<'_> {
@@ -71,8 +74,8 @@ fn request(user: &str) -> Request<'_> {
 fn three(log: &Log, user: &str) {
     let (engine, request) = (engine(), request(user));
     for _ in 0..3 {
-        let decision = engine.decide_now(&request).unwrap().unwrap();
-        log.decision(&engine, &decision, &request, &RequestId::random());
+        let decision = check(&engine, &request).unwrap();
+        log.decision(&engine, &decision, &engine.context(&request).unwrap(), &RequestId::random());
     }
 }
 
@@ -124,8 +127,8 @@ fn identities_are_hashed_unless_asked_for() {
 fn a_blocked_address_has_no_limit_to_name() {
     let lines = logged(json(LevelFilter::INFO, IdentityFormat::Plain), |log| {
         let (engine, request) = (engine(), request("u1").ip([198, 51, 100, 9].into()));
-        let decision = engine.decide_now(&request).unwrap().unwrap();
-        log.decision(&engine, &decision, &request, &RequestId::random());
+        let decision = check(&engine, &request).unwrap();
+        log.decision(&engine, &decision, &engine.context(&request).unwrap(), &RequestId::random());
     });
     let object = object(&lines[0]);
     assert_eq!(object["event"], "blocked");

@@ -19,7 +19,7 @@ use crate::seal::Travelled;
 /// Gives the lease's places back.
 pub(super) async fn release(app: &App, body: &[u8]) -> Result<Response<Body>, Failure> {
     let mut held = Said::parse(app, body, &["lease"])?.open(app).await?;
-    let released = app.engine.release(held.lease()).await;
+    let released = app.engine.release_async(held.lease()).await;
     // What is counted by status or reserved may still be settled.
     held.close(app);
     Ok(told(app, "released", released, "a place is not given back; it frees itself", false))
@@ -28,7 +28,7 @@ pub(super) async fn release(app: &App, body: &[u8]) -> Result<Response<Body>, Fa
 /// Keeps the lease's places for another while.
 pub(super) async fn renew(app: &App, body: &[u8]) -> Result<Response<Body>, Failure> {
     let mut held = Said::parse(app, body, &["lease"])?.open(app).await?;
-    let renewed = app.engine.renew(held.lease()).await;
+    let renewed = app.engine.renew_async(held.lease()).await;
     held.close(app);
     // Nobody else can be given the place while nobody can be asked: its holder goes on.
     Ok(told(app, "renewed", renewed, "a place is not renewed; its holder may try again", true))
@@ -51,7 +51,7 @@ pub(super) async fn settle(app: &App, body: &[u8]) -> Result<Response<Body>, Fai
     let mut reported = Consequences::default();
     let settled = match held.may_settle(app).await {
         Ok(true) => {
-            let settled = app.engine.settle(held.lease(), settlement).await;
+            let settled = app.engine.settle_async(held.lease(), settlement).await;
             if let Some((status, watched)) = status.zip(held.take_watched(app)) {
                 reported = app.answered(&watched.request(app), status).await;
             }
@@ -104,7 +104,7 @@ impl Held {
 
     /// Leaves it until the store can say whether it may be settled; whether there is room for that.
     fn settle_later(self, app: &App, settlement: Settlement) -> bool {
-        match (self, app.engine.shared()) {
+        match (self, app.engine.store().shared()) {
             (Self::Travelled(travelled), Some(store)) => store.settle_later(travelled, settlement),
             _ => false,
         }
@@ -153,7 +153,7 @@ fn told_with(
     further: &str,
 ) -> Response<Body> {
     let (done, degraded) = match result {
-        Ok(done) => (done, app.engine.is_degraded()),
+        Ok(done) => (done, app.engine.store().is_degraded()),
         Err(error) => {
             app.store_failed(&error, undone);
             (otherwise, true)

@@ -20,13 +20,13 @@ use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
-use tidegate::{Decision, Outcome, RequestError};
+use tidegate::{Decision, Outcome, Pending, Progress, RequestError, Wait};
 use tokio::time::timeout;
 
 pub(crate) use self::answer::Number;
 use self::call::Call;
 use self::fields::FieldError;
-use crate::app::{App, Hold};
+use crate::app::App;
 use crate::body::Body;
 use crate::challenge::said;
 use crate::guard::Guard;
@@ -145,7 +145,7 @@ impl Posted {
         text: &'a [u8],
     ) -> Result<Answered<'a>, Failure> {
         match self {
-            Self::Check => decide(app, headers, Call::check(text)?, Hold::Never),
+            Self::Check => decide(app, headers, Call::check(text)?, Wait::Never),
             _ => self.answer_other(app, headers, text),
         }
     }
@@ -159,11 +159,11 @@ impl Posted {
         text: &'a [u8],
     ) -> Result<Answered<'a>, Failure> {
         Ok(match self {
-            Self::Check => return decide(app, headers, Call::check(text)?, Hold::Never),
+            Self::Check => return decide(app, headers, Call::check(text)?, Wait::Never),
             Self::Acquire => {
                 let call = Call::acquire(text)?;
                 let max_wait = Duration::from_millis(call.max_wait_ms.unwrap_or_default());
-                return decide(app, headers, call, Hold::UpTo(max_wait));
+                return decide(app, headers, call, Wait::AtMost(max_wait));
             }
             Self::Batch => Answered::Later(Box::pin(batch(app, headers, text))),
             Self::Release => Answered::Later(Box::pin(leases::release(app, text))),
@@ -186,13 +186,16 @@ fn decide<'a>(
     app: &'a App,
     headers: HeaderMap,
     call: Call<'a>,
-    hold: Hold,
+    wait: Wait,
 ) -> Result<Answered<'a>, Failure> {
     let request = identified(app, call);
-    match &mut app.decide_now(&request, || RequestId::of(&headers), hold) {
-        Some(Ok(decision)) => Ok(Answered::Now(told(app, &request, decision, None))),
-        Some(Err(error)) => Err(error.clone().into()),
-        None => Ok(decide_later(app, headers, request, hold)),
+    let waits = matches!(wait, Wait::AtMost(_));
+    let progress = app.start(&app.engine.context(&request)?, || RequestId::of(&headers), wait)?;
+    match progress {
+        Progress::Decided(mut decision) => {
+            Ok(Answered::Now(told(app, &request, &mut decision, waits.then_some(0))))
+        }
+        Progress::Pending(pending) => Ok(decide_later(app, headers, request, pending, waits)),
     }
 }
 
@@ -202,12 +205,14 @@ fn decide_later<'a>(
     app: &'a App,
     headers: HeaderMap,
     request: tidegate::Request<'a>,
-    hold: Hold,
+    pending: Pending,
+    waits: bool,
 ) -> Answered<'a> {
     Answered::Later(Box::pin(async move {
-        let decided = app.decide_later(&request, || RequestId::of(&headers), hold).await;
-        let (mut decision, waited_us) = decided?;
-        let waited_us = matches!(hold, Hold::UpTo(_)).then_some(waited_us);
+        let mut context = app.engine.context(&request)?;
+        let finished = app.finish(&mut context, || RequestId::of(&headers), pending).await;
+        let (mut decision, waited_us) = finished?;
+        let waited_us = waits.then_some(waited_us);
         Ok(told(app, &request, &mut decision, waited_us))
     }))
 }

@@ -38,11 +38,11 @@ use std::time::Duration;
 use http::{Request, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
-use tidegate::{Decision, Outcome};
+use tidegate::{Decision, Outcome, Wait};
 
 pub(crate) use upstream::Upstream;
 
-use crate::app::{App, Hold};
+use crate::app::App;
 use crate::body::Body;
 use crate::listen::{Peer, Service};
 use crate::respond;
@@ -131,7 +131,7 @@ impl Gateway {
             false => InboundBody::new(body),
         };
         let request = inbound.to_request(app, body.start());
-        let decided = app.decide(&request, || inbound.id(), Hold::AsThePolicySays).await;
+        let decided = app.decide(&request, || inbound.id(), Wait::ByPolicy).await;
         let decision = match decided {
             Ok((decision, _)) => decision,
             Err(error) => return Ok(respond::bad_request(&error.field, &error.detail)),

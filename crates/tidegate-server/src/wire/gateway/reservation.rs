@@ -81,14 +81,14 @@ impl Drop for ReservationGuard {
 impl SharedReservation {
     async fn settle(self: Arc<Self>, settlement: Settlement) {
         let mut reservation = self.reservation.lock().await;
-        if let Err(error) = self.app.engine.settle(&mut reservation, settlement).await {
+        if let Err(error) = self.app.engine.settle_async(&mut reservation, settlement).await {
             self.app.store_failed(&error, "an answer is not settled; its request stays charged");
         }
     }
 
     async fn release(self: Arc<Self>) {
         let mut reservation = self.reservation.lock().await;
-        if let Err(error) = self.app.engine.release(&mut reservation).await {
+        if let Err(error) = self.app.engine.release_async(&mut reservation).await {
             self.app.store_failed(&error, "a place is not given back; it frees itself");
         }
     }
@@ -102,7 +102,7 @@ impl SharedReservation {
             if !reservation.holds_place() {
                 return;
             }
-            match self.app.engine.renew(&reservation).await {
+            match self.app.engine.renew_async(&reservation).await {
                 Ok(true) => {}
                 Ok(false) => {
                     tracing::warn!(

@@ -43,7 +43,7 @@ penalties:
             let name = ["u0", "u1", "u2"][user];
             let request = Request::default().user(name);
             let event = if kind == 0 { "good" } else { "bad" };
-            let reported = limiter.report_now(&Report::new(event, request)).unwrap();
+            let reported = limiter.report(&Report::new(event, request)).unwrap();
             let list = &mut lists[user];
             if kind == 0 {
                 list.clear();
@@ -81,7 +81,7 @@ notify: { n: { webhook: 'https://hooks.example.org/x' } }
             list.push(now_us);
             let within = list.iter().filter(|at| **at + WITHIN_US > now_us).count();
             let report = Report::new("bad", Request::default().user("u"));
-            let reported = limiter.report_now(&report).unwrap();
+            let reported = limiter.report(&report).unwrap();
             let tells = within == 3 && told_us.is_none_or(|at_us| at_us + WITHIN_US <= now_us);
             if tells {
                 told_us = Some(now_us);
@@ -114,7 +114,7 @@ ratios:
                 of += u128::from(micros);
             }
             let report = Report::new(event, Request::default().user("u")).value(value);
-            let reported = limiter.report_now(&report).unwrap();
+            let reported = limiter.report(&report).unwrap();
             let expected = orders >= 5 && of * 100 > to * u128::from(above);
             prop_assert_eq!(!reported.warnings.is_empty(), expected, "{} of {}", of, to);
         }
@@ -134,9 +134,8 @@ penalties: { p: { event: bad, by: user, within: 1h, ladder: { 3: { ban: 1h } } }
     let store = std::sync::Arc::new(crate::store::Memory::with_max_keys(500));
     let limiter = Limiter::builder().policy(policy).clock(clock.clone());
     let limiter = limiter.store(std::sync::Arc::clone(&store)).max_bans(3).build().unwrap();
-    let report = |user: &str| {
-        limiter.report_now(&Report::new("bad", Request::default().user(user))).unwrap()
-    };
+    let report =
+        |user: &str| limiter.report(&Report::new("bad", Request::default().user(user))).unwrap();
     for _ in 0..3 {
         report("first");
     }

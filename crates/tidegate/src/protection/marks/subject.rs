@@ -87,14 +87,14 @@ impl Subject {
     /// The subject of a request by these parts; `None` if the request lacks one of them.
     pub(crate) fn of(by: &[Part], context: &Context<'_>) -> Option<Self> {
         let part =
-            |part: &Part| Some((part.name(context.policy), context.part(part)?.into_owned()));
+            |part: &Part| Some((part.name(context.policy()), context.part(part)?.into_owned()));
         by.iter().map(part).collect::<Option<_>>().map(Self)
     }
 
     /// The same for a notice, with `-` for a part that cannot be read.
     pub(crate) fn for_notice(by: &[Part], context: &Context<'_>) -> Self {
         let value = |part| context.part(part).map_or_else(|| "-".to_owned(), Cow::into_owned);
-        Self(by.iter().map(|part| (part.name(context.policy), value(part))).collect())
+        Self(by.iter().map(|part| (part.name(context.policy()), value(part))).collect())
     }
 
     /// The subject that a ban of a request is on; `None` if the request has no such part.

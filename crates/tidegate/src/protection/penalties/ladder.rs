@@ -27,13 +27,13 @@ impl Judge<'_> {
         happened: &mut Happened,
         asks: &mut Asks,
     ) {
-        let Some(penalty) = self.active.policy.protection.penalties.get(at) else { return };
+        let Some(penalty) = self.context.active.policy.protection.penalties.get(at) else { return };
         let Some(step) = penalty.step_at(count.events) else { return };
         self.serve(step, happened);
         if step.allow {
             happened.allowing.push(at);
         }
-        let Some(ladder) = self.active.guard.penalties.get(at) else { return };
+        let Some(ladder) = self.context.active.guard.penalties.get(at) else { return };
         // From the highest on: of two bans the longer one is told of.
         for keys in ladder.steps.iter().rev() {
             let Some(step) = penalty.ladder.get(keys.step) else { continue };
@@ -50,8 +50,8 @@ impl Judge<'_> {
     /// The places that say which steps are taken, as far as this node knows: a count that is forgiven
     /// begins anew.
     pub(crate) fn forgiven(&self, at: usize) -> impl Iterator<Item = Named> {
-        let penalty = self.active.policy.protection.penalties.get(at);
-        let ladder = self.active.guard.penalties.get(at);
+        let penalty = self.context.active.policy.protection.penalties.get(at);
+        let ladder = self.context.active.guard.penalties.get(at);
         let steps = penalty.zip(ladder).into_iter().flat_map(|(penalty, ladder)| {
             ladder.steps.iter().filter_map(|keys| keys.place(penalty, self.context, self.named))
         });
@@ -96,7 +96,7 @@ impl Judge<'_> {
 
     /// Whether the marks of a step are there, so that somebody has taken it.
     fn stands(&self, rung: &Rung<'_>) -> bool {
-        let policy = Some(&*self.active.policy.name);
+        let policy = Some(&*self.context.active.policy.name);
         let subject = Subject::of(&rung.penalty.by, self.context);
         let has = |kind, name, subject: &Subject| {
             let id = self.marks.id_of(kind, policy, name, subject);

@@ -71,12 +71,12 @@ fn user() -> Request<'static> {
 }
 
 fn report(limiter: &Limiter, event: &str) -> Consequences {
-    limiter.report_now(&Report::new(event, user())).unwrap()
+    limiter.report(&Report::new(event, user())).unwrap()
 }
 
 fn worth(limiter: &Limiter, event: &str, units: u64) -> Consequences {
     let value = Amount::from_units(units).unwrap();
-    limiter.report_now(&Report::new(event, user()).value(value)).unwrap()
+    limiter.report(&Report::new(event, user()).value(value)).unwrap()
 }
 
 fn checks<S: ImmediateStore>(limiter: &Limiter<S>, times: usize) -> Vec<Decision> {
@@ -105,7 +105,7 @@ notify: { n: { webhook: 'https://hooks.example.org/x' } }
     );
     let with = |body: &'static [u8]| Request::new("POST", "/login").body(body);
     let twice = [&br#"{"email":"a","email":"b"}"#[..], br#"{"email":"c","email":"d"}"#];
-    let reports = twice.map(|body| limiter.report_now(&Report::new("bad", with(body))).unwrap());
+    let reports = twice.map(|body| limiter.report(&Report::new("bad", with(body))).unwrap());
     assert_eq!(reports.each_ref().map(|report| report.delay_us), [0, 2_000_000]);
     assert_eq!(actions(&reports[1].effects), ["notice"], "somebody hears of it");
     for body in [twice[0], b"{}", br#"{"email":"a"}"#] {
@@ -213,9 +213,9 @@ ratios: { r: { of: bad, to: good, by: user, within: 1h, at_least: 1, above: 10%,
 ",
     );
     let request = user().attribute("amount", "x");
-    let error = limiter.report_now(&Report::new("bad", request.clone())).unwrap_err();
+    let error = limiter.report(&Report::new("bad", request.clone())).unwrap_err();
     assert_eq!(error.field, "attributes.amount");
-    assert!(limiter.answered_now(&request, 401).unwrap().banned);
+    assert!(limiter.record_status(&request, 401).unwrap().banned);
 }
 
 #[test]
@@ -271,7 +271,7 @@ penalties:
     assert_eq!(calls(), 1);
     let graced = &checks(&limiter, 1)[0];
     assert_eq!((graced.outcome, graced.degraded, calls()), (Outcome::Warned, true, 1));
-    let reported = limiter.report_now(&Report::new("good", user())).unwrap();
+    let reported = limiter.report(&Report::new("good", user())).unwrap();
     assert_eq!((reported.degraded, calls()), (true, 1));
     assert_eq!(checks(&limiter, 1)[0].outcome, Outcome::Warned, "this node's count was forgiven");
 }

@@ -104,7 +104,7 @@ impl Pair {
     /// An event on a node, and what it led to: bans, flags, notices.
     fn bad(&self, node: usize) -> [usize; 3] {
         let report = Report::new("bad", Request::default().user("u"));
-        let effects = self.nodes[node].report_now(&report).unwrap().effects;
+        let effects = self.nodes[node].report(&report).unwrap().effects;
         let count = |is: fn(&Effect) -> bool| effects.iter().filter(|effect| is(effect)).count();
         [
             count(|effect| matches!(effect, Effect::Banned { .. })),
@@ -161,7 +161,7 @@ fn a_step_that_debts_of_an_outage_jump_over_is_taken_late() {
     pair.store.is_lost.store(true, Ordering::Relaxed);
     assert_eq!(pair.bads(&[1, 1, 1, 1]), [NOTHING; 4]);
     pair.store.is_lost.store(false, Ordering::Relaxed);
-    assert!(crate::limiter::at_once(pair.nodes[1].merge()).done);
+    assert!(crate::limiter::block_on_ready(pair.nodes[1].merge()).done);
     assert_eq!(pair.bads(&[0, 1]), [NOTHING; 2]);
     pair.wait(5);
     assert_eq!(pair.bads(&[0, 1]), [[0, 1, 1], NOTHING]);
@@ -173,7 +173,7 @@ fn what_a_node_did_without_the_store_is_not_done_again_once_it_is_back() {
     pair.store.is_lost.store(true, Ordering::Relaxed);
     assert_eq!(pair.bads(&[0, 0, 0]), [NOTHING, NOTHING, BANNED_AND_TOLD]);
     pair.store.is_lost.store(false, Ordering::Relaxed);
-    assert!(crate::limiter::at_once(pair.nodes[0].merge()).done);
+    assert!(crate::limiter::block_on_ready(pair.nodes[0].merge()).done);
     for _ in 0..20 {
         pair.wait(600);
         assert_eq!(pair.bads(&[0, 1, 0]), [NOTHING; 3]);
@@ -225,10 +225,10 @@ fn a_count_that_is_forgiven_begins_anew() {
     let pair = Pair::new("2: { ban: 1min }, 9: {}");
     assert_eq!(pair.bads(&[0, 0]).pop(), Some([1, 0, 0]));
     pair.wait(120);
-    pair.nodes[0].report_now(&Report::new("good", Request::default().user("u"))).unwrap();
+    pair.nodes[0].report(&Report::new("good", Request::default().user("u"))).unwrap();
     assert_eq!(pair.bad(1), NOTHING);
     pair.store.is_mute.store(true, Ordering::Relaxed);
-    pair.nodes[0].report_now(&Report::new("bad", Request::default().user("u"))).unwrap();
+    pair.nodes[0].report(&Report::new("bad", Request::default().user("u"))).unwrap();
     pair.store.is_mute.store(false, Ordering::Relaxed);
     assert_eq!(pair.bad(1), NOTHING);
     pair.wait(5);

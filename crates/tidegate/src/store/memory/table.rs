@@ -160,16 +160,6 @@ impl Table {
         }
     }
 
-    /// Asks for where a key most likely stands, and waits for nothing but its segment.
-    #[inline]
-    pub(super) fn prefetch(&self, key: Key) {
-        let hash = hash_of(key);
-        let home = self.segment_of(hash).and_then(|(_, segment)| segment.home(&self.pages, hash));
-        if let Some(home) = home {
-            home.prefetch();
-        }
-    }
-
     /// The segment of a key by now; another by the time that it is held, maybe.
     pub(super) fn segment(&self, key: Key) -> Option<&Segment> {
         self.segment_of(hash_of(key)).map(|(_, segment)| segment)

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::Families;
 use super::table::Table;
-use crate::key::Key;
 use crate::plan::Level;
 
 /// Where a store keeps the keys of some limits, in the order of these.
@@ -18,24 +17,11 @@ impl Tables {
         Self(tables.collect::<Option<_>>().unwrap_or_default())
     }
 
-    /// Whether there are none.
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// The table of a limit, unless the store has done away with it.
     #[inline]
     pub(super) fn get(&self, level: &Level) -> Option<&Table> {
         let table = self.0.get(usize::from(level.limit))?;
         (!table.is_retired()).then_some(&**table)
-    }
-
-    /// Asks for the memory of a key that the limit at this place will shortly be asked about.
-    #[inline]
-    pub(crate) fn foresee(&self, limit: usize, key: Key) {
-        if let Some(table) = self.0.get(limit) {
-            table.prefetch(key);
-        }
     }
 }
 

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use http_body_util::BodyExt as _;
-use tidegate::Request;
+use tidegate::{Request, Wait};
 
 use super::*;
-use crate::app::Hold;
 use crate::shared::follow;
 use crate::shared::tests::{TestRedis, eventually};
 use crate::telemetry::{Present, RequestId};
@@ -30,7 +29,7 @@ fn request(cost: u64) -> Request<'static> {
 }
 
 async fn decide(app: &App, cost: u64) -> tidegate::Decision {
-    app.decide(&request(cost), RequestId::random, Hold::Never).await.unwrap().0
+    app.decide(&request(cost), RequestId::random, Wait::Never).await.unwrap().0
 }
 
 /// The name of a lease on a request of this cost.
@@ -130,12 +129,12 @@ async fn what_is_told_while_the_store_is_lost_is_done_once_it_is_back() {
     for node in [&one, &one, &other] {
         assert_eq!(told(settle(node, &cost).await).await, lost("settled", true));
     }
-    assert_eq!(one.engine.shared().unwrap().corrections(), (3, 0));
+    assert_eq!(one.engine.store().shared().unwrap().corrections(), (3, 0));
 
     redis.resume(&[&one, &other]).await;
     for node in [&one, &other] {
         let following = tokio::spawn(follow(Arc::clone(node)));
-        eventually(async || node.engine.shared().unwrap().corrections() == (0, 0)).await;
+        eventually(async || node.engine.store().shared().unwrap().corrections() == (0, 0)).await;
         following.abort();
     }
     let seen = decide(&one, 0).await;

@@ -97,5 +97,8 @@ async fn a_refusal_is_held_back_too() {
     assert!(world.get("/", "").await.starts_with("HTTP/1.1 429"));
     assert!(began.elapsed() >= Duration::from_millis(50));
     let asked = tidegate::Request::new("GET", "/").ip([127, 0, 0, 1].into());
-    assert_eq!(world.app.engine.peek(&asked).unwrap().outcome, Outcome::Limited);
+    assert_eq!(
+        crate::engine::tests::peek(&world.app.engine, &asked).unwrap().outcome,
+        Outcome::Limited
+    );
 }

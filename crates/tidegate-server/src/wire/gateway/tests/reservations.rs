@@ -15,7 +15,7 @@ const PLACE: &str =
 
 fn is_free(world: &World) -> bool {
     let request = Request::new("GET", "/").peer([127, 0, 0, 1].into());
-    world.app.engine.peek(&request).unwrap().is_allowed()
+    crate::engine::tests::peek(&world.app.engine, &request).unwrap().is_allowed()
 }
 
 #[tokio::test]
@@ -82,7 +82,8 @@ async fn a_client_that_breaks_off_in_the_middle_does_not_choose_what_is_counted(
             drop(stream);
             let fits = |index: usize| {
                 let request = Request::new("GET", "/").peer([127, 0, 0, 1].into());
-                world.app.engine.peek(&request).unwrap().limits[index].is_allowed()
+                crate::engine::tests::peek(&world.app.engine, &request).unwrap().limits[index]
+                    .is_allowed()
             };
             // It is settled before its place is given back.
             until("the place is free", || fits(0)).await;

@@ -16,7 +16,7 @@ const ASK: &str = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgr
 
 fn is_free(world: &World) -> bool {
     let request = Request::new("GET", "/").peer([127, 0, 0, 1].into());
-    world.app.engine.peek(&request).unwrap().is_allowed()
+    crate::engine::tests::peek(&world.app.engine, &request).unwrap().is_allowed()
 }
 
 /// Switches if asked, says hello, then repeats what it hears; `quit` makes it close.

@@ -1,6 +1,7 @@
 //! However marks come and go, requests find those that are there, and the counters return to zero with
 //! the last of them.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::*;
@@ -9,13 +10,13 @@ use crate::policy::Policy;
 use crate::policy::model::Part;
 use crate::request::Request;
 
-fn policy() -> Policy {
-    Policy::parse("p.yaml", "{tidegate: 1, name: api}").unwrap()
+fn policy() -> Arc<Policy> {
+    Policy::parse("p.yaml", "{tidegate: 1, name: api}").unwrap().into()
 }
 
 /// Looks up the marks of users under a secret, as requests do.
 struct Finder {
-    policy: Policy,
+    policy: Arc<Policy>,
     bans: MarkKeys,
     factors: MarkKeys,
 }
@@ -31,13 +32,13 @@ impl Finder {
 
     fn is_banned(&self, marks: &Marks, user: &str, now: Now) -> bool {
         let request = Request::new("GET", "/").user(user);
-        let context = Context::gather(&self.policy, &request).unwrap();
+        let context = Context::under(&self.policy, &request);
         marks.get(MarkKind::Ban, self.bans.id(&context).unwrap(), now).is_some()
     }
 
     fn factor(&self, marks: &Marks, user: &str, now: Now) -> Option<u64> {
         let request = Request::new("GET", "/").user(user);
-        let context = Context::gather(&self.policy, &request).unwrap();
+        let context = Context::under(&self.policy, &request);
         marks.factor(&self.factors, &context, now).map(|(ppm, _)| ppm)
     }
 }

@@ -4,6 +4,8 @@ use std::net::IpAddr;
 
 use proptest::prelude::*;
 
+use std::sync::Arc;
+
 use super::*;
 use crate::policy::Policy;
 use crate::policy::model::Part;
@@ -13,14 +15,14 @@ use crate::request::Request;
 const NOW: Now = Now { steady_us: 5_000_000, unix_us: 9_000_000 };
 const SECRET: [u8; 16] = [7; 16];
 
-fn policy() -> Policy {
+fn policy() -> Arc<Policy> {
     let text = "
 tidegate: 1
 name: api
 identity: { ipv6_prefix: 56, attributes: { email: given } }
 limits: { a: { by: email, total: 1 } }
 ";
-    Policy::parse("p.yaml", text).unwrap_or_else(|errors| panic!("{errors}"))
+    Policy::parse("p.yaml", text).unwrap_or_else(|errors| panic!("{errors}")).into()
 }
 
 /// All ways in which bans know a request.
@@ -69,7 +71,7 @@ fn request(user: Option<&str>, ip: Option<IpAddr>, value: &str) -> Request<'stat
 /// Bans the subject of a request by all kinds of parts, and looks for the ban; then removes it.
 fn check(request: &Request<'_>) {
     let policy = policy();
-    let context = Context::gather(&policy, request).unwrap();
+    let context = Context::under(&policy, request);
     let secret = HashKey::new(SECRET);
     for (scope, by) in [None, Some("api")]
         .into_iter()
@@ -107,7 +109,7 @@ fn a_subject_has_one_id_however_long_its_values_are() {
 fn marks_are_told_apart_by_kind_scope_name_parts_and_secret() {
     let policy = policy();
     let request = request(Some("u"), Some([192, 0, 2, 1].into()), "u");
-    let context = Context::gather(&policy, &request).unwrap();
+    let context = Context::under(&policy, &request);
     let mut ids = Vec::new();
     for secret in [SECRET, [8; 16]].map(HashKey::new) {
         for (kind, scope, name) in [
@@ -143,7 +145,7 @@ fn a_banned_network_is_found_by_every_address_in_it() {
         for (v4_bits, v6_bits) in [(0, 0), (1, 1), (24, 56), (31, 64), (32, 65), (32, 128)] {
             let marks = Marks::new(secret.clone(), 9);
             let request = request(None, Some(ip), "");
-            let context = Context::gather(&policy, &request).unwrap();
+            let context = Context::under(&policy, &request);
             let subject = Subject::of_ban(BanBy::Network { v4_bits, v6_bits }, &context).unwrap();
             let ban = mark(&marks, Some("api"), subject);
             let ip = ip.to_canonical();

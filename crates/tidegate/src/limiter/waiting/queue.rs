@@ -13,19 +13,19 @@ use crate::plan::Level;
 use crate::units::Amount;
 
 /// A number by arrival; the lower goes first.
-pub(super) type Ticket = u64;
+pub(in crate::limiter) type Ticket = u64;
 
 /// The ticket of whoever does not wait: all who do were there before.
-pub(super) const NEWCOMER: Ticket = Ticket::MAX;
+pub(in crate::limiter) const NEWCOMER: Ticket = Ticket::MAX;
 
 /// A key that can be waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
+pub(crate) struct QueueKey {
     family: u64,
     key: Key,
 }
 
-impl Place {
+impl QueueKey {
     pub(crate) fn of(level: &Level) -> Self {
         Self { family: level.family, key: level.key }
     }
@@ -33,7 +33,7 @@ impl Place {
 
 /// Where a waiter finds itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stood {
+pub(super) enum QueueMove {
     /// In another line than before.
     Moved,
     /// Where it was; `first` if nobody there is before it.
@@ -45,12 +45,12 @@ pub(super) enum Stood {
 pub(super) struct Queue {
     next: Ticket,
     waiters: HashMap<Ticket, Waiter>,
-    lines: HashMap<Place, Line>,
+    lines: HashMap<QueueKey, Line>,
 }
 
 #[derive(Debug)]
 struct Waiter {
-    place: Place,
+    key: QueueKey,
     woken: bool,
     waker: Option<Waker>,
 }
@@ -68,11 +68,11 @@ impl Queue {
     }
 
     /// Takes a ticket for the end of a line.
-    pub(super) fn join(&mut self, place: Place, cost: Amount) -> Ticket {
+    pub(super) fn join(&mut self, key: QueueKey, cost: Amount) -> Ticket {
         let ticket = self.next;
         self.next += 1;
-        self.waiters.insert(ticket, Waiter { place, woken: false, waker: None });
-        self.lines.entry(place).or_default().insert(ticket, cost);
+        self.waiters.insert(ticket, Waiter { key, woken: false, waker: None });
+        self.lines.entry(key).or_default().insert(ticket, cost);
         ticket
     }
 
@@ -81,29 +81,29 @@ impl Queue {
     pub(super) fn stand(
         &mut self,
         ticket: Ticket,
-        place: Place,
+        key: QueueKey,
         cost: Amount,
-    ) -> (Stood, Option<Waker>) {
+    ) -> (QueueMove, Option<Waker>) {
         let Some(waiter) = self.waiters.get_mut(&ticket) else {
-            return (Stood::Stays { first: true }, None);
+            return (QueueMove::Stays { first: true }, None);
         };
-        let before = std::mem::replace(&mut waiter.place, place);
-        let woken = if before == place { None } else { self.step_out(before, ticket) };
-        let line = self.lines.entry(place).or_default();
+        let before = std::mem::replace(&mut waiter.key, key);
+        let woken = if before == key { None } else { self.step_out(before, ticket) };
+        let line = self.lines.entry(key).or_default();
         line.insert(ticket, cost);
         let first = line.first() == Some(ticket);
-        (if before == place { Stood::Stays { first } } else { Stood::Moved }, woken)
+        (if before == key { QueueMove::Stays { first } } else { QueueMove::Moved }, woken)
     }
 
     /// A waiter is served, or goes away; returns who is to be woken.
     pub(super) fn leave(&mut self, ticket: Ticket) -> Option<Waker> {
         let waiter = self.waiters.remove(&ticket)?;
-        self.step_out(waiter.place, ticket)
+        self.step_out(waiter.key, ticket)
     }
 
     /// Wakes the first in a line; returns its waker if it sleeps.
-    pub(super) fn wake_first(&mut self, place: Place) -> Option<Waker> {
-        let first = self.lines.get(&place)?.first()?;
+    pub(super) fn wake_first(&mut self, key: QueueKey) -> Option<Waker> {
+        let first = self.lines.get(&key)?.first()?;
         self.wake(first)
     }
 
@@ -127,8 +127,8 @@ impl Queue {
     }
 
     /// What those before a ticket want of a key, in millionths.
-    pub(super) fn ahead_micros(&self, place: Place, ticket: Ticket) -> u128 {
-        let Some(line) = self.lines.get(&place) else { return 0 };
+    pub(super) fn ahead_micros(&self, key: QueueKey, ticket: Ticket) -> u128 {
+        let Some(line) = self.lines.get(&key) else { return 0 };
         if line.costs.last_key_value().is_some_and(|(last, _)| *last < ticket) {
             return line.sum_micros;
         }
@@ -142,13 +142,13 @@ impl Queue {
     }
 
     /// Leaves a line; whoever comes to be the first there is woken.
-    fn step_out(&mut self, place: Place, ticket: Ticket) -> Option<Waker> {
-        let line = self.lines.get_mut(&place)?;
+    fn step_out(&mut self, key: QueueKey, ticket: Ticket) -> Option<Waker> {
+        let line = self.lines.get_mut(&key)?;
         let was_first = line.first() == Some(ticket);
         line.remove(ticket);
         match line.first() {
             None => {
-                self.lines.remove(&place);
+                self.lines.remove(&key);
                 None
             }
             Some(first) => was_first.then(|| self.wake(first)).flatten(),
@@ -180,8 +180,8 @@ mod tests {
 
     use super::*;
 
-    const SHARED: Place = Place { family: 1, key: Key(1) };
-    const OWN: Place = Place { family: 2, key: Key(2) };
+    const SHARED: QueueKey = QueueKey { family: 1, key: Key(1) };
+    const OWN: QueueKey = QueueKey { family: 2, key: Key(2) };
 
     fn cost(units: u64) -> Amount {
         Amount::from_units(units).unwrap()
@@ -209,12 +209,12 @@ mod tests {
         let [a, b] = [3, 2].map(|units| queue.join(SHARED, cost(units)));
         let own = queue.join(OWN, cost(1));
         assert_eq!(queue.ahead_micros(SHARED, NEWCOMER), 5_000_000);
-        assert_eq!(queue.stand(a, OWN, cost(1)).0, Stood::Moved);
+        assert_eq!(queue.stand(a, OWN, cost(1)).0, QueueMove::Moved);
         assert!(is_woken(&mut queue, b));
         assert_eq!(queue.ahead_micros(SHARED, NEWCOMER), 2_000_000);
-        assert_eq!(queue.stand(own, OWN, cost(1)).0, Stood::Stays { first: false });
-        assert_eq!(queue.stand(a, OWN, cost(1)).0, Stood::Stays { first: true });
-        assert_eq!(queue.stand(a, SHARED, cost(4)).0, Stood::Moved);
+        assert_eq!(queue.stand(own, OWN, cost(1)).0, QueueMove::Stays { first: false });
+        assert_eq!(queue.stand(a, OWN, cost(1)).0, QueueMove::Stays { first: true });
+        assert_eq!(queue.stand(a, SHARED, cost(4)).0, QueueMove::Moved);
         assert_eq!(queue.ahead_micros(SHARED, b), 4_000_000);
         assert_eq!(queue.ahead_micros(SHARED, a), 0);
     }
@@ -238,21 +238,21 @@ mod tests {
             let mut queue = Queue::default();
             let mut tickets = Vec::new();
             for (kind, which, units, pick) in steps {
-                let place = Place { family: which, key: Key(0) };
+                let key = QueueKey { family: which, key: Key(0) };
                 let picked = (!tickets.is_empty()).then(|| *pick.get(&tickets));
                 match (kind, picked) {
-                    (1, Some(ticket)) => drop(queue.stand(ticket, place, cost(units))),
+                    (1, Some(ticket)) => drop(queue.stand(ticket, key, cost(units))),
                     (2, Some(ticket)) => {
                         queue.leave(ticket);
                         tickets.retain(|other| *other != ticket);
                     }
-                    _ => tickets.push(queue.join(place, cost(units))),
+                    _ => tickets.push(queue.join(key, cost(units))),
                 }
-                for (place, line) in &queue.lines {
+                for (key, line) in &queue.lines {
                     let sum: u128 = line.costs.values().map(|cost| u128::from(cost.micros())).sum();
                     prop_assert_eq!(sum, line.sum_micros);
                     prop_assert!(!line.costs.is_empty());
-                    prop_assert!(line.costs.keys().all(|one| queue.waiters[one].place == *place));
+                    prop_assert!(line.costs.keys().all(|one| queue.waiters[one].key == *key));
                 }
                 let standing: usize = queue.lines.values().map(|line| line.costs.len()).sum();
                 prop_assert_eq!((standing, tickets.len()), (queue.len(), queue.len()));

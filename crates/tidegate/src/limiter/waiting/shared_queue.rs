@@ -1,45 +1,45 @@
-//! The waiting room of a limiter: its queue, shared among threads and bounded.
+//! The queue of a limiter, shared among threads and bounded.
 //!
-//! While nobody waits it costs a decision one atomic load: no lock, no allocation.
+//! While nobody waits, the queue costs a decision one atomic load: no lock, no allocation.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{self, Poll};
 
-use super::queue::{NEWCOMER, Place, Queue, Stood, Ticket};
+use super::queue::{Queue, QueueKey, QueueMove, Ticket};
 use crate::algorithm::{Verdict, behind_us};
 use crate::plan::{Enforcement, Level, Plan};
 use crate::store::{Amendment, Answer, Change};
 use crate::units::Amount;
 
-/// How many may wait at once unless told otherwise.
-pub(super) const WAITERS_MAX_DEFAULT: usize = 10_000;
+/// How many requests may wait at once by default.
+pub(in crate::limiter) const WAITERS_MAX_DEFAULT: usize = 10_000;
 
-/// All who wait on this node.
+/// All requests that wait on this node.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(in crate::limiter) struct SharedQueue {
     count: AtomicUsize,
     max: usize,
     queue: Mutex<Queue>,
 }
 
-/// For each level of a plan, what those before it want of its key, in millionths. Few requests have
-/// somebody before them, and the others are spared the room.
-pub(super) type Ahead = Vec<u128>;
+/// For each level of a plan, what the requests ahead want of its key, in millionths. On the heap: few
+/// requests have others ahead.
+pub(in crate::limiter) type Ahead = Vec<u128>;
 
-impl Waiting {
-    pub(super) fn new(max: usize) -> Self {
+impl SharedQueue {
+    pub(in crate::limiter) fn new(max: usize) -> Self {
         Self { count: AtomicUsize::new(0), max, queue: Mutex::default() }
     }
 
-    pub(super) fn count(&self) -> usize {
+    pub(in crate::limiter) fn count(&self) -> usize {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// Who must be let past before a plan may be charged; `None` if nobody.
+    /// What the requests ahead want of the keys of a plan; `None` if nobody is ahead.
     #[inline]
-    pub(super) fn ahead(&self, levels: &[Level], ticket: Ticket) -> Option<Ahead> {
+    pub(in crate::limiter) fn ahead(&self, levels: &[Level], ticket: Ticket) -> Option<Ahead> {
         if self.count.load(Ordering::Relaxed) == 0 { None } else { self.queued(levels, ticket) }
     }
 
@@ -49,25 +49,25 @@ impl Waiting {
         let waits =
             |level: &Level| level.enforcement == Enforcement::Reject && !level.cost.is_zero();
         let ahead = |level: &Level| {
-            if waits(level) { queue.ahead_micros(Place::of(level), ticket) } else { 0 }
+            if waits(level) { queue.ahead_micros(QueueKey::of(level), ticket) } else { 0 }
         };
         let ahead: Ahead = levels.iter().map(ahead).collect();
         ahead.iter().any(|micros| *micros > 0).then_some(ahead)
     }
 
-    /// Takes a place in a line; `None` if too many wait already.
-    pub(super) fn join(self: &Arc<Self>, place: Place, cost: Amount) -> Option<Spot> {
+    /// Joins a line; `None` if too many wait already.
+    pub(super) fn join(self: &Arc<Self>, key: QueueKey, cost: Amount) -> Option<QueueTicket> {
         let mut queue = self.lock();
         if queue.len() >= self.max {
             return None;
         }
-        let ticket = queue.join(place, cost);
+        let ticket = queue.join(key, cost);
         self.count.store(queue.len(), Ordering::SeqCst);
-        Some(Spot { waiting: Arc::clone(self), ticket })
+        Some(QueueTicket { waiting: Arc::clone(self), ticket })
     }
 
     /// Something was given back: the first in each line concerned looks again.
-    pub(super) fn wake(&self, amendments: &[Amendment]) {
+    pub(in crate::limiter) fn wake(&self, amendments: &[Amendment]) {
         if self.count() == 0 {
             return;
         }
@@ -75,13 +75,13 @@ impl Waiting {
             matches!(amendment.change, Change::Refund(_) | Change::Release | Change::Reset)
         };
         for amendment in amendments.iter().filter(gives) {
-            let waker = self.lock().wake_first(Place::of(&amendment.level));
+            let waker = self.lock().wake_first(QueueKey::of(&amendment.level));
             waker.into_iter().for_each(std::task::Waker::wake);
         }
     }
 
     /// Other numbers are in force: the first in every line looks again.
-    pub(super) fn wake_all(&self) {
+    pub(in crate::limiter) fn wake_all(&self) {
         let wakers = self.lock().wake_every_first();
         wakers.into_iter().for_each(std::task::Waker::wake);
     }
@@ -91,9 +91,9 @@ impl Waiting {
     }
 }
 
-/// Denies the levels at which others wait already: the plan was only looked at, and those others
-/// leave less of what it saw.
-pub(super) fn let_past(ahead: &[u128], plan: &Plan, answer: &mut Answer) {
+/// Denies the levels at which others wait already. The plan only peeked, and the others leave less than
+/// it saw.
+pub(in crate::limiter) fn let_past(ahead: &[u128], plan: &Plan, answer: &mut Answer) {
     let levels = plan.levels.iter().zip(&mut answer.replies).zip(ahead);
     for ((level, reply), ahead) in levels.filter(|(_, ahead)| **ahead > 0) {
         let wait_us = behind_us(&level.spec, reply.verdict, &reply.reading, *ahead, level.cost);
@@ -105,20 +105,19 @@ pub(super) fn let_past(ahead: &[u128], plan: &Plan, answer: &mut Answer) {
 }
 
 /// A waiter's place in the queue. Dropping it gives the place up, and the next takes its turn.
-pub(super) struct Spot {
-    waiting: Arc<Waiting>,
+pub(super) struct QueueTicket {
+    waiting: Arc<SharedQueue>,
     ticket: Ticket,
 }
 
-impl Spot {
-    /// The ticket of a spot, or of one who has none.
-    pub(super) fn ticket(spot: Option<&Self>) -> Ticket {
-        spot.map_or(NEWCOMER, |spot| spot.ticket)
+impl QueueTicket {
+    pub(super) const fn number(&self) -> Ticket {
+        self.ticket
     }
 
     /// Goes to the line of the key that holds it up now.
-    pub(super) fn stand(&self, place: Place, cost: Amount) -> Stood {
-        let (stood, waker) = self.waiting.lock().stand(self.ticket, place, cost);
+    pub(super) fn stand(&self, key: QueueKey, cost: Amount) -> QueueMove {
+        let (stood, waker) = self.waiting.lock().stand(self.ticket, key, cost);
         waker.into_iter().for_each(std::task::Waker::wake);
         stood
     }
@@ -129,13 +128,13 @@ impl Spot {
     }
 
     /// Ready once it is woken.
-    pub(super) fn poll_woken(&self, task_context: &task::Context<'_>) -> Poll<()> {
-        let woken = self.waiting.lock().take_woken(self.ticket, Some(task_context.waker()));
+    pub(super) fn poll_woken(&self, context: &task::Context<'_>) -> Poll<()> {
+        let woken = self.waiting.lock().take_woken(self.ticket, Some(context.waker()));
         if woken { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 
-impl Drop for Spot {
+impl Drop for QueueTicket {
     fn drop(&mut self) {
         let waker = {
             let mut queue = self.waiting.lock();
@@ -147,8 +146,8 @@ impl Drop for Spot {
     }
 }
 
-impl fmt::Debug for Spot {
+impl fmt::Debug for QueueTicket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Spot({})", self.ticket)
+        write!(f, "QueueTicket({})", self.ticket)
     }
 }

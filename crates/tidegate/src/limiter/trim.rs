@@ -1,7 +1,6 @@
 //! A request without what its policy does not read.
 
 use super::Limiter;
-use crate::context::Context;
 use crate::policy::model::Source;
 use crate::request::{Request, RequestError};
 use crate::store::Store;
@@ -14,33 +13,31 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     /// The request cannot be understood.
     pub fn pared<'r>(&self, request: &Request<'r>) -> Result<Request<'r>, RequestError> {
-        self.with_policy(request, |active| {
-            let policy = &active.policy;
-            let context = Context::gather(policy, request)?;
-            let mut pared = request.clone();
-            let has_claims = request.claims.is_some();
-            pared.headers.retain(|(name, _)| {
-                has_claims && name.eq_ignore_ascii_case("authorization")
-                    || policy.headers_read().iter().any(|read| name.eq_ignore_ascii_case(read))
-            });
-            pared.attributes.retain(|(name, _)| policy.attribute_names.id(name).is_some());
-            for (id, declared) in (0..).zip(&policy.attributes) {
-                let is_read = matches!(declared.source, Source::Body(_) | Source::Query(_));
-                if is_read
-                    && !context.goes_before_its_source(id)
-                    && let Some(value) = context.attribute(id)
-                {
-                    let name = policy.attribute_names.name(id).to_owned();
-                    pared.attributes.push((name.into(), value.into_owned().into()));
-                }
+        let context = self.context(request)?;
+        let policy = context.policy();
+        let mut pared = request.clone();
+        let has_claims = request.claims.is_some();
+        pared.headers.retain(|(name, _)| {
+            has_claims && name.eq_ignore_ascii_case("authorization")
+                || policy.headers_read().iter().any(|read| name.eq_ignore_ascii_case(read))
+        });
+        pared.attributes.retain(|(name, _)| policy.attribute_names.id(name).is_some());
+        for (id, declared) in (0..).zip(&policy.attributes) {
+            let is_read = matches!(declared.source, Source::Body(_) | Source::Query(_));
+            if is_read
+                && !context.goes_before_its_source(id)
+                && let Some(value) = context.attribute(id)
+            {
+                let name = policy.attribute_names.name(id).to_owned();
+                pared.attributes.push((name.into(), value.into_owned().into()));
             }
-            pared.body = None;
-            let query = pared.path.as_deref().and_then(|path| path.find(['?', '#']));
-            if let (Some(path), Some(query)) = (&mut pared.path, query) {
-                path.to_mut().truncate(query);
-            }
-            Ok(pared)
-        })
+        }
+        pared.body = None;
+        let query = pared.path.as_deref().and_then(|path| path.find(['?', '#']));
+        if let (Some(path), Some(query)) = (&mut pared.path, query) {
+            path.to_mut().truncate(query);
+        }
+        Ok(pared)
     }
 }
 

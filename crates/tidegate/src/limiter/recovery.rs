@@ -30,34 +30,34 @@ impl<S: Store> Limiter<S> {
     /// What the store does not know of yet.
     #[must_use]
     pub fn owed(&self) -> StoreDebt {
-        let debts = &self.shared.fallback.debts;
+        let debts = &self.inner.fallback.debts;
         StoreDebt { keys: debts.keys(), latest_us: debts.latest_us() }
     }
 
     /// How many keys this node counts by itself, those that are empty of meaning included.
     #[must_use]
     pub fn local_keys(&self) -> usize {
-        self.shared.fallback.keys()
+        self.inner.fallback.keys()
     }
 
     /// Charges the store with what was admitted while it was lost, at most one limit a key. Each key is
     /// sent once, whether that is answered or not. What this node has spent of its shares it goes on
     /// knowing: the store may be lost again before they are new.
     pub async fn merge(&self) -> MergeSummary {
-        let shared = &*self.shared;
-        let debts = shared.fallback.debts.take();
+        let inner = &*self.inner;
+        let debts = inner.fallback.debts.take();
         let mut merged =
-            MergeSummary { lost: shared.fallback.debts.take_untold(), ..MergeSummary::default() };
+            MergeSummary { lost: inner.fallback.debts.take_untold(), ..MergeSummary::default() };
         let mut batches = debts.chunks(LEVELS_MAX);
         while let Some(batch) = batches.next() {
             let count = u64::try_from(batch.len()).unwrap_or(u64::MAX);
-            if shared.store.amend(shared.clock.now(), batch).await.is_ok() {
+            if inner.store.amend(inner.clock.now(), batch).await.is_ok() {
                 merged.keys += count;
                 continue;
             }
             merged.lost += count;
-            let now_us = shared.clock.now().steady_us;
-            batches.for_each(|rest| shared.fallback.debts.put_back(rest, now_us));
+            let now_us = inner.clock.now().steady_us;
+            batches.for_each(|rest| inner.fallback.debts.put_back(rest, now_us));
             return merged;
         }
         MergeSummary { done: true, ..merged }
@@ -65,6 +65,6 @@ impl<S: Store> Limiter<S> {
 
     /// Forgets what the store is owed, as where it was only late to answer and has charged it itself.
     pub fn forgive(&self) {
-        _ = self.shared.fallback.debts.take();
+        _ = self.inner.fallback.debts.take();
     }
 }

@@ -1,0 +1,222 @@
+//! Penalise: the events of a decision, an answer or a report, counted and judged. Only a final decision
+//! gets here: a request that waits and is served has violated nothing.
+
+use super::pipeline::Attempt;
+use super::{Limiter, block_on_ready};
+use crate::context::Context;
+use crate::decision::{Decision, LimitReport, Outcome};
+use crate::plan::{Enforcement, Mode};
+use crate::policy::model::{Algorithm, Cost, Limit};
+use crate::precheck::is_exempt;
+use crate::protection::counts::EventCounts;
+use crate::protection::events::{self, Consequences, Events, Report};
+use crate::protection::penalties::{Happened, longer};
+use crate::request::{Request, RequestError};
+use crate::store::{ImmediateStore, Store, StoreError};
+use crate::units::Amount;
+
+/// Where events come from.
+#[derive(Clone, Copy, Debug)]
+enum EventSource {
+    /// A decision or an answer. A client that sends an unreadable value escapes nothing.
+    Traffic,
+    /// An application, maybe with a value. The application is told what is wrong with the value.
+    Report(Option<Amount>),
+}
+
+impl<S: Store> Limiter<S> {
+    /// Takes a report of an event: counts it, and says what it led to.
+    ///
+    /// ```
+    /// use tidegate::{Limiter, Outcome, Policy, Report, Request};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let policy = Policy::parse("shop.yaml", "
+    /// tidegate: 1
+    /// name: shop
+    /// events: { wrong_password: {} }
+    /// penalties:
+    ///   guessing: { event: wrong_password, by: user, within: 15min, ladder: { 2: { ban: 15min } } }
+    /// ")?;
+    /// let limiter = Limiter::new(policy);
+    /// let request = Request::new("POST", "/login").user("u1");
+    /// let report = Report::new("wrong_password", request.clone());
+    /// assert!(!limiter.report(&report)?.banned);
+    /// assert!(limiter.report(&report)?.banned);
+    /// assert_eq!(limiter.check(&request)?.outcome, Outcome::Banned);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The request cannot be understood, the policy has no such event, or the value cannot be read: a
+    /// 400.
+    pub async fn report_async(&self, report: &Report<'_>) -> Result<Consequences, RequestError> {
+        let context = self.context(&report.request)?;
+        let name = &*report.event;
+        let event = context.policy().protection.event_names.id(name);
+        let event = event.and_then(|id| u16::try_from(id).ok()).ok_or_else(|| {
+            let detail = format!("found `{name}`, expected the name of an event of the policy");
+            RequestError::new("event", detail)
+        })?;
+        let (events, source) = (Events::from_iter([event]), EventSource::Report(report.value));
+        Ok(self.count_events(&context, &events, source, None).await?.reported)
+    }
+
+    /// Counts the events that the status of the upstream's answer makes, and returns what they led to.
+    /// Refusals of this limiter are no answers.
+    ///
+    /// # Errors
+    /// The request cannot be understood.
+    pub async fn record_status_async(
+        &self,
+        request: &Request<'_>,
+        status: u16,
+    ) -> Result<Consequences, RequestError> {
+        let context = self.context(request)?;
+        if !context.active.guard.sees_answers || is_exempt(&context) {
+            return Ok(Consequences::default());
+        }
+        let events = events::of_answer(&context, status);
+        if events.is_empty() {
+            return Ok(Consequences::default());
+        }
+        Ok(self.count_events(&context, &events, EventSource::Traffic, None).await?.reported)
+    }
+
+    /// The decision after the events that it makes: a violation may pass by grace, start a ban, or be
+    /// answered by a challenge.
+    pub(super) async fn penalise(
+        &self,
+        context: &Context<'_>,
+        attempt: &mut Attempt,
+        mut decision: Decision,
+    ) -> Decision {
+        if !attempt.counts(context, &decision) {
+            return decision;
+        }
+        let events = events::of_decision(context, &decision);
+        let (source, lost) = (EventSource::Traffic, decision.store_error.clone());
+        let Ok(mut happened) = self.count_events(context, &events, source, lost).await else {
+            return decision;
+        };
+        let started = happened.ban.take().filter(|_| decision.outcome != Outcome::Blocked);
+        let before = decision.ban().cloned().map(|ban| (ban, decision.now));
+        let ban = longer(started, before);
+        if let Some((_, now)) = &ban {
+            decision.outcome = Outcome::Banned;
+            // The ban's times are by this node's clock, not by the store's.
+            decision.now = *now;
+        } else if decision.outcome == Outcome::Limited && happened.reported.challenged {
+            decision.outcome = Outcome::Challenged;
+        } else if decision.outcome == Outcome::Limited
+            && has_grace(context, &decision, &events, &happened)
+        {
+            let lost = happened.lost.take();
+            decision = self.pass_by_grace(context, attempt, decision, lost).await;
+        }
+        decision.degraded |= happened.reported.degraded;
+        decision.penalise(happened.reported, ban.map(|(ban, _)| ban));
+        decision
+    }
+
+    /// Asks again, with the limits that are over only warning: the others are charged.
+    async fn pass_by_grace(
+        &self,
+        context: &Context<'_>,
+        attempt: &mut Attempt,
+        decision: Decision,
+        lost: Option<StoreError>,
+    ) -> Decision {
+        if attempt.plan.mode == Mode::Peek {
+            // Others wait for their turn, and nobody passes them.
+            return decision;
+        }
+        for (level, report) in attempt.plan.levels.iter_mut().zip(&decision.limits) {
+            if report.enforcement == Enforcement::Reject && !report.is_allowed() {
+                level.enforcement = Enforcement::Warn;
+            }
+        }
+        attempt.ahead = None;
+        self.inner.ask(context, attempt, lost).await
+    }
+
+    /// Counts events and judges them. Once the store has failed this request, it is not asked again: each
+    /// call would wait for its own deadline.
+    async fn count_events(
+        &self,
+        context: &Context<'_>,
+        events: &Events,
+        source: EventSource,
+        lost: Option<StoreError>,
+    ) -> Result<Happened, RequestError> {
+        let (is_report, value) = match source {
+            EventSource::Traffic => (false, None),
+            EventSource::Report(value) => (true, value),
+        };
+        let mut happened = Happened { lost, ..Happened::default() };
+        let policy = context.policy();
+        let name = |id: &u16| policy.protection.event_names.name(u32::from(*id)).to_owned();
+        happened.reported.events = events.iter().map(name).collect();
+        let counts = EventCounts::of(context, events, value, self.inner.store.names_keys());
+        if let Some(error) = counts.unread.clone().filter(|_| is_report) {
+            return Err(error);
+        }
+        if policy.enabled && !counts.is_empty() {
+            self.judge_events(context, &counts, &mut happened).await;
+        }
+        let banned = context.active.guard.ban(&self.inner.marks, context, self.now()).is_some();
+        happened.reported.banned = banned || happened.ban.is_some();
+        Ok(happened)
+    }
+}
+
+/// The same on a store that answers at once, in plain calls.
+impl<S: ImmediateStore> Limiter<S> {
+    /// As [`report_async`](Self::report_async).
+    ///
+    /// # Errors
+    /// As [`report_async`](Self::report_async).
+    pub fn report(&self, report: &Report<'_>) -> Result<Consequences, RequestError> {
+        block_on_ready(self.report_async(report))
+    }
+
+    /// As [`record_status_async`](Self::record_status_async).
+    ///
+    /// # Errors
+    /// As [`record_status_async`](Self::record_status_async).
+    pub fn record_status(
+        &self,
+        request: &Request<'_>,
+        status: u16,
+    ) -> Result<Consequences, RequestError> {
+        block_on_ready(self.record_status_async(request, status))
+    }
+}
+
+/// True if grace covers everything that a request has violated. A limit that charges an attribute is never
+/// covered, and neither is a ceiling.
+fn has_grace(
+    context: &Context<'_>,
+    decision: &Decision,
+    made: &Events,
+    happened: &Happened,
+) -> bool {
+    let protection = &context.policy().protection;
+    let may = |limit: &Limit| {
+        limit.algorithm != Algorithm::Ceiling && !matches!(limit.cost, Cost::Attribute(_))
+    };
+    let allowing = happened.allowing.iter().filter_map(|at| protection.penalties.get(*at));
+    let events = allowing.flat_map(|penalty| &penalty.events).filter(|id| made.contains(id));
+    let events = events.filter_map(|id| protection.events.get(usize::from(*id)));
+    let events: Vec<_> = events.collect();
+    let refuses =
+        |report: &&LimitReport| report.enforcement == Enforcement::Reject && !report.is_allowed();
+    let refusing = decision.limits.iter().filter(refuses).count();
+    // A limit that only lost its store is not violated, and nothing covers it.
+    refusing == events::violations(decision).count()
+        && events::violations(decision).all(|report| {
+            events.iter().any(|event| events::of(event, report))
+                && decision.limit_of(report).is_some_and(may)
+        })
+}

@@ -21,7 +21,7 @@ macro_rules! say {
     ($($text:tt)*) => { $crate::paint::line(format_args!($($text)*)) };
 }
 
-/// A reader who has gone (`| head`) wants no more: that is no error. A disk that is full is one.
+/// A closed pipe (`| head`) is no error. A full disk is one.
 pub(crate) fn line(text: Arguments<'_>) {
     match writeln!(anstream::stdout(), "{text}") {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
@@ -32,7 +32,7 @@ pub(crate) fn line(text: Arguments<'_>) {
     }
 }
 
-/// A text from a file or a command line, which must not drive the terminal.
+/// Replaces control characters, so that a text from elsewhere cannot control the terminal.
 pub(crate) fn plain(text: impl Display) -> String {
     let harmless = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     text.to_string().chars().map(harmless).collect()
@@ -62,7 +62,7 @@ fn styled(style: Style, text: impl Display) -> String {
     format!("{style}{text}{style:#}")
 }
 
-/// A diagnostic as people read it: place, what is wrong, the line itself, what to do.
+/// A diagnostic for people: place, problem, the line itself, and help.
 pub(crate) fn diagnostic(file: &str, source: &str, diagnostic: &Diagnostic) -> String {
     let Diagnostic { severity, at, message, help } = diagnostic;
     let word = match severity {
@@ -78,7 +78,7 @@ pub(crate) fn diagnostic(file: &str, source: &str, diagnostic: &Diagnostic) -> S
     text
 }
 
-/// The line itself, with a caret below the place. Nothing of it drives a terminal.
+/// The line itself without control characters, with a caret below the place.
 fn excerpt(source: &str, line: u32, column: u32) -> Option<String> {
     let index = usize::try_from(line.checked_sub(1)?).ok()?;
     let before = usize::try_from(column.checked_sub(1)?).ok()?;

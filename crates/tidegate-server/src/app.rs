@@ -19,7 +19,7 @@ use crate::engine::Engine;
 use crate::geo::GeoIp;
 use crate::jwt::Verifier;
 use crate::leases::Leases;
-use crate::notify::{Notice, Notifier, Targets};
+use crate::notify::{Notifier, Targets};
 use crate::protect::{Holding, Load};
 use crate::seal::{Seal, Travelled};
 use crate::telemetry::{Log, Metrics, RequestId, store_failed};
@@ -148,16 +148,8 @@ impl App {
 
     /// Tells the webhook of a notice.
     pub(crate) fn notify(&self, notice: &tidegate::Notice) {
-        self.notifier.tell(&Notice {
-            policy: &notice.policy,
-            webhook: &notice.webhook,
-            source: &notice.source,
-            subject: self.engine.format_subject(&notice.subject, self.log.identities()),
-            action: notice.action,
-            count: notice.count,
-            until_unix_us: notice.until_unix_us,
-            at_unix_us: notice.at_unix_us,
-        });
+        let subject = self.engine.format_subject(&notice.subject, self.log.identities());
+        self.notifier.send(notice, &subject);
     }
 
     /// Replaces the policies, and with them the webhooks.
@@ -167,12 +159,12 @@ impl App {
         webhooks: Targets,
     ) -> Result<(), BuildError> {
         // Both the old policies and the new ones may raise a notice in between.
-        let known = self.notifier.load_besides(webhooks.clone());
+        let known = self.notifier.add_targets(webhooks.clone());
         if let Err(error) = self.engine.replace_policies(policies.to_vec()) {
-            self.notifier.load(known);
+            self.notifier.replace_targets(known);
             return Err(error);
         }
-        self.notifier.load(webhooks);
+        self.notifier.replace_targets(webhooks);
         self.metrics.load(policies);
         Ok(())
     }
@@ -219,7 +211,8 @@ impl App {
 
         let (policy, clock) = (Arc::new(policy), SystemClock::new());
         let out = std::io::sink();
-        let (log, _) = Log::start(crate::LogSettings::default(), out, clock.clone()).unwrap();
+        let (log, _) =
+            Log::start(crate::telemetry::LogSettings::default(), out, clock.clone()).unwrap();
         let drain = Drain::new();
         let secret = HashKey::new([1; 16]);
         Self {
@@ -233,7 +226,7 @@ impl App {
             leases: Leases::new(),
             load: Load::default(),
             holding: Holding::default(),
-            notifier: Notifier::new(Networks::default(), clock.clone(), drain.clone()).unwrap(),
+            notifier: Notifier::new(Networks::default(), clock.clone(), drain.clone()),
             countries: GeoIp::default(),
             drain,
             challenges: Challenges::new(&secret),

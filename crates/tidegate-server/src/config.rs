@@ -1,4 +1,4 @@
-//! What the daemon is told at its start, as values that are known to make sense together.
+//! The configuration of the daemon: the arguments of `tidegate serve`, checked one by one.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -6,140 +6,220 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::Args;
 use http::Uri;
 use tidegate::identity::Networks;
+use tidegate::units::parse_duration;
 
 use crate::listen::ConnectionTimeouts;
-use crate::telemetry::Settings as LogSettings;
+use crate::telemetry::LogSettings;
 
-/// How the daemon runs.
-#[derive(Debug)]
+/// The daemon's configuration. The comments of the fields are the help of the flags.
+#[derive(Args, Debug)]
 pub struct Config {
-    /// The policies; none for the demo.
-    pub policies: Vec<PathBuf>,
-    /// Laid over the policies.
-    pub profile: Option<String>,
-    /// Where the gateway listens, if it has an upstream or in the demo.
-    pub gateway: SocketAddr,
-    /// Where the gateway sends what it lets through.
-    pub upstream: Option<Uri>,
-    /// Roots that the upstream is verified by, beside the well-known ones.
-    pub upstream_ca: Option<PathBuf>,
-    /// Where the decision API listens.
-    pub api: SocketAddr,
-    /// Where status and metrics are.
-    pub admin: SocketAddr,
-    /// Who may call the API and the admin listener.
-    pub tokens: Option<PathBuf>,
-    /// Lets the API and the admin listener go beyond loopback without tokens.
-    pub insecure: bool,
-    /// Where counters live.
-    pub store: StoreConfig,
-    /// At most so many keys in memory.
-    pub max_keys: usize,
-    /// Where counters outlive a restart.
-    pub state_dir: Option<PathBuf>,
-    /// The secret that hashes keys.
-    pub hash_key: Option<PathBuf>,
-    /// What bearer tokens are verified with.
-    pub jwt: Option<JwtConfig>,
-    /// Which country addresses are in: an MMDB file.
-    pub geoip: Option<PathBuf>,
-    /// Networks that are not public, where webhooks may be all the same.
-    pub notify_private: Networks,
-    /// The certificate and key of the gateway, and of whatever else is not on loopback.
-    pub tls: Option<TlsConfig>,
-    /// What is logged, and how.
-    pub logging: LogSettings,
-    /// How many threads do the work; one for each core if left out.
-    pub threads: Option<NonZeroUsize>,
-    /// How long things may take, and how many there may be.
-    pub bounds: Bounds,
+    /// The policies to enforce, the first on the gateway; none for a demo
+    #[arg(value_name = "POLICY", env = "TIDEGATE_POLICY", value_delimiter = ',')]
+    pub(crate) policies: Vec<PathBuf>,
+    /// Where the gateway listens
+    #[arg(long, value_name = "ADDR", env = "TIDEGATE_GATEWAY", default_value = "127.0.0.1:8080", value_parser = parse_address)]
+    pub(crate) gateway: SocketAddr,
+    /// The service behind the gateway; without it there is no gateway
+    #[arg(long, value_name = "URL", env = "TIDEGATE_UPSTREAM")]
+    pub(crate) upstream: Option<Uri>,
+    /// Certificates of authorities (PEM) to verify the upstream by, beside the well-known ones
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_UPSTREAM_CA", requires = "upstream")]
+    pub(crate) upstream_ca: Option<PathBuf>,
+    /// Where the decision API listens
+    #[arg(long, value_name = "ADDR", env = "TIDEGATE_API", default_value = "127.0.0.1:7070", value_parser = parse_address)]
+    pub(crate) api: SocketAddr,
+    /// Where status and metrics are
+    #[arg(long, value_name = "ADDR", env = "TIDEGATE_ADMIN", default_value = "127.0.0.1:7071", value_parser = parse_address)]
+    pub(crate) admin: SocketAddr,
+    /// Who may call the API and the admin listener: lines of ROLE NAME SHA256
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_TOKENS")]
+    pub(crate) tokens: Option<PathBuf>,
+    /// Let the API and the admin listener go beyond loopback without tokens
+    #[arg(long, env = "TIDEGATE_INSECURE")]
+    pub(crate) insecure: bool,
+    #[command(flatten)]
+    pub(crate) store: SharedStoreConfig,
+    /// At most N keys in memory
+    #[arg(long, value_name = "N", env = "TIDEGATE_MAX_KEYS", default_value_t = 1_000_000)]
+    pub(crate) max_keys: usize,
+    /// Keep counters here over a restart
+    #[arg(long, value_name = "DIR", env = "TIDEGATE_STATE_DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// The secret that hashes keys: 32 hex digits
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_HASH_KEY")]
+    pub(crate) hash_key: Option<PathBuf>,
+    /// Lay this profile over the policies
+    #[arg(long, value_name = "NAME", env = "TIDEGATE_PROFILE")]
+    pub(crate) profile: Option<String>,
+    /// What bearer tokens are verified with: a public key (PEM), a JWKS, or a secret
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_JWT_KEY")]
+    pub(crate) jwt_key: Option<PathBuf>,
+    /// Who must have issued bearer tokens
+    #[arg(long, value_name = "ISSUER", env = "TIDEGATE_JWT_ISSUER", requires = "jwt_key")]
+    pub(crate) jwt_issuer: Option<String>,
+    /// Whom bearer tokens must be meant for
+    #[arg(long, value_name = "AUDIENCE", env = "TIDEGATE_JWT_AUDIENCE", requires = "jwt_key")]
+    pub(crate) jwt_audience: Option<String>,
+    /// Which country addresses are in: a database in the MMDB form
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_GEOIP")]
+    pub(crate) geoip: Option<PathBuf>,
+    /// Networks that are not public, where webhooks may be all the same, such as 10.1.0.0/16,::1
+    #[arg(long, value_name = "CIDR,…", env = "TIDEGATE_NOTIFY_ALLOW_PRIVATE", value_parser = parse_networks)]
+    pub(crate) notify_allow_private: Option<Networks>,
+    /// The certificate chain (PEM) of the gateway, and of whatever else is not on loopback
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_TLS_CERT", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The certificate's private key (PEM)
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_TLS_KEY", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) logging: LogSettings,
+    /// How many threads do the work; one for each core if left out
+    #[arg(long, value_name = "N", env = "TIDEGATE_THREADS")]
+    pub(crate) threads: Option<NonZeroUsize>,
+    #[command(flatten)]
+    pub(crate) bounds: Bounds,
 }
 
 impl Config {
-    /// Whether there is a service to stand in front of.
+    /// True if there is a service to stand in front of.
     pub(crate) fn has_gateway(&self) -> bool {
         self.upstream.is_some() || self.is_demo()
     }
 
-    /// Whether it was given nothing to enforce.
+    /// True if there is no policy to enforce.
     pub(crate) fn is_demo(&self) -> bool {
         self.policies.is_empty()
     }
-}
 
-/// Where counters live.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StoreConfig {
-    /// In this process.
-    Memory,
-    /// In a store that several nodes share.
-    Shared(SharedStoreConfig),
+    /// The store that nodes share; `None` for the memory of this process.
+    pub(crate) fn shared_store(&self) -> Option<&SharedStoreConfig> {
+        let SharedStoreConfig { url, cluster_tag, ca, .. } = &self.store;
+        // Memory has neither slots nor certificates. The connection refuses these flags for it, as
+        // for any other store that lacks them.
+        let is_memory = url == "memory" && cluster_tag.is_none() && ca.is_none();
+        (!is_memory).then_some(&self.store)
+    }
+
+    /// The certificate chain of the listeners, and its private key.
+    pub(crate) fn tls(&self) -> Option<(&PathBuf, &PathBuf)> {
+        self.tls_cert.as_ref().zip(self.tls_key.as_ref())
+    }
+
+    /// All files that a reload reads again.
+    pub(crate) fn reloaded_files(&self) -> Vec<PathBuf> {
+        let single = [&self.jwt_key, &self.tokens, &self.tls_cert, &self.tls_key];
+        let single = single.into_iter().chain([&self.upstream_ca, &self.geoip]).flatten();
+        self.policies.iter().chain(single).cloned().collect()
+    }
 }
 
 /// The store that nodes share.
-#[derive(Clone, PartialEq, Eq)]
-pub struct SharedStoreConfig {
-    /// Where it is, as `redis://…`, `redis+cluster://…` or `redis+sentinel://…`, or with `rediss` for TLS.
-    /// It may hold a password.
-    pub url: String,
-    /// What all keys begin with.
-    pub prefix: String,
-    /// Certificates of authorities, as PEM, to verify it by beside the well-known ones.
-    pub ca: Option<PathBuf>,
-    /// How long a call may take.
-    pub timeout: Duration,
-    /// How many nodes there are, for one that starts while the store is lost.
-    pub nodes: Option<NonZeroU32>,
-    /// Keeps all keys in one slot of a cluster: that of this tag.
-    pub cluster_tag: Option<String>,
+#[derive(Args, Clone, PartialEq, Eq)]
+pub(crate) struct SharedStoreConfig {
+    /// Where counters live: memory, or a store that nodes share, such as redis://127.0.0.1:6379
+    #[arg(
+        long = "store",
+        value_name = "STORE",
+        env = "TIDEGATE_STORE",
+        default_value = "memory",
+        hide_env_values = true
+    )]
+    pub(crate) url: String,
+    /// What all keys in the shared store begin with
+    #[arg(long = "store-prefix", value_name = "PREFIX", env = "TIDEGATE_STORE_PREFIX", default_value = "tg:", help_heading = SHARED_STORE)]
+    pub(crate) prefix: String,
+    /// Certificates of authorities (PEM) to verify a store `rediss://…` by, beside the well-known ones
+    #[arg(long = "store-ca", value_name = "FILE", env = "TIDEGATE_STORE_CA", help_heading = SHARED_STORE)]
+    pub(crate) ca: Option<PathBuf>,
+    /// How long a call to the shared store may take; then limits do without it
+    #[arg(long = "store-timeout", value_name = "TIME", env = "TIDEGATE_STORE_TIMEOUT", default_value = "20ms", value_parser = parse_bound, help_heading = SHARED_STORE)]
+    pub(crate) timeout: Duration,
+    /// How many nodes share the store, for one that starts while it is lost
+    #[arg(long, value_name = "N", env = "TIDEGATE_NODES", help_heading = SHARED_STORE)]
+    pub(crate) nodes: Option<NonZeroU32>,
+    /// Keep all keys in the slot of this tag in a cluster, so that each request is decided in one call
+    #[arg(long, value_name = "NAME", env = "TIDEGATE_CLUSTER_TAG", help_heading = SHARED_STORE)]
+    pub(crate) cluster_tag: Option<String>,
 }
 
+const SHARED_STORE: &str = "Shared store";
+
 impl fmt::Debug for SharedStoreConfig {
-    /// The password stays out of logs.
+    /// The URL may hold a password, which stays out of logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedStoreConfig").field("prefix", &self.prefix).finish_non_exhaustive()
     }
 }
 
-/// How bearer tokens are verified.
-#[derive(Clone, Debug)]
-pub struct JwtConfig {
-    /// A public key, a JWKS or a shared secret.
-    pub key: PathBuf,
-    /// Who must have issued them.
-    pub issuer: Option<String>,
-    /// Whom they must be meant for.
-    pub audience: Option<String>,
+/// Bounds on times and numbers.
+#[derive(Args, Clone, Copy, Debug)]
+#[command(next_help_heading = "Bounds")]
+pub(crate) struct Bounds {
+    /// At most N connections on each listener
+    #[arg(long, value_name = "N", env = "TIDEGATE_MAX_CONNECTIONS", default_value = "25000")]
+    pub(crate) max_connections: NonZeroUsize,
+    /// At most N connections to the upstream; as many as open files are left for if left out
+    #[arg(long, value_name = "N", env = "TIDEGATE_MAX_UPSTREAM_CONNECTIONS")]
+    pub(crate) max_upstream_connections: Option<NonZeroUsize>,
+    /// At most N requests that wait their turn
+    #[arg(long, value_name = "N", env = "TIDEGATE_MAX_WAITERS", default_value_t = 10_000)]
+    pub(crate) max_waiters: usize,
+    /// For the head of a request
+    #[arg(long, value_name = "TIME", env = "TIDEGATE_HEADER_TIMEOUT", default_value = "10s", value_parser = parse_bound)]
+    pub(crate) header_timeout: Duration,
+    /// Between two pieces of a body, and for a reader who takes nothing
+    #[arg(long, value_name = "TIME", env = "TIDEGATE_BODY_TIMEOUT", default_value = "30s", value_parser = parse_bound)]
+    pub(crate) body_timeout: Duration,
+    /// For a connection without a request
+    #[arg(long, value_name = "TIME", env = "TIDEGATE_IDLE_TIMEOUT", default_value = "75s", value_parser = parse_bound)]
+    pub(crate) idle_timeout: Duration,
+    /// Until the upstream is connected
+    #[arg(long, value_name = "TIME", env = "TIDEGATE_CONNECT_TIMEOUT", default_value = "5s", value_parser = parse_bound)]
+    pub(crate) connect_timeout: Duration,
+    /// Until the upstream begins its answer
+    #[arg(long, value_name = "TIME", env = "TIDEGATE_UPSTREAM_TIMEOUT", default_value = "60s", value_parser = parse_bound)]
+    pub(crate) upstream_timeout: Duration,
+    /// For what is under way at SIGTERM
+    #[arg(long, value_name = "TIME", env = "TIDEGATE_DRAIN_TIMEOUT", default_value = "30s", value_parser = parse_wait)]
+    pub(crate) drain_timeout: Duration,
 }
 
-/// Where the certificate is.
-#[derive(Clone, Debug)]
-pub struct TlsConfig {
-    /// The chain, as PEM.
-    pub certificate: PathBuf,
-    /// The private key, as PEM.
-    pub key: PathBuf,
+impl Bounds {
+    /// The timeouts of every connection.
+    pub(crate) const fn timeouts(&self) -> ConnectionTimeouts {
+        ConnectionTimeouts {
+            head: self.header_timeout,
+            idle: self.idle_timeout,
+            stalled: self.body_timeout,
+        }
+    }
 }
 
-/// How long things may take, and how many there may be.
-#[derive(Clone, Copy, Debug)]
-pub struct Bounds {
-    /// At most so many connections on each listener.
-    pub connections_max: usize,
-    /// At most so many connections to the upstream; left out: as many as open files are left for.
-    pub upstream_connections_max: Option<usize>,
-    /// At most so many requests that wait their turn.
-    pub waiters_max: usize,
-    /// For heads, idle connections and stalled readers.
-    pub timeouts: ConnectionTimeouts,
-    /// Between two pieces of a body.
-    pub body: Duration,
-    /// Until the upstream is connected.
-    pub connect: Duration,
-    /// Until the upstream begins its answer.
-    pub upstream: Duration,
-    /// For what is under way when the daemon is told to stop.
-    pub drain: Duration,
+fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        let port = text.rsplit(':').next().and_then(|port| port.parse::<u16>().ok()).unwrap_or(0);
+        format!("expected an address and a port, such as 127.0.0.1:{port}")
+    })
+}
+
+fn parse_networks(text: &str) -> Result<Networks, String> {
+    let nets = text.split(',').map(|net| Networks::parse_net(net.trim()));
+    nets.collect::<Result<Networks, _>>().map_err(|error| error.to_string())
+}
+
+fn parse_wait(text: &str) -> Result<Duration, String> {
+    parse_duration(text).map(Duration::from_micros).map_err(|error| error.to_string())
+}
+
+/// A bound of no time would end everything before it began.
+fn parse_bound(text: &str) -> Result<Duration, String> {
+    match parse_wait(text)? {
+        Duration::ZERO => Err("expected more than no time, such as 500ms or 10s".to_owned()),
+        bound => Ok(bound),
+    }
 }

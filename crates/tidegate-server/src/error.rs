@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-/// What is wrong, and what was expected, for people.
+use crate::files::FileError;
+
+/// What is wrong, and what was expected, in a sentence.
 #[derive(Debug)]
 pub struct StartError {
     detail: String,
@@ -14,12 +16,12 @@ impl StartError {
         Self { detail: detail.to_string(), is_report: false }
     }
 
-    /// What is wrong with some files, line by line.
+    /// Problems in files, line by line.
     pub(crate) fn report(problems: impl fmt::Display) -> Self {
         Self { is_report: true, ..Self::new(problems) }
     }
 
-    /// Whether each of its lines says by itself that it is an error, and where.
+    /// True if every line says that it is an error, and where.
     #[must_use]
     pub const fn is_report(&self) -> bool {
         self.is_report
@@ -28,6 +30,12 @@ impl StartError {
 
 impl From<std::io::Error> for StartError {
     fn from(error: std::io::Error) -> Self {
+        Self::new(error)
+    }
+}
+
+impl From<FileError> for StartError {
+    fn from(error: FileError) -> Self {
         Self::new(error)
     }
 }

@@ -8,69 +8,69 @@ use std::path::{Path, PathBuf};
 
 use tidegate::policy::document::BYTES_MAX;
 
-/// Why a file cannot be read, and which.
+/// Why a file cannot be read. The message names the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unreadable {
+pub struct FileError {
     path: PathBuf,
     why: String,
     is_missing: bool,
 }
 
-impl Unreadable {
+impl FileError {
     pub(crate) fn new(path: &Path, why: impl fmt::Display) -> Self {
         Self { path: path.to_owned(), why: why.to_string(), is_missing: false }
     }
 
-    /// Whether there is no such file.
+    /// True if there is no such file.
     pub(crate) const fn is_missing(&self) -> bool {
         self.is_missing
     }
 }
 
-impl fmt::Display for Unreadable {
+impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cannot read {}: {}", self.path.display(), self.why)
     }
 }
 
-impl std::error::Error for Unreadable {}
+impl std::error::Error for FileError {}
 
-/// The text of a file, if it is no larger than a document may be.
+/// Reads the text of a file that is no larger than a document may be.
 ///
 /// # Errors
-/// It is not there, not for us, too large or not text.
-pub fn read(path: &Path) -> Result<String, Unreadable> {
+/// The file is missing, unreadable, too large or not text.
+pub fn read(path: &Path) -> Result<String, FileError> {
     String::from_utf8(read_bytes(path)?).map_err(|error| {
-        Unreadable::new(path, format_args!("it is not text: {}", error.utf8_error()))
+        FileError::new(path, format_args!("it is not text: {}", error.utf8_error()))
     })
 }
 
-/// All of a file, likewise.
-pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>, Unreadable> {
+/// Reads the bytes of such a file.
+pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>, FileError> {
     read_open(path, open(path)?)
 }
 
-/// A file, to be looked at before it is read.
-pub(crate) fn open(path: &Path) -> Result<File, Unreadable> {
-    File::open(path).map_err(|error| Unreadable {
+/// Opens a file, so that its metadata can be checked before it is read.
+pub(crate) fn open(path: &Path) -> Result<File, FileError> {
+    File::open(path).map_err(|error| FileError {
         is_missing: error.kind() == io::ErrorKind::NotFound,
-        ..Unreadable::new(path, error)
+        ..FileError::new(path, error)
     })
 }
 
-/// Whether a path leads to a pipe or the like, which says what it says only once.
+/// True for a pipe and the like, which can be read only once.
 pub(crate) fn is_pipe(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
 }
 
-/// All of a file that is open; its path is for errors. Never reads more than is allowed.
-pub(crate) fn read_open(path: &Path, file: File) -> Result<Vec<u8>, Unreadable> {
+/// Reads an open file up to the bound; its path is for errors.
+pub(crate) fn read_open(path: &Path, file: File) -> Result<Vec<u8>, FileError> {
     let mut bytes = Vec::new();
     let bound = u64::try_from(BYTES_MAX).unwrap_or(u64::MAX).saturating_add(1);
     let read = file.take(bound).read_to_end(&mut bytes);
-    read.map_err(|error| Unreadable::new(path, error))?;
+    read.map_err(|error| FileError::new(path, error))?;
     if bytes.len() > BYTES_MAX {
-        return Err(Unreadable::new(path, "it is larger than 1 MiB"));
+        return Err(FileError::new(path, "it is larger than 1 MiB"));
     }
     Ok(bytes)
 }

@@ -1,10 +1,10 @@
-//! Bearer tokens: verified here, by a key that the operator gives, or no identity at all.
+//! Bearer tokens, verified by a key of the operator. A token that does not verify gives no identity.
 //!
-//! The key says which algorithm is right; a token's own header is never asked. A token must have an
-//! `exp`; clocks may differ by [`LEEWAY_S`]. Nothing is fetched: a key or key set is a file.
+//! The key decides the algorithm; the header of a token never does. A token must have an `exp`; clocks
+//! may differ by [`LEEWAY_S`]. Nothing is fetched: a key or key set is a file.
 
 mod keys;
-mod unique;
+mod unique_names;
 
 #[cfg(test)]
 mod tests;
@@ -19,13 +19,13 @@ use tidegate::clock::Now;
 use tidegate::identity::Claims;
 use tidegate::units::canonical_number;
 
-pub(crate) use keys::KeyFileError;
+use crate::error::StartError;
 use keys::{Key, KeyFile};
 
-/// How many seconds the issuer's clock and ours may differ.
+/// The largest difference between the issuer's clock and ours, in seconds.
 pub(crate) const LEEWAY_S: u64 = 60;
 
-/// Longer tokens are not looked at.
+/// Longer tokens are refused.
 const TOKEN_BYTES_MAX: usize = 16 * 1024;
 
 /// Verifies the tokens of one issuer.
@@ -39,7 +39,7 @@ pub(crate) struct Verifier {
 
 impl Verifier {
     /// Reads the key: a PEM public key (RSA, EC P-256 or Ed25519), a JWKS, or else the bytes of an
-    /// HMAC secret. An issuer or audience that is given must be the token's.
+    /// HMAC secret. A given issuer or audience must be the token's.
     ///
     /// # Errors
     /// The file cannot be read, or holds no key that tokens could be verified by.
@@ -47,19 +47,19 @@ impl Verifier {
         path: &Path,
         issuer: Option<String>,
         audience: Option<String>,
-    ) -> Result<Self, KeyFileError> {
+    ) -> Result<Self, StartError> {
         let KeyFile { keys, skipped } = KeyFile::read(path)?;
         Ok(Self { keys, skipped, issuer, audience })
     }
 
-    /// Keys of a set that are not used, each with the reason, for the log.
+    /// The unused keys of a set, each with the reason, for the log.
     #[must_use]
     pub(crate) fn skipped(&self) -> &[String] {
         &self.skipped
     }
 
-    /// The claims of the token in an `Authorization` header; `None` if it has no bearer token, or
-    /// one that does not verify.
+    /// The claims of the token in an `Authorization` header; `None` without a bearer token, or if it
+    /// does not verify.
     #[must_use]
     pub(crate) fn claims(&self, authorization: &str, now: Now) -> Option<Claims> {
         let (scheme, token) = authorization.trim_ascii().split_once(' ')?;
@@ -68,21 +68,21 @@ impl Verifier {
             return None;
         }
         let header = decode_header(token).ok()?;
-        // What it marks as critical we would have to understand, and there is nothing that we do.
+        // We must understand all critical extensions, and we understand none.
         if header.crit.is_some() {
             return None;
         }
         let Key { key, validation, .. } = self.key(header.kid.as_deref())?;
         let payload: Box<RawValue> = decode(token, key, validation).ok()?.claims;
-        unique::check(payload.get()).ok()?;
-        let registered: Registered<'_> = serde_json::from_str(payload.get()).ok()?;
+        unique_names::check(payload.get()).ok()?;
+        let registered: RegisteredClaims<'_> = serde_json::from_str(payload.get()).ok()?;
         let accepted = registered.is_timely(now.unix_us / 1_000_000)
             && self.issuer.as_ref().is_none_or(|issuer| registered.is_from(issuer))
             && self.audience.as_ref().is_none_or(|audience| registered.is_for(audience));
         accepted.then(|| Claims::parse(payload.get()).ok()).flatten()
     }
 
-    /// The key of this id. A key without an id stands alone, and serves every token.
+    /// The key of this id. A key without an id is the only one, and verifies every token.
     fn key(&self, kid: Option<&str>) -> Option<&Key> {
         match (kid, self.keys.as_slice()) {
             (None, [only]) | (Some(_), [only @ Key { kid: None, .. }]) => Some(only),
@@ -92,9 +92,9 @@ impl Verifier {
     }
 }
 
-/// The claims that decide whether a token counts.
+/// The claims that decide if a token is valid.
 #[derive(Deserialize)]
-struct Registered<'p> {
+struct RegisteredClaims<'p> {
     #[serde(borrow)]
     exp: Option<&'p RawValue>,
     #[serde(borrow)]
@@ -103,7 +103,7 @@ struct Registered<'p> {
     aud: Option<Value>,
 }
 
-impl Registered<'_> {
+impl RegisteredClaims<'_> {
     fn is_timely(&self, now_s: u64) -> bool {
         let expires = self.exp.and_then(seconds);
         let begins = self.nbf.map_or(Some(0), seconds);
@@ -124,7 +124,7 @@ impl Registered<'_> {
     }
 }
 
-/// A date in whole seconds, rounded down; what is no number, or before 1970, is none.
+/// A date in whole seconds, rounded down; `None` for anything else, and before 1970.
 fn seconds(value: &RawValue) -> Option<u64> {
     let number = canonical_number(value.get())?;
     let (whole, _) = number.split_once('.').unwrap_or((&number, ""));

@@ -1,8 +1,7 @@
-//! The policies of a daemon: all of them good, or all that is wrong with them.
+//! The policies of a daemon: read and checked together, at the start and at every reload.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
@@ -10,54 +9,36 @@ use sha2::{Digest as _, Sha256};
 use tidegate::policy::diagnostics::Diagnostics;
 use tidegate::{Options, Policy};
 
-use crate::files::{self, Unreadable};
+use crate::config::Config;
+use crate::demo;
+use crate::error::StartError;
+use crate::files::{self, FileError};
+use crate::notify::Targets;
+use crate::surfaces::{Serviceability, Surface, check_surfaces};
 
-/// Policies that can be served together. The first is that of the gateway.
-#[derive(Clone, Debug)]
-pub(crate) struct PolicySet {
-    policies: Vec<LoadedPolicy>,
+/// Policies that can be put in force together. The gateway serves the first.
+pub(crate) struct PolicyBundle {
+    /// In the order of the command line.
+    pub(crate) policies: Vec<LoadedPolicy>,
+    pub(crate) webhooks: Targets,
+    pub(crate) warnings: Vec<String>,
 }
 
-/// Where a policy is read, and read again.
-#[derive(Debug)]
-pub(crate) struct PolicyFile {
-    pub(crate) path: PathBuf,
-    /// What a pipe said, which it says once; that of a file is not kept.
-    piped: Option<OnceLock<String>>,
-}
-
-impl PolicyFile {
-    pub(crate) fn new(path: PathBuf) -> Self {
-        let piped = files::is_pipe(&path).then(OnceLock::new);
-        Self { path, piped }
-    }
-
-    /// Whether it can be read only once, so that a reload keeps what it was.
-    pub(crate) const fn is_piped(&self) -> bool {
-        self.piped.is_some()
-    }
-
-    fn text(&self) -> Result<Cow<'_, str>, Unreadable> {
-        let Some(piped) = &self.piped else { return files::read(&self.path).map(Cow::Owned) };
-        if let Some(text) = piped.get() {
-            return Ok(Cow::Borrowed(text));
-        }
-        let text = files::read(&self.path)?;
-        Ok(Cow::Borrowed(piped.get_or_init(|| text)))
+impl PolicyBundle {
+    pub(crate) fn policies(&self) -> Vec<Arc<Policy>> {
+        self.policies.iter().map(|loaded| Arc::clone(&loaded.policy)).collect()
     }
 }
 
 /// A policy, and where it came from.
 #[derive(Clone, Debug)]
 pub(crate) struct LoadedPolicy {
-    /// The policy.
-    pub policy: Arc<Policy>,
-    /// Its file, as diagnostics call it.
-    pub file: String,
+    pub(crate) policy: Arc<Policy>,
+    /// The file, as diagnostics name it.
+    pub(crate) file: String,
     /// SHA-256 of the text as read, in hexadecimal digits.
-    pub sha256: String,
-    /// What should be looked at all the same.
-    pub warnings: Diagnostics,
+    pub(crate) sha256: String,
+    pub(crate) warnings: Diagnostics,
 }
 
 impl LoadedPolicy {
@@ -75,110 +56,112 @@ impl LoadedPolicy {
             warnings: checked.warnings,
         })
     }
-
-    fn read(file: &PolicyFile, options: &Options) -> Result<Self, Fault> {
-        let text = file.text().map_err(Fault::Unreadable)?;
-        Self::check(&file.path.display().to_string(), &text, options).map_err(Fault::Invalid)
-    }
 }
 
-impl PolicySet {
-    /// Reads the policies in these files, all under one profile and environment.
-    ///
-    /// # Errors
-    /// Everything that is wrong with any of them.
-    pub(crate) fn load(files: &[PolicyFile], options: &Options) -> Result<Self, Faults> {
-        let mut problems = Vec::new();
-        let mut policies = Vec::new();
-        for file in files {
-            match LoadedPolicy::read(file, options) {
-                Ok(policy) => policies.push(policy),
-                Err(problem) => problems.push(problem),
-            }
-        }
-        problems.extend(same_names(&policies));
-        if problems.is_empty() { Ok(Self { policies }) } else { Err(Faults(problems)) }
-    }
-
-    /// One policy by itself.
-    #[must_use]
-    pub(crate) fn of(policy: LoadedPolicy) -> Self {
-        Self { policies: vec![policy] }
-    }
-
-    /// The policies alone, to be put in force.
-    #[must_use]
-    pub(crate) fn all(&self) -> Vec<Arc<Policy>> {
-        self.policies.iter().map(|loaded| Arc::clone(&loaded.policy)).collect()
-    }
-
-    /// The policies, in the order of the command line.
-    #[must_use]
-    pub(crate) fn policies(&self) -> &[LoadedPolicy] {
-        &self.policies
-    }
+/// The files that the policies are read from, again and again.
+pub(crate) struct PolicySource {
+    files: Vec<PolicyFile>,
+    config: Arc<Config>,
+    /// All files, of policies or not, that can be read only once.
+    pipes: Vec<PathBuf>,
 }
 
-fn same_names(policies: &[LoadedPolicy]) -> Vec<Fault> {
-    let mut files: HashMap<&str, &str> = HashMap::new();
-    let mut problems = Vec::new();
-    for LoadedPolicy { policy, file, .. } in policies {
-        if let Some(first) = files.get(policy.name()) {
-            problems.push(Fault::SameName {
-                name: policy.name().to_owned(),
-                files: [(*first).to_owned(), file.clone()],
-            });
+impl PolicySource {
+    pub(crate) fn new(config: Arc<Config>, pipes: Vec<PathBuf>) -> Self {
+        let files = config.policies.iter().cloned().map(PolicyFile::new).collect();
+        Self { files, config, pipes }
+    }
+
+    /// True unless all policies are pipes.
+    pub(crate) fn is_reloadable(&self) -> bool {
+        self.files.is_empty() || !self.files.iter().all(|file| file.piped.is_some())
+    }
+
+    /// Reads the policies, or the demo's, and checks that this daemon can serve them.
+    pub(crate) fn read(&self) -> Result<PolicyBundle, StartError> {
+        let options = Options { profile: self.config.profile.clone(), env: files::environment() };
+        let policies = if self.files.is_empty() {
+            let demo = LoadedPolicy::check(demo::POLICY_NAME, demo::POLICY, &options);
+            vec![demo.map_err(StartError::report)?]
         } else {
-            files.insert(policy.name(), file);
+            load_all(&self.files, &options)?
+        };
+        let surfaces = [Surface::Gateway, Surface::Api];
+        let surfaces = if self.config.has_gateway() { &surfaces[..] } else { &surfaces[1..] };
+        let Serviceability { errors, warnings } =
+            check_surfaces(&policies, surfaces, self.config.geoip.is_some());
+        if !errors.is_empty() {
+            return Err(StartError::new(errors.join("\n")));
         }
+        if self.config.jwt_key.is_none() && policies.iter().any(|one| one.policy.uses_jwt()) {
+            let detail = "the policy reads bearer tokens (`jwt`), and there is no --jwt-key to verify them with";
+            return Err(StartError::new(detail));
+        }
+        let mut bundle = PolicyBundle { policies, webhooks: Targets::default(), warnings };
+        let allowed = self.config.notify_allow_private.clone().unwrap_or_default();
+        bundle.webhooks = Targets::of(&bundle.policies(), &allowed)?;
+        let diagnostics = bundle.policies.iter().map(|policy| policy.warnings.to_string());
+        let own = diagnostics.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>());
+        let piped = self.pipes.iter().map(|pipe| {
+            format!("{} is a pipe: a reload keeps what it said at the start", pipe.display())
+        });
+        bundle.warnings = own.chain(bundle.warnings).chain(piped).collect();
+        Ok(bundle)
     }
-    problems
 }
 
-/// Why policies cannot be served.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Faults(Vec<Fault>);
+/// A file that a policy is read from.
+#[derive(Debug)]
+struct PolicyFile {
+    path: PathBuf,
+    /// The text of a pipe, which can be read only once; `None` for a regular file.
+    piped: Option<OnceLock<String>>,
+}
 
-impl fmt::Display for Faults {
-    /// One line each, `file:line:column: error: …` where there is a place.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, problem) in self.0.iter().enumerate() {
-            let newline = if index == 0 { "" } else { "\n" };
-            write!(f, "{newline}{problem}")?;
+impl PolicyFile {
+    fn new(path: PathBuf) -> Self {
+        let piped = files::is_pipe(&path).then(OnceLock::new);
+        Self { path, piped }
+    }
+
+    fn text(&self) -> Result<Cow<'_, str>, FileError> {
+        let Some(piped) = &self.piped else { return files::read(&self.path).map(Cow::Owned) };
+        if let Some(text) = piped.get() {
+            return Ok(Cow::Borrowed(text));
         }
-        Ok(())
+        let text = files::read(&self.path)?;
+        Ok(Cow::Borrowed(piped.get_or_init(|| text)))
+    }
+
+    fn load(&self, options: &Options) -> Result<LoadedPolicy, String> {
+        let text = self.text().map_err(|error| format!("error: {error}"))?;
+        let file = self.path.display().to_string();
+        LoadedPolicy::check(&file, &text, options).map_err(|diagnostics| diagnostics.to_string())
     }
 }
 
-impl std::error::Error for Faults {}
-
-/// One file that is no policy to be served.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// It cannot be read.
-    Unreadable(Unreadable),
-    /// It is not valid; warnings are among it.
-    Invalid(Diagnostics),
-    /// Two policies have one name.
-    SameName {
-        /// The name.
-        name: String,
-        /// Where it was found.
-        files: [String; 2],
-    },
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreadable(error) => write!(f, "error: {error}"),
-            Self::Invalid(diagnostics) => diagnostics.fmt(f),
-            Self::SameName { name, files: [first, second] } => write!(
-                f,
-                "{second}: error: found the name `{name}`, which {first} has too; give each policy its own"
-            ),
+/// Reads the policies in these files, all under one profile and environment.
+///
+/// # Errors
+/// Everything that is wrong with any of them: `file:line:column: error: …`, line by line.
+fn load_all(files: &[PolicyFile], options: &Options) -> Result<Vec<LoadedPolicy>, StartError> {
+    let (mut policies, mut problems) = (Vec::<LoadedPolicy>::new(), Vec::new());
+    for file in files {
+        match file.load(options) {
+            Ok(policy) => policies.push(policy),
+            Err(problem) => problems.push(problem),
         }
     }
+    let mut files_by_name: HashMap<&str, &str> = HashMap::new();
+    for LoadedPolicy { policy, file, .. } in &policies {
+        let name = policy.name();
+        if let Some(first) = files_by_name.insert(name, file) {
+            problems.push(format!(
+                "{file}: error: found the name `{name}`, which {first} has too; give each policy its own"
+            ));
+        }
+    }
+    if problems.is_empty() { Ok(policies) } else { Err(StartError::report(problems.join("\n"))) }
 }
 
 #[cfg(test)]
@@ -193,7 +176,7 @@ mod tests {
         )
     }
 
-    fn load(files: &[(&str, &str)], options: &Options) -> Result<PolicySet, String> {
+    fn load(files: &[(&str, &str)], options: &Options) -> Result<Vec<LoadedPolicy>, String> {
         let dir = tempfile::tempdir().unwrap();
         let write = |(name, text): &(&str, &str)| {
             let path = dir.path().join(name);
@@ -202,7 +185,7 @@ mod tests {
         };
         let files: Vec<PolicyFile> = files.iter().map(write).collect();
         let here = format!("{}/", dir.path().display());
-        PolicySet::load(&files, options).map_err(|problems| problems.to_string().replace(&here, ""))
+        load_all(&files, options).map_err(|problems| problems.to_string().replace(&here, ""))
     }
 
     #[test]
@@ -210,12 +193,12 @@ mod tests {
         let (shop, bank) = (policy("shop"), policy("bank"));
         let files = [("shop.yaml", shop.as_str()), ("bank.yaml", bank.as_str())];
         let set = load(&files, &Options::default()).unwrap();
-        let names: Vec<&str> = set.policies().iter().map(|one| one.policy.name()).collect();
+        let names: Vec<&str> = set.iter().map(|one| one.policy.name()).collect();
         assert_eq!(names, ["shop", "bank"]);
-        assert_eq!(set.policies()[0].policy.version(), Some("1.10"));
+        assert_eq!(set[0].policy.version(), Some("1.10"));
         // As `sha256sum` has it.
         let hash = "e06174bf0246247a887ac094a04caee5c174d979a928ffdec24d53b1ad8013a8";
-        assert_eq!(set.policies()[0].sha256, hash);
+        assert_eq!(set[0].sha256, hash);
     }
 
     #[test]
@@ -240,7 +223,7 @@ mod tests {
     #[test]
     fn a_file_that_is_missing_or_too_large_is_named() {
         let missing = PolicyFile::new(PathBuf::from("no/such.yaml"));
-        let missing = PolicySet::load(&[missing], &Options::default());
+        let missing = load_all(&[missing], &Options::default());
         let message = missing.unwrap_err().to_string();
         assert!(message.starts_with("error: cannot read no/such.yaml: "), "{message}");
         let large = " ".repeat((1 << 20) + 1);

@@ -1,7 +1,6 @@
-//! The secret that hashes keys: given by the deployment, else kept in the state directory, else this
-//! process's own.
+//! The secret that hashes keys: from a file of the operator, else from the state directory, else
+//! random for this process.
 
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,57 +8,42 @@ use std::path::Path;
 
 use tidegate::HashKey;
 
-use crate::files::{self, Unreadable};
+use crate::error::StartError;
+use crate::files::{self, FileError};
 use crate::state::StateDir;
 
-const KEPT: &str = "hash-key";
+const FILE: &str = "hash-key";
 const OTHERS_MAY_WRITE: u32 = 0o002;
 
-/// Why there is no secret: which file, what was found, and what to do.
-#[derive(Debug)]
-pub(crate) struct SecretError(String);
-
-impl fmt::Display for SecretError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for SecretError {}
-
-impl From<Unreadable> for SecretError {
-    fn from(error: Unreadable) -> Self {
-        Self(format!("the hash key: {error}"))
-    }
-}
-
-/// The secret in `file`; without one, that of the state directory, made if there is none yet;
-/// without either, one for this process alone.
+/// The secret in `file`. Without a file: that of the state directory, which is made if it is missing.
+/// Without either: a random one.
 ///
 /// # Errors
-/// A file cannot be read or made, holds no secret, or could have been written by anybody.
+/// A file cannot be read or made, holds no secret, or anybody may write to it.
 pub(crate) fn hash_key(
     file: Option<&Path>,
     state_dir: Option<&StateDir>,
-) -> Result<HashKey, SecretError> {
+) -> Result<HashKey, StartError> {
     match (file, state_dir) {
-        (Some(path), _) => parse(&read(path)?, path).map(HashKey::new),
-        (None, Some(state_dir)) => kept(state_dir).map(HashKey::new),
+        (Some(path), _) => {
+            parse(&read(path).map_err(|error| unreadable(&error))?, path).map(HashKey::new)
+        }
+        (None, Some(state_dir)) => read_or_make(state_dir).map(HashKey::new),
         (None, None) => Ok(HashKey::random()),
     }
 }
 
-fn kept(state_dir: &StateDir) -> Result<[u8; 16], SecretError> {
-    let path = state_dir.path().join(KEPT);
+fn read_or_make(state_dir: &StateDir) -> Result<[u8; 16], StartError> {
+    let path = state_dir.path().join(FILE);
     match read(&path) {
         Ok(found) => parse(&found, &path),
         Err(error) if error.is_missing() => {
             let secret = random().map_err(|error| cannot("make", &path, &error))?;
             let write = |file: &mut File| writeln!(file, "{:032x}", u128::from_be_bytes(secret));
-            state_dir.replace(KEPT, write).map_err(|error| cannot("write", &path, &error))?;
+            state_dir.replace(FILE, write).map_err(|error| cannot("write", &path, &error))?;
             Ok(secret)
         }
-        Err(error) => Err(error.into()),
+        Err(error) => Err(unreadable(&error)),
     }
 }
 
@@ -71,24 +55,28 @@ fn random() -> io::Result<[u8; 16]> {
     Ok(secret)
 }
 
-fn cannot(verb: &str, path: &Path, error: &io::Error) -> SecretError {
-    SecretError(format!("cannot {verb} the hash key {}: {error}", path.display()))
+fn unreadable(error: &FileError) -> StartError {
+    StartError::new(format!("the hash key: {error}"))
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Unreadable> {
+fn cannot(verb: &str, path: &Path, error: &io::Error) -> StartError {
+    StartError::new(format!("cannot {verb} the hash key {}: {error}", path.display()))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, FileError> {
     let file = files::open(path)?;
-    let metadata = file.metadata().map_err(|error| Unreadable::new(path, error))?;
+    let metadata = file.metadata().map_err(|error| FileError::new(path, error))?;
     if metadata.permissions().mode() & OTHERS_MAY_WRITE != 0 {
         let detail = "anybody may write to it; take that away with `chmod o-w`";
-        return Err(Unreadable::new(path, detail));
+        return Err(FileError::new(path, detail));
     }
     files::read_open(path, file)
 }
 
-fn parse(found: &[u8], path: &Path) -> Result<[u8; 16], SecretError> {
+fn parse(found: &[u8], path: &Path) -> Result<[u8; 16], StartError> {
     let refused = |what: &str| {
         let at = path.display();
-        SecretError(format!(
+        StartError::new(format!(
             "found {what} in the hash key {at}, expected 32 hexadecimal digits or 16 raw bytes; `openssl rand -hex 16` makes one"
         ))
     };
@@ -161,7 +149,7 @@ mod tests {
         let state_dir = StateDir::open(&dir.path().join("state")).unwrap();
         let first = hash_key(None, Some(&state_dir)).unwrap().fingerprint();
         assert_eq!(hash_key(None, Some(&state_dir)).unwrap().fingerprint(), first);
-        let mode = fs::metadata(state_dir.path().join(KEPT)).unwrap().permissions().mode();
+        let mode = fs::metadata(state_dir.path().join(FILE)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let other = StateDir::open(&dir.path().join("other")).unwrap();
         assert_ne!(hash_key(None, Some(&other)).unwrap().fingerprint(), first);

@@ -1,7 +1,9 @@
-//! The daemon from start to end: read everything, bind everything, serve, drain, save.
+//! The life of the daemon: read everything, bind everything, serve, drain, save.
 
+use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,36 +20,38 @@ use crate::demo;
 use crate::drain::{Drain, StopSignals};
 use crate::engine::{Building, Built};
 use crate::error::StartError;
+use crate::files::is_pipe;
 use crate::geo::GeoIp;
 use crate::guard::{Guard, Guarded, SharedTokens, is_loopback};
+use crate::jwt::Verifier;
 use crate::leases::Leases;
 use crate::listen::{Listener, ListenerBounds, Service};
 use crate::notify::Notifier;
 use crate::open_files::{self, Shares, Wanted};
+use crate::policies::{PolicyBundle, PolicySource};
 use crate::protect::{Holding, Load, exchange, load};
-use crate::reload::Reload;
+use crate::reload::Reloader;
 use crate::secret::hash_key;
 use crate::shared::follow;
-use crate::sources::{Checked, Sources};
-use crate::state::{Journals, Saved, Saver, StateDir};
+use crate::state::{Journals, SaveSummary, StateDir, StateWriter};
 use crate::telemetry::{Flush, Log, Metrics};
 use crate::tls::{Certificates, Trust};
 use crate::tokens::Tokens;
-use crate::watch::Changes;
+use crate::watch::{Changes, watch};
 use crate::wire::api::Api;
 use crate::wire::gateway::{Gateway, GatewayBounds, Upstream};
 
-/// How long the end waits for webhooks that are being told.
-const NOTIFY_LAST: Duration = Duration::from_secs(5);
+/// The time for the last messages to webhooks.
+const NOTIFY_DRAIN: Duration = Duration::from_secs(5);
 
-/// Runs the daemon until it is told to stop; `announce` prints a line on standard output.
+/// Runs the daemon until a signal stops it; `announce` prints a line on standard output.
 ///
 /// # Errors
-/// Something that it was given cannot be used, or a listener cannot be had.
-pub fn run(config: &Config, announce: impl Fn(&str)) -> Result<(), StartError> {
+/// A flag, a file or an address cannot be used, or the state cannot be saved at the end.
+pub fn run(config: Config, announce: impl Fn(&str)) -> Result<(), StartError> {
     open_files::raise();
     let mut runtime = match config.threads.map(NonZeroUsize::get) {
-        // One thread needs nobody to hand its work to.
+        // One thread needs no scheduler between threads.
         Some(1) => tokio::runtime::Builder::new_current_thread(),
         _ => tokio::runtime::Builder::new_multi_thread(),
     };
@@ -55,17 +59,20 @@ pub fn run(config: &Config, announce: impl Fn(&str)) -> Result<(), StartError> {
         runtime.worker_threads(threads.get());
     }
     runtime.enable_all().build()?.block_on(async {
-        let daemon = Daemon::prepare(config).await?;
-        daemon.serve(config, announce).await
+        let daemon = Daemon::read(Arc::new(config)).await?;
+        daemon.serve(announce).await
     })
 }
 
 /// Everything that is read before anything listens.
 struct Daemon {
+    config: Arc<Config>,
     app: Arc<App>,
-    checked: Checked,
-    sources: Sources,
+    source: Arc<PolicySource>,
+    policies: PolicyBundle,
     changes: Changes,
+    /// The files that can be read only once.
+    pipes: Vec<PathBuf>,
     certificates: Option<Arc<Certificates>>,
     trust: Option<Arc<Trust>>,
     tokens: Option<SharedTokens>,
@@ -74,69 +81,51 @@ struct Daemon {
 }
 
 impl Daemon {
-    async fn prepare(config: &Config) -> Result<Self, StartError> {
-        refuse_what_is_open(config)?;
+    async fn read(config: Arc<Config>) -> Result<Self, StartError> {
+        refuse_open_listeners(&config)?;
         let clock = SystemClock::new();
-        let (log, flush) = Log::start(config.logging, std::io::stderr(), clock.clone())
-            .map_err(StartError::new)?;
-        // Only a second daemon in one process would find one installed: it then logs through that.
+        let (log, flush) = Log::start(config.logging, io::stderr(), clock.clone())?;
+        // A second daemon in one process logs through the subscriber of the first.
         let _ = tracing::subscriber::set_global_default(log.subscriber());
-        let sources = Sources::of(config);
-        let changes = sources.watch()?;
-        let mut checked = sources.read_policies()?;
-        let verifier = sources.read_verifier()?;
-        let countries = GeoIp::load(config.geoip.as_deref()).map_err(StartError::new)?;
-        let certificates =
-            config.tls.as_ref().map(|tls| Certificates::load(&tls.certificate, &tls.key));
-        let certificates = certificates.transpose().map_err(StartError::new)?;
-        let trust = config.upstream_ca.as_deref().map(|ca| Trust::load(Some(ca))).transpose();
-        let trust = trust.map_err(StartError::new)?;
+        let files = config.reloaded_files();
+        let pipes: Vec<PathBuf> = files.iter().filter(|file| is_pipe(file)).cloned().collect();
+        // Before anything is read, so that no change goes unnoticed.
+        let changes = watch(files)?;
+        let source = Arc::new(PolicySource::new(Arc::clone(&config), pipes.clone()));
+        let policies = source.read()?;
+        let certificates = config.tls().map(|(cert, key)| Certificates::load(cert, key));
+        let trust = config.upstream_ca.as_deref().map(|ca| Trust::load(Some(ca)));
         let tokens = config.tokens.as_deref().map(Tokens::read).transpose();
-        let tokens =
-            tokens.map_err(StartError::new)?.map(|tokens| Arc::new(ArcSwap::from_pointee(tokens)));
-        let state = config.state_dir.as_deref().map(StateDir::open).transpose();
-        let state = state.map_err(StartError::new)?;
-        let secret =
-            hash_key(config.hash_key.as_deref(), state.as_ref()).map_err(StartError::new)?;
-        let policies = checked.policies.all();
-        let metrics = Arc::new(Metrics::new(clock.now().unix_us / 1_000_000, &policies));
-        let building = Building { config, policies: &policies, metrics: &metrics, clock: &clock };
-        let built = building.engine(state.as_ref(), &secret).await?;
-        let Built { engine, secret: hashed_with, journals } = built;
-        let drain = Drain::new();
-        let notifier = Notifier::new(config.notify_private.clone(), clock.clone(), drain.clone());
-        let notifier = notifier.map_err(StartError::new)?;
-        notifier.load(std::mem::take(&mut checked.webhooks));
-        let app = App {
-            engine,
-            leases: Leases::new(),
-            load: Load::default(),
-            holding: Holding::default(),
-            drain,
-            countries,
-            notifier,
-            challenges: Challenges::new(&hashed_with),
-            metrics,
-            log,
-            verifier: ArcSwapOption::from_pointee(verifier),
-            clock,
-        };
-        if app.engine.store().shared().is_some_and(|store| !store.lacks_secret()) {
-            app.share_secret(&hashed_with);
-        }
+        let tokens = tokens.map_err(StartError::new)?.map(ArcSwap::from_pointee).map(Arc::new);
+        let (certificates, trust) = (certificates.transpose()?, trust.transpose()?);
+        let state = config.state_dir.as_deref().map(StateDir::open).transpose()?;
+        let (app, journals) = build_app(&config, &policies, state.as_ref(), log, clock).await?;
         let state = state.zip(journals);
-        let app = Arc::new(app);
         exchange::share(&app).await;
-        Ok(Self { app, checked, sources, changes, certificates, trust, tokens, state, flush })
+        Ok(Self {
+            config,
+            app,
+            source,
+            policies,
+            changes,
+            pipes,
+            certificates,
+            trust,
+            tokens,
+            state,
+            flush,
+        })
     }
 
-    async fn serve(self, config: &Config, announce: impl Fn(&str)) -> Result<(), StartError> {
+    async fn serve(self, announce: impl Fn(&str)) -> Result<(), StartError> {
         let (hang_up, stop) = (signal(SignalKind::hangup())?, StopSignals::new()?);
         let following = tokio::spawn(follow(Arc::clone(&self.app)));
         let loaded = tokio::spawn(load::follow(Arc::clone(&self.app)));
-        let (mut serving, status) = self.listen(config)?;
-        let save = |(state, journals)| Saver::start(Arc::clone(&self.app), state, journals);
-        let saver = self.state.map(save).transpose()?;
+        let (mut listeners, status) = self.listen()?;
+        let reloader = self.reloader(&status);
+        let Self { config, app, changes, state, flush, .. } = self;
+        let save = |(state, journals)| StateWriter::start(Arc::clone(&app), state, journals);
+        let saver = state.map(save).transpose()?;
         for listening in status.listeners() {
             announce(&format!("listening {} {}", listening.name, listening.url));
         }
@@ -145,138 +134,220 @@ impl Daemon {
         {
             announce(&demo::invitation(&gateway.url));
         }
-        let Self { app, sources, changes, certificates, trust, tokens, flush, .. } = self;
-        let reload = Reload { app: Arc::clone(&app), status, sources, certificates, trust, tokens };
-        let stop = reload.until_stopped(changes, hang_up, stop).await;
-        serving.drain(config.bounds.drain, stop).await;
-        app.notifier.finish(NOTIFY_LAST).await;
+        let stop = reloader.run_until_stopped(changes, hang_up, stop).await;
+        listeners.drain(config.bounds.drain_timeout, stop).await;
+        app.notifier.finish(NOTIFY_DRAIN).await;
         following.abort();
         loaded.abort();
         if let Some(shared) = app.engine.store().shared() {
             shared.redis().close().await;
         }
-        let saved = saver.map_or(Ok(()), finish);
+        let saved = saver.map_or(Ok(()), save_last);
         drop(flush);
         saved
     }
 
     /// Binds every listener before the first of them serves.
-    fn listen(&self, config: &Config) -> Result<(Serving, Arc<Status>), StartError> {
-        let shares = shares(config);
-        let timeouts = config.bounds.timeouts;
+    fn listen(&self) -> Result<(Listeners, Arc<Status>), StartError> {
+        let (config, shares) = (&*self.config, connection_shares(&self.config));
+        let timeouts = config.bounds.timeouts();
         let bounds = |connections_max| ListenerBounds { connections_max, timeouts };
-        let mut serving = Serving::new(self.app.drain.clone());
-        let upstream = match &config.upstream {
-            Some(url) => {
-                let upstream = Upstream::trusting(&url.to_string(), self.trust.clone());
-                Some(upstream.map_err(StartError::new)?)
-            }
-            None if config.is_demo() => Some(demo_upstream(&mut serving, bounds(shares.upstream))?),
-            None => None,
-        };
-        let gateway = match upstream {
-            Some(upstream) => {
-                let certificates = self.certificates.clone();
-                let bounds = bounds(shares.gateway);
-                Some((bind("gateway", config.gateway, certificates, bounds)?, upstream))
-            }
-            None => None,
-        };
+        let mut listeners = Listeners::new(self.app.drain.clone());
+        let upstream = self.upstream(&mut listeners, bounds(shares.upstream))?;
+        let certificates = self.certificates.clone();
+        let gateway = upstream.map(|upstream| {
+            let listener = bind("gateway", config.gateway, certificates, bounds(shares.gateway));
+            listener.map(|listener| (listener, upstream))
+        });
+        let gateway = gateway.transpose()?;
         let beyond_loopback =
             |address: SocketAddr| self.certificates.clone().filter(|_| !is_loopback(address.ip()));
         let api = bind("api", config.api, beyond_loopback(config.api), bounds(shares.api))?;
         let admin =
             bind("admin", config.admin, beyond_loopback(config.admin), bounds(shares.admin))?;
-        if let Some((listener, upstream)) = gateway {
-            let gateway =
-                Gateway::new(Arc::clone(&self.app), upstream, gateway_bounds(config, &shares));
-            serving.start("gateway", listener, gateway)?;
-        }
+        let bound = gateway.iter().map(|(gateway, _)| ("gateway", gateway));
+        let bound = bound.chain([("api", &api), ("admin", &admin)]).map(|(name, listener)| {
+            let (url, connections) = (listener.url()?, listener.open_connections());
+            Ok(Listening { name, url, connections })
+        });
+        let listening = bound.collect::<io::Result<Vec<_>>>()?;
         let api_guard = Guard::new(Guarded::Api, config.api.ip(), self.tokens.clone());
         let admin_guard = Guard::new(Guarded::Admin, config.admin.ip(), self.tokens.clone());
-        let guards = [&api_guard, &admin_guard];
-        let warnings: Vec<String> =
-            guards.iter().filter_map(|guard| guard.warning().map(str::to_owned)).collect();
-        self.warn(&warnings);
-        let calls = Api::new(Arc::clone(&self.app), Arc::new(api_guard), config.bounds.body);
-        serving.start("api", api, calls)?;
-        serving.announce("admin", &admin)?;
-        let listening = std::mem::take(&mut serving.listening);
-        let (now, checked) = (self.app.now(), &self.checked);
-        let saving = self.state.as_ref().map(|(state, _)| Arc::clone(state.health()));
-        let status = Status::new(now, listening, config.max_keys, checked, warnings, saving);
-        let status = Arc::new(status);
-        let admin_calls =
-            Admin::new(Arc::clone(&self.app), Arc::clone(&status), Arc::new(admin_guard));
-        serving.spawn(admin, admin_calls);
-        Ok((serving, status))
+        let status = Arc::new(self.status(listening, [&api_guard, &admin_guard]));
+        if let Some((listener, upstream)) = gateway {
+            let bounds = gateway_bounds(config, &shares);
+            listeners.spawn(listener, Gateway::new(Arc::clone(&self.app), upstream, bounds));
+        }
+        let (app, body) = (Arc::clone(&self.app), config.bounds.body_timeout);
+        listeners.spawn(api, Api::new(app, Arc::new(api_guard), body));
+        let (app, shown) = (Arc::clone(&self.app), Arc::clone(&status));
+        listeners.spawn(admin, Admin::new(app, shown, Arc::new(admin_guard)));
+        Ok((listeners, status))
     }
 
-    /// Everything that an operator should know, logged once.
-    fn warn(&self, of_listeners: &[String]) {
-        for warning in self.checked.warnings.iter().chain(of_listeners) {
+    /// The service behind the gateway: the operator's, or that of the demo.
+    fn upstream(
+        &self,
+        listeners: &mut Listeners,
+        bounds: ListenerBounds,
+    ) -> Result<Option<Upstream>, StartError> {
+        if let Some(url) = &self.config.upstream {
+            let upstream = Upstream::trusting(&url.to_string(), self.trust.clone());
+            return upstream.map(Some).map_err(StartError::new);
+        }
+        if !self.config.is_demo() {
+            return Ok(None);
+        }
+        let listener = bind("upstream", SocketAddr::from(([127, 0, 0, 1], 0)), None, bounds)?;
+        let url = listener.url()?;
+        listeners.spawn_upstream(listener, demo::Upstream);
+        Upstream::parse(&url).map(Some).map_err(StartError::new)
+    }
+
+    /// The status page. Its warnings are logged once.
+    fn status(&self, listening: Vec<Listening>, guards: [&Guard; 2]) -> Status {
+        let warnings: Vec<String> =
+            guards.iter().filter_map(|guard| guard.warning().map(str::to_owned)).collect();
+        for warning in self.policies.warnings.iter().chain(&warnings) {
             tracing::warn!(event = "warning", "{warning}");
         }
+        let saving = self.state.as_ref().map(|(state, _)| Arc::clone(state.health()));
+        let (now, max_keys) = (self.app.now(), self.config.max_keys);
+        Status::new(now, listening, max_keys, &self.policies, warnings, saving)
+    }
+
+    /// Everything that a reload reads again.
+    fn reloader(&self, status: &Arc<Status>) -> Reloader {
+        let (config, app) = (&self.config, &self.app);
+        let mut reloader = Reloader::new(Arc::clone(app), Arc::clone(status), self.pipes.clone());
+        if let Some(key) = &config.jwt_key {
+            let (app, config) = (Arc::clone(app), Arc::clone(config));
+            reloader.add("the JWT key", &[key], move || {
+                app.verifier.store(read_verifier(&config)?.map(Arc::new));
+                Ok(())
+            });
+        }
+        if let Some(((cert, key), certificates)) = config.tls().zip(self.certificates.clone()) {
+            reloader.add("the certificate", &[cert, key], move || certificates.reload());
+        }
+        if let Some((ca, trust)) = config.upstream_ca.as_ref().zip(self.trust.clone()) {
+            reloader.add("the roots of the upstream", &[ca], move || trust.reload());
+        }
+        if let Some(file) = &config.geoip {
+            let (app, path) = (Arc::clone(app), file.clone());
+            reloader.add("the countries", &[file], move || app.countries.reload(&path));
+        }
+        if let Some((file, tokens)) = config.tokens.as_ref().zip(self.tokens.clone()) {
+            let path = file.clone();
+            reloader.add("the tokens", &[file], move || {
+                tokens.store(Arc::new(Tokens::read(&path).map_err(StartError::new)?));
+                Ok(())
+            });
+        }
+        if self.source.is_reloadable() {
+            let (app, status) = (Arc::clone(app), Arc::clone(status));
+            let source = Arc::clone(&self.source);
+            reloader.add("the policies", &[], move || {
+                let bundle = source.read()?;
+                let webhooks = bundle.webhooks.clone();
+                app.put_in_force(&bundle.policies(), webhooks).map_err(StartError::new)?;
+                for warning in status.reloaded(app.now(), &bundle) {
+                    tracing::warn!(event = "warning", "{warning}");
+                }
+                Ok(())
+            });
+        }
+        reloader
     }
 }
 
+/// Builds the engine with its saved state, and everything around it.
+async fn build_app(
+    config: &Config,
+    bundle: &PolicyBundle,
+    state: Option<&StateDir>,
+    log: Log,
+    clock: SystemClock,
+) -> Result<(Arc<App>, Option<Journals>), StartError> {
+    let verifier = read_verifier(config)?;
+    let countries = GeoIp::load(config.geoip.as_deref())?;
+    let secret = hash_key(config.hash_key.as_deref(), state)?;
+    let policies = bundle.policies();
+    let metrics = Arc::new(Metrics::new(clock.now().unix_us / 1_000_000, &policies));
+    let building = Building { config, policies: &policies, metrics: &metrics, clock: &clock };
+    let Built { engine, secret, journals } = building.engine(state, &secret).await?;
+    let drain = Drain::new();
+    let allowed = config.notify_allow_private.clone().unwrap_or_default();
+    let notifier = Notifier::new(allowed, clock.clone(), drain.clone());
+    notifier.replace_targets(bundle.webhooks.clone());
+    let app = App {
+        engine,
+        leases: Leases::new(),
+        load: Load::default(),
+        holding: Holding::default(),
+        drain,
+        countries,
+        notifier,
+        challenges: Challenges::new(&secret),
+        metrics,
+        log,
+        verifier: ArcSwapOption::from_pointee(verifier),
+        clock,
+    };
+    if app.engine.store().shared().is_some_and(|store| !store.lacks_secret()) {
+        app.share_secret(&secret);
+    }
+    Ok((Arc::new(app), journals))
+}
+
+fn read_verifier(config: &Config) -> Result<Option<Verifier>, StartError> {
+    let Some(key) = &config.jwt_key else { return Ok(None) };
+    let verifier = Verifier::load(key, config.jwt_issuer.clone(), config.jwt_audience.clone())?;
+    for skipped in verifier.skipped() {
+        tracing::warn!(event = "key_skipped", "{skipped}");
+    }
+    Ok(Some(verifier))
+}
+
 /// Saves everything once more.
-fn finish(saver: Saver) -> Result<(), StartError> {
-    let Saved { keys, marks } = saver.finish().map_err(StartError::new)?;
+fn save_last(saver: StateWriter) -> Result<(), StartError> {
+    let SaveSummary { keys, marks } = saver.finish()?;
     let message = "counters, bans and flags are in the state directory";
     tracing::info!(event = "state_saved", keys, marks, "{message}");
     Ok(())
 }
 
 /// The listeners that serve.
-struct Serving {
+struct Listeners {
     tasks: JoinSet<()>,
     drain: Drain,
-    /// The demo's service, which ends after the gateway before it.
-    behind: JoinSet<()>,
-    behind_drain: Drain,
-    listening: Vec<Listening>,
+    /// The service of the demo, which ends after the gateway before it.
+    upstream: JoinSet<()>,
+    upstream_drain: Drain,
 }
 
-impl Serving {
+impl Listeners {
     fn new(drain: Drain) -> Self {
-        let (tasks, behind, behind_drain) = (JoinSet::new(), JoinSet::new(), Drain::new());
-        Self { tasks, drain, behind, behind_drain, listening: Vec::new() }
-    }
-
-    fn start<S: Service>(
-        &mut self,
-        name: &'static str,
-        listener: Listener,
-        service: S,
-    ) -> Result<(), StartError> {
-        self.announce(name, &listener)?;
-        self.spawn(listener, service);
-        Ok(())
-    }
-
-    fn announce(&mut self, name: &'static str, listener: &Listener) -> Result<(), StartError> {
-        let (url, connections) = (listener.url()?, listener.open_connections());
-        self.listening.push(Listening { name, url, connections });
-        Ok(())
+        let (tasks, upstream, upstream_drain) = (JoinSet::new(), JoinSet::new(), Drain::new());
+        Self { tasks, drain, upstream, upstream_drain }
     }
 
     fn spawn<S: Service>(&mut self, listener: Listener, service: S) {
         self.tasks.spawn(listener.serve(service, self.drain.clone()));
     }
 
-    fn spawn_behind<S: Service>(&mut self, listener: Listener, service: S) {
-        self.behind.spawn(listener.serve(service, self.behind_drain.clone()));
+    fn spawn_upstream<S: Service>(&mut self, listener: Listener, service: S) {
+        self.upstream.spawn(listener.serve(service, self.upstream_drain.clone()));
     }
 
-    /// Finishes what was accepted, within a bound, or until somebody insists.
+    /// Finishes the accepted requests, within a bound, or until a second signal comes.
     async fn drain(&mut self, bound: Duration, mut stop: StopSignals) {
         self.drain.start();
         tracing::info!(event = "draining", "told to stop: what was accepted is finished");
         let finished = async {
             while self.tasks.join_next().await.is_some() {}
-            self.behind_drain.start();
-            while self.behind.join_next().await.is_some() {}
+            self.upstream_drain.start();
+            while self.upstream.join_next().await.is_some() {}
         };
         tokio::select! {
             () = finished => {}
@@ -301,17 +372,10 @@ fn bind(
     })
 }
 
-fn demo_upstream(serving: &mut Serving, bounds: ListenerBounds) -> Result<Upstream, StartError> {
-    let address = SocketAddr::from(([127, 0, 0, 1], 0));
-    let listener = bind("upstream", address, None, bounds)?;
-    let url = listener.url().map_err(StartError::new)?;
-    serving.spawn_behind(listener, demo::Upstream);
-    Upstream::parse(&url).map_err(StartError::new)
-}
-
-/// How many connections there may be of each kind.
-fn shares(config: &Config) -> Shares {
-    let (each, upstream) = (config.bounds.connections_max, config.bounds.upstream_connections_max);
+/// The number of connections of each kind.
+fn connection_shares(config: &Config) -> Shares {
+    let each = config.bounds.max_connections.get();
+    let upstream = config.bounds.max_upstream_connections.map(NonZeroUsize::get);
     let upstream_ends = usize::from(config.has_gateway()) + usize::from(config.is_demo());
     let shares = Shares::of(open_files::allowed(), Wanted { each, upstream, upstream_ends });
     if upstream_ends > 0 && upstream.is_some_and(|wanted| wanted > shares.upstream) {
@@ -328,15 +392,15 @@ fn shares(config: &Config) -> Shares {
 fn gateway_bounds(config: &Config, shares: &Shares) -> GatewayBounds {
     GatewayBounds {
         connections_max: shares.upstream,
-        connect: config.bounds.connect,
-        upstream: config.bounds.upstream,
-        body: config.bounds.body,
+        connect: config.bounds.connect_timeout,
+        upstream: config.bounds.upstream_timeout,
+        body: config.bounds.body_timeout,
         ..GatewayBounds::default()
     }
 }
 
-/// The API and the admin listener go beyond loopback only with tokens, or when somebody insists.
-fn refuse_what_is_open(config: &Config) -> Result<(), StartError> {
+/// The API and the admin listener go beyond loopback only with tokens, or with `--insecure`.
+fn refuse_open_listeners(config: &Config) -> Result<(), StartError> {
     if config.tokens.is_some() || config.insecure {
         return Ok(());
     }

@@ -1,16 +1,17 @@
 //! The state directory: what outlives the process.
 //!
-//! Counters and marks have a journal each: a base with everything, and logs of what changed since.
-//! Changes are appended within a second by a thread of its own ([`Saver`]); when the logs have outgrown
-//! the base a new one is written beside it and takes its place in one step. At the start all of it is
-//! read and checked before any of it is used: counters that are half right would be worse than none.
+//! Counters and marks have a journal each: a snapshot with everything, and logs with the changes since.
+//! A thread of its own ([`StateWriter`]) appends changes within a second. When the logs have outgrown
+//! the snapshot, the thread writes a new one beside it and renames it over the old one. At the start
+//! everything is read and checked before anything is used: half-restored counters would be worse than
+//! none.
 
-mod format;
-mod found;
+mod file_names;
 mod health;
 mod journal;
-mod names;
-mod saver;
+mod record_format;
+mod recovery;
+mod writer;
 
 use std::collections::HashMap;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
@@ -19,25 +20,24 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde::de::DeserializeOwned;
 use tidegate::clock::Now;
 use tidegate::marks::{Mark, MarkChange, MarkKind, Marks};
 use tidegate::store::{ImportSummary, Memory, SavedChange};
 use tidegate::{HashKey, Key};
 
-pub(crate) use health::{Health, StatePresent};
+pub(crate) use health::{SaveStatus, StateHealth};
 pub(crate) use journal::Journal;
-pub(crate) use saver::{Saved, Saver};
+pub(crate) use writer::{SaveSummary, StateWriter};
 
-use found::{Cut, Found};
-use journal::Position;
-use names::Names;
+use crate::error::StartError;
+use file_names::FileNames;
+use recovery::{Recovery, TornTail};
 
 const LOCK: &str = "lock";
 
-/// What is written while the daemon runs.
+/// The journals that are written while the daemon runs.
 pub(crate) struct Journals {
-    /// Where counters are in this process's memory.
+    /// `None` if a shared store has the counters.
     pub(crate) counters: Option<Journal<SavedChange>>,
     pub(crate) marks: Journal<MarkChange>,
 }
@@ -46,78 +46,65 @@ pub(crate) struct Journals {
 #[derive(Debug)]
 pub(crate) struct StateDir {
     path: PathBuf,
-    health: Arc<Health>,
+    health: Arc<StateHealth>,
     /// The lock is held for as long as the file is open.
     _lock: File,
 }
 
-/// Why a state directory cannot be used: which file, what was found, and what to do.
-#[derive(Debug)]
-pub(crate) struct StateError(String);
-
-impl std::fmt::Display for StateError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for StateError {}
-
 impl StateDir {
-    /// Opens a state directory, and makes it if it is not there, for this user alone.
+    /// Opens a state directory. A missing one is made, for this user alone.
     ///
     /// # Errors
     /// It cannot be made or written to, or another process uses it.
-    pub(crate) fn open(path: &Path) -> Result<Self, StateError> {
+    pub(crate) fn open(path: &Path) -> Result<Self, StartError> {
         let at = path.display();
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|error| {
-            StateError(format!("cannot make the state directory {at}: {error}"))
+            StartError::new(format!("cannot make the state directory {at}: {error}"))
         })?;
         let lock = writable().truncate(false).open(path.join(LOCK)).map_err(|error| {
-            StateError(format!("cannot write to the state directory {at}: {error}"))
+            StartError::new(format!("cannot write to the state directory {at}: {error}"))
         })?;
         match lock.try_lock() {
             Ok(()) => {
-                let health = Arc::new(Health::new(path));
+                let health = Arc::new(StateHealth::new(path));
                 Ok(Self { path: path.to_owned(), health, _lock: lock })
             }
-            Err(TryLockError::WouldBlock) => Err(StateError(format!(
+            Err(TryLockError::WouldBlock) => Err(StartError::new(format!(
                 "the state directory {at} is in use by another process; give each its own"
             ))),
             Err(TryLockError::Error(error)) => {
-                Err(StateError(format!("cannot lock the state directory {at}: {error}")))
+                Err(StartError::new(format!("cannot lock the state directory {at}: {error}")))
             }
         }
     }
 
-    /// Where it is.
-    #[must_use]
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// How the saving goes.
-    pub(crate) const fn health(&self) -> &Arc<Health> {
+    /// The state of saving, for operators.
+    pub(crate) const fn health(&self) -> &Arc<StateHealth> {
         &self.health
     }
 
-    /// Puts the saved keys back into a store whose limits have been announced, and tracks what changes
-    /// from then on. `now` must be read from the clock that the store will run on.
+    /// Restores the saved keys in a store whose limits are announced, and tracks changes from then on.
+    /// `now` must come from the clock that the store will run on.
     ///
     /// # Errors
-    /// What was saved cannot be read or used. The store is as it was, unless the disk itself failed
-    /// after all had been read once without fault.
+    /// The files cannot be read or used. The store is unchanged, unless the disk failed after all files
+    /// had been read once without fault.
     pub(crate) fn load_counters(
         &self,
         store: &Memory,
         secret: &HashKey,
         now: Now,
-    ) -> Result<(Journal<SavedChange>, Option<ImportSummary>), StateError> {
-        let (names, fingerprint) = (Names::counters(&self.path), secret.fingerprint());
-        let found = Found::look(&names, Some(fingerprint))?;
-        let position = position(&found);
-        let mut imported = (!found.is_empty()).then(ImportSummary::default);
-        found.replay(&names, now, |saved_at, changes| {
+    ) -> Result<(Journal<SavedChange>, Option<ImportSummary>), StartError> {
+        let (names, fingerprint) = (FileNames::counters(&self.path), secret.fingerprint());
+        let recovery = Recovery::read(&names, Some(fingerprint))?;
+        warn_of_torn_tail(recovery.torn.as_ref());
+        let position = recovery.position();
+        let mut imported = position.has_snapshot.then(ImportSummary::default);
+        recovery.replay(&names, now, |saved_at, changes| {
             let some = store.replay(saved_at, changes, now);
             if let Some(imported) = &mut imported {
                 imported.meaningless += some.meaningless;
@@ -128,27 +115,26 @@ impl StateDir {
             imported.restored = store.keys();
         }
         store.track_changes();
-        let mut journal = Journal::new(names, fingerprint, position);
-        journal.abandon_base();
-        Ok((journal, imported))
+        Ok((Journal::new(names, fingerprint, position), imported))
     }
 
-    /// Takes saved marks back, and tracks what changes from then on; also returns how many still hold.
+    /// Restores the saved marks and tracks changes from then on; also returns how many still hold.
     ///
     /// # Errors
-    /// They cannot be read or used. None of them is taken then.
+    /// The files cannot be read or used. No mark is restored then.
     pub(crate) fn load_marks(
         &self,
         marks: &Marks,
         secret: &HashKey,
         now: Now,
-    ) -> Result<(Journal<MarkChange>, usize), StateError> {
-        let names = Names::marks(&self.path);
-        let found = Found::look(&names, None)?;
-        let position = position(&found);
-        // By the ids that they had then, which may be of another secret.
+    ) -> Result<(Journal<MarkChange>, usize), StartError> {
+        let names = FileNames::marks(&self.path);
+        let recovery = Recovery::read(&names, None)?;
+        warn_of_torn_tail(recovery.torn.as_ref());
+        let position = recovery.position();
+        // By the saved ids, which may be of another secret.
         let mut saved: HashMap<(MarkKind, Key), Mark> = HashMap::new();
-        found.replay(&names, now, |_, changes| {
+        recovery.replay(&names, now, |_, changes| {
             for change in changes {
                 match change {
                     MarkChange::Set(mark) => saved.insert((mark.kind, mark.id), mark),
@@ -156,14 +142,12 @@ impl StateDir {
                 };
             }
         })?;
-        let back = marks.import(saved.into_values(), now);
+        let restored = marks.import(saved.into_values(), now);
         marks.track_changes();
-        let mut journal = Journal::new(names, secret.fingerprint(), position);
-        journal.abandon_base();
-        Ok((journal, back))
+        Ok((Journal::new(names, secret.fingerprint(), position), restored))
     }
 
-    /// Writes a file beside the one of this name and puts it in its place, durably.
+    /// Writes a file beside the one of this name and renames it over that, durably.
     pub(crate) fn replace(
         &self,
         name: &str,
@@ -184,21 +168,12 @@ fn writable() -> OpenOptions {
     options
 }
 
-/// Where a journal goes on after what was found.
-fn position<T: DeserializeOwned>(found: &Found<T>) -> Position {
-    if let Some(Cut { path, bytes }) = &found.cut {
+fn warn_of_torn_tail(torn: Option<&TornTail>) {
+    if let Some(TornTail { path, bytes }) = torn {
         let file = path.display();
         let message =
             "the end of a log was not finished when the daemon was killed, and is left out";
         tracing::warn!(event = "state_cut", %file, bytes, "{message}");
-    }
-    let (next, previous_bytes) = found.next();
-    Position {
-        has_base: !found.is_empty(),
-        base_bytes: found.base_bytes(),
-        logged: found.logged(),
-        next,
-        previous_bytes,
     }
 }
 

@@ -1,11 +1,10 @@
-//! What each surface can do, and which limits, and what else protects, can never work on those that
-//! there are.
+//! The abilities of each surface, and the limits, penalties and factors that lack one of them.
 
 use std::fmt;
 
-use tidegate::policy::{Limit, Need, Protecting};
+use tidegate::policy::{Need, Protecting};
 
-use crate::policies::{LoadedPolicy, PolicySet};
+use crate::policies::LoadedPolicy;
 
 /// A way in which requests arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +16,7 @@ pub(crate) enum Surface {
 }
 
 impl Surface {
-    /// Whether it serves the policy at this place of the command line.
+    /// True if it serves the policy at this place of the command line.
     const fn serves(self, index: usize) -> bool {
         match self {
             Self::Gateway => index == 0,
@@ -25,7 +24,7 @@ impl Surface {
         }
     }
 
-    /// Whether it can provide what a limit needs.
+    /// True if it can provide what a limit needs.
     const fn meets(self, need: &Need, knows_countries: bool) -> bool {
         match (self, need) {
             (Self::Gateway, Need::Country) => knows_countries,
@@ -42,7 +41,7 @@ impl Surface {
         }
     }
 
-    /// What keeps it from making something work that can work in several ways: `None` where one does.
+    /// The need that is missing for something that can work in several ways; `None` if one way works.
     fn lacks<'n>(self, ways: &'n [Vec<Need>], knows_countries: bool) -> Option<&'n Need> {
         let unmet = |way: &'n Vec<Need>| way.iter().find(|need| !self.meets(need, knows_countries));
         let mut first = None;
@@ -62,7 +61,7 @@ impl fmt::Display for Surface {
     }
 }
 
-/// What does not work, in sentences.
+/// What does not work on which surface, in sentences.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Serviceability {
     /// Limits, and policies, that work nowhere: reason not to start, or not to reload.
@@ -71,44 +70,44 @@ pub(crate) struct Serviceability {
     pub warnings: Vec<String>,
 }
 
-/// Which limits cannot work on these surfaces. Policies that are switched off need none, but still
+/// Checks which limits cannot work on these surfaces. Disabled policies have no limits, but still
 /// block.
 #[must_use]
-pub(crate) fn serviceability(
-    policies: &PolicySet,
+pub(crate) fn check_surfaces(
+    policies: &[LoadedPolicy],
     surfaces: &[Surface],
     knows_countries: bool,
 ) -> Serviceability {
     let mut result = Serviceability::default();
-    for (index, loaded) in policies.policies().iter().enumerate() {
+    for (index, loaded) in policies.iter().enumerate() {
+        let LoadedPolicy { policy, file, .. } = loaded;
         let serving: Vec<Surface> =
             surfaces.iter().copied().filter(|surface| surface.serves(index)).collect();
         if serving.is_empty() {
             result.errors.push(format!(
-                "{}: the policy `{}` is never asked: the gateway serves only the first policy, and there is no other listener",
-                loaded.file,
-                loaded.policy.name(),
+                "{file}: the policy `{}` is never asked: the gateway serves only the first policy, and there is no other listener",
+                policy.name(),
             ));
             continue;
         }
-        if loaded.policy.blocks_countries()
-            && serving.contains(&Surface::Gateway)
-            && !knows_countries
-        {
+        let has_gateway = serving.contains(&Surface::Gateway);
+        if policy.blocks_countries() && has_gateway && !knows_countries {
+            let need = Need::Country;
             result.warnings.push(format!(
-                "{}: `block.countries` blocks nobody on the gateway: it needs {}",
-                loaded.file,
-                Need::Country,
+                "{file}: `block.countries` blocks nobody on the gateway: it needs {need}"
             ));
         }
-        if loaded.policy.is_enabled() {
-            for limit in loaded.policy.limits() {
-                judge(loaded, limit, (&serving, knows_countries), &mut result);
+        if policy.is_enabled() {
+            for limit in policy.limits() {
+                let (name, ways) = (limit.name(), [policy.needs(limit)]);
+                let lacks = |surface: Surface| surface.lacks(&ways, knows_countries);
+                result.add(&serving, lacks, &format!("{file}: the limit `{name}`"));
             }
-            for one in loaded.policy.protecting() {
-                judge_protection(loaded, &one, (&serving, knows_countries), &mut result);
+            for Protecting { kind, name, ways, .. } in policy.protecting() {
+                let lacks = |surface: Surface| surface.lacks(&ways, knows_countries);
+                result.add(&serving, lacks, &format!("{file}: the {kind} `{name}`"));
             }
-            if !serving.contains(&Surface::Gateway) {
+            if !has_gateway {
                 result.warnings.extend(left_to_callers(loaded));
             }
         }
@@ -116,50 +115,30 @@ pub(crate) fn serviceability(
     result
 }
 
-fn judge(
-    loaded: &LoadedPolicy,
-    limit: &Limit,
-    (serving, knows_countries): (&[Surface], bool),
-    result: &mut Serviceability,
-) {
-    let needs = loaded.policy.needs(limit);
-    let lacks = |surface: &Surface| {
-        let unmet = needs.iter().find(|need| !surface.meets(need, knows_countries))?;
-        let (file, name) = (&loaded.file, limit.name());
-        Some(format!("{file}: the limit `{name}` cannot work on {surface}: it needs {unmet}"))
-    };
-    let lacking: Vec<String> = serving.iter().filter_map(lacks).collect();
-    if lacking.len() == serving.len() {
-        result.errors.extend(lacking);
-    } else {
-        result.warnings.extend(lacking);
+impl Serviceability {
+    /// Adds an error for something that works on no surface, and a warning for something that works
+    /// on some. Callers report events to the API by design, so a missing report is no warning.
+    fn add<'n>(
+        &mut self,
+        serving: &[Surface],
+        lacks: impl Fn(Surface) -> Option<&'n Need>,
+        what: &str,
+    ) {
+        let lacking: Vec<(Surface, &Need)> =
+            serving.iter().filter_map(|surface| Some((*surface, lacks(*surface)?))).collect();
+        let works_nowhere = lacking.len() == serving.len();
+        for (surface, need) in lacking {
+            let sentence = format!("{what} cannot work on {surface}: it needs {need}");
+            if works_nowhere {
+                self.errors.push(sentence);
+            } else if !matches!(need, Need::Report(_)) {
+                self.warnings.push(sentence);
+            }
+        }
     }
 }
 
-/// As for limits; that events which are reported come from callers is no surprise beside the API.
-fn judge_protection(
-    loaded: &LoadedPolicy,
-    one: &Protecting<'_>,
-    (serving, knows_countries): (&[Surface], bool),
-    result: &mut Serviceability,
-) {
-    let lacks = |surface: &Surface| {
-        let unmet = surface.lacks(&one.ways, knows_countries)?;
-        let (file, Protecting { kind, name, .. }) = (&loaded.file, one);
-        let told =
-            format!("{file}: the {kind} `{name}` cannot work on {surface}: it needs {unmet}");
-        Some((told, matches!(unmet, Need::Report(_))))
-    };
-    let lacking: Vec<(String, bool)> = serving.iter().filter_map(lacks).collect();
-    if lacking.len() == serving.len() {
-        result.errors.extend(lacking.into_iter().map(|(told, _)| told));
-    } else {
-        let surprises = lacking.into_iter().filter(|(_, is_reported)| !is_reported);
-        result.warnings.extend(surprises.map(|(told, _)| told));
-    }
-}
-
-/// What a gateway would do by itself, and callers of the API must.
+/// The duties of API callers that a gateway would have.
 fn left_to_callers(loaded: &LoadedPolicy) -> impl Iterator<Item = String> {
     let (file, policy) = (&loaded.file, &loaded.policy);
     let events = names(policy.events_of_answers()).map(|events| {
@@ -188,12 +167,9 @@ fn names<'n>(names: impl Iterator<Item = &'n str>) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use tidegate::Options;
 
     use super::*;
-    use crate::policies::PolicyFile;
 
     const SHOP: &str = "
 tidegate: 1
@@ -215,15 +191,12 @@ name: bank
 limits: { users: { by: user, total: 5, exceed: warn } }
 ";
 
-    fn set(texts: &[(&str, &str)]) -> PolicySet {
-        let dir = tempfile::tempdir().unwrap();
-        let write = |(name, text): &(&str, &str)| {
-            let path = dir.path().join(name);
-            fs::write(&path, text).unwrap();
-            PolicyFile::new(path)
-        };
-        let files: Vec<PolicyFile> = texts.iter().map(write).collect();
-        PolicySet::load(&files, &Options::default()).unwrap()
+    fn set(texts: &[(&str, &str)]) -> Vec<LoadedPolicy> {
+        let options = Options::default();
+        texts
+            .iter()
+            .map(|(file, text)| LoadedPolicy::check(file, text, &options).unwrap())
+            .collect()
     }
 
     /// The limits that the sentences name.
@@ -234,16 +207,16 @@ limits: { users: { by: user, total: 5, exceed: warn } }
     #[test]
     fn whoever_calls_the_api_can_say_everything() {
         let set = set(&[("shop.yaml", SHOP), ("bank.yaml", BANK)]);
-        assert_eq!(serviceability(&set, &[Surface::Api], false), Serviceability::default());
+        assert_eq!(check_surfaces(&set, &[Surface::Api], false), Serviceability::default());
     }
 
     #[test]
     fn what_the_gateway_alone_cannot_serve_is_a_warning_beside_the_api_and_else_an_error() {
         let set = set(&[("shop.yaml", SHOP)]);
-        let both = serviceability(&set, &[Surface::Gateway, Surface::Api], false);
+        let both = check_surfaces(&set, &[Surface::Gateway, Surface::Api], false);
         assert_eq!(both.errors, [""; 0]);
         assert_eq!(limits(&both.warnings), ["named", "given"]);
-        let alone = serviceability(&set, &[Surface::Gateway], false);
+        let alone = check_surfaces(&set, &[Surface::Gateway], false);
         assert_eq!(alone.errors, both.warnings);
         let expected = "shop.yaml: the limit `named` cannot work on the gateway: it needs callers who name its operation, which has no pattern";
         assert!(alone.errors[0].ends_with(expected), "{}", alone.errors[0]);
@@ -252,9 +225,9 @@ limits: { users: { by: user, total: 5, exceed: warn } }
     #[test]
     fn the_gateway_serves_only_the_first_policy() {
         let set = set(&[("shop.yaml", SHOP), ("bank.yaml", BANK)]);
-        let both = serviceability(&set, &[Surface::Gateway, Surface::Api], false);
+        let both = check_surfaces(&set, &[Surface::Gateway, Surface::Api], false);
         assert_eq!(limits(&both.warnings), ["named", "given"], "the second is not the gateway's");
-        let alone = serviceability(&set, &[Surface::Gateway], false);
+        let alone = check_surfaces(&set, &[Surface::Gateway], false);
         assert!(alone.errors.iter().any(|one| one.contains("`bank` is never asked")));
     }
 
@@ -268,11 +241,11 @@ limits: { home: { when: { country: DE }, by: ip, total: 5 } }
 ";
         let set = set(&[("shop.yaml", text)]);
         let surfaces = [Surface::Gateway, Surface::Api];
-        assert_eq!(serviceability(&set, &surfaces, true), Serviceability::default());
-        let without = serviceability(&set, &surfaces, false);
+        assert_eq!(check_surfaces(&set, &surfaces, true), Serviceability::default());
+        let without = check_surfaces(&set, &surfaces, false);
         assert_eq!(without.errors, [""; 0]);
         assert_eq!(limits(&without.warnings), ["block.countries", "home"]);
-        assert_eq!(serviceability(&set, &[Surface::Api], false), Serviceability::default());
+        assert_eq!(check_surfaces(&set, &[Surface::Api], false), Serviceability::default());
     }
 
     const GUARDED: &str = "
@@ -292,12 +265,12 @@ factors: { home: { when: { country: DE }, times: 2 } }
     #[test]
     fn penalties_and_factors_need_their_events_and_whom_they_are_about() {
         let set = set(&[("shop.yaml", GUARDED)]);
-        let both = serviceability(&set, &[Surface::Gateway, Surface::Api], false);
+        let both = check_surfaces(&set, &[Surface::Gateway, Surface::Api], false);
         assert_eq!(both.errors, [""; 0]);
         assert_eq!(limits(&both.warnings), ["rooms", "home"], "reports are the API's");
-        let known = serviceability(&set, &[Surface::Gateway, Surface::Api], true);
+        let known = check_surfaces(&set, &[Surface::Gateway, Surface::Api], true);
         assert_eq!(limits(&known.warnings), ["rooms"]);
-        let alone = serviceability(&set, &[Surface::Gateway], true);
+        let alone = check_surfaces(&set, &[Surface::Gateway], true);
         assert_eq!(limits(&alone.errors), ["rooms", "tales"]);
         let expected = "shop.yaml: the penalty `tales` cannot work on the gateway: it needs callers who report `told`";
         assert!(alone.errors[1].ends_with(expected), "{}", alone.errors[1]);
@@ -306,7 +279,7 @@ factors: { home: { when: { country: DE }, times: 2 } }
     #[test]
     fn what_no_gateway_does_is_left_to_callers() {
         let set = set(&[("shop.yaml", GUARDED)]);
-        let Serviceability { errors, warnings } = serviceability(&set, &[Surface::Api], false);
+        let Serviceability { errors, warnings } = check_surfaces(&set, &[Surface::Api], false);
         assert_eq!(errors, [""; 0]);
         let found: Vec<&str> =
             warnings.iter().map(|one| one.split_once(".yaml: ").unwrap().1).collect();
@@ -323,6 +296,6 @@ factors: { home: { when: { country: DE }, times: 2 } }
     #[test]
     fn limits_that_are_switched_off_are_no_trouble() {
         let set = set(&[("bank.yaml", &format!("{BANK}enabled: false\n"))]);
-        assert_eq!(serviceability(&set, &[Surface::Gateway], false), Serviceability::default());
+        assert_eq!(check_surfaces(&set, &[Surface::Gateway], false), Serviceability::default());
     }
 }

@@ -18,7 +18,8 @@ use rustls::{InconsistentKeys, ServerConfig};
 
 pub(crate) use trust::{Trust, trusting};
 
-use crate::files::{Unreadable, read_bytes};
+use crate::error::StartError;
+use crate::files::read_bytes;
 
 /// The certificate in force, and where it came from. Every handshake takes the one of its moment.
 #[derive(Debug)]
@@ -33,7 +34,7 @@ impl Certificates {
     ///
     /// # Errors
     /// A file cannot be read or holds something else, or the two do not belong together.
-    pub(crate) fn load(cert: &Path, key: &Path) -> Result<Arc<Self>, TlsError> {
+    pub(crate) fn load(cert: &Path, key: &Path) -> Result<Arc<Self>, StartError> {
         let current = ArcSwap::from_pointee(read(cert, key)?);
         Ok(Arc::new(Self { cert: cert.to_owned(), key: key.to_owned(), current }))
     }
@@ -42,7 +43,7 @@ impl Certificates {
     ///
     /// # Errors
     /// As [`load`](Self::load); then the old certificate stays.
-    pub(crate) fn reload(&self) -> Result<(), TlsError> {
+    pub(crate) fn reload(&self) -> Result<(), StartError> {
         self.current.store(Arc::new(read(&self.cert, &self.key)?));
         Ok(())
     }
@@ -71,7 +72,7 @@ fn provider() -> CryptoProvider {
     aws_lc_rs::default_provider()
 }
 
-fn read(cert: &Path, key: &Path) -> Result<CertifiedKey, TlsError> {
+fn read(cert: &Path, key: &Path) -> Result<CertifiedKey, StartError> {
     let expected = "expected a certificate in PEM, with its chain behind it";
     let chain = certificates_in(cert, expected)?;
     let private = PrivateKeyDer::from_pem_slice(&read_bytes(key)?);
@@ -94,7 +95,10 @@ fn read(cert: &Path, key: &Path) -> Result<CertifiedKey, TlsError> {
 }
 
 /// All certificates of a file, one at least.
-fn certificates_in(file: &Path, expected: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+fn certificates_in(
+    file: &Path,
+    expected: &str,
+) -> Result<Vec<CertificateDer<'static>>, StartError> {
     let found: Result<Vec<CertificateDer<'static>>, _> =
         CertificateDer::pem_slice_iter(&read_bytes(file)?).collect();
     let found = found.map_err(|error| refuse(file, format!("is broken ({error}), {expected}")))?;
@@ -104,27 +108,9 @@ fn certificates_in(file: &Path, expected: &str) -> Result<Vec<CertificateDer<'st
     Ok(found)
 }
 
-fn refuse(file: &Path, problem: impl fmt::Display) -> TlsError {
-    TlsError(format!("the file {} {problem}", file.display()))
+fn refuse(file: &Path, problem: impl fmt::Display) -> StartError {
+    StartError::new(format!("the file {} {problem}", file.display()))
 }
-
-/// A certificate or key that cannot be used: which file, and what was expected.
-#[derive(Debug)]
-pub(crate) struct TlsError(String);
-
-impl From<Unreadable> for TlsError {
-    fn from(error: Unreadable) -> Self {
-        Self(error.to_string())
-    }
-}
-
-impl fmt::Display for TlsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for TlsError {}
 
 #[cfg(test)]
 mod tests;

@@ -1,11 +1,10 @@
-//! Tells when one of some files has changed.
+//! Watches files for changes.
 //!
-//! What is watched are directories, because editors and Kubernetes do not write into a file: they
-//! put another one, or another link, in its place. What is compared is what the files say, so that
-//! neither a neighbour nor a touch is taken for a change. Where watching is impossible, the files
-//! are looked at once a second.
+//! Directories are watched, because editors and Kubernetes do not write into a file: they replace the
+//! file, or a link on the way. Contents are compared, so that neither a neighbour nor a touch is a
+//! change. Where watching is impossible, the files are read once a second.
 
-mod look;
+mod contents;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -18,15 +17,15 @@ use notify::event::{AccessKind, AccessMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::mpsc;
 
-use look::{Seen, directories};
+use contents::{Contents, directories, has_news, merge_contents, read_contents};
 
-/// Whoever replaces a file is given this long to be done with it.
+/// The time that the writer of a file has to finish.
 const QUIET: Duration = Duration::from_millis(50);
-/// A file that never comes to rest is told of all the same, after so many looks.
-const LOOKS_MAX: usize = 10;
+/// A file that keeps changing is reported after this many reads.
+const READS_MAX: usize = 10;
 const POLL: Duration = Duration::from_secs(1);
 
-/// Tells that something has changed, as long as the watcher lives.
+/// Each message says that a file has changed. They end with the watcher.
 pub(crate) type Changes = (Watcher, mpsc::Receiver<()>);
 
 /// Watches until it is dropped.
@@ -37,68 +36,70 @@ pub(crate) struct Watcher {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        // A thread that has ended already needs no telling.
+        // It fails only if the thread has ended already.
         let _ = self.signals.send(Signal::Stop);
     }
 }
 
-/// Something for the thread that watches.
+/// A signal to the thread that watches.
 #[derive(Debug)]
 enum Signal {
     /// Something happened in a directory.
-    Stir,
+    Activity,
     Stop,
 }
 
-/// Watches these files. Each message says that some have changed since the last one; a file that is
-/// gone is told of once it is back and says something else. Whoever reads the files afterwards
-/// misses nothing; what changes between an earlier reading and this call is not told.
+/// Watches these files. Each message says that some have changed since the last one. A deleted file is
+/// reported once it is back with other content. A caller that reads the files after this call misses no
+/// change.
 ///
 /// # Errors
 /// No thread can be started.
 pub(crate) fn watch(paths: Vec<PathBuf>) -> io::Result<Changes> {
-    let (signals, stirs) = channel();
-    let (changes, told) = mpsc::channel(1);
+    let (signals, received) = channel();
+    let (changes, reports) = mpsc::channel(1);
     let directories = Directories::new(signals.clone(), &paths);
-    let seen = Seen::new(paths);
-    let watching = Watching { seen, directories, stirs, changes };
-    thread::Builder::new().name("watch".to_owned()).spawn(move || watching.run())?;
-    Ok((Watcher { signals }, told))
+    let reported = read_contents(&paths);
+    let thread = WatchThread { paths, reported, directories, signals: received, changes };
+    thread::Builder::new().name("watch".to_owned()).spawn(move || thread.run())?;
+    Ok((Watcher { signals }, reports))
 }
 
 /// The thread that watches.
-struct Watching {
-    seen: Seen,
+struct WatchThread {
+    paths: Vec<PathBuf>,
+    /// The contents at the last report.
+    reported: Contents,
     directories: Directories,
-    stirs: Receiver<Signal>,
+    signals: Receiver<Signal>,
     changes: mpsc::Sender<()>,
 }
 
-impl Watching {
+impl WatchThread {
     fn run(mut self) {
-        while self.wait_for_a_stir() && self.wait_for_quiet() {
-            // Before the look: what changes after it stirs again.
-            self.directories.follow(self.seen.paths());
+        while self.wait_for_activity() && self.wait_for_quiet() {
+            // Before the files are read: later changes send a signal again.
+            self.directories.follow(&self.paths);
             if self.has_changed() && self.changes.blocking_send(()).is_err() {
                 return;
             }
         }
     }
 
-    /// Whether to go on.
-    fn wait_for_a_stir(&self) -> bool {
+    /// False if the thread must stop.
+    fn wait_for_activity(&self) -> bool {
         if !self.directories.polled {
-            return matches!(self.stirs.recv(), Ok(Signal::Stir));
+            return matches!(self.signals.recv(), Ok(Signal::Activity));
         }
-        let signal = self.stirs.recv_timeout(POLL);
-        matches!(signal, Ok(Signal::Stir) | Err(RecvTimeoutError::Timeout))
+        let signal = self.signals.recv_timeout(POLL);
+        matches!(signal, Ok(Signal::Activity) | Err(RecvTimeoutError::Timeout))
     }
 
-    /// Lets a burst of events pass; whether to go on.
+    /// Lets a burst of events pass; false if the thread must stop.
     fn wait_for_quiet(&self) -> bool {
-        for _ in 0..LOOKS_MAX {
-            match self.stirs.recv_timeout(QUIET) {
-                Ok(Signal::Stir) => {}
+        for _ in 0..READS_MAX {
+            match self.signals.recv_timeout(QUIET) {
+                Ok(Signal::Activity) => {}
                 Err(RecvTimeoutError::Timeout) => return true,
                 Ok(Signal::Stop) | Err(RecvTimeoutError::Disconnected) => return false,
             }
@@ -106,21 +107,23 @@ impl Watching {
         true
     }
 
-    /// Whether anything has changed, once two looks in a row have found the same.
+    /// True if a file has changed, once two reads in a row found the same.
     fn has_changed(&mut self) -> bool {
-        let mut look = self.seen.look();
-        for _ in 0..LOOKS_MAX {
-            if !self.seen.differs(&look) {
+        let mut found = read_contents(&self.paths);
+        for _ in 0..READS_MAX {
+            if !has_news(&self.reported, &found) {
                 return false;
             }
             thread::sleep(QUIET);
-            let again = self.seen.look();
-            if again == look {
+            let again = read_contents(&self.paths);
+            if again == found {
                 break;
             }
-            look = again;
+            found = again;
         }
-        self.seen.remember(look)
+        let is_changed = has_news(&self.reported, &found);
+        merge_contents(&mut self.reported, found);
+        is_changed
     }
 }
 
@@ -128,19 +131,19 @@ impl Watching {
 struct Directories {
     watcher: Option<RecommendedWatcher>,
     watched: BTreeSet<PathBuf>,
-    /// Whether some of them cannot be watched, so that the files are looked at instead.
+    /// Some of them cannot be watched, so that the files are read once a second.
     polled: bool,
 }
 
 impl Directories {
     fn new(signals: Sender<Signal>, paths: &[PathBuf]) -> Self {
-        let stir = move |event: notify::Result<Event>| {
+        let handler = move |event: notify::Result<Event>| {
             if event.as_ref().map_or(true, may_change) {
-                // The thread has ended: nobody wants to know.
-                let _ = signals.send(Signal::Stir);
+                // It fails only if the thread has ended.
+                let _ = signals.send(Signal::Activity);
             }
         };
-        let watcher = notify::recommended_watcher(stir);
+        let watcher = notify::recommended_watcher(handler);
         let watcher = watcher.inspect_err(|error| warn(&error.to_string())).ok();
         let polled = watcher.is_none();
         let mut directories = Self { watcher, watched: BTreeSet::new(), polled };
@@ -148,13 +151,13 @@ impl Directories {
         directories
     }
 
-    /// Watches what the paths lead through by now. Those that are watched already are asked for
-    /// again, since a directory may have been replaced by another of its name.
+    /// Watches the directories of the paths. Those of before are watched again, since another directory
+    /// may have taken their name.
     fn follow(&mut self, paths: &[PathBuf]) {
         let Some(watcher) = &mut self.watcher else { return };
         let wanted = directories(paths);
         for gone in self.watched.difference(&wanted) {
-            // One that was removed is not watched any more, which is what is wanted.
+            // It fails only for a directory that was removed.
             let _ = watcher.unwatch(gone);
         }
         let mut failed = None;
@@ -178,7 +181,7 @@ fn warn(why: &str) {
     tracing::warn!(event = "watch_failed", "{message}: {why}");
 }
 
-/// Whether something may have changed; looking at a file changes nothing.
+/// True unless the event is a mere access.
 fn may_change(event: &Event) -> bool {
     match event.kind {
         EventKind::Access(AccessKind::Close(AccessMode::Write)) => true,

@@ -12,10 +12,9 @@ use tidegate_redis::{LeaseHealth, ShardHealth};
 
 use crate::app::App;
 use crate::engine::{DaemonStore, Engine};
-use crate::policies::PolicySet;
+use crate::policies::{LoadedPolicy, PolicyBundle};
 use crate::shared::state_name;
-use crate::sources::Checked;
-use crate::state::Health;
+use crate::state::StateHealth;
 use crate::telemetry::{Present, SharedPresent, timestamp};
 
 /// What the daemon knows of itself.
@@ -25,7 +24,7 @@ pub(crate) struct Status {
     max_keys: usize,
     /// Those of the listeners, which stay as they are.
     warnings: Vec<String>,
-    state_dir: Option<Arc<Health>>,
+    state_dir: Option<Arc<StateHealth>>,
     changing: Mutex<Changing>,
 }
 
@@ -89,8 +88,8 @@ struct StateDir {
 }
 
 impl StateDir {
-    fn of(health: &Health) -> Self {
-        let present = health.present();
+    fn of(health: &StateHealth) -> Self {
+        let present = health.status();
         let failure = |(of, error): &(&str, String)| format!("{of}: {error}");
         let errors: Vec<String> = present.failures.iter().map(failure).collect();
         Self {
@@ -168,13 +167,13 @@ impl Status {
         started: Now,
         listeners: Vec<Listening>,
         max_keys: usize,
-        checked: &Checked,
+        bundle: &PolicyBundle,
         warnings: Vec<String>,
-        state_dir: Option<Arc<Health>>,
+        state_dir: Option<Arc<StateHealth>>,
     ) -> Self {
         let changing = Changing {
-            policies: of(&checked.policies),
-            warnings: checked.warnings.clone(),
+            policies: of(&bundle.policies),
+            warnings: bundle.warnings.clone(),
             loaded_unix_us: started.unix_us,
             tried: None,
         };
@@ -207,22 +206,17 @@ impl Status {
             held: app.holding.held(),
             marks: [("ban", MarkKind::Ban), ("flag", MarkKind::Flag)].map(count).into(),
             notices: app.notifier.counts(),
-            state: self.state_dir.as_ref().map(|health| health.present()),
+            state: self.state_dir.as_ref().map(|health| health.status()),
             connections: self.listeners.iter().map(open).collect(),
         }
     }
 
     /// Other policies are in force; which of their warnings are new.
-    pub(crate) fn reloaded(
-        &self,
-        now: Now,
-        policies: &PolicySet,
-        warnings: Vec<String>,
-    ) -> Vec<String> {
+    pub(crate) fn reloaded(&self, now: Now, bundle: &PolicyBundle) -> Vec<String> {
         let mut changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        changing.policies = of(policies);
+        changing.policies = of(&bundle.policies);
         changing.loaded_unix_us = now.unix_us;
-        let known = std::mem::replace(&mut changing.warnings, warnings);
+        let known = std::mem::replace(&mut changing.warnings, bundle.warnings.clone());
         changing.warnings.iter().filter(|warning| !known.contains(warning)).cloned().collect()
     }
 
@@ -337,8 +331,8 @@ fn disagreements(engine: &Engine) -> Option<String> {
     })
 }
 
-fn of(policies: &PolicySet) -> Vec<PolicyStatus> {
-    let status = |loaded: &crate::policies::LoadedPolicy| PolicyStatus {
+fn of(policies: &[LoadedPolicy]) -> Vec<PolicyStatus> {
+    let status = |loaded: &LoadedPolicy| PolicyStatus {
         name: loaded.policy.name().to_owned(),
         version: loaded.policy.version().map(str::to_owned),
         hash: loaded.sha256.clone(),
@@ -346,5 +340,5 @@ fn of(policies: &PolicySet) -> Vec<PolicyStatus> {
         enabled: loaded.policy.is_enabled(),
         limits: loaded.policy.limits().len(),
     };
-    policies.policies().iter().map(status).collect()
+    policies.iter().map(status).collect()
 }

@@ -1,17 +1,17 @@
-//! Challenges: a client shows that it is worth an answer, and has a pass for a while.
+//! Challenges: a client proves its worth, and has a pass for a while.
 //!
-//! offer (a signed token) → the client's solution → proof, or the word of a CAPTCHA service, and a
-//! claim, so that each challenge is answered once over all nodes → a pass, which gateway and API honour.
-//! Tokens are of one client and one policy, and no secret travels in them.
+//! A client receives a challenge, which is a signed token, and sends it back with a solution: a proof of
+//! work, or the response of a CAPTCHA service. Each challenge is claimed once over all nodes. The
+//! solution earns a pass, which gateway and API accept. A token is for one client and one policy, and
+//! holds no secret.
 
 mod captcha;
-mod offer;
+mod error;
+mod issued;
 mod page;
 mod pass;
-mod refused;
-mod time;
+mod proof_of_work;
 mod token;
-mod work;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -23,53 +23,54 @@ use tidegate::clock::Now;
 use tidegate::policy::{Challenge, ChallengeKind};
 use tidegate::{ClientKeys, HashKey, Report, Request, RequestError};
 
-pub(crate) use self::offer::{Offer, Told, add_to};
+pub(crate) use self::error::ChallengeError;
+pub(crate) use self::issued::{ChallengeJson, IssuedChallenge, add_challenge_member};
 pub(crate) use self::page::Page;
-pub(crate) use self::pass::{Granted, said, take};
-pub(crate) use self::refused::Refused;
+pub(crate) use self::pass::{Pass, passes_in, take_passes};
 
-use self::captcha::{Unavailable, Verifier};
-use self::time::WallTime;
-use self::token::{Fault, Kind, SKEW_US, Signer, Token, TokenSubject};
+use self::captcha::CaptchaVerifier;
+use self::token::{
+    MonotonicWallClock, SKEW_US, Token, TokenFault, TokenKind, TokenSigner, TokenSubject,
+};
 use crate::app::App;
 use crate::leases::random_id;
-use crate::telemetry::{Challenged, Sparingly};
+use crate::telemetry::{ChallengeResult, LogThrottle};
 
-/// Where a page at the gateway answers its challenge.
+/// The path at the gateway that solutions are posted to.
 pub(crate) const PATH: &str = "/.well-known/tidegate/challenge";
 
-/// How long a challenge may be worked on.
+/// The time to solve a challenge.
 const LASTS_US: u64 = 600_000_000;
-/// For how long it is known that one was answered: nobody's clock can make it good again.
+/// A claim outlives its challenge on every node's clock.
 const CLAIMED_US: u64 = LASTS_US + 2 * SKEW_US;
-/// The event of a solution that is none.
+/// The event of a wrong solution.
 const FAILED: &str = "challenge_failed";
-/// What the numbers of answered challenges are claimed for.
+/// The purpose of the claims.
 const CLAIMED: &str = "challenges";
 
-/// Makes challenges and passes, and judges what comes back.
+/// Issues challenges and passes, and checks them.
 pub(crate) struct Challenges {
-    signer: ArcSwap<Signer>,
-    /// Tells honest solutions of before another secret came from forged ones; it makes none good.
-    previous: ArcSwapOption<Signer>,
-    time: WallTime,
-    verifier: Verifier,
-    /// A service that is lost fails every solution, which is one thing to be told.
-    unjudged: Sparingly,
+    signer: ArcSwap<TokenSigner>,
+    /// Recognises challenges that were issued under the previous secret. It accepts none of them.
+    previous: ArcSwapOption<TokenSigner>,
+    clock: MonotonicWallClock,
+    verifier: CaptchaVerifier,
+    /// A lost service fails every solution: one log line a second is enough.
+    captcha_throttle: LogThrottle,
 }
 
-/// What a page posts: nothing for a challenge, or the solution of one.
+/// The body that a page posts: empty to ask for a challenge, or a solution.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Said<'a> {
+pub(crate) struct ChallengePost<'a> {
     #[serde(borrow)]
     token: Option<Cow<'a, str>>,
     #[serde(borrow)]
     solution: Option<Cow<'a, str>>,
 }
 
-impl Said<'_> {
-    /// The solution; what is only half said is a wrong one.
+impl ChallengePost<'_> {
+    /// The solution. Half of one is a wrong one.
     pub(crate) fn solution(&self) -> Option<Solution<'_>> {
         if self.token.is_none() && self.solution.is_none() {
             return None;
@@ -79,7 +80,7 @@ impl Said<'_> {
     }
 }
 
-/// What a client says about a challenge.
+/// A challenge's token, and a client's solution.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Solution<'a> {
     pub(crate) token: &'a str,
@@ -87,189 +88,183 @@ pub(crate) struct Solution<'a> {
 }
 
 impl Challenges {
-    /// With the secret that all nodes share.
+    /// Signs with the secret that all nodes share.
     pub(crate) fn new(secret: &HashKey) -> Self {
         Self {
-            signer: ArcSwap::from_pointee(Signer::new(secret)),
+            signer: ArcSwap::from_pointee(TokenSigner::new(secret)),
             previous: ArcSwapOption::empty(),
-            time: WallTime::default(),
-            verifier: Verifier::new(),
-            unjudged: Sparingly::default(),
+            clock: MonotonicWallClock::default(),
+            verifier: CaptchaVerifier::new(),
+            captcha_throttle: LogThrottle::default(),
         }
     }
 
     /// Signs with another secret from now on.
     pub(crate) fn rekey(&self, secret: &HashKey) {
         self.previous.store(Some(self.signer.load_full()));
-        self.signer.store(Arc::new(Signer::new(secret)));
-    }
-
-    /// A token that waits for its solution.
-    fn challenge(&self, asked: &Challenge, subject: TokenSubject, now: Now) -> String {
-        self.sign(Kind::Challenge, difficulty(asked), subject, now, LASTS_US)
-    }
-
-    /// A token that says that what is asked was done.
-    fn pass(&self, asked: &Challenge, subject: TokenSubject, now: Now) -> String {
-        self.sign(Kind::Pass, difficulty(asked), subject, now, asked.pass_us)
-    }
-
-    /// Whether a pass is good for what is asked by now, which may not be what was asked for it.
-    fn is_good(&self, asked: &Challenge, subject: TokenSubject, pass: &str, now: Now) -> bool {
-        let now_us = self.time.at_us(now);
-        let opened = self.signer.load().open(Kind::Pass, pass, subject, now_us);
-        opened.is_ok_and(|pass| {
-            let ends_us = pass.issued_us.saturating_add(asked.pass_us);
-            pass.difficulty == difficulty(asked) && now_us < ends_us
-        })
+        self.signer.store(Arc::new(TokenSigner::new(secret)));
     }
 
     fn sign(
         &self,
-        kind: Kind,
-        difficulty: u8,
+        kind: TokenKind,
+        challenge: &Challenge,
         subject: TokenSubject,
         now: Now,
-        lasts_us: u64,
     ) -> String {
-        let issued_us = self.time.at_us(now);
+        let lasts_us = match kind {
+            TokenKind::Challenge => LASTS_US,
+            TokenKind::Pass => challenge.pass_us,
+        };
+        let (issued_us, difficulty) = (self.clock.at_us(now), difficulty(challenge));
         let expires_us = issued_us.saturating_add(lasts_us);
         let token = Token { subject, difficulty, issued_us, expires_us, nonce: random_id() };
         self.signer.load().sign(kind, &token)
     }
 
-    /// What a token says that is to be solved. Whether it was before is not asked.
+    /// True if a pass is good for this challenge, which may have changed since it was issued.
+    fn is_good(&self, challenge: &Challenge, subject: TokenSubject, pass: &str, now: Now) -> bool {
+        let now_us = self.clock.at_us(now);
+        let opened = self.signer.load().open(TokenKind::Pass, pass, subject, now_us);
+        opened.is_ok_and(|pass| {
+            let ends_us = pass.issued_us.saturating_add(challenge.pass_us);
+            pass.difficulty == difficulty(challenge) && now_us < ends_us
+        })
+    }
+
+    /// Opens the token of a challenge. It may have been claimed before.
     fn open(
         &self,
-        asked: &Challenge,
+        challenge: &Challenge,
         client_keys: &ClientKeys,
         token: &str,
         now: Now,
-    ) -> Result<Token, Refused> {
-        let now_us = self.time.at_us(now);
-        let opened =
-            self.signer.load().open(Kind::Challenge, token, token_subject(client_keys), now_us);
+    ) -> Result<Token, ChallengeError> {
+        let (now_us, subject) = (self.clock.at_us(now), token_subject(client_keys));
+        let opened = self.signer.load().open(TokenKind::Challenge, token, subject, now_us);
         let token = opened.map_err(|fault| match fault {
-            Fault::Forged if self.was_given_before(token) => Refused::Stale,
-            fault => Refused::Token(fault),
+            TokenFault::Forged if self.is_of_previous_secret(token) => ChallengeError::Stale,
+            fault => ChallengeError::Token(fault),
         })?;
-        if token.difficulty != difficulty(asked) {
-            return Err(Refused::Stale);
+        if token.difficulty != difficulty(challenge) {
+            return Err(ChallengeError::Stale);
         }
         Ok(token)
     }
 
-    /// Whether it is a challenge that was given under the previous secret, to whomever: clients had
-    /// other keys then.
-    fn was_given_before(&self, token: &str) -> bool {
-        self.previous.load().as_ref().is_some_and(|signer| signer.made(Kind::Challenge, token))
+    /// True for a challenge of any client under the previous secret. Clients had other keys then.
+    fn is_of_previous_secret(&self, token: &str) -> bool {
+        let previous = self.previous.load();
+        previous.as_ref().is_some_and(|signer| signer.has_signed(TokenKind::Challenge, token))
     }
 }
 
 impl App {
-    /// What the client of a request is asked for.
-    pub(crate) fn offer(
+    /// Issues a challenge for the client of a request.
+    pub(crate) fn issue_challenge(
         &self,
         request: &Request<'_>,
-    ) -> Result<Result<Offer, Refused>, RequestError> {
+    ) -> Result<Result<IssuedChallenge, ChallengeError>, RequestError> {
         let Some(client_keys) = self.engine.client_keys(request)? else {
-            return Ok(Err(Refused::Nobody));
+            return Ok(Err(ChallengeError::Nobody));
         };
-        let asked = client_keys.policy.challenge().ok_or(Refused::NoChallenges);
+        let challenge = client_keys.policy.challenge().ok_or(ChallengeError::NoChallenges);
         if self.engine.is_shut_out(request)? {
-            return Ok(Err(Refused::ShutOut));
+            return Ok(Err(ChallengeError::ShutOut));
         }
-        Ok(asked.map(|asked| {
-            let token = self.challenges.challenge(asked, token_subject(&client_keys), self.now());
-            self.metrics.challenged(&asked.kind, Challenged::Issued);
-            Offer { token, asked: asked.clone(), lasts_us: LASTS_US }
+        Ok(challenge.map(|challenge| {
+            let (subject, now) = (token_subject(&client_keys), self.now());
+            let token = self.challenges.sign(TokenKind::Challenge, challenge, subject, now);
+            self.metrics.challenged(&challenge.kind, ChallengeResult::Issued);
+            IssuedChallenge { token, challenge: challenge.clone(), lasts_us: LASTS_US }
         }))
     }
 
-    /// The pass that a solution earns. What fails for want of a right one is an event.
-    pub(crate) async fn redeem(
+    /// The pass for a solution. A failed solution is an event.
+    pub(crate) async fn redeem_solution(
         &self,
         request: &Request<'_>,
-        said: Solution<'_>,
-    ) -> Result<Result<Granted, Refused>, RequestError> {
+        solution: Solution<'_>,
+    ) -> Result<Result<Pass, ChallengeError>, RequestError> {
         let client_keys = self.engine.client_keys(request)?;
         if self.engine.is_shut_out(request)? {
-            return Ok(Err(Refused::ShutOut));
+            return Ok(Err(ChallengeError::ShutOut));
         }
-        let asked =
+        let challenge =
             client_keys.as_ref().and_then(|client_keys| client_keys.policy.challenge()).cloned();
-        let redeemed = self.judged(client_keys, said).await;
-        let fails = redeemed.as_ref().is_err_and(Refused::is_failure);
-        if let Some(asked) = asked {
+        let redeemed = self.verify_solution(client_keys, solution).await;
+        let fails = redeemed.as_ref().is_err_and(ChallengeError::is_failure);
+        if let Some(challenge) = challenge {
             let result = match &redeemed {
-                Ok(_) => Challenged::Solved,
-                Err(_) if fails => Challenged::Failed,
-                Err(_) => Challenged::Void,
+                Ok(_) => ChallengeResult::Solved,
+                Err(_) if fails => ChallengeResult::Failed,
+                Err(_) => ChallengeResult::Void,
             };
-            self.metrics.challenged(&asked.kind, result);
+            self.metrics.challenged(&challenge.kind, result);
         }
         if fails {
-            self.challenge_failed(request).await?;
+            // A policy may have penalties for this event.
+            self.report(&Report::new(FAILED, request.clone())).await?;
         }
         Ok(redeemed)
     }
 
-    async fn judged(
+    async fn verify_solution(
         &self,
         client_keys: Option<ClientKeys>,
-        said: Solution<'_>,
-    ) -> Result<Granted, Refused> {
-        let client_keys = client_keys.ok_or(Refused::Nobody)?;
-        let asked = client_keys.policy.challenge().ok_or(Refused::NoChallenges)?;
-        let token = self.challenges.open(asked, &client_keys, said.token, self.now())?;
-        match &asked.kind {
+        solution: Solution<'_>,
+    ) -> Result<Pass, ChallengeError> {
+        let client_keys = client_keys.ok_or(ChallengeError::Nobody)?;
+        let challenge = client_keys.policy.challenge().ok_or(ChallengeError::NoChallenges)?;
+        let token = self.challenges.open(challenge, &client_keys, solution.token, self.now())?;
+        match &challenge.kind {
             ChallengeKind::ProofOfWork { difficulty } => {
-                if !work::is_done(said.token, said.solution, *difficulty) {
-                    return Err(Refused::Wrong);
+                if !proof_of_work::is_solved(solution.token, solution.solution, *difficulty) {
+                    return Err(ChallengeError::Wrong);
                 }
-                self.use_up(&token).await?;
+                self.claim_challenge(&token).await?;
             }
             ChallengeKind::Captcha { verify_url, secret, .. } => {
-                let unjudged = |error| self.unjudged(&error);
-                let place =
-                    self.challenges.verifier.place(client_keys.client_key).map_err(unjudged)?;
-                // Whatever the service says, it is asked once for each challenge.
-                self.use_up(&token).await?;
+                let unverified = |error: String| self.log_captcha_error(&error);
+                let permit =
+                    self.challenges.verifier.admit(client_keys.client_key).map_err(unverified)?;
+                // The service is asked once for each challenge, whatever it answers.
+                self.claim_challenge(&token).await?;
                 let (secret, client) = (secret.reveal(), client_keys.address);
-                let verified = place.verify(verify_url, secret, said.solution, client).await;
-                if !verified.map_err(unjudged)? {
-                    return Err(Refused::Wrong);
+                let verified = permit.verify(verify_url, secret, solution.solution, client).await;
+                if !verified.map_err(unverified)? {
+                    return Err(ChallengeError::Wrong);
                 }
             }
         }
-        let pass = self.challenges.pass(asked, token_subject(&client_keys), self.now());
-        Ok(Granted { pass, lasts_us: asked.pass_us })
+        let (subject, now) = (token_subject(&client_keys), self.now());
+        let token = self.challenges.sign(TokenKind::Pass, challenge, subject, now);
+        Ok(Pass { token, lasts_us: challenge.pass_us })
     }
 
-    /// Makes sure that nobody answers a challenge again.
-    async fn use_up(&self, token: &Token) -> Result<(), Refused> {
-        let claim =
-            self.engine.claim_once(CLAIMED, token.nonce, Duration::from_micros(CLAIMED_US)).await;
+    /// Makes sure that a challenge is solved only once, over all nodes.
+    async fn claim_challenge(&self, token: &Token) -> Result<(), ChallengeError> {
+        let lasts = Duration::from_micros(CLAIMED_US);
+        let claim = self.engine.claim_once(CLAIMED, token.nonce, lasts).await;
         if let Some(error) = &claim.store_error {
             self.store_failed(error, "a challenge counts as answered on this node alone");
         }
-        if claim.is_first { Ok(()) } else { Err(Refused::Used) }
+        if claim.is_first { Ok(()) } else { Err(ChallengeError::Used) }
     }
 
-    fn unjudged(&self, error: &Unavailable) -> Refused {
-        if let Some(more) = self.challenges.unjudged.take(self.now().steady_us) {
-            tracing::warn!(event = "captcha_failed", more, "{error}");
+    fn log_captcha_error(&self, error: &str) -> ChallengeError {
+        if let Some(more) = self.challenges.captcha_throttle.pass(self.now().steady_us) {
+            tracing::warn!(
+                event = "captcha_failed",
+                more,
+                "a CAPTCHA could not be verified: {error}"
+            );
         }
-        Refused::Unjudged
+        ChallengeError::Unverified
     }
 
-    /// Counts a failed challenge as the event that the client's policy may have penalties for.
-    async fn challenge_failed(&self, request: &Request<'_>) -> Result<(), RequestError> {
-        self.report(&Report::new(FAILED, request.clone())).await.map(drop)
-    }
-
-    /// Whether one of these is a pass of the request's client.
-    pub(crate) fn honours<'p>(
+    /// True if one of these tokens is a valid pass of the request's client.
+    pub(crate) fn has_valid_pass<'p>(
         &self,
         request: &Request<'_>,
         presented: impl IntoIterator<Item = &'p str>,
@@ -279,9 +274,9 @@ impl App {
             return false;
         }
         let Ok(Some(client_keys)) = self.engine.client_keys(request) else { return false };
-        let Some(asked) = client_keys.policy.challenge() else { return false };
-        let now = self.now();
-        presented.any(|pass| self.challenges.is_good(asked, token_subject(&client_keys), pass, now))
+        let Some(challenge) = client_keys.policy.challenge() else { return false };
+        let (subject, now) = (token_subject(&client_keys), self.now());
+        presented.any(|pass| self.challenges.is_good(challenge, subject, pass, now))
     }
 }
 
@@ -289,9 +284,9 @@ fn token_subject(client_keys: &ClientKeys) -> TokenSubject {
     TokenSubject { policy: client_keys.policy_key, client: client_keys.client_key }
 }
 
-/// How many zero bits are asked for; none of a CAPTCHA.
-const fn difficulty(asked: &Challenge) -> u8 {
-    match asked.kind {
+/// The zero bits of a proof of work; 0 for a CAPTCHA.
+const fn difficulty(challenge: &Challenge) -> u8 {
+    match challenge.kind {
         ChallengeKind::ProofOfWork { difficulty } => difficulty,
         ChallengeKind::Captcha { .. } => 0,
     }

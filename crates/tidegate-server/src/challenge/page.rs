@@ -1,5 +1,5 @@
-//! The page that a browser solves its challenge with: one file, nothing from elsewhere but the script
-//! of the CAPTCHA service that a policy names.
+//! The page on which a browser solves its challenge. It loads nothing, except the script of the CAPTCHA
+//! service that a policy names.
 
 use std::fmt::{self, Write as _};
 use std::sync::LazyLock;
@@ -7,14 +7,14 @@ use std::sync::LazyLock;
 use sha2::{Digest as _, Sha256};
 use tidegate::policy::ChallengeKind;
 
-use super::{Offer, PATH};
+use super::{IssuedChallenge, PATH};
 use crate::html::{Escaped, base64};
 use crate::leases::random_id;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// Lets in this page's own script and style; the worker is made by the script.
+/// Allows this page's own script and style. The script makes the worker.
 static OWN_POLICY: LazyLock<String> = LazyLock::new(|| {
     format!(
         "default-src 'none'; script-src '{}'; style-src '{}'; worker-src blob:; \
@@ -24,20 +24,20 @@ static OWN_POLICY: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// A page, and what its browser may load for it.
+/// A page and its content security policy.
 pub(crate) struct Page {
     pub(crate) html: String,
     pub(crate) content_security_policy: String,
 }
 
 impl Page {
-    /// The page for a challenge. A request that is safe is sent again by itself once it is solved.
-    pub(crate) fn new(offer: &Offer, is_safe: bool) -> Self {
+    /// The page for a challenge. After the solution the script repeats a safe request.
+    pub(crate) fn new(issued: &IssuedChallenge, is_safe: bool) -> Self {
         let nonce = format!("{:032x}", random_id());
         let mut html = String::with_capacity(SCRIPT.len() + STYLE.len() + 4096);
         // Writing to a String cannot fail.
-        let _ = write_page(&mut html, offer, is_safe, &nonce);
-        let content_security_policy = match &offer.asked.kind {
+        let _ = write_page(&mut html, issued, is_safe, &nonce);
+        let content_security_policy = match &issued.challenge.kind {
             ChallengeKind::ProofOfWork { .. } => OWN_POLICY.clone(),
             ChallengeKind::Captcha { .. } => with_widget(&nonce),
         };
@@ -45,7 +45,7 @@ impl Page {
     }
 }
 
-/// The script of a service loads further ones, frames and styles, from wherever it keeps them.
+/// The script of a service loads further scripts, frames and styles from its own places.
 fn with_widget(nonce: &str) -> String {
     let script = hash(SCRIPT);
     format!(
@@ -60,12 +60,17 @@ fn hash(text: &str) -> String {
     format!("sha256-{}", base64(&Sha256::digest(text)))
 }
 
-fn write_page(out: &mut String, offer: &Offer, is_safe: bool, nonce: &str) -> fmt::Result {
-    let (kind, difficulty) = match offer.asked.kind {
+fn write_page(
+    out: &mut String,
+    issued: &IssuedChallenge,
+    is_safe: bool,
+    nonce: &str,
+) -> fmt::Result {
+    let (kind, difficulty) = match issued.challenge.kind {
         ChallengeKind::ProofOfWork { difficulty } => ("proof_of_work", difficulty),
         ChallengeKind::Captcha { .. } => ("captcha", 0),
     };
-    let (token, safe) = (Escaped(&offer.token), if is_safe { "yes" } else { "no" });
+    let (token, safe) = (Escaped(&issued.token), if is_safe { "yes" } else { "no" });
     write!(
         out,
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -77,7 +82,7 @@ fn write_page(out: &mut String, offer: &Offer, is_safe: bool, nonce: &str) -> fm
          data-difficulty=\"{difficulty}\" data-post=\"{PATH}\" data-safe=\"{safe}\">\
          <h1>One moment, please</h1>"
     )?;
-    match &offer.asked.kind {
+    match &issued.challenge.kind {
         ChallengeKind::ProofOfWork { .. } => out.push_str(
             "<p>More requests than usual come from your connection. Before this site answers the \
              next one, it asks your browser to solve a small puzzle.</p>\
@@ -98,7 +103,7 @@ fn write_page(out: &mut String, offer: &Offer, is_safe: bool, nonce: &str) -> fm
          </noscript><footer><p>Once it is solved, a cookie that says so, and nothing else, lets \
          you through for {}.</p></footer></main>\
          <script>{SCRIPT}</script></body></html>",
-        Span(offer.asked.pass_us / 1_000_000)
+        Span(issued.challenge.pass_us / 1_000_000)
     )
 }
 
@@ -115,7 +120,7 @@ fn write_widget(
         );
         return Ok(());
     };
-    // Each service looks for its own name among these, and knows the same two attributes.
+    // Each service looks for its own class, and reads the same two attributes.
     write!(
         out,
         "<p>More requests than usual come from your connection. Before this site answers the next \
@@ -128,7 +133,7 @@ fn write_widget(
     )
 }
 
-/// Seconds, as people say them.
+/// A duration in words.
 struct Span(u64);
 
 impl fmt::Display for Span {
@@ -152,21 +157,21 @@ mod tests {
 
     use super::*;
 
-    fn offer(kind: ChallengeKind) -> Offer {
-        let asked = Challenge { kind, pass_us: 3_600_000_000 };
-        Offer { token: "c1.t\"<".to_owned(), asked, lasts_us: 600_000_000 }
+    fn issue(kind: ChallengeKind) -> IssuedChallenge {
+        let challenge = Challenge { kind, pass_us: 3_600_000_000 };
+        IssuedChallenge { token: "c1.t\"<".to_owned(), challenge, lasts_us: 600_000_000 }
     }
 
-    fn captcha(site_key: Option<&str>) -> Offer {
+    fn captcha(site_key: Option<&str>) -> IssuedChallenge {
         let (verify_url, secret) = ("https://v.test/".to_owned(), Secret::new("hush".to_owned()));
         let script_url = Some("https://widget.test/api.js".to_owned());
         let site_key = site_key.map(str::to_owned);
-        offer(ChallengeKind::Captcha { verify_url, secret, site_key, script_url })
+        issue(ChallengeKind::Captcha { verify_url, secret, site_key, script_url })
     }
 
     #[test]
     fn the_page_has_all_that_its_script_looks_for_and_loads_nothing_from_elsewhere() {
-        let page = Page::new(&offer(ChallengeKind::ProofOfWork { difficulty: 18 }), true);
+        let page = Page::new(&issue(ChallengeKind::ProofOfWork { difficulty: 18 }), true);
         let html = page.html.split("<script>").next().unwrap();
         for part in ["id=\"challenge\"", "id=\"bar\"", "id=\"say\"", "id=\"again\"", "<noscript>"] {
             assert!(html.contains(part), "{part}");

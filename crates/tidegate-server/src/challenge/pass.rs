@@ -1,41 +1,41 @@
-//! Passes on their way: given as a cookie, and taken off what is passed on.
+//! Passes: a cookie or a header of the client, which no upstream sees.
 
 use std::borrow::Cow;
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
-/// What a pass travels in.
+/// The header of a pass.
 const HEADER: HeaderName = HeaderName::from_static("tidegate-pass");
-/// The same as a cookie, whose name has a case.
+/// The cookie of a pass. Its name is case-sensitive.
 const COOKIE: &str = "Tidegate-Pass";
-/// Of more than this, the rest is not looked at.
+/// Further passes of a request are ignored.
 const PRESENTED_MAX: usize = 4;
 
-/// A pass, and for how long.
+/// A pass for one client.
 #[derive(Debug)]
-pub(crate) struct Granted {
-    pub(crate) pass: String,
+pub(crate) struct Pass {
+    pub(crate) token: String,
     pub(crate) lasts_us: u64,
 }
 
-impl Granted {
-    /// The cookie that keeps it.
+impl Pass {
+    /// The value of `Set-Cookie`.
     pub(crate) fn cookie(&self, secure: bool) -> String {
-        let (pass, seconds) = (&self.pass, self.lasts_us / 1_000_000);
+        let (pass, seconds) = (&self.token, self.lasts_us / 1_000_000);
         let secure = if secure { "; Secure" } else { "" };
         format!("{COOKIE}={pass}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}")
     }
 
-    /// What a program is told of it.
+    /// The pass, as programs read it.
     pub(crate) fn json(&self, secure: bool) -> String {
-        let (pass, ms, cookie) = (&self.pass, self.lasts_us / 1_000, self.cookie(secure));
-        // Neither holds anything that JSON escapes.
+        let (pass, ms, cookie) = (&self.token, self.lasts_us / 1_000, self.cookie(secure));
+        // None of the values holds a character that JSON escapes.
         format!("{{\"pass\":\"{pass}\",\"expires_in_ms\":{ms},\"cookie\":\"{cookie}\"}}")
     }
 }
 
-/// Takes the passes out of a request: they are between the client and this hop.
-pub(crate) fn take(headers: &mut HeaderMap) -> Vec<String> {
+/// Removes the passes from a request, so that they are not forwarded.
+pub(crate) fn take_passes(headers: &mut HeaderMap) -> Vec<String> {
     let mut found = Vec::new();
     if let Some(pass) = headers.remove(HEADER) {
         found.extend(pass.to_str().ok().map(str::to_owned));
@@ -53,8 +53,8 @@ pub(crate) fn take(headers: &mut HeaderMap) -> Vec<String> {
     found
 }
 
-/// The passes among the headers that a caller passes on.
-pub(crate) fn said<'h>(
+/// The passes among the headers of a call to the API.
+pub(crate) fn passes_in<'h>(
     headers: &'h [(Cow<'_, str>, Cow<'_, str>)],
 ) -> impl Iterator<Item = &'h str> {
     let passes = headers.iter().flat_map(|(name, value)| {
@@ -68,7 +68,7 @@ pub(crate) fn said<'h>(
     passes.take(PRESENTED_MAX)
 }
 
-/// A line of cookies without our own, which are found.
+/// A line of cookies without passes, which are added to `found`.
 fn without_pass(line: &[u8], found: &mut Vec<String>) -> Vec<u8> {
     let mut rest = Vec::with_capacity(line.len());
     for pair in line.split(|byte| *byte == b';').map(<[u8]>::trim_ascii) {
@@ -103,17 +103,17 @@ mod tests {
             ("tidegate-pass=1", &[], Some("tidegate-pass=1")),
         ] {
             let mut headers = headers(&[(header::COOKIE, cookies)]);
-            assert_eq!(take(&mut headers), passes, "{cookies}");
+            assert_eq!(take_passes(&mut headers), passes, "{cookies}");
             let left = headers.get(header::COOKIE).map(|line| line.to_str().unwrap());
             assert_eq!(left, rest, "{cookies}");
             let lines = [(Cow::from("Cookie"), Cow::from(cookies))];
-            assert_eq!(said(&lines).collect::<Vec<_>>(), passes, "{cookies}");
+            assert_eq!(passes_in(&lines).collect::<Vec<_>>(), passes, "{cookies}");
         }
         let mut headers = headers(&[(HEADER, "p1.b"), (header::COOKIE, "a=1")]);
-        assert_eq!(take(&mut headers), ["p1.b"]);
+        assert_eq!(take_passes(&mut headers), ["p1.b"]);
         assert_eq!(headers.len(), 1);
         let lines = [(Cow::from("TIDEGATE-pass"), Cow::from(" p1.b "))];
-        assert_eq!(said(&lines).collect::<Vec<_>>(), ["p1.b"]);
+        assert_eq!(passes_in(&lines).collect::<Vec<_>>(), ["p1.b"]);
     }
 
     #[test]
@@ -121,14 +121,14 @@ mod tests {
         let cookies = "Tidegate-Pass=x;".repeat(1_000);
         let line = HeaderValue::try_from(&cookies).unwrap();
         let mut headers: HeaderMap = [(header::COOKIE, line)].into_iter().collect();
-        assert_eq!(take(&mut headers).len(), PRESENTED_MAX);
+        assert_eq!(take_passes(&mut headers).len(), PRESENTED_MAX);
         assert!(headers.is_empty());
-        assert_eq!(said(&[("cookie".into(), cookies.into())]).count(), PRESENTED_MAX);
+        assert_eq!(passes_in(&[("cookie".into(), cookies.into())]).count(), PRESENTED_MAX);
     }
 
     #[test]
     fn a_cookie_is_out_of_reach_of_scripts_and_of_plain_connections_where_there_are_others() {
-        let granted = Granted { pass: "p1.x".to_owned(), lasts_us: 3_600_000_000 };
+        let granted = Pass { token: "p1.x".to_owned(), lasts_us: 3_600_000_000 };
         let plain = "Tidegate-Pass=p1.x; Path=/; Max-Age=3600; HttpOnly; SameSite=Lax";
         assert_eq!(granted.cookie(false), plain);
         assert_eq!(granted.cookie(true), format!("{plain}; Secure"));

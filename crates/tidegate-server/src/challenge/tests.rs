@@ -1,4 +1,4 @@
-//! Challenges from offer to pass, and everything that is no pass.
+//! Challenges from the first to the pass, and everything that is no pass.
 
 use std::future::Future;
 use std::pin::pin;
@@ -40,8 +40,8 @@ fn user(name: &'static str) -> Request<'static> {
     Request::new("GET", "/").user(name)
 }
 
-fn offered(app: &App, request: &Request<'_>) -> Offer {
-    app.offer(request).unwrap().unwrap_or_else(|refused| panic!("{refused:?}"))
+fn offered(app: &App, request: &Request<'_>) -> IssuedChallenge {
+    app.issue_challenge(request).unwrap().unwrap_or_else(|refused| panic!("{refused:?}"))
 }
 
 async fn redeemed(
@@ -49,8 +49,8 @@ async fn redeemed(
     request: &Request<'_>,
     token: &str,
     solution: &str,
-) -> Result<Granted, Refused> {
-    app.redeem(request, Solution { token, solution }).await.unwrap()
+) -> Result<Pass, ChallengeError> {
+    app.redeem_solution(request, Solution { token, solution }).await.unwrap()
 }
 
 /// What memory answers.
@@ -65,37 +65,41 @@ fn at_once<T>(future: impl Future<Output = T>) -> T {
 async fn a_solved_challenge_earns_a_pass_for_its_own_client_once() {
     let app = app(POLICY);
     let offer = offered(&app, &user("u1"));
-    let solution = work::solve(&offer.token, 6);
-    let granted = redeemed(&app, &user("u1"), &offer.token, &solution).await.unwrap();
-    assert_eq!(granted.lasts_us, 3_600_000_000);
-    assert!(app.honours(&user("u1"), [granted.pass.as_str()]));
-    assert!(!app.honours(&user("u2"), [granted.pass.as_str()]), "it is nobody else's");
-    assert!(app.honours(&user("u1"), ["x", granted.pass.as_str()]), "one of several is enough");
-    assert!(!app.honours(&user("u1"), [offer.token.as_str()]), "a challenge is no pass");
-    assert!(!app.honours(&user("u1"), []));
+    let solution = proof_of_work::solve(&offer.token, 6);
+    let pass = redeemed(&app, &user("u1"), &offer.token, &solution).await.unwrap();
+    assert_eq!(pass.lasts_us, 3_600_000_000);
+    assert!(app.has_valid_pass(&user("u1"), [pass.token.as_str()]));
+    assert!(!app.has_valid_pass(&user("u2"), [pass.token.as_str()]), "it is nobody else's");
+    assert!(
+        app.has_valid_pass(&user("u1"), ["x", pass.token.as_str()]),
+        "one of several is enough"
+    );
+    assert!(!app.has_valid_pass(&user("u1"), [offer.token.as_str()]), "a challenge is no pass");
+    assert!(!app.has_valid_pass(&user("u1"), []));
     let replayed = redeemed(&app, &user("u1"), &offer.token, &solution).await;
-    assert_eq!(replayed.unwrap_err(), Refused::Used);
+    assert_eq!(replayed.unwrap_err(), ChallengeError::Used);
 }
 
 #[tokio::test]
 async fn what_is_wrong_forged_or_moved_earns_nothing_and_uses_nothing_up() {
     let app = app(POLICY);
     let token = offered(&app, &user("u1")).token;
-    let solution = work::solve(&token, 6);
+    let solution = proof_of_work::solve(&token, 6);
     let wrong = (0..).map(|number: u32| number.to_string());
-    let wrong = wrong.into_iter().find(|number| !work::is_done(&token, number, 6)).unwrap();
+    let wrong =
+        wrong.into_iter().find(|number| !proof_of_work::is_solved(&token, number, 6)).unwrap();
     let other = offered(&app, &user("u2")).token;
     let asked = parsed(POLICY).challenge().unwrap().clone();
     let subject = TokenSubject { policy: Key(1), client: Key(2) };
-    let pass = app.challenges.pass(&asked, subject, app.now());
+    let pass = app.challenges.sign(TokenKind::Pass, &asked, subject, app.now());
     for (token, solution, expected) in [
-        (token.as_str(), wrong.as_str(), Refused::Wrong),
-        (token.as_str(), "", Refused::Wrong),
-        ("", solution.as_str(), Refused::Token(Fault::Forged)),
-        (&token[1..], &solution, Refused::Token(Fault::Forged)),
-        (&"c1.".repeat(100_000), &solution, Refused::Token(Fault::Forged)),
-        (&pass, &solution, Refused::Token(Fault::Forged)),
-        (&other, &work::solve(&other, 6), Refused::Token(Fault::Elsewhere)),
+        (token.as_str(), wrong.as_str(), ChallengeError::Wrong),
+        (token.as_str(), "", ChallengeError::Wrong),
+        ("", solution.as_str(), ChallengeError::Token(TokenFault::Forged)),
+        (&token[1..], &solution, ChallengeError::Token(TokenFault::Forged)),
+        (&"c1.".repeat(100_000), &solution, ChallengeError::Token(TokenFault::Forged)),
+        (&pass, &solution, ChallengeError::Token(TokenFault::Forged)),
+        (&other, &proof_of_work::solve(&other, 6), ChallengeError::Token(TokenFault::Elsewhere)),
     ] {
         let refused = redeemed(&app, &user("u1"), token, solution).await.unwrap_err();
         assert_eq!(refused, expected, "{token:.20} {solution}");
@@ -117,8 +121,8 @@ async fn challenges_are_counted_by_kind_and_by_what_became_of_them() {
     let works = app(POLICY);
     let token = offered(&works, &user("u1")).token;
     assert!(redeemed(&works, &user("u1"), "c1.x", "1").await.is_err());
-    assert!(redeemed(&works, &user("u1"), &token, &work::solve(&token, 6)).await.is_ok());
-    assert!(redeemed(&works, &user("u1"), &token, &work::solve(&token, 6)).await.is_err());
+    assert!(redeemed(&works, &user("u1"), &token, &proof_of_work::solve(&token, 6)).await.is_ok());
+    assert!(redeemed(&works, &user("u1"), &token, &proof_of_work::solve(&token, 6)).await.is_err());
     assert_eq!(counted(&works, "proof_of_work"), [1, 1, 2, 0]);
     assert_eq!(counted(&works, "captcha"), [0; 4]);
     let captchas = app(CAPTCHA);
@@ -130,9 +134,9 @@ async fn challenges_are_counted_by_kind_and_by_what_became_of_them() {
 #[tokio::test]
 async fn a_captcha_is_used_up_by_its_first_answer_whatever_the_service_says() {
     let app = app(CAPTCHA);
-    for (solution, first) in [("", Refused::Wrong), ("x", Refused::Unjudged)] {
+    for (solution, first) in [("", ChallengeError::Wrong), ("x", ChallengeError::Unverified)] {
         let token = offered(&app, &user("u1")).token;
-        for expected in [first, Refused::Used] {
+        for expected in [first, ChallengeError::Used] {
             let refused = redeemed(&app, &user("u1"), &token, solution).await.unwrap_err();
             assert_eq!(refused, expected, "{solution}");
         }
@@ -144,12 +148,12 @@ async fn a_captcha_for_which_there_is_no_place_is_not_used_up() {
     let app = app(CAPTCHA);
     let token = offered(&app, &user("u1")).token;
     let client = app.engine.client_keys(&user("u1")).unwrap().unwrap().client_key;
-    let places = std::iter::repeat_with(|| app.challenges.verifier.place(client));
+    let places = std::iter::repeat_with(|| app.challenges.verifier.admit(client));
     let taken: Vec<_> = places.map_while(Result::ok).collect();
     let refused = redeemed(&app, &user("u1"), &token, "").await.unwrap_err();
-    assert_eq!(refused, Refused::Unjudged);
+    assert_eq!(refused, ChallengeError::Unverified);
     drop(taken);
-    assert_eq!(redeemed(&app, &user("u1"), &token, "").await.unwrap_err(), Refused::Wrong);
+    assert_eq!(redeemed(&app, &user("u1"), &token, "").await.unwrap_err(), ChallengeError::Wrong);
 }
 
 #[tokio::test]
@@ -160,24 +164,24 @@ async fn a_challenge_of_another_policy_or_another_difficulty_is_not_taken() {
     shop.engine.set_hash_key(HashKey::new([1; 16]));
     let token_of_bank = offered(&bank, &user("u1")).token;
     let moved = redeemed(&shop, &user("u1"), &token_of_bank, "0").await;
-    assert_eq!(moved.unwrap_err(), Refused::Token(Fault::Elsewhere));
+    assert_eq!(moved.unwrap_err(), ChallengeError::Token(TokenFault::Elsewhere));
     let easy = app(POLICY);
     let harder = parsed(&POLICY.replace("difficulty: 6", "difficulty: 7"));
     let before = offered(&easy, &user("u1")).token;
     easy.put_in_force(&[harder.into()], crate::notify::Targets::default()).unwrap();
-    let stale = redeemed(&easy, &user("u1"), &before, &work::solve(&before, 7)).await;
-    assert_eq!(stale.unwrap_err(), Refused::Stale);
+    let stale = redeemed(&easy, &user("u1"), &before, &proof_of_work::solve(&before, 7)).await;
+    assert_eq!(stale.unwrap_err(), ChallengeError::Stale);
 }
 
 #[tokio::test]
 async fn a_pass_is_good_only_for_what_the_policy_asks_for_by_now() {
     let app = app(POLICY);
     let token = offered(&app, &user("u1")).token;
-    let solution = work::solve(&token, 6);
-    let pass = redeemed(&app, &user("u1"), &token, &solution).await.unwrap().pass;
+    let solution = proof_of_work::solve(&token, 6);
+    let pass = redeemed(&app, &user("u1"), &token, &solution).await.unwrap().token;
     let honoured_by = |policy: &str| {
         app.put_in_force(&[parsed(policy).into()], crate::notify::Targets::default()).unwrap();
-        app.honours(&user("u1"), [pass.as_str()])
+        app.has_valid_pass(&user("u1"), [pass.as_str()])
     };
     assert!(!honoured_by(&POLICY.replace("difficulty: 6", "difficulty: 20")));
     assert!(!honoured_by(CAPTCHA));
@@ -192,7 +196,7 @@ fn a_pass_lasts_no_longer_than_the_policy_says_by_now() {
     let subject = TokenSubject { policy: Key(1), client: Key(2) };
     let after_us = |us: u64| Now { steady_us: us, unix_us: 1_767_603_600_000_000 + us };
     let lasts_us = |given: &Challenge, asked: &Challenge| {
-        let pass = challenges.pass(given, subject, after_us(0));
+        let pass = challenges.sign(TokenKind::Pass, given, subject, after_us(0));
         let ends = [1_000_000, 3_600_000_000].into_iter();
         let mut ends = ends.filter(|us| !challenges.is_good(asked, subject, &pass, after_us(*us)));
         assert!(challenges.is_good(asked, subject, &pass, after_us(999_999)));
@@ -209,7 +213,7 @@ fn a_clock_that_is_set_back_makes_no_pass_last_longer() {
     let asked = parsed(POLICY).challenge().unwrap().clone();
     let subject = TokenSubject { policy: Key(1), client: Key(2) };
     let clock = FakeClock::at_unix_seconds(1_767_603_600);
-    let pass = challenges.pass(&asked, subject, clock.now());
+    let pass = challenges.sign(TokenKind::Pass, &asked, subject, clock.now());
     let is_good = || challenges.is_good(&asked, subject, &pass, clock.now());
     clock.advance_us(asked.pass_us / 2);
     assert!(is_good());
@@ -218,7 +222,7 @@ fn a_clock_that_is_set_back_makes_no_pass_last_longer() {
     assert!(is_good());
     clock.advance_us(1);
     assert!(!is_good());
-    let fresh = challenges.pass(&asked, subject, clock.now());
+    let fresh = challenges.sign(TokenKind::Pass, &asked, subject, clock.now());
     assert!(challenges.is_good(&asked, subject, &fresh, clock.now()));
 }
 
@@ -226,11 +230,14 @@ fn a_clock_that_is_set_back_makes_no_pass_last_longer() {
 async fn nobody_in_particular_has_no_challenge_and_neither_has_a_policy_without() {
     let app = app(POLICY);
     let nobody = Request::new("GET", "/");
-    assert_eq!(app.offer(&nobody).unwrap().err(), Some(Refused::Nobody));
-    assert_eq!(redeemed(&app, &nobody, "x", "1").await.unwrap_err(), Refused::Nobody);
+    assert_eq!(app.issue_challenge(&nobody).unwrap().err(), Some(ChallengeError::Nobody));
+    assert_eq!(redeemed(&app, &nobody, "x", "1").await.unwrap_err(), ChallengeError::Nobody);
     let open = self::app("{ tidegate: 1, name: open }");
-    assert_eq!(open.offer(&user("u1")).unwrap().err(), Some(Refused::NoChallenges));
-    assert!(!open.honours(&user("u1"), ["x"]));
+    assert_eq!(
+        open.issue_challenge(&user("u1")).unwrap().err(),
+        Some(ChallengeError::NoChallenges)
+    );
+    assert!(!open.has_valid_pass(&user("u1"), ["x"]));
 }
 
 #[tokio::test]
@@ -241,50 +248,50 @@ async fn nodes_with_one_secret_take_each_others_passes_and_strangers_do_not() {
         node.challenges.rekey(&HashKey::new([9; 16]));
     }
     let token = offered(&one, &user("u1")).token;
-    let solution = work::solve(&token, 6);
-    let granted = redeemed(&other, &user("u1"), &token, &solution).await.unwrap();
-    assert!(one.honours(&user("u1"), [granted.pass.as_str()]));
+    let solution = proof_of_work::solve(&token, 6);
+    let pass = redeemed(&other, &user("u1"), &token, &solution).await.unwrap();
+    assert!(one.has_valid_pass(&user("u1"), [pass.token.as_str()]));
     one.challenges.rekey(&HashKey::new([8; 16]));
-    assert!(!one.honours(&user("u1"), [granted.pass.as_str()]));
+    assert!(!one.has_valid_pass(&user("u1"), [pass.token.as_str()]));
 }
 
 #[tokio::test]
 async fn a_solution_of_before_another_secret_came_earns_nothing_and_is_no_failure() {
     let app = app(POLICY);
     let token = offered(&app, &user("u1")).token;
-    let solution = work::solve(&token, 6);
+    let solution = proof_of_work::solve(&token, 6);
     app.share_secret(&HashKey::new([9; 16]));
     app.engine.set_hash_key(HashKey::new([9; 16]));
     let stale = redeemed(&app, &user("u1"), &token, &solution).await.unwrap_err();
-    assert_eq!(stale, Refused::Stale);
+    assert_eq!(stale, ChallengeError::Stale);
     assert!(!stale.is_failure());
     let forged = redeemed(&app, &user("u1"), &token[1..], &solution).await.unwrap_err();
-    assert_eq!(forged, Refused::Token(Fault::Forged));
+    assert_eq!(forged, ChallengeError::Token(TokenFault::Forged));
 }
 
 #[tokio::test]
 async fn who_is_blocked_gets_neither_a_challenge_nor_a_pass() {
     let app = app(&format!("{POLICY}block: {{ ips: [192.0.2.0/24] }}\n"));
     let blocked = Request::new("GET", "/").ip([192, 0, 2, 1].into());
-    assert_eq!(app.offer(&blocked).unwrap().err(), Some(Refused::ShutOut));
-    assert_eq!(redeemed(&app, &blocked, "x", "1").await.unwrap_err(), Refused::ShutOut);
+    assert_eq!(app.issue_challenge(&blocked).unwrap().err(), Some(ChallengeError::ShutOut));
+    assert_eq!(redeemed(&app, &blocked, "x", "1").await.unwrap_err(), ChallengeError::ShutOut);
     let other = Request::new("GET", "/").ip([198, 51, 100, 1].into());
-    assert!(app.offer(&other).unwrap().is_ok());
+    assert!(app.issue_challenge(&other).unwrap().is_ok());
 }
 
 #[test]
 fn refusals_are_problem_details_with_a_reason() {
     for refused in [
-        Refused::NoChallenges,
-        Refused::Nobody,
-        Refused::ShutOut,
-        Refused::Token(Fault::Forged),
-        Refused::Token(Fault::Elsewhere),
-        Refused::Token(Fault::Expired),
-        Refused::Stale,
-        Refused::Wrong,
-        Refused::Used,
-        Refused::Unjudged,
+        ChallengeError::NoChallenges,
+        ChallengeError::Nobody,
+        ChallengeError::ShutOut,
+        ChallengeError::Token(TokenFault::Forged),
+        ChallengeError::Token(TokenFault::Elsewhere),
+        ChallengeError::Token(TokenFault::Expired),
+        ChallengeError::Stale,
+        ChallengeError::Wrong,
+        ChallengeError::Used,
+        ChallengeError::Unverified,
     ] {
         let answer = refused.answer();
         assert_eq!(answer.status(), refused.status());
@@ -314,7 +321,7 @@ proptest! {
         let client_keys = limiter.client_keys(&user("u1")).unwrap().unwrap();
         let asked = client_keys.policy.challenge().unwrap();
         let began = clock.now();
-        let token = challenges.challenge(asked, token_subject(&client_keys), began);
+        let token = challenges.sign(TokenKind::Challenge, asked, token_subject(&client_keys), began);
         let (mut answered, mut ahead_us) = (0, 0);
         for (advance_us, step_us) in happenings {
             clock.advance_us(advance_us);

@@ -1,28 +1,46 @@
-//! Signed tokens: a challenge that waits for its answer, and the pass that the answer earns.
+//! Signed tokens: a challenge that waits for its solution, and the pass that the solution earns.
 //!
 //! A token is its fields with a dot between them, and behind them their HMAC-SHA-256 in hexadecimal:
 //! version, policy, client, difficulty, issued, expires, nonce. No field can hold a dot. Each kind has
-//! a key of its own besides its version, so that neither can be taken for the other. Nothing of a
-//! token is believed, or even read, before its signature holds.
+//! a key of its own besides its version, so that neither can be taken for the other. The signature is
+//! verified before any field is read.
 
 use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use aws_lc_rs::hmac::{self, HMAC_SHA256};
+use tidegate::clock::Now;
 use tidegate::{HashKey, Key};
 
-/// Longer than any token.
+/// No token is longer.
 pub(crate) const TOKEN_BYTES_MAX: usize = 320;
-/// How far the clocks of two nodes may be apart before tokens are refused.
+/// The largest difference between the clocks of two nodes.
 pub(crate) const SKEW_US: u64 = 60_000_000;
 
-/// What a token is.
+/// The wall clock that tokens are issued and checked by. It never goes back while the process lives:
+/// setting the clock back would make all tokens last longer.
+#[derive(Debug, Default)]
+pub(super) struct MonotonicWallClock {
+    /// The largest distance between the wall clock and the steady clock.
+    ahead_us: AtomicU64,
+}
+
+impl MonotonicWallClock {
+    pub(super) fn at_us(&self, now: Now) -> u64 {
+        let ahead_us = now.unix_us.saturating_sub(now.steady_us);
+        let most_us = self.ahead_us.fetch_max(ahead_us, Ordering::Relaxed).max(ahead_us);
+        now.steady_us.saturating_add(most_us)
+    }
+}
+
+/// The purpose of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum TokenKind {
     Challenge,
     Pass,
 }
 
-impl Kind {
+impl TokenKind {
     const fn version(self) -> &'static str {
         match self {
             Self::Challenge => "c1",
@@ -31,51 +49,51 @@ impl Kind {
     }
 }
 
-/// Whom a token is for.
+/// The client that a token is for, and the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TokenSubject {
     pub(crate) policy: Key,
     pub(crate) client: Key,
 }
 
-/// What a token says.
+/// The fields of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
     pub(crate) subject: TokenSubject,
-    /// How many zero bits an answer begins with, or began with; none where somebody else judges it.
+    /// The zero bits of a proof of work; 0 for a CAPTCHA.
     pub(crate) difficulty: u8,
     pub(crate) issued_us: u64,
     pub(crate) expires_us: u64,
-    /// Tells it from all others.
+    /// Unique.
     pub(crate) nonce: u128,
 }
 
-/// Why a token is not honoured.
+/// Why a token is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// It is no token of this kind, or nobody with the secret has made it.
+pub(crate) enum TokenFault {
+    /// It is no token of this kind, or is not signed with the secret.
     Forged,
     /// It is for another client or policy.
     Elsewhere,
-    /// Its time is over, or has not come by this clock.
+    /// It has expired, or was issued in the future.
     Expired,
 }
 
-/// Signs tokens, and opens them.
-pub(crate) struct Signer {
+/// Signs and opens tokens.
+pub(crate) struct TokenSigner {
     challenges: hmac::Key,
     passes: hmac::Key,
 }
 
-impl Signer {
-    /// With keys that all nodes make of their secret.
+impl TokenSigner {
+    /// Derives the keys from the secret of all nodes.
     pub(crate) fn new(secret: &HashKey) -> Self {
         let key = |purpose| hmac::Key::new(HMAC_SHA256, &secret.derive(purpose));
         Self { challenges: key("challenges, 1"), passes: key("passes, 1") }
     }
 
     /// The token as text.
-    pub(crate) fn sign(&self, kind: Kind, token: &Token) -> String {
+    pub(crate) fn sign(&self, kind: TokenKind, token: &Token) -> String {
         let Token { subject, difficulty, issued_us, expires_us, nonce } = token;
         let TokenSubject { policy, client } = subject;
         let version = kind.version();
@@ -91,31 +109,31 @@ impl Signer {
         text
     }
 
-    /// What a token says, if it is one of this kind, for this client, and in its time.
+    /// The fields of a token of this kind, for this client, that is valid now.
     pub(crate) fn open(
         &self,
-        kind: Kind,
+        kind: TokenKind,
         text: &str,
         subject: TokenSubject,
         now_us: u64,
-    ) -> Result<Token, Fault> {
-        let token = self.read(kind, text).ok_or(Fault::Forged)?;
+    ) -> Result<Token, TokenFault> {
+        let token = self.read(kind, text).ok_or(TokenFault::Forged)?;
         if token.subject != subject {
-            return Err(Fault::Elsewhere);
+            return Err(TokenFault::Elsewhere);
         }
-        // One from the future was made before a restart with a clock that was set back, or by a node
-        // whose clock is wrong: nobody knows how old it is.
+        // A token from the future was made before a restart with a clock that was set back, or by a
+        // node whose clock is wrong. Its age is unknown.
         let in_time =
             token.issued_us <= now_us.saturating_add(SKEW_US) && now_us < token.expires_us;
-        if in_time { Ok(token) } else { Err(Fault::Expired) }
+        if in_time { Ok(token) } else { Err(TokenFault::Expired) }
     }
 
-    /// Whether it is a token of this kind, whosever it is, and however old.
-    pub(crate) fn made(&self, kind: Kind, text: &str) -> bool {
+    /// True for a token of this kind, of any client and age.
+    pub(crate) fn has_signed(&self, kind: TokenKind, text: &str) -> bool {
         self.read(kind, text).is_some()
     }
 
-    fn read(&self, kind: Kind, text: &str) -> Option<Token> {
+    fn read(&self, kind: TokenKind, text: &str) -> Option<Token> {
         if text.len() > TOKEN_BYTES_MAX {
             return None;
         }
@@ -135,10 +153,10 @@ impl Signer {
         (version == kind.version() && fields.next().is_none()).then_some(token)
     }
 
-    const fn key(&self, kind: Kind) -> &hmac::Key {
+    const fn key(&self, kind: TokenKind) -> &hmac::Key {
         match kind {
-            Kind::Challenge => &self.challenges,
-            Kind::Pass => &self.passes,
+            TokenKind::Challenge => &self.challenges,
+            TokenKind::Pass => &self.passes,
         }
     }
 }

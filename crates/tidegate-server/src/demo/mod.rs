@@ -9,10 +9,10 @@ use crate::respond;
 
 /// The demo's policy.
 pub(crate) const POLICY: &str = include_str!("policy.yaml");
-/// What diagnostics and the status call it.
+/// Its name in diagnostics and in the status.
 pub(crate) const POLICY_NAME: &str = "demo policy";
 
-/// A small service that knows nothing of limits.
+/// A small service without limits of its own.
 #[derive(Clone)]
 pub(crate) struct Upstream;
 

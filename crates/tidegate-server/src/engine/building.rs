@@ -10,7 +10,7 @@ use tidegate::store::{ImportSummary, Memory};
 use tidegate::{HashKey, Limiter, LimiterBuilder, Policy};
 
 use super::{DaemonStore, Engine};
-use crate::config::{Config, StoreConfig};
+use crate::config::Config;
 use crate::error::StartError;
 use crate::shared::{SharedStore, connect, wait_until_answering};
 use crate::state::{Journals, StateDir};
@@ -43,15 +43,15 @@ impl Building<'_> {
         state: Option<&StateDir>,
         own: &HashKey,
     ) -> Result<Built, StartError> {
-        match &self.config.store {
-            StoreConfig::Memory => {
+        match self.config.shared_store() {
+            None => {
                 let memory = Memory::with_max_keys(self.config.max_keys);
                 let engine = self.limiter(DaemonStore::Memory(memory), own, None)?;
                 let load = |state| load(state, &engine, own, self.clock.now());
                 let journals = state.map(load).transpose()?;
                 Ok(Built { engine, secret: own.clone(), journals })
             }
-            StoreConfig::Shared(shared) => {
+            Some(shared) => {
                 let (metrics, clock) = (Arc::clone(self.metrics), self.clock.clone());
                 let store = SharedStore::new(connect(shared)?, metrics, clock);
                 let secret = agreed(self.config, &store, own.clone()).await;
@@ -76,7 +76,7 @@ impl Building<'_> {
             .hash_key(secret.clone())
             .nodes(nodes.map_or(1, NonZeroU32::get))
             .local_keys_max(self.config.max_keys)
-            .max_waiters(self.config.bounds.waiters_max);
+            .max_waiters(self.config.bounds.max_waiters);
         let with_policy =
             |builder: LimiterBuilder<DaemonStore>, policy| builder.policy(Arc::clone(policy));
         self.policies.iter().fold(builder, with_policy).build().map_err(StartError::new)
@@ -122,12 +122,12 @@ fn load(
     now: Now,
 ) -> Result<Journals, StartError> {
     let loaded = state.load_marks(engine.marks(), secret, now);
-    let (marks_journal, marks) = loaded.map_err(StartError::new)?;
+    let (marks_journal, marks) = loaded?;
     let Some(memory) = engine.store().memory() else {
         return Ok(Journals { counters: None, marks: marks_journal });
     };
     let loaded = state.load_counters(memory, secret, now);
-    let (counters, imported) = loaded.map_err(StartError::new)?;
+    let (counters, imported) = loaded?;
     match imported {
         Some(ImportSummary { restored, meaningless, strangers }) => tracing::info!(
             event = "state_loaded",
@@ -152,7 +152,7 @@ fn load_marks(
     now: Now,
 ) -> Result<Journals, StartError> {
     let loaded = state.load_marks(marks, secret, now);
-    let (journal, marks) = loaded.map_err(StartError::new)?;
+    let (journal, marks) = loaded?;
     let message = "bans and flags are back from the state directory";
     tracing::info!(event = "state_loaded", marks, "{message}");
     Ok(Journals { counters: None, marks: journal })

@@ -1,9 +1,8 @@
 //! One database of countries.
 
 use std::collections::HashMap;
-use std::fmt;
-use std::fs::Metadata;
-use std::io::Read as _;
+use std::fmt::Display;
+use std::io::{self, Read as _};
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -13,21 +12,22 @@ use serde::de::IgnoredAny;
 use tidegate::CountryCode;
 
 use super::ranges::Ranges;
-use crate::files::{self, Unreadable};
+use crate::error::StartError;
+use crate::files::{self, FileError};
 
-/// No database is larger; that of all cities has about a tenth of it.
+/// No database is larger. A database of all cities has a tenth of this size.
 const BYTES_MAX: u64 = 1 << 30;
-/// What some databases say of addresses whose country they do not know.
+/// The code for an unknown country in some databases.
 const NOWHERE: &str = "ZZ";
 
-/// Where records have their country.
+/// Where a record has its country.
 const PATHS: [&[PathElement<'static>]; 2] = [
     &[PathElement::Key("country"), PathElement::Key("iso_code")],
     &[PathElement::Key("country_code")],
 ];
 
-/// What a database that was verified says of countries, and nothing else of it: to walk down its
-/// tree and to decode a record for each address would take ten times as long.
+/// The countries of a verified database, as sorted ranges. To walk down the tree of the file and to
+/// decode a record for each address would take ten times as long.
 #[derive(Debug)]
 pub(super) struct Database {
     v4: Ranges<u32>,
@@ -35,58 +35,31 @@ pub(super) struct Database {
     stamp: Stamp,
 }
 
-/// What tells a file from the one that was there before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    device: u64,
-    inode: u64,
-    length: u64,
-    changed: (i64, i64),
-}
-
-/// Why a file is no database of countries.
-#[derive(Debug)]
-pub struct GeoError(String);
-
-impl GeoError {
-    pub(super) fn new(detail: impl fmt::Display) -> Self {
-        Self(detail.to_string())
-    }
-}
-
-impl fmt::Display for GeoError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "--geoip: {}", self.0)
-    }
-}
-
-impl std::error::Error for GeoError {}
-
-impl From<Unreadable> for GeoError {
-    fn from(error: Unreadable) -> Self {
-        Self::new(error)
-    }
-}
+/// Tells a file from the one that was there before: device, inode, length and change time.
+type Stamp = (u64, u64, u64, i64, i64);
 
 impl Database {
-    /// Reads and verifies a file; `None` where it is the one that is known.
+    /// Reads and verifies a file; `None` if it is the file of `known`.
     ///
     /// # Errors
-    /// It cannot be read, is broken, or knows no countries.
-    pub(super) fn load(path: &Path, known: Option<&Self>) -> Result<Option<Self>, GeoError> {
-        let mut file = files::open(path)?;
-        let unreadable = |error: std::io::Error| GeoError::from(Unreadable::new(path, error));
-        let stamp = Stamp::of(&file.metadata().map_err(unreadable)?);
+    /// It cannot be read, is broken, or has no countries.
+    pub(super) fn load(path: &Path, known: Option<&Self>) -> Result<Option<Self>, StartError> {
+        let refuse = |problem: &dyn Display| StartError::new(format!("--geoip: {problem}"));
+        let mut file = files::open(path).map_err(|error| refuse(&error))?;
+        let unreadable = |error: io::Error| refuse(&FileError::new(path, error));
+        let found = file.metadata().map_err(unreadable)?;
+        let stamp: Stamp =
+            (found.dev(), found.ino(), found.len(), found.ctime(), found.ctime_nsec());
         if known.is_some_and(|known| known.stamp == stamp) {
             return Ok(None);
         }
         let mut bytes = Vec::new();
         (&mut file).take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
         if u64::try_from(bytes.len()).is_ok_and(|length| length > BYTES_MAX) {
-            return Err(Unreadable::new(path, "it is larger than 1 GiB").into());
+            return Err(refuse(&FileError::new(path, "it is larger than 1 GiB")));
         }
         let (v4, v6) = read(bytes)
-            .map_err(|problem| GeoError::new(format!("the file {} {problem}", path.display())))?;
+            .map_err(|problem| refuse(&format_args!("the file {} {problem}", path.display())))?;
         let ranges = v4.len() + v6.len();
         tracing::info!(event = "geoip_loaded", ranges, "countries are known");
         Ok(Some(Self { v4, v6, stamp }))
@@ -101,18 +74,7 @@ impl Database {
     }
 }
 
-impl Stamp {
-    fn of(metadata: &Metadata) -> Self {
-        Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            length: metadata.len(),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
-        }
-    }
-}
-
-/// The countries of a database without faults; otherwise what is wrong with it.
+/// The countries of a database, or what is wrong with it.
 fn read(bytes: Vec<u8>) -> Result<(Ranges<u32>, Ranges<u128>), String> {
     let expected = "expected a database of countries in the MMDB form";
     let broken = |error| format!("is broken or something else ({error}), {expected}");
@@ -126,7 +88,7 @@ fn read(bytes: Vec<u8>) -> Result<(Ranges<u32>, Ranges<u128>), String> {
         let country = match known.get(&record.offset()) {
             Some(country) => *country,
             None => {
-                // All of it, as what is broken elsewhere in the file is not to be trusted here.
+                // The whole record is decoded, so that a broken file is found here.
                 record.decode::<IgnoredAny>().map_err(broken)?;
                 *known.entry(record.offset()).or_insert(country(&record))
             }
@@ -157,6 +119,6 @@ fn bits(ip: IpAddr) -> u128 {
 }
 
 fn country(record: &LookupResult<'_, Vec<u8>>) -> Option<CountryCode> {
-    let said = PATHS.iter().find_map(|path| record.decode_path::<&str>(path).ok().flatten())?;
-    CountryCode::new(said).filter(|_| said != NOWHERE)
+    let code = PATHS.iter().find_map(|path| record.decode_path::<&str>(path).ok().flatten())?;
+    CountryCode::new(code).filter(|_| code != NOWHERE)
 }

@@ -1,8 +1,7 @@
-//! Which country clients are in, from a database in the MMDB form.
+//! The countries of clients, from a database in the MMDB form.
 //!
-//! It is verified, and then all that it says of countries is in memory: a file that is mapped could
-//! change under the feet of whoever reads it. When the file is replaced, the new one is put in its place, or, if it is broken,
-//! refused.
+//! The file is verified and read into memory: a file that is mapped could change under a reader. A
+//! reload replaces the database, unless the new file is broken.
 
 mod database;
 mod ranges;
@@ -14,8 +13,8 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use tidegate::{Countries, CountryCode};
 
+use crate::error::StartError;
 use database::Database;
-pub use database::GeoError;
 
 /// The database in force, if there is one.
 #[derive(Debug, Default)]
@@ -24,24 +23,22 @@ pub struct GeoIp {
 }
 
 impl GeoIp {
-    /// The database of a file; without one nothing is known.
+    /// The database of a file; without a file no country is known.
     ///
     /// # Errors
     /// The file cannot be read, or is no database of countries.
-    pub fn load(path: Option<&Path>) -> Result<Self, GeoError> {
+    pub fn load(path: Option<&Path>) -> Result<Self, StartError> {
         let database = path.map(|path| Database::load(path, None)).transpose()?.flatten();
         Ok(Self { current: ArcSwapOption::from_pointee(database) })
     }
 
-    /// Reads the file again, beside whatever else goes on, unless it is the one in force.
+    /// Reads the file again, unless it is the one in force.
     ///
     /// # Errors
     /// As [`load`](Self::load); then the old database stays.
-    pub(crate) async fn reload(&self, path: &Path) -> Result<(), GeoError> {
-        let (path, known) = (path.to_owned(), self.current.load_full());
-        let loading =
-            tokio::task::spawn_blocking(move || Database::load(&path, known.as_deref())).await;
-        if let Some(database) = loading.map_err(GeoError::new)?? {
+    pub(crate) fn reload(&self, path: &Path) -> Result<(), StartError> {
+        let current = self.current.load_full();
+        if let Some(database) = Database::load(path, current.as_deref())? {
             self.current.store(Some(Arc::new(database)));
         }
         Ok(())

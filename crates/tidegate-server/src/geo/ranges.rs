@@ -1,11 +1,11 @@
-//! Addresses in a row, and the country of each row.
+//! Ranges of addresses, and the country of each.
 
 use tidegate::CountryCode;
 
-/// Countries by ranges of addresses, in order; asking costs the logarithm of how many there are.
+/// Countries by sorted ranges of addresses. A lookup is a binary search.
 #[derive(Debug)]
 pub(super) struct Ranges<T> {
-    /// Where each range begins; it lasts until the next.
+    /// The first address of each range, which ends before the next range.
     starts: Vec<T>,
     countries: Vec<Option<CountryCode>>,
 }
@@ -14,7 +14,7 @@ pub(super) struct Ranges<T> {
 pub(super) type Range<T> = (T, T, Option<CountryCode>);
 
 impl<T: Copy + Ord> Ranges<T> {
-    /// Of networks that do not overlap; `following` is the address behind one.
+    /// The ranges of networks that do not overlap; `following` is the next address.
     pub(super) fn new(mut networks: Vec<Range<T>>, following: impl Fn(T) -> Option<T>) -> Self {
         networks.sort_unstable_by_key(|(first, ..)| *first);
         let mut ranges = Self { starts: Vec::new(), countries: Vec::new() };
@@ -33,7 +33,7 @@ impl<T: Copy + Ord> Ranges<T> {
     }
 
     fn begin(&mut self, start: T, country: Option<CountryCode>) {
-        // What goes on in the same country is one range.
+        // Neighbours in the same country are one range.
         if self.countries.last() != Some(&country) {
             self.starts.push(start);
             self.countries.push(country);
@@ -49,7 +49,7 @@ impl<T: Copy + Ord> Ranges<T> {
         self.starts.len()
     }
 
-    /// Whether any address is in a country.
+    /// True if any address is in a country.
     pub(super) fn knows_any(&self) -> bool {
         self.countries.iter().any(Option::is_some)
     }

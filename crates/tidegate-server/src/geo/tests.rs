@@ -89,10 +89,10 @@ async fn a_file_that_is_replaced_is_in_force_and_a_broken_one_is_not() {
     };
     put(&database(RecordForm::Nested, &[(ip("192.0.2.0"), 24, "AT")]));
     assert_eq!(told(&geoip, "192.0.2.1"), Some("DE"));
-    geoip.reload(&path).await.unwrap();
+    geoip.reload(&path).unwrap();
     assert_eq!(told(&geoip, "192.0.2.1"), Some("AT"));
     put(b"nothing");
-    geoip.reload(&path).await.unwrap_err();
+    geoip.reload(&path).unwrap_err();
     assert_eq!(told(&geoip, "192.0.2.1"), Some("AT"));
 }
 
@@ -101,7 +101,7 @@ async fn a_file_that_is_as_it_was_is_not_read_again() {
     let (_folder, path) = written(&database(RecordForm::Flat, &networks()));
     let geoip = GeoIp::load(Some(&path)).unwrap();
     let before = geoip.current.load_full();
-    geoip.reload(&path).await.unwrap();
+    geoip.reload(&path).unwrap();
     let same = before.zip(geoip.current.load_full());
     assert!(same.is_some_and(|(before, after)| Arc::ptr_eq(&before, &after)));
 }

@@ -1,31 +1,32 @@
 //! Key files: a PEM public key, a JWKS, or an HMAC secret. Each key is fixed to one algorithm.
 
-use std::fmt;
 use std::path::Path;
 
 use jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER;
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey, DecodingKeyKind, Validation};
+use memchr::memmem;
 use rustls::pki_types::SubjectPublicKeyInfoDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::Value;
 
+use crate::error::StartError;
 use crate::files::read_bytes;
 
 const KEYS_MAX: usize = 100;
 const SECRET_BYTES_MIN: usize = 32;
 const RSA_MODULUS_BYTES_MIN: usize = 256;
 
-/// How the DER of a P-256 public key starts, before the point itself.
+/// The DER of a P-256 public key before the point itself.
 const P256_HEAD: [u8; 26] = [
     0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a,
     0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
 ];
-/// How the DER of an Ed25519 public key starts.
+/// The DER of an Ed25519 public key before the key itself.
 const ED25519_HEAD: [u8; 12] =
     [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
-/// Public keys in other dress: Base64 of DER without its PEM lines, and the keys of ssh.
+/// Public keys in other formats: Base64 of DER without its PEM lines, and the keys of ssh.
 const PUBLIC_KEY_HEADS: [&str; 5] = ["MII", "MFkwEwYH", "MCowBQYDK2Vw", "ssh-", "ecdsa-sha2-"];
 
 /// A key, and the one algorithm that it verifies.
@@ -39,7 +40,7 @@ pub(super) struct Key {
 impl Key {
     fn new(key: DecodingKey, algorithm: Algorithm) -> Self {
         let mut validation = Validation::new(algorithm);
-        // The crate would read the machine's clock; these are checked by ours, and the rest with them.
+        // The crate would read the machine's clock. We check these claims by our own clock.
         validation.required_spec_claims.clear();
         validation.validate_exp = false;
         validation.validate_nbf = false;
@@ -48,25 +49,25 @@ impl Key {
     }
 }
 
-/// What a key file holds.
+/// The content of a key file.
 pub(super) struct KeyFile {
-    /// At least one; if several, each has an id of its own.
+    /// At least one. Several keys have an id each.
     pub(super) keys: Vec<Key>,
     pub(super) skipped: Vec<String>,
 }
 
 impl KeyFile {
-    pub(super) fn read(path: &Path) -> Result<Self, KeyFileError> {
-        // The first to choose wins, and nothing else in this program chooses.
+    pub(super) fn read(path: &Path) -> Result<Self, StartError> {
+        // The first caller wins, and nothing else in this program installs a provider.
         let _ = DEFAULT_PROVIDER.install_default();
-        let bytes = read_bytes(path).map_err(|error| KeyFileError(error.to_string()))?;
-        Self::parse(&bytes)
-            .map_err(|problem| KeyFileError(format!("the key file {} {problem}", path.display())))
+        let refuse =
+            |problem| StartError::new(format!("the key file {} {problem}", path.display()));
+        Self::parse(&read_bytes(path)?).map_err(refuse)
     }
 
     fn parse(bytes: &[u8]) -> Result<Self, String> {
         let alone = |key| Self { keys: vec![key], skipped: Vec::new() };
-        if contains(bytes, b"-----BEGIN ") {
+        if memmem::find(bytes, b"-----BEGIN ").is_some() {
             return from_pem(bytes).map(alone);
         }
         if bytes.trim_ascii_start().first() == Some(&b'{') {
@@ -78,14 +79,14 @@ impl KeyFile {
 
 fn from_pem(pem: &[u8]) -> Result<Key, String> {
     let expected = "expected one PEM public key: RSA (2048 bits or more), EC P-256 or Ed25519";
-    if contains(pem, b"PRIVATE KEY-----") {
+    if memmem::find(pem, b"PRIVATE KEY-----").is_some() {
         return Err(format!("holds a private key, {expected}: to verify takes no secret"));
     }
-    if contains(pem, b"-----BEGIN CERTIFICATE-----") {
+    if memmem::find(pem, b"-----BEGIN CERTIFICATE-----").is_some() {
         let help = "`openssl x509 -pubkey -noout` prints that of a certificate";
         return Err(format!("holds a certificate, {expected}; {help}"));
     }
-    if count(pem, b"-----BEGIN ") != 1 {
+    if memmem::find_iter(pem, b"-----BEGIN ").count() != 1 {
         return Err(format!("holds several PEM sections, {expected}; for several keys use a JWKS"));
     }
     if let Ok(spki) = SubjectPublicKeyInfoDer::from_pem_slice(pem) {
@@ -139,7 +140,7 @@ fn from_jwks(json: &[u8]) -> Result<KeyFile, String> {
     Ok(KeyFile { keys, skipped })
 }
 
-/// Which key a token means must never be a guess.
+/// Checks that a token's key id selects one key.
 fn check_ids(keys: &[Key]) -> Result<(), String> {
     for (index, key) in keys.iter().enumerate() {
         match &key.kid {
@@ -155,7 +156,7 @@ fn check_ids(keys: &[Key]) -> Result<(), String> {
     Ok(())
 }
 
-/// The key, or why a set may have it and it is not used.
+/// A key of a set, or why it is not used.
 fn from_jwk(value: &Value) -> Result<Key, String> {
     let jwk: Jwk =
         serde_json::from_value(value.clone()).map_err(|_| "is no JSON Web Key".to_owned())?;
@@ -193,7 +194,7 @@ fn from_jwk(value: &Value) -> Result<Key, String> {
 }
 
 fn from_secret(bytes: &[u8]) -> Result<Key, String> {
-    // A public key taken for a secret would let anyone who knows it sign tokens.
+    // If a public key were the secret, everybody who knows it could sign tokens.
     let text_head = bytes.trim_ascii_start();
     if PUBLIC_KEY_HEADS.iter().any(|head| text_head.starts_with(head.as_bytes())) || is_der(bytes) {
         let expected = "expected PEM (`-----BEGIN PUBLIC KEY-----`) or a JWKS";
@@ -208,7 +209,7 @@ fn from_secret(bytes: &[u8]) -> Result<Key, String> {
     Ok(Key::new(DecodingKey::from_secret(secret), Algorithm::HS256))
 }
 
-/// Whether it is one DER sequence from end to end.
+/// True for one DER sequence from end to end.
 fn is_der(bytes: &[u8]) -> bool {
     let (head, length) = match *bytes {
         [0x30, length @ 0..=0x7f, ..] => (2, usize::from(length)),
@@ -219,28 +220,8 @@ fn is_der(bytes: &[u8]) -> bool {
     bytes.len() == head + length
 }
 
-/// The modulus without the zeros before it.
+/// Leading zeros of a modulus do not count.
 fn is_long_enough(modulus: &[u8]) -> bool {
     let zeros = modulus.iter().take_while(|byte| **byte == 0).count();
     modulus.len() - zeros >= RSA_MODULUS_BYTES_MIN
 }
-
-fn contains(bytes: &[u8], part: &[u8]) -> bool {
-    count(bytes, part) > 0
-}
-
-fn count(bytes: &[u8], part: &[u8]) -> usize {
-    bytes.windows(part.len()).filter(|window| *window == part).count()
-}
-
-/// A key file that cannot be used: which, what was found, and what was expected.
-#[derive(Debug)]
-pub(crate) struct KeyFileError(String);
-
-impl fmt::Display for KeyFileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for KeyFileError {}

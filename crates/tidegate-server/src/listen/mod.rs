@@ -33,7 +33,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-pub use timeouts::ConnectionTimeouts;
+pub(crate) use timeouts::ConnectionTimeouts;
 pub(crate) use timeouts::InFlightRequest;
 
 use crate::body::Body;

@@ -19,13 +19,13 @@ use super::framing::Framing;
 
 /// How long a connection may take.
 #[derive(Clone, Copy, Debug)]
-pub struct ConnectionTimeouts {
+pub(crate) struct ConnectionTimeouts {
     /// For the head of a request, from its first byte.
-    pub head: Duration,
+    pub(crate) head: Duration,
     /// Without a request, between two of them or before the first.
-    pub idle: Duration,
+    pub(crate) idle: Duration,
     /// Without reading anything of an answer.
-    pub stalled: Duration,
+    pub(crate) stalled: Duration,
 }
 
 impl ConnectionTimeouts {

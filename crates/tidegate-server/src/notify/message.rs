@@ -1,15 +1,15 @@
-//! What a webhook is told: a JSON object with a stable id, signed together with the time of sending.
+//! The message to a webhook: a JSON object with a stable id, signed together with the time of sending.
 
 use std::collections::BTreeMap;
 
 use aws_lc_rs::hmac;
 use bytes::Bytes;
 use serde::Serialize;
+use tidegate::Notice;
 
-use super::Notice;
 use crate::telemetry::timestamp;
 
-/// A message on its way. Its id and text stay the same however often it is sent.
+/// A message. Its id and body are the same in every attempt.
 #[derive(Clone, Debug)]
 pub(super) struct Message {
     pub(super) id: String,
@@ -34,19 +34,19 @@ struct Payload<'n> {
 }
 
 impl Message {
-    /// A message of its own, with an id that no other has.
-    pub(super) fn new(notice: &Notice<'_>, is_ratio: bool) -> Self {
+    /// A message with an id of its own.
+    pub(super) fn new(notice: &Notice, subject: &[(String, String)], is_ratio: bool) -> Self {
         let id = format!("{:032x}", fastrand::u128(..));
         let (event, penalty, ratio) = if is_ratio {
-            ("ratio", None, Some(notice.source))
+            ("ratio", None, Some(&*notice.source))
         } else {
-            ("penalty", Some(notice.source), None)
+            ("penalty", Some(&*notice.source), None)
         };
-        let subject = notice.subject.iter().map(|(part, value)| (&**part, &**value)).collect();
+        let subject = subject.iter().map(|(part, value)| (&**part, &**value)).collect();
         let payload = Payload {
             id: &id,
             event,
-            policy: notice.policy,
+            policy: &notice.policy,
             penalty,
             ratio,
             subject,
@@ -60,8 +60,8 @@ impl Message {
         Self { id, body }
     }
 
-    /// What shows that the holder of the secret sent this text, and when: a copy that is sent again
-    /// later can be told by its time.
+    /// The signature shows that the holder of the secret sent this body, and when. So the receiver
+    /// recognises a copy that somebody sends again later.
     pub(super) fn signature(&self, key: &hmac::Key, unix_s: u64) -> String {
         let mut context = hmac::Context::with_key(key);
         context.update(format!("{unix_s}.").as_bytes());
@@ -74,24 +74,27 @@ impl Message {
 
 #[cfg(test)]
 mod tests {
+    use tidegate::marks::Subject;
+
     use super::*;
 
-    fn notice() -> Notice<'static> {
-        Notice {
-            policy: "shop",
-            webhook: "security",
-            source: "brute-force",
-            subject: vec![("email".to_owned(), "6f1c".to_owned())],
+    fn message(is_ratio: bool) -> Message {
+        let notice = Notice {
+            policy: "shop".to_owned(),
+            webhook: "security".to_owned(),
+            source: "brute-force".to_owned(),
+            subject: Subject::part("email", "jane@example.com"),
             action: "ban",
             count: 11,
             until_unix_us: Some(1_767_603_600_000_000),
             at_unix_us: 1_767_602_700_000_000,
-        }
+        };
+        Message::new(&notice, &[("email".to_owned(), "6f1c".to_owned())], is_ratio)
     }
 
     #[test]
     fn the_body_has_the_documented_fields() {
-        let message = Message::new(&notice(), false);
+        let message = message(false);
         let expected = format!(
             concat!(
                 r#"{{"id":"{}","event":"penalty","policy":"shop","penalty":"brute-force","#,
@@ -102,7 +105,7 @@ mod tests {
         );
         assert_eq!(String::from_utf8_lossy(&message.body), expected);
         assert_eq!(message.id.len(), 32);
-        let ratio = Message::new(&notice(), true);
+        let ratio = self::message(true);
         assert_ne!(message.id, ratio.id);
         let body = String::from_utf8_lossy(&ratio.body);
         assert!(

@@ -1,11 +1,8 @@
-//! Notices: what people are to be told of, sent to the webhooks that the policies name.
+//! Notices to people, sent to the webhooks that the policies name.
 //!
-//! Whoever raises a notice never waits: a message takes a place in the webhook's bounded room and
-//! goes its way in a task of its own; where there is no place, it is dropped, counted and logged.
+//! The sender of a notice never waits: a message takes a place in the webhook's bounded queue and is
+//! delivered by a task of its own. A message that finds the queue full is dropped, counted and logged.
 
-mod address;
-mod client;
-mod counts;
 mod delivery;
 mod message;
 mod target;
@@ -13,77 +10,77 @@ mod target;
 mod tests;
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use tidegate::Notice;
 use tidegate::clock::SystemClock;
 use tidegate::identity::Networks;
 use tidegate::policy::Policy;
 use tokio::time::timeout;
 
-pub(crate) use counts::NoticeCounts;
-pub(crate) use target::TargetError;
-
 use crate::drain::Drain;
-use crate::telemetry::Sparingly;
-use crate::tls::{TlsError, Trust};
-use client::{Client, Resolve, System};
-use counts::Counts;
+use crate::error::StartError;
+use crate::http_client::{AddressFilter, HttpClient};
+use crate::telemetry::LogThrottle;
 use delivery::deliver;
 use message::Message;
-use target::{Target, WAITING_MAX};
+use target::{QUEUE_MAX, Target};
 
-/// Something that people are to be told of, once.
-#[derive(Debug)]
-pub(crate) struct Notice<'n> {
-    pub(crate) policy: &'n str,
-    /// Whom to tell, by the name in the policy.
-    pub(crate) webhook: &'n str,
-    /// The penalty or ratio that raised it.
-    pub(crate) source: &'n str,
-    /// Whom it is about: parts and values, hashed unless identities may be told.
-    pub(crate) subject: Vec<(String, String)>,
-    /// What was done: `ban`, `flag`, …
-    pub(crate) action: &'n str,
-    /// How many events there were.
-    pub(crate) count: u64,
-    /// When what was done ends.
-    pub(crate) until_unix_us: Option<u64>,
-    pub(crate) at_unix_us: u64,
+/// The time for one attempt to deliver a message.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How much of a webhook's answer is read.
+const ANSWER_BYTES_MAX: usize = 16 << 10;
+
+/// Counts of messages by their outcome, and the messages that are under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NoticeCounts {
+    pub(crate) delivered: u64,
+    pub(crate) failed: u64,
+    pub(crate) refused: u64,
+    pub(crate) dropped: u64,
+    pub(crate) retries: u64,
+    pub(crate) waiting: usize,
 }
 
-/// Tells webhooks. Clones share it.
+/// Sends notices to webhooks. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Notifier {
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    /// By policy and name.
     targets: ArcSwap<Targets>,
-    client: Client,
-    counts: Counts,
-    dropping: Sparingly,
+    client: HttpClient,
+    counts: Mutex<NoticeCounts>,
+    drop_throttle: LogThrottle,
     clock: SystemClock,
     drain: Drain,
 }
 
-/// The webhooks of policies, ready to be told.
+impl Shared {
+    fn counts(&self) -> MutexGuard<'_, NoticeCounts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The webhooks of all policies, by policy and name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Targets(HashMap<(String, String), Arc<Target>>);
 
 impl Targets {
-    /// The webhooks of these policies.
+    /// The webhooks of these policies. They may be at public addresses and in the networks `allowed`.
     ///
     /// # Errors
-    /// One of them can never be told.
-    pub(crate) fn of(policies: &[Arc<Policy>], allowed: &Networks) -> Result<Self, TargetError> {
+    /// No message could ever reach one of them.
+    pub(crate) fn of(policies: &[Arc<Policy>], allowed: &Networks) -> Result<Self, StartError> {
+        let filter = AddressFilter::Public { besides: allowed.clone() };
         let mut targets = HashMap::new();
         for policy in policies {
             for webhook in policy.webhooks() {
                 let key = (policy.name().to_owned(), webhook.name.clone());
-                let mut target = Target::new(webhook, allowed)?;
+                let mut target = Target::new(webhook, &filter)?;
                 target.ratios = policy.ratios().map(str::to_owned).collect();
                 targets.insert(key, Arc::new(target));
             }
@@ -98,95 +95,83 @@ impl Targets {
 }
 
 impl Notifier {
-    /// One that tells public addresses and, besides, those of `allowed`, until it is drained.
-    ///
-    /// # Errors
-    /// The well-known roots cannot be used.
-    pub(crate) fn new(
-        allowed: Networks,
-        clock: SystemClock,
-        drain: Drain,
-    ) -> Result<Self, TlsError> {
-        Ok(Self::with(Trust::load(None)?, allowed, Box::new(System), clock, drain))
+    /// A notifier that connects to public addresses and to those of `allowed`.
+    pub(crate) fn new(allowed: Networks, clock: SystemClock, drain: Drain) -> Self {
+        let filter = AddressFilter::Public { besides: allowed };
+        Self::with(HttpClient::new(filter, ATTEMPT_TIMEOUT, ANSWER_BYTES_MAX), clock, drain)
     }
 
-    fn with(
-        trust: Arc<Trust>,
-        allowed: Networks,
-        resolver: Box<dyn Resolve>,
-        clock: SystemClock,
-        drain: Drain,
-    ) -> Self {
-        let client = Client { trust, allowed, resolver };
-        let (targets, counts) = (ArcSwap::default(), Counts::default());
-        let dropping = Sparingly::default();
-        Self { shared: Arc::new(Shared { targets, client, counts, dropping, clock, drain }) }
+    fn with(client: HttpClient, clock: SystemClock, drain: Drain) -> Self {
+        let (targets, counts) = (ArcSwap::default(), Mutex::default());
+        let drop_throttle = LogThrottle::default();
+        Self { shared: Arc::new(Shared { targets, client, counts, drop_throttle, clock, drain }) }
     }
 
-    /// Tells these webhooks from now on. Those that stay as they were keep their places.
-    pub(crate) fn load(&self, mut targets: Targets) {
-        let known = self.shared.targets.load();
+    /// Replaces the webhooks. Unchanged webhooks keep their queues.
+    pub(crate) fn replace_targets(&self, mut targets: Targets) {
+        let current = self.shared.targets.load();
         for (key, target) in &mut targets.0 {
-            let same = |known: &&Arc<Target>| {
-                known.webhook == target.webhook && known.ratios == target.ratios
+            let is_same = |current: &&Arc<Target>| {
+                current.webhook == target.webhook && current.ratios == target.ratios
             };
-            if let Some(known) = known.0.get(key).filter(same) {
-                *target = Arc::clone(known);
+            if let Some(current) = current.0.get(key).filter(is_same) {
+                *target = Arc::clone(current);
             }
         }
         self.shared.targets.store(Arc::new(targets));
     }
 
-    /// Tells these webhooks besides the others, while policies take the place of others; returns those
-    /// that were there before.
-    pub(crate) fn load_besides(&self, mut targets: Targets) -> Targets {
-        let known = Targets::clone(&self.shared.targets.load());
-        for (key, target) in &known.0 {
+    /// Adds webhooks while their policies replace others; returns the webhooks of before.
+    pub(crate) fn add_targets(&self, mut targets: Targets) -> Targets {
+        let current = Targets::clone(&self.shared.targets.load());
+        for (key, target) in &current.0 {
             targets.0.entry(key.clone()).or_insert_with(|| Arc::clone(target));
         }
-        self.load(targets);
-        known
+        self.replace_targets(targets);
+        current
     }
 
-    /// Sends a notice on its way. It must be called within the runtime, and never waits.
-    pub(crate) fn tell(&self, notice: &Notice<'_>) {
+    /// Queues a notice about a subject: its parts and values, hashed unless identities may be shown. It
+    /// must be called within the runtime, and never waits.
+    pub(crate) fn send(&self, notice: &Notice, subject: &[(String, String)]) {
         let targets = self.shared.targets.load();
-        let Some(target) = targets.get(notice.policy, notice.webhook) else {
-            // A policy that was replaced a moment ago may still raise one.
-            return self.drop_one(notice, "there is no such webhook any more");
+        let Some(target) = targets.get(&notice.policy, &notice.webhook) else {
+            // A policy that was replaced a moment ago may still raise a notice.
+            return self.drop_notice(notice, "there is no such webhook any more");
         };
-        match Arc::clone(&target.room).try_acquire_owned() {
-            Ok(room) => {
+        match Arc::clone(&target.queue).try_acquire_owned() {
+            Ok(place) => {
                 let (shared, target) = (Arc::clone(&self.shared), Arc::clone(target));
-                let message =
-                    Message::new(notice, target.ratios.iter().any(|name| name == notice.source));
-                tokio::spawn(deliver(shared, target, message, room));
+                let is_ratio = target.ratios.contains(&notice.source);
+                let message = Message::new(notice, subject, is_ratio);
+                tokio::spawn(deliver(shared, target, message, place));
             }
-            Err(_) => self.drop_one(notice, "too many messages wait for it"),
+            Err(_) => self.drop_notice(notice, "too many messages wait for it"),
         }
     }
 
-    fn drop_one(&self, notice: &Notice<'_>, why: &str) {
-        self.shared.counts.dropped();
-        if let Some(more) = self.shared.dropping.take(self.shared.clock.steady_us()) {
+    fn drop_notice(&self, notice: &Notice, why: &str) {
+        self.shared.counts().dropped += 1;
+        if let Some(more) = self.shared.drop_throttle.pass(self.shared.clock.steady_us()) {
             let Notice { webhook, policy, .. } = notice;
             tracing::error!(event = "notify_dropped", webhook, policy, more, "not told: {why}");
         }
     }
 
-    /// How messages fared, and how many are on the way.
+    /// The counts at this moment.
     pub(crate) fn counts(&self) -> NoticeCounts {
-        let waiting = self.shared.targets.load().0.values().map(|target| target.waiting()).sum();
-        self.shared.counts.now(waiting)
+        let targets = self.shared.targets.load();
+        let waiting = targets.0.values().map(|target| target.waiting()).sum();
+        NoticeCounts { waiting, ..*self.shared.counts() }
     }
 
-    /// Waits until every message has ended, but not for long.
+    /// Waits until all queues are empty, at most for this long.
     pub(crate) async fn finish(&self, bound: Duration) {
         let targets = self.shared.targets.load_full();
         let all = async {
             for target in targets.0.values() {
-                // It is never closed.
-                drop(target.room.acquire_many(WAITING_MAX).await);
+                // The semaphore is never closed.
+                drop(target.queue.acquire_many(QUEUE_MAX).await);
             }
         };
         if timeout(bound, all).await.is_err() {

@@ -1,105 +1,66 @@
-//! A webhook of a policy, as messages are sent to it.
+//! A webhook of a policy, and the queue of its messages.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use aws_lc_rs::hmac;
-use http::{HeaderValue, Uri};
-use rustls::pki_types::ServerName;
-use tidegate::identity::Networks;
+use http::Uri;
 use tidegate::policy::Webhook;
 use tokio::sync::Semaphore;
 
-use super::address::may_be_told;
-use crate::port::port;
+use crate::error::StartError;
+use crate::http_client::{AddressFilter, UrlOrigin};
 
-/// How many messages may wait for one webhook.
-pub(super) const WAITING_MAX: u32 = 256;
-/// How many are sent to one webhook at once.
+/// At most this many messages wait for one webhook.
+pub(super) const QUEUE_MAX: u32 = 256;
+/// At most this many connections to one webhook are open.
 const CONNECTIONS_MAX: usize = 4;
 
-/// Where messages go, and how many are on the way.
+/// Where messages go, and which are under way.
 pub(super) struct Target {
     pub(super) webhook: Webhook,
-    pub(super) host: String,
-    pub(super) port: u16,
-    pub(super) host_header: HeaderValue,
-    pub(super) path: Uri,
-    pub(super) tls: Option<ServerName<'static>>,
+    pub(super) url: Uri,
     pub(super) key: Option<hmac::Key>,
     /// The names of the policy's ratios, to tell them from its penalties.
     pub(super) ratios: Vec<String>,
-    /// A place for each message that is not delivered yet.
-    pub(super) room: Arc<Semaphore>,
+    /// Every message that is not delivered yet holds a permit.
+    pub(super) queue: Arc<Semaphore>,
     pub(super) connections: Semaphore,
 }
-
-/// Why messages cannot go to a webhook. It does not repeat the URL, which is a secret.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TargetError(String);
-
-impl fmt::Display for TargetError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for TargetError {}
 
 impl Target {
     /// Reads a webhook's URL.
     ///
     /// # Errors
-    /// It is none, or leads where no webhook may be.
-    pub(super) fn new(webhook: &Webhook, allowed: &Networks) -> Result<Self, TargetError> {
+    /// It is no URL, or names a forbidden address. The error does not repeat the URL, which is a secret.
+    pub(super) fn new(webhook: &Webhook, filter: &AddressFilter) -> Result<Self, StartError> {
         let name = &webhook.name;
         let wrong =
-            |expected: &str| TargetError(format!("the webhook `{name}`: expected {expected}"));
-        let uri: Uri =
+            |expected: &str| StartError::new(format!("the webhook `{name}`: expected {expected}"));
+        let url: Uri =
             webhook.url.parse().map_err(|_| wrong("a URL such as https://example.com/hook"))?;
-        let is_tls = match uri.scheme_str() {
-            Some("http") => false,
-            Some("https") => true,
-            _ => return Err(wrong("a URL that starts with https:// or http://")),
-        };
-        let authority = uri.authority().ok_or_else(|| wrong("a URL with a host"))?;
-        if authority.as_str().contains('@') {
+        let origin = UrlOrigin::of(&url).map_err(wrong)?;
+        if url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
             return Err(wrong("a URL without a user; messages are signed with its secret"));
         }
-        let host = authority.host().trim_matches(['[', ']']).to_owned();
-        if let Ok(ip) = host.parse::<IpAddr>()
-            && !may_be_told(ip, allowed)
-        {
-            let detail = "a public address, or one that --notify-allow-private lists";
-            return Err(wrong(detail));
+        if origin.host.parse::<IpAddr>().is_ok_and(|ip| !filter.allows(ip)) {
+            return Err(wrong("a public address, or one that --notify-allow-private lists"));
         }
-        let tls = is_tls.then(|| ServerName::try_from(host.clone())).transpose();
+        let key = |secret: &String| hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
         Ok(Self {
             webhook: webhook.clone(),
-            port: port(authority, is_tls).ok_or_else(|| wrong("a URL with a port up to 65535"))?,
-            host_header: HeaderValue::from_str(authority.as_str())
-                .map_err(|_| wrong("a URL with a host"))?,
-            path: uri
-                .path_and_query()
-                .map_or("/", |path| path.as_str())
-                .parse()
-                .map_err(|_| wrong("a URL with a path"))?,
-            tls: tls.map_err(|_| wrong("a URL with a host that a certificate can name"))?,
-            key: webhook
-                .secret
-                .as_ref()
-                .map(|secret| hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes())),
+            url,
+            key: webhook.secret.as_ref().map(key),
             ratios: Vec::new(),
-            room: Arc::new(Semaphore::new(WAITING_MAX as usize)),
+            queue: Arc::new(Semaphore::new(QUEUE_MAX as usize)),
             connections: Semaphore::new(CONNECTIONS_MAX),
-            host,
         })
     }
 
-    /// How many messages are on the way.
+    /// The number of messages that are under way.
     pub(super) fn waiting(&self) -> usize {
-        (WAITING_MAX as usize).saturating_sub(self.room.available_permits())
+        (QUEUE_MAX as usize).saturating_sub(self.queue.available_permits())
     }
 }
 
@@ -111,26 +72,18 @@ impl fmt::Debug for Target {
 
 #[cfg(test)]
 mod tests {
+    use tidegate::identity::Networks;
+
     use super::*;
 
     fn target(url: &str) -> Result<Target, String> {
         let webhook = Webhook { name: "security".to_owned(), url: url.to_owned(), secret: None };
-        Target::new(&webhook, &Networks::default()).map_err(|error| error.to_string())
+        let filter = AddressFilter::Public { besides: Networks::default() };
+        Target::new(&webhook, &filter).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn a_url_is_a_host_a_port_and_a_path() {
-        let one = target("https://Hooks.example.com/services/a?b=c").unwrap();
-        assert_eq!((one.port, one.path.to_string()), (443, "/services/a?b=c".to_owned()));
-        assert_eq!(one.host_header, "Hooks.example.com");
-        assert!(one.tls.is_some());
-        let other = target("http://[2606:4700::1]:8080").unwrap();
-        assert_eq!((other.host.as_str(), other.port), ("2606:4700::1", 8080));
-        assert_eq!((other.path.to_string().as_str(), other.tls), ("/", None));
-    }
-
-    #[test]
-    fn what_cannot_be_told_is_refused_without_repeating_the_url() {
+    fn an_unusable_url_is_refused_without_repeating_it() {
         for (url, expected) in [
             ("ftp://example.com/s3cret", "https://"),
             ("/s3cret", "https://"),

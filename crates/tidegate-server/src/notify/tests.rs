@@ -3,18 +3,19 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Mutex, PoisonError};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
+use tidegate::marks::Subject;
 use tidegate::policy::Webhook;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use super::client::Resolved;
 use super::*;
+use crate::http_client::{Resolution, Resolver};
+use crate::tls::Trust;
 
 const OK: &str = "HTTP/1.1 204 No Content\r\n\r\n";
 const BUSY: &str = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
@@ -88,8 +89,8 @@ where
 /// Names lead to these addresses, one list after the other; the last holds on.
 struct Script(Mutex<VecDeque<Vec<SocketAddr>>>);
 
-impl Resolve for Script {
-    fn resolve<'r>(&'r self, _: &'r str, _: u16) -> Resolved<'r> {
+impl Resolver for Script {
+    fn resolve<'r>(&'r self, _: &'r str, _: u16) -> Resolution<'r> {
         let mut answers = self.0.lock().unwrap();
         let answer = if answers.len() > 1 { answers.pop_front() } else { answers.front().cloned() };
         Box::pin(async move { Ok(answer.unwrap_or_default()) })
@@ -98,9 +99,11 @@ impl Resolve for Script {
 
 /// A notifier that may tell loopback, with names that lead where the lists say.
 fn notifier(trust: Arc<Trust>, allowed: &[&str], answers: Vec<Vec<SocketAddr>>) -> Notifier {
-    let allowed = allowed.iter().map(|network| Networks::parse_net(network).unwrap()).collect();
+    let allowed = allowed.iter().map(|network| Networks::parse_net(network).unwrap());
+    let filter = AddressFilter::Public { besides: allowed.collect() };
     let resolver = Box::new(Script(Mutex::new(answers.into())));
-    Notifier::with(trust, allowed, resolver, SystemClock::new(), Drain::new())
+    let client = HttpClient::new(filter, ATTEMPT_TIMEOUT, ANSWER_BYTES_MAX).with(resolver, trust);
+    Notifier::with(client, SystemClock::new(), Drain::new())
 }
 
 fn well_known() -> Arc<Trust> {
@@ -116,22 +119,23 @@ fn on_loopback(hook: &Hook) -> Notifier {
 fn load(notifier: &Notifier, url: &str) {
     let secret = Some("s3cret".to_owned());
     let webhook = Webhook { name: "security".to_owned(), url: url.to_owned(), secret };
-    let target = Target::new(&webhook, &notifier.shared.client.allowed).unwrap();
+    let target = Target::new(&webhook, &notifier.shared.client.filter).unwrap();
     let key = ("shop".to_owned(), "security".to_owned());
-    notifier.load(Targets([(key, Arc::new(target))].into()));
+    notifier.replace_targets(Targets([(key, Arc::new(target))].into()));
 }
 
 fn tell(notifier: &Notifier) {
-    notifier.tell(&Notice {
-        policy: "shop",
-        webhook: "security",
-        source: "brute-force",
-        subject: vec![("email".to_owned(), "6f1c".to_owned())],
+    let notice = Notice {
+        policy: "shop".to_owned(),
+        webhook: "security".to_owned(),
+        source: "brute-force".to_owned(),
+        subject: Subject::part("email", "jane@example.com"),
         action: "ban",
         count: 11,
         until_unix_us: None,
         at_unix_us: 0,
-    });
+    };
+    notifier.send(&notice, &[("email".to_owned(), "6f1c".to_owned())]);
 }
 
 /// Tells one thing, and waits until its message has ended.
@@ -226,11 +230,11 @@ async fn a_name_that_leads_elsewhere_once_it_is_checked_gains_nothing() {
 async fn what_finds_no_place_is_dropped_at_once_and_counted() {
     let hook = Hook::answering(&["never"]).await;
     let notifier = on_loopback(&hook);
-    for _ in 0..WAITING_MAX + 3 {
+    for _ in 0..QUEUE_MAX + 3 {
         tell(&notifier);
     }
     let counts = notifier.counts();
-    assert_eq!((counts.dropped, counts.waiting), (3, WAITING_MAX as usize));
+    assert_eq!((counts.dropped, counts.waiting), (3, QUEUE_MAX as usize));
 }
 
 #[tokio::test]
@@ -256,11 +260,11 @@ async fn while_policies_are_replaced_webhooks_of_both_are_told() {
         let told = |name: &&str| targets.get("shop", name).is_some();
         ["security", "new"].iter().filter(|name| told(name)).copied().collect::<Vec<_>>()
     };
-    let before = notifier.load_besides(Targets(new.clone().into()));
+    let before = notifier.add_targets(Targets(new.clone().into()));
     assert_eq!(names(&notifier), ["security", "new"]);
-    notifier.load(Targets(new.into()));
+    notifier.replace_targets(Targets(new.into()));
     assert_eq!(names(&notifier), ["new"]);
-    notifier.load(before);
+    notifier.replace_targets(before);
     assert_eq!(names(&notifier), ["security"]);
 }
 
@@ -288,7 +292,7 @@ async fn before_the_end_there_is_one_last_attempt() {
 async fn a_policy_that_is_no_longer_in_force_tells_nobody() {
     let hook = Hook::answering(&[OK]).await;
     let notifier = on_loopback(&hook);
-    notifier.load(Targets::default());
+    notifier.replace_targets(Targets::default());
     assert_eq!(told(&notifier).await.dropped, 1);
 }
 

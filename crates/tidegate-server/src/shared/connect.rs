@@ -26,7 +26,7 @@ pub(crate) fn connect(config: &SharedStoreConfig) -> Result<RedisStore, StartErr
         error => StartError::new(format!("--store: {error}")),
     })?;
     if let Some(ca) = &config.ca {
-        store = store.trust(trusting(ca).map_err(StartError::new)?);
+        store = store.trust(trusting(ca)?);
     }
     Ok(RedisStore::connect(&store))
 }

@@ -1,37 +1,36 @@
-//! How the saving goes, for operators.
+//! The state of saving, for operators.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What is known of the state directory while the daemon runs.
+/// The state of saving. The writer thread changes it, status and metrics read it.
 #[derive(Debug)]
-pub(crate) struct Health {
+pub(crate) struct StateHealth {
     path: PathBuf,
-    present: Mutex<StatePresent>,
+    status: Mutex<SaveStatus>,
 }
 
-/// How it is at a moment.
+/// The state of saving at a moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct StatePresent {
-    /// All that was counted and marked until then is saved, in Unix time.
+pub(crate) struct SaveStatus {
+    /// Everything until this Unix time is saved.
     pub(crate) saved_unix_us: Option<u64>,
-    /// How many bytes were written.
     pub(crate) written_bytes: u64,
-    /// What cannot be saved, and why.
+    /// The journals that cannot be saved, and why.
     pub(crate) failures: Vec<(&'static str, String)>,
 }
 
-impl Health {
+impl StateHealth {
     pub(super) fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), present: Mutex::default() }
+        Self { path: path.to_owned(), status: Mutex::default() }
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    pub(crate) fn present(&self) -> StatePresent {
+    pub(crate) fn status(&self) -> SaveStatus {
         self.locked().clone()
     }
 
@@ -43,7 +42,7 @@ impl Health {
         self.locked().saved_unix_us = Some(unix_us);
     }
 
-    /// What is not saved for now; logged when that begins.
+    /// A journal cannot be saved; logged when that begins.
     pub(super) fn failed(&self, of: &'static str, error: &impl Display) {
         let failures = &mut self.locked().failures;
         let is_new = failures.iter().all(|(known, _)| *known != of);
@@ -55,7 +54,7 @@ impl Health {
         }
     }
 
-    /// It is saved again; logged if it was not.
+    /// A journal is saved; logged if it was not before.
     pub(super) fn recovered(&self, of: &'static str) {
         let failures = &mut self.locked().failures;
         let known = failures.len();
@@ -65,7 +64,7 @@ impl Health {
         }
     }
 
-    fn locked(&self) -> MutexGuard<'_, StatePresent> {
-        self.present.lock().unwrap_or_else(PoisonError::into_inner)
+    fn locked(&self) -> MutexGuard<'_, SaveStatus> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

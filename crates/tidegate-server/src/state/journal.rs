@@ -1,9 +1,8 @@
-//! Writing one journal: a log that is appended to, and now and then a new base in its place.
+//! The writing side of one journal: a log of changes, and a new snapshot now and then.
 //!
-//! A base is begun with a new log, so that whatever changes while it is written is in that log, and
-//! takes the place of the earlier base when it is whole. Until then the earlier one and all logs since
-//! are there; after that, the logs before the new one are of no use, and are removed. A crash at any
-//! step leaves something that loads.
+//! A new snapshot begins with a new log, so that changes during its writing are in that log. The whole
+//! snapshot is renamed over the earlier one, and then the logs before the new one are removed. A crash
+//! at any step leaves files that recovery can read.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -14,26 +13,26 @@ use std::path::PathBuf;
 use serde::Serialize;
 use tidegate::clock::Now;
 
-use super::format::{Preamble, Role, Writer};
-use super::names::Names;
+use super::file_names::FileNames;
+use super::record_format::{FileHeader, FileRole, RecordWriter};
 
-/// A new base is due once the logs are this many times as long as the base,
-const LOGS_PER_BASE: u64 = 4;
+/// A new snapshot is due once the logs are this many times as long as the snapshot,
+const LOGS_PER_SNAPSHOT: u64 = 4;
 /// and at least this long,
 const LOGS_BYTES_MIN: u64 = 8 << 20;
-/// or once there are so many of them: each start that follows a crash begins one.
+/// or once there are more logs than this: each start after a crash begins one.
 const LOGS_MAX: usize = 8;
 
-/// How much of a base is written before it is synced: no more is left to wait for at its end, while no
-/// change is saved.
-const BASE_SYNC_BYTES: u64 = 4 << 20;
+/// A snapshot is synced after this many bytes, so that the sync at its end is short: no change is saved
+/// during that.
+const SNAPSHOT_SYNC_BYTES: u64 = 4 << 20;
 
-/// Where a journal goes on.
+/// Where a journal continues.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Position {
-    pub(super) has_base: bool,
-    pub(super) base_bytes: u64,
-    /// How long the logs since the base are, and how many.
+    pub(super) has_snapshot: bool,
+    pub(super) snapshot_bytes: u64,
+    /// The bytes of the logs since the snapshot, and their number.
     pub(super) logged: (u64, usize),
     /// The number of the next log.
     pub(super) next: u64,
@@ -41,35 +40,35 @@ pub(super) struct Position {
     pub(super) previous_bytes: u64,
 }
 
-/// Writes what changes, and everything now and then.
+/// Writes changes to a log, and snapshots.
 pub(crate) struct Journal<T> {
-    names: Names,
+    names: FileNames,
     fingerprint: u64,
     run: u64,
     position: Position,
-    log: Option<Writer<File>>,
-    /// Something is missing that only a base can make good,
+    log: Option<RecordWriter<File>>,
+    /// A change is missing. Only a new snapshot repairs that.
     broken: bool,
-    /// which is being written.
-    mending: bool,
+    /// A snapshot that repairs it is being written.
+    repairing: bool,
     written_bytes: u64,
     of: PhantomData<T>,
 }
 
-/// A base that is being written.
-pub(super) struct Base {
-    to: Writer<File>,
+/// An unfinished snapshot.
+pub(super) struct Snapshot {
+    to: RecordWriter<File>,
     unfinished: PathBuf,
     number: u64,
     records: u64,
 }
 
-impl Base {
-    /// Adds a record; says whether it has waited for the disk.
+impl Snapshot {
+    /// Adds a record; true if that waited for the disk.
     pub(super) fn record(&mut self, at: Now, record: &impl Serialize) -> io::Result<bool> {
         self.records += 1;
         self.to.record(at, record)?;
-        let is_due = self.to.bytes() - self.to.synced() >= BASE_SYNC_BYTES;
+        let is_due = self.to.bytes() - self.to.synced() >= SNAPSHOT_SYNC_BYTES;
         if is_due {
             self.to.sync(File::sync_data)?;
         }
@@ -78,110 +77,111 @@ impl Base {
 }
 
 impl<T: Serialize> Journal<T> {
-    pub(super) fn new(names: Names, fingerprint: u64, position: Position) -> Self {
-        let run = fastrand::u64(..);
-        Self {
+    pub(super) fn new(names: FileNames, fingerprint: u64, position: Position) -> Self {
+        let mut journal = Self {
             names,
             fingerprint,
-            run,
+            run: fastrand::u64(..),
             position,
             log: None,
             broken: false,
-            mending: false,
+            repairing: false,
             written_bytes: 0,
             of: PhantomData,
-        }
+        };
+        // A crash may have left one.
+        journal.abandon_snapshot();
+        journal
     }
 
-    pub(super) const fn names(&self) -> &Names {
+    pub(super) const fn names(&self) -> &FileNames {
         &self.names
     }
 
-    /// How many bytes were written since this was last asked.
+    /// The bytes that were written since the last call.
     pub(super) fn take_written(&mut self) -> u64 {
         std::mem::take(&mut self.written_bytes)
     }
 
-    /// Whether everything that was given is in it.
+    /// True if no change is missing.
     pub(super) const fn is_whole(&self) -> bool {
         !self.broken
     }
 
-    /// Whether it is of use to append to it.
+    /// True if it is of use to append changes.
     pub(super) const fn accepts(&self) -> bool {
-        !self.broken || self.mending
+        !self.broken || self.repairing
     }
 
-    /// Whether a new base should be written.
-    pub(super) fn wants_base(&self) -> bool {
+    /// True if a new snapshot is due.
+    pub(super) fn wants_snapshot(&self) -> bool {
         let (bytes, logs) = self.position.logged;
-        let outgrown = bytes > LOGS_BYTES_MIN.max(self.position.base_bytes * LOGS_PER_BASE);
+        let outgrown = bytes > LOGS_BYTES_MIN.max(self.position.snapshot_bytes * LOGS_PER_SNAPSHOT);
         self.broken || outgrown || logs > LOGS_MAX
     }
 
-    /// Appends what has changed, and sees that it is on the disk; returns how much that was. Where
-    /// nothing has, nothing is written. After an error a base must be written.
+    /// Appends changes and syncs them to the disk; returns their number. Without changes nothing is
+    /// written. After an error a snapshot is due.
     pub(super) fn append(&mut self, now: Now, changes: impl Iterator<Item = T>) -> io::Result<u64> {
         let appended = self.try_append(now, changes);
         if appended.is_err() {
             if let Some(log) = &self.log {
-                // A full disk needs the room; a log that is left longer does no harm.
+                // A full disk needs the space. A log that stays longer does no harm.
                 _ = log.to().set_len(log.synced());
             }
             self.end_log();
-            self.lack();
+            self.mark_broken();
         }
         appended
     }
 
-    /// Something has changed that was not given: a base must be written, and one that is under way
-    /// does not make it good.
-    pub(super) const fn lack(&mut self) {
-        (self.broken, self.mending) = (true, false);
+    /// A change is missing: a new snapshot is due, and one that is being written does not repair it.
+    pub(super) const fn mark_broken(&mut self) {
+        (self.broken, self.repairing) = (true, false);
     }
 
-    /// Begins a base, and a new log with it: whatever changes from now on belongs there.
-    pub(super) fn begin_base(&mut self, now: Now) -> io::Result<Base> {
+    /// Begins a snapshot, and a new log for the changes from now on.
+    pub(super) fn begin_snapshot(&mut self, now: Now) -> io::Result<Snapshot> {
         self.end_log();
-        let base = self.open_base(now, self.names.unfinished(""))?;
-        self.mending = true;
-        Ok(base)
+        let snapshot = self.open_snapshot(now, self.names.unfinished(""))?;
+        self.repairing = true;
+        Ok(snapshot)
     }
 
-    /// Puts a base in the place of the one before it; returns how many records it has.
-    pub(super) fn finish_base(&mut self, now: Now, mut base: Base) -> io::Result<u64> {
-        self.place_base(now, &mut base)?;
-        let log = self.log.as_ref().map(Writer::bytes);
+    /// Replaces the earlier snapshot; returns the number of records.
+    pub(super) fn finish_snapshot(&mut self, now: Now, mut snapshot: Snapshot) -> io::Result<u64> {
+        self.place_snapshot(now, &mut snapshot)?;
+        let log = self.log.as_ref().map(RecordWriter::bytes);
         self.position.logged = (log.unwrap_or_default(), usize::from(log.is_some()));
-        // Unless something went missing meanwhile.
-        self.broken &= !self.mending;
-        self.mending = false;
-        self.remove_logs_before(base.number);
-        Ok(base.records)
+        // Unless a change went missing meanwhile.
+        self.broken &= !self.repairing;
+        self.repairing = false;
+        self.remove_logs_before(snapshot.number);
+        Ok(snapshot.records)
     }
 
-    /// A base that cannot be finished leaves nothing behind.
-    pub(super) fn abandon_base(&mut self) {
-        self.mending = false;
+    /// Removes an unfinished snapshot.
+    pub(super) fn abandon_snapshot(&mut self) {
+        self.repairing = false;
         _ = fs::remove_file(self.names.unfinished(""));
     }
 
-    fn open_base(&self, now: Now, unfinished: PathBuf) -> io::Result<Base> {
-        let preamble = self.preamble(Role::Base, now);
-        let to = Writer::begin(create(&unfinished)?, &preamble)?;
-        Ok(Base { to, unfinished, number: preamble.number, records: 0 })
+    fn open_snapshot(&self, now: Now, unfinished: PathBuf) -> io::Result<Snapshot> {
+        let header = self.header(FileRole::Snapshot, now);
+        let to = RecordWriter::begin(create(&unfinished)?, &header)?;
+        Ok(Snapshot { to, unfinished, number: header.number, records: 0 })
     }
 
-    /// Makes a base the one that there is.
-    fn place_base(&mut self, now: Now, base: &mut Base) -> io::Result<()> {
-        base.to.end(now)?;
-        base.to.sync(File::sync_all)?;
-        fs::rename(&base.unfinished, self.names.base())?;
-        // Even where the directory cannot be synced: an empty base must not take its place.
-        self.position.has_base = true;
+    /// Renames a finished snapshot into place.
+    fn place_snapshot(&mut self, now: Now, snapshot: &mut Snapshot) -> io::Result<()> {
+        snapshot.to.end(now)?;
+        snapshot.to.sync(File::sync_all)?;
+        fs::rename(&snapshot.unfinished, self.names.snapshot())?;
+        // Even if the directory cannot be synced: an empty snapshot must not replace this one.
+        self.position.has_snapshot = true;
         self.sync_directory()?;
-        self.written_bytes += base.to.bytes();
-        self.position.base_bytes = base.to.bytes();
+        self.written_bytes += snapshot.to.bytes();
+        self.position.snapshot_bytes = snapshot.to.bytes();
         Ok(())
     }
 
@@ -205,17 +205,17 @@ impl<T: Serialize> Journal<T> {
         Ok(records)
     }
 
-    /// Makes the next log, whole and on the disk before anything is in it.
+    /// Makes the next log. Its header is on the disk before the first change.
     fn begin_log(&mut self, now: Now) -> io::Result<()> {
-        if !self.position.has_base {
-            // An empty one beside the one that may be under way, which it does not stand for.
-            let mut base = self.open_base(now, self.names.unfinished(".first"))?;
-            self.place_base(now, &mut base)?;
+        if !self.position.has_snapshot {
+            // An empty one, under another name than the one that may be in the making.
+            let mut snapshot = self.open_snapshot(now, self.names.unfinished(".first"))?;
+            self.place_snapshot(now, &mut snapshot)?;
         }
-        let (unfinished, preamble) = (self.names.unfinished(".log"), self.preamble(Role::Log, now));
-        let mut log = Writer::begin(create(&unfinished)?, &preamble)?;
+        let (unfinished, header) = (self.names.unfinished(".log"), self.header(FileRole::Log, now));
+        let mut log = RecordWriter::begin(create(&unfinished)?, &header)?;
         log.sync(File::sync_all)?;
-        fs::rename(&unfinished, self.names.log(preamble.number))?;
+        fs::rename(&unfinished, self.names.log(header.number))?;
         self.sync_directory()?;
         self.written_bytes += log.bytes();
         self.position.logged.0 += log.bytes();
@@ -224,7 +224,7 @@ impl<T: Serialize> Journal<T> {
         Ok(())
     }
 
-    /// What was not synced by now does not count: the next log says so.
+    /// Ends the log. The next one says that only its synced bytes count.
     fn end_log(&mut self) {
         if let Some(log) = self.log.take() {
             self.position.next += 1;
@@ -232,8 +232,8 @@ impl<T: Serialize> Journal<T> {
         }
     }
 
-    fn preamble(&self, role: Role, at: Now) -> Preamble {
-        Preamble {
+    fn header(&self, role: FileRole, at: Now) -> FileHeader {
+        FileHeader {
             role,
             of: self.names.of.to_owned(),
             number: self.position.next,
@@ -244,7 +244,7 @@ impl<T: Serialize> Journal<T> {
         }
     }
 
-    /// Those that cannot be removed do no harm, and are tried again with the next base.
+    /// Logs that cannot be removed do no harm; the next snapshot tries again.
     fn remove_logs_before(&self, number: u64) {
         let logs = self.names.log_numbers().unwrap_or_default();
         for log in logs.into_iter().take_while(|log| *log < number) {
@@ -257,7 +257,7 @@ impl<T: Serialize> Journal<T> {
     }
 }
 
-/// A new file, for this user alone.
+/// Makes a file for this user alone.
 fn create(path: &PathBuf) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
 }

@@ -62,7 +62,7 @@ impl Daemon {
         self
     }
 
-    fn load(&mut self, dir: &StateDir) -> Result<Option<ImportSummary>, StateError> {
+    fn load(&mut self, dir: &StateDir) -> Result<Option<ImportSummary>, StartError> {
         let (journal, imported) = dir.load_counters(&self.store, &SECRET, self.clock.now())?;
         self.journal = Some(journal);
         Ok(imported)
@@ -79,13 +79,13 @@ impl Daemon {
     }
 
     /// What happens when the log has grown long, and at a clean stop.
-    fn write_base(&mut self) -> u64 {
+    fn write_snapshot(&mut self) -> u64 {
         let (now, store) = (self.clock.now(), Arc::clone(&self.store));
-        let mut base = self.journal().begin_base(now).unwrap();
+        let mut snapshot = self.journal().begin_snapshot(now).unwrap();
         for saved in store.export(now) {
-            base.record(now, &SavedChange::Set(saved)).unwrap();
+            snapshot.record(now, &SavedChange::Set(saved)).unwrap();
         }
-        self.journal().finish_base(now, base).unwrap()
+        self.journal().finish_snapshot(now, snapshot).unwrap()
     }
 
     fn spend(&self, user: &str) {
@@ -129,7 +129,7 @@ fn a_clean_stop_and_start_keeps_every_counter() {
     for user in ["u1", "u1", "u1", "u2"] {
         before.spend(user);
     }
-    assert_eq!(before.write_base(), 14);
+    assert_eq!(before.write_snapshot(), 14);
     assert_eq!(files(&dir), ["counters"]);
     let mut after = Daemon::new(START + 5);
     let imported = after.load(&dir).unwrap().unwrap();
@@ -167,7 +167,7 @@ fn where_nothing_changes_nothing_is_written() {
     daemon.tick().unwrap();
     assert_eq!(files(&dir), ["counters", "counters.log.0"]);
     let written = fs::read(dir.path().join("counters.log.0")).unwrap();
-    assert!(daemon.journal().take_written() > written.len() as u64, "with the base");
+    assert!(daemon.journal().take_written() > written.len() as u64, "with the snapshot");
     daemon.remaining("u1");
     daemon.clock.advance_us(60 * SECOND_US);
     assert_eq!(daemon.tick().unwrap(), 0);

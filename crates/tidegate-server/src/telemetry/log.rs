@@ -1,16 +1,18 @@
-//! Logs, on standard error: events of the daemon by `tracing`, and one line for each refusal.
+//! The log on standard error: events of the daemon by `tracing`, and one line for each refusal.
 //!
-//! A refusal is a JSON object with exactly the documented fields, so it does not go through
-//! `tracing`, which adds its own; both share one queue that nobody waits for.
+//! A refusal is a JSON object with exactly the documented fields. It does not go through `tracing`,
+//! which adds its own fields. Both share one queue, and no request waits for it.
 
 mod queue;
 mod record;
-mod sparingly;
+mod throttle;
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::sync::Arc;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueEnum};
 use tidegate::clock::Clock;
 use tidegate::store::StoreError;
 use tidegate::{Context, Decision, IdentityFormat};
@@ -28,33 +30,38 @@ use crate::engine::Engine;
 use queue::Queue;
 use record::Record;
 pub(crate) use record::timestamp;
-pub(crate) use sparingly::Sparingly;
+pub(crate) use throttle::LogThrottle;
 
-/// How lines look.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Format {
-    /// For people.
-    #[default]
+/// The form of log lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
     Text,
-    /// One JSON object a line.
     Json,
 }
 
-/// What is logged, and how.
-#[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    /// `--log`.
-    pub format: Format,
-    /// `--log-level`: refusals are logged from `info` on, allowed requests from `debug` on.
-    pub level: LevelFilter,
-    /// `--log-identities`.
-    pub identities: IdentityFormat,
+/// The log's configuration.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct LogSettings {
+    /// How logs are written, to standard error
+    #[arg(long = "log", value_name = "FORMAT", env = "TIDEGATE_LOG", default_value = "text")]
+    pub(crate) format: LogFormat,
+    /// How much is logged; allowed requests at debug
+    #[arg(long = "log-level", value_name = "LEVEL", env = "TIDEGATE_LOG_LEVEL", default_value = "info", value_parser = level_parser())]
+    pub(crate) level: LevelFilter,
+    /// Log users and addresses themselves instead of keyed hashes
+    #[arg(long = "log-identities", env = "TIDEGATE_LOG_IDENTITIES")]
+    pub(crate) identities: bool,
 }
 
-impl Default for Settings {
+fn level_parser() -> impl TypedValueParser<Value = LevelFilter> {
+    let levels = PossibleValuesParser::new(["error", "warn", "info", "debug", "trace"]);
+    levels.try_map(|level| level.parse::<LevelFilter>())
+}
+
+#[cfg(test)]
+impl Default for LogSettings {
     fn default() -> Self {
-        let (level, identities) = (LevelFilter::INFO, IdentityFormat::Hashed);
-        Self { format: Format::Text, level, identities }
+        Self { format: LogFormat::Text, level: LevelFilter::INFO, identities: false }
     }
 }
 
@@ -62,28 +69,28 @@ impl Default for Settings {
 #[derive(Clone, Debug)]
 pub(crate) struct Log {
     queue: Queue,
-    settings: Settings,
-    /// A lost store fails every decision, which is one thing to be told.
-    failures: Arc<Sparingly>,
+    settings: LogSettings,
+    /// A lost store fails every decision: one log line a second is enough.
+    store_throttle: Arc<LogThrottle>,
 }
 
 impl Log {
-    /// Starts the log; what is left is written when the second value is dropped.
+    /// Starts the log. Dropping the second value writes the rest.
     ///
     /// # Errors
     /// The thread that writes cannot be started.
     pub(crate) fn start(
-        settings: Settings,
+        settings: LogSettings,
         out: impl Write + Send + 'static,
         clock: impl Clock + Clone,
     ) -> io::Result<(Self, Flush)> {
-        let dated = clock.clone();
-        let report = move |dropped| dropped_line(settings.format, dated.now().unix_us, dropped);
+        let now = clock.clone();
+        let report = move |dropped| dropped_line(settings.format, now.now().unix_us, dropped);
         let (queue, flush) = Queue::start(out, clock, report)?;
-        Ok((Self { queue, settings, failures: Arc::default() }, flush))
+        Ok((Self { queue, settings, store_throttle: Arc::default() }, flush))
     }
 
-    /// What takes the events of `tracing`; other crates' are logged from `warn` on at most.
+    /// The subscriber of `tracing`. Events of other crates are logged from `warn` on at most.
     #[must_use]
     pub(crate) fn subscriber(&self) -> impl Subscriber + Send + Sync + use<> {
         let level = self.settings.level;
@@ -91,26 +98,26 @@ impl Log {
         let filter = Targets::new().with_default(others).with_target("tidegate", level);
         let format = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(self.clone());
         let layer = match self.settings.format {
-            Format::Text => format.boxed(),
-            Format::Json => format.json().flatten_event(true).boxed(),
+            LogFormat::Text => format.boxed(),
+            LogFormat::Json => format.json().flatten_event(true).boxed(),
         };
         Registry::default().with(layer.with_filter(filter))
     }
 
-    /// How identities are told.
+    /// How identities are written.
     pub(crate) const fn identities(&self) -> IdentityFormat {
-        self.settings.identities
+        if self.settings.identities { IdentityFormat::Plain } else { IdentityFormat::Hashed }
     }
 
-    /// Whether anything is written of a decision.
+    /// True if a decision is logged.
     #[must_use]
     pub(crate) fn wants(&self, decision: &Decision) -> bool {
         let level = if decision.is_allowed() { LevelFilter::DEBUG } else { LevelFilter::INFO };
         level <= self.settings.level || decision.store_error.is_some()
     }
 
-    /// Logs a decision: a refusal at `info`, what passes at `debug`, a store that could not answer
-    /// at `error`. Who it was about is worked out only for a line that is written.
+    /// Logs a decision: a refusal at `info`, an allowed request at `debug`, a lost store at `error`. The
+    /// identity is computed only for a line that is written.
     #[inline(never)]
     pub(crate) fn decision(
         &self,
@@ -129,35 +136,35 @@ impl Log {
         if !self.queue.has_room() {
             return self.queue.drop_line();
         }
-        let subject = engine.log_identity(context, decision, self.settings.identities);
+        let subject = engine.log_identity(context, decision, self.identities());
         let record = Record { decision, subject: &subject, request_id };
         self.queue.push(record.line(self.settings.format).as_bytes());
     }
 
-    /// Tells of a decision that was made without the store, and of those before that were not told of.
+    /// Logs a decision without the store, and the number of those that were not logged before.
     fn store_failed(&self, error: &StoreError, now_us: u64) {
-        if let Some(more) = self.failures.take(now_us) {
+        if let Some(more) = self.store_throttle.pass(now_us) {
             let (transient, consequence) = (error.transient, "decided without it");
             tracing::error!(event = "store_failed", transient, consequence, more, "{error}");
         }
     }
 }
 
-/// Logs a store that could not answer, and what follows.
+/// Logs a store that could not answer, and the consequence.
 pub(crate) fn store_failed(error: &StoreError, consequence: &str) {
     let transient = error.transient;
     tracing::error!(event = "store_failed", transient, consequence, "{error}");
 }
 
-/// How many lines were dropped, as a line.
-fn dropped_line(format: Format, unix_us: u64, dropped: u64) -> String {
+/// The line about dropped lines.
+fn dropped_line(format: LogFormat, unix_us: u64, dropped: u64) -> String {
     let timestamp = record::timestamp(unix_us);
     match format {
-        Format::Json => format!(
+        LogFormat::Json => format!(
             "{{\"timestamp\":\"{timestamp}\",\"level\":\"WARN\",\"event\":\"log_dropped\",\
              \"dropped\":{dropped}}}\n"
         ),
-        Format::Text => {
+        LogFormat::Text => {
             let message = "log lines dropped, nobody took them";
             format!("{timestamp}  WARN {message} event=\"log_dropped\" dropped={dropped}\n")
         }
@@ -172,7 +179,7 @@ impl<'w> MakeWriter<'w> for Log {
     }
 }
 
-/// Takes one event, which `tracing` writes whole.
+/// The writer of one event, which `tracing` writes whole.
 #[derive(Debug)]
 pub(crate) struct EventWriter<'w>(&'w Queue);
 
@@ -187,13 +194,13 @@ impl Write for EventWriter<'_> {
     }
 }
 
-/// An event stays on one line, whatever texts are in it.
+/// Escapes control characters, so that an event stays on one line.
 fn one_line(event: &str) -> String {
     let body = event.strip_suffix('\n').unwrap_or(event);
     let mut line = String::with_capacity(event.len());
     for character in body.chars() {
         if character.is_control() {
-            // As JSON does, which leaves some of them as they are. Writing to a String cannot fail.
+            // In the notation of JSON. Writing to a String cannot fail.
             let _ = write!(line, "\\u{:04x}", u32::from(character));
         } else {
             line.push(character);

@@ -1,4 +1,4 @@
-//! Request ids, by which a refusal in the log is found again.
+//! Request ids, which connect a refusal with its log line.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -6,59 +6,44 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 
 use http::{HeaderMap, HeaderValue};
 
-/// The header that carries it.
+/// The header of the id.
 pub(crate) const HEADER: &str = "x-request-id";
-/// The longest that is taken from a client.
+/// The longest id that a client may choose.
 const LENGTH_MAX: usize = 128;
 
-/// The id of one request.
+/// The id of one request: visible ASCII characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RequestId(Kind);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Kind {
-    /// Visible ASCII, checked.
-    Given(HeaderValue),
-    Made(u128),
-}
+pub(crate) struct RequestId(HeaderValue);
 
 impl RequestId {
-    /// The id that came with the request if it is sane (one, at most 128 visible ASCII characters),
-    /// else a new one.
+    /// The id in the headers if there is one of at most 128 visible ASCII characters, else a new one.
     #[must_use]
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let mut given = headers.get_all(HEADER).iter();
         match (given.next(), given.next()) {
-            (Some(id), None) if is_sane(id.as_bytes()) => Self(Kind::Given(id.clone())),
+            (Some(id), None) if is_sane(id.as_bytes()) => Self(id.clone()),
             _ => Self::random(),
         }
     }
 
-    /// A new one: 128 random bits.
+    /// A new id: 128 random bits.
     #[must_use]
     pub(crate) fn random() -> Self {
-        Self(Kind::Made(random()))
+        // Hexadecimal digits are always a header value.
+        let id = HeaderValue::try_from(format!("{:032x}", random()));
+        Self(id.unwrap_or_else(|_| HeaderValue::from_static("")))
     }
 
-    /// As a header, to pass on.
+    /// The header to forward.
     #[must_use]
     pub(crate) fn to_header(&self) -> HeaderValue {
-        match &self.0 {
-            Kind::Given(id) => id.clone(),
-            // Hexadecimal digits are always a header value.
-            Kind::Made(_) => HeaderValue::from_str(&self.to_string())
-                .unwrap_or_else(|_| HeaderValue::from_static("")),
-        }
+        self.0.clone()
     }
 }
 
 impl fmt::Display for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            // It was checked to be ASCII.
-            Kind::Given(id) => f.write_str(id.to_str().unwrap_or_default()),
-            Kind::Made(id) => write!(f, "{id:032x}"),
-        }
+        f.write_str(self.0.to_str().unwrap_or_default())
     }
 }
 
@@ -66,8 +51,8 @@ fn is_sane(id: &[u8]) -> bool {
     (1..=LENGTH_MAX).contains(&id.len()) && id.iter().all(u8::is_ascii_graphic)
 }
 
-/// Ids need not be secret, but must not meet on two nodes: each thread draws from two generators
-/// that the operating system's randomness starts.
+/// Ids need not be secret, but must differ between nodes: each thread has two generators, seeded by
+/// the operating system.
 fn random() -> u128 {
     thread_local! {
         static HALVES: RefCell<[fastrand::Rng; 2]> = RefCell::new([seeded(), seeded()]);

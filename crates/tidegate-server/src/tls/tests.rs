@@ -32,7 +32,7 @@ impl Files {
         std::fs::write(&self.key, key).unwrap();
     }
 
-    fn load(&self) -> Result<Arc<Certificates>, TlsError> {
+    fn load(&self) -> Result<Arc<Certificates>, StartError> {
         Certificates::load(&self.cert, &self.key)
     }
 }

@@ -10,7 +10,8 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::{Connect, TlsConnector};
 
-use super::{TlsError, certificates_in, provider, refuse};
+use super::{certificates_in, provider, refuse};
+use crate::error::StartError;
 
 /// What an upstream's certificate is verified by. Every handshake takes that of its moment.
 #[derive(Debug)]
@@ -24,7 +25,7 @@ impl Trust {
     ///
     /// # Errors
     /// The file cannot be read, or holds something else.
-    pub(crate) fn load(own: Option<&Path>) -> Result<Arc<Self>, TlsError> {
+    pub(crate) fn load(own: Option<&Path>) -> Result<Arc<Self>, StartError> {
         let config = ArcSwap::from_pointee(config(own)?);
         Ok(Arc::new(Self { own: own.map(Path::to_owned), config }))
     }
@@ -33,7 +34,7 @@ impl Trust {
     ///
     /// # Errors
     /// As [`load`](Self::load); then the old roots stay.
-    pub(crate) fn reload(&self) -> Result<(), TlsError> {
+    pub(crate) fn reload(&self) -> Result<(), StartError> {
         self.config.store(Arc::new(config(self.own.as_deref())?));
         Ok(())
     }
@@ -51,11 +52,11 @@ impl Trust {
 ///
 /// # Errors
 /// The file cannot be read, or holds something else.
-pub(crate) fn trusting(own: &Path) -> Result<Arc<ClientConfig>, TlsError> {
+pub(crate) fn trusting(own: &Path) -> Result<Arc<ClientConfig>, StartError> {
     config(Some(own)).map(Arc::new)
 }
 
-fn config(own: Option<&Path>) -> Result<ClientConfig, TlsError> {
+fn config(own: Option<&Path>) -> Result<ClientConfig, StartError> {
     let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     if let Some(file) = own {
         for certificate in certificates_in(file, "expected certificates of authorities in PEM")? {
@@ -66,6 +67,6 @@ fn config(own: Option<&Path>) -> Result<ClientConfig, TlsError> {
     }
     let config = ClientConfig::builder_with_provider(Arc::new(provider()))
         .with_safe_default_protocol_versions()
-        .map_err(|error| TlsError(error.to_string()))?;
+        .map_err(StartError::new)?;
     Ok(config.with_root_certificates(roots).with_no_client_auth())
 }

@@ -90,7 +90,6 @@ pub enum Effect {
 
 /// What somebody is to be told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Notice {
     /// The name of the webhook.
     pub webhook: String,

@@ -1,30 +1,26 @@
-//! One request at a time to the admin listener, over HTTP/1.1 without TLS: that of this machine, or one
-//! at the end of a tunnel.
+//! Calls to the admin listener, over HTTP without TLS: that of this machine, or one behind a tunnel.
 
 use std::time::Duration;
 
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
-use http::uri::Scheme;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::uri::{Authority, Scheme};
 use http::{HeaderValue, Method, Request, Uri};
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use tokio::net::TcpStream;
+use tidegate_server::{AddressFilter, HttpClient, HttpClientError};
 use tokio::runtime::{Builder, Runtime};
-use tokio::time::timeout;
 
 use crate::command::Error;
 
 /// The daemon answers within a second or says why not.
-const PATIENCE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(30);
 /// No page is as long as this.
 const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Where to ask.
+/// A client of one daemon.
 pub(super) struct Client {
-    /// Host and port.
-    authority: String,
+    authority: Authority,
     token: Option<HeaderValue>,
+    http: HttpClient,
     runtime: Runtime,
 }
 
@@ -38,66 +34,47 @@ impl Client {
                 .into());
         }
         let is_whole = uri.scheme() == Some(&Scheme::HTTP) && matches!(uri.path(), "" | "/");
-        let authority = uri.authority().filter(|_| is_whole).ok_or_else(expected)?;
+        let authority = uri.authority().filter(|_| is_whole).ok_or_else(expected)?.clone();
         let token = token.map(|token| HeaderValue::try_from(format!("Bearer {token}")));
         let token = token.transpose().map_err(|_| "--token: no header can carry it")?;
+        let http = HttpClient::new(AddressFilter::Any, DEADLINE, ANSWER_BYTES_MAX);
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        let port = authority.port_u16().unwrap_or(80);
-        Ok(Self { authority: format!("{}:{port}", authority.host()), token, runtime })
+        Ok(Self { authority, token, http, runtime })
     }
 
-    /// What a call answers; what is wrong with it is an error.
+    /// The answer to a call without a body.
     pub(super) fn send(&self, method: &Method, target: &str) -> Result<Value, Error> {
-        self.exchange(method, target, None)
+        self.exchange(self.request(method, target).body(String::new())?)
     }
 
-    /// What a call with a body answers.
+    /// The answer to a call with a body.
     pub(super) fn post(&self, target: &str, body: &Value) -> Result<Value, Error> {
-        self.exchange(&Method::POST, target, Some(body))
+        let request = self.request(&Method::POST, target).header(CONTENT_TYPE, "application/json");
+        self.exchange(request.body(body.to_string())?)
     }
 
-    fn exchange(
-        &self,
-        method: &Method,
-        target: &str,
-        body: Option<&Value>,
-    ) -> Result<Value, Error> {
-        let answered = async { timeout(PATIENCE, self.answer(method, target, body)).await };
-        let answered = self.runtime.block_on(answered);
-        answered.map_err(|_| format!("{} does not answer", self.authority))?
+    fn request(&self, method: &Method, target: &str) -> http::request::Builder {
+        let uri = format!("http://{}{target}", self.authority);
+        let request = Request::builder().method(method).uri(uri);
+        match &self.token {
+            Some(token) => request.header(AUTHORIZATION, token),
+            None => request,
+        }
     }
 
-    async fn answer(
-        &self,
-        method: &Method,
-        target: &str,
-        body: Option<&Value>,
-    ) -> Result<Value, Error> {
-        let unreachable = |error| format!("cannot reach {}: {error}", self.authority);
-        let socket = TcpStream::connect(&self.authority).await.map_err(unreachable)?;
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(socket)).await?;
-        tokio::spawn(connection);
-        let mut request = Request::builder().method(method).uri(target);
-        request = request.header(HOST, &self.authority);
-        if let Some(token) = &self.token {
-            request = request.header(AUTHORIZATION, token);
-        }
-        if body.is_some() {
-            request = request.header(CONTENT_TYPE, "application/json");
-        }
-        let body = body.map(Value::to_string).unwrap_or_default();
-        let answer =
-            sender.send_request(request.body(Full::<hyper::body::Bytes>::from(body))?).await?;
-        let status = answer.status();
-        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
-        let body = body.map_err(|error| error.to_string())?.to_bytes();
-        match serde_json::from_slice::<Value>(&body) {
-            Ok(json) if status.is_success() => Ok(json),
+    fn exchange(&self, request: Request<String>) -> Result<Value, Error> {
+        let daemon = &self.authority;
+        let answer = self.runtime.block_on(self.http.send(request.map(Into::into)));
+        let answer = answer.map_err(|error| match error {
+            HttpClientError::Timeout => format!("{daemon} does not answer"),
+            error => format!("cannot reach {daemon}: {error}"),
+        })?;
+        match serde_json::from_slice::<Value>(&answer.body?) {
+            Ok(json) if answer.status.is_success() => Ok(json),
             Ok(json) if json["detail"].is_string() => {
                 Err(json["detail"].as_str().unwrap_or_default().into())
             }
-            _ => Err(format!("{} answered {status}, and no JSON", self.authority).into()),
+            _ => Err(format!("{daemon} answered {}, and no JSON", answer.status).into()),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What is torn, damaged or foreign.
 
 use super::*;
-use crate::state::format::{HEAD_BYTES, Reader};
+use crate::state::record_format::{HEAD_BYTES, RecordReader};
 
 const LOG: &str = "counters.log.0";
 
@@ -15,11 +15,11 @@ fn start(dir: &StateDir, unix_seconds: u64) -> Daemon {
     new(unix_seconds).with(dir)
 }
 
-/// A base of a few keys.
-fn base(dir: &StateDir) -> Vec<u8> {
+/// A snapshot of a few keys.
+fn snapshot(dir: &StateDir) -> Vec<u8> {
     let mut daemon = start(dir, START);
     daemon.spend("u1");
-    daemon.write_base();
+    daemon.write_snapshot();
     fs::read(dir.path().join("counters")).unwrap()
 }
 
@@ -52,9 +52,9 @@ fn refusal_of(dir: &StateDir, file: &str, bytes: &[u8]) -> String {
 }
 
 #[test]
-fn every_prefix_of_a_base_is_refused() {
+fn every_prefix_of_a_snapshot_is_refused() {
     let (_scratch, dir) = scratch();
-    let whole = base(&dir);
+    let whole = snapshot(&dir);
     for length in 0..whole.len() {
         let message = refusal_of(&dir, "counters", &whole[..length]);
         assert!(message.contains("it is torn"), "{length}: {message}");
@@ -64,9 +64,9 @@ fn every_prefix_of_a_base_is_refused() {
 }
 
 #[test]
-fn every_flipped_bit_of_a_base_is_refused() {
+fn every_flipped_bit_of_a_snapshot_is_refused() {
     let (_scratch, dir) = scratch();
-    let whole = base(&dir);
+    let whole = snapshot(&dir);
     for place in 0..whole.len() {
         for bit in [0, 3, 7] {
             let mut flipped = whole.clone();
@@ -81,12 +81,12 @@ fn a_log_that_is_torn_at_any_byte_gives_all_that_is_whole_and_is_gone_on_with() 
     let (_scratch, dir) = scratch();
     let (whole, lengths) = log(&dir, 3);
     let path = dir.path().join(LOG);
-    let preamble = Reader::begin(&whole[..]).unwrap().1.position();
-    let preamble = usize::try_from(preamble).unwrap();
+    let header = RecordReader::begin(&whole[..]).unwrap().1.position();
+    let header = usize::try_from(header).unwrap();
     for length in 0..whole.len() {
         _ = fs::remove_file(dir.path().join("counters.log.1"));
         fs::write(&path, &whole[..length]).unwrap();
-        if length < preamble {
+        if length < header {
             // It is given its name when that much is on the disk, so that no crash leaves this.
             assert!(refusal(&dir).contains("it is torn"), "{length}");
             continue;
@@ -107,11 +107,11 @@ fn what_was_cut_off_is_told() {
     let (_scratch, dir) = scratch();
     let (whole, _) = log(&dir, 2);
     fs::write(dir.path().join(LOG), &whole[..whole.len() - 3]).unwrap();
-    let names = Names::counters(dir.path());
-    let found = Found::<SavedChange>::look(&names, None).unwrap();
-    let cut = found.cut.unwrap();
-    assert_eq!(cut.path, dir.path().join(LOG));
-    assert!(cut.bytes > 3 && cut.bytes < whole.len() as u64, "{}", cut.bytes);
+    let names = FileNames::counters(dir.path());
+    let recovery = Recovery::<SavedChange>::read(&names, None).unwrap();
+    let torn = recovery.torn.unwrap();
+    assert_eq!(torn.path, dir.path().join(LOG));
+    assert!(torn.bytes > 3 && torn.bytes < whole.len() as u64, "{}", torn.bytes);
 }
 
 #[test]
@@ -185,8 +185,8 @@ fn a_log_that_others_follow_must_be_whole_and_there() {
 #[test]
 fn a_refusal_names_the_file_what_was_found_and_what_to_do() {
     let (_scratch, dir) = scratch();
-    let (whole, base) = (log(&dir, 1).0, fs::read(dir.path().join("counters")).unwrap());
-    for (file, bytes) in [("counters", &base), (LOG, &whole)] {
+    let (whole, snapshot) = (log(&dir, 1).0, fs::read(dir.path().join("counters")).unwrap());
+    for (file, bytes) in [("counters", &snapshot), (LOG, &whole)] {
         let newer = [&bytes[..8], &[9, 0, 0, 0], &bytes[HEAD_BYTES..]].concat();
         let message = refusal_of(&dir, file, &newer);
         assert!(message.contains(&format!("deep/state/{file}:")), "{message}");
@@ -198,7 +198,7 @@ fn a_refusal_names_the_file_what_was_found_and_what_to_do() {
     }
     let message = refusal_of(&dir, "counters", &whole);
     assert!(message.contains("belongs elsewhere"), "{message}");
-    fs::write(dir.path().join("counters"), &base).unwrap();
+    fs::write(dir.path().join("counters"), &snapshot).unwrap();
     let message = refusal_of(&dir, "counters.log.1", &whole);
     assert!(message.contains("counters.log.1: ") && message.contains("elsewhere"), "{message}");
 }
@@ -206,7 +206,7 @@ fn a_refusal_names_the_file_what_was_found_and_what_to_do() {
 #[test]
 fn counters_of_another_secret_are_refused() {
     let (_scratch, dir) = scratch();
-    base(&dir);
+    snapshot(&dir);
     let daemon = new(START);
     let other = HashKey::new([8; 16]);
     let refused = dir.load_counters(&daemon.store, &other, daemon.clock.now()).err().unwrap();

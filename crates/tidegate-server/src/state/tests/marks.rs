@@ -48,11 +48,11 @@ fn what_an_operator_lifts_stays_lifted_after_a_kill() {
     let (mut journal, _) = before.load_marks(&dir);
     let bans = ["u1", "u2"].map(|user| before.limiter.ban(&order(user)).unwrap());
     let (now, marks) = (before.clock.now(), before.limiter.marks());
-    let mut base = journal.begin_base(now).unwrap();
+    let mut snapshot = journal.begin_snapshot(now).unwrap();
     for mark in marks.export(now) {
-        base.record(now, &MarkChange::Set(mark)).unwrap();
+        snapshot.record(now, &MarkChange::Set(mark)).unwrap();
     }
-    journal.finish_base(now, base).unwrap();
+    journal.finish_snapshot(now, snapshot).unwrap();
     assert!(before.limiter.unmark(MarkKind::Ban, bans[0].id));
     journal.append(now, marks.changes(now)).unwrap();
     let after = Daemon::new(1_001);

@@ -1,8 +1,9 @@
-//! Bases, and a process that ends at any step.
+//! Snapshots, and a process that ends at any step.
 
 use proptest::prelude::*;
 
 use super::*;
+use crate::state::journal::Position;
 
 /// What is in a directory, to be put back.
 fn copied(dir: &StateDir) -> Vec<(String, Vec<u8>)> {
@@ -19,7 +20,7 @@ fn put_back(dir: &StateDir, copy: &[(String, Vec<u8>)]) {
 }
 
 #[test]
-fn a_base_takes_the_place_of_the_logs_and_a_crash_at_any_step_leaves_what_loads() {
+fn a_snapshot_takes_the_place_of_the_logs_and_a_crash_at_any_step_leaves_what_loads() {
     let (_scratch, dir) = scratch();
     let mut daemon = Daemon::start(&dir, START);
     for _ in 0..3 {
@@ -27,7 +28,7 @@ fn a_base_takes_the_place_of_the_logs_and_a_crash_at_any_step_leaves_what_loads(
         daemon.tick().unwrap();
     }
     let (now, store) = (daemon.clock.now(), Arc::clone(&daemon.store));
-    let mut base = daemon.journal().begin_base(now).unwrap();
+    let mut snapshot = daemon.journal().begin_snapshot(now).unwrap();
     // What another process finds if this one ends here.
     let spent = |user: &str| {
         let (_scratch, other) = scratch();
@@ -36,14 +37,14 @@ fn a_base_takes_the_place_of_the_logs_and_a_crash_at_any_step_leaves_what_loads(
     };
     assert_eq!(spent("u1"), 3, "begun");
     for saved in store.export(now) {
-        base.record(now, &SavedChange::Set(saved)).unwrap();
+        snapshot.record(now, &SavedChange::Set(saved)).unwrap();
     }
     daemon.spend("u1");
     daemon.spend("u2");
     daemon.tick().unwrap();
     assert_eq!((spent("u1"), spent("u2")), (4, 1), "what changed meanwhile is in the next log");
     let before = copied(&dir);
-    assert_eq!(daemon.journal().finish_base(now, base).unwrap(), 7);
+    assert_eq!(daemon.journal().finish_snapshot(now, snapshot).unwrap(), 7);
     assert_eq!(files(&dir), ["counters", "counters.log.1"]);
     assert_eq!((spent("u1"), spent("u2")), (4, 1), "in its place");
     let logs: Vec<_> = before.iter().filter(|(name, _)| name.contains(".log.")).cloned().collect();
@@ -54,24 +55,24 @@ fn a_base_takes_the_place_of_the_logs_and_a_crash_at_any_step_leaves_what_loads(
     daemon.spend("u2");
     daemon.tick().unwrap();
     assert_eq!((spent("u1"), spent("u2")), (4, 2));
-    daemon.write_base();
+    daemon.write_snapshot();
     assert_eq!(files(&dir), ["counters", "counters.log.tmp"], "what was left is gone");
     assert_eq!((spent("u1"), spent("u2")), (4, 2));
 }
 
 #[test]
-fn a_base_is_due_when_the_logs_have_outgrown_it_or_are_many() {
+fn a_snapshot_is_due_when_the_logs_have_outgrown_it_or_are_many() {
     let (_scratch, dir) = scratch();
     let mut daemon = Daemon::start(&dir, START);
     daemon.spend("u1");
     daemon.tick().unwrap();
-    assert!(!daemon.journal().wants_base());
+    assert!(!daemon.journal().wants_snapshot());
     let kept = |position: Position| {
-        let names = Names::counters(dir.path());
-        Journal::<SavedChange>::new(names, 1, position).wants_base()
+        let names = FileNames::counters(dir.path());
+        Journal::<SavedChange>::new(names, 1, position).wants_snapshot()
     };
     let mib = 1 << 20;
-    let at = |base_bytes, logged| Position { base_bytes, logged, ..Position::default() };
+    let at = |snapshot_bytes, logged| Position { snapshot_bytes, logged, ..Position::default() };
     assert!(!kept(at(10, (mib, 1))), "too short to be worth it");
     assert!(kept(at(mib, (9 * mib, 1))));
     assert!(!kept(at(3 * mib, (9 * mib, 1))));
@@ -80,38 +81,38 @@ fn a_base_is_due_when_the_logs_have_outgrown_it_or_are_many() {
 }
 
 #[test]
-fn processes_that_crash_one_after_the_other_leave_what_loads_until_a_base_is_written() {
+fn processes_that_crash_one_after_the_other_leave_what_loads_until_a_snapshot_is_written() {
     let (_scratch, dir) = scratch();
     for run in 0..10 {
         let mut daemon = Daemon::start(&dir, START + run);
         assert_eq!(daemon.spent("u1"), run);
-        assert_eq!(daemon.journal().wants_base(), run > 8);
+        assert_eq!(daemon.journal().wants_snapshot(), run > 8);
         daemon.spend("u1");
         daemon.tick().unwrap();
     }
     assert_eq!(files(&dir).len(), 11);
-    Daemon::start(&dir, START + 10).write_base();
+    Daemon::start(&dir, START + 10).write_snapshot();
     assert_eq!(files(&dir), ["counters"]);
     assert_eq!(Daemon::start(&dir, START + 10).spent("u1"), 10);
 }
 
 #[test]
-fn what_could_not_be_written_is_in_the_next_base() {
+fn what_could_not_be_written_is_in_the_next_snapshot() {
     let (_scratch, dir) = scratch();
     let mut daemon = Daemon::start(&dir, START);
     daemon.spend("u1");
     daemon.tick().unwrap();
-    daemon.write_base();
+    daemon.write_snapshot();
     // What stands in the way of a log that is begun.
     let obstacle = dir.path().join("counters.log.tmp");
     fs::create_dir(&obstacle).unwrap();
     daemon.spend("u1");
     daemon.tick().unwrap_err();
-    assert!(!daemon.journal().accepts() && daemon.journal().wants_base());
+    assert!(!daemon.journal().accepts() && daemon.journal().wants_snapshot());
     fs::remove_dir(&obstacle).unwrap();
     assert_eq!(Daemon::start(&dir, START + 1).spent("u1"), 1, "what was saved before");
-    daemon.write_base();
-    assert!(daemon.journal().is_whole() && !daemon.journal().wants_base());
+    daemon.write_snapshot();
+    assert!(daemon.journal().is_whole() && !daemon.journal().wants_snapshot());
     daemon.spend("u1");
     daemon.tick().unwrap();
     assert_eq!(Daemon::start(&dir, START + 1).spent("u1"), 3);
@@ -122,7 +123,7 @@ enum Step {
     Spend(usize),
     Wait(u64),
     Tick,
-    Base,
+    Snapshot,
     /// The process is killed after a look, and started again after a while.
     Kill(u64),
 }
@@ -138,7 +139,7 @@ proptest! {
             4 => (0..USERS.len()).prop_map(Step::Spend),
             1 => (0..70_u64).prop_map(Step::Wait),
             2 => Just(Step::Tick),
-            1 => Just(Step::Base),
+            1 => Just(Step::Snapshot),
             1 => (0..10_u64).prop_map(Step::Kill),
         ], 1..60)
     ) {
@@ -159,7 +160,7 @@ proptest! {
                     daemon.clock.advance_us(time * SECOND_US);
                 }
                 Step::Tick => drop(daemon.tick().unwrap()),
-                Step::Base => drop(daemon.write_base()),
+                Step::Snapshot => drop(daemon.write_snapshot()),
                 Step::Kill(time) => {
                     daemon.tick().unwrap();
                     seconds += time;

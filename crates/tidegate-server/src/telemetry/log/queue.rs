@@ -1,9 +1,8 @@
-//! Log lines on their way to standard error: bounded, and never waited for.
+//! The bounded queue of log lines before standard error. No caller waits for it.
 //!
 //! Lines gather in one buffer, which one thread takes and writes whole. A line that does not fit is
-//! dropped and counted; the count is told once a second. `tracing-appender` would do nearly that,
-//! but bounds lines instead of bytes, copies each into a buffer of its own, and does not tell its
-//! count.
+//! dropped and counted; the count is logged once a second. `tracing-appender` is similar, but bounds
+//! lines instead of bytes, copies each line into a buffer of its own, and does not log its count.
 
 use std::io::{self, Write};
 use std::mem;
@@ -14,13 +13,13 @@ use std::time::Duration;
 
 use tidegate::clock::Clock;
 
-/// How many bytes may wait to be written.
+/// The most bytes that wait to be written.
 const WAITING_MAX: usize = 1 << 20;
-/// How often dropped lines are told, and how long a stop waits for the last lines.
+/// The interval between reports of dropped lines, and the time for the last lines at the end.
 const SECOND: Duration = Duration::from_secs(1);
 const SECOND_US: u64 = 1_000_000;
 
-/// Where lines go in. Clones share the queue.
+/// The queue. Clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct Queue(Arc<Shared>);
 
@@ -34,13 +33,13 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     waiting: Vec<u8>,
-    /// Nothing more is expected, and the thread ends when all is written.
+    /// No line follows, and the thread ends when all is written.
     closed: bool,
     /// The thread has ended.
     ended: bool,
 }
 
-/// Writes what is left when it is dropped, waiting for it at most a second.
+/// Writes the rest when it is dropped, and waits for that at most a second.
 #[derive(Debug)]
 #[must_use = "lines are lost at the end without it"]
 pub(crate) struct Flush(Queue);
@@ -64,7 +63,7 @@ impl Queue {
         Ok((queue.clone(), Flush(queue)))
     }
 
-    /// Puts a line in, or counts it as dropped.
+    /// Adds a line, or counts it as dropped.
     pub(super) fn push(&self, line: &[u8]) {
         let mut state = self.state();
         if state.waiting.len() + line.len() > WAITING_MAX {
@@ -80,12 +79,12 @@ impl Queue {
         }
     }
 
-    /// Whether a line of the usual length has a place; making one that has none is wasted.
+    /// True if a line of the usual length fits. Otherwise it is a waste to make one.
     pub(super) fn has_room(&self) -> bool {
         self.state().waiting.len() < WAITING_MAX - 1024
     }
 
-    /// Counts a line that was not even made.
+    /// Counts a line that was dropped.
     pub(super) fn drop_line(&self) {
         self.0.dropped.fetch_add(1, Ordering::Relaxed);
     }
@@ -94,7 +93,7 @@ impl Queue {
         let (mut taken, mut told_us) = (Vec::new(), clock.now().steady_us);
         loop {
             let closed = self.take(&mut taken);
-            // A log that cannot be written has nowhere to say so.
+            // An error of the log cannot be logged.
             let _ = out.write_all(&taken);
             taken.clear();
             let now_us = clock.now().steady_us;
@@ -112,7 +111,7 @@ impl Queue {
         }
     }
 
-    /// Waits for lines, for the end, or for a second to pass; returns whether it is the end.
+    /// Waits for lines, for the end, or for a second; true at the end.
     fn take(&self, taken: &mut Vec<u8>) -> bool {
         let idle = |state: &mut State| state.waiting.is_empty() && !state.closed;
         let waited = self.0.changed.wait_timeout_while(self.state(), SECOND, idle);
@@ -121,7 +120,7 @@ impl Queue {
         state.closed
     }
 
-    /// Bytes are appended or swapped whole, so that a panic leaves no half state.
+    /// Bytes are appended or swapped whole, so a panic leaves the state consistent.
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -132,7 +131,7 @@ impl Drop for Flush {
         let mut state = self.0.state();
         state.closed = true;
         self.0.0.changed.notify_all();
-        // Nobody who reads the log may hold up the end for longer.
+        // A slow reader of the log must not delay the end for longer.
         let ended = self.0.0.changed.wait_timeout_while(state, SECOND, |state| !state.ended);
         drop(ended);
     }

@@ -1,18 +1,17 @@
-//! One decision as one line.
+//! The log line of one decision.
 
 use std::fmt::{self, Display, Write as _};
 
 use jiff::Timestamp;
-use tidegate::units::Amount;
 use tidegate::{Decision, LogIdentity};
 
-use super::Format;
+use super::LogFormat;
 use crate::telemetry::request_id::RequestId;
 
-/// The longest text of a client's that a line shows, in characters.
+/// The longest text from a client in a line, in characters.
 const TEXT_MAX: usize = 128;
 
-/// A decision, with what is told of whom it was about.
+/// A decision, and the identity that it was about.
 pub(super) struct Record<'d> {
     pub(super) decision: &'d Decision,
     pub(super) subject: &'d LogIdentity,
@@ -20,9 +19,9 @@ pub(super) struct Record<'d> {
 }
 
 impl Record<'_> {
-    /// The line, with its end: a JSON object, or `name=value` pairs. Both have the same fields, and
-    /// the values are JSON either way, so that no text can pass for another field or line.
-    pub(super) fn line(&self, format: Format) -> String {
+    /// The line: a JSON object, or `name=value` pairs. Both have the same fields and JSON values, so that
+    /// no text can pass for another field or line.
+    pub(super) fn line(&self, format: LogFormat) -> String {
         let mut line = Line::new(format);
         let (decision, named) = (self.decision, self.decision.limit());
         let limit = named.and_then(|report| decision.limit_of(report));
@@ -34,12 +33,12 @@ impl Record<'_> {
         line.text("limit", limit.map(|limit| limit.name()));
         line.text("algorithm", limit.map(|limit| limit.algorithm().name()));
         line.text("tier", Some(decision.tier()));
-        line.number("quota", spec.map(|spec| spec.number()));
-        line.number("window_ms", spec.and_then(|spec| spec.window_us()).map(ms));
-        line.number::<Amount>("used", used);
-        line.number("retry_after_ms", retry_after_us(decision).map(ms));
-        line.number("reset_ms", named.and_then(|report| report.reset_us).map(ms));
-        line.number("status", Some(decision.status()));
+        line.field("quota", spec.map(|spec| spec.number()));
+        line.field("window_ms", spec.and_then(|spec| spec.window_us()).map(ms));
+        line.field("used", used);
+        line.field("retry_after_ms", retry_after_us(decision).map(ms));
+        line.field("reset_ms", named.and_then(|report| report.reset_us).map(ms));
+        line.field("status", Some(decision.status()));
         line.text("user", self.subject.user.as_deref());
         line.text("ip", self.subject.address.as_deref());
         line.text("key", self.subject.key.as_deref());
@@ -48,7 +47,7 @@ impl Record<'_> {
     }
 }
 
-/// A moment as logs write it.
+/// A time in the notation of the log.
 pub(crate) fn timestamp(unix_us: u64) -> String {
     let us = i64::try_from(unix_us).unwrap_or(i64::MAX);
     Timestamp::from_microsecond(us).map_or_else(|_| String::new(), |moment| format!("{moment:.6}"))
@@ -65,23 +64,19 @@ fn ms(us: u64) -> u64 {
 
 struct Line {
     text: String,
-    format: Format,
+    format: LogFormat,
 }
 
 impl Line {
-    fn new(format: Format) -> Self {
+    fn new(format: LogFormat) -> Self {
         Self { text: String::with_capacity(512), format }
     }
 
     fn text(&mut self, name: &str, value: Option<&str>) {
-        self.name(name);
-        match value {
-            Some(value) => self.write(format_args!("{}", Quoted(value))),
-            None => self.text.push_str("null"),
-        }
+        self.field(name, value.map(Quoted));
     }
 
-    fn number<N: Display>(&mut self, name: &str, value: Option<N>) {
+    fn field(&mut self, name: &str, value: Option<impl Display>) {
         self.name(name);
         match value {
             Some(value) => self.write(format_args!("{value}")),
@@ -92,15 +87,15 @@ impl Line {
     fn name(&mut self, name: &str) {
         let first = self.text.is_empty();
         match self.format {
-            Format::Json => {
+            LogFormat::Json => {
                 self.write(format_args!("{}\"{name}\":", if first { '{' } else { ',' }));
             }
-            Format::Text => self.write(format_args!("{}{name}=", if first { "" } else { " " })),
+            LogFormat::Text => self.write(format_args!("{}{name}=", if first { "" } else { " " })),
         }
     }
 
     fn end(mut self) -> String {
-        self.text.push_str(if self.format == Format::Json { "}\n" } else { "\n" });
+        self.text.push_str(if self.format == LogFormat::Json { "}\n" } else { "\n" });
         self.text
     }
 
@@ -123,7 +118,7 @@ impl Display for Quoted<'_> {
                     break;
                 }
                 '"' | '\\' => write!(f, "\\{character}")?,
-                // Also what turns the direction of text, or ends a line for some readers.
+                // Also characters that change the direction of text, or end a line for some readers.
                 control if control.is_control() || is_invisible(control) => {
                     write!(f, "\\u{:04x}", u32::from(control))?;
                 }

@@ -43,7 +43,7 @@ impl Write for Out {
 }
 
 /// What a log with these settings holds after something was done with it.
-fn logged(settings: Settings, act: impl FnOnce(&Log)) -> Vec<String> {
+fn logged(settings: LogSettings, act: impl FnOnce(&Log)) -> Vec<String> {
     let out = Out::default();
     let (log, flush) = Log::start(settings, out.clone(), SystemClock::new()).unwrap();
     act(&log);
@@ -52,8 +52,8 @@ fn logged(settings: Settings, act: impl FnOnce(&Log)) -> Vec<String> {
     String::from_utf8(bytes).unwrap().lines().map(str::to_owned).collect()
 }
 
-fn json(level: LevelFilter, identities: IdentityFormat) -> Settings {
-    Settings { format: Format::Json, level, identities }
+fn json(level: LevelFilter, identities: bool) -> LogSettings {
+    LogSettings { format: LogFormat::Json, level, identities }
 }
 
 fn engine() -> Engine {
@@ -85,7 +85,7 @@ fn object(line: &str) -> serde_json::Map<String, Value> {
 
 #[test]
 fn a_refusal_is_one_object_with_exactly_the_documented_fields() {
-    let lines = logged(json(LevelFilter::INFO, IdentityFormat::Plain), |log| three(log, "u1"));
+    let lines = logged(json(LevelFilter::INFO, true), |log| three(log, "u1"));
     assert_eq!(lines.len(), 1, "{lines:?}");
     let object = object(&lines[0]);
     let names: Vec<&str> = object.keys().map(String::as_str).collect();
@@ -114,8 +114,7 @@ fn a_refusal_is_one_object_with_exactly_the_documented_fields() {
 
 #[test]
 fn identities_are_hashed_unless_asked_for() {
-    let lines =
-        logged(json(LevelFilter::INFO, IdentityFormat::Hashed), |log| three(log, "jane-doe"));
+    let lines = logged(json(LevelFilter::INFO, false), |log| three(log, "jane-doe"));
     assert!(!lines[0].contains("jane-doe") && !lines[0].contains("192.0.2"), "{}", lines[0]);
     let object = object(&lines[0]);
     for name in ["user", "ip", "key"] {
@@ -125,7 +124,7 @@ fn identities_are_hashed_unless_asked_for() {
 
 #[test]
 fn a_blocked_address_has_no_limit_to_name() {
-    let lines = logged(json(LevelFilter::INFO, IdentityFormat::Plain), |log| {
+    let lines = logged(json(LevelFilter::INFO, true), |log| {
         let (engine, request) = (engine(), request("u1").ip([198, 51, 100, 9].into()));
         let decision = check(&engine, &request).unwrap();
         log.decision(&engine, &decision, &engine.context(&request).unwrap(), &RequestId::random());
@@ -140,7 +139,7 @@ fn a_blocked_address_has_no_limit_to_name() {
 
 #[test]
 fn what_passes_is_logged_at_debug_and_nothing_below_the_level() {
-    let count = |level| logged(json(level, IdentityFormat::Plain), |log| three(log, "u1")).len();
+    let count = |level| logged(json(level, true), |log| three(log, "u1")).len();
     assert_eq!(count(LevelFilter::DEBUG), 3);
     assert_eq!(count(LevelFilter::INFO), 1);
     assert_eq!(count(LevelFilter::WARN), 0);
@@ -149,12 +148,12 @@ fn what_passes_is_logged_at_debug_and_nothing_below_the_level() {
 #[test]
 fn a_user_cannot_forge_lines_or_fields() {
     let user = "x\"}\n{\"event\":\"allowed\"} limit=\"b\" \u{1b}[2J";
-    for format in [Format::Json, Format::Text] {
-        let settings = Settings { format, ..json(LevelFilter::INFO, IdentityFormat::Plain) };
+    for format in [LogFormat::Json, LogFormat::Text] {
+        let settings = LogSettings { format, ..json(LevelFilter::INFO, true) };
         let lines = logged(settings, |log| three(log, user));
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert!(!lines[0].chars().any(char::is_control), "{lines:?}");
-        if format == Format::Json {
+        if format == LogFormat::Json {
             assert_eq!(object(&lines[0])["user"], user);
         } else {
             assert!(
@@ -168,8 +167,8 @@ fn a_user_cannot_forge_lines_or_fields() {
 
 #[test]
 fn events_stay_on_one_line_and_other_crates_are_quiet() {
-    for format in [Format::Json, Format::Text] {
-        let settings = Settings { format, ..json(LevelFilter::DEBUG, IdentityFormat::Plain) };
+    for format in [LogFormat::Json, LogFormat::Text] {
+        let settings = LogSettings { format, ..json(LevelFilter::DEBUG, true) };
         let lines = logged(settings, |log| {
             tracing::subscriber::with_default(log.subscriber(), || {
                 let error =
@@ -182,7 +181,7 @@ fn events_stay_on_one_line_and_other_crates_are_quiet() {
         assert!(!lines[0].chars().any(char::is_control), "{lines:?}");
         assert!(lines[0].contains("ERROR") && lines[0].contains("store_failed"), "{lines:?}");
         assert!(lines[0].contains("nothing follows"), "{lines:?}");
-        if format == Format::Json {
+        if format == LogFormat::Json {
             object(&lines[0]);
         }
     }
@@ -190,9 +189,9 @@ fn events_stay_on_one_line_and_other_crates_are_quiet() {
 
 #[test]
 fn dropped_lines_are_told_in_either_format() {
-    let told = dropped_line(Format::Json, 1_767_603_600_000_000, 7);
+    let told = dropped_line(LogFormat::Json, 1_767_603_600_000_000, 7);
     assert_eq!(object(&told)["dropped"], 7);
-    let told = dropped_line(Format::Text, 1_767_603_600_000_000, 7);
+    let told = dropped_line(LogFormat::Text, 1_767_603_600_000_000, 7);
     assert!(told.starts_with("2026-01-05T09:00:00"), "{told}");
     assert!(told.ends_with(" event=\"log_dropped\" dropped=7\n"), "{told}");
 }

@@ -1,16 +1,16 @@
-//! How long things took, in integers.
+//! Histograms of durations, in integers.
 
 use arrayvec::ArrayVec;
 
 use super::lanes::Lanes;
-use super::text::{Millionths, Page};
+use super::text::{Millionths, Samples};
 
 /// The upper bounds in microseconds: 10 µs to 1 s.
 const BOUNDS_US: [u64; 16] = [
     10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000,
     500_000, 1_000_000,
 ];
-/// Where the sum stands: behind the buckets, of which the last has no bound.
+/// The sum stands behind the buckets, of which the last has no bound.
 const SUM: usize = BOUNDS_US.len() + 1;
 
 /// A histogram of durations.
@@ -27,29 +27,26 @@ impl Histogram {
         self.0.add(SUM, us);
     }
 
-    /// Its samples, all with this label if there is one.
-    pub(super) fn write(&self, page: &mut Page, name: &str, label: Option<(&str, &str)>) {
-        let labels: ArrayVec<(&str, &str), 1> = label.into_iter().collect();
-        let bounded = |page: &mut Page, bucket: &str, bound: &str, count: u64| {
-            let labels: ArrayVec<(&str, &str), 2> =
-                label.into_iter().chain([("le", bound)]).collect();
-            page.sample(bucket, &labels, count);
-        };
-        let bucket = format!("{name}_bucket");
+    /// Writes its samples, all with this label if there is one.
+    pub(super) fn write(&self, samples: &mut Samples<'_>, label: Option<(&str, &str)>) {
         let mut count = 0;
-        for (number, bound_us) in BOUNDS_US.iter().enumerate() {
+        for number in 0..=BOUNDS_US.len() {
             count += self.0.sum(number);
-            bounded(page, &bucket, &Millionths(*bound_us).to_string(), count);
+            let bound = BOUNDS_US.get(number);
+            let bound = bound.map_or("+Inf".to_owned(), |us| Millionths(*us).to_string());
+            let labels: ArrayVec<(&str, &str), 2> =
+                label.into_iter().chain([("le", bound.as_str())]).collect();
+            samples.suffixed("_bucket", &labels, count);
         }
-        count += self.0.sum(BOUNDS_US.len());
-        bounded(page, &bucket, "+Inf", count);
-        page.sample(&format!("{name}_sum"), &labels, Millionths(self.0.sum(SUM)));
-        page.sample(&format!("{name}_count"), &labels, count);
+        let labels: ArrayVec<(&str, &str), 1> = label.into_iter().collect();
+        samples.suffixed("_sum", &labels, Millionths(self.0.sum(SUM)));
+        samples.suffixed("_count", &labels, count);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::text::{Kind, Page};
     use super::*;
 
     #[test]
@@ -57,7 +54,7 @@ mod tests {
         let histogram = Histogram::new();
         [0, 10, 11, 1_000_000, 1_000_001].into_iter().for_each(|us| histogram.observe(us));
         let mut page = Page::default();
-        histogram.write(&mut page, "t", None);
+        page.family(("t", Kind::Histogram, "Time."), |samples| histogram.write(samples, None));
         let text = page.into_text();
         for line in [
             "t_bucket{le=\"0.00001\"} 2",

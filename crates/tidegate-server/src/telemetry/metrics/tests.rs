@@ -11,7 +11,7 @@ use tidegate::{Limiter, Request};
 use tidegate_redis::{Health, KnownHealth, Reason, ShardHealth, State};
 
 use super::*;
-use crate::state::StatePresent;
+use crate::state::SaveStatus;
 
 const LIMITS: &str = "a: {by: user, total: 4}, b: {by: user, total: 2, shadow: true},
     c: {by: user, total: 3, exceed: warn}";
@@ -200,7 +200,7 @@ fn counters_go_on_over_a_reload_even_for_what_the_old_policy_still_decides() {
     assert_sample(&shown, decisions, "3");
 
     metrics.load(&limiter.policies());
-    assert_eq!(metrics.policies.load().series.len(), 1, "an old policy that is gone is kept");
+    assert_eq!(metrics.policies.load().counters.len(), 1, "an old policy that is gone is kept");
     assert_sample(&page(&metrics), decisions, "3");
 }
 
@@ -326,7 +326,7 @@ fn what_is_there_right_now_is_shown() {
         held: 6,
         marks: vec![("ban", 7, 8)],
         notices: NoticeCounts { delivered: 6, dropped: 7, waiting: 8, ..NoticeCounts::default() },
-        state: Some(StatePresent {
+        state: Some(SaveStatus {
             saved_unix_us: Some(14_999_999),
             written_bytes: 15,
             failures: vec![("counters", "no space".to_owned())],

@@ -1,14 +1,14 @@
 //! The Prometheus text format, version 0.0.4.
 //!
-//! By hand: a client library would look a series up by its label strings for each decision, or
-//! leave the same arrays to us and write only this page.
+//! Written by hand: a client library would look a series up by its label strings for each decision,
+//! or leave the same arrays to us and write only this page.
 
 use std::fmt::{self, Display, Write};
 
 /// The media type of a page.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What a family of samples is.
+/// The type of a family of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Counter,
@@ -16,13 +16,18 @@ pub(super) enum Kind {
     Histogram,
 }
 
-/// A page in the making. Families must be written one after the other, each whole.
+/// A page in the making.
 #[derive(Debug, Default)]
 pub(super) struct Page(String);
 
 impl Page {
-    /// Begins a family.
-    pub(super) fn family(&mut self, name: &str, kind: Kind, help: &str) {
+    /// Writes a family with the samples that `write` adds; nothing if `write` omits it.
+    pub(super) fn family(
+        &mut self,
+        (name, kind, help): (&'static str, Kind, &str),
+        write: impl FnOnce(&mut Samples<'_>),
+    ) {
+        let start = self.0.len();
         let kind = match kind {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
@@ -30,24 +35,11 @@ impl Page {
         };
         let help = Escaped { text: help, quotes: false };
         self.write(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
-    }
-
-    /// Adds a sample to the family.
-    pub(super) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
-        self.0.push_str(name);
-        for (index, (label, text)) in labels.iter().enumerate() {
-            let open = if index == 0 { '{' } else { ',' };
-            let text = Escaped { text, quotes: true };
-            self.write(format_args!("{open}{label}=\"{text}\""));
+        let mut samples = Samples { page: self, name, is_omitted: false };
+        write(&mut samples);
+        if samples.is_omitted {
+            self.0.truncate(start);
         }
-        let close = if labels.is_empty() { "" } else { "}" };
-        self.write(format_args!("{close} {value}\n"));
-    }
-
-    /// A family of one sample.
-    pub(super) fn single(&mut self, name: &str, kind: Kind, help: &str, value: impl Display) {
-        self.family(name, kind, help);
-        self.sample(name, &[], value);
     }
 
     pub(super) fn into_text(self) -> String {
@@ -57,6 +49,61 @@ impl Page {
     fn write(&mut self, arguments: fmt::Arguments<'_>) {
         // Writing to a String cannot fail.
         let _ = self.0.write_fmt(arguments);
+    }
+}
+
+/// The samples of one family.
+pub(super) struct Samples<'p> {
+    page: &'p mut Page,
+    name: &'static str,
+    is_omitted: bool,
+}
+
+impl Samples<'_> {
+    /// The only sample, without labels.
+    pub(super) fn value(&mut self, value: impl Display) {
+        self.labelled(&[], value);
+    }
+
+    /// The only sample; without a value the family is omitted.
+    pub(super) fn optional(&mut self, value: Option<impl Display>) {
+        match value {
+            Some(value) => self.value(value),
+            None => self.omit(),
+        }
+    }
+
+    /// A sample with labels.
+    pub(super) fn labelled(&mut self, labels: &[(&str, &str)], value: impl Display) {
+        self.suffixed("", labels, value);
+    }
+
+    /// A sample for each value of one label.
+    pub(super) fn each(
+        &mut self,
+        label: &str,
+        samples: impl IntoIterator<Item = (impl AsRef<str>, impl Display)>,
+    ) {
+        for (text, value) in samples {
+            self.labelled(&[(label, text.as_ref())], value);
+        }
+    }
+
+    /// A sample of a series that belongs to the family, such as the buckets of a histogram.
+    pub(super) fn suffixed(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl Display) {
+        self.page.write(format_args!("{}{suffix}", self.name));
+        for (index, (label, text)) in labels.iter().enumerate() {
+            let open = if index == 0 { '{' } else { ',' };
+            let text = Escaped { text, quotes: true };
+            self.page.write(format_args!("{open}{label}=\"{text}\""));
+        }
+        let close = if labels.is_empty() { "" } else { "}" };
+        self.page.write(format_args!("{close} {value}\n"));
+    }
+
+    /// Leaves the family out of the page.
+    pub(super) const fn omit(&mut self) {
+        self.is_omitted = true;
     }
 }
 
@@ -104,8 +151,10 @@ mod tests {
     #[test]
     fn labels_and_help_cannot_break_out() {
         let mut page = Page::default();
-        page.family("a", Kind::Gauge, "one\\two\n\"three\"");
-        page.sample("a", &[("l", "x\"} 9\n\\"), ("m", "")], 1);
+        page.family(("a", Kind::Gauge, "one\\two\n\"three\""), |samples| {
+            samples.labelled(&[("l", "x\"} 9\n\\"), ("m", "")], 1);
+        });
+        page.family(("b", Kind::Gauge, ""), |samples| samples.optional(None::<u8>));
         let expected = "# HELP a one\\\\two\\n\"three\"\n# TYPE a gauge\n\
                         a{l=\"x\\\"} 9\\n\\\\\",m=\"\"} 1\n";
         assert_eq!(page.into_text(), expected);

@@ -10,7 +10,7 @@ use tidegate::units::Amount;
 use tidegate::{Decision, LimitReport, Sink, render};
 
 use super::fields::FieldError;
-use crate::challenge::add_to;
+use crate::challenge::add_challenge_member;
 use crate::respond::{Problem, jitter};
 
 const MILLISECOND_US: u64 = 1_000;
@@ -103,7 +103,7 @@ impl<'d> Sink<'d> for Members<'_> {
         let start = self.json.len();
         write(self.json);
         if let Some(challenge) = self.challenge {
-            add_to(self.json, start, challenge);
+            add_challenge_member(self.json, start, challenge);
         }
         self.is_body_there = true;
     }

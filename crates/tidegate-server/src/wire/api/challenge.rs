@@ -27,7 +27,7 @@ pub(super) async fn challenge(app: &App, body: &[u8]) -> Result<Response<Body>, 
     let said = match (&token, &solution) {
         (Some(token), Some(solution)) => Solution { token, solution },
         (None, None) => {
-            return Ok(match app.offer(&request)? {
+            return Ok(match app.issue_challenge(&request)? {
                 Ok(offer) => respond::json(format!("{{\"challenge\":{}}}", offer.json(None))),
                 Err(refused) => refused.answer(),
             });
@@ -35,7 +35,7 @@ pub(super) async fn challenge(app: &App, body: &[u8]) -> Result<Response<Body>, 
         (None, Some(_)) => return Err(FieldError::new("token", "is missing").into()),
         (Some(_), None) => return Err(FieldError::new("solution", "is missing").into()),
     };
-    Ok(match app.redeem(&request, said).await? {
+    Ok(match app.redeem_solution(&request, said).await? {
         // Who keeps the cookie, and over what, the caller knows best.
         Ok(granted) => respond::json(granted.json(true)),
         Err(refused) => refused.answer(),

@@ -28,7 +28,7 @@ use self::call::Call;
 use self::fields::FieldError;
 use crate::app::App;
 use crate::body::Body;
-use crate::challenge::said;
+use crate::challenge::passes_in;
 use crate::guard::Guard;
 use crate::listen::{Peer, Service};
 use crate::protect::{TooLarge, Watched};
@@ -255,7 +255,7 @@ async fn batch(app: &App, headers: HeaderMap, text: &[u8]) -> Result<Response<Bo
 /// country of the address that it says.
 fn identified<'a>(app: &'a App, mut call: Call<'a>) -> tidegate::Request<'a> {
     call.request.claims = call.authorization().and_then(|token| app.claims_of(token));
-    call.request.pass = app.honours(&call.request, said(&call.request.headers));
+    call.request.pass = app.has_valid_pass(&call.request, passes_in(&call.request.headers));
     call.request.locate(&app.countries)
 }
 
@@ -278,7 +278,7 @@ fn tell(
     });
     // It was understood when it was decided, and a client that cannot be told has no challenge.
     let offer = match decision.outcome {
-        Outcome::Challenged => app.offer(request).ok().and_then(Result::ok),
+        Outcome::Challenged => app.issue_challenge(request).ok().and_then(Result::ok),
         _ => None,
     };
     let challenge = offer.map(|offer| offer.json(None));

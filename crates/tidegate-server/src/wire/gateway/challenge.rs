@@ -13,7 +13,7 @@ use tidegate::operation::forwarded_path;
 use super::inbound::InboundRequest;
 use crate::app::App;
 use crate::body::Body;
-use crate::challenge::{Granted, Offer, PATH, Page, Said, add_to};
+use crate::challenge::{ChallengePost, IssuedChallenge, PATH, Page, Pass, add_challenge_member};
 use crate::respond;
 use crate::wire::api::{Failure, read};
 
@@ -31,7 +31,7 @@ pub(super) fn is_solution(head: &Parts) -> bool {
 
 /// The refusal of a request whose client must solve a challenge first.
 pub(super) fn refusal(app: &App, decision: &Decision, inbound: &InboundRequest) -> Response<Body> {
-    let offer = app.offer(&inbound.to_request(app, None)).ok().and_then(Result::ok);
+    let offer = app.issue_challenge(&inbound.to_request(app, None)).ok().and_then(Result::ok);
     let head = inbound.head();
     let mut response = match &offer {
         Some(offer) if wants_page(&head.headers) => {
@@ -88,17 +88,18 @@ async fn redeem_solution(
         Ok(text) => text,
         Err(Failure(response)) => return *response,
     };
-    let Ok(said) = serde_json::from_slice::<Said<'_>>(&text) else {
+    let Ok(said) = serde_json::from_slice::<ChallengePost<'_>>(&text) else {
         return respond::bad_request("", "expected `token` and `solution`, or {}");
     };
     let request = inbound.to_request(app, None);
     let answered = match said.solution() {
         Some(solution) => app
-            .redeem(&request, solution)
+            .redeem_solution(&request, solution)
             .await
             .map(|redeemed| redeemed.map(|granted| grant_pass(&granted, inbound.is_over_tls()))),
-        None => app.offer(&request).map(|offered| {
-            let challenge = |offer: Offer| format!("{{\"challenge\":{}}}", offer.json(Some(PATH)));
+        None => app.issue_challenge(&request).map(|offered| {
+            let challenge =
+                |offer: IssuedChallenge| format!("{{\"challenge\":{}}}", offer.json(Some(PATH)));
             offered.map(|offer| respond::json(challenge(offer)))
         }),
     };
@@ -109,7 +110,7 @@ async fn redeem_solution(
     }
 }
 
-fn grant_pass(granted: &Granted, over_tls: bool) -> Response<Body> {
+fn grant_pass(granted: &Pass, over_tls: bool) -> Response<Body> {
     let mut response = respond::json(granted.json(over_tls));
     // Made of letters, digits and dots, so it is a header value.
     if let Ok(cookie) = HeaderValue::try_from(granted.cookie(over_tls)) {
@@ -122,7 +123,7 @@ fn grant_pass(granted: &Granted, over_tls: bool) -> Response<Body> {
 fn add_challenge(body: Bytes, challenge: &str) -> Bytes {
     match String::from_utf8(body.to_vec()) {
         Ok(mut json) => {
-            add_to(&mut json, 0, challenge);
+            add_challenge_member(&mut json, 0, challenge);
             json.into()
         }
         Err(_) => body,

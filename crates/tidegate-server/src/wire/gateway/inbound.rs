@@ -49,13 +49,13 @@ impl InboundRequest {
         let claims = verify_claims(app, &parts, policy)?;
         headers::prepare(&mut parts.headers, policy, peer);
         headers::check_facts(&parts.headers, policy)?;
-        let passes = challenge::take(&mut parts.headers);
+        let passes = challenge::take_passes(&mut parts.headers);
         let id = OnceLock::new();
         let mut inbound =
             Self { peer, parts, upgrade, active_policies, claims, has_pass: false, id };
         if !passes.is_empty() {
             let presented = passes.iter().map(String::as_str);
-            inbound.has_pass = app.honours(&inbound.to_request(app, None), presented);
+            inbound.has_pass = app.has_valid_pass(&inbound.to_request(app, None), presented);
         }
         Ok((inbound, body))
     }

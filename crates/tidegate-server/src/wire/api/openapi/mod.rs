@@ -14,7 +14,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement
 
 use super::limits::Limits;
 use super::report::Answer as Consequences;
-use crate::challenge::Told;
+use crate::challenge::ChallengeJson;
 use crate::respond::Problem;
 
 /// `GET /openapi.json`.
@@ -61,7 +61,7 @@ pub(super) fn document() -> Bytes {
         schemas::LimitState,
         schemas::Challenged,
         schemas::Pass,
-        Told<'static>,
+        ChallengeJson<'static>,
         Limits<'static>,
         Consequences<'static>,
         Problem<'static>,

@@ -141,7 +141,7 @@ pub(super) struct Decision {
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Challenged {
-    challenge: crate::challenge::Told<'static>,
+    challenge: crate::challenge::ChallengeJson<'static>,
 }
 
 /// What a solution has earned.

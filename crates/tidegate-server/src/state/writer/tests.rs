@@ -37,14 +37,14 @@ fn loaded_by(app: App, path: &Path) -> (Arc<App>, StateDir, Journals) {
 }
 
 /// A worker that nothing but a test drives.
-fn worker(path: &Path) -> (Arc<App>, Worker, Sender<()>) {
+fn worker(path: &Path) -> (Arc<App>, WriterThread, Sender<()>) {
     worker_of(loaded(path))
 }
 
-fn worker_of(loaded: (Arc<App>, StateDir, Journals)) -> (Arc<App>, Worker, Sender<()>) {
+fn worker_of(loaded: (Arc<App>, StateDir, Journals)) -> (Arc<App>, WriterThread, Sender<()>) {
     let (app, state, journals) = loaded;
     let (stop, told) = channel();
-    (Arc::clone(&app), Worker::new(app, state, journals, told), stop)
+    (Arc::clone(&app), WriterThread::new(app, state, journals, told), stop)
 }
 
 /// What would be there if the process were killed now.
@@ -75,20 +75,20 @@ fn what_changes_is_saved_while_it_runs_and_everything_at_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let (app, state, journals) = loaded(folder.path());
     let (health, clock) = (Arc::clone(state.health()), app.clock.clone());
-    let saver = Saver::start(Arc::clone(&app), state, journals).unwrap();
+    let saver = StateWriter::start(Arc::clone(&app), state, journals).unwrap();
     spend(&app, "u1");
     ban(&app, "u2");
     let done_us = app.now().unix_us;
     let given_up_us = clock.steady_us() + 60_000_000;
-    while health.present().saved_unix_us.is_none_or(|saved_us| saved_us < done_us) {
+    while health.status().saved_unix_us.is_none_or(|saved_us| saved_us < done_us) {
         assert!(clock.steady_us() < given_up_us, "never saved");
         thread::yield_now();
     }
     let names = |name: &str| folder.path().join(name).exists();
     assert!(["counters", "counters.log.0", "marks", "marks.log.0"].into_iter().all(names));
-    assert!(health.present().written_bytes > 0);
+    assert!(health.status().written_bytes > 0);
     spend(&app, "u1");
-    assert_eq!(saver.finish().unwrap(), Saved { keys: 1, marks: 1 });
+    assert_eq!(saver.finish().unwrap(), SaveSummary { keys: 1, marks: 1 });
     assert!(!names("counters.log.0") && !names("marks.log.0"));
     let (app, ..) = loaded(folder.path());
     assert_eq!((spent(&app, "u1"), app.engine.marks().count(MarkKind::Ban)), (2, 1));
@@ -101,43 +101,43 @@ fn a_disk_that_fails_is_told_and_all_is_saved_once_it_does_not() {
     let health = Arc::clone(worker.state.health());
     spend(&app, "u1");
     worker.save_changes();
-    let saved = health.present().saved_unix_us;
-    assert!(saved.is_some() && health.present().failures.is_empty());
-    worker.counters_base().unwrap();
-    // What stands in the way of a log, and of a base.
+    let saved = health.status().saved_unix_us;
+    assert!(saved.is_some() && health.status().failures.is_empty());
+    worker.snapshot_counters().unwrap();
+    // What stands in the way of a log, and of a snapshot.
     let obstacles = ["counters.log.tmp", "counters.tmp"].map(|name| folder.path().join(name));
     obstacles.iter().for_each(|path| fs::create_dir(path).unwrap());
     spend(&app, "u1");
     ban(&app, "u2");
     worker.save_changes();
-    worker.write_bases();
-    let present = health.present();
+    worker.write_snapshots();
+    let present = health.status();
     assert_eq!((present.failures.len(), present.saved_unix_us), (1, saved));
     assert_eq!(present.failures[0].0, "counters");
     assert!(folder.path().join("marks.log.0").exists(), "the others are saved all the same");
     spend(&app, "u1");
     worker.save_changes();
     obstacles.iter().for_each(|path| fs::remove_dir(path).unwrap());
-    worker.write_bases();
+    worker.write_snapshots();
     assert!(!worker.counters.as_ref().unwrap().is_whole(), "it waits before it tries again");
-    worker.base_us = 0;
-    worker.write_bases();
-    assert_eq!(health.present().failures, []);
+    worker.snapshot_us = 0;
+    worker.write_snapshots();
+    assert_eq!(health.status().failures, []);
     worker.save_changes();
-    assert!(health.present().saved_unix_us > saved);
+    assert!(health.status().saved_unix_us > saved);
     drop(worker);
     assert_eq!(spent(&loaded(folder.path()).0, "u1"), 3);
 }
 
 #[test]
-fn a_flood_of_keys_that_go_holds_up_neither_changes_nor_a_base() {
+fn a_flood_of_keys_that_go_holds_up_neither_changes_nor_a_snapshot() {
     let folder = tempfile::tempdir().unwrap();
     let small = || app_with(Memory::with_max_keys(10));
     let (app, mut worker, _stop) = worker_of(loaded_by(small(), folder.path()));
     // It has used more than any other, so that it never has to go.
     (0..20).for_each(|_| spend(&app, "busy"));
     for round in 0..3 {
-        let base = worker.counters.as_mut().unwrap().begin_base(app.now()).unwrap();
+        let snapshot = worker.counters.as_mut().unwrap().begin_snapshot(app.now()).unwrap();
         (0..70_000).for_each(|user| spend(&app, &format!("{round} {user}")));
         spend(&app, "busy");
         worker.save_changes();
@@ -146,8 +146,8 @@ fn a_flood_of_keys_that_go_holds_up_neither_changes_nor_a_base() {
         let (again, ..) = loaded_by(small(), left_by_a_kill(folder.path()).path());
         assert_eq!(spent(&again, "busy"), round + 21);
         assert_eq!(again.engine.store().memory().unwrap().keys(), 10);
-        drop(base);
-        assert_eq!(worker.counters_base().unwrap(), Some(10));
+        drop(snapshot);
+        assert_eq!(worker.snapshot_counters().unwrap(), Some(10));
     }
 }
 
@@ -167,7 +167,7 @@ fn counters_that_cannot_be_saved_take_no_bans_with_them() {
 }
 
 #[test]
-fn changes_are_saved_while_a_base_is_written() {
+fn changes_are_saved_while_a_snapshot_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let (app, mut worker, _stop) = worker(folder.path());
     for user in 0..3 * LOOK_EVERY {
@@ -176,7 +176,7 @@ fn changes_are_saved_while_a_base_is_written() {
     worker.save_changes();
     worker.due_us = 0;
     spend(&app, "user 0");
-    assert_eq!(worker.counters_base().unwrap(), Some(3 * LOOK_EVERY as u64));
+    assert_eq!(worker.snapshot_counters().unwrap(), Some(3 * LOOK_EVERY as u64));
     assert!(worker.due_us > 0 && folder.path().join("counters.log.1").exists());
     drop(worker);
     let (app, ..) = loaded(folder.path());
@@ -185,33 +185,33 @@ fn changes_are_saved_while_a_base_is_written() {
 }
 
 #[test]
-fn the_first_change_may_come_while_the_first_base_is_written() {
+fn the_first_change_may_come_while_the_first_snapshot_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let (app, mut worker, _stop) = worker(folder.path());
     // Something went missing before anything was written.
-    worker.counters.as_mut().unwrap().lack();
-    let base = worker.counters.as_mut().unwrap().begin_base(app.now()).unwrap();
+    worker.counters.as_mut().unwrap().mark_broken();
+    let snapshot = worker.counters.as_mut().unwrap().begin_snapshot(app.now()).unwrap();
     spend(&app, "u1");
     worker.save_changes();
     let journal = worker.counters.as_mut().unwrap();
-    assert!(!journal.is_whole(), "not before the base is there");
+    assert!(!journal.is_whole(), "not before the snapshot is there");
     assert_eq!(spent(&loaded(left_by_a_kill(folder.path()).path()).0, "u1"), 1);
-    assert_eq!(journal.finish_base(app.now(), base).unwrap(), 0);
+    assert_eq!(journal.finish_snapshot(app.now(), snapshot).unwrap(), 0);
     assert!(journal.is_whole());
     drop(worker);
     assert_eq!(spent(&loaded(folder.path()).0, "u1"), 1);
 }
 
 #[test]
-fn a_base_that_is_under_way_does_not_hold_up_the_end() {
+fn a_snapshot_that_is_under_way_does_not_hold_up_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let (app, mut worker, stop) = worker(folder.path());
     spend(&app, "u1");
     worker.save_changes();
     drop(stop);
-    assert_eq!(worker.counters_base().unwrap(), None);
+    assert_eq!(worker.snapshot_counters().unwrap(), None);
     assert!(worker.stopping);
-    assert_eq!(worker.finish().unwrap(), Saved { keys: 1, marks: 0 });
+    assert_eq!(worker.finish().unwrap(), SaveSummary { keys: 1, marks: 0 });
     assert_eq!(spent(&loaded(folder.path()).0, "u1"), 1);
 }
 
@@ -228,7 +228,7 @@ fn marks_are_read_page_by_page() {
 }
 
 #[test]
-fn nothing_is_missed_that_is_decided_while_changes_and_bases_are_written() {
+fn nothing_is_missed_that_is_decided_while_changes_and_snapshots_are_written() {
     const THREADS: usize = 3;
     const EACH: usize = 2_000;
     const USERS: usize = 50;
@@ -247,7 +247,7 @@ fn nothing_is_missed_that_is_decided_while_changes_and_bases_are_written() {
     while spenders.iter().any(|spender| !spender.is_finished()) {
         worker.save_changes();
         worker.due_us = 0;
-        worker.counters_base().unwrap();
+        worker.snapshot_counters().unwrap();
     }
     spenders.into_iter().for_each(|spender| spender.join().unwrap());
     worker.save_changes();

@@ -1,11 +1,12 @@
-//! Refuses JSON in which a name stands twice: two readers could take different values for it.
+//! Refuses JSON objects with a repeated name: two readers could take different values for it.
 
 use std::collections::HashSet;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-/// Whether no map in it has a name twice.
+/// # Errors
+/// An object has a name twice.
 pub(super) fn check(json: &str) -> Result<(), serde_json::Error> {
     serde_json::from_str::<Unique>(json).map(|_| ())
 }

@@ -1,4 +1,4 @@
-//! What a client is asked for, as JSON.
+//! A challenge for one client, and its JSON.
 
 use serde::Serialize;
 use tidegate::policy::{Challenge, ChallengeKind};
@@ -7,9 +7,9 @@ use utoipa::ToSchema;
 const MILLISECOND_US: u64 = 1_000;
 
 /// A challenge for one client.
-pub(crate) struct Offer {
+pub(crate) struct IssuedChallenge {
     pub(crate) token: String,
-    pub(crate) asked: Challenge,
+    pub(crate) challenge: Challenge,
     pub(crate) lasts_us: u64,
 }
 
@@ -17,19 +17,19 @@ pub(crate) struct Offer {
 #[derive(Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Challenge)]
-pub(crate) struct Told<'a> {
+pub(crate) struct ChallengeJson<'a> {
     /// `proof_of_work` or `captcha`.
     kind: &'static str,
-    /// What is sent back with the solution.
+    /// Must be sent back with the solution.
     token: &'a str,
     expires_in_ms: u64,
     /// `SHA-256`: of the token, a colon and the solution, which is a decimal number.
     #[serde(skip_serializing_if = "Option::is_none")]
     algorithm: Option<&'static str>,
-    /// How many zero bits that hash begins with.
+    /// The number of zero bits that this hash begins with.
     #[serde(skip_serializing_if = "Option::is_none")]
     difficulty: Option<u8>,
-    /// What the script of the CAPTCHA service is given.
+    /// For the script of the CAPTCHA service.
     #[serde(skip_serializing_if = "Option::is_none")]
     site_key: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -39,10 +39,10 @@ pub(crate) struct Told<'a> {
     answer_to: Option<&'static str>,
 }
 
-impl Offer {
+impl IssuedChallenge {
     /// The challenge as a JSON object; `answer_to` says where its solution is posted.
     pub(crate) fn json(&self, answer_to: Option<&'static str>) -> String {
-        let mut told = Told {
+        let mut json = ChallengeJson {
             kind: "captcha",
             token: &self.token,
             expires_in_ms: self.lasts_us / MILLISECOND_US,
@@ -52,24 +52,24 @@ impl Offer {
             script_url: None,
             answer_to,
         };
-        match &self.asked.kind {
+        match &self.challenge.kind {
             ChallengeKind::ProofOfWork { difficulty } => {
-                told.kind = "proof_of_work";
-                told.algorithm = Some("SHA-256");
-                told.difficulty = Some(*difficulty);
+                json.kind = "proof_of_work";
+                json.algorithm = Some("SHA-256");
+                json.difficulty = Some(*difficulty);
             }
             ChallengeKind::Captcha { site_key, script_url, .. } => {
-                told.site_key = site_key.as_deref();
-                told.script_url = script_url.as_deref();
+                json.site_key = site_key.as_deref();
+                json.script_url = script_url.as_deref();
             }
         }
         // Strings and numbers into memory: neither can fail.
-        serde_json::to_string(&told).unwrap_or_default()
+        serde_json::to_string(&json).unwrap_or_default()
     }
 }
 
-/// Adds a challenge to the JSON text that ends here and began at `start`, if that is an object.
-pub(crate) fn add_to(json: &mut String, start: usize, challenge: &str) {
+/// Adds a challenge to the JSON object that begins at `start`; other JSON values stay as they are.
+pub(crate) fn add_challenge_member(json: &mut String, start: usize, challenge: &str) {
     let written = json.get(start..).unwrap_or_default().trim();
     if !written.starts_with('{') || !json.ends_with('}') {
         return;
@@ -95,7 +95,7 @@ mod tests {
             ("7", "7"),
         ] {
             let mut json = format!("before {body}");
-            add_to(&mut json, 7, "1");
+            add_challenge_member(&mut json, 7, "1");
             assert_eq!(json, format!("before {expected}"));
         }
     }

@@ -1,4 +1,4 @@
-//! What files say, and the directories through which they are reached.
+//! The contents of the watched files, and the directories through which they are reached.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -7,64 +7,38 @@ use std::path::{Component, Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
-/// Further than this no file is read but for its end, where databases say when they were made.
+/// A longer file is read up to here, and at its end, where databases have their date.
 const BYTES_MAX: u64 = 16 << 20;
 const END_BYTES: u64 = 64 << 10;
 /// As many links as Linux follows.
 const LINKS_MAX: usize = 40;
 
-/// What a file says; `None` while it cannot be read.
+/// The length and hash of a file; `None` while it cannot be read.
 type Content = Option<(u64, [u8; 32])>;
 
-/// What was found at each path at one time.
-pub(super) type Look = Vec<Content>;
+/// The contents of all files at one time.
+pub(super) type Contents = Vec<Content>;
 
-/// What was last told of each file.
-#[derive(Debug)]
-pub(super) struct Seen {
-    paths: Vec<PathBuf>,
-    told: Look,
+pub(super) fn read_contents(paths: &[PathBuf]) -> Contents {
+    paths.iter().map(|path| content(path)).collect()
 }
 
-impl Seen {
-    pub(super) fn new(paths: Vec<PathBuf>) -> Self {
-        let told = paths.iter().map(|path| content(path)).collect();
-        Self { paths, told }
-    }
-
-    pub(super) fn paths(&self) -> &[PathBuf] {
-        &self.paths
-    }
-
-    pub(super) fn look(&self) -> Look {
-        self.paths.iter().map(|path| content(path)).collect()
-    }
-
-    /// Whether a file says something else than was last told.
-    pub(super) fn differs(&self, look: &Look) -> bool {
-        self.told.iter().zip(look).any(|(told, found)| differ(told, found))
-    }
-
-    /// Takes what was found as told, and says whether it is news.
-    pub(super) fn remember(&mut self, look: Look) -> bool {
-        let is_news = self.differs(&look);
-        for (told, found) in self.told.iter_mut().zip(look) {
-            if differ(told, &found) {
-                *told = found;
-            }
-        }
-        is_news
-    }
+/// True if a file has new content. A missing file has none: an editor may delete a file before it
+/// writes the new one.
+pub(super) fn has_news(reported: &Contents, found: &Contents) -> bool {
+    reported.iter().zip(found).any(|(reported, found)| found.is_some() && found != reported)
 }
 
-/// A file that is gone for now says nothing new: whoever replaces one may delete it first.
-fn differ(told: &Content, found: &Content) -> bool {
-    found.is_some() && found != told
+/// Takes over the contents of all files that are there.
+pub(super) fn merge_contents(reported: &mut Contents, found: Contents) {
+    for (reported, found) in reported.iter_mut().zip(found) {
+        *reported = found.or(*reported);
+    }
 }
 
 fn content(path: &Path) -> Content {
     let read = || -> io::Result<(u64, [u8; 32])> {
-        // Whoever looks into a pipe takes what it says, or waits until it says something.
+        // Reading a pipe would consume it, or wait for its writer.
         if !fs::metadata(path)?.is_file() {
             return Err(io::ErrorKind::Unsupported.into());
         }
@@ -81,7 +55,7 @@ fn content(path: &Path) -> Content {
     read().ok()
 }
 
-/// Every directory in which a change may change what a path leads to: that of the path itself, and
+/// Every directory in which a change may change the target of a path: that of the path itself, and
 /// that of every link on the way.
 pub(super) fn directories(paths: &[PathBuf]) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
@@ -93,7 +67,7 @@ pub(super) fn directories(paths: &[PathBuf]) -> BTreeSet<PathBuf> {
     found
 }
 
-/// Walks along a path and notes the directory of every link, and where the links end up.
+/// Walks along a path and collects the directory of every link, and of its target.
 fn follow(path: &Path, found: &mut BTreeSet<PathBuf>, links: &mut usize) {
     let mut here = PathBuf::new();
     let mut rest = path.components();

@@ -1,13 +1,13 @@
-//! Proof of work: a number whose hash with the challenge begins with so many zero bits.
+//! Proof of work: a number whose hash with the challenge begins with enough zero bits.
 
 use sha2::{Digest as _, Sha256};
 
-/// No answer has more digits.
+/// No solution has more digits.
 const DIGITS_MAX: usize = 20;
 
-/// Whether a solution answers a challenge: the SHA-256 of the token, a colon and the solution's
-/// decimal digits begins with at least so many zero bits.
-pub(crate) fn is_done(token: &str, solution: &str, difficulty: u8) -> bool {
+/// True if the SHA-256 of the token, a colon and the solution's decimal digits begins with at least
+/// `difficulty` zero bits.
+pub(crate) fn is_solved(token: &str, solution: &str, difficulty: u8) -> bool {
     let is_number = (1..=DIGITS_MAX).contains(&solution.len())
         && solution.bytes().all(|byte| byte.is_ascii_digit());
     is_number && zero_bits(token, solution) >= u32::from(difficulty)
@@ -25,7 +25,7 @@ fn zero_bits(token: &str, solution: &str) -> u32 {
 #[cfg(test)]
 pub(crate) fn solve(token: &str, difficulty: u8) -> String {
     let mut numbers = (0_u64..).map(|number| number.to_string());
-    numbers.find(|number| is_done(token, number, difficulty)).unwrap()
+    numbers.find(|number| is_solved(token, number, difficulty)).unwrap()
 }
 
 #[cfg(test)]
@@ -49,16 +49,16 @@ mod tests {
     fn a_solution_is_good_up_to_its_own_bits() {
         let solution = solve("abc", 8);
         let bits = u8::try_from(zero_bits("abc", &solution)).unwrap();
-        assert!(bits >= 8 && is_done("abc", &solution, bits));
-        assert!(!is_done("abc", &solution, bits + 1));
-        assert!(!is_done("abd", &solution, 20), "it is of one token only");
+        assert!(bits >= 8 && is_solved("abc", &solution, bits));
+        assert!(!is_solved("abc", &solution, bits + 1));
+        assert!(!is_solved("abd", &solution, 20), "it is of one token only");
     }
 
     #[test]
     fn what_is_no_number_is_no_solution() {
         for text in ["", "-1", "+1", "1.0", " 1", "1\n", "x", "٣", &"1".repeat(21)] {
-            assert!(!is_done("abc", text, 0), "{text}");
+            assert!(!is_solved("abc", text, 0), "{text}");
         }
-        assert!(is_done("abc", &"1".repeat(20), 0));
+        assert!(is_solved("abc", &"1".repeat(20), 0));
     }
 }

@@ -1,15 +1,15 @@
-//! The bytes of a file of the state directory: a head, then blocks.
+//! The bytes of a file in the state directory: a head, then blocks.
 //!
 //! ```text
 //! head    "tidegate" (8) | version (4)
 //! block   "\xF5tgb" (4) | length of the content (4) | CRC-32 (4) | synced (8) | content
 //! ```
-//! Numbers are little-endian. The content of the first block is a [`Preamble`], that of every further
-//! one the clocks and then records, all in postcard. `synced` is how many bytes of the file were known
-//! to be on the disk when the block was begun: by it, what a crash left unfinished at the end of a log
-//! is told from damage in its middle. The checksum is of `synced` and the content.
+//! Numbers are little-endian. The content of the first block is a [`FileHeader`]; every further block
+//! holds the clocks and then records, all in postcard. `synced` is the number of bytes that were on the
+//! disk when the block was begun. It tells the unfinished end of a log after a crash from damage in its
+//! middle. The checksum covers `synced` and the content.
 //!
-//! A release that changes what is in a block raises the version.
+//! A release that changes the content of blocks raises the version.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -21,9 +21,9 @@ use tidegate::clock::Now;
 const MAGIC: [u8; 8] = *b"tidegate";
 const VERSION: u32 = 4;
 pub(super) const HEAD_BYTES: usize = 12;
-/// What a block begins with. No text does.
+/// The first bytes of a block. No text begins like this.
 pub(super) const BLOCK: [u8; 4] = *b"\xF5tgb";
-/// What stands before the content of a block.
+/// The length of a block before its content.
 const BLOCK_HEAD_BYTES: usize = 20;
 /// A block is written once its content is this long.
 const BLOCK_BYTES: usize = 64 << 10;
@@ -32,7 +32,7 @@ const CONTENT_BYTES_MAX: usize = 64 << 20;
 
 /// Why a file is refused.
 #[derive(Debug)]
-pub(super) enum BadFile {
+pub(super) enum FileFault {
     Io(io::Error),
     Foreign,
     OtherVersion(u32),
@@ -43,7 +43,7 @@ pub(super) enum BadFile {
     OtherSecret,
 }
 
-impl fmt::Display for BadFile {
+impl fmt::Display for FileFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(error) => write!(f, "it cannot be read: {error}"),
@@ -66,32 +66,32 @@ impl fmt::Display for BadFile {
     }
 }
 
-impl From<io::Error> for BadFile {
+impl From<io::Error> for FileFault {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
 }
 
-/// What a file is.
+/// The role of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Role {
-    /// Everything, as it was while this was written.
-    Base,
-    /// What changed since.
+pub(super) enum FileRole {
+    /// All records.
+    Snapshot,
+    /// The changes since the snapshot.
     Log,
 }
 
-/// What holds for a whole file.
+/// The first block of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Preamble {
-    pub(super) role: Role,
-    /// What its records are.
+pub(super) struct FileHeader {
+    pub(super) role: FileRole,
+    /// `counters` or `marks`.
     pub(super) of: String,
-    /// Of a log, its number; of a base, the number of the first log that comes after it.
+    /// Of a log, its number; of a snapshot, the number of the first log after it.
     pub(super) number: u64,
     /// Of a log, how many bytes of the log before it count.
     pub(super) previous_bytes: u64,
-    /// Which process wrote it: all of one process have the same steady clock.
+    /// The process that wrote it. Files of one process share its steady clock.
     pub(super) run: u64,
     /// The clocks when it was begun.
     pub(super) at: Now,
@@ -100,26 +100,26 @@ pub(super) struct Preamble {
 }
 
 /// Writes a file, block by block.
-pub(super) struct Writer<W> {
+pub(super) struct RecordWriter<W> {
     to: W,
-    /// The block in hand, with room for what stands before its content.
+    /// The current block, with space for its head.
     block: Vec<u8>,
     bytes: u64,
     synced: u64,
 }
 
-impl<W: Write> Writer<W> {
-    pub(super) fn begin(mut to: W, preamble: &Preamble) -> io::Result<Self> {
+impl<W: Write> RecordWriter<W> {
+    pub(super) fn begin(mut to: W, header: &FileHeader) -> io::Result<Self> {
         to.write_all(&MAGIC)?;
         to.write_all(&VERSION.to_le_bytes())?;
         let block = vec![0; BLOCK_HEAD_BYTES];
         let mut writer = Self { to, block, bytes: HEAD_BYTES as u64, synced: 0 };
-        writer.push(preamble)?;
+        writer.push(header)?;
         writer.end_block()?;
         Ok(writer)
     }
 
-    /// Where it writes to.
+    /// The file.
     pub(super) const fn to(&self) -> &W {
         &self.to
     }
@@ -143,14 +143,14 @@ impl<W: Write> Writer<W> {
         if self.block.len() < BLOCK_BYTES { Ok(()) } else { self.end_block() }
     }
 
-    /// Says that everything is written, by a block without records.
+    /// Ends a snapshot with a block without records.
     pub(super) fn end(&mut self, at: Now) -> io::Result<()> {
         self.end_block()?;
         self.push(&at)?;
         self.end_block()
     }
 
-    /// Writes the records in hand.
+    /// Writes the current block.
     pub(super) fn end_block(&mut self) -> io::Result<()> {
         if self.is_empty() {
             return Ok(());
@@ -169,7 +169,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// What was written is on the disk from now on, as `sync` sees to.
+    /// Writes the current block, and syncs the file by `sync`.
     pub(super) fn sync(&mut self, sync: impl FnOnce(&W) -> io::Result<()>) -> io::Result<()> {
         self.end_block()?;
         sync(&self.to)?;
@@ -189,35 +189,38 @@ impl<W: Write> Writer<W> {
 }
 
 /// Reads a file, block by block.
-pub(super) struct Reader<R> {
+pub(super) struct RecordReader<R> {
     from: R,
     /// Where the next block begins.
     at: u64,
     content: Vec<u8>,
 }
 
-impl<R: Read> Reader<R> {
+impl<R: Read> RecordReader<R> {
     /// Reads the head, and refuses what another program or release wrote.
-    pub(super) fn begin(mut from: R) -> Result<(Preamble, Self), BadFile> {
-        let mut head = [0; HEAD_BYTES];
-        let read = read_up_to(&mut from, &mut head)?;
-        let magic = read.min(MAGIC.len());
+    pub(super) fn begin(mut from: R) -> Result<(FileHeader, Self), FileFault> {
+        let mut head = Vec::with_capacity(HEAD_BYTES);
+        let is_whole = read_exactly(&mut from, HEAD_BYTES, &mut head)?;
+        let magic = head.len().min(MAGIC.len());
         if head[..magic] != MAGIC[..magic] {
-            return Err(BadFile::Foreign);
+            return Err(FileFault::Foreign);
         }
-        if read < HEAD_BYTES {
-            return Err(BadFile::Torn { bytes: read as u64 });
+        if !is_whole {
+            return Err(FileFault::Torn { bytes: head.len() as u64 });
         }
         let version = u32::from_le_bytes([head[8], head[9], head[10], head[11]]);
         if version != VERSION {
-            return Err(BadFile::OtherVersion(version));
+            return Err(FileFault::OtherVersion(version));
         }
         let mut reader = Self::at(from, HEAD_BYTES as u64);
         let Some(_) = reader.next_block()? else {
-            return Err(BadFile::Torn { bytes: HEAD_BYTES as u64 });
+            return Err(FileFault::Torn { bytes: HEAD_BYTES as u64 });
         };
-        let (preamble, rest) = take(&reader.content)?;
-        if rest.is_empty() { Ok((preamble, reader)) } else { Err(too_much()) }
+        let (header, rest) = take(&reader.content)?;
+        if rest.is_empty() {
+            return Ok((header, reader));
+        }
+        Err(FileFault::Malformed("found more in a block than belongs there".to_owned()))
     }
 
     /// Reads on from a block that begins here.
@@ -230,37 +233,35 @@ impl<R: Read> Reader<R> {
         self.at
     }
 
-    /// Reads the next block; returns what was synced when it was begun, or `None` at the end. What is
-    /// wrong leaves the position where it was.
-    pub(super) fn next_block(&mut self) -> Result<Option<u64>, BadFile> {
-        let mut head = [0; BLOCK_HEAD_BYTES];
-        match read_up_to(&mut self.from, &mut head)? {
-            0 => return Ok(None),
-            BLOCK_HEAD_BYTES => {}
-            read => return Err(BadFile::Torn { bytes: self.at + read as u64 }),
+    /// Reads the next block; returns its `synced`, or `None` at the end. After an error the position is
+    /// unchanged.
+    pub(super) fn next_block(&mut self) -> Result<Option<u64>, FileFault> {
+        let mut head = Vec::with_capacity(BLOCK_HEAD_BYTES);
+        if !read_exactly(&mut self.from, BLOCK_HEAD_BYTES, &mut head)? {
+            let torn = FileFault::Torn { bytes: self.at + head.len() as u64 };
+            return if head.is_empty() { Ok(None) } else { Err(torn) };
         }
         let (mark, length, sum) = (&head[..4], &head[4..8], &head[8..12]);
         let length = length.iter().rev().fold(0, |sum, byte| sum << 8 | usize::from(*byte));
         if mark != BLOCK || length > CONTENT_BYTES_MAX {
-            return Err(BadFile::Damaged { at: self.at });
+            return Err(FileFault::Damaged { at: self.at });
         }
-        self.content.resize(length, 0);
-        let read = read_up_to(&mut self.from, &mut self.content)?;
-        if read < length {
-            return Err(BadFile::Torn { bytes: self.at + (BLOCK_HEAD_BYTES + read) as u64 });
+        if !read_exactly(&mut self.from, length, &mut self.content)? {
+            let read = (BLOCK_HEAD_BYTES + self.content.len()) as u64;
+            return Err(FileFault::Torn { bytes: self.at + read });
         }
         let mut found = crc32fast::Hasher::new();
         found.update(&head[12..]);
         found.update(&self.content);
         if sum != found.finalize().to_le_bytes() {
-            return Err(BadFile::Damaged { at: self.at });
+            return Err(FileFault::Damaged { at: self.at });
         }
         self.at += (BLOCK_HEAD_BYTES + length) as u64;
         Ok(Some(head[12..].iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte))))
     }
 
-    /// When the block in hand was written, and its records.
-    pub(super) fn records<T: DeserializeOwned>(&self) -> Result<(Now, Vec<T>), BadFile> {
+    /// The clocks of the current block, and its records.
+    pub(super) fn records<T: DeserializeOwned>(&self) -> Result<(Now, Vec<T>), FileFault> {
         let (at, mut rest) = take(&self.content)?;
         let mut records = Vec::new();
         while !rest.is_empty() {
@@ -272,24 +273,12 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// Reads until the buffer is full or there is no more; returns how much there was.
-fn read_up_to(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match from.read(&mut buffer[filled..]) {
-            Ok(0) => break,
-            Ok(read) => filled += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
+/// Replaces the buffer by the next bytes; true if there were as many.
+fn read_exactly(from: &mut impl Read, bytes: usize, buffer: &mut Vec<u8>) -> io::Result<bool> {
+    buffer.clear();
+    Ok(from.take(bytes as u64).read_to_end(buffer)? == bytes)
 }
 
-fn take<'b, T: Deserialize<'b>>(content: &'b [u8]) -> Result<(T, &'b [u8]), BadFile> {
-    postcard::take_from_bytes(content).map_err(|error| BadFile::Malformed(error.to_string()))
-}
-
-fn too_much() -> BadFile {
-    BadFile::Malformed("found more in a block than belongs there".to_owned())
+fn take<'b, T: Deserialize<'b>>(content: &'b [u8]) -> Result<(T, &'b [u8]), FileFault> {
+    postcard::take_from_bytes(content).map_err(|error| FileFault::Malformed(error.to_string()))
 }

@@ -20,7 +20,7 @@ use crate::geo::GeoIp;
 use crate::jwt::Verifier;
 use crate::leases::Leases;
 use crate::notify::{Notifier, Targets};
-use crate::protect::{Holding, Load};
+use crate::protect::{DelayedAnswers, Load};
 use crate::seal::{Seal, Travelled};
 use crate::telemetry::{Log, Metrics, RequestId, store_failed};
 
@@ -34,7 +34,7 @@ pub(crate) struct App {
     pub(crate) challenges: Challenges,
     pub(crate) drain: Drain,
     pub(crate) load: Load,
-    pub(crate) holding: Holding,
+    pub(crate) delayed_answers: DelayedAnswers,
     pub(crate) clock: SystemClock,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) log: Log,
@@ -225,7 +225,7 @@ impl App {
                 .unwrap(),
             leases: Leases::new(),
             load: Load::default(),
-            holding: Holding::default(),
+            delayed_answers: DelayedAnswers::default(),
             notifier: Notifier::new(Networks::default(), clock.clone(), drain.clone()),
             countries: GeoIp::default(),
             drain,

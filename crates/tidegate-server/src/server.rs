@@ -29,7 +29,7 @@ use crate::listen::{Listener, ListenerBounds, Service};
 use crate::notify::Notifier;
 use crate::open_files::{self, Shares, Wanted};
 use crate::policies::{PolicyBundle, PolicySource};
-use crate::protect::{Holding, Load, exchange, load};
+use crate::protect::{DelayedAnswers, Load, exchange, load};
 use crate::reload::Reloader;
 use crate::secret::hash_key;
 use crate::shared::follow;
@@ -284,7 +284,7 @@ async fn build_app(
         engine,
         leases: Leases::new(),
         load: Load::default(),
-        holding: Holding::default(),
+        delayed_answers: DelayedAnswers::default(),
         drain,
         countries,
         notifier,

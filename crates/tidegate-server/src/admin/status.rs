@@ -203,7 +203,7 @@ impl Status {
             active_keys: keys.unwrap_or_else(|| app.engine.local_keys()),
             evicted_keys: memory.map(Memory::evicted_keys).unwrap_or_default(),
             waiting: app.engine.waiters(),
-            held: app.holding.held(),
+            held: app.delayed_answers.count(),
             marks: [("ban", MarkKind::Ban), ("flag", MarkKind::Flag)].map(count).into(),
             notices: app.notifier.counts(),
             state: self.state_dir.as_ref().map(|health| health.status()),

@@ -1,12 +1,12 @@
 //! What stands around the engine's penalties: what they lead to is counted, logged and told; answers
 //! are held back; marks travel between nodes; the load is looked at.
 
+mod delay;
 pub(crate) mod exchange;
-mod holding;
 pub(crate) mod load;
 mod watched;
 
-pub(crate) use holding::Holding;
+pub(crate) use delay::DelayedAnswers;
 pub(crate) use load::Load;
 pub(crate) use watched::{TooLarge, Watched};
 

@@ -29,7 +29,7 @@ impl AnsweredRequest {
 /// Waits as long as a penalty delays a refusal.
 pub(super) async fn delay_refusal(app: &App, decision: &Decision) {
     let until = Instant::now() + Duration::from_micros(decision.delay_us());
-    app.holding.hold(until, &app.drain).await;
+    app.delayed_answers.delay(until, &app.drain).await;
 }
 
 /// Counts the events of an upstream's answer, and applies the warnings and the delay that follow from
@@ -63,13 +63,13 @@ pub(super) async fn penalise_answer(
 async fn delay_answer(app: &App, response: Response<Body>, until: Instant) -> Response<Body> {
     let length = response.body().size_hint().exact();
     if length.is_none_or(|length| length > READ_BYTES_MAX) {
-        app.holding.hold_connected(until, &app.drain).await;
+        app.delayed_answers.delay_connected(until, &app.drain).await;
         return response;
     }
     let (parts, body) = response.into_parts();
     match body.collect().await {
         Ok(whole) => {
-            app.holding.hold(until, &app.drain).await;
+            app.delayed_answers.delay(until, &app.drain).await;
             Response::from_parts(parts, Body::whole(whole.to_bytes()))
         }
         Err(_) => {

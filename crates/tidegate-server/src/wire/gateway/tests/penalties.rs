@@ -54,7 +54,7 @@ async fn an_answer_is_held_back_for_as_long_as_the_step_says() {
     let answer = world.get("/login", "").await;
     assert!(answer.starts_with("HTTP/1.1 401") && answer.ends_with("no"), "{answer}");
     assert!(began.elapsed() >= Duration::from_millis(50));
-    assert_eq!(world.app.holding.held(), 0);
+    assert_eq!(world.app.delayed_answers.count(), 0);
 }
 
 #[tokio::test]
@@ -76,12 +76,12 @@ async fn an_answer_that_is_held_back_is_let_go_when_its_client_leaves_or_the_dae
     let world = World::start(&policy("{ 1: { delay: 1min } }"), saying(REFUSED).await).await;
     let mut leaving = world.connect().await;
     leaving.write_all(GET).await.unwrap();
-    until("it is held", || world.app.holding.held() == 1).await;
+    until("it is held", || world.app.delayed_answers.count() == 1).await;
     drop(leaving);
-    until("it is let go", || world.app.holding.held() == 0).await;
+    until("it is let go", || world.app.delayed_answers.count() == 0).await;
     let mut staying = world.connect().await;
     staying.write_all(GET).await.unwrap();
-    until("it is held", || world.app.holding.held() == 1).await;
+    until("it is held", || world.app.delayed_answers.count() == 1).await;
     world.app.drain.start();
     let answer = rest(&mut staying).await;
     assert!(answer.starts_with("HTTP/1.1 401") && answer.ends_with("no"), "{answer}");

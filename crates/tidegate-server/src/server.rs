@@ -27,7 +27,7 @@ use crate::jwt::Verifier;
 use crate::leases::Leases;
 use crate::listen::{Listener, ListenerBounds, Service};
 use crate::notify::Notifier;
-use crate::open_files::{self, Shares, Wanted};
+use crate::open_files::{self, ConnectionDemand, ConnectionShares};
 use crate::policies::{PolicyBundle, PolicySource};
 use crate::protect::{DelayedAnswers, Load, exchange, load};
 use crate::reload::Reloader;
@@ -192,16 +192,15 @@ impl Daemon {
         bounds: ListenerBounds,
     ) -> Result<Option<Upstream>, StartError> {
         if let Some(url) = &self.config.upstream {
-            let upstream = Upstream::trusting(&url.to_string(), self.trust.clone());
-            return upstream.map(Some).map_err(StartError::new);
+            return Upstream::with_roots(&url.to_string(), self.trust.clone()).map(Some);
         }
         if !self.config.is_demo() {
             return Ok(None);
         }
         let listener = bind("upstream", SocketAddr::from(([127, 0, 0, 1], 0)), None, bounds)?;
         let url = listener.url()?;
-        listeners.spawn_upstream(listener, demo::Upstream);
-        Upstream::parse(&url).map(Some).map_err(StartError::new)
+        listeners.spawn_upstream(listener, demo::DemoService);
+        Upstream::parse(&url).map(Some)
     }
 
     /// The status page. Its warnings are logged once.
@@ -373,11 +372,12 @@ fn bind(
 }
 
 /// The number of connections of each kind.
-fn connection_shares(config: &Config) -> Shares {
+fn connection_shares(config: &Config) -> ConnectionShares {
     let each = config.bounds.max_connections.get();
     let upstream = config.bounds.max_upstream_connections.map(NonZeroUsize::get);
     let upstream_ends = usize::from(config.has_gateway()) + usize::from(config.is_demo());
-    let shares = Shares::of(open_files::allowed(), Wanted { each, upstream, upstream_ends });
+    let demand = ConnectionDemand { each, upstream, upstream_ends };
+    let shares = ConnectionShares::new(open_files::allowed(), demand);
     if upstream_ends > 0 && upstream.is_some_and(|wanted| wanted > shares.upstream) {
         let fitting = shares.upstream;
         tracing::warn!(
@@ -389,7 +389,7 @@ fn connection_shares(config: &Config) -> Shares {
     shares
 }
 
-fn gateway_bounds(config: &Config, shares: &Shares) -> GatewayBounds {
+fn gateway_bounds(config: &Config, shares: &ConnectionShares) -> GatewayBounds {
     GatewayBounds {
         connections_max: shares.upstream,
         connect: config.bounds.connect_timeout,

@@ -14,9 +14,9 @@ pub(crate) const POLICY_NAME: &str = "demo policy";
 
 /// A small service without limits of its own.
 #[derive(Clone)]
-pub(crate) struct Upstream;
+pub(crate) struct DemoService;
 
-impl Service for Upstream {
+impl Service for DemoService {
     async fn call(&self, _peer: Peer, request: Request<Incoming>) -> Response<Body> {
         let said = match (request.method(), request.uri().path()) {
             (_, "/health") => "ok\n",

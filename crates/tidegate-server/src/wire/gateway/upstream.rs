@@ -1,6 +1,5 @@
 //! The upstream: one server, by name or address, with or without TLS.
 
-use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,6 +12,7 @@ use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::body::Upload;
+use crate::error::StartError;
 use crate::tls::Trust;
 
 /// The server behind the gateway.
@@ -23,29 +23,17 @@ pub(crate) struct Upstream {
     tls: Option<(Arc<Trust>, ServerName<'static>)>,
 }
 
-/// Why a URL cannot be an upstream.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct UpstreamUrlError(String);
-
-impl fmt::Display for UpstreamUrlError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for UpstreamUrlError {}
-
 impl Upstream {
     /// The server of a URL, `http://host:port` or `https://host`. The URL has no path: the gateway
     /// forwards the path that the policy has matched.
-    pub(crate) fn parse(url: &str) -> Result<Self, UpstreamUrlError> {
-        Self::trusting(url, None)
+    pub(crate) fn parse(url: &str) -> Result<Self, StartError> {
+        Self::with_roots(url, None)
     }
 
-    /// As [`parse`](Self::parse), verified by `own` roots instead of the well-known ones alone.
-    pub(crate) fn trusting(url: &str, own: Option<Arc<Trust>>) -> Result<Self, UpstreamUrlError> {
+    /// As [`parse`](Self::parse), verified by the operator's own roots beside the well-known ones.
+    pub(crate) fn with_roots(url: &str, own: Option<Arc<Trust>>) -> Result<Self, StartError> {
         let wrong = |expected: &str| {
-            UpstreamUrlError(format!("found the upstream `{url}`, expected {expected}"))
+            StartError::new(format!("found the upstream `{url}`, expected {expected}"))
         };
         let uri: Uri = url.parse().map_err(|_| wrong("a URL such as `http://127.0.0.1:3000`"))?;
         let is_tls = match uri.scheme_str() {
@@ -66,9 +54,7 @@ impl Upstream {
         let host_header = host_header.map_err(|_| wrong("one with a host"))?;
         let tls = if is_tls {
             let name = ServerName::try_from(host.clone()).map_err(|_| wrong("one with a host"))?;
-            let well_known =
-                || Trust::load(None).map_err(|error| UpstreamUrlError(error.to_string()));
-            Some((own.map_or_else(well_known, Ok)?, name))
+            Some((own.map_or_else(|| Trust::load(None), Ok)?, name))
         } else if own.is_some() {
             return Err(wrong("one that starts with `https://`, since --upstream-ca is given"));
         } else {

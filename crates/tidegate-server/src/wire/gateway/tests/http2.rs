@@ -108,7 +108,7 @@ async fn an_upstream_may_speak_tls_and_must_prove_its_name() {
 
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), made.cert.pem()).unwrap();
-    let known = Upstream::trusting(&url, Some(Trust::load(Some(file.path())).unwrap())).unwrap();
+    let known = Upstream::with_roots(&url, Some(Trust::load(Some(file.path())).unwrap())).unwrap();
     let world = World::in_front_of(OPEN, known, GatewayBounds::default()).await;
     assert!(world.get("/", "").await.ends_with("secret"));
 }

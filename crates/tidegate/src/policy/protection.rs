@@ -1,4 +1,4 @@
-//! What protects, as a policy says it: events, ladders, ratios, factors, challenges, notices.
+//! The protection of a policy, as it is written: events, penalties, ratios, factors, challenges, notices.
 
 use super::Policy;
 use super::model::{AttributeId, Part};
@@ -7,23 +7,23 @@ use super::when::When;
 use crate::decision::Outcome;
 use crate::units::Amount;
 
-/// Which event, by its place in the policy; the built-in ones are first.
+/// The index of an event; the built-in events come first.
 pub(crate) type EventId = u16;
 
-/// The events that every policy has, in the order of their numbers.
+/// The events that every policy has, in the order of their ids.
 pub(crate) const BUILT_IN_EVENTS: [&str; 4] = ["limited", "blocked", "banned", "challenge_failed"];
 
-/// Parts of one in a million: factors and ratios.
+/// One, in millionths: factors and shares are written so.
 pub(crate) const PPM: u64 = 1_000_000;
-/// How far a load has to be below what tripped a factor until that ends.
+/// How far the load must fall below the bound of a load factor to end it.
 pub(crate) const LOAD_LOWER_PPM: u64 = 100_000;
 
-/// All of it.
+/// All sections that protect.
 #[derive(Debug, Default)]
 pub(crate) struct Protection {
-    /// The built-in ones, then those of the policy.
+    /// The built-in events, then those of the policy.
     pub(crate) event_names: Names,
-    /// By the number of the event.
+    /// By the id of the event.
     pub(crate) events: Vec<Event>,
     pub(crate) penalties: Vec<Penalty>,
     pub(crate) ratios: Vec<Ratio>,
@@ -32,18 +32,18 @@ pub(crate) struct Protection {
     pub(crate) webhooks: Vec<Webhook>,
 }
 
-/// Something that happens to a subject: reported, seen in an answer, or made of an outcome.
+/// Something that happens to a subject: an application reports it, an answer shows it, or a decision makes it.
 #[derive(Debug, Default)]
 pub(crate) struct Event {
-    /// Which requests it is seen in; those that are reported need not fit.
+    /// The requests that may make the event. A reported event ignores it.
     pub(crate) when: When,
-    /// Seen where the upstream answers so; empty: never seen in an answer.
+    /// The statuses of answers that make the event.
     pub(crate) statuses: Vec<Statuses>,
-    /// Made of this outcome of a decision.
+    /// The outcome of a decision that makes the event.
     pub(crate) outcome: Option<Outcome>,
-    /// Of these limits only, by their place in the policy; none: of any.
+    /// The indices of the limits whose violation makes the event; any limit without them.
     pub(crate) limits: Option<Vec<u16>>,
-    /// What ratios sum; 1 without it.
+    /// The attribute that ratios sum; 1 without it.
     pub(crate) value: Option<AttributeId>,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Statuses {
     pub(crate) last: u16,
 }
 
-/// A ladder: how often within a sliding span, and what then.
+/// A penalty: which events are counted, within which span, and the steps that the count climbs.
 #[derive(Debug)]
 pub(crate) struct Penalty {
     pub(crate) name: String,
@@ -62,47 +62,47 @@ pub(crate) struct Penalty {
     pub(crate) by: Vec<Part>,
     pub(crate) within_us: u64,
     pub(crate) forgive: Vec<EventId>,
-    /// By the count from which each holds, rising; never empty.
+    /// Rising by the count; never empty.
     pub(crate) ladder: Vec<Step>,
 }
 
-/// What holds from a count on.
+/// What happens from a count on.
 #[derive(Debug)]
 pub(crate) struct Step {
     pub(crate) from: u32,
-    /// The violation passes, with a warning.
+    /// Grace: the violation passes, with a warning.
     pub(crate) allow: bool,
     pub(crate) delay_us: u64,
     pub(crate) warn: Option<String>,
     pub(crate) challenge: bool,
     pub(crate) ban: Option<Ban>,
     pub(crate) flag: Option<String>,
-    /// Webhooks, by their place in the policy.
+    /// The indices of webhooks.
     pub(crate) notify: Vec<usize>,
 }
 
-/// For how long, and how wide.
+/// The ban of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ban {
     pub(crate) for_us: u64,
-    /// Whom: the penalty's own key without it, or another part of the request, such as its network.
+    /// The subject; without it, the subject of the count.
     pub(crate) by: Option<BanBy>,
 }
 
-/// Who is banned, where it is not the penalty's own key.
+/// A subject of a ban other than that of the count. Its debug format is hashed into keys: see `Step::label`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BanBy {
     User,
     Client,
     Ip,
-    /// The address's network: of so many bits for IPv4, and for IPv6.
+    /// The network of the address.
     Network {
         v4_bits: u8,
         v6_bits: u8,
     },
 }
 
-/// One event's share of another.
+/// The share that one event has of another.
 #[derive(Debug)]
 pub(crate) struct Ratio {
     pub(crate) name: String,
@@ -110,14 +110,14 @@ pub(crate) struct Ratio {
     pub(crate) to: EventId,
     pub(crate) by: Vec<Part>,
     pub(crate) within_us: u64,
-    /// How many events of `to` it takes before it means anything.
+    /// With fewer events of `to` the ratio means nothing.
     pub(crate) at_least: u32,
-    /// Above this share, in millionths, `then` holds.
+    /// Above this share, in millionths, `then` applies.
     pub(crate) above_ppm: Option<u64>,
     pub(crate) then: Option<Step>,
 }
 
-/// What makes limits larger or smaller.
+/// A factor makes limits larger or smaller.
 #[derive(Debug)]
 pub(crate) struct Factor {
     pub(crate) name: String,
@@ -127,77 +127,77 @@ pub(crate) struct Factor {
 
 #[derive(Debug)]
 pub(crate) enum FactorKind {
-    /// Always, where `when` holds.
+    /// Applies whenever `when` holds.
     Fixed { times_ppm: u64 },
-    /// While the load is above this share, in millionths; ten points lower ends it.
+    /// Applies while the load is above this share, in millionths. Ten points lower ends it.
     Load { above_ppm: u64, times_ppm: u64 },
-    /// Moves step by step within a range.
+    /// Moves step by step within a range, for each subject.
     Behaviour(Behaviour),
 }
 
 #[derive(Debug)]
 pub(crate) struct Behaviour {
     pub(crate) by: Vec<Part>,
-    pub(crate) good: Vec<Good>,
+    pub(crate) good: Vec<RatioCondition>,
     pub(crate) step_ppm: u64,
     pub(crate) every_us: u64,
     pub(crate) lowest_ppm: u64,
     pub(crate) highest_ppm: u64,
 }
 
-/// A ratio that is on the right side of a share.
+/// A condition on a ratio: `cancel-rate < 90%`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Good {
-    /// By its place in the policy.
+pub(crate) struct RatioCondition {
+    /// The index of the ratio.
     pub(crate) ratio: usize,
-    pub(crate) is: Compared,
+    pub(crate) comparison: Comparison,
     pub(crate) share_ppm: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Compared {
+pub(crate) enum Comparison {
     Below,
     AtMost,
     Above,
     AtLeast,
 }
 
-/// How a client shows that it is worth an answer.
+/// What a challenged client must do, and for how long it then passes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Challenge {
-    /// What it is asked for.
+    /// What the client must do.
     pub kind: ChallengeKind,
-    /// How long a pass is good, in microseconds.
+    /// How long a pass is valid, in microseconds.
     pub pass_us: u64,
 }
 
 /// What a challenge asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChallengeKind {
-    /// A number whose hash begins with so many zero bits.
+    /// Find a number whose hash begins with zero bits.
     ProofOfWork {
-        /// How many.
+        /// How many zero bits.
         difficulty: u8,
     },
-    /// The token of a service that tells people from machines.
+    /// Get a token of a CAPTCHA service.
     Captcha {
-        /// Where its tokens are verified, in the siteverify form.
+        /// The service's siteverify address.
         verify_url: String,
-        /// What its service knows the operator by.
+        /// The operator's secret at the service.
         secret: Secret,
-        /// What the page gives to the service's script.
+        /// The operator's public key at the service.
         site_key: Option<String>,
         /// The service's script.
         script_url: Option<String>,
     },
 }
 
-/// A secret that a policy names; it stays out of logs.
+/// A secret that a policy names. Its debug format does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// A secret as it was given.
+    /// Wraps a secret.
     #[must_use]
     pub const fn new(secret: String) -> Self {
         Self(secret)
@@ -216,32 +216,32 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// Where notices go.
+/// A receiver of notices.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Webhook {
     /// Its name in the policy.
     pub name: String,
-    /// Where it is reached.
+    /// The address that messages are sent to.
     pub url: String,
-    /// What its messages are signed with.
+    /// The secret that signs the messages.
     pub secret: Option<String>,
 }
 
 impl std::fmt::Debug for Webhook {
-    /// Addresses of webhooks are secrets themselves, and stay out of logs.
+    /// The address of a webhook is a secret too.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Webhook").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
 impl Policy {
-    /// How clients are challenged; `None` where nothing in the policy challenges.
+    /// How clients are challenged; `None` if nothing in the policy challenges.
     #[must_use]
     pub fn challenge(&self) -> Option<&Challenge> {
         self.protection.challenge.as_ref()
     }
 
-    /// Where its notices go.
+    /// The receivers of its notices.
     #[must_use]
     pub fn webhooks(&self) -> &[Webhook] {
         &self.protection.webhooks
@@ -266,22 +266,17 @@ pub(crate) fn percent_ppm(text: &str, percent_max: u64) -> Option<u64> {
 }
 
 impl Statuses {
-    /// Whether a status is one of them.
     pub(crate) const fn contains(self, status: u16) -> bool {
         self.first <= status && status <= self.last
     }
 }
 
 impl Protection {
-    /// The parts of all keys.
+    /// The parts of all subjects.
     pub(crate) fn parts(&self) -> impl Iterator<Item = &Part> {
         let penalties = self.penalties.iter().flat_map(|penalty| &penalty.by);
         let ratios = self.ratios.iter().flat_map(|ratio| &ratio.by);
-        let behaviours = self.factors.iter().filter_map(|factor| match &factor.kind {
-            FactorKind::Behaviour(behaviour) => Some(&behaviour.by),
-            FactorKind::Fixed { .. } | FactorKind::Load { .. } => None,
-        });
-        penalties.chain(ratios).chain(behaviours.flatten())
+        penalties.chain(ratios).chain(self.factors.iter().flat_map(Factor::by))
     }
 
     /// The steps of all ladders and ratios.
@@ -290,7 +285,7 @@ impl Protection {
         ladders.chain(self.ratios.iter().filter_map(|ratio| ratio.then.as_ref()))
     }
 
-    /// Without anything but the built-in events.
+    /// Nothing but the built-in events.
     pub(crate) fn none() -> Self {
         let outcomes =
             [Some(Outcome::Limited), Some(Outcome::Blocked), Some(Outcome::Banned), None];
@@ -303,13 +298,23 @@ impl Protection {
     }
 }
 
+impl Factor {
+    /// The parts of the subjects whose behaviour the factor follows; none if it follows no behaviour.
+    pub(crate) fn by(&self) -> &[Part] {
+        match &self.kind {
+            FactorKind::Behaviour(behaviour) => &behaviour.by,
+            FactorKind::Fixed { .. } | FactorKind::Load { .. } => &[],
+        }
+    }
+}
+
 impl Penalty {
-    /// The step that holds at a count, if one does.
+    /// The step that applies at a count, if one does.
     pub(crate) fn step_at(&self, count: u64) -> Option<&Step> {
         self.ladder.iter().rev().find(|step| u64::from(step.from) <= count)
     }
 
-    /// More than this many events need not be told apart.
+    /// The count of the highest step: more events need not be told apart.
     pub(crate) fn highest(&self) -> u32 {
         self.ladder.last().map_or(1, |step| step.from)
     }
@@ -430,8 +435,9 @@ notify:
         let FactorKind::Behaviour(behaviour) = &behaviour.kind else { panic!() };
         let range = (behaviour.lowest_ppm, behaviour.highest_ppm);
         assert_eq!((behaviour.step_ppm, range), (100_000, (500_000, 2_000_000)));
-        let below = Good { ratio: 1, is: Compared::Below, share_ppm: 900_000 };
-        let at_least = Good { ratio: 0, is: Compared::AtLeast, share_ppm: 50_000 };
+        let below = RatioCondition { ratio: 1, comparison: Comparison::Below, share_ppm: 900_000 };
+        let at_least =
+            RatioCondition { ratio: 0, comparison: Comparison::AtLeast, share_ppm: 50_000 };
         assert_eq!(behaviour.good, [below, at_least]);
     }
 

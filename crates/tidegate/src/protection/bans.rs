@@ -1,7 +1,5 @@
 //! The precheck's question: is this request's subject banned?
 
-use std::cmp::Reverse;
-
 use crate::clock::Now;
 use crate::context::Context;
 use crate::identity::canonical;
@@ -52,10 +50,29 @@ impl BanLookups {
 
     fn find_among(&self, marks: &Marks, context: &Context<'_>, now: Now) -> Option<Mark> {
         marks.drop_expired_bans(now);
-        let lookups = self.0.iter().filter(|lookup| lookup.has_bans(marks));
-        let ids = lookups.flat_map(|lookup| lookup.ids(marks, context));
-        let bans = ids.filter_map(|id| marks.get(MarkKind::Ban, id, now));
-        bans.min_by_key(|ban| Reverse(ban.until_unix_us.unwrap_or(u64::MAX)))
+        let mut longest: Option<Mark> = None;
+        let mut look_up = |id: Key| {
+            let end = |ban: &Mark| ban.until_unix_us.unwrap_or(u64::MAX);
+            let ban = marks.get(MarkKind::Ban, id, now);
+            if ban
+                .as_ref()
+                .is_some_and(|ban| longest.as_ref().is_none_or(|one| end(ban) > end(one)))
+            {
+                longest = ban;
+            }
+        };
+        for BanLookup { kind, everywhere, keys } in &self.0 {
+            if !marks.has_bans(*kind, *everywhere) {
+                continue;
+            }
+            if *kind != SubjectKind::Network {
+                keys.id(context).into_iter().for_each(&mut look_up);
+            } else if let Some(ip) = context.address.map(canonical) {
+                let lengths = marks.banned_prefix_lengths(ip);
+                lengths.for_each(|length| look_up(keys.network_id(ip, length)));
+            }
+        }
+        longest
     }
 
     /// The parts of the subjects that are no user, client, address or network.
@@ -116,23 +133,5 @@ impl BanLookups {
             let keys = MarkKeys::new(secret, MarkKind::Ban, scope, None, by, policy);
             self.0.push(BanLookup { kind, everywhere: scope.is_none(), keys });
         }
-    }
-}
-
-impl BanLookup {
-    fn has_bans(&self, marks: &Marks) -> bool {
-        marks.has_bans(self.kind, self.everywhere)
-    }
-
-    /// The ids of the bans that would be on a request.
-    fn ids(&self, marks: &Marks, context: &Context<'_>) -> impl Iterator<Item = Key> {
-        let is_network = self.kind == SubjectKind::Network;
-        let address = context.address.map(canonical).filter(|_| is_network);
-        let networks = address.into_iter().flat_map(move |ip| {
-            let lengths = marks.banned_prefix_lengths(ip);
-            lengths.map(move |length| self.keys.network_id(ip, length))
-        });
-        let other = if is_network { None } else { self.keys.id(context) };
-        networks.chain(other)
     }
 }

@@ -12,7 +12,7 @@ use crate::identity::attribute::Found;
 use crate::key::{Key, LimitKeys, counted_name};
 use crate::plan::Level;
 use crate::policy::model::Part;
-use crate::policy::protection::{Event, EventId, FactorKind, Penalty, Ratio};
+use crate::policy::protection::{Comparison, Event, EventId, FactorKind, Penalty, Ratio};
 use crate::protection::events::Events;
 use crate::request::RequestError;
 use crate::store::{Amendment, Answer, Change, Reply};
@@ -250,8 +250,7 @@ impl Share {
 
     /// Strictly above a share.
     pub(crate) fn is_above(&self, ppm: u64) -> bool {
-        use crate::policy::protection::{Compared, Good};
-        Good { ratio: 0, is: Compared::Above, share_ppm: ppm }.holds(self.of, self.to)
+        Comparison::Above.holds(self.of, self.to, ppm)
     }
 }
 

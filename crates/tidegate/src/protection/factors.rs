@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use crate::algorithm::Spec;
 use crate::context::Context;
-use crate::policy::protection::{Behaviour, Compared, Factor, FactorKind, Good, PPM};
+use crate::policy::protection::{Behaviour, Comparison, Factor, FactorKind, PPM};
 use crate::protection::marks::Marks;
 use crate::units::Amount;
 
@@ -95,19 +95,17 @@ pub(crate) fn stepped(behaviour: &Behaviour, ppm: u64, is_good: bool) -> u64 {
     moved.clamp(behaviour.lowest_ppm, behaviour.highest_ppm)
 }
 
-impl Good {
-    /// Whether a ratio is on the right side, of what both events summed to. Compared by
-    /// cross-multiplying; of nothing at all the share is zero.
-    pub(crate) fn holds(&self, of: Amount, to: Amount) -> bool {
-        let nothing = of.is_zero() && to.is_zero();
-        let to = if nothing { Amount::ONE } else { to };
+impl Comparison {
+    /// Compares the share that one sum has of another. The share of nothing in nothing is zero.
+    pub(super) fn holds(self, of: Amount, to: Amount, share_ppm: u64) -> bool {
+        let to = if of.is_zero() && to.is_zero() { Amount::ONE } else { to };
         let share = u128::from(of.micros()) * u128::from(PPM);
-        let bound = u128::from(to.micros()) * u128::from(self.share_ppm);
-        match self.is {
-            Compared::Below => share < bound,
-            Compared::AtMost => share <= bound,
-            Compared::Above => share > bound,
-            Compared::AtLeast => share >= bound,
+        let bound = u128::from(to.micros()) * u128::from(share_ppm);
+        match self {
+            Self::Below => share < bound,
+            Self::AtMost => share <= bound,
+            Self::Above => share > bound,
+            Self::AtLeast => share >= bound,
         }
     }
 }

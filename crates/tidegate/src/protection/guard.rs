@@ -57,7 +57,7 @@ impl Guard {
             LimitKeys::of_counts(secret, &texts, by, policy)
         };
         let factor = |factor: &Factor| {
-            let by = behaviour_by(factor);
+            let by = factor.by();
             let (scope, name) = (Some(&*policy.name), Some(&*factor.name));
             FactorKeys {
                 marks: MarkKeys::new(secret, MarkKind::Factor, scope, name, by, policy),
@@ -138,13 +138,5 @@ impl Guard {
                 }
             }
         }
-    }
-}
-
-/// By what a factor follows behaviour; nothing for others.
-pub(crate) fn behaviour_by(factor: &Factor) -> &[Part] {
-    match &factor.kind {
-        FactorKind::Behaviour(behaviour) => &behaviour.by,
-        FactorKind::Fixed { .. } | FactorKind::Load { .. } => &[],
     }
 }

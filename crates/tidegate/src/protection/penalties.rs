@@ -290,7 +290,7 @@ impl Judge<'_> {
             if !share.counts(protection.ratios.get(good.ratio)?) {
                 return None;
             }
-            is_good &= good.holds(share.of, share.to);
+            is_good &= good.comparison.holds(share.of, share.to, good.share_ppm);
         }
         let keys = self.context.active.guard.factors.get(index)?;
         if !behaviour.by.iter().all(|part| self.context.has(part)) {
@@ -315,7 +315,7 @@ impl Judge<'_> {
     fn step(&self, factor: usize, to_ppm: u64) {
         let policy = &self.context.active.policy;
         let Some(factor) = policy.protection.factors.get(factor) else { return };
-        let by = crate::protection::guard::behaviour_by(factor);
+        let by = factor.by();
         let Some(subject) = Subject::of(by, self.context) else { return };
         let (kind, scope) = (MarkKind::Factor, Some(&*policy.name));
         let mark = Mark {

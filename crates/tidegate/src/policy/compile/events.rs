@@ -1,11 +1,12 @@
 //! The `events:` section.
 
-use super::fields::{Fields, Keys, check_name, distinct_texts, entries, text, texts, word};
+use super::fields::{Fields, Keys, check_name, declared_id, distinct_texts, parsed_texts, section};
 use super::{Compiler, Scope};
 use crate::decision::Outcome;
 use crate::policy::diagnostics::{Position, shown};
 use crate::policy::document::{Entry, Node};
 use crate::policy::model::OperationId;
+use crate::policy::names::Names;
 use crate::policy::protection::{BUILT_IN_EVENTS, Event, EventId, Statuses};
 
 pub(super) const KEYS: Keys =
@@ -23,37 +24,31 @@ const OUTCOMES: [(&str, Outcome); 4] = [
 
 impl Compiler<'_> {
     /// Declares the events. `limits` are the names of all limits, in their order.
-    pub(super) fn events(&mut self, node: &Node, limits: &[&str]) {
-        let written = entries(node, "`events`", self.diagnostics).unwrap_or_default();
-        if written.len() > EVENTS_MAX {
-            self.diagnostics.error(node.at, format!("found more than {EVENTS_MAX} events"));
-            return;
-        }
-        for entry in written {
+    pub(super) fn events(&mut self, node: &Node, limits: &Names) {
+        for entry in section(node, "events", EVENTS_MAX, self.diagnostics) {
             check_name(&entry.key, entry.key_at, "an event", self.diagnostics);
             if BUILT_IN_EVENTS.contains(&entry.key.as_str()) {
                 let message = format!("found an event called `{}`, which is built in", entry.key);
                 self.diagnostics.error(entry.key_at, message);
                 continue;
             }
-            // One that is not well-formed is declared all the same, so that its uses are no errors.
+            // A malformed event is declared too, so that its uses are no errors.
             let event = self.event(entry, limits).unwrap_or_default();
             self.protection.event_names.add(&entry.key);
             self.protection.events.push(event);
         }
     }
 
-    fn event(&mut self, entry: &Entry, limits: &[&str]) -> Option<Event> {
+    fn event(&mut self, entry: &Entry, limits: &Names) -> Option<Event> {
         let what = format!("the event `{}`", shown(&entry.key));
         let fields = Fields::of(&entry.value, &what, &KEYS, self.diagnostics)?;
         let when = fields.get("when").map(|node| self.when(node)).unwrap_or_default();
         let statuses = fields.get("status").map(|node| self.statuses(node)).unwrap_or_default();
-        let outcome =
-            fields.get("outcome").and_then(|node| word(node, &OUTCOMES, self.diagnostics));
-        let of_limits = fields.get("limit").map(|node| self.limit_places(node, limits));
+        let outcome = fields.word("outcome", &OUTCOMES);
+        let of_limits = fields.get("limit").map(|node| self.limit_indices(node, limits));
         let scope = Scope::of(when.operations.as_deref());
         let value = fields.get("value").and_then(|node| {
-            let name = text(node, "an attribute", self.diagnostics)?;
+            let name = fields.text("value", "an attribute")?;
             self.attribute_id(name, node.at, &scope, &[])
         });
         self.check_event(&fields, outcome);
@@ -84,51 +79,39 @@ impl Compiler<'_> {
     }
 
     /// `401`, `2xx`, or a list of them.
-    fn statuses(&mut self, node: &Node) -> Vec<Statuses> {
+    fn statuses(&self, node: &Node) -> Vec<Statuses> {
         let expected = "a status such as 401 or 2xx";
-        let found = texts(node, expected, self.diagnostics);
-        let statuses = |(text, at): (&str, Position)| {
-            let statuses = Statuses::parse(text);
-            if statuses.is_none() {
-                self.diagnostics.error(at, format!("found `{}`, expected {expected}", shown(text)));
-            }
-            statuses
+        let parse = |text: &str| {
+            let error = || format!("found `{}`, expected {expected}", shown(text));
+            Statuses::parse(text).ok_or_else(error)
         };
-        found.into_iter().filter_map(statuses).collect()
+        parsed_texts(node, expected, parse, self.diagnostics)
     }
 
-    /// The places of limits in the policy.
-    fn limit_places(&mut self, node: &Node, limits: &[&str]) -> Vec<u16> {
-        let found = distinct_texts(node, "the name of a limit", self.diagnostics);
-        let place = |(name, at): (&str, Position)| {
-            let place = limits.iter().position(|limit| *limit == name);
-            if place.is_none() {
-                let message = format!("found `{}`, which is not a limit", shown(name));
-                self.diagnostics.unknown_word(at, message, name, limits.iter().copied());
-            }
-            place.and_then(|place| u16::try_from(place).ok())
+    /// The indices of limits in the policy.
+    fn limit_indices(&self, node: &Node, limits: &Names) -> Vec<u16> {
+        let names = distinct_texts(node, "the name of a limit", self.diagnostics);
+        let index = |(name, at): (&str, Position)| {
+            let id = declared_id(limits, name, at, "which is not a limit", self.diagnostics)?;
+            u16::try_from(id).ok()
         };
-        found.into_iter().filter_map(place).collect()
+        names.into_iter().filter_map(index).collect()
     }
 
     /// One event, or a list of them.
-    pub(super) fn event_ids(&mut self, node: &Node) -> Vec<EventId> {
-        let found = distinct_texts(node, "the name of an event", self.diagnostics);
-        found.into_iter().filter_map(|(name, at)| self.event_id(name, at)).collect()
+    pub(super) fn event_ids(&self, node: &Node) -> Vec<EventId> {
+        let names = distinct_texts(node, "the name of an event", self.diagnostics);
+        names.into_iter().filter_map(|(name, at)| self.event_id(name, at)).collect()
     }
 
     /// An event that is built in, or declared.
-    pub(super) fn event_id(&mut self, name: &str, at: Position) -> Option<EventId> {
-        let id = self.protection.event_names.id(name);
-        if id.is_none() {
-            let message = format!("found `{}`, which is not a declared event", shown(name));
-            let names = self.protection.event_names.iter();
-            self.diagnostics.unknown_word(at, message, name, names);
-        }
-        id.and_then(|id| EventId::try_from(id).ok())
+    pub(super) fn event_id(&self, name: &str, at: Position) -> Option<EventId> {
+        let (names, otherwise) = (&self.protection.event_names, "which is not a declared event");
+        let id = declared_id(names, name, at, otherwise, self.diagnostics)?;
+        EventId::try_from(id).ok()
     }
 
-    /// The operations in whose requests events are seen: what these capture, a key may use.
+    /// The operations whose requests make these events. A key may use what they capture.
     pub(super) fn operations_of(&self, events: &[EventId]) -> Vec<OperationId> {
         let events = events.iter().filter_map(|id| self.protection.events.get(usize::from(*id)));
         events.flat_map(|event| event.when.operations.iter().flatten().copied()).collect()

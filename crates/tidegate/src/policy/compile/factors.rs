@@ -1,12 +1,15 @@
 //! The `factors:` section.
 
 use super::Compiler;
-use super::fields::{Fields, Keys, check_name, entries, percentage_ppm, text, texts};
+use super::fields::{Fields, Keys, check_name, declared_id, percentage_ppm, section, text, texts};
+use super::penalties::require;
 use super::ratios::PERCENT_MAX;
 use crate::policy::diagnostics::{Position, shown};
 use crate::policy::document::{Entry, Node};
+use crate::policy::model::Part;
 use crate::policy::protection::{
-    Behaviour, Compared, Factor, FactorKind, Good, LOAD_LOWER_PPM, PPM, Ratio, percent_ppm,
+    Behaviour, Comparison, Factor, FactorKind, LOAD_LOWER_PPM, PPM, Ratio, RatioCondition,
+    percent_ppm,
 };
 use crate::units::{Amount, parse_duration};
 
@@ -28,12 +31,8 @@ struct Pace {
 
 impl Compiler<'_> {
     pub(super) fn factors(&mut self, node: &Node, ratios: &[Ratio]) -> Vec<Factor> {
-        let written = entries(node, "`factors`", self.diagnostics).unwrap_or_default();
-        if written.len() > FACTORS_MAX {
-            self.diagnostics.error(node.at, format!("found more than {FACTORS_MAX} factors"));
-            return Vec::new();
-        }
-        written.iter().filter_map(|entry| self.factor(entry, ratios)).collect()
+        let factors = section(node, "factors", FACTORS_MAX, self.diagnostics);
+        factors.iter().filter_map(|entry| self.factor(entry, ratios)).collect()
     }
 
     fn factor(&mut self, entry: &Entry, ratios: &[Ratio]) -> Option<Factor> {
@@ -50,10 +49,10 @@ impl Compiler<'_> {
         Some(Factor { name: entry.key.clone(), when, kind: kind? })
     }
 
-    /// A fixed factor, or one of the load.
-    fn steady(&mut self, fields: &Fields<'_>, entry: &Entry) -> Option<FactorKind> {
+    /// A fixed factor, or a factor of the load.
+    fn steady(&self, fields: &Fields<'_>, entry: &Entry) -> Option<FactorKind> {
         let expected = "`times: 0.5`, or `by`, `good`, `step` and `range`";
-        let times = self.needed(fields, entry, "times", expected);
+        let times = require(fields, entry, "times", expected);
         let times_ppm = times.and_then(|node| self.times_ppm(node));
         let load = fields.get("load_above");
         let above_ppm = load.and_then(|node| self.load_ppm(node));
@@ -63,8 +62,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// A load that a factor can be above of, and end ten points below.
-    fn load_ppm(&mut self, node: &Node) -> Option<u64> {
+    /// A load that a host can exceed, and fall ten points below again.
+    fn load_ppm(&self, node: &Node) -> Option<u64> {
         let above_ppm = percentage_ppm(node, 100, self.diagnostics)?;
         if above_ppm <= LOAD_LOWER_PPM {
             let message = "found a load that no host is ten points below, so that it never ends";
@@ -93,17 +92,17 @@ impl Compiler<'_> {
         }
         let by = self.subject_parts(fields, entry, &[]);
         let expected = "conditions such as `cancel-rate < 90%`";
-        let good = self.needed(fields, entry, "good", expected);
-        let good = good.map(|node| self.all_good(node, &by, ratios));
-        let pace = self.needed(fields, entry, "step", "a pace such as `0.1 every 1h`");
+        let good = require(fields, entry, "good", expected);
+        let good = good.map(|node| self.conditions(node, &by, ratios));
+        let pace = require(fields, entry, "step", "a pace such as `0.1 every 1h`");
         let pace = pace.and_then(|node| self.pace(node));
-        let range = self.needed(fields, entry, "range", "two numbers such as `0.5..2`");
+        let range = require(fields, entry, "range", "two numbers such as `0.5..2`");
         let range = range.and_then(|node| self.range(node));
         let (Pace { step_ppm, every_us }, (lowest_ppm, highest_ppm)) = pace.zip(range)?;
         Some(Behaviour { by, good: good?, step_ppm, every_us, lowest_ppm, highest_ppm })
     }
 
-    fn times_ppm(&mut self, node: &Node) -> Option<u64> {
+    fn times_ppm(&self, node: &Node) -> Option<u64> {
         let expected = "a number above 0 and up to 1000, such as 0.5";
         let times = node.text().and_then(times_ppm);
         if times.is_none() {
@@ -114,7 +113,7 @@ impl Compiler<'_> {
     }
 
     /// `0.1 every 1h`
-    fn pace(&mut self, node: &Node) -> Option<Pace> {
+    fn pace(&self, node: &Node) -> Option<Pace> {
         let text = text(node, "a pace such as `0.1 every 1h`", self.diagnostics)?;
         let pace = text.split_once(" every ").and_then(|(step, every)| {
             let every_us = parse_duration(every).ok().filter(|us| *us > 0)?;
@@ -129,7 +128,7 @@ impl Compiler<'_> {
     }
 
     /// `0.5..2`: everyone starts at 1, which is within it.
-    fn range(&mut self, node: &Node) -> Option<(u64, u64)> {
+    fn range(&self, node: &Node) -> Option<(u64, u64)> {
         let text = text(node, "two numbers such as `0.5..2`", self.diagnostics)?;
         let range = text
             .split_once("..")
@@ -147,16 +146,11 @@ impl Compiler<'_> {
         Some((lowest, highest))
     }
 
-    fn all_good(
-        &mut self,
-        node: &Node,
-        by: &[crate::policy::model::Part],
-        ratios: &[Ratio],
-    ) -> Vec<Good> {
-        let found = texts(node, "a condition such as `cancel-rate < 90%`", self.diagnostics);
-        let mut all = Vec::new();
-        for (text, at) in found {
-            let Some(good) = self.good(text, at) else { continue };
+    fn conditions(&self, node: &Node, by: &[Part], ratios: &[Ratio]) -> Vec<RatioCondition> {
+        let mut conditions = Vec::new();
+        let expected = "a condition such as `cancel-rate < 90%`";
+        for (text, at) in texts(node, expected, self.diagnostics) {
+            let Some(condition) = self.condition(text, at) else { continue };
             let name = text.split_whitespace().next().unwrap_or_default();
             let ratio = ratios.iter().find(|ratio| ratio.name == name);
             let known = |ratio: &&Ratio| !ratio.by.is_empty() && !by.is_empty();
@@ -165,36 +159,35 @@ impl Compiler<'_> {
                     format!("the ratio `{}` does not count by what this factor does", ratio.name);
                 self.diagnostics.error_with_help(at, message, "give both the same `by`");
             }
-            all.push(good);
+            conditions.push(condition);
         }
-        all
+        conditions
     }
 
     /// `cancel-rate < 90%`
-    fn good(&mut self, text: &str, at: Position) -> Option<Good> {
+    fn condition(&self, text: &str, at: Position) -> Option<RatioCondition> {
         let mut words = text.split_whitespace();
         let (name, sign, share) = (words.next(), words.next(), words.next());
-        let is = match sign {
-            Some("<") => Some(Compared::Below),
-            Some("<=") => Some(Compared::AtMost),
-            Some(">") => Some(Compared::Above),
-            Some(">=") => Some(Compared::AtLeast),
+        let comparison = match sign {
+            Some("<") => Some(Comparison::Below),
+            Some("<=") => Some(Comparison::AtMost),
+            Some(">") => Some(Comparison::Above),
+            Some(">=") => Some(Comparison::AtLeast),
             _ => None,
         };
         let share = share.and_then(|share| percent_ppm(share, PERCENT_MAX));
         let whole = words.next().is_none();
-        let (Some(name), Some(is), Some(share_ppm), true) = (name, is, share, whole) else {
+        let (Some(name), Some(comparison), Some(share_ppm), true) =
+            (name, comparison, share, whole)
+        else {
             let message = format!("found `{}`", shown(text));
             let help = "write a ratio, `<`, `<=`, `>` or `>=`, and a share: `cancel-rate < 90%`";
             self.diagnostics.error_with_help(at, message, help);
             return None;
         };
-        let Some(ratio) = self.ratio_names.id(name) else {
-            let message = format!("found `{}`, which is not a ratio", shown(name));
-            self.diagnostics.unknown_word(at, message, name, self.ratio_names.iter());
-            return None;
-        };
-        Some(Good { ratio: usize::try_from(ratio).ok()?, is, share_ppm })
+        let otherwise = "which is not a ratio";
+        let ratio = declared_id(&self.ratio_names, name, at, otherwise, self.diagnostics)?;
+        Some(RatioCondition { ratio: usize::try_from(ratio).ok()?, comparison, share_ppm })
     }
 }
 

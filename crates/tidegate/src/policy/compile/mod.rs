@@ -245,7 +245,7 @@ impl Compiler<'_> {
     /// What protects, each section after those that it refers to.
     fn protection(&mut self, fields: &Fields<'_>, limits: &[Limit]) -> Protection {
         let written = fields.get("limits").and_then(Node::entries).unwrap_or_default();
-        let names: Vec<&str> = written.iter().map(|entry| entry.key.as_str()).collect();
+        let names: Names = written.iter().map(|entry| entry.key.as_str()).collect();
         let webhooks = fields.get("notify").map(|node| self.notify(node));
         if let Some(node) = fields.get("events") {
             self.events(node, &names);

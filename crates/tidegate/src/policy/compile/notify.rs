@@ -2,6 +2,7 @@
 
 use super::Compiler;
 use super::fields::{Fields, Keys, check_name, entries, text};
+use super::penalties::require;
 use crate::policy::diagnostics::shown;
 use crate::policy::document::{Entry, Node};
 use crate::policy::protection::Webhook;
@@ -27,14 +28,14 @@ impl Compiler<'_> {
         let what = format!("`{}` under `notify`", shown(&entry.key));
         let fields = Fields::of(&entry.value, &what, &KEYS, self.diagnostics)?;
         let expected = "the address that notices are sent to";
-        let url = self.needed(&fields, entry, "webhook", expected);
+        let url = require(&fields, entry, "webhook", expected);
         let url = url.and_then(|node| self.web_address(node));
         let secret = fields.get("secret_env").and_then(|node| self.secret(node));
         Some(Webhook { name: entry.key.clone(), url: url?, secret })
     }
 
-    /// An address of HTTP. What is wrong with it is told without it, for it may hold secrets.
-    pub(super) fn web_address(&mut self, node: &Node) -> Option<String> {
+    /// An HTTP address. The error does not show the address, which may hold secrets.
+    pub(super) fn web_address(&self, node: &Node) -> Option<String> {
         let expected = "an address such as https://example.org/hook";
         let Some(address) = node.text().filter(|text| !text.is_empty() && !node.is_null()) else {
             self.diagnostics.error(node.at, format!("found {}, expected {expected}", node.kind()));
@@ -55,7 +56,7 @@ impl Compiler<'_> {
     }
 
     /// The value of the environment variable that is named here.
-    pub(super) fn secret(&mut self, node: &Node) -> Option<String> {
+    pub(super) fn secret(&self, node: &Node) -> Option<String> {
         let variable = text(node, "the name of an environment variable", self.diagnostics)?;
         let secret = self.env.get(variable).filter(|secret| !secret.is_empty()).cloned();
         if secret.is_none() {

@@ -1,7 +1,7 @@
 //! The `penalties:` section: ladders and their steps.
 
 use super::fields::{
-    Fields, Keys, boolean, check_name, duration_us, entries, integer, text, texts, word,
+    Fields, Keys, check_name, declared_id, duration_us, entries, section, text, texts,
 };
 use super::{Compiler, Scope};
 use crate::policy::diagnostics::{Position, shown};
@@ -33,58 +33,34 @@ const NETWORK: BanBy = BanBy::Network { v4_bits: 24, v6_bits: 64 };
 
 impl Compiler<'_> {
     pub(super) fn penalties(&mut self, node: &Node) -> Vec<Penalty> {
-        let written = entries(node, "`penalties`", self.diagnostics).unwrap_or_default();
-        if written.len() > PENALTIES_MAX {
-            self.diagnostics.error(node.at, format!("found more than {PENALTIES_MAX} penalties"));
-            return Vec::new();
-        }
-        written.iter().filter_map(|entry| self.penalty(entry)).collect()
+        let penalties = section(node, "penalties", PENALTIES_MAX, self.diagnostics);
+        penalties.iter().filter_map(|entry| self.penalty(entry)).collect()
     }
 
     fn penalty(&mut self, entry: &Entry) -> Option<Penalty> {
         check_name(&entry.key, entry.key_at, "a penalty", self.diagnostics);
         let what = format!("the penalty `{}`", shown(&entry.key));
         let fields = Fields::of(&entry.value, &what, &KEYS, self.diagnostics)?;
-        let events = self
-            .needed(&fields, entry, "event", "the name of an event")
-            .map(|node| self.event_ids(node));
-        let events = events.unwrap_or_default();
+        let events = require(&fields, entry, "event", "the name of an event");
+        let events = events.map(|node| self.event_ids(node)).unwrap_or_default();
         let by = self.subject_parts(&fields, entry, &events);
-        let within = self.needed(&fields, entry, "within", "a span such as `15min`");
+        let within = require(&fields, entry, "within", "a span such as `15min`");
         let within_us = within.and_then(|node| duration_us(node, self.diagnostics));
-        let forgive =
-            fields.get("forgive").map(|node| self.forgiving(node, &events)).unwrap_or_default();
-        let ladder = self
-            .needed(&fields, entry, "ladder", "steps such as `5: { ban: 15min }`")
-            .map(|node| self.ladder(node));
+        let forgive = fields.get("forgive").map(|node| self.forgiven_events(node, &events));
+        let ladder = require(&fields, entry, "ladder", "steps such as `5: { ban: 15min }`");
+        let ladder = ladder.map(|node| self.ladder(node));
         Some(Penalty {
             name: entry.key.clone(),
             events,
             by,
             within_us: within_us?,
-            forgive,
+            forgive: forgive.unwrap_or_default(),
             ladder: ladder?,
         })
     }
 
-    /// The value of a key that must be there.
-    pub(super) fn needed<'n>(
-        &mut self,
-        fields: &Fields<'n>,
-        entry: &Entry,
-        key: &'static str,
-        expected: &str,
-    ) -> Option<&'n Node> {
-        let node = fields.get(key);
-        if node.is_none() && !fields.is_misspelt(&[key]) {
-            let message =
-                format!("found no `{key}` in `{}`, expected {expected}", shown(&entry.key));
-            self.diagnostics.error(entry.key_at, message);
-        }
-        node
-    }
-
-    /// Whose events are counted together: `by`, which may use what the events' operations capture.
+    /// The parts of the subjects whose events are counted: `by`, which may use what the events' operations
+    /// capture.
     pub(super) fn subject_parts(
         &mut self,
         fields: &Fields<'_>,
@@ -93,11 +69,11 @@ impl Compiler<'_> {
     ) -> Vec<Part> {
         let operations = self.operations_of(events);
         let expected = "whom it counts: `ip`, `user`, `client`, an attribute or `global`";
-        let node = self.needed(fields, entry, "by", expected);
+        let node = require(fields, entry, "by", expected);
         node.map(|node| self.parts(node, &Scope { operations: &operations })).unwrap_or_default()
     }
 
-    fn forgiving(&mut self, node: &Node, counted: &[EventId]) -> Vec<EventId> {
+    fn forgiven_events(&self, node: &Node, counted: &[EventId]) -> Vec<EventId> {
         let forgive = self.event_ids(node);
         if let Some(both) = forgive.iter().find(|event| counted.contains(event)) {
             let name = self.protection.event_names.name((*both).into());
@@ -107,7 +83,7 @@ impl Compiler<'_> {
         forgive
     }
 
-    fn ladder(&mut self, node: &Node) -> Vec<Step> {
+    fn ladder(&self, node: &Node) -> Vec<Step> {
         let written = entries(node, "`ladder`", self.diagnostics).unwrap_or_default();
         if written.is_empty() && node.entries().is_some() {
             let message = "found an empty ladder, expected steps such as `5: { ban: 15min }`";
@@ -131,7 +107,7 @@ impl Compiler<'_> {
         ladder
     }
 
-    fn count(&mut self, text: &str, at: Position) -> Option<u32> {
+    fn count(&self, text: &str, at: Position) -> Option<u32> {
         let digits = text.bytes().all(|b| b.is_ascii_digit());
         let count = text.parse().ok().filter(|count| digits && (1..=COUNT_MAX).contains(count));
         if count.is_none() {
@@ -144,12 +120,10 @@ impl Compiler<'_> {
         count
     }
 
-    /// What holds from a count on, or above a share.
-    pub(super) fn step(&mut self, node: &Node, what: &str, keys: &Keys) -> Option<Step> {
+    /// A step of a ladder, or the `then` of a ratio.
+    pub(super) fn step(&self, node: &Node, what: &str, keys: &Keys) -> Option<Step> {
         let fields = Fields::of(node, what, keys, self.diagnostics)?;
-        let flag =
-            |key| fields.get(key).and_then(|node| boolean(node, self.diagnostics)).unwrap_or(false);
-        let (allow, challenge) = (flag("allow"), flag("challenge"));
+        let allow = fields.boolean("allow").unwrap_or(false);
         for key in ["ban", "challenge"] {
             if let Some(entry) = fields.entry(key).filter(|_| allow) {
                 let message = format!("found `{key}` beside `allow: true`, expected one of them");
@@ -161,25 +135,25 @@ impl Compiler<'_> {
             allow,
             delay_us: fields.get("delay").and_then(|node| self.delay_us(node)).unwrap_or(0),
             warn: fields.get("warn").and_then(|node| self.warning(node)),
-            challenge,
+            challenge: fields.boolean("challenge").unwrap_or(false),
             ban: fields.get("ban").and_then(|node| self.ban(node)),
             flag: fields.get("flag").and_then(|node| self.flag(node)),
             notify: fields.get("notify").map(|node| self.webhooks(node)).unwrap_or_default(),
         })
     }
 
-    fn delay_us(&mut self, node: &Node) -> Option<u64> {
+    fn delay_us(&self, node: &Node) -> Option<u64> {
         let delay_us = duration_us(node, self.diagnostics)?;
         if delay_us > DELAY_US_MAX {
-            self.diagnostics
-                .error(node.at, format!("found {}, expected at most 10min", node.kind()));
+            let message = format!("found {}, expected at most 10min", node.kind());
+            self.diagnostics.error(node.at, message);
             return None;
         }
         Some(delay_us)
     }
 
-    /// What stands in a header: a word or a short sentence.
-    fn warning(&mut self, node: &Node) -> Option<String> {
+    /// A word or a short sentence, for a header.
+    fn warning(&self, node: &Node) -> Option<String> {
         let text = text(node, "a warning such as `captcha`", self.diagnostics)?;
         let printable = text.bytes().all(|b| (b' '..=b'~').contains(&b));
         if !printable || text.len() > WARNING_BYTES_MAX {
@@ -193,23 +167,20 @@ impl Compiler<'_> {
         Some(text.to_owned())
     }
 
-    fn flag(&mut self, node: &Node) -> Option<String> {
+    fn flag(&self, node: &Node) -> Option<String> {
         let name = text(node, "a flag such as `review`", self.diagnostics)?;
         check_name(name, node.at, "a flag", self.diagnostics);
         Some(name.to_owned())
     }
 
     /// `15min`, or `{ for: 15min, by: network }`.
-    fn ban(&mut self, node: &Node) -> Option<Ban> {
+    fn ban(&self, node: &Node) -> Option<Ban> {
         let Value::Map(_) = node.value else {
             return duration_us(node, self.diagnostics).map(|for_us| Ban { for_us, by: None });
         };
         let fields = Fields::of(node, "a ban", &BAN_KEYS, self.diagnostics)?;
-        let span = fields.get("for");
-        if span.is_none() && !fields.is_misspelt(&["for"]) {
-            let message = "found no `for` in a ban, expected a span such as `15min`";
-            self.diagnostics.error(node.at, message);
-        }
+        let message = "found no `for` in a ban, expected a span such as `15min`";
+        let span = fields.require("for", node.at, message);
         let for_us = span.and_then(|node| duration_us(node, self.diagnostics));
         let words = [
             ("user", BanBy::User),
@@ -217,18 +188,14 @@ impl Compiler<'_> {
             ("ip", BanBy::Ip),
             ("network", NETWORK),
         ];
-        let by = fields.get("by").and_then(|node| word(node, &words, self.diagnostics));
-        let by = self.network_of(&fields, by);
+        let by = self.with_prefix_lengths(&fields, fields.word("by", &words));
         Some(Ban { for_us: for_us?, by })
     }
 
-    /// How wide a network is, where a ban says it.
-    fn network_of(&mut self, fields: &Fields<'_>, by: Option<BanBy>) -> Option<BanBy> {
-        let bits = |key, max| {
-            let node = fields.get(key)?;
-            integer(node, 1..=max, self.diagnostics)
-        };
-        let (ipv4, ipv6) = (bits("ipv4_prefix", 32), bits("ipv6_prefix", 128));
+    /// The prefix lengths of a banned network, if the ban has them.
+    fn with_prefix_lengths(&self, fields: &Fields<'_>, by: Option<BanBy>) -> Option<BanBy> {
+        let ipv4 = fields.integer("ipv4_prefix", 1..=32);
+        let ipv6 = fields.integer("ipv6_prefix", 1..=128);
         if let Some(BanBy::Network { v4_bits, v6_bits }) = by {
             let (v4_bits, v6_bits) = (ipv4.unwrap_or(v4_bits), ipv6.unwrap_or(v6_bits));
             return Some(BanBy::Network { v4_bits, v6_bits });
@@ -242,17 +209,25 @@ impl Compiler<'_> {
         by
     }
 
-    /// The places of webhooks under `notify`.
-    fn webhooks(&mut self, node: &Node) -> Vec<usize> {
-        let found = texts(node, "a name under `notify`", self.diagnostics);
-        let place = |(name, at): (&str, Position)| {
-            let place = self.webhook_names.id(name);
-            if place.is_none() {
-                let message = format!("found `{}`, which `notify` does not have", shown(name));
-                self.diagnostics.unknown_word(at, message, name, self.webhook_names.iter());
-            }
-            place.and_then(|place| usize::try_from(place).ok())
+    /// The indices of webhooks under `notify`.
+    fn webhooks(&self, node: &Node) -> Vec<usize> {
+        let index = |(name, at): (&str, Position)| {
+            let otherwise = "which `notify` does not have";
+            let id = declared_id(&self.webhook_names, name, at, otherwise, self.diagnostics)?;
+            usize::try_from(id).ok()
         };
-        found.into_iter().filter_map(place).collect()
+        let names = texts(node, "a name under `notify`", self.diagnostics);
+        names.into_iter().filter_map(index).collect()
     }
+}
+
+/// The value of a key that an entry must have.
+pub(super) fn require<'n>(
+    fields: &Fields<'n>,
+    entry: &Entry,
+    key: &str,
+    expected: &str,
+) -> Option<&'n Node> {
+    let message = format!("found no `{key}` in `{}`, expected {expected}", shown(&entry.key));
+    fields.require(key, entry.key_at, message)
 }

@@ -1,4 +1,4 @@
-//! Warnings about what protects: events that never happen, bans of everybody, what nothing uses.
+//! Warnings about protection: events that never happen, bans of everybody, declarations that nothing uses.
 
 use super::warnings::{before_login, position};
 use crate::decision::Outcome;
@@ -7,63 +7,63 @@ use crate::policy::document::Node;
 use crate::policy::model::{Exceed, Limit, Part, Policy};
 use crate::policy::protection::{BUILT_IN_EVENTS, Event, EventId, Penalty, Step};
 
-/// Everything that can be said once the policy stands.
+/// Warns of what only the whole policy shows.
 pub(super) fn warn(policy: &Policy, root: &Node, diagnostics: &Reporter) {
-    impossible_events(policy, root, diagnostics);
+    warn_impossible_events(policy, root, diagnostics);
     for penalty in &policy.protection.penalties {
         let at = position(root, "penalties", &penalty.name);
-        never_counts(policy, penalty, at, diagnostics);
-        grace_of_nothing(policy, penalty, at, diagnostics);
-        nobody_is_a_user_yet(policy, penalty, at, diagnostics);
+        warn_idle_penalty(policy, penalty, at, diagnostics);
+        warn_useless_grace(policy, penalty, at, diagnostics);
+        warn_users_before_login(policy, penalty, at, diagnostics);
         for step in &penalty.ladder {
-            bans_everybody(&penalty.by, step, &penalty.name, at, diagnostics);
+            warn_mass_ban(&penalty.by, step, &penalty.name, at, diagnostics);
         }
     }
     for ratio in &policy.protection.ratios {
         let at = position(root, "ratios", &ratio.name);
         if let Some(step) = &ratio.then {
-            bans_everybody(&ratio.by, step, &ratio.name, at, diagnostics);
+            warn_mass_ban(&ratio.by, step, &ratio.name, at, diagnostics);
         }
     }
-    unused(policy, root, diagnostics);
+    warn_unused(policy, root, diagnostics);
 }
 
-/// Whether a limit ever refuses or challenges anybody.
-fn acts(limit: &Limit) -> bool {
+/// True if a limit can refuse or challenge a request.
+fn can_refuse(limit: &Limit) -> bool {
     !limit.shadow && limit.exceed != Exceed::Warn
 }
 
 fn challenges(policy: &Policy) -> bool {
     let by_limit =
-        policy.limits.iter().any(|limit| acts(limit) && limit.exceed == Exceed::Challenge);
+        policy.limits.iter().any(|limit| can_refuse(limit) && limit.exceed == Exceed::Challenge);
     by_limit || policy.protection.steps().any(|step| step.challenge)
 }
 
-/// Whether an outcome can come of a decision, of these limits or of any.
-fn can_come(policy: &Policy, outcome: Outcome, limits: Option<&[u16]>) -> bool {
+/// True if a decision can have an outcome, by these limits or by any.
+fn can_result(policy: &Policy, outcome: Outcome, limits: Option<&[u16]>) -> bool {
     let named = |(place, _): &(u16, &Limit)| limits.is_none_or(|limits| limits.contains(place));
     let mut limits = (0..).zip(&policy.limits).filter(named);
     match outcome {
-        Outcome::Limited => limits.any(|(_, limit)| acts(limit)),
+        Outcome::Limited => limits.any(|(_, limit)| can_refuse(limit)),
         Outcome::Challenged => challenges(policy),
         Outcome::Blocked => !policy.blocked.is_empty() || !policy.blocked_countries.is_empty(),
-        // An operator may ban anybody.
+        // An operator can ban any subject.
         Outcome::Banned | Outcome::Allowed | Outcome::Exempt | Outcome::Warned => true,
     }
 }
 
-/// Whether an event is ever made, or may be reported.
+/// True if an event can happen, or be reported.
 fn can_happen(policy: &Policy, id: EventId) -> bool {
     let event = policy.protection.events.get(usize::from(id));
     let made = |event: &Event| match event.outcome {
-        Some(outcome) => can_come(policy, outcome, event.limits.as_deref()),
+        Some(outcome) => can_result(policy, outcome, event.limits.as_deref()),
         None => true,
     };
     let failed_challenge = BUILT_IN_EVENTS.get(usize::from(id)) == Some(&"challenge_failed");
     event.is_some_and(made) && (!failed_challenge || challenges(policy))
 }
 
-fn impossible_events(policy: &Policy, root: &Node, diagnostics: &Reporter) {
+fn warn_impossible_events(policy: &Policy, root: &Node, diagnostics: &Reporter) {
     let declared = (0..).zip(policy.protection.event_names.iter()).skip(BUILT_IN_EVENTS.len());
     for (_, name) in declared.filter(|(id, _)| !can_happen(policy, *id)) {
         let at = position(root, "events", name);
@@ -73,7 +73,7 @@ fn impossible_events(policy: &Policy, root: &Node, diagnostics: &Reporter) {
     }
 }
 
-fn never_counts(policy: &Policy, penalty: &Penalty, at: Position, diagnostics: &Reporter) {
+fn warn_idle_penalty(policy: &Policy, penalty: &Penalty, at: Position, diagnostics: &Reporter) {
     if !penalty.events.is_empty() && penalty.events.iter().all(|id| !can_happen(policy, *id)) {
         let message = format!(
             "the penalty `{}` never counts anything: its events never happen",
@@ -83,8 +83,8 @@ fn never_counts(policy: &Policy, penalty: &Penalty, at: Position, diagnostics: &
     }
 }
 
-/// Only what a limit refuses can pass by grace.
-fn grace_of_nothing(policy: &Policy, penalty: &Penalty, at: Position, diagnostics: &Reporter) {
+/// Only a request that a limit refuses can pass by grace.
+fn warn_useless_grace(policy: &Policy, penalty: &Penalty, at: Position, diagnostics: &Reporter) {
     let refuses = |id: &EventId| {
         let event = policy.protection.events.get(usize::from(*id));
         event.is_some_and(|event| event.outcome == Some(Outcome::Limited))
@@ -100,8 +100,13 @@ fn grace_of_nothing(policy: &Policy, penalty: &Penalty, at: Position, diagnostic
     }
 }
 
-/// Whoever logs in is no user before.
-fn nobody_is_a_user_yet(policy: &Policy, penalty: &Penalty, at: Position, diagnostics: &Reporter) {
+/// A request that logs in has no user yet.
+fn warn_users_before_login(
+    policy: &Policy,
+    penalty: &Penalty,
+    at: Position,
+    diagnostics: &Reporter,
+) {
     let events = penalty.events.iter().filter_map(|id| {
         policy.protection.events.get(usize::from(*id)).filter(|event| !event.statuses.is_empty())
     });
@@ -118,7 +123,7 @@ fn nobody_is_a_user_yet(policy: &Policy, penalty: &Penalty, at: Position, diagno
 }
 
 /// A ban by a key that does not tell clients apart.
-fn bans_everybody(by: &[Part], step: &Step, name: &str, at: Position, diagnostics: &Reporter) {
+fn warn_mass_ban(by: &[Part], step: &Step, name: &str, at: Position, diagnostics: &Reporter) {
     let of_many = |part: &Part| {
         matches!(
             part,
@@ -131,8 +136,8 @@ fn bans_everybody(by: &[Part], step: &Step, name: &str, at: Position, diagnostic
     }
 }
 
-/// What is declared, and used by nothing.
-fn unused(policy: &Policy, root: &Node, diagnostics: &Reporter) {
+/// Declarations that nothing uses.
+fn warn_unused(policy: &Policy, root: &Node, diagnostics: &Reporter) {
     let protection = &policy.protection;
     if let Some(node) = root.get("challenge").filter(|_| !challenges(policy)) {
         let help = "say `exceed: challenge` on a limit, or `challenge: true` on a step";

@@ -1,10 +1,8 @@
 //! The `ratios:` section.
 
 use super::Compiler;
-use super::fields::{
-    Fields, Keys, check_name, duration_us, entries, integer, percentage_ppm, text,
-};
-use super::penalties::THEN_KEYS;
+use super::fields::{Fields, Keys, check_name, duration_us, section, text};
+use super::penalties::{THEN_KEYS, require};
 use crate::policy::diagnostics::shown;
 use crate::policy::document::{Entry, Node};
 use crate::policy::protection::{EventId, Ratio};
@@ -19,12 +17,8 @@ pub(super) const PERCENT_MAX: u64 = 100_000;
 
 impl Compiler<'_> {
     pub(super) fn ratios(&mut self, node: &Node) -> Vec<Ratio> {
-        let written = entries(node, "`ratios`", self.diagnostics).unwrap_or_default();
-        if written.len() > RATIOS_MAX {
-            self.diagnostics.error(node.at, format!("found more than {RATIOS_MAX} ratios"));
-            return Vec::new();
-        }
-        written.iter().filter_map(|entry| self.ratio(entry)).collect()
+        let ratios = section(node, "ratios", RATIOS_MAX, self.diagnostics);
+        ratios.iter().filter_map(|entry| self.ratio(entry)).collect()
     }
 
     fn ratio(&mut self, entry: &Entry) -> Option<Ratio> {
@@ -39,14 +33,10 @@ impl Compiler<'_> {
         }
         let events: Vec<EventId> = of.into_iter().chain(to).collect();
         let by = self.subject_parts(&fields, entry, &events);
-        let within = self.needed(&fields, entry, "within", "a span such as `1day`");
+        let within = require(&fields, entry, "within", "a span such as `1day`");
         let within_us = within.and_then(|node| duration_us(node, self.diagnostics));
-        let at_least = fields
-            .get("at_least")
-            .and_then(|node| integer(node, 1..=AT_LEAST_MAX, self.diagnostics));
-        let above_ppm = fields
-            .get("above")
-            .and_then(|node| percentage_ppm(node, PERCENT_MAX, self.diagnostics));
+        let at_least = fields.integer("at_least", 1..=AT_LEAST_MAX);
+        let above_ppm = fields.percentage_ppm("above", PERCENT_MAX);
         let then = fields.get("then").and_then(|node| self.step(node, "`then`", &THEN_KEYS));
         self.check_consequence(&fields);
         Some(Ratio {
@@ -61,13 +51,8 @@ impl Compiler<'_> {
         })
     }
 
-    fn one_event(
-        &mut self,
-        fields: &Fields<'_>,
-        entry: &Entry,
-        key: &'static str,
-    ) -> Option<EventId> {
-        let node = self.needed(fields, entry, key, "the name of an event")?;
+    fn one_event(&self, fields: &Fields<'_>, entry: &Entry, key: &str) -> Option<EventId> {
+        let node = require(fields, entry, key, "the name of an event")?;
         let name = text(node, "the name of an event", self.diagnostics)?;
         self.event_id(name, node.at)
     }

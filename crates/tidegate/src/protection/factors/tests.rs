@@ -23,10 +23,9 @@ fn however_small_or_large_a_factor_there_is_one_and_no_overflow() {
 
 #[test]
 fn nothing_of_nothing_is_a_share_of_zero() {
-    let good = |is| Good { ratio: 0, is, share_ppm: 50_000 };
-    assert!(good(Compared::Below).holds(Amount::ZERO, Amount::ZERO));
-    assert!(!good(Compared::AtLeast).holds(Amount::ZERO, Amount::ZERO));
-    assert!(good(Compared::Above).holds(Amount::ONE, Amount::ZERO));
+    assert!(Comparison::Below.holds(Amount::ZERO, Amount::ZERO, 50_000));
+    assert!(!Comparison::AtLeast.holds(Amount::ZERO, Amount::ZERO, 50_000));
+    assert!(Comparison::Above.holds(Amount::ONE, Amount::ZERO, 50_000));
 }
 
 proptest! {

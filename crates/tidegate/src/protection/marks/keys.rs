@@ -50,9 +50,9 @@ impl MarkKeys {
         let (mut hasher, kind) = (self.prefix, SubjectKind::of(&self.by));
         hasher.write_u8(kind as u8);
         match (kind, context.user) {
-            (SubjectKind::User, user) => write_text(&mut hasher, &digested(self.prefix, user?)),
+            (SubjectKind::User, user) => write_text(&mut hasher, &digested(&self.prefix, user?)),
             (SubjectKind::Client, Some(user)) => {
-                write_user(&mut hasher, &digested(self.prefix, user));
+                write_user(&mut hasher, &digested(&self.prefix, user));
             }
             (SubjectKind::Ip | SubjectKind::Client, _) => {
                 hasher.write(&context.client_network()?.key_bytes());
@@ -93,7 +93,7 @@ impl MarkKeys {
         match written {
             Ok(()) => write_text(hasher, &text),
             Err(fmt::Error) => {
-                write_text(hasher, &digested(self.prefix, &context.part(part)?));
+                write_text(hasher, &digested(&self.prefix, &context.part(part)?));
             }
         }
         Some(())
@@ -106,7 +106,7 @@ impl Subject {
         let (mut hasher, kind) = (prefix, self.kind());
         hasher.write_u8(kind as u8);
         for (name, value) in self.parts() {
-            let value = &*shortened_value(prefix, kind, value);
+            let value = &*shortened_value(&prefix, kind, value);
             match kind {
                 SubjectKind::User => write_text(&mut hasher, value),
                 SubjectKind::Client => match value.strip_prefix("user:") {
@@ -130,7 +130,7 @@ impl Subject {
         }
         let (prefix, kind) = (prefix(), self.kind());
         let part = |(name, value): &(String, String)| {
-            (name.clone(), shortened_value(prefix, kind, value).into_owned())
+            (name.clone(), shortened_value(&prefix, kind, value).into_owned())
         };
         Cow::Owned(Self(self.0.iter().map(part).collect()))
     }
@@ -150,7 +150,7 @@ pub(super) fn prefix(
     secret.hasher_of(&texts)
 }
 
-fn shortened_value(prefix: SipHasher24, kind: SubjectKind, value: &str) -> Cow<'_, str> {
+fn shortened_value<'v>(prefix: &SipHasher24, kind: SubjectKind, value: &'v str) -> Cow<'v, str> {
     match value.strip_prefix("user:") {
         Some(user) if kind == SubjectKind::Client => match digested(prefix, user) {
             Cow::Borrowed(_) => Cow::Borrowed(value),
@@ -161,14 +161,15 @@ fn shortened_value(prefix: SipHasher24, kind: SubjectKind, value: &str) -> Cow<'
 }
 
 /// A text, or the beginning and the digest of a long one.
-fn digested(mut prefix: SipHasher24, text: &str) -> Cow<'_, str> {
+fn digested<'t>(prefix: &SipHasher24, text: &'t str) -> Cow<'t, str> {
     if text.len() <= VALUE_BYTES_MAX {
         return Cow::Borrowed(text);
     }
-    prefix.write(b"a long value");
-    write_text(&mut prefix, text);
+    let mut hasher = *prefix;
+    hasher.write(b"a long value");
+    write_text(&mut hasher, text);
     let start: String = text.chars().take(SHOWN_CHARS).collect();
-    Cow::Owned(format!("{start}…{:032x}", prefix.finish128().as_u128()))
+    Cow::Owned(format!("{start}…{:032x}", hasher.finish128().as_u128()))
 }
 
 fn write_user(hasher: &mut SipHasher24, user: &str) {

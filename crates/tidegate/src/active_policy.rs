@@ -11,7 +11,7 @@ use crate::key::HashKey;
 use crate::plan::Outline;
 use crate::policy::model::{Algorithm, Counts};
 use crate::policy::{Limit, Policy};
-use crate::protection::guard::Guard;
+use crate::protection::active::ActiveProtection;
 use crate::store::Tables;
 
 /// The policies that a [`Limiter`](crate::Limiter) had in force when it was asked.
@@ -36,7 +36,7 @@ pub(crate) struct ActivePolicy {
     /// Where its answered challenges are remembered, if it has any.
     pub(crate) used_once: Option<u64>,
     /// What protects.
-    pub(crate) guard: Guard,
+    pub(crate) protection: ActiveProtection,
     /// Where its quotas are in the calendar.
     pub(crate) windows: Windows,
 }
@@ -52,7 +52,7 @@ impl ActivePolicy {
             leased: policy.limits.iter().any(Limit::is_leased),
             changes: policy.limits.iter().any(may_change),
             used_once: policy.challenge().map(|_| secret.once_family()),
-            guard: Guard::new(secret, &policy),
+            protection: ActiveProtection::new(secret, &policy),
             windows: Windows::default(),
             policy,
         }
@@ -65,7 +65,7 @@ impl ActivePolicy {
 
     /// The families of limits, event counts and steps.
     pub(crate) fn families(&self) -> impl Iterator<Item = u64> {
-        self.limit_families().into_iter().chain(self.guard.families())
+        self.limit_families().into_iter().chain(self.protection.families())
     }
 }
 

@@ -21,7 +21,7 @@ impl<S: Store> Limiter<S> {
     pub fn wants_body(&self, request: &Request<'_>) -> bool {
         self.context(request).is_ok_and(|context| {
             let bans_read_body = || {
-                let mut parts = context.active.guard.bans.other_parts_with_bans(self.marks());
+                let mut parts = context.active.protection.bans.other_parts_with_bans(self.marks());
                 parts.any(|by| parts_read_body(by, &context))
                     && !is_exempt(&context)
                     && !is_blocked(&context)

@@ -38,7 +38,7 @@ pub(crate) fn precheck(context: &Context<'_>, marks: &Marks) -> Precheck {
     if is_blocked(context) {
         return Precheck::Blocked;
     }
-    match context.active.guard.ban(marks, context, context.now) {
+    match context.active.protection.bans.find(marks, context, context.now) {
         Some(ban) => Precheck::Banned(Box::new(ban)),
         None => Precheck::Ordinary,
     }

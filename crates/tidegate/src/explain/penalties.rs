@@ -47,7 +47,7 @@ pub(super) fn penalties(
             event.is_some_and(|event| may_be_made(event, context, limits))
         };
         let events: Vec<&EventId> = penalty.events.iter().filter(may_happen).collect();
-        let keys = context.active.guard.penalties.get(index);
+        let keys = context.active.protection.penalties.get(index);
         let applies = match keys.and_then(|keys| keys.count.key_by(&penalty.by, context)) {
             None => Err(missing(penalty, context)),
             Some(_) if events.is_empty() => Err("none of its events comes of this".to_owned()),

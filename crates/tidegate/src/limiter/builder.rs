@@ -15,7 +15,7 @@ use crate::fallback::Fallback;
 use crate::key::HashKey;
 use crate::policy::Policy;
 use crate::protection::marks::{BANS_MAX_DEFAULT, Marks};
-use crate::protection::steps::Known;
+use crate::protection::step_cache::StepCache;
 use crate::store::{Memory, Store};
 
 /// How many keys a node counts by itself unless told otherwise.
@@ -148,7 +148,7 @@ impl<S: Store> LimiterBuilder<S> {
                 nodes,
                 clock,
                 marks: Marks::new(secret.clone(), max_bans),
-                steps: Known::default(),
+                steps: StepCache::default(),
                 load_ppm: AtomicU64::new(0),
                 secret: ArcSwap::from_pointee(secret),
                 holders,

@@ -50,8 +50,9 @@ impl<S: Store> Limiter<S> {
     /// The request cannot be understood, or names a policy that is not in force.
     pub fn is_shut_out(&self, request: &Request<'_>) -> Result<bool, RequestError> {
         let context = self.context(request)?;
-        let banned =
-            || context.active.guard.ban(&self.inner.marks, &context, context.now).is_some();
+        let banned = || {
+            context.active.protection.bans.find(&self.inner.marks, &context, context.now).is_some()
+        };
         Ok(!is_exempt(&context) && is_blocked(&context) || banned())
     }
 }

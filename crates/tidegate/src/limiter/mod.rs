@@ -19,7 +19,6 @@ mod builder;
 mod client_keys;
 mod conclude;
 mod error;
-mod judge_events;
 mod operator;
 mod penalise;
 mod pipeline;
@@ -57,7 +56,7 @@ use crate::fallback::Fallback;
 use crate::key::HashKey;
 use crate::policy::Policy;
 use crate::protection::marks::Marks;
-use crate::protection::steps::Known;
+use crate::protection::step_cache::StepCache;
 use crate::store::{Memory, Store};
 
 /// Decides requests by one or several policies on a store. Clones share everything.
@@ -97,7 +96,7 @@ struct Inner<S> {
     clock: Arc<dyn Clock>,
     marks: Marks,
     /// What this node knows of the steps of ladders.
-    steps: Known,
+    steps: StepCache,
     /// The load that was set last, for policies that come into force later.
     load_ppm: AtomicU64,
     secret: ArcSwap<HashKey>,

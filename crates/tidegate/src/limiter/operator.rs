@@ -125,7 +125,7 @@ impl<S: Store> Limiter<S> {
     pub fn set_load(&self, load_ppm: u64) {
         self.inner.load_ppm.store(load_ppm, std::sync::atomic::Ordering::Relaxed);
         for active in self.inner.policies.load().iter() {
-            active.guard.load(&active.policy, load_ppm);
+            active.protection.set_load(&active.policy, load_ppm);
         }
     }
 
@@ -221,7 +221,7 @@ impl<S: Store> Limiter<S> {
         }
         let names: Vec<&str> = order.subject.parts().map(|(name, _)| name).collect();
         if kind == MarkKind::Ban
-            && !scope.any(|active| active.guard.bans.covers(&names, &active.policy))
+            && !scope.any(|active| active.protection.bans.covers(&names, &active.policy))
         {
             let detail = format!(
                 "found `{}`, expected user, client, ip, network, or what a penalty bans by",

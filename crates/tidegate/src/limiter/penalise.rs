@@ -1,28 +1,18 @@
-//! Penalise: the events of a decision, an answer or a report, counted and judged. Only a final decision
-//! gets here: a request that waits and is served has violated nothing.
+//! Penalise: the events of a decision, an answer or a report are [counted](penalise), and change the
+//! decision. Only a final decision gets here: a request that waits and is served has violated nothing.
 
 use super::pipeline::Attempt;
-use super::{Limiter, block_on_ready};
+use super::{Inner, Limiter, block_on_ready};
 use crate::context::Context;
 use crate::decision::{Decision, LimitReport, Outcome};
 use crate::plan::{Enforcement, Mode};
 use crate::policy::model::{Algorithm, Cost, Limit};
+use crate::policy::protection::EventId;
 use crate::precheck::is_exempt;
-use crate::protection::counts::EventCounts;
-use crate::protection::events::{self, Consequences, Events, Report};
-use crate::protection::penalties::{Happened, longer};
+use crate::protection::events::{self, Consequences, EventSource, Events, Report};
+use crate::protection::penalise::{CountStore, EventEffects, longer_ban, penalise};
 use crate::request::{Request, RequestError};
 use crate::store::{ImmediateStore, Store, StoreError};
-use crate::units::Amount;
-
-/// Where events come from.
-#[derive(Clone, Copy, Debug)]
-enum EventSource {
-    /// A decision or an answer. A client that sends an unreadable value escapes nothing.
-    Traffic,
-    /// An application, maybe with a value. The application is told what is wrong with the value.
-    Report(Option<Amount>),
-}
 
 impl<S: Store> Limiter<S> {
     /// Takes a report of an event: counts it, and says what it led to.
@@ -60,7 +50,7 @@ impl<S: Store> Limiter<S> {
             RequestError::new("event", detail)
         })?;
         let (events, source) = (Events::from_iter([event]), EventSource::Report(report.value));
-        Ok(self.count_events(&context, &events, source, None).await?.reported)
+        Ok(self.count_events(&context, &events, source, None).await?.consequences)
     }
 
     /// Counts the events that the status of the upstream's answer makes, and returns what they led to.
@@ -74,14 +64,14 @@ impl<S: Store> Limiter<S> {
         status: u16,
     ) -> Result<Consequences, RequestError> {
         let context = self.context(request)?;
-        if !context.active.guard.sees_answers || is_exempt(&context) {
+        if !context.active.protection.sees_answers || is_exempt(&context) {
             return Ok(Consequences::default());
         }
-        let events = events::of_answer(&context, status);
+        let events = events::made_by_answer(&context, status);
         if events.is_empty() {
             return Ok(Consequences::default());
         }
-        Ok(self.count_events(&context, &events, EventSource::Traffic, None).await?.reported)
+        Ok(self.count_events(&context, &events, EventSource::Traffic, None).await?.consequences)
     }
 
     /// The decision after the events that it makes: a violation may pass by grace, start a ban, or be
@@ -95,28 +85,26 @@ impl<S: Store> Limiter<S> {
         if !attempt.counts(context, &decision) {
             return decision;
         }
-        let events = events::of_decision(context, &decision);
-        let (source, lost) = (EventSource::Traffic, decision.store_error.clone());
-        let Ok(mut happened) = self.count_events(context, &events, source, lost).await else {
+        let events = events::made_by_decision(context, &decision);
+        let (source, error) = (EventSource::Traffic, decision.store_error.clone());
+        let Ok(effects) = self.count_events(context, &events, source, error).await else {
             return decision;
         };
-        let started = happened.ban.take().filter(|_| decision.outcome != Outcome::Blocked);
+        let EventEffects { consequences, ban, grace, store_error } = effects;
+        let started = ban.filter(|_| decision.outcome != Outcome::Blocked);
         let before = decision.ban().cloned().map(|ban| (ban, decision.now));
-        let ban = longer(started, before);
+        let ban = longer_ban(started, before);
         if let Some((_, now)) = &ban {
             decision.outcome = Outcome::Banned;
             // The ban's times are by this node's clock, not by the store's.
             decision.now = *now;
-        } else if decision.outcome == Outcome::Limited && happened.reported.challenged {
+        } else if decision.outcome == Outcome::Limited && consequences.challenged {
             decision.outcome = Outcome::Challenged;
-        } else if decision.outcome == Outcome::Limited
-            && has_grace(context, &decision, &events, &happened)
-        {
-            let lost = happened.lost.take();
-            decision = self.pass_by_grace(context, attempt, decision, lost).await;
+        } else if decision.outcome == Outcome::Limited && has_grace(context, &decision, &grace) {
+            decision = self.pass_by_grace(context, attempt, decision, store_error).await;
         }
-        decision.degraded |= happened.reported.degraded;
-        decision.penalise(happened.reported, ban.map(|(ban, _)| ban));
+        decision.degraded |= consequences.degraded;
+        decision.penalise(consequences, ban.map(|(ban, _)| ban));
         decision
     }
 
@@ -126,7 +114,7 @@ impl<S: Store> Limiter<S> {
         context: &Context<'_>,
         attempt: &mut Attempt,
         decision: Decision,
-        lost: Option<StoreError>,
+        store_error: Option<StoreError>,
     ) -> Decision {
         if attempt.plan.mode == Mode::Peek {
             // Others wait for their turn, and nobody passes them.
@@ -138,36 +126,19 @@ impl<S: Store> Limiter<S> {
             }
         }
         attempt.ahead = None;
-        self.inner.ask(context, attempt, lost).await
+        self.inner.ask(context, attempt, store_error).await
     }
 
-    /// Counts events and judges them. Once the store has failed this request, it is not asked again: each
-    /// call would wait for its own deadline.
     async fn count_events(
         &self,
         context: &Context<'_>,
         events: &Events,
         source: EventSource,
-        lost: Option<StoreError>,
-    ) -> Result<Happened, RequestError> {
-        let (is_report, value) = match source {
-            EventSource::Traffic => (false, None),
-            EventSource::Report(value) => (true, value),
-        };
-        let mut happened = Happened { lost, ..Happened::default() };
-        let policy = context.policy();
-        let name = |id: &u16| policy.protection.event_names.name(u32::from(*id)).to_owned();
-        happened.reported.events = events.iter().map(name).collect();
-        let counts = EventCounts::of(context, events, value, self.inner.store.names_keys());
-        if let Some(error) = counts.unread.clone().filter(|_| is_report) {
-            return Err(error);
-        }
-        if policy.enabled && !counts.is_empty() {
-            self.judge_events(context, &counts, &mut happened).await;
-        }
-        let banned = context.active.guard.ban(&self.inner.marks, context, self.now()).is_some();
-        happened.reported.banned = banned || happened.ban.is_some();
-        Ok(happened)
+        store_error: Option<StoreError>,
+    ) -> Result<EventEffects, RequestError> {
+        let Inner { store, fallback, clock, marks, steps, .. } = &*self.inner;
+        let store = CountStore { store, fallback, clock: &**clock, error: store_error };
+        penalise(store, context, marks, steps, events, source).await
     }
 }
 
@@ -196,19 +167,12 @@ impl<S: ImmediateStore> Limiter<S> {
 
 /// True if grace covers everything that a request has violated. A limit that charges an attribute is never
 /// covered, and neither is a ceiling.
-fn has_grace(
-    context: &Context<'_>,
-    decision: &Decision,
-    made: &Events,
-    happened: &Happened,
-) -> bool {
+fn has_grace(context: &Context<'_>, decision: &Decision, events: &[EventId]) -> bool {
     let protection = &context.policy().protection;
     let may = |limit: &Limit| {
         limit.algorithm != Algorithm::Ceiling && !matches!(limit.cost, Cost::Attribute(_))
     };
-    let allowing = happened.allowing.iter().filter_map(|at| protection.penalties.get(*at));
-    let events = allowing.flat_map(|penalty| &penalty.events).filter(|id| made.contains(id));
-    let events = events.filter_map(|id| protection.events.get(usize::from(*id)));
+    let events = events.iter().filter_map(|id| protection.events.get(usize::from(*id)));
     let events: Vec<_> = events.collect();
     let refuses =
         |report: &&LimitReport| report.enforcement == Enforcement::Reject && !report.is_allowed();
@@ -216,7 +180,7 @@ fn has_grace(
     // A limit that only lost its store is not violated, and nothing covers it.
     refusing == events::violations(decision).count()
         && events::violations(decision).all(|report| {
-            events.iter().any(|event| events::of(event, report))
+            events.iter().any(|event| event.covers(report))
                 && decision.limit_of(report).is_some_and(may)
         })
 }

@@ -191,7 +191,7 @@ impl<S: Store> Limiter<S> {
     /// decided.
     #[must_use]
     pub fn counts_refusals(&self, request: &Request<'_>) -> bool {
-        self.inner.select(request).is_ok_and(|active| active.guard.counts_any())
+        self.inner.select(request).is_ok_and(|active| active.protection.counts_any())
     }
 }
 
@@ -351,7 +351,7 @@ impl Attempt {
     /// True if the decision makes an event that a penalty counts.
     #[inline]
     pub(super) fn counts(&self, context: &Context<'_>, decision: &Decision) -> bool {
-        self.charges && !decision.is_allowed() && context.active.guard.counts(decision.outcome)
+        self.charges && !decision.is_allowed() && context.active.protection.counts(decision.outcome)
     }
 }
 

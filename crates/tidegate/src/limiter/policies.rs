@@ -77,11 +77,17 @@ impl<S: Store> Inner<S> {
         for active in &mut next {
             let same = |before: &&Arc<ActivePolicy>| before.policy.name == active.policy.name;
             if let Some(before) = before.iter().find(same) {
-                active.guard.keep_tripped(&active.policy, &before.guard, &before.policy);
-                let (policy, bans) = (&active.policy, &mut active.guard.bans);
-                bans.keep_bans(&secret, policy, &self.marks, &before.guard.bans, &before.policy);
+                active.protection.keep_tripped(&active.policy, &before.protection, &before.policy);
+                let (policy, bans) = (&active.policy, &mut active.protection.bans);
+                bans.keep_bans(
+                    &secret,
+                    policy,
+                    &self.marks,
+                    &before.protection.bans,
+                    &before.policy,
+                );
             }
-            active.guard.load(&active.policy, self.load_ppm.load(Ordering::Relaxed));
+            active.protection.set_load(&active.policy, self.load_ppm.load(Ordering::Relaxed));
         }
         let next: Arc<Vec<_>> = Arc::new(next.into_iter().map(Arc::new).collect());
         self.policies.store(Arc::clone(&next));

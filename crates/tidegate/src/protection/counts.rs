@@ -1,295 +1,275 @@
-//! What events ask of the store: the counts of penalties and the sums of ratios, as levels that never
-//! refuse anybody, and what is forgiven.
+//! Event counts: the events of a request as levels of the store, one for each penalty that counts an event and
+//! three for each ratio. These levels never refuse a request.
 //!
-//! A count is what a sliding window has used. It holds as many events as the highest step of the
-//! ladder asks for; where there are more, the latest ones count.
+//! A penalty's count is what a sliding window has used. The window holds as many events as the highest step
+//! of the ladder needs; if there are more, the latest ones count.
 
 use std::sync::Arc;
 
 use crate::algorithm::{Spec, Verdict, sliding_counter, sliding_window};
+use crate::clock::Now;
 use crate::context::Context;
 use crate::identity::attribute::Found;
-use crate::key::{Key, LimitKeys, counted_name};
+use crate::key::{LimitKeys, counted_name};
 use crate::plan::Level;
 use crate::policy::model::Part;
-use crate::policy::protection::{Comparison, Event, EventId, FactorKind, Penalty, Ratio};
+use crate::policy::protection::{EventId, FactorKind, Penalty, Ratio};
+use crate::protection::active::RatioKeys;
 use crate::protection::events::Events;
+use crate::protection::ladder::LadderKeys;
 use crate::request::RequestError;
-use crate::store::{Amendment, Answer, Change, Reply};
+use crate::store::{Amendment, Change, Reply};
 use crate::units::Amount;
 
-/// A level, and what its key is called.
-pub(crate) type Named = (Level, Option<Arc<str>>);
+/// A level, and the name of its key in a store that has names.
+pub(crate) type NamedLevel = (Level, Option<Arc<str>>);
 
-/// What the events of one request ask of the store.
+/// A sum of at least this much means nothing. It is half of what a level holds, so that whatever is added to
+/// a smaller sum fits.
+const SUM_MAX: Amount = match Amount::from_micros(Amount::MAX.micros() / 2) {
+    Some(half) => half,
+    None => Amount::MAX,
+};
+
+/// The levels that the events of one request charge or reset.
 #[derive(Debug, Default)]
-pub(crate) struct EventCounts {
-    /// The penalties that count, each with a level; then three levels for each ratio.
-    pub(crate) penalties: Vec<usize>,
-    pub(crate) ratios: Vec<Looked>,
-    pub(crate) levels: Vec<Named>,
-    /// The penalties that forgive, and their counts.
-    pub(crate) forgiving: Vec<usize>,
-    pub(crate) forgiven: Vec<Named>,
-    /// What is wrong with a value, so that its ratio is left out.
-    pub(crate) unread: Option<RequestError>,
+pub(crate) struct EventCounts<'p> {
+    pub(super) penalties: Vec<PenaltyCount<'p>>,
+    pub(super) ratios: Vec<RatioSums<'p>>,
+    /// The counts that an event forgives.
+    pub(super) forgiven: Vec<PenaltyCount<'p>>,
+    /// The error of a value that cannot be read. Its ratio is left out.
+    pub(super) value_error: Option<RequestError>,
 }
 
-/// A ratio that is looked at.
+/// The event count of one penalty.
+#[derive(Debug)]
+pub(crate) struct PenaltyCount<'p> {
+    pub(super) penalty: &'p Penalty,
+    pub(super) keys: &'p LadderKeys,
+    pub(super) level: NamedLevel,
+}
+
+/// The sums of one ratio: of both events, and the number of the second.
+#[derive(Debug)]
+pub(crate) struct RatioSums<'p> {
+    pub(super) index: usize,
+    pub(super) ratio: &'p Ratio,
+    pub(super) keys: &'p RatioKeys,
+    /// False if only a factor needs the ratio: none of the ratio's own events happened.
+    pub(super) has_event: bool,
+    pub(super) levels: [NamedLevel; 3],
+}
+
+/// Makes levels for the subjects of one request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Looked {
-    pub(crate) ratio: usize,
-    /// Whether one of its own events happened; it is looked at for a factor alone otherwise.
-    pub(crate) touched: bool,
+pub(super) struct LevelBuilder<'p> {
+    pub(super) context: &'p Context<'p>,
+    pub(super) has_names: bool,
 }
 
-/// What the store said of a count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Count {
-    /// How many events there are, this one included; at most what the highest step asks for.
-    pub(crate) events: u64,
-    /// Whether this event made it so many: of all who count, one alone is told so.
-    pub(crate) rose: bool,
+/// What the store replied to a count.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CountReply {
+    pub(super) reply: Reply,
+    /// The store's time.
+    pub(super) now: Now,
 }
 
 /// What a ratio comes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Share {
-    pub(crate) of: Amount,
-    pub(crate) to: Amount,
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RatioShare {
+    pub(super) of: Amount,
+    pub(super) to: Amount,
     /// How many events of the second kind there are.
-    pub(crate) number: u64,
+    pub(super) events: u64,
 }
 
-/// Makes levels of a request.
-struct Teller<'t> {
-    context: &'t Context<'t>,
-    events: &'t Events,
-    value: Option<Amount>,
-    named: bool,
-}
-
-impl EventCounts {
-    /// Of the events of a request, with the value that was reported.
-    pub(crate) fn of(
-        context: &Context<'_>,
-        events: &Events,
-        value: Option<Amount>,
-        named: bool,
-    ) -> Self {
-        let teller = Teller { context, events, value, named };
-        let mut tally = Self::default();
-        teller.penalties(&mut tally);
-        teller.ratios(&mut tally);
-        tally
+impl<'p> EventCounts<'p> {
+    /// `value` is the value that an application reported.
+    pub(super) fn new(builder: LevelBuilder<'p>, events: &Events, value: Option<Amount>) -> Self {
+        let mut counts = Self::default();
+        counts.add_penalties(builder, events);
+        counts.add_ratios(builder, events, value);
+        counts
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.levels.is_empty() && self.forgiven.is_empty()
+    pub(super) fn is_empty(&self) -> bool {
+        self.penalties.is_empty() && self.ratios.is_empty() && self.forgiven.is_empty()
     }
-}
 
-impl Teller<'_> {
-    fn penalties(&self, tally: &mut EventCounts) {
-        let (penalties, keys) =
-            (&self.context.active.policy.protection.penalties, &self.context.active.guard);
-        for (index, (penalty, keys)) in penalties.iter().zip(&keys.penalties).enumerate() {
-            let forgives = self.has_any(&penalty.forgive);
-            if !forgives && !self.has_any(&penalty.events) {
+    /// The levels to charge: those of the penalties, then three for each ratio.
+    pub(super) fn levels(&self) -> Vec<NamedLevel> {
+        let penalties = self.penalties.iter().map(|count| &count.level);
+        penalties.chain(self.ratios.iter().flat_map(|sums| &sums.levels)).cloned().collect()
+    }
+
+    fn add_penalties(&mut self, builder: LevelBuilder<'p>, events: &Events) {
+        let active = &builder.context.active;
+        let penalties = &active.policy.protection.penalties;
+        for (penalty, keys) in penalties.iter().zip(&active.protection.penalties) {
+            let forgives = penalty.forgive.iter().any(|id| events.contains(id));
+            if !forgives && !penalty.events.iter().any(|id| events.contains(id)) {
                 continue;
             }
-            // Whoever has no such key cannot be told from others: nobody answers for them.
-            let keys = &keys.count;
-            let Some(key) = keys.key_by(&penalty.by, self.context) else { continue };
-            if forgives {
-                tally.forgiving.push(index);
-                tally.forgiven.push(self.level(
-                    keys,
-                    key,
-                    &penalty.name,
-                    spec(penalty),
-                    Amount::ZERO,
-                ));
-            } else {
-                tally.levels.push(self.level(keys, key, &penalty.name, spec(penalty), Amount::ONE));
-                tally.penalties.push(index);
-            }
+            let limit = Amount::from_units(penalty.highest().into()).unwrap_or(Amount::MAX);
+            let window = sliding_window::Spec { limit, window_us: penalty.within_us };
+            let (spec, name) = (Spec::SlidingWindow(window), (&*penalty.name, ""));
+            let cost = if forgives { Amount::ZERO } else { Amount::ONE };
+            // A request without such a key is not counted: nobody would answer for it.
+            let level = builder.level(&keys.count, &penalty.by, name, spec, cost);
+            let count = level.map(|level| PenaltyCount { penalty, keys, level });
+            if forgives { &mut self.forgiven } else { &mut self.penalties }.extend(count);
         }
     }
 
-    fn ratios(&self, tally: &mut EventCounts) {
-        let ratios = &self.context.active.policy.protection.ratios;
-        for (index, (ratio, keys)) in
-            ratios.iter().zip(&self.context.active.guard.ratios).enumerate()
-        {
-            if !self.concerns(index) {
+    fn add_ratios(&mut self, builder: LevelBuilder<'p>, events: &Events, value: Option<Amount>) {
+        let active = &builder.context.active;
+        let ratios = active.policy.protection.ratios.iter().zip(&active.protection.ratios);
+        for (index, (ratio, keys)) in ratios.enumerate() {
+            let has_subject = ratio.by.iter().all(|part| builder.context.tells(part));
+            if !has_subject || !needs_ratio(builder.context, events, index) {
                 continue;
             }
-            let [of, to, number] = &keys.sums;
-            let subjects = [of, to, number].map(|keys| keys.key_by(&ratio.by, self.context));
-            let [Some(of_key), Some(to_key), Some(number_key)] = subjects else { continue };
-            let (of_value, to_value) = match (self.sum(ratio.of), self.sum(ratio.to)) {
+            let sum = |id| event_value(builder.context, events, id, value);
+            let number = if events.contains(&ratio.to) { Amount::ONE } else { Amount::ZERO };
+            let (of, to) = match (sum(ratio.of), sum(ratio.to)) {
                 (Ok(of), Ok(to)) => (of, to),
                 (Err(error), _) | (_, Err(error)) => {
-                    tally.unread.get_or_insert(error);
+                    self.value_error.get_or_insert(error);
                     continue;
                 }
             };
-            let number_value = if self.has(ratio.to) { Amount::ONE } else { Amount::ZERO };
-            let spec = sums(ratio);
-            for (keys, key, name, cost) in [
-                (of, of_key, "of", of_value),
-                (to, to_key, "to", to_value),
-                (number, number_key, "number", number_value),
-            ] {
-                let name = format!("{}:{name}", ratio.name);
-                tally.levels.push(self.level(keys, key, &name, spec, cost.min(full())));
-            }
-            let touched = self.has(ratio.of) || self.has(ratio.to);
-            tally.ratios.push(Looked { ratio: index, touched });
+            let window_us = ratio.within_us;
+            let counter = sliding_counter::Spec { limit: Amount::MAX, window_us };
+            let level = |at: usize, suffix, cost: Amount| {
+                let name = (&*ratio.name, suffix);
+                let (spec, cost) = (Spec::SlidingCounter(counter), cost.min(SUM_MAX));
+                builder.level(&keys.sums[at], &ratio.by, name, spec, cost)
+            };
+            let levels = (level(0, ":of", of), level(1, ":to", to), level(2, ":number", number));
+            let (Some(of), Some(to), Some(number)) = levels else { continue };
+            let (levels, has_event) = ([of, to, number], has_event(ratio, events));
+            self.ratios.push(RatioSums { index, ratio, keys, has_event, levels });
         }
-    }
-
-    /// Whether a ratio is to be looked at: one of its events happened, or one of a ratio that a factor
-    /// follows beside it.
-    fn concerns(&self, index: usize) -> bool {
-        let protection = &self.context.active.policy.protection;
-        let touched = |index: usize| {
-            let ratio = protection.ratios.get(index);
-            ratio.is_some_and(|ratio| self.has(ratio.of) || self.has(ratio.to))
-        };
-        let followed = || {
-            protection.factors.iter().any(|factor| match &factor.kind {
-                FactorKind::Behaviour(behaviour) => {
-                    let mut good = behaviour.good.iter();
-                    behaviour.good.iter().any(|good| good.ratio == index)
-                        && good.any(|good| touched(good.ratio))
-                }
-                FactorKind::Fixed { .. } | FactorKind::Load { .. } => false,
-            })
-        };
-        touched(index) || followed()
-    }
-
-    /// What an event adds to a sum.
-    fn sum(&self, id: EventId) -> Result<Amount, RequestError> {
-        if !self.has(id) {
-            return Ok(Amount::ZERO);
-        }
-        let event = self.context.active.policy.protection.events.get(usize::from(id));
-        match (self.value, event.and_then(|event: &Event| event.value)) {
-            (Some(value), _) => Ok(value),
-            (None, None) => Ok(Amount::ONE),
-            (None, Some(attribute)) => match self.context.find(attribute) {
-                Found::Absent => Ok(Amount::ONE),
-                Found::Value(text) => Amount::parse(&text).map_err(|error| {
-                    let name = self.context.policy().attribute_names.name(attribute);
-                    RequestError::new(format!("attributes.{name}"), error.to_string())
-                }),
-                Found::Unusable => {
-                    let name = self.context.policy().attribute_names.name(attribute);
-                    let detail = "expected a decimal number in a JSON body";
-                    Err(RequestError::new(format!("attributes.{name}"), detail))
-                }
-            },
-        }
-    }
-
-    fn level(&self, keys: &LimitKeys, key: Key, name: &str, spec: Spec, cost: Amount) -> Named {
-        let level = Level { cost, ..Level::of_key(keys.family, key, spec) };
-        (level, self.named.then(|| counted_name(name, key)))
-    }
-
-    fn has(&self, id: EventId) -> bool {
-        self.events.contains(&id)
-    }
-
-    fn has_any(&self, ids: &[EventId]) -> bool {
-        ids.iter().any(|id| self.has(*id))
     }
 }
 
-/// A level that only one node can charge within a span: what lets one alone act.
-pub(crate) fn once(
-    keys: &LimitKeys,
-    by: &[Part],
+fn has_event(ratio: &Ratio, events: &Events) -> bool {
+    events.contains(&ratio.of) || events.contains(&ratio.to)
+}
+
+/// True if one of the ratio's events happened, or one of another ratio that a factor reads together with it.
+fn needs_ratio(context: &Context<'_>, events: &Events, index: usize) -> bool {
+    let protection = &context.policy().protection;
+    let has_event = |at: usize| protection.ratios.get(at).is_some_and(|one| has_event(one, events));
+    let mut behaviours = protection.factors.iter().filter_map(|factor| match &factor.kind {
+        FactorKind::Behaviour(behaviour) => Some(behaviour),
+        FactorKind::Fixed { .. } | FactorKind::Load { .. } => None,
+    });
+    has_event(index)
+        || behaviours.any(|behaviour| {
+            behaviour.good.iter().any(|good| good.ratio == index)
+                && behaviour.good.iter().any(|good| has_event(good.ratio))
+        })
+}
+
+/// What an event adds to a sum: the reported value, else the event's attribute, else 1.
+fn event_value(
     context: &Context<'_>,
-    name: &str,
-    within_us: u64,
-    named: bool,
-) -> Option<Named> {
-    let key = keys.key_by(by, context)?;
-    let spec = sliding_window::Spec { limit: Amount::ONE, window_us: within_us.max(1) };
-    let spec = Spec::SlidingWindow(spec);
-    let level = Level { cost: Amount::ONE, ..Level::of_key(keys.family, key, spec) };
-    Some((level, named.then(|| counted_name(&format!("{name}:once"), key))))
-}
-
-impl Count {
-    pub(crate) fn of(level: &Level, reply: &Reply) -> Self {
-        let used = level.spec.capacity().saturating_sub(reply.reading.available);
-        Self { events: used.whole(), rose: reply.charged }
+    events: &Events,
+    id: EventId,
+    value: Option<Amount>,
+) -> Result<Amount, RequestError> {
+    if !events.contains(&id) {
+        return Ok(Amount::ZERO);
+    }
+    let event = context.policy().protection.events.get(usize::from(id));
+    let attribute = event.and_then(|event| event.value);
+    let (None, Some(attribute)) = (value, attribute) else {
+        return Ok(value.unwrap_or(Amount::ONE));
+    };
+    let error = |detail: &str| {
+        let name = context.policy().attribute_names.name(attribute);
+        RequestError::new(format!("attributes.{name}"), detail)
+    };
+    match context.find(attribute) {
+        Found::Absent => Ok(Amount::ONE),
+        Found::Value(text) => Amount::parse(&text).map_err(|wrong| error(&wrong.to_string())),
+        Found::Unusable => Err(error("expected a decimal number in a JSON body")),
     }
 }
 
-impl Share {
-    /// `None` where a sum is full: what it has left out would bend the share.
-    pub(crate) fn of(levels: &[Named], replies: &[Reply]) -> Option<Self> {
-        let used = |at: usize| {
-            let ((level, _), reply) = (levels.get(at)?, replies.get(at)?);
-            let used = level.spec.capacity().saturating_sub(reply.reading.available);
-            (used < full()).then_some(used)
+impl LevelBuilder<'_> {
+    /// The level of the request's subject by these parts; `None` if the request lacks a part. The name is in
+    /// two halves.
+    pub(super) fn level(
+        self,
+        keys: &LimitKeys,
+        by: &[Part],
+        (name, suffix): (&str, &str),
+        spec: Spec,
+        cost: Amount,
+    ) -> Option<NamedLevel> {
+        let key = keys.key_by(by, self.context)?;
+        let name = self.has_names.then(|| counted_name(&format!("{name}{suffix}"), key));
+        Some((Level { cost, ..Level::of_key(keys.family, key, spec) }, name))
+    }
+
+    /// A level that only one node can charge within a span.
+    pub(super) fn once(
+        self,
+        keys: &LimitKeys,
+        by: &[Part],
+        name: &str,
+        within_us: u64,
+    ) -> Option<NamedLevel> {
+        let spec = sliding_window::Spec { limit: Amount::ONE, window_us: within_us.max(1) };
+        self.level(keys, by, (name, ":once"), Spec::SlidingWindow(spec), Amount::ONE)
+    }
+}
+
+/// What a level has used, this request included.
+fn used(level: &NamedLevel, reply: &CountReply) -> Amount {
+    level.0.spec.capacity().saturating_sub(reply.reply.reading.available)
+}
+
+impl PenaltyCount<'_> {
+    /// How many events there are, at most what the highest step needs.
+    pub(super) fn events(&self, reply: &CountReply) -> u64 {
+        used(&self.level, reply).whole()
+    }
+
+    /// If the count is full, replaces the oldest event by this one.
+    pub(super) fn make_room(&self, reply: &CountReply) -> Option<[Amendment; 2]> {
+        let (level, _) = &self.level;
+        let (Spec::SlidingWindow(spec), Verdict::Denied { retry_after_us: Some(wait_us) }) =
+            (level.spec, reply.reply.verdict)
+        else {
+            return None;
         };
-        Some(Self { of: used(0)?, to: used(1)?, number: used(2)?.whole() })
-    }
-
-    /// Whether there are enough events for it to mean anything.
-    pub(crate) fn counts(&self, ratio: &Ratio) -> bool {
-        self.number >= u64::from(ratio.at_least)
-    }
-
-    /// Strictly above a share.
-    pub(crate) fn is_above(&self, ppm: u64) -> bool {
-        Comparison::Above.holds(self.of, self.to, ppm)
+        let now_us = level.time_us(reply.now);
+        // The wait ends when the oldest event is one window old.
+        let oldest_us = now_us.saturating_add(wait_us).saturating_sub(spec.window_us);
+        let debit = amendment(&self.level, Change::Debit(Amount::ONE));
+        let refund = amendment(&self.level, Change::Refund(Amount::ONE));
+        Some([debit, Amendment { charged_at_us: oldest_us, ..refund }])
     }
 }
 
-/// Makes room for the latest event where a count is full: it takes the place of the oldest.
-pub(crate) fn shifted(named: &Named, reply: &Reply, answer: &Answer) -> Option<[Amendment; 2]> {
-    let (level, name) = named;
-    let (Spec::SlidingWindow(spec), Verdict::Denied { retry_after_us: Some(wait_us) }) =
-        (level.spec, reply.verdict)
-    else {
-        return None;
-    };
-    let now_us = level.time_us(answer.now);
-    // The wait ends when the oldest is one window old.
-    let oldest_us = now_us.saturating_add(wait_us).saturating_sub(spec.window_us);
-    let amend = |charged_at_us, change| Amendment {
-        level: *level,
-        name: name.clone(),
-        charged_at_us,
-        holder: 0,
-        change,
-    };
-    Some([amend(0, Change::Debit(Amount::ONE)), amend(oldest_us, Change::Refund(Amount::ONE))])
+impl RatioSums<'_> {
+    /// The share; `None` if a sum is full, because the events that it left out would bend the share.
+    pub(super) fn share(&self, replies: &[CountReply]) -> Option<RatioShare> {
+        let sum = |at: usize| {
+            let used = used(&self.levels[at], replies.get(at)?);
+            (used < SUM_MAX).then_some(used)
+        };
+        Some(RatioShare { of: sum(0)?, to: sum(1)?, events: sum(2)?.whole() })
+    }
 }
 
-fn spec(penalty: &Penalty) -> Spec {
-    let limit = Amount::from_units(penalty.highest().into()).unwrap_or(Amount::MAX);
-    Spec::SlidingWindow(sliding_window::Spec { limit, window_us: penalty.within_us })
-}
-
-/// From where on a sum means nothing: half of what it holds, so that whatever comes to one that means
-/// something fits.
-fn full() -> Amount {
-    Amount::from_micros(Amount::MAX.micros() / 2).unwrap_or(Amount::MAX)
-}
-
-/// More than anybody sums within the span.
-fn sums(ratio: &Ratio) -> Spec {
-    let (limit, window_us) = (Amount::MAX, ratio.within_us);
-    Spec::SlidingCounter(sliding_counter::Spec { limit, window_us })
+pub(super) fn amendment((level, name): &NamedLevel, change: Change) -> Amendment {
+    Amendment { level: *level, name: name.clone(), charged_at_us: 0, holder: 0, change }
 }
 
 #[cfg(test)]

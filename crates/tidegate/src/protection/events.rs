@@ -1,5 +1,5 @@
-//! Events: what happens to a subject, reported, seen in an answer or made of a decision; and what
-//! that led to.
+//! Events: which events of the policy a decision, an answer or a report makes, and what callers get to know
+//! of their consequences.
 
 use std::borrow::Cow;
 
@@ -17,26 +17,26 @@ use crate::units::Amount;
 /// The events of one request, each once.
 pub(crate) type Events = SmallVec<[EventId; 4]>;
 
-/// An event that an application tells of.
+/// An event that an application reports.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report<'a> {
     /// Its name in the policy.
     pub event: Cow<'a, str>,
-    /// Whom it happened to, and what else is known of it.
+    /// The request that the event belongs to: it tells the subject.
     pub request: Request<'a>,
-    /// What ratios sum; without it the event's own attribute, or 1.
+    /// What ratios sum; without it, the event's attribute, or 1.
     pub value: Option<Amount>,
 }
 
 impl<'a> Report<'a> {
-    /// An event and whom it happened to.
+    /// An event and its request.
     #[must_use]
     pub fn new(event: impl Into<Cow<'a, str>>, request: Request<'a>) -> Self {
         Self { event: event.into(), request, value: None }
     }
 
-    /// With what ratios sum.
+    /// Sets the value that ratios sum.
     #[must_use]
     pub fn value(mut self, value: Amount) -> Self {
         self.value = Some(value);
@@ -44,51 +44,60 @@ impl<'a> Report<'a> {
     }
 }
 
+/// Where events come from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum EventSource {
+    /// A decision or an answer. A client that sends an unreadable value escapes nothing.
+    Traffic,
+    /// An application, maybe with a value. The application is told what is wrong with the value.
+    Report(Option<Amount>),
+}
+
 /// What events led to.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Consequences {
-    /// How long the answer is to be held.
+    /// How long to delay the answer.
     pub delay_us: u64,
-    /// What the client is to be told.
+    /// What to tell the client.
     pub warnings: Vec<String>,
-    /// Whether the subject is banned now, by this or before.
+    /// True if the subject is banned now, by these events or before.
     pub banned: bool,
-    /// Whether the client is to solve a challenge.
+    /// True if the client must solve a challenge.
     pub challenged: bool,
     /// The flags that were set.
     pub flags: Vec<String>,
-    /// What somebody else is to hear of.
+    /// What happened once, for logs and webhooks.
     pub effects: Vec<Effect>,
     /// The names of the events, for metrics.
     pub events: Vec<String>,
-    /// Whether the shared store was lost, so that only this node's counts were asked.
+    /// True if the store was lost, so that only this node's counts were read.
     pub degraded: bool,
 }
 
-/// Something that happens once, where a step of a ladder is reached.
+/// Something that happens once when a step of a ladder is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Effect {
     /// A subject was banned.
     Banned {
-        /// Who, and until when.
+        /// The ban.
         mark: Mark,
         /// The penalty, or ratio.
         penalty: String,
     },
     /// A subject was flagged.
     Flagged {
-        /// Who, and what for.
+        /// The flag.
         mark: Mark,
         /// The penalty, or ratio.
         source: String,
     },
-    /// Somebody is to be told.
+    /// A webhook must be called.
     Notify(Notice),
 }
 
-/// What somebody is to be told.
+/// A message to a webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
     /// The name of the webhook.
@@ -97,51 +106,53 @@ pub struct Notice {
     pub policy: String,
     /// The penalty, or ratio.
     pub source: String,
-    /// Whom it is about.
+    /// The subject.
     pub subject: Subject,
-    /// How many events there were.
+    /// The count of events.
     pub count: u64,
     /// What was done: `ban`, `flag` or `notice`.
     pub action: &'static str,
     /// When it happened, in Unix time.
     pub at_unix_us: u64,
-    /// Until when, where it was a ban.
+    /// The end of a ban.
     pub until_unix_us: Option<u64>,
 }
 
-/// The events that an upstream's answer makes.
-pub(crate) fn of_answer(context: &Context<'_>, status: u16) -> Events {
+/// The events that the status of an upstream's answer makes.
+pub(crate) fn made_by_answer(context: &Context<'_>, status: u16) -> Events {
     let seen = |event: &Event| {
         event.statuses.iter().any(|statuses| statuses.contains(status)) && event.when.holds(context)
     };
-    which(context.policy(), seen)
+    made_where(context.policy(), seen)
 }
 
 /// True if an answer to the request may make an event.
 pub(crate) fn sees_answers(context: &Context<'_>) -> bool {
     let mut events = context.policy().protection.events.iter();
-    context.active.guard.sees_answers
+    context.active.protection.sees_answers
         && context.policy().enabled
         && events.any(|event| !event.statuses.is_empty() && event.when.holds(context))
 }
 
 /// The events that a decision makes.
-pub(crate) fn of_decision(context: &Context<'_>, decision: &Decision) -> Events {
+pub(crate) fn made_by_decision(context: &Context<'_>, decision: &Decision) -> Events {
     let of_limits = matches!(decision.outcome, Outcome::Limited | Outcome::Challenged);
     let made = |event: &Event| {
         event.outcome == Some(decision.outcome)
             && event.when.holds(context)
-            && (!of_limits || violations(decision).any(|violated| of(event, violated)))
+            && (!of_limits || violations(decision).any(|report| event.covers(report)))
     };
-    which(context.policy(), made)
+    made_where(context.policy(), made)
 }
 
-/// Whether an event is made of a violation of this limit.
-pub(crate) fn of(event: &Event, violated: &LimitReport) -> bool {
-    event.limits.as_ref().is_none_or(|limits| limits.contains(&violated.limit))
+impl Event {
+    /// True if a violation of the report's limit makes the event.
+    pub(crate) fn covers(&self, report: &LimitReport) -> bool {
+        self.limits.as_ref().is_none_or(|limits| limits.contains(&report.limit))
+    }
 }
 
-/// The limits that a request has violated. One that only lost its store blames nobody.
+/// The limits that a request has violated. A limit that only lost its store is not violated.
 pub(crate) fn violations(decision: &Decision) -> impl Iterator<Item = &LimitReport> {
     let lost = |report: &LimitReport| {
         let limit = decision.limit_of(report);
@@ -153,7 +164,7 @@ pub(crate) fn violations(decision: &Decision) -> impl Iterator<Item = &LimitRepo
     })
 }
 
-fn which(policy: &Policy, is: impl Fn(&Event) -> bool) -> Events {
+fn made_where(policy: &Policy, is_made: impl Fn(&Event) -> bool) -> Events {
     let events = (0..).zip(&policy.protection.events);
-    events.filter(|(_, event)| is(event)).map(|(id, _)| id).collect()
+    events.filter(|(_, event)| is_made(event)).map(|(id, _)| id).collect()
 }

@@ -1,19 +1,23 @@
-//! Factors: what makes the limits of a request larger or smaller (rules 5 and 7).
+//! Factors make the limits of a request larger or smaller (rules 5 and 7). A factor is fixed, follows the load of
+//! the host, or is personal: it follows the behaviour of a subject, as a mark.
 
 use std::sync::atomic::Ordering;
 
 use crate::algorithm::Spec;
 use crate::context::Context;
 use crate::policy::protection::{Behaviour, Comparison, Factor, FactorKind, PPM};
-use crate::protection::marks::Marks;
+use crate::protection::active::ActiveFactor;
+use crate::protection::counts::RatioShare;
+use crate::protection::marks::{Mark, MarkKind, Marks, Subject};
+use crate::protection::penalise::{Claim, ClaimEffect, Penaliser};
 use crate::units::Amount;
 
-/// A product of factors, in parts of 10¹²: products of two factors are exact, and further ones are off
-/// by less than anybody can count.
+/// A product of factors, in parts of 10¹². The product of two factors is exact, and further ones round by less
+/// than a limit can show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Times(u64);
 
-/// A million times is more than anybody means.
+/// The largest product: a million times.
 const TIMES_MAX: u128 = 1_000_000_000_000_000_000;
 
 impl Times {
@@ -68,31 +72,32 @@ pub(crate) fn applying<'f>(
     context: &'f Context<'_>,
     marks: &'f Marks,
 ) -> impl Iterator<Item = (&'f Factor, u64)> {
-    let factors = context.policy().protection.factors.iter().enumerate();
-    factors.filter_map(move |(index, factor)| {
-        let keys = &context.active.guard.factors[index];
+    let active = &context.active;
+    let factors = active.policy.protection.factors.iter().zip(&active.protection.factors);
+    factors.filter_map(move |(factor, active)| {
         let ppm = match &factor.kind {
-            FactorKind::Fixed { times_ppm } => Some(*times_ppm),
+            FactorKind::Fixed { times_ppm } => *times_ppm,
             FactorKind::Load { times_ppm, .. } => {
-                keys.tripped.load(Ordering::Relaxed).then_some(*times_ppm)
+                active.is_tripped.load(Ordering::Relaxed).then_some(*times_ppm)?
             }
             FactorKind::Behaviour(behaviour) => {
-                let earned = marks.factor(&keys.marks, context, context.now);
-                earned.map(|(ppm, _)| ppm.clamp(behaviour.lowest_ppm, behaviour.highest_ppm))
+                let (ppm, _) = marks.factor(&active.marks, context, context.now)?;
+                ppm.clamp(behaviour.lowest_ppm, behaviour.highest_ppm)
             }
-        }?;
+        };
         factor.when.holds(context).then_some((factor, ppm))
     })
 }
 
-/// Where one step takes a factor; the same where it is at its end.
-pub(crate) fn stepped(behaviour: &Behaviour, ppm: u64, is_good: bool) -> u64 {
-    let moved = if is_good {
-        ppm.saturating_add(behaviour.step_ppm)
-    } else {
-        ppm.saturating_sub(behaviour.step_ppm)
-    };
-    moved.clamp(behaviour.lowest_ppm, behaviour.highest_ppm)
+impl Behaviour {
+    /// The factor after one step; the same at the end of the range.
+    fn moved(&self, ppm: u64, is_good: bool) -> u64 {
+        let moved = match is_good {
+            true => ppm.saturating_add(self.step_ppm),
+            false => ppm.saturating_sub(self.step_ppm),
+        };
+        moved.clamp(self.lowest_ppm, self.highest_ppm)
+    }
 }
 
 impl Comparison {
@@ -107,6 +112,73 @@ impl Comparison {
             Self::Above => share > bound,
             Self::AtLeast => share >= bound,
         }
+    }
+}
+
+impl<'p> Penaliser<'p> {
+    /// Moves the personal factors that follow these ratios, each given with its index.
+    pub(super) fn move_factors(&mut self, shares: &[(usize, RatioShare)]) {
+        let active = &self.context.active;
+        for (factor, keys) in
+            active.policy.protection.factors.iter().zip(&active.protection.factors)
+        {
+            if let FactorKind::Behaviour(behaviour) = &factor.kind {
+                let claim = self.claim_move(factor, behaviour, keys, shares);
+                self.claims.extend(claim);
+            }
+        }
+    }
+
+    /// Lets one node move a factor by one step; `None` if no step is due.
+    fn claim_move(
+        &self,
+        factor: &'p Factor,
+        behaviour: &'p Behaviour,
+        keys: &ActiveFactor,
+        shares: &[(usize, RatioShare)],
+    ) -> Option<Claim<'p>> {
+        let mut is_good = true;
+        for good in &behaviour.good {
+            let (_, share) = shares.iter().find(|(ratio, _)| *ratio == good.ratio)?;
+            if !share.has_enough(self.context.policy().protection.ratios.get(good.ratio)?) {
+                return None;
+            }
+            is_good &= good.comparison.holds(share.of, share.to, good.share_ppm);
+        }
+        if !behaviour.by.iter().all(|part| self.context.has(part)) {
+            return None;
+        }
+        let earned = self.marks.factor(&keys.marks, self.context, self.now);
+        let age_us = earned.map(|(_, since_us)| self.now.steady_us.saturating_sub(since_us));
+        if age_us.is_some_and(|age_us| age_us < behaviour.every_us) {
+            return None;
+        }
+        let from_ppm = earned.map_or(PPM, |(ppm, _)| ppm);
+        let to_ppm = behaviour.moved(from_ppm, is_good);
+        if to_ppm == from_ppm {
+            return None;
+        }
+        let (by, every_us) = (&behaviour.by, behaviour.every_us);
+        let level = self.levels.once(&keys.step, by, &factor.name, every_us)?;
+        Some(Claim::once(level, ClaimEffect::Factor(factor, to_ppm)))
+    }
+
+    pub(super) fn set_factor(&self, factor: &Factor, to_ppm: u64) {
+        let policy = &*self.context.policy().name;
+        let Some(subject) = Subject::of(factor.by(), self.context) else { return };
+        let mark = Mark {
+            id: self.marks.id_of(MarkKind::Factor, Some(policy), Some(&factor.name), &subject),
+            kind: MarkKind::Factor,
+            policy: Some(policy.to_owned()),
+            subject,
+            source: factor.name.clone(),
+            reason: String::new(),
+            flag: None,
+            since_unix_us: self.now.unix_us,
+            until_unix_us: None,
+            factor_ppm: Some(to_ppm),
+        };
+        self.marks.set(&mark, self.now);
     }
 }
 

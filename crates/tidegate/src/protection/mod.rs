@@ -1,10 +1,51 @@
-//! Protection: events, the ladders that they climb, and the marks that they leave.
+//! Protection: events are counted, counts climb ladders, steps have effects, and effects leave marks.
+//!
+//! ```text
+//!  decision    answer    report
+//!       └─────────┼─────────┘
+//!                 ▼
+//!              events          events.rs        which events of the policy happened
+//!                 ▼
+//!           event counts       counts.rs        levels of the store: one for each penalty, three for
+//!                 ▼                             each ratio
+//!           ladder steps       ladder.rs        which steps a count or a ratio reaches, and which were
+//!                 ▼                             missed (step_cache.rs: what this node knows of them)
+//!              effects         penalise.rs      each time: delay, warning, challenge, grace
+//!                 ▼                             once:      ban, flag, notice, personal factor
+//!               marks          marks/           what is in force on a subject, on every node
+//!            ┌────┴─────┐
+//!            ▼          ▼
+//!        precheck      plan                     of every later request:
+//!         bans.rs   factors.rs                  is its subject banned? how large are its limits?
+//! ```
+//!
+//! **Events.** An event happens to the subject of a request. A decision makes it (`limited`), the status of
+//! an upstream's answer makes it, or an application reports it. Only a final decision makes events: a
+//! request that waits and is then served has violated nothing.
+//!
+//! **Event counts.** All nodes count in the shared store, so that a client cannot spread its attempts over
+//! nodes. A count is a sliding window that refuses nobody; the reply to the charge tells how many events
+//! there are. While the store is lost, a node counts by itself.
+//!
+//! **Steps.** The highest step that is not above the count is in force. What it does on every event happens
+//! at once. What it does once is claimed in the store, so that of all nodes exactly one bans, flags or
+//! notifies. A record in the store says that a step is applied; a step that was missed is applied late.
+//!
+//! **Effects.** [`Consequences`](events::Consequences) goes back to the caller: the decision is delayed,
+//! warned, challenged, banned, or passes by grace. Bans, flags and personal factors are set as marks.
+//! Notices go to webhooks.
+//!
+//! **Marks.** Every node has all marks in memory; the daemon replicates and saves them. The precheck reads
+//! one counter while nobody is banned. A personal factor scales the limits of its subject in the plan.
+//!
+//! [`active`] holds what all stages need of a policy in force: the keys of counts, steps and marks.
 
+pub(crate) mod active;
 pub(crate) mod bans;
 pub(crate) mod counts;
 pub(crate) mod events;
 pub(crate) mod factors;
-pub(crate) mod guard;
+pub(crate) mod ladder;
 pub mod marks;
-pub(crate) mod penalties;
-pub(crate) mod steps;
+pub(crate) mod penalise;
+pub(crate) mod step_cache;

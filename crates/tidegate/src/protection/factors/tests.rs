@@ -54,7 +54,7 @@ proptest! {
         };
         let mut ppm = PPM;
         for good in steps {
-            let next = stepped(&behaviour, ppm, good);
+            let next = behaviour.moved(ppm, good);
             prop_assert!((500_000..=2_000_000).contains(&next));
             prop_assert!(next.abs_diff(ppm) <= 150_000);
             prop_assert_eq!(next.max(ppm), [ppm, next][usize::from(good)]);

@@ -233,8 +233,7 @@ impl Marks {
     }
 
     fn set_remote(&self, mark: &Mark, now: Now) -> bool {
-        let outcome = self.set_from(Origin::Remote, mark, now);
-        matches!(outcome, SetOutcome::New | SetOutcome::Changed)
+        self.set_from(Origin::Remote, mark, now).is_set()
     }
 
     fn set_from(&self, origin: Origin, mark: &Mark, now: Now) -> SetOutcome {
@@ -248,7 +247,7 @@ impl Marks {
             self.tell_sink(origin, || MarkChange::Set(Mark { subject: subject(), ..mark.clone() }));
         };
         let outcome = self.table(mark.kind).set(mark.id, entry, replace, now.steady_us, on_set);
-        if matches!(outcome, SetOutcome::New | SetOutcome::Changed) {
+        if outcome.is_set() {
             self.note_change(mark.kind, mark.id);
         }
         outcome

@@ -41,6 +41,13 @@ pub(crate) enum SetOutcome {
     Full,
 }
 
+impl SetOutcome {
+    /// True if the new mark is in force.
+    pub(crate) const fn is_set(self) -> bool {
+        matches!(self, Self::New | Self::Changed)
+    }
+}
+
 /// When a new mark replaces the one that its subject has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Replace {

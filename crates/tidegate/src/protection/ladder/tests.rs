@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{Due, Known, Spans};
 use crate::clock::{FakeClock, Now};
 use crate::key::{HashKey, Key};
 use crate::limiter::Limiter;
@@ -12,39 +11,40 @@ use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::protection::events::{Effect, Report};
 use crate::protection::marks::{MarkChange, MarkSink, Subject};
+use crate::protection::step_cache::{ENTRIES_MAX, StepCache, StepDuty};
 use crate::request::Request;
 use crate::store::{Amended, Amendment, Answer, ImmediateStore, Memory, StoreError};
 
 const START: u64 = 1_767_603_600;
 
-/// A store that charges, and whose replies may get lost.
+/// A store that charges, and whose replies may be lost; or that is lost itself.
 #[derive(Debug, Default)]
-struct Mute {
+struct FlakyStore {
     memory: Memory,
-    is_mute: AtomicBool,
+    loses_replies: AtomicBool,
     is_lost: AtomicBool,
     calls: AtomicUsize,
 }
 
-impl Mute {
-    fn told<T>(&self, what: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
+impl FlakyStore {
+    fn answer<T>(&self, call: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let error = || StoreError { transient: true, detail: "late".to_owned() };
         if self.is_lost.load(Ordering::Relaxed) {
             return Err(error());
         }
-        let told = what();
-        if self.is_mute.load(Ordering::Relaxed) { Err(error()) } else { told }
+        let answer = call();
+        if self.loses_replies.load(Ordering::Relaxed) { Err(error()) } else { answer }
     }
 }
 
-impl ImmediateStore for Mute {
+impl ImmediateStore for FlakyStore {
     fn decide_now(&self, plan: &Plan) -> Result<Answer, StoreError> {
-        self.told(|| self.memory.decide_now(plan))
+        self.answer(|| self.memory.decide_now(plan))
     }
 
     fn amend_now(&self, now: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {
-        self.told(|| self.memory.amend_now(now, amendments))
+        self.answer(|| self.memory.amend_now(now, amendments))
     }
 
     fn announce_now(&self, families: &[u64]) {
@@ -52,13 +52,13 @@ impl ImmediateStore for Mute {
     }
 }
 
-/// Tells another node of marks.
-struct Told {
-    other: Limiter<Arc<Mute>>,
+/// Replicates marks to another node.
+struct Replication {
+    other: Limiter<Arc<FlakyStore>>,
     clock: FakeClock,
 }
 
-impl MarkSink for Told {
+impl MarkSink for Replication {
     fn changed(&self, change: &MarkChange) {
         use crate::clock::Clock as _;
         self.other.marks().apply(change, self.clock.now());
@@ -67,8 +67,8 @@ impl MarkSink for Told {
 
 /// Two nodes on one store.
 struct Pair {
-    nodes: [Limiter<Arc<Mute>>; 2],
-    store: Arc<Mute>,
+    nodes: [Limiter<Arc<FlakyStore>>; 2],
+    store: Arc<FlakyStore>,
     clock: FakeClock,
 }
 
@@ -87,7 +87,7 @@ notify: {{ n: {{ webhook: 'https://hooks.example.org/x' }} }}
 
 impl Pair {
     fn new(ladder: &str) -> Self {
-        let (store, clock) = (Arc::new(Mute::default()), FakeClock::at_unix_seconds(START));
+        let (store, clock) = (Arc::new(FlakyStore::default()), FakeClock::at_unix_seconds(START));
         let node = || {
             let builder = Limiter::builder().policy(policy(ladder)).clock(clock.clone());
             let builder = builder.hash_key(HashKey::new([7; 16]));
@@ -95,8 +95,8 @@ impl Pair {
         };
         let nodes = [node(), node()];
         for (one, other) in [(0, 1), (1, 0)] {
-            let told = Told { other: nodes[other].clone(), clock: clock.clone() };
-            nodes[one].marks().set_sink(Arc::new(told));
+            let sink = Replication { other: nodes[other].clone(), clock: clock.clone() };
+            nodes[one].marks().set_sink(Arc::new(sink));
         }
         Self { nodes, store, clock }
     }
@@ -139,12 +139,12 @@ const BANNED_AND_TOLD: [usize; 3] = [1, 0, 1];
 const TOLD: [usize; 3] = [0, 0, 1];
 
 #[test]
-fn a_step_whose_reply_got_lost_is_taken_late_and_once_on_all_nodes() {
+fn a_step_whose_reply_got_lost_is_applied_late_and_once_on_all_nodes() {
     let pair = Pair::new("3: { ban: 1min, notify: n }, 9: {}");
     assert_eq!(pair.bads(&[1, 1]), [NOTHING; 2]);
-    pair.store.is_mute.store(true, Ordering::Relaxed);
+    pair.store.loses_replies.store(true, Ordering::Relaxed);
     assert_eq!(pair.bad(0), NOTHING, "this node alone has counted one");
-    pair.store.is_mute.store(false, Ordering::Relaxed);
+    pair.store.loses_replies.store(false, Ordering::Relaxed);
     assert_eq!(pair.bads(&[0, 1, 1]), [NOTHING; 3], "whoever reached it may still be at it");
     pair.wait(5);
     assert_eq!(pair.bads(&[1, 0, 1]), [BANNED_AND_TOLD, NOTHING, NOTHING]);
@@ -155,7 +155,7 @@ fn a_step_whose_reply_got_lost_is_taken_late_and_once_on_all_nodes() {
 }
 
 #[test]
-fn a_step_that_debts_of_an_outage_jump_over_is_taken_late() {
+fn a_step_that_debts_of_an_outage_jump_over_is_applied_late() {
     let pair = Pair::new("5: { flag: many, notify: n }, 9: {}");
     assert_eq!(pair.bads(&[0, 0]), [NOTHING; 2]);
     pair.store.is_lost.store(true, Ordering::Relaxed);
@@ -181,7 +181,7 @@ fn what_a_node_did_without_the_store_is_not_done_again_once_it_is_back() {
 }
 
 #[test]
-fn a_step_that_a_reload_puts_below_the_count_is_taken_late() {
+fn a_step_that_a_reload_puts_below_the_count_is_applied_late() {
     let pair = Pair::new("9: { ban: 1h }");
     assert_eq!(pair.bads(&[0, 1, 0, 1, 0]), [NOTHING; 5]);
     pair.reload("3: { flag: early }, 4: { ban: 10min, notify: n }, 9: {}");
@@ -191,7 +191,7 @@ fn a_step_that_a_reload_puts_below_the_count_is_taken_late() {
 }
 
 #[test]
-fn a_step_that_was_taken_and_is_moved_is_not_taken_again() {
+fn a_step_that_was_applied_and_is_moved_is_not_applied_again() {
     let pair = Pair::new("4: { ban: 1min }, 9: {}");
     assert_eq!(pair.bads(&[0, 0, 0, 0]).pop(), Some([1, 0, 0]));
     pair.wait(120);
@@ -227,16 +227,16 @@ fn a_count_that_is_forgiven_begins_anew() {
     pair.wait(120);
     pair.nodes[0].report(&Report::new("good", Request::default().user("u"))).unwrap();
     assert_eq!(pair.bad(1), NOTHING);
-    pair.store.is_mute.store(true, Ordering::Relaxed);
+    pair.store.loses_replies.store(true, Ordering::Relaxed);
     pair.nodes[0].report(&Report::new("bad", Request::default().user("u"))).unwrap();
-    pair.store.is_mute.store(false, Ordering::Relaxed);
+    pair.store.loses_replies.store(false, Ordering::Relaxed);
     assert_eq!(pair.bad(1), NOTHING);
     pair.wait(5);
     assert_eq!(pair.bad(1), [1, 0, 0], "the missed step of the second run");
 }
 
 #[test]
-fn who_is_told_only_is_told_once_in_the_span_however_the_count_dips() {
+fn a_step_that_only_notifies_does_so_once_in_the_span_however_the_count_dips() {
     let pair = Pair::new("3: { notify: n }, 9: {}");
     pair.bad(0);
     pair.wait(1_200);
@@ -260,27 +260,27 @@ fn an_event_asks_the_store_once_unless_a_step_is_reached() {
         calls.push(pair.calls(|| _ = pair.bad(0)));
     }
     assert_eq!(calls, [1, 1, 2, 1, 1, 1, 1, 1]);
-    assert_eq!(pair.calls(|| _ = pair.bad(1)), 2, "another node asks whether it is taken");
+    assert_eq!(pair.calls(|| _ = pair.bad(1)), 2, "another node asks whether it is applied");
     assert_eq!(pair.calls(|| _ = pair.bad(1)), 2, "full: the oldest makes room");
 }
 
 #[test]
-fn what_is_known_of_steps_has_a_bound() {
-    let (known, policy) = (Known::default(), policy("3: { ban: 1min }"));
-    let spans = Spans::of(&policy.protection.penalties[0]);
+fn the_step_cache_has_a_bound() {
+    let (cache, policy) = (StepCache::default(), policy("3: { ban: 1min }"));
+    let penalty = &policy.protection.penalties[0];
     for number in 0..200_000 {
-        known.taken(Key(number), 0);
+        cache.set_applied(Key(number), 0);
     }
-    assert!(known.steps().len() <= super::known::KNOWN_MAX);
-    assert_eq!(known.due(Key(199_999), spans, 1), Due::Nothing);
-    assert_eq!(known.due(Key(0), spans, 1), Due::Ask);
+    assert!(cache.entries().len() <= ENTRIES_MAX);
+    assert_eq!(cache.duty(Key(199_999), penalty, 1), StepDuty::Nothing);
+    assert_eq!(cache.duty(Key(0), penalty, 1), StepDuty::LookUp);
 }
 
 proptest! {
-    /// Where nothing is missed nothing is late: a ban comes when the plain count comes to its step from
-    /// below, whichever nodes see the events.
+    /// If no step is missed, none is late: a ban comes when a plain count rises to its step, whichever
+    /// nodes see the events.
     #[test]
-    fn nothing_is_taken_late_that_was_not_missed(
+    fn no_step_is_applied_late_that_was_not_missed(
         events in proptest::collection::vec((0..2_usize, 2..40_u64), 1..200)
     ) {
         let pair = Pair::new("2: { ban: 1ms }, 4: { ban: 2ms, notify: n }, 6: {}");

@@ -17,14 +17,14 @@ const START: u64 = 1_767_603_600;
 
 /// A store that may be lost, and whose clock is behind.
 #[derive(Debug, Default)]
-struct Odd {
+struct TestStore {
     memory: Memory,
     lost: AtomicBool,
     calls: AtomicUsize,
     behind_us: u64,
 }
 
-impl Odd {
+impl TestStore {
     fn answering(&self) -> Result<&Memory, StoreError> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let error = || StoreError { transient: true, detail: "lost".to_owned() };
@@ -32,7 +32,7 @@ impl Odd {
     }
 }
 
-impl ImmediateStore for Odd {
+impl ImmediateStore for TestStore {
     fn decide_now(&self, plan: &Plan) -> Result<Answer, StoreError> {
         let mut answer = self.answering()?.decide_now(plan)?;
         answer.now.unix_us -= self.behind_us;
@@ -60,7 +60,7 @@ fn limiter(rest: &str) -> (Limiter, FakeClock) {
     (builder.build().unwrap(), clock)
 }
 
-fn on(store: Odd, rest: &str) -> (Limiter<Arc<Odd>>, Arc<Odd>) {
+fn on(store: TestStore, rest: &str) -> (Limiter<Arc<TestStore>>, Arc<TestStore>) {
     let store = Arc::new(store);
     let (builder, _) = builder(rest);
     (builder.store(Arc::clone(&store)).build().unwrap(), store)
@@ -157,7 +157,7 @@ fn a_shorter_ban_than_the_one_that_holds_is_neither_told_nor_answered() {
 
 #[test]
 fn the_request_that_starts_a_ban_is_told_its_whole_length_whatever_the_stores_clock_says() {
-    let (limiter, _) = on(Odd { behind_us: 300_000, ..Odd::default() }, RISING);
+    let (limiter, _) = on(TestStore { behind_us: 300_000, ..TestStore::default() }, RISING);
     let all = checks(&limiter, 2);
     assert_eq!(all[1].outcome, Outcome::Banned);
     assert_eq!(all[1].retry_after(), Some(Duration::from_secs(600)));
@@ -190,7 +190,7 @@ limits:
 events: { over: { outcome: limited, limit: a } }
 penalties: { p: { event: over, by: user, within: 1h, ladder: { 1: { allow: true } } } }
 ";
-    let (limiter, store) = on(Odd::default(), rest);
+    let (limiter, store) = on(TestStore::default(), rest);
     limiter.set_nodes(2);
     store.lost.store(true, Ordering::Relaxed);
     let all = checks(&limiter, 3);
@@ -264,7 +264,7 @@ penalties:
   p: { event: limited, by: user, within: 1h, forgive: good, ladder: { 1: { allow: true } } }
   q: { event: good, by: user, within: 1h, ladder: { 1: {} } }
 ";
-    let (limiter, store) = on(Odd::default(), rest);
+    let (limiter, store) = on(TestStore::default(), rest);
     store.lost.store(true, Ordering::Relaxed);
     let calls = || store.calls.swap(0, Ordering::Relaxed);
     checks(&limiter, 1);

@@ -9,8 +9,9 @@ use crate::plan::{Enforcement, Mode};
 use crate::policy::model::{Algorithm, Cost, Limit};
 use crate::policy::protection::EventId;
 use crate::precheck::is_exempt;
+use crate::protection::effects::{EventEffects, longer_ban};
 use crate::protection::events::{self, Consequences, EventSource, Events, Report};
-use crate::protection::penalise::{CountStore, EventEffects, longer_ban, penalise};
+use crate::protection::penalise::{CountStore, penalise};
 use crate::request::{Request, RequestError};
 use crate::store::{ImmediateStore, Store, StoreError};
 

@@ -1,4 +1,5 @@
-//! The protection of a policy, as it is written: events, penalties, ratios, factors, challenges, notices.
+//! The protection of a policy, as it is written: events, penalties, ratios, factors, challenges,
+//! notices.
 
 use super::Policy;
 use super::model::{AttributeId, Part};
@@ -32,7 +33,8 @@ pub(crate) struct Protection {
     pub(crate) webhooks: Vec<Webhook>,
 }
 
-/// Something that happens to a subject: an application reports it, an answer shows it, or a decision makes it.
+/// Something that happens to a subject: an application reports it, an answer shows it, or a decision
+/// makes it.
 #[derive(Debug, Default)]
 pub(crate) struct Event {
     /// The requests that may make the event. A reported event ignores it.
@@ -89,7 +91,8 @@ pub(crate) struct Ban {
     pub(crate) by: Option<BanBy>,
 }
 
-/// A subject of a ban other than that of the count. Its debug format is hashed into keys: see `Step::label`.
+/// A subject of a ban other than that of the count. Its debug format is hashed into keys: see
+/// `Step::label`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BanBy {
     User,

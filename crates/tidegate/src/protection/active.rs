@@ -1,5 +1,5 @@
-//! What a policy in force needs for protection beside its text: the keys of its event counts, steps and marks,
-//! and which of its load factors apply.
+//! What a policy in force needs for protection beside its text: the keys of its event counts, steps and
+//! marks, and which of its load factors apply.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -118,7 +118,8 @@ impl ActiveProtection {
     }
 }
 
-/// The outcomes that make events: those of the policy's own events, and of the built-in ones that it counts.
+/// The outcomes that make events: those of the policy's own events, and of the built-in ones that it
+/// counts.
 fn counted_outcomes(protection: &Protection) -> u8 {
     let counted = protection.penalties.iter().flat_map(|one| one.events.iter().chain(&one.forgive));
     let summed = protection.ratios.iter().flat_map(|one| [&one.of, &one.to]);

@@ -1,8 +1,8 @@
-//! Event counts: the events of a request as levels of the store, one for each penalty that counts an event and
-//! three for each ratio. These levels never refuse a request.
+//! Event counts: the events of a request as levels of the store, one for each penalty that counts an
+//! event and three for each ratio. These levels never refuse a request.
 //!
-//! A penalty's count is what a sliding window has used. The window holds as many events as the highest step
-//! of the ladder needs; if there are more, the latest ones count.
+//! A penalty's count is what a sliding window has used. The window holds as many events as the highest
+//! step of the ladder needs; if there are more, the latest ones count.
 
 use std::sync::Arc;
 
@@ -24,8 +24,8 @@ use crate::units::Amount;
 /// A level, and the name of its key in a store that has names.
 pub(crate) type NamedLevel = (Level, Option<Arc<str>>);
 
-/// A sum of at least this much means nothing. It is half of what a level holds, so that whatever is added to
-/// a smaller sum fits.
+/// A sum of at least this much means nothing. It is half of what a level holds, so that whatever is
+/// added to a smaller sum fits.
 const SUM_MAX: Amount = match Amount::from_micros(Amount::MAX.micros() / 2) {
     Some(half) => half,
     None => Amount::MAX,
@@ -159,7 +159,8 @@ fn has_event(ratio: &Ratio, events: &Events) -> bool {
     events.contains(&ratio.of) || events.contains(&ratio.to)
 }
 
-/// True if one of the ratio's events happened, or one of another ratio that a factor reads together with it.
+/// True if one of the ratio's events happened, or one of another ratio that a factor reads together with
+/// it.
 fn needs_ratio(context: &Context<'_>, events: &Events, index: usize) -> bool {
     let protection = &context.policy().protection;
     let has_event = |at: usize| protection.ratios.get(at).is_some_and(|one| has_event(one, events));
@@ -201,8 +202,8 @@ fn event_value(
 }
 
 impl LevelBuilder<'_> {
-    /// The level of the request's subject by these parts; `None` if the request lacks a part. The name is in
-    /// two halves.
+    /// The level of the request's subject by these parts; `None` if the request lacks a part. The name
+    /// is in two halves.
     pub(super) fn level(
         self,
         keys: &LimitKeys,

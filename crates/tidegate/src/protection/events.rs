@@ -1,5 +1,5 @@
-//! Events: which events of the policy a decision, an answer or a report makes, and what callers get to know
-//! of their consequences.
+//! Events: which events of the policy a decision, an answer or a report makes, and what callers get to
+//! know of their consequences.
 
 use std::borrow::Cow;
 

@@ -1,5 +1,5 @@
-//! Factors make the limits of a request larger or smaller (rules 5 and 7). A factor is fixed, follows the load of
-//! the host, or is personal: it follows the behaviour of a subject, as a mark.
+//! Factors make the limits of a request larger or smaller (rules 5 and 7). A factor is fixed, follows
+//! the load of the host, or is personal: it follows the behaviour of a subject, as a mark.
 
 use std::sync::atomic::Ordering;
 
@@ -12,8 +12,8 @@ use crate::protection::marks::{Mark, MarkKind, Marks, Subject};
 use crate::protection::penalise::{Claim, ClaimEffect, Penaliser};
 use crate::units::Amount;
 
-/// A product of factors, in parts of 10¹². The product of two factors is exact, and further ones round by less
-/// than a limit can show.
+/// A product of factors, in parts of 10¹². The product of two factors is exact, and further ones round
+/// by less than a limit can show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Times(u64);
 

@@ -1,10 +1,10 @@
 //! Ladders: which steps a count reaches, and which of them must still be applied.
 //!
-//! A ban, a flag or a notice of a step happens once while the count stays above the step. A record in the
-//! store says that the step is applied: a place of a concurrency limit, which lasts as long as the count. So a
-//! step that no node applied when it was reached is applied late, and no step is applied twice. A step is
-//! missed if a reply of the store is lost, if debts of a node are merged, or if another policy moves the step
-//! below the count.
+//! A ban, a flag or a notice of a step happens once while the count stays above the step. A record in
+//! the store says that the step is applied: a place of a concurrency limit, which lasts as long as the
+//! count. So a step that no node applied when it was reached is applied late, and no step is applied
+//! twice. A step is missed if a reply of the store is lost, if debts of a node are merged, or if another
+//! policy moves the step below the count.
 
 use crate::algorithm::{Spec, concurrency};
 use crate::key::{HashKey, LimitKeys};
@@ -13,8 +13,9 @@ use crate::policy::protection::{Comparison, Penalty, Ratio, Step};
 use crate::protection::counts::{
     CountReply, LevelBuilder, NamedLevel, PenaltyCount, RatioShare, RatioSums, amendment,
 };
+use crate::protection::effects::Cause;
 use crate::protection::marks::{MarkKind, Subject};
-use crate::protection::penalise::{Cause, Claim, ClaimEffect, Penaliser, StepLookup};
+use crate::protection::penalise::{Claim, ClaimEffect, Penaliser, StepLookup};
 use crate::protection::step_cache::StepDuty;
 use crate::store::{Amendment, Change};
 use crate::units::{Amount, SECOND_US};
@@ -102,8 +103,8 @@ impl Penalty {
         self.within_us / RENEWALS_PER_SPAN
     }
 
-    /// How long a record lasts. While a count stays, no event is further from the next one than the span,
-    /// and the node that saw it has renewed the record at most an eighth of the span before.
+    /// How long a record lasts. While a count stays, no event is further from the next one than the
+    /// span, and the node that saw it has renewed the record at most an eighth of the span before.
     pub(super) const fn step_lease_us(&self) -> u64 {
         let lease_us = self.within_us.saturating_add(2 * self.step_renewal_us());
         if lease_us == 0 { 1 } else { lease_us }
@@ -122,8 +123,8 @@ impl Step {
         self.ban.is_none() && self.flag.is_none() && !self.notify.is_empty()
     }
 
-    /// What the step does once; `None` if it does nothing once. The label is hashed into the step's keys, so
-    /// its bytes must not change. A step that moves to another count keeps its label.
+    /// What the step does once; `None` if it does nothing once. The label is hashed into the step's
+    /// keys, so its bytes must not change. A step that moves to another count keeps its label.
     fn label(&self) -> Option<String> {
         match (&self.ban, &self.flag) {
             (Some(ban), _) => Some(format!("ban {} {:?}", ban.for_us, ban.by)),
@@ -144,8 +145,8 @@ impl<'p> ReachedStep<'p> {
 }
 
 impl<'p> Penaliser<'p> {
-    /// Applies the step of a count, and finds the steps below that must still be applied. Without the store no
-    /// node can know those.
+    /// Applies the step of a count, and finds the steps below that must still be applied. Without the
+    /// store no node can know those.
     pub(super) fn climb(
         &mut self,
         count: &PenaltyCount<'p>,
@@ -218,8 +219,8 @@ impl<'p> Penaliser<'p> {
         }
     }
 
-    /// Lets one node send the notice of a step that only notifies: once in the span, however often a count
-    /// reaches the step.
+    /// Lets one node send the notice of a step that only notifies: once in the span, however often a
+    /// count reaches the step.
     fn notice_claim(&self, reached: ReachedStep<'p>) -> Option<Claim<'p>> {
         let (keys, penalty) = (reached.keys.notice.as_ref()?, reached.penalty);
         let level = self.levels.once(keys, &penalty.by, &penalty.name, penalty.within_us)?;

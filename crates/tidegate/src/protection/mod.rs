@@ -10,7 +10,7 @@
 //!                 ▼                             each ratio
 //!           ladder steps       ladder.rs        which steps a count or a ratio reaches, and which were
 //!                 ▼                             missed (step_cache.rs: what this node knows of them)
-//!              effects         penalise.rs      each time: delay, warning, challenge, grace
+//!              effects         effects.rs       each time: delay, warning, challenge, grace
 //!                 ▼                             once:      ban, flag, notice, personal factor
 //!               marks          marks/           what is in force on a subject, on every node
 //!            ┌────┴─────┐
@@ -19,30 +19,34 @@
 //!         bans.rs   factors.rs                  is its subject banned? how large are its limits?
 //! ```
 //!
-//! **Events.** An event happens to the subject of a request. A decision makes it (`limited`), the status of
-//! an upstream's answer makes it, or an application reports it. Only a final decision makes events: a
+//! **Events.** An event happens to the subject of a request. A decision makes it (`limited`), the status
+//! of an upstream's answer makes it, or an application reports it. Only a final decision makes events: a
 //! request that waits and is then served has violated nothing.
 //!
-//! **Event counts.** All nodes count in the shared store, so that a client cannot spread its attempts over
-//! nodes. A count is a sliding window that refuses nobody; the reply to the charge tells how many events
-//! there are. While the store is lost, a node counts by itself.
+//! **Event counts.** All nodes count in the shared store, so that a client cannot spread its attempts
+//! over nodes. A count is a sliding window that refuses nobody; the reply to the charge tells how many
+//! events there are. While the store is lost, a node counts by itself.
 //!
-//! **Steps.** The highest step that is not above the count is in force. What it does on every event happens
-//! at once. What it does once is claimed in the store, so that of all nodes exactly one bans, flags or
-//! notifies. A record in the store says that a step is applied; a step that was missed is applied late.
+//! **Steps.** The highest step that is not above the count is in force. Some of what it does happens on
+//! every event. The rest happens once: exactly one charge raises the count to the step, and that node
+//! applies it. A record in the store says that the step is applied. A step that was missed is applied
+//! late, by the node that is the first to write the record.
 //!
 //! **Effects.** [`Consequences`](events::Consequences) goes back to the caller: the decision is delayed,
 //! warned, challenged, banned, or passes by grace. Bans, flags and personal factors are set as marks.
 //! Notices go to webhooks.
 //!
-//! **Marks.** Every node has all marks in memory; the daemon replicates and saves them. The precheck reads
-//! one counter while nobody is banned. A personal factor scales the limits of its subject in the plan.
+//! **Marks.** Every node has all marks in memory; the daemon replicates and saves them. The precheck
+//! reads one counter while nobody is banned. A personal factor scales the limits of its subject in the
+//! plan.
 //!
-//! [`active`] holds what all stages need of a policy in force: the keys of counts, steps and marks.
+//! `penalise.rs` leads through these stages and makes all calls of the store. `active.rs` holds what
+//! they need of a policy in force: the keys of counts, steps and marks.
 
 pub(crate) mod active;
 pub(crate) mod bans;
 pub(crate) mod counts;
+pub(crate) mod effects;
 pub(crate) mod events;
 pub(crate) mod factors;
 pub(crate) mod ladder;

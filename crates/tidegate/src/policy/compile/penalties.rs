@@ -59,8 +59,8 @@ impl Compiler<'_> {
         })
     }
 
-    /// The parts of the subjects whose events are counted: `by`, which may use what the events' operations
-    /// capture.
+    /// The parts of the subjects whose events are counted: `by`, which may use what the events'
+    /// operations capture.
     pub(super) fn subject_parts(
         &mut self,
         fields: &Fields<'_>,

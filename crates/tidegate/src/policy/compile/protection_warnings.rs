@@ -1,4 +1,5 @@
-//! Warnings about protection: events that never happen, bans of everybody, declarations that nothing uses.
+//! Warnings about protection: events that never happen, bans of everybody, declarations that nothing
+//! uses.
 
 use super::warnings::{before_login, position};
 use crate::decision::Outcome;

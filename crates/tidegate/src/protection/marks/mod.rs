@@ -1,9 +1,9 @@
 //! Marks: bans, flags and personal factors that are in force on subjects.
 //!
-//! Marks are few and last long, so every node has all of them in memory. While nobody is banned, a request
-//! reads one atomic counter. Otherwise a request looks up its few keys in a sharded map: those of the
-//! subjects that somebody is banned by. Inside the process the steady clock times marks, so that a wall
-//! clock that steps ends no ban; outside the process their times are Unix times.
+//! Marks are few and last long, so every node has all of them in memory. While nobody is banned, a
+//! request reads one atomic counter. Otherwise a request looks up its few keys in a sharded map: those
+//! of the subjects that somebody is banned by. Inside the process the steady clock times marks, so that
+//! a wall clock that steps ends no ban; outside the process their times are Unix times.
 
 mod keys;
 mod mark;

@@ -1,4 +1,5 @@
-//! The subject of a mark: a user, a client, an address, a network, or any parts that a penalty counts by.
+//! The subject of a mark: a user, a client, an address, a network, or any parts that a penalty counts
+//! by.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -128,8 +128,8 @@ impl Table {
         outcome
     }
 
-    /// Removes a mark; returns whether there was one. `on_remove` runs in any case, before another thread
-    /// can change the mark.
+    /// Removes a mark; returns whether there was one. `on_remove` runs in any case, before another
+    /// thread can change the mark.
     pub(super) fn remove(&self, key: Key, on_remove: impl FnOnce()) -> bool {
         let mut shard = self.shards.lock(key);
         on_remove();

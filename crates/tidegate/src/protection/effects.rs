@@ -1,0 +1,171 @@
+//! Effects: what a step does. On every event it delays, warns, challenges or lets pass; once it bans,
+//! flags and notifies.
+
+use crate::clock::Now;
+use crate::policy::model::Part;
+use crate::policy::protection::{EventId, Penalty, Ratio, Step};
+use crate::protection::events::{Consequences, Effect, Notice};
+use crate::protection::marks::{Mark, MarkKind, SetOutcome, Subject};
+use crate::protection::penalise::Penaliser;
+use crate::store::StoreError;
+use crate::units::written_duration;
+
+/// What the events of a request led to.
+#[derive(Debug, Default)]
+pub(crate) struct EventEffects {
+    pub(crate) consequences: Consequences,
+    /// The ban that this request started or met, and the time of this node's clock, which times it.
+    pub(crate) ban: Option<(Mark, Now)>,
+    /// The events of this request whose step lets violations pass.
+    pub(crate) grace: Vec<EventId>,
+    /// The error of the store that was lost on the way.
+    pub(crate) store_error: Option<StoreError>,
+}
+
+/// Why a step is applied.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cause<'p> {
+    source: &'p str,
+    by: &'p [Part],
+    within_us: u64,
+    count: u64,
+}
+
+impl Penaliser<'_> {
+    /// Applies what a step does on every event: the delay, the warning, the challenge.
+    pub(super) fn apply_each_time(&mut self, step: &Step) {
+        let consequences = &mut self.effects.consequences;
+        consequences.delay_us = consequences.delay_us.max(step.delay_us);
+        consequences.warnings.extend(step.warn.clone());
+        consequences.challenged |= step.challenge && !self.context.request.pass;
+    }
+
+    /// Applies what a step does once: the flag, the ban, and the notice of them.
+    pub(super) fn apply_once(&mut self, step: &Step, cause: Cause<'_>) {
+        // Nobody is marked for a value that cannot be read: other clients send such values too.
+        let subject = Subject::of(cause.by, self.context);
+        let (mut action, mut was_marked) = (None, false);
+        if let Some((flag, subject)) = step.flag.as_ref().zip(subject.as_ref()) {
+            let mark = self.mark(MarkKind::Flag, subject.clone(), cause, Some(flag), None);
+            let outcome = self.marks.set(&mark, self.now);
+            was_marked |= outcome == SetOutcome::Unchanged;
+            if outcome.is_set() {
+                action = Some(("flag", subject.clone(), None));
+                self.effects.consequences.flags.push(flag.clone());
+                let source = cause.source.to_owned();
+                self.effects.consequences.effects.push(Effect::Flagged { mark, source });
+            }
+        }
+        if let (Some(ban), Some(subject)) = (&step.ban, self.banned_subject(step, subject.as_ref()))
+        {
+            let until_us = self.now.unix_us.saturating_add(ban.for_us);
+            let outcome = self.ban(subject.clone(), cause, until_us);
+            was_marked |= outcome == SetOutcome::Unchanged;
+            if outcome.is_set() {
+                action = Some(("ban", subject, Some(until_us)));
+            }
+        }
+        // A mark that found no room is worth a notice too. A mark that was there had its notice before.
+        let action = action.or_else(|| {
+            let subject = subject.unwrap_or_else(|| Subject::for_notice(cause.by, self.context));
+            (!was_marked).then_some(("notice", subject, None))
+        });
+        if let Some((action, subject, until_unix_us)) = action {
+            self.notify(step, cause, action, &subject, until_unix_us);
+        }
+    }
+
+    fn ban(&mut self, subject: Subject, cause: Cause<'_>, until_unix_us: u64) -> SetOutcome {
+        let mark = self.mark(MarkKind::Ban, subject, cause, None, Some(until_unix_us));
+        let outcome = self.marks.set(&mark, self.now);
+        if outcome != SetOutcome::Full {
+            // The ban that was there may end later.
+            let ban = self.marks.get(MarkKind::Ban, mark.id, self.now);
+            let ban = ban.map(|ban| (ban, self.now));
+            self.effects.ban = longer_ban(self.effects.ban.take(), ban);
+        }
+        if outcome.is_set() {
+            let penalty = cause.source.to_owned();
+            self.effects.consequences.effects.push(Effect::Banned { mark, penalty });
+        }
+        outcome
+    }
+
+    /// The subject that a step bans: the subject of the count, unless the step names another.
+    pub(super) fn banned_subject(&self, step: &Step, subject: Option<&Subject>) -> Option<Subject> {
+        match step.ban.as_ref()?.by {
+            None => subject.cloned(),
+            Some(by) => Subject::of_ban(by, self.context),
+        }
+    }
+
+    fn notify(
+        &mut self,
+        step: &Step,
+        cause: Cause<'_>,
+        action: &'static str,
+        subject: &Subject,
+        until_unix_us: Option<u64>,
+    ) {
+        let policy = self.context.policy();
+        let webhooks = step.notify.iter().filter_map(|at| policy.protection.webhooks.get(*at));
+        self.effects.consequences.effects.extend(webhooks.map(|webhook| {
+            Effect::Notify(Notice {
+                webhook: webhook.name.clone(),
+                policy: policy.name.clone(),
+                source: cause.source.to_owned(),
+                subject: subject.clone(),
+                count: cause.count,
+                action,
+                at_unix_us: self.now.unix_us,
+                until_unix_us,
+            })
+        }));
+    }
+
+    fn mark(
+        &self,
+        kind: MarkKind,
+        subject: Subject,
+        cause: Cause<'_>,
+        flag: Option<&str>,
+        until_unix_us: Option<u64>,
+    ) -> Mark {
+        let policy = &*self.context.policy().name;
+        let span = written_duration(cause.within_us);
+        Mark {
+            id: self.marks.id_of(kind, Some(policy), flag, &subject),
+            kind,
+            policy: Some(policy.to_owned()),
+            subject,
+            source: cause.source.to_owned(),
+            reason: format!("{} events within {span}", cause.count),
+            flag: flag.map(str::to_owned),
+            since_unix_us: self.now.unix_us,
+            until_unix_us,
+            factor_ppm: None,
+        }
+    }
+}
+
+impl<'p> Cause<'p> {
+    pub(super) fn of_penalty(penalty: &'p Penalty, count: u64) -> Self {
+        Self { source: &penalty.name, by: &penalty.by, within_us: penalty.within_us, count }
+    }
+
+    pub(super) fn of_ratio(ratio: &'p Ratio, count: u64) -> Self {
+        Self { source: &ratio.name, by: &ratio.by, within_us: ratio.within_us, count }
+    }
+}
+
+/// Of two bans the one that ends later; of equals, the first.
+pub(crate) fn longer_ban(
+    one: Option<(Mark, Now)>,
+    other: Option<(Mark, Now)>,
+) -> Option<(Mark, Now)> {
+    let left_us = |(mark, now): &(Mark, Now)| mark.left_us(*now).unwrap_or(u64::MAX);
+    match (one, other) {
+        (Some(one), Some(other)) if left_us(&other) > left_us(&one) => Some(other),
+        (one, other) => one.or(other),
+    }
+}

@@ -6,8 +6,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use crate::sip::halves;
-
 /// One reading of both clocks, in microseconds since the Unix epoch.
 ///
 /// `steady_us` never steps: it starts at the Unix time and then counts on its own. Buckets and
@@ -123,9 +121,14 @@ impl QuickClock {
     #[inline]
     pub(crate) fn steady_us(&self) -> u64 {
         let ticks = self.counter.raw().saturating_sub(self.started);
-        let (_, elapsed_us) = halves(u128::from(ticks) * u128::from(self.tick));
-        self.started_unix_us + elapsed_us
+        self.started_unix_us + elapsed_us(ticks, self.tick)
     }
+}
+
+/// Ticks of `tick / 2^64` microseconds each.
+#[allow(clippy::cast_possible_truncation, reason = "the upper half of 128 bits")]
+const fn elapsed_us(ticks: u64, tick: u64) -> u64 {
+    ((ticks as u128 * tick as u128) >> 64) as u64
 }
 
 #[allow(clippy::disallowed_methods, reason = "this file is where time is read")]
@@ -224,7 +227,7 @@ mod tests {
     fn the_quick_clock_counts_as_its_counter_does() {
         let clock = QuickClock::new();
         for ticks in (0..56).map(|bits| 1_u64 << bits) {
-            let (_, elapsed_us) = halves(u128::from(ticks) * u128::from(clock.tick));
+            let elapsed_us = elapsed_us(ticks, clock.tick);
             let expected_us = clock.counter.delta_as_nanos(0, ticks) / 1_000;
             // As exact as the counter's own scale, which is a whole number.
             let within_us = 1 + expected_us / 1_000_000_000;

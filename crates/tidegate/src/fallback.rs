@@ -101,7 +101,7 @@ impl Fallback {
         let whole = level.spec;
         level.spec = whole.share_of(nodes);
         let Some(last) = self.readings.of(level.key).filter(|_| counts(level)) else { return };
-        self.memory.begin_with(level, last.at, share_of_owed(last.owed, &whole, &level.spec));
+        self.memory.raise_debt(level, last.at, share_of_owed(last.owed, &whole, &level.spec));
     }
 }
 

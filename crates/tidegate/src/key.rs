@@ -4,8 +4,6 @@
 //! before it, so that no two subjects collide by concatenation and nobody without the deployment's secret
 //! can tell or guess whose key it is.
 
-mod sip;
-
 use std::borrow::Cow;
 use std::convert::Infallible;
 use std::fmt::{self, Write as _};
@@ -14,8 +12,6 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use siphasher::sip128::{Hasher128, SipHasher24};
-
-use sip::Sip;
 
 use crate::context::Context;
 use crate::identity::ClientNetwork;
@@ -198,22 +194,22 @@ pub(crate) struct LimitKeys {
     /// What shares one part of the store's memory.
     pub(crate) family: u64,
     /// Has read everything that does not depend on the request.
-    hasher: Sip,
+    hasher: SipHasher24,
     /// The one key that there is, if nothing depends on the request.
     only: Option<Key>,
 }
 
 impl LimitKeys {
     pub(crate) fn new(secret: &HashKey, policy: &Policy, limit: &Limit) -> Self {
-        let mut hasher = Sip::new(&secret.0);
+        let mut hasher = secret.hasher();
         write_limit(&mut hasher, policy, limit);
         let is_one = limit.row.is_none() && limit.by.iter().all(|part| *part == Part::Global);
         let only = is_one.then(|| {
             let mut hasher = hasher;
             limit.by.iter().for_each(|_| write_text(&mut hasher, ""));
-            Key(hasher.finish128())
+            Key(hasher.finish128().as_u128())
         });
-        Self { family: hasher.finish(), hasher, only }
+        Self { family: hasher.finish128().as_u64().0, hasher, only }
     }
 
     /// Of counts that no limit has: what they are, and by what they count.
@@ -223,12 +219,12 @@ impl LimitKeys {
         by: &[Part],
         policy: &Policy,
     ) -> Self {
-        let mut hasher = Sip::new(&secret.0);
+        let mut hasher = secret.hasher();
         texts.iter().for_each(|text| write_text(&mut hasher, text));
         for part in by {
             write_text(&mut hasher, &part.name(policy));
         }
-        Self { family: hasher.finish(), hasher, only: None }
+        Self { family: hasher.finish128().as_u64().0, hasher, only: None }
     }
 
     /// The same keys, sharing another part of the store's memory.
@@ -246,7 +242,7 @@ impl LimitKeys {
             }
             write_part(&mut hasher, part, context);
         }
-        Some(Key(hasher.finish128()))
+        Some(Key(hasher.finish128().as_u128()))
     }
 
     /// The key of the limit for the subject of a request. Parts that are missing have a key of their
@@ -276,7 +272,7 @@ impl LimitKeys {
         if let Some(row) = row(limit, context) {
             write_text(&mut hasher, &row);
         }
-        Ok(Key(hasher.finish128()))
+        Ok(Key(hasher.finish128().as_u128()))
     }
 }
 
@@ -294,7 +290,7 @@ fn row<'f>(limit: &Limit, context: &'f Context<'_>) -> Option<Cow<'f, str>> {
 /// A part's value, without making a text of an address; whether there is one. What kind it is goes
 /// before it, so that no user can be called as an address.
 #[inline(always)]
-fn write_part(hasher: &mut Sip, part: &Part, context: &Context<'_>) -> bool {
+fn write_part(hasher: &mut SipHasher24, part: &Part, context: &Context<'_>) -> bool {
     let text = match (part, context.user) {
         (Part::User, Some(user)) => Some(Cow::Borrowed(user)),
         (Part::Client, Some(user)) => {
@@ -319,7 +315,7 @@ fn write_part(hasher: &mut Sip, part: &Part, context: &Context<'_>) -> bool {
     text.is_some()
 }
 
-fn write_limit(hasher: &mut Sip, policy: &Policy, limit: &Limit) {
+fn write_limit(hasher: &mut SipHasher24, policy: &Policy, limit: &Limit) {
     write_text(hasher, &policy.name);
     write_text(hasher, &limit.name);
     write_text(hasher, limit.algorithm.name());

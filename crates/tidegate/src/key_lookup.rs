@@ -252,7 +252,7 @@ limits:
         let keys = limiter.keys_of(&request, None).unwrap();
         assert_eq!(keys.len(), 3);
         for key in keys {
-            let counted = limiter.store().counted(key.level.family, key.level.key, now);
+            let counted = limiter.store().key_usage(key.level.family, key.level.key, now);
             assert!(counted.is_some(), "{} was charged", key.name);
         }
     }

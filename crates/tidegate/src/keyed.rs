@@ -1,12 +1,10 @@
 //! One limit by a key of one's own, without a policy.
 
-mod hasher;
-
-use hasher::Hasher;
+use siphasher::sip128::SipHasher13;
 
 use crate::algorithm::{Spec, Verdict};
 use crate::clock::{Clock as _, QuickClock, SystemClock};
-use crate::key::HashKey;
+use crate::key::{HashKey, Key};
 use crate::store::Table;
 use crate::units::Amount;
 
@@ -44,7 +42,7 @@ const MAX_KEYS_DEFAULT: usize = 1_000_000;
 pub struct Keyed {
     spec: Spec,
     table: Table,
-    hasher: Hasher,
+    hasher: SipHasher13,
     /// The clock of limits by the calendar, if it is one.
     wall_clock: Option<SystemClock>,
     quick_clock: QuickClock,
@@ -60,10 +58,10 @@ impl Keyed {
     /// A limit for at most so many keys, and at least one.
     #[must_use]
     pub fn with_max_keys(spec: Spec, max_keys: usize) -> Self {
-        let hasher = Hasher::new(HashKey::random().bytes());
+        let hasher = SipHasher13::new_with_key(HashKey::random().bytes());
         let wall_clock = spec.uses_wall_clock().then(SystemClock::new);
         let quick_clock = QuickClock::new();
-        Self { spec, table: Table::alone(max_keys.max(1)), hasher, wall_clock, quick_clock }
+        Self { spec, table: Table::standalone(max_keys.max(1)), hasher, wall_clock, quick_clock }
     }
 
     /// Charges one, if it fits.
@@ -75,22 +73,25 @@ impl Keyed {
     /// Charges so much, if it fits.
     #[must_use]
     pub fn check_n(&self, key: &str, cost: Amount) -> Verdict {
-        self.table.check(&self.spec, self.hasher.key_of(key), cost, || self.now_us())
+        self.table.check(&self.spec, self.key_of(key), cost, self.now_us())
     }
 
     /// Charges one to each key, if it fits, in their order, and appends what became of each. All at
     /// one instant, and with their memory fetched together, so that it takes a fraction of the time
     /// of as many single calls.
     pub fn check_all<K: AsRef<str>>(&self, keys: &[K], verdicts: &mut Vec<Verdict>) {
-        verdicts.reserve(keys.len());
-        let key_of = |key: &K| self.hasher.key_of(key.as_ref());
-        self.table.check_all(&self.spec, keys, key_of, || self.now_us(), verdicts);
+        let keys = keys.iter().map(|key| self.key_of(key.as_ref()));
+        self.table.check_all(&self.spec, keys, self.now_us(), verdicts);
     }
 
     /// How many keys it holds, those that owe nothing any more included.
     #[must_use]
     pub fn keys(&self) -> usize {
         self.table.keys()
+    }
+
+    fn key_of(&self, text: &str) -> Key {
+        Key(self.hasher.hash(text.as_bytes()).into())
     }
 
     /// The time on the clock that the limit runs on.

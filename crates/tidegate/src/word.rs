@@ -1,7 +1,5 @@
 //! Short texts as numbers: what is in a word of the machine is compared without a call.
 
-use crate::sip::halves;
-
 /// So many bytes of a text are in its word.
 const BYTES: usize = 8;
 
@@ -26,6 +24,7 @@ impl Word {
 
     /// Each bit of it depends on all bits of the word; with the end of the text, where there is more.
     #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "the halves of a product")]
     pub(crate) fn hash(self, text: &[u8]) -> u64 {
         let mut mixed = self.head ^ self.len as u64;
         if !self.is_whole()
@@ -33,8 +32,8 @@ impl Word {
         {
             mixed ^= u64::from_le_bytes(*last).rotate_left(23);
         }
-        let (low, high) = halves(u128::from(mixed) * 0x9e37_79b9_7f4a_7c15);
-        low ^ high
+        let product = u128::from(mixed) * 0x9e37_79b9_7f4a_7c15;
+        (product >> 64) as u64 ^ product as u64
     }
 }
 

@@ -62,6 +62,21 @@ pub fn charge(state: &mut State, spec: &Spec, now_us: u64, holder: u64, cost: Am
     }
 }
 
+/// Takes the cost, whether it fits or not; returns whether it does, and what is left then.
+pub(crate) fn take(
+    state: &mut State,
+    spec: &Spec,
+    now_us: u64,
+    cost: Amount,
+) -> (Verdict, Reading) {
+    if let (State::FixedWindow(state), Spec::FixedWindow(spec)) = (&mut *state, spec) {
+        return fixed_window::take(state, spec, now_us, cost);
+    }
+    let verdict = evaluate(state, spec, now_us, cost);
+    charge(state, spec, now_us, 0, cost);
+    (verdict, reading(state, spec, now_us))
+}
+
 /// Takes the amount, whether it fits or not, into debt of at most one further limit. Places have
 /// holders, and know no debits.
 pub fn debit(state: &mut State, spec: &Spec, now_us: u64, amount: Amount) {

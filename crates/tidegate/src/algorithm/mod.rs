@@ -35,10 +35,10 @@ mod window;
 
 pub(crate) use behind::behind_us;
 pub use describe::Window;
-pub(crate) use dispatch::fullness;
 pub use dispatch::{
     charge, debit, evaluate, meaningless_at_us, reading, refund, release, renew, surcharge,
 };
+pub(crate) use dispatch::{fullness, take};
 pub(crate) use ledger::same_pace;
 pub use ledger::{Ledger, Pace};
 

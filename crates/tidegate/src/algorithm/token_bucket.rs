@@ -63,7 +63,19 @@ pub fn charge(state: &mut State, spec: &Spec, now_us: u64, cost: Amount) {
     }
 }
 
+/// Takes the cost if it fits, and settles the state in any case: one refill serves the verdict and the charge.
+#[inline(always)]
+pub(crate) fn take(state: &mut State, spec: &Spec, now_us: u64, cost: Amount) -> Verdict {
+    *state = settle(state, spec, now_us);
+    let verdict = weigh(state, spec, now_us, cost);
+    if verdict == Verdict::Allowed && !cost.is_zero() {
+        add(state, cost);
+    }
+    verdict
+}
+
 /// What a settled state says to a cost.
+#[inline(always)]
 fn weigh(settled: &State, spec: &Spec, now_us: u64, cost: Amount) -> Verdict {
     if fits(spec.burst, settled.owed_micros, cost) {
         return Verdict::Allowed;
@@ -72,7 +84,7 @@ fn weigh(settled: &State, spec: &Spec, now_us: u64, cost: Amount) -> Verdict {
 }
 
 /// The same to a cost that does not fit.
-pub(crate) fn refused(settled: &State, spec: &Spec, now_us: u64, cost: Amount) -> Verdict {
+fn refused(settled: &State, spec: &Spec, now_us: u64, cost: Amount) -> Verdict {
     if cost > spec.burst {
         return DENIED_FOR_GOOD;
     }
@@ -144,12 +156,12 @@ pub fn surcharge(state: &mut State, spec: &Spec, now_us: u64, charged_at_us: u64
 /// The level of the bucket, and when it will be full.
 #[must_use]
 pub fn reading(state: &State, spec: &Spec, now_us: u64) -> Reading {
-    reading_taken(&settle(state, spec, now_us), spec, now_us)
+    settled_reading(&settle(state, spec, now_us), spec, now_us)
 }
 
 /// The same of a state that is settled.
 #[inline(always)]
-pub(crate) fn reading_taken(settled: &State, spec: &Spec, now_us: u64) -> Reading {
+pub(crate) fn settled_reading(settled: &State, spec: &Spec, now_us: u64) -> Reading {
     let available = rest(spec.burst, settled.owed_micros);
     if settled.owed_micros == 0 {
         return Reading { available, reset_us: Some(0) };
@@ -178,7 +190,7 @@ pub(super) fn shift(state: &mut State, by_us: i64) {
 /// makes a wait unbounded; it is cut before the refill, or it would never shrink while nobody
 /// writes. A burst lowered to less than half may so forget a part of what is owed, once something
 /// is charged under it.
-#[inline]
+#[inline(always)]
 fn settle(state: &State, spec: &Spec, now_us: u64) -> State {
     let at_us = now_us.max(state.at_us);
     let period_us = spec.period_us.max(1);
@@ -196,7 +208,7 @@ fn settle(state: &State, spec: &Spec, now_us: u64) -> State {
 
 /// What is refilled of a debt, and the remainder; `None` where that is all of it. Almost always it
 /// takes 64 bits, whose division is several times faster.
-#[inline]
+#[inline(always)]
 fn refilled(
     count: u64,
     period_us: u64,

@@ -132,7 +132,7 @@ fn run(test: &Test, policy: &Arc<Policy>, start_us: u64) -> TestReport {
     // Each request may be of a new key.
     let times = test.steps.iter().map(|step| usize::try_from(step.times).unwrap_or(usize::MAX));
     let expected = times.fold(0, usize::saturating_add).min(KEYS_PER_LIMIT);
-    let store = Memory::with_max_keys(max_keys).expecting(expected);
+    let store = Memory::with_max_keys(max_keys).with_expected_keys(expected);
     run_on(store, test, policy, start_us)
 }
 

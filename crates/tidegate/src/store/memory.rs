@@ -1,36 +1,57 @@
 //! The memory store: bounded whatever keys come, and without a lock where nothing is written.
 //!
-//! Each limit has a table of its own, and an equal share of `max_keys`, so that a flood of made-up keys
-//! on one limit cannot push another's out. A state that is empty of meaning (bucket full, window gone)
-//! makes room for free; only when every key is live, the one goes that has used least of its limit, or
-//! of those the one that ends first, and is counted. In a small table it is that of all, in a large one
-//! that of some, and so never one that is at its limit while others were asked once.
+//! ```text
+//! Memory ── one Table for each limit, each with an equal share of max_keys
 //!
-//! The way of a check: [`answer`] (a plan), [`view`] and [`charge`] (a level), [`table`] (the keys of a
-//! limit), [`segment`] (some of them, under one lock), [`pages`], [`cell`] and [`slot`] (what is written of
-//! one).
+//! Table      segment 0   segment 1   segment 2 …    by the low bits of a key's hash;
+//!               │                                   grows by splitting one segment at a time
+//! Segment    ┌──┴────────────────────────────────┐
+//!            │ version (seqlock), len, depth     │  one cache line; odd version: a writer holds it
+//!            │ pages ────────────┐   overflow ─┐ │
+//!            └───────────────────┼─────────────┼─┘
+//! Page       32 lines of 2 slots │             │    a key stands in one of two candidate lines,
+//!            ┌────────┬────────┐ │             │    or else behind the first (linear probing)
+//!            │ slot   │ slot   │◄┘             │
+//!            └───┬────┴────────┘               │
+//! Slot       ┌───┴───┬───────┬────────┬─────────┐
+//!            │ key   │ key   │ header │ payload │   header: last charge, spec, kind; also the slot lock
+//!            │ upper │ lower │        │         │   payload: what is owed, or an index ──┐
+//!            └───────┴───────┴────────┴─────────┘                                        │
+//! Overflow   full records: exact windows, places, charges that may be given back ◄───────┘
+//! ```
+//!
+//! A check goes through the files in this order:
+//!
+//! 1. [`decide`]: a plan, all levels or none. [`fast_path`]: a single bucket, which is most of the traffic.
+//! 2. [`table`]: from the key's hash to its segment. `table/growth` splits segments; `table/eviction` inserts keys, and
+//!    evicts expired keys, or else those that have used least of their limit.
+//! 3. [`segment`]: the lookup, under the [`seqlock`]. `segment/guard` is the locked segment, `segment/placement` says
+//!    where a key stands, `segment/overflow` has what does not fit.
+//! 4. [`slot`]: the words and the slot lock; [`packed_state`]: what they say, under a spec from the [`spec_registry`].
+//! 5. [`level`]: the verdict, the reading and the charge, by the pure functions of [`algorithm`](crate::algorithm).
+//!
+//! Readers take no lock: they note the segment's version, read, and validate the version. A charge locks its slots only.
+//! A new key, and a record in the overflow, take the lock of the segment.
+//!
+//! Beside decisions: [`corrections`] of earlier charges, [`inspection`] by operators, a [`snapshot`] of all keys, and a
+//! [`journal`] of what changed since.
 
-mod amend;
-mod answer;
-mod body;
-mod cell;
-mod changes;
-mod charge;
-mod check;
-mod look;
+mod chunks;
+mod corrections;
+mod decide;
+mod fast_path;
+mod inspection;
+mod journal;
+mod level;
+mod packed_state;
 mod pages;
-mod rate;
 mod record;
 mod segment;
-mod shelf;
+mod seqlock;
 mod slot;
 mod snapshot;
-mod specs;
-mod stand_in;
+mod spec_registry;
 mod table;
-mod tables;
-mod version;
-mod view;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError};
@@ -38,46 +59,40 @@ use std::sync::{Arc, PoisonError};
 use arc_swap::ArcSwap;
 use arrayvec::ArrayVec;
 
-pub use changes::{Changes, SavedChange};
-pub use look::{Page, Place};
+pub use inspection::{KeyCursor, KeyPage};
+pub use journal::{Changes, SavedChange};
 pub use snapshot::{Export, ImportSummary, SavedKey};
 pub(crate) use table::Table;
-pub use tables::Tables;
 
 use super::{Amended, Amendment, Answer, ImmediateStore, StoreError};
 use crate::algorithm::Spec;
 use crate::clock::Now;
-use crate::fold::Folded;
 use crate::key::Key;
 use crate::plan::{LEVELS_MAX, Level, Mode, PerLevel, Plan};
-use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
+use crate::sync::{Mutex, Ordering};
 
-/// How many keys a store holds unless told otherwise.
+/// How many keys a store holds by default.
 const MAX_KEYS_DEFAULT: usize = 1_000_000;
 
 /// States in this process's memory.
 #[derive(Debug)]
 pub struct Memory {
-    families: ArcSwap<Families>,
-    /// Held by whoever changes which limits there are.
+    limits: ArcSwap<Limits>,
+    /// Held while the set of limits changes.
     changing: Mutex<()>,
     max_keys: usize,
-    /// How many keys of a limit are known to come.
-    expected: usize,
-    evicted: Arc<AtomicU64>,
-    /// Whether somebody is told of changes.
-    tracked: Arc<AtomicBool>,
-    /// Whether more went than could be noted.
-    lost: Arc<AtomicBool>,
-    /// The keys of limits that are gone, then.
-    gone: Mutex<Vec<(u64, Key)>>,
+    /// How many keys of a limit will come, where that is known.
+    expected_keys: usize,
+    counters: Arc<table::Counters>,
+    /// The keys of dropped limits, for the journal.
+    removed: Mutex<Vec<(u64, Key)>>,
 }
 
 /// Which limits there are.
 #[derive(Clone, Debug, Default)]
-struct Families {
-    tables: HashMap<u64, Arc<Table>, Folded>,
-    /// Those that somebody has announced. They share the room.
+struct Limits {
+    tables: HashMap<u64, Arc<Table>, foldhash::fast::RandomState>,
+    /// The limits that were announced. They share the keys.
     announced: HashSet<u64>,
 }
 
@@ -88,76 +103,87 @@ impl Memory {
         Self::with_max_keys(MAX_KEYS_DEFAULT)
     }
 
-    /// A store of at most this many keys, shared equally among the limits; each has room for at
-    /// least one.
+    /// A store of at most this many keys, shared equally among the limits. Each limit may have at least one.
     #[must_use]
     pub fn with_max_keys(max_keys: usize) -> Self {
         Self {
-            families: ArcSwap::default(),
+            limits: ArcSwap::default(),
             changing: Mutex::default(),
             max_keys,
-            expected: 0,
-            evicted: Arc::default(),
-            tracked: Arc::default(),
-            lost: Arc::default(),
-            gone: Mutex::default(),
+            expected_keys: 0,
+            counters: Arc::default(),
+            removed: Mutex::default(),
         }
     }
 
-    /// The same, where so many keys of a limit are known to come: they are moved less often then.
-    pub(crate) fn expecting(self, keys: usize) -> Self {
-        Self { expected: keys, ..self }
+    /// The same store, where so many keys of each limit are known to come. They are moved less often then.
+    pub(crate) fn with_expected_keys(self, expected_keys: usize) -> Self {
+        Self { expected_keys, ..self }
     }
 
-    /// How many keys it holds, those that are empty of meaning included.
+    /// How many keys the store holds, expired ones included.
     #[must_use]
     pub fn keys(&self) -> usize {
-        self.families.load().tables.values().map(|table| table.keys()).sum()
+        self.limits.load().tables.values().map(|table| table.keys()).sum()
     }
 
-    /// How many live keys had to go because their limit's share was full.
+    /// How many live keys were evicted because their limit's share was full.
     #[must_use]
     pub fn evicted_keys(&self) -> u64 {
-        self.evicted.load(Ordering::Relaxed)
+        self.counters.evicted.load(Ordering::Relaxed)
     }
 
-    /// The tables of all limits.
     fn tables(&self) -> Vec<(u64, Arc<Table>)> {
-        let families = self.families.load();
-        families.tables.iter().map(|(family, table)| (*family, Arc::clone(table))).collect()
+        let limits = self.limits.load();
+        limits.tables.iter().map(|(family, table)| (*family, Arc::clone(table))).collect()
     }
 
-    /// The keys of a limit, if there is a table for them.
     fn table(&self, family: u64) -> Option<Arc<Table>> {
-        self.families.load().tables.get(&family).cloned()
+        self.limits.load().tables.get(&family).cloned()
     }
 
-    /// The keys of a limit.
-    fn table_for(&self, family: u64) -> Arc<Table> {
+    fn table_or_create(&self, family: u64) -> Arc<Table> {
         if let Some(table) = self.table(family) {
             return table;
         }
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let families = self.families.load_full();
-        if let Some(table) = families.tables.get(&family) {
-            return Arc::clone(table);
+        if let Some(table) = self.table(family) {
+            return table;
         }
-        let mut families = Families::clone(&families);
-        let table = Arc::new(self.new_table(self.share(families.announced.len())));
-        families.tables.insert(family, Arc::clone(&table));
-        self.families.store(Arc::new(families));
+        let mut limits = Limits::clone(&self.limits.load());
+        let table = self.new_table(self.share(limits.announced.len()));
+        limits.tables.insert(family, Arc::clone(&table));
+        self.limits.store(Arc::new(limits));
         table
     }
 
-    fn new_table(&self, share: usize) -> Table {
-        let (evicted, tracked) = (Arc::clone(&self.evicted), Arc::clone(&self.tracked));
-        let table = Table::new(share, evicted, tracked, Arc::clone(&self.lost));
-        table.expecting(self.expected)
+    fn new_table(&self, max_keys: usize) -> Arc<Table> {
+        Arc::new(Table::new(max_keys, self.expected_keys, Arc::clone(&self.counters)))
     }
 
-    /// How many keys of one limit there may be.
-    fn share(&self, families: usize) -> usize {
-        (self.max_keys / families.max(1)).max(1)
+    /// How many keys one of so many limits may have.
+    fn share(&self, limits: usize) -> usize {
+        (self.max_keys / limits.max(1)).max(1)
+    }
+
+    /// Decides a plan. A memory store always answers.
+    pub(crate) fn answer(&self, plan: &Plan) -> Answer {
+        debug_assert!(plan.levels.len() <= LEVELS_MAX, "a plan has a bound");
+        let has_table = |level: &Level| self.limits.load().tables.contains_key(&level.family);
+        if plan.mode == Mode::Charge {
+            let stored = plan.levels.iter().filter(|level| is_stored(level));
+            for level in stored.filter(|level| !has_table(level)) {
+                self.table_or_create(level.family);
+            }
+        }
+        // A table that is dropped meanwhile is not created again: its limit is gone.
+        let limits = self.limits.load();
+        let table = |level: &Level| limits.tables.get(&level.family).map(|table| &**table);
+        let mut steps: PerLevel<_> =
+            plan.levels.iter().map(|level| decide::Step::new(level, table(level))).collect();
+        let mut answer = Answer { now: plan.now, replies: PerLevel::new() };
+        decide::decide(plan, &mut steps, &mut answer.replies);
+        answer
     }
 }
 
@@ -167,42 +193,8 @@ impl Default for Memory {
     }
 }
 
-impl Memory {
-    /// Decides a plan. Memory always answers.
-    pub(crate) fn answer(&self, plan: &Plan) -> Answer {
-        debug_assert!(plan.levels.len() <= LEVELS_MAX, "a plan has a bound");
-        self.answer_with(plan, plan.mode == Mode::Charge)
-    }
-
-    /// The same; where a limit has no table yet, it is made first, if one is wanted.
-    #[inline]
-    fn answer_with(&self, plan: &Plan, tables: bool) -> Answer {
-        let families = self.families.load();
-        let mut steps = PerLevel::new();
-        for level in &plan.levels {
-            let table = families.tables.get(&level.family).map(|table| &**table);
-            if tables && table.is_none() && stores(level) {
-                return self.answer_new(plan);
-            }
-            steps.push(answer::Step::new(level, table));
-        }
-        let mut answer = Answer { now: plan.now, replies: PerLevel::new() };
-        answer::answer(plan, &mut steps, &mut answer.replies);
-        answer
-    }
-
-    #[cold]
-    fn answer_new(&self, plan: &Plan) -> Answer {
-        for level in plan.levels.iter().filter(|level| stores(level)) {
-            self.table_for(level.family);
-        }
-        // Once is enough: whoever takes a table away meanwhile wants none.
-        self.answer_with(plan, false)
-    }
-}
-
-/// Whether something is kept of a level.
-const fn stores(level: &Level) -> bool {
+/// True if the level keeps a state.
+const fn is_stored(level: &Level) -> bool {
     !matches!(level.spec, Spec::Ceiling(_))
 }
 
@@ -223,19 +215,21 @@ impl ImmediateStore for Memory {
     ) -> Result<(), StoreError> {
         let mut steps: ArrayVec<_, LEVELS_MAX> = ArrayVec::new();
         for level in &plan.levels {
-            let step = tables.get(level).map(|table| answer::Step::new(level, Some(table)));
+            let step = tables.get(level).map(|table| decide::Step::new(level, Some(table)));
             if step.is_none_or(|step| steps.try_push(step).is_err()) {
                 *answer = self.answer(plan);
                 return Ok(());
             }
         }
         answer.now = plan.now;
-        answer::answer(plan, &mut steps, &mut answer.replies);
+        decide::decide(plan, &mut steps, &mut answer.replies);
         Ok(())
     }
 
     fn tables_now(&self, families: &[u64]) -> Tables {
-        Tables::of(&self.families.load(), families)
+        let limits = self.limits.load();
+        let tables = families.iter().map(|family| limits.tables.get(family).cloned());
+        Tables(tables.collect::<Option<_>>().unwrap_or_default())
     }
 
     fn amend_now(&self, now: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {
@@ -243,28 +237,41 @@ impl ImmediateStore for Memory {
         Ok(amendments.iter().take(LEVELS_MAX).map(amend).collect())
     }
 
-    /// Limits that are gone take their keys with them, and limits that are new have their share at
-    /// once.
+    /// Drops the tables of limits that are gone, and gives new limits their share at once.
     fn announce_now(&self, families: &[u64]) {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let announced: HashSet<u64> = families.iter().copied().collect();
         let share = self.share(announced.len());
-        let mut tables = self.families.load().tables.clone();
+        let mut tables = self.limits.load().tables.clone();
         tables.retain(|family, table| {
             let stays = announced.contains(family);
             if !stays {
-                self.note_all(*family, table);
+                self.note_dropped_table(*family, table);
                 table.retire();
             }
             stays
         });
         for family in &announced {
-            tables.entry(*family).or_insert_with(|| Arc::new(self.new_table(share)));
+            tables.entry(*family).or_insert_with(|| self.new_table(share));
         }
         for table in tables.values() {
-            table.shrink_to(share);
+            table.set_max_keys(share);
         }
-        self.families.store(Arc::new(Families { tables, announced }));
+        self.limits.store(Arc::new(Limits { tables, announced }));
+    }
+}
+
+/// The tables of a policy's limits, in their order: looked up when the policy comes into force, and not for every
+/// request. Empty if a limit has no table.
+#[derive(Clone, Debug, Default)]
+pub struct Tables(Vec<Arc<Table>>);
+
+impl Tables {
+    /// The table of a level's limit, unless the store has dropped it.
+    #[inline]
+    fn get(&self, level: &Level) -> Option<&Table> {
+        let table = self.0.get(usize::from(level.limit))?;
+        (!table.is_retired()).then_some(&**table)
     }
 }
 

@@ -13,7 +13,7 @@ use arrayvec::ArrayVec;
 pub use key_usage::KeyUsage;
 pub(crate) use memory::Table;
 pub use memory::{
-    Changes, Export, ImportSummary, Memory, Page, Place, SavedChange, SavedKey, Tables,
+    Changes, Export, ImportSummary, KeyCursor, KeyPage, Memory, SavedChange, SavedKey, Tables,
 };
 
 use crate::algorithm::{Reading, Verdict};

@@ -4,15 +4,15 @@ use loom::model::Builder;
 use loom::sync::Arc;
 use loom::thread;
 
-use crate::cell::Cell;
-use crate::slot::Words;
-use crate::{KEY, OTHER, Segment, words_of};
+use crate::packed_state::PackedState;
+use crate::slot::Slot;
+use crate::{KEY, OTHER, Segment, state_of};
 
 /// Two segments with a key each, which a request has both of.
 type Both = [Segment; 2];
 
 /// The number of a segment, and what was seen of a key in it afterwards.
-type Seen<'c> = (u32, Option<(Cell<'c>, Words)>);
+type Seen<'c> = (u32, Option<(Slot<'c>, PackedState)>);
 
 /// What is done of a plan in one segment.
 #[derive(Clone, Copy)]
@@ -33,12 +33,12 @@ impl Part {
     /// The number of its segment, and then what is seen of its key.
     fn see(self, both: &Both) -> Seen<'_> {
         let segment = &both[self.at()];
-        let version = segment.version.read();
+        let version = segment.lock.read();
         match self {
             Self::Charge(_) => (version, segment.find()),
             Self::Put(_) => {
-                let cell = segment.cell(1);
-                (version, words_of(cell, OTHER).map(|words| (cell, words)))
+                let slot = segment.slot(1);
+                (version, state_of(slot, OTHER).map(|state| (slot, state)))
             }
         }
     }
@@ -48,34 +48,36 @@ impl Part {
 /// which it waits for in no case, and lets go of the keys before it puts any in.
 fn carry_out(both: &Both, parts: [Part; 2]) {
     loop {
-        let seen = parts.map(|part| (&both[part.at()].version, part.see(both)));
+        let seen = parts.map(|part| (&both[part.at()].lock, part.see(both)));
         let slots = || {
             seen.iter().filter_map(|(version, (number, found))| Some((version, number, (*found)?)))
         };
         let new = || parts.iter().zip(&seen).filter(|(_, (_, (_, found)))| found.is_none());
         let locked = slots()
-            .take_while(|(version, number, (cell, words))| {
-                cell.lock(*words, || version.is_yet(**number))
+            .take_while(|(version, number, (slot, state))| {
+                slot.try_lock(*state, || version.is_unchanged_after_slot_lock(**number))
             })
             .count();
         let held = if locked == slots().count() {
-            new().take_while(|(_, (version, (number, _)))| version.hold_from(*number)).count()
+            new().take_while(|(_, (version, (number, _)))| version.try_lock_from(*number)).count()
         } else {
             0
         };
         if locked + held == parts.len() {
-            slots().for_each(|(_, _, (cell, words))| cell.unlock(Words::counting(words.body + 1)));
+            slots().for_each(|(_, _, (slot, state))| {
+                slot.unlock(PackedState::counting(state.payload + 1));
+            });
             for (part, (version, (number, _))) in new() {
                 let segment = &both[part.at()];
                 // Making room looks at who is there, and waits while that is charged.
-                assert!(words_of(segment.cell(0), KEY).is_some());
-                segment.cell(1).put(OTHER, Words::counting(1));
-                version.let_go(*number);
+                assert!(state_of(segment.slot(0), KEY).is_some());
+                segment.slot(1).fill(OTHER, PackedState::counting(1));
+                version.unlock(*number);
             }
             return;
         }
-        new().take(held).for_each(|(_, (version, (number, _)))| version.let_go(*number));
-        slots().take(locked).for_each(|(_, _, (cell, words))| cell.unlock(words));
+        new().take(held).for_each(|(_, (version, (number, _)))| version.unlock(*number));
+        slots().take(locked).for_each(|(_, _, (slot, state))| slot.unlock(state));
         thread::yield_now();
     }
 }
@@ -85,11 +87,11 @@ fn see_both_or_neither(both: &Both, parts: [Part; 2]) {
     loop {
         let seen = parts.map(|part| part.see(both));
         let is_so = |(part, (number, found)): (&Part, &Seen<'_>)| {
-            found.is_none_or(|(cell, words)| cell.words() == words)
-                && both[part.at()].version.is_still(*number)
+            found.is_none_or(|(slot, state)| slot.state() == state)
+                && both[part.at()].lock.is_unchanged(*number)
         };
         if parts.iter().zip(&seen).all(is_so) {
-            let [one, other] = seen.map(|(_, found)| found.map_or(0, |(_, words)| words.body));
+            let [one, other] = seen.map(|(_, found)| found.map_or(0, |(_, state)| state.payload));
             assert_eq!(one, other);
             return;
         }
@@ -115,7 +117,7 @@ fn at_once(acts: [fn(&Both); 2], counts: [u64; 2], others: [u64; 2]) {
 }
 
 fn count_of_other(segment: &Segment) -> u64 {
-    words_of(segment.cell(1), OTHER).map_or(0, |words| words.body)
+    state_of(segment.slot(1), OTHER).map_or(0, |state| state.payload)
 }
 
 const CHARGES: [Part; 2] = [Part::Charge(0), Part::Charge(1)];
@@ -129,7 +131,7 @@ fn two_keys_are_charged_together_whoever_comes_first() {
 
 #[test]
 fn no_charge_of_two_keys_is_lost_to_one_that_holds_a_segment() {
-    at_once([|both| carry_out(both, CHARGES), |both| both[1].charge_held()], [1, 2], [0, 0]);
+    at_once([|both| carry_out(both, CHARGES), |both| both[1].charge_locked()], [1, 2], [0, 0]);
 }
 
 #[test]
@@ -158,10 +160,10 @@ fn who_waits_for_all_segments_gets_them_from_who_puts_a_key_in() {
     let all = |both: &Both| {
         let [one, other] = both;
         let charge = |segment: &Segment| {
-            let (cell, seen) = segment.find().unwrap();
-            cell.set(Words::counting(seen.body + 1));
+            let (slot, seen) = segment.find().unwrap();
+            slot.set_state(PackedState::counting(seen.payload + 1));
         };
-        one.hold(|| other.hold(|| both.iter().for_each(charge)));
+        one.with_lock(|| other.with_lock(|| both.iter().for_each(charge)));
     };
     at_once([act, all], [2, 1], [0, 1]);
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tidegate::clock::Now;
-use tidegate::store::{Memory, Place, StoreError};
+use tidegate::store::{KeyCursor, Memory, StoreError};
 use tidegate::{ActivePolicies, Key, KeyedLimit, SubjectKey};
 use tidegate_redis::{Cursor, Found};
 
@@ -20,7 +20,7 @@ const HELD_FOR: usize = 256;
 const SEEN_MAX: usize = 20_000;
 
 /// Behind all keys of a limit.
-const BEHIND_ALL: Place = (u64::MAX, Key(u128::MAX));
+const BEHIND_ALL: KeyCursor = (u64::MAX, Key(u128::MAX));
 
 /// Some keys.
 #[derive(Default)]
@@ -101,7 +101,7 @@ impl Asked<'_> {
         } else if query.has_subject() {
             let keys = engine.keys_of(&query.request, query.limit.as_deref())?;
             let entry = |key: &SubjectKey| {
-                let counted = memory.counted(key.level.family, key.level.key, self.now)?;
+                let counted = memory.key_usage(key.level.family, key.level.key, self.now)?;
                 Some(Entry::of_subject(key, Ok(counted), false))
             };
             keys.iter().filter_map(entry).collect()
@@ -113,8 +113,8 @@ impl Asked<'_> {
 
     fn one_of_memory(&self, memory: &Memory, name: &str) -> Vec<Entry> {
         let found = self.active_policies.keyed_limits().find_map(|owner| {
-            let key = memory.find(owner.family(), owner.keys_called(name)?)?;
-            let counted = memory.counted(owner.family(), key, self.now)?;
+            let key = memory.find_key(owner.family(), owner.keys_called(name)?)?;
+            let counted = memory.key_usage(owner.family(), key, self.now)?;
             Some(Entry::of_memory(&owner, key, counted))
         });
         found.into_iter().collect()
@@ -138,8 +138,8 @@ impl Asked<'_> {
                     page.cursor = last.map(|cursor: MemoryCursor| cursor.written());
                     return Ok(page);
                 }
-                let some = memory.page(family, after, room.min(HELD_FOR), self.now);
-                page.seen += some.seen;
+                let some = memory.key_page(family, after, room.min(HELD_FOR), self.now);
+                page.seen += some.scanned;
                 let found = some.keys.into_iter();
                 page.entries.extend(found.map(|(key, held)| Entry::of_memory(&owner, key, held)));
                 last = Some(MemoryCursor { family, place: some.next.unwrap_or(BEHIND_ALL) });
@@ -214,7 +214,7 @@ impl Asked<'_> {
 #[derive(Clone, Copy)]
 struct MemoryCursor {
     family: u64,
-    place: Place,
+    place: KeyCursor,
 }
 
 impl MemoryCursor {

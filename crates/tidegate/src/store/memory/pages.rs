@@ -1,86 +1,83 @@
-//! Where the slots of a table are: pages that segments take and give back.
+//! The memory of a table's slots: pages that segments take and return.
 
 use std::sync::PoisonError;
 
-use super::cell::{CELL_WORDS, Cell};
-use super::shelf::Shelf;
+use super::chunks::Chunks;
+use super::slot::{SLOT_WORDS, Slot};
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, zeroed};
 
-/// How many lines of a cache a page has.
+/// How many cache lines a page has.
 pub(super) const PAGE_LINES: usize = 32;
-/// How many slots a line has.
+/// How many slots a cache line has.
 pub(super) const LINE_SLOTS: usize = 2;
 pub(super) const PAGE_SLOTS: usize = PAGE_LINES * LINE_SLOTS;
-/// How many words a line of a cache has.
+/// How many words a cache line has.
 const LINE_WORDS: usize = 8;
-const PAGE_WORDS: usize = PAGE_SLOTS * CELL_WORDS;
-/// How many pages a lot has: so many that there are few lots. Fewer where words take more room.
-const LOT_PAGES: usize = if cfg!(shuttle) { 16 } else { 1_024 };
+const PAGE_WORDS: usize = PAGE_SLOTS * SLOT_WORDS;
+/// How many pages a chunk has: many, so that there are few chunks. Fewer under shuttle, whose words are larger.
+const CHUNK_PAGES: usize = if cfg!(shuttle) { 16 } else { 1_024 };
+/// The words of a chunk's pages, and some more, so that the first page can begin at a cache line.
+const CHUNK_WORDS: usize = CHUNK_PAGES * PAGE_WORDS + LINE_WORDS;
 
-/// All pages of a table. They are never given back to the machine, so that whoever still reads a page
-/// that has changed hands reads old words, never foreign memory.
+/// All pages of a table. Their memory is never freed: a reader of a page that has changed hands reads outdated
+/// words, never foreign memory.
 #[derive(Debug, Default)]
 pub(super) struct Pages {
-    lots: Shelf<Lot>,
-    /// Page zero is nobody's.
-    made: AtomicU32,
+    chunks: Chunks<Chunk>,
+    /// How many pages exist. No page has the number zero.
+    created: AtomicU32,
     free: Mutex<Vec<u32>>,
 }
 
-/// Some pages, zeroed by the machine as they are first written to: making a lot takes no time.
+/// Some pages. The operating system zeroes them on first use, so that creating a chunk takes no time.
 #[derive(Debug)]
-struct Lot {
-    words: Box<[AtomicU64; LOT_WORDS]>,
-    /// Where the first line begins.
+struct Chunk {
+    words: Box<[AtomicU64; CHUNK_WORDS]>,
+    /// The first word at the beginning of a cache line.
     first: usize,
 }
 
-/// More than the pages have: room to begin at a line.
-const LOT_WORDS: usize = LOT_PAGES * PAGE_WORDS + LINE_WORDS;
-
-impl Default for Lot {
+impl Default for Chunk {
     fn default() -> Self {
-        let words = zeroed::<LOT_WORDS>();
+        let words = zeroed::<CHUNK_WORDS>();
         let first = words.as_ptr().align_offset(LINE_WORDS * size_of::<u64>()) % LINE_WORDS;
         Self { words, first }
     }
 }
 
-/// The slots of a line, each with its words.
-pub(super) type Line = [[AtomicU64; CELL_WORDS]; LINE_SLOTS];
+/// The slots of a cache line, each with its words.
+pub(super) type Line = [[AtomicU64; SLOT_WORDS]; LINE_SLOTS];
 pub(super) type Page = [Line; PAGE_LINES];
 
 impl Pages {
-    /// The page of a number.
     #[inline]
     pub(super) fn get(&self, number: u32) -> Option<&Page> {
         let number = number as usize;
-        let lot = self.lots.get(number / LOT_PAGES)?;
-        let first = lot.first % LINE_WORDS + number % LOT_PAGES * PAGE_WORDS;
-        let words = lot.words.get(first..)?.first_chunk::<PAGE_WORDS>()?;
+        let chunk = self.chunks.get(number / CHUNK_PAGES)?;
+        let first = chunk.first % LINE_WORDS + number % CHUNK_PAGES * PAGE_WORDS;
+        let words = chunk.words.get(first..)?.first_chunk::<PAGE_WORDS>()?;
         words.as_chunks().0.as_chunks().0.first_chunk()
     }
 
-    /// A page that nobody has, with empty slots; `None` where there can be no more.
+    /// Takes a free page with empty slots; `None` if there can be no more pages.
     pub(super) fn take(&self) -> Option<u32> {
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
         if free.is_some() {
             return free;
         }
-        let next = |made: u32| {
-            let number = made.checked_add(1)?;
-            self.lots.make(number as usize / LOT_PAGES).map(|_| number)
+        let next = |created: u32| {
+            let number = created.checked_add(1)?;
+            self.chunks.get_or_create(number as usize / CHUNK_PAGES).map(|_| number)
         };
-        let made = self.made.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()?;
-        next(made)
+        next(self.created.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()?)
     }
 
-    /// Gives a page back, whose slots are empty.
+    /// Returns a page, whose slots are empty.
     pub(super) fn give_back(&self, number: u32) {
         debug_assert!(
             self.get(number)
-                .is_none_or(|page| page.as_flattened().iter().all(|slot| Cell(slot).is_empty())),
-            "whoever takes it expects it so"
+                .is_none_or(|page| page.as_flattened().iter().all(|slot| Slot(slot).is_empty())),
+            "the next owner expects empty slots"
         );
         self.free.lock().unwrap_or_else(PoisonError::into_inner).push(number);
     }

@@ -1,6 +1,6 @@
-//! All that a store knows of one key.
+//! The full state of one key.
 
-use super::specs;
+use super::spec_registry::fits_slot;
 use crate::algorithm::{Ledger, Reading};
 use crate::clock::Now;
 use crate::plan::Level;
@@ -10,37 +10,33 @@ use crate::units::Amount;
 #[derive(Clone, Debug)]
 pub(super) struct Record {
     pub(super) ledger: Ledger,
-    /// When it was put in: a charge from before that was made to a state that is gone. Zero where
-    /// nobody has written it down.
-    pub(super) born_us: u64,
-    /// When it was last charged.
+    /// When the key was created: an earlier charge was made to a state that is gone. Zero where that is unknown,
+    /// as it is for every packed state.
+    pub(super) created_us: u64,
+    /// When the key was last charged.
     pub(super) charged_us: u64,
 }
 
 impl Record {
-    /// Of a key that is new. When it was born is left open where it would fit a slot without that, and
-    /// is not meant to be given back.
+    /// The record of a new key. `created_us` is left unknown where the state can be packed and the charge will not
+    /// be given back.
     pub(super) fn new(level: &Level, now_us: u64) -> Option<Self> {
         let ledger = Ledger::new(&level.spec)?;
-        let is_loose = specs::fit_slots(&level.spec) && !level.is_given_back();
-        let born_us = if is_loose { 0 } else { now_us.max(1) };
-        Some(Self { ledger, born_us, charged_us: now_us })
+        let is_packable = fits_slot(&level.spec) && !level.is_given_back();
+        let created_us = if is_packable { 0 } else { now_us.max(1) };
+        Some(Self { ledger, created_us, charged_us: now_us })
     }
 
-    /// Of a key of which only so much is known.
-    pub(super) fn loose(ledger: Ledger, charged_us: u64) -> Self {
-        Self { ledger, born_us: 0, charged_us }
+    /// True if the record may be packed, which drops what only refunds need.
+    pub(super) fn is_packable(&self) -> bool {
+        self.created_us == 0
     }
 
-    /// Whether it may be packed, and forget what only refunds ask for.
-    pub(super) fn is_loose(&self) -> bool {
-        self.born_us == 0
-    }
-
+    /// Charges the level; returns when it was charged, and what the level shows then.
     pub(super) fn charge(&mut self, level: &Level, now_us: u64, holder: u64) -> (u64, Reading) {
         if level.is_given_back() {
-            // Born before anything that is given back from now on.
-            self.born_us = self.born_us.max(1);
+            // Created before everything that may be given back from now on.
+            self.created_us = self.created_us.max(1);
         }
         self.ledger.charge(&level.spec, now_us, holder, level.cost);
         self.charged_us = self.charged_us.max(now_us);
@@ -52,13 +48,18 @@ impl Record {
         self.charged_us = self.charged_us.max(now_us);
     }
 
-    /// From when on it means nothing; the last instant where that never comes by itself.
-    pub(super) fn end_us(&self) -> u64 {
+    /// From when on the record equals a new one; the last instant if that never comes by itself.
+    pub(super) fn expires_us(&self) -> u64 {
         self.ledger.meaningless_at_us().unwrap_or(u64::MAX)
     }
 
-    /// The clock that the key runs on.
+    /// The time on the clock that the key runs on.
     pub(super) fn time_us(&self, now: Now) -> u64 {
         if self.ledger.uses_wall_clock() { now.unix_us } else { now.steady_us }
+    }
+
+    /// True if the record differs from a new one.
+    pub(super) fn is_live(&self, now: Now) -> bool {
+        self.expires_us() > self.time_us(now)
     }
 }

@@ -1,123 +1,121 @@
-//! A segment: a few hundred keys under one lock, which readers do not take.
+//! A segment: a few hundred keys under one [seqlock](super::seqlock), which readers do not take.
 //!
-//! The lock is a number that is odd while somebody writes. A reader notes it, reads what it needs
-//! (every word is atomic, so that nothing is ever torn within a word), and looks at the number again:
-//! if it has not changed, all keys are where they were. A writer that has read so may take the lock
-//! from that very number. A key that is charged in its slot needs no such lock: see
-//! [`cell`](super::cell).
+//! A reader notes the version, reads atomic words, and validates the version. Then every key was where the reader
+//! saw it. A writer that has read so takes the lock from that very version. A charge to a state that fits its slot
+//! locks the [slot](super::slot) alone.
 //!
-//! A key stands in one of two lines that its hash says (see [`home`]), or else, where no room can be made
-//! there, behind the first of them: all slots are a ring. When they are nearly full, a page is added and
-//! all keys are placed anew.
+//! A key stands in one of its two candidate lines, or else behind the first of them: all slots form a ring, which is
+//! probed linearly (see [`placement`]). When the slots are nearly full, the segment takes another page and places
+//! all keys anew.
 
-mod held;
-mod home;
-mod placing;
-mod side;
+mod guard;
+mod overflow;
+mod placement;
 
 use std::sync::PoisonError;
 
-pub(super) use held::{Held, Keys};
-pub(super) use home::Home;
-use home::{Spot, spot_of};
-use side::Side;
+pub(super) use guard::{KeyList, SegmentGuard};
+use overflow::Overflow;
+use placement::{CandidateLines, Placement, placement_of};
 
-use super::cell::Cell;
+use super::packed_state::PackedState;
 use super::pages::{PAGE_SLOTS, Page, Pages};
-use super::slot::Words;
-use super::version::Version;
+use super::seqlock::SeqLock;
+use super::slot::Slot;
 use crate::key::Key;
-use crate::prefetch::prefetch;
 use crate::sync::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, Mutex, MutexGuard, Ordering, wait};
 
 const PAGES: usize = 8;
 /// The most keys of a segment.
-pub(super) const KEYS_MAX: usize = slots_filled(PAGES);
+pub(super) const KEYS_MAX: usize = keys_max(PAGES);
 
-/// Some keys of a table. All of it is in one line.
+/// Some keys of a table. All fields share one cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Segment {
-    /// Odd while it is held.
-    version: Version,
+    lock: SeqLock,
     /// How many keys there are.
     len: AtomicU16,
-    /// How many bits of their hash they have in common.
+    /// How many low bits of their hashes all keys have in common.
     depth: AtomicU8,
-    /// How many pages are in use.
-    used: AtomicU8,
+    /// How many pages the segment has.
+    page_count: AtomicU8,
     pages: [AtomicU32; PAGES],
-    /// The slot that is looked at next for a key that can go.
+    /// The slot that the next eviction or sweep looks at.
     hand: AtomicU16,
-    /// Whether a slot may be marked as changed.
-    changed: AtomicBool,
-    /// Records that do not fit a slot; only whoever holds the segment locks it.
-    side: Mutex<Side>,
+    /// Set where a slot may be dirty.
+    is_dirty: AtomicBool,
+    /// Only the holder of the segment locks the overflow.
+    overflow: Mutex<Overflow>,
 }
 
 impl Default for Segment {
     fn default() -> Self {
         Self {
-            version: Version::default(),
+            lock: SeqLock::default(),
             len: AtomicU16::new(0),
             depth: AtomicU8::new(0),
-            used: AtomicU8::new(0),
+            page_count: AtomicU8::new(0),
             pages: [const { AtomicU32::new(0) }; PAGES],
             hand: AtomicU16::new(0),
-            changed: AtomicBool::new(false),
-            side: Mutex::default(),
+            is_dirty: AtomicBool::new(false),
+            overflow: Mutex::default(),
         }
     }
 }
 
-/// A key that was found.
+/// A key's slot, and the state that a lookup read there.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Found<'p> {
-    pub(super) cell: Cell<'p>,
-    pub(super) words: Words,
+pub(super) struct LookupHit<'p> {
+    pub(super) slot: Slot<'p>,
+    pub(super) state: PackedState,
 }
 
-impl Found<'_> {
-    /// Lets go of a key that was [locked](Segment::lock), and says what it said.
-    pub(super) fn release(self) {
-        self.cell.unlock(self.words);
+impl LookupHit<'_> {
+    /// True if the slot still has this state.
+    pub(super) fn is_current(&self) -> bool {
+        self.slot.state() == self.state
+    }
+
+    /// Unlocks a slot that was [locked](Segment::try_lock_slot), with the state from before.
+    pub(super) fn unlock_unchanged(self) {
+        self.slot.unlock(self.state);
     }
 }
 
 impl Segment {
-    /// The number to compare with when all is read. Waits while somebody writes.
+    /// The version to validate against after reading. Waits while a writer holds the segment.
     #[inline]
     pub(super) fn version(&self) -> u32 {
-        self.version.read()
+        self.lock.read()
     }
 
-    /// Whether everything that was read since is true.
+    /// True if nothing has changed since this version, so that every read in between is valid.
     #[inline]
-    pub(super) fn is_still(&self, version: u32) -> bool {
-        self.version.is_still(version)
+    pub(super) fn is_unchanged(&self, version: u32) -> bool {
+        self.lock.is_unchanged(version)
     }
 
-    /// Takes the lock if nothing has changed since.
+    /// Locks the segment if nothing has changed since this version.
     #[inline]
-    pub(super) fn hold_from(&self, version: u32) -> Option<Held<'_>> {
-        self.version.hold_from(version).then(|| Held::new(self, version))
+    pub(super) fn try_lock_from(&self, version: u32) -> Option<SegmentGuard<'_>> {
+        self.lock.try_lock_from(version).then(|| SegmentGuard::new(self, version))
     }
 
-    /// Takes the lock, and waits for it.
-    pub(super) fn hold(&self) -> Held<'_> {
+    /// Locks the segment if nobody holds it.
+    pub(super) fn try_lock(&self) -> Option<SegmentGuard<'_>> {
+        self.lock.try_lock().map(|version| SegmentGuard::new(self, version))
+    }
+
+    /// Locks the segment, and waits for it.
+    pub(super) fn lock(&self) -> SegmentGuard<'_> {
         let mut spins = 0;
         loop {
-            if let Some(held) = self.hold_from(self.version()) {
-                return held;
+            if let Some(guard) = self.try_lock_from(self.version()) {
+                return guard;
             }
             wait(&mut spins);
         }
-    }
-
-    /// Takes the lock if nobody has it.
-    pub(super) fn try_hold(&self) -> Option<Held<'_>> {
-        let version = self.version.peek();
-        if version.is_multiple_of(2) { self.hold_from(version) } else { None }
     }
 
     /// How many keys there are.
@@ -126,11 +124,11 @@ impl Segment {
     }
 
     /// How many slots there are.
-    pub(super) fn slots(&self) -> usize {
-        self.used() * PAGE_SLOTS
+    pub(super) fn slot_count(&self) -> usize {
+        self.page_count() * PAGE_SLOTS
     }
 
-    /// Whether keys of this hash belong to the segment of this number, as far as it has been split.
+    /// True if keys of this hash belong to the segment of this number, however often it was split.
     #[inline]
     pub(super) fn owns(&self, number: usize, hash: u64) -> bool {
         hash & !(u64::MAX.wrapping_shl(self.depth())) == number as u64
@@ -140,143 +138,123 @@ impl Segment {
         u32::from(self.depth.load(Ordering::Relaxed))
     }
 
-    /// Looks for a key. Its slot may have been emptied since it was seen to hold it, so that what was read
-    /// last decides.
+    /// Looks for a key. A slot may be emptied after its key was read, so the state, read last, decides.
     #[inline(always)]
-    pub(super) fn find<'p>(&self, pages: &'p Pages, key: Key, hash: u64) -> Option<Found<'p>> {
-        let home = self.home(pages, hash)?;
-        let cell = home.cell_of(key).or_else(|| self.cell_behind(pages, key, hash))?;
-        Some(Found { cell, words: cell.words() }).filter(|found| !found.words.is_empty())
+    pub(super) fn find<'p>(&self, pages: &'p Pages, key: Key, hash: u64) -> Option<LookupHit<'p>> {
+        let lines = self.candidate_lines(pages, hash)?;
+        let slot = lines.find(key).or_else(|| self.probe(pages, key, hash))?;
+        Some(LookupHit { slot, state: slot.state() }).filter(|hit| !hit.state.is_empty())
     }
 
-    /// Asks for what is behind the lines in which a key of a hash nearly always stands.
-    #[inline]
-    pub(super) fn prefetch_behind(&self, pages: &Pages, hash: u64) {
-        let Spot { page, lines: [line, _] } = spot_of(hash, self.used());
-        let Some(page) = self.page(pages, page) else { return };
-        page.iter().skip(line + 1).take(2).for_each(prefetch);
-    }
-
-    /// The lines in which a key of a hash nearly always stands.
     #[inline(always)]
-    pub(super) fn home<'p>(&self, pages: &'p Pages, hash: u64) -> Option<Home<'p>> {
-        let Spot { page, lines: [line, other] } = spot_of(hash, self.used());
+    pub(super) fn candidate_lines<'p>(
+        &self,
+        pages: &'p Pages,
+        hash: u64,
+    ) -> Option<CandidateLines<'p>> {
+        let Placement { page, lines: [line, other] } = placement_of(hash, self.page_count());
         let page = self.page(pages, page)?;
-        Some(Home([&page[line], &page[other]]))
+        Some(CandidateLines([&page[line], &page[other]]))
     }
 
-    /// The slot of a key that was not found at once: at home, if half of it is that of another's there, or
-    /// behind, up to the first that is empty.
+    /// The slot of a key that was not found at once: in its candidate lines, behind another key with the same upper
+    /// half, or in the ring up to the first empty slot.
     #[cold]
-    fn cell_behind<'p>(&self, pages: &'p Pages, key: Key, hash: u64) -> Option<Cell<'p>> {
-        let is_it = |cell: &Cell<'p>| cell.key() == key && !cell.is_empty();
-        if let Some(cell) = self.home(pages, hash)?.cells().find(is_it) {
-            return Some(cell);
+    fn probe<'p>(&self, pages: &'p Pages, key: Key, hash: u64) -> Option<Slot<'p>> {
+        let is_match = |slot: &Slot<'p>| slot.key() == key && !slot.is_empty();
+        if let Some(slot) = self.candidate_lines(pages, hash)?.slots().find(is_match) {
+            return Some(slot);
         }
-        let mut taken = self.ring(pages, hash).take_while(|cell| !cell.is_empty());
-        taken.find(|cell| cell.key() == key)
+        let mut taken = self.ring(pages, hash).take_while(|slot| !slot.is_empty());
+        taken.find(|slot| slot.key() == key)
     }
 
-    /// All slots from the first line of a key on, and round.
-    fn ring<'p>(&self, pages: &'p Pages, hash: u64) -> impl Iterator<Item = Cell<'p>> {
-        let used = self.used();
-        let Spot { page: first, lines: [line, _] } = spot_of(hash, used);
-        // The page that it begins in comes last again.
-        let lines = (0..=used).map_while(move |turn| {
-            let page = self.page(pages, (first + turn).checked_rem(used)?)?;
+    /// All slots in probe order: from the first candidate line on, and round.
+    fn ring<'p>(&self, pages: &'p Pages, hash: u64) -> impl Iterator<Item = Slot<'p>> {
+        let page_count = self.page_count();
+        let Placement { page: first, lines: [line, _] } = placement_of(hash, page_count);
+        // The page of the first line comes last again.
+        let lines = (0..=page_count).map_while(move |turn| {
+            let page = self.page(pages, (first + turn).checked_rem(page_count)?)?;
             page.get(if turn == 0 { line } else { 0 }..)
         });
-        lines.flatten().flatten().map(Cell)
+        lines.flatten().flatten().map(Slot)
     }
 
-    /// Replaces what was seen of a key, if it is to say something else, and says whether nothing has changed
-    /// since. The segment is not held.
+    /// Replaces a state without locking the segment; false if something has changed since the lookup. `None`
+    /// replaces nothing and only validates.
     #[inline(always)]
-    pub(super) fn follow(&self, version: u32, found: Found<'_>, words: Option<Words>) -> bool {
-        match words {
-            Some(words) => self.replace(version, found, words),
-            None => self.is_still(version),
+    pub(super) fn try_replace(
+        &self,
+        version: u32,
+        hit: LookupHit<'_>,
+        state: Option<PackedState>,
+    ) -> bool {
+        let Some(state) = state else { return self.is_unchanged(version) };
+        let is_locked = self.try_lock_slot(version, hit);
+        if is_locked {
+            self.unlock_slot(hit, state);
         }
+        is_locked
     }
 
-    /// Replaces what was seen of a key without holding the segment, if nothing has changed since; says
-    /// whether that is so.
+    /// Locks a slot without locking the segment; false if something has changed since the lookup.
     #[inline(always)]
-    pub(super) fn replace(&self, version: u32, found: Found<'_>, words: Words) -> bool {
-        let is_yet = || self.version.is_yet(version);
-        found.cell.replace(found.words, words, is_yet, || self.note_change(words))
+    pub(super) fn try_lock_slot(&self, version: u32, hit: LookupHit<'_>) -> bool {
+        hit.slot.try_lock(hit.state, || self.lock.is_unchanged_after_slot_lock(version))
     }
 
-    /// Locks a key without holding the segment, if nothing has changed since it was seen.
+    /// Unlocks a slot, with this state.
     #[inline(always)]
-    pub(super) fn lock(&self, version: u32, found: Found<'_>) -> bool {
-        found.cell.lock(found.words, || self.version.is_yet(version))
+    pub(super) fn unlock_slot(&self, hit: LookupHit<'_>, state: PackedState) {
+        self.note_dirty(state);
+        hit.slot.unlock(state);
     }
 
-    /// Lets go of a key that was [locked](Self::lock), which says this now.
-    #[inline(always)]
-    pub(super) fn unlock(&self, found: Found<'_>, words: Words) {
-        self.note_change(words);
-        found.cell.unlock(words);
-    }
-
-    /// The key and the words of a slot, if it holds one.
-    pub(super) fn read(&self, pages: &Pages, slot: usize) -> Option<(Key, Words)> {
-        let cell = self.cell(pages, slot).filter(|cell| !cell.is_empty())?;
-        Some((cell.key(), cell.words()))
+    /// The key and the state of a slot, unless it is empty.
+    pub(super) fn read_slot(&self, pages: &Pages, index: usize) -> Option<(Key, PackedState)> {
+        let slot = self.slot(pages, index).filter(|slot| !slot.is_empty())?;
+        Some((slot.key(), slot.state()))
     }
 
     #[inline]
-    fn cell<'p>(&self, pages: &'p Pages, slot: usize) -> Option<Cell<'p>> {
-        self.page(pages, slot / PAGE_SLOTS)?.as_flattened().get(slot % PAGE_SLOTS).map(Cell)
+    fn slot<'p>(&self, pages: &'p Pages, index: usize) -> Option<Slot<'p>> {
+        self.page(pages, index / PAGE_SLOTS)?.as_flattened().get(index % PAGE_SLOTS).map(Slot)
     }
 
-    /// One of its pages. No hash and no slot names one beyond the last, and it is not looked at again.
     #[inline]
     fn page<'p>(&self, pages: &'p Pages, number: usize) -> Option<&'p Page> {
-        debug_assert!(number < PAGES, "it has no more");
+        debug_assert!(number < PAGES, "no hash and no slot index names a page beyond the last");
         pages.get(self.pages[number % PAGES].load(Ordering::Relaxed))
     }
 
     #[inline]
-    fn used(&self) -> usize {
-        usize::from(self.used.load(Ordering::Relaxed))
+    fn page_count(&self) -> usize {
+        usize::from(self.page_count.load(Ordering::Relaxed))
     }
 
-    /// Notes that a slot is marked as changed, if it is. Nearly always that is known.
+    /// Notes that a slot is dirty. The flag is nearly always set already, and then the line stays shared.
     #[inline]
-    fn note_change(&self, words: Words) {
-        if words.is_changed() && !self.changed.load(Ordering::Relaxed) {
-            self.changed.store(true, Ordering::Relaxed);
+    fn note_dirty(&self, state: PackedState) {
+        if state.is_dirty() && !self.is_dirty.load(Ordering::Relaxed) {
+            self.is_dirty.store(true, Ordering::Relaxed);
         }
     }
 
-    fn side(&self) -> MutexGuard<'_, Side> {
-        self.side.lock().unwrap_or_else(PoisonError::into_inner)
+    fn overflow(&self) -> MutexGuard<'_, Overflow> {
+        self.overflow.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What says where a key stands in a table: half of it. Keys are keyed hashes, whose bits are all even there.
+/// The hash that places a key: its upper half. Keys are keyed hashes, whose bits are evenly spread.
 #[allow(clippy::cast_possible_truncation, reason = "half of a hash is a hash")]
 #[inline]
 pub(super) const fn hash_of(Key(key): Key) -> u64 {
     (key >> 64) as u64
 }
 
-/// The slot behind one, in the ring.
-#[inline]
-const fn next(slot: usize, slots: usize) -> usize {
-    if slot + 1 < slots { slot + 1 } else { 0 }
-}
-
-/// How far it is from a slot to another, in the ring.
-#[inline]
-const fn distance(from: usize, to: usize, slots: usize) -> usize {
-    if to >= from { to - from } else { to + slots - from }
-}
-
-/// How many keys so many pages have room for: more, and they would be looked for too long.
-const fn slots_filled(pages: usize) -> usize {
+/// How many keys fit so many pages. With more, probes would become long.
+const fn keys_max(pages: usize) -> usize {
     pages * PAGE_SLOTS * 17 / 20
 }
 

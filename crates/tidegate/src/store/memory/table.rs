@@ -1,369 +1,356 @@
-//! The keys of one limit.
+//! A table: the keys of one limit, spread over segments by their hash.
 //!
-//! They are spread over segments by their hash. There are as many segments as the keys need: one for a
-//! small limit, and from then on each further one takes half of the keys of one before it, in turn
-//! (linear hashing), so that no request ever waits for a table to be copied.
+//! A small limit has one segment. From then on each further segment takes half of the keys of an earlier one, in
+//! turn (linear hashing), so that no request waits for a table to be copied.
 
-mod glances;
-mod room;
-mod walk;
-mod worth;
+mod eviction;
+mod growth;
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
-pub(super) use glances::{AT_ONCE, Several, Sought};
-pub(super) use walk::place_of;
-
-use super::changes::{GONE_MIN, Gone};
-use super::pages::{Line, Pages};
+use super::chunks::Chunks;
+use super::journal::RemovalLog;
+use super::packed_state::PackedState;
+use super::pages::Pages;
 use super::record::Record;
-use super::segment::{Found, Held, Segment, hash_of};
-use super::shelf::Shelf;
-use super::slot::Words;
-use super::specs::Specs;
+use super::segment::{KeyList, LookupHit, Segment, SegmentGuard, hash_of};
+use super::spec_registry::SpecRegistry;
 use crate::key::Key;
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
 
 /// The keys of one limit.
 #[derive(Debug)]
 pub(crate) struct Table {
-    segments: Shelf<Segments>,
-    /// One without keys, in place of one that is not there: which none in use is.
-    nobodys: Segment,
-    /// A line that nobody is in.
-    nowhere: Line,
+    segments: Chunks<SegmentChunk>,
     /// How many segments are in use.
-    count: AtomicUsize,
-    /// The largest power of two that is no larger.
-    whole: AtomicUsize,
+    segment_count: AtomicUsize,
+    /// The largest power of two that is not larger. Stored, because the instruction that computes it waits for its
+    /// target register, which may hold a word that is still on its way from memory.
+    segment_power: AtomicUsize,
     pages: Pages,
-    pub(super) specs: Specs,
+    pub(super) specs: SpecRegistry,
     keys: AtomicUsize,
-    /// How many keys there may be.
-    share: AtomicUsize,
-    /// How many are known to come.
-    expected: usize,
-    /// Whether the store has done away with it.
-    retired: AtomicBool,
-    /// When a key was last put in.
-    latest_us: AtomicU64,
-    /// The segment that is asked next for a key that can go, where another has none.
-    roving: AtomicUsize,
-    /// Of the whole store.
-    evicted: Arc<AtomicU64>,
-    /// Held by whoever splits a segment.
-    growing: Mutex<()>,
-    /// Whether somebody is told of changes.
-    tracked: Arc<AtomicBool>,
-    /// Whether more were reset than could be noted, then.
-    lost: Arc<AtomicBool>,
-    /// Whether a key made room that nobody is told of, then.
-    untold: AtomicBool,
-    /// The keys that went and did not just end, then; some may be there twice.
-    gone: Mutex<Vec<Key>>,
+    max_keys: AtomicUsize,
+    /// How many keys will come, where that is known.
+    expected_keys: usize,
+    /// Set when the store has dropped the table.
+    is_retired: AtomicBool,
+    /// When a key was last inserted.
+    last_insert_us: AtomicU64,
+    /// The segment that the next eviction from another segment begins with.
+    eviction_cursor: AtomicUsize,
+    /// Held while a segment is split.
+    splitting: Mutex<()>,
+    pub(super) removals: RemovalLog,
+    pub(super) counters: Arc<Counters>,
 }
 
-/// How many segments are made at once.
-const LOT: usize = 256;
+/// What all tables of a store share.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    /// How many live keys were evicted.
+    pub(super) evicted: AtomicU64,
+    /// Set where a journal is kept.
+    pub(super) is_journaling: AtomicBool,
+    /// Set when more keys were reset than the journal could note.
+    pub(super) lost_resets: AtomicBool,
+}
+
+/// How many segments are allocated at once.
+const CHUNK: usize = 256;
 
 #[derive(Debug)]
-struct Segments(Box<[Segment; LOT]>);
+struct SegmentChunk(Box<[Segment; CHUNK]>);
 
-impl Default for Segments {
+impl Default for SegmentChunk {
     fn default() -> Self {
         Self(Box::new(std::array::from_fn(|_| Segment::default())))
     }
 }
 
-/// How many segments there are, and the largest power of two that is no larger.
-pub(super) type Extent = (usize, usize);
-
-/// What was seen of a key without holding its segment.
+/// The result of a lookup that locked nothing.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Glance<'t> {
+pub(super) struct Lookup<'t> {
     pub(super) segment: &'t Segment,
+    /// The segment's version from before the lookup.
     pub(super) version: u32,
-    pub(super) found: Option<Found<'t>>,
+    pub(super) hit: Option<LookupHit<'t>>,
 }
 
-impl Glance<'_> {
-    /// Whether the key says what it said.
-    pub(super) fn is_as_seen(&self) -> bool {
-        self.found.is_none_or(|found| found.cell.words() == found.words)
+impl Lookup<'_> {
+    /// True if the key still has the state that was read.
+    pub(super) fn is_current(&self) -> bool {
+        self.hit.is_none_or(|hit| hit.is_current())
     }
 }
 
 impl Table {
-    pub(super) fn new(
-        share: usize,
-        evicted: Arc<AtomicU64>,
-        tracked: Arc<AtomicBool>,
-        lost: Arc<AtomicBool>,
-    ) -> Self {
-        let segments = Shelf::default();
-        segments.make(0);
+    pub(super) fn new(max_keys: usize, expected_keys: usize, counters: Arc<Counters>) -> Self {
+        let segments = Chunks::default();
+        segments.get_or_create(0);
         Self {
             segments,
-            nobodys: Segment::default(),
-            nowhere: Line::default(),
-            count: AtomicUsize::new(1),
-            whole: AtomicUsize::new(1),
+            segment_count: AtomicUsize::new(1),
+            segment_power: AtomicUsize::new(1),
             pages: Pages::default(),
-            specs: Specs::default(),
+            specs: SpecRegistry::default(),
             keys: AtomicUsize::new(0),
-            share: AtomicUsize::new(share),
-            expected: 0,
-            retired: AtomicBool::new(false),
-            latest_us: AtomicU64::new(0),
-            roving: AtomicUsize::new(0),
-            evicted,
-            growing: Mutex::default(),
-            tracked,
-            lost,
-            untold: AtomicBool::new(false),
-            gone: Mutex::default(),
+            max_keys: AtomicUsize::new(max_keys),
+            expected_keys,
+            is_retired: AtomicBool::new(false),
+            last_insert_us: AtomicU64::new(0),
+            eviction_cursor: AtomicUsize::new(0),
+            splitting: Mutex::default(),
+            removals: RemovalLog::default(),
+            counters,
         }
     }
 
-    /// The same, where so many keys are known to come.
-    pub(super) fn expecting(self, keys: usize) -> Self {
-        Self { expected: keys, ..self }
+    /// A table that belongs to no store.
+    pub(crate) fn standalone(max_keys: usize) -> Self {
+        Self::new(max_keys, 0, Arc::default())
     }
 
-    /// How many keys it holds, those that are empty of meaning included.
+    /// How many keys the table has, expired ones included.
     pub(crate) fn keys(&self) -> usize {
         self.keys.load(Ordering::Relaxed)
     }
 
-    /// Does away with it: whoever still has it asks the store again.
+    pub(super) fn max_keys(&self) -> usize {
+        self.max_keys.load(Ordering::Relaxed)
+    }
+
+    /// Drops the table from its store: a caller that still has it must ask the store again.
     pub(super) fn retire(&self) {
-        self.retired.store(true, Ordering::Release);
+        self.is_retired.store(true, Ordering::Release);
     }
 
     #[inline]
     pub(super) fn is_retired(&self) -> bool {
-        self.retired.load(Ordering::Acquire)
+        self.is_retired.load(Ordering::Acquire)
     }
 
-    /// Looks for a key without holding anything.
+    #[inline]
+    pub(super) fn is_journaling(&self) -> bool {
+        self.counters.is_journaling.load(Ordering::Relaxed)
+    }
+
+    /// Looks for a key without locking anything.
     #[inline(always)]
-    pub(super) fn glance(&self, key: Key) -> Glance<'_> {
+    pub(super) fn lookup(&self, key: Key) -> Lookup<'_> {
         let hash = hash_of(key);
         loop {
             if let Some((number, segment)) = self.segment_of(hash) {
                 let version = segment.version();
                 if segment.owns(number, hash) {
-                    let found = segment.find(&self.pages, key, hash);
-                    return Glance { segment, version, found };
+                    let hit = segment.find(&self.pages, key, hash);
+                    return Lookup { segment, version, hit };
                 }
             }
         }
     }
 
-    /// The segment of a key by now; another by the time that it is held, maybe.
+    /// The segment of a key at this moment. It may be split before the caller locks it.
     pub(super) fn segment(&self, key: Key) -> Option<&Segment> {
         self.segment_of(hash_of(key)).map(|(_, segment)| segment)
     }
 
-    /// Whether a segment that is held is the one of a key.
-    pub(super) fn is_held(&self, held: &Held<'_>, key: Key) -> bool {
+    /// True if the guard is that of the key's segment.
+    pub(super) fn is_guard_of(&self, guard: &SegmentGuard<'_>, key: Key) -> bool {
         let hash = hash_of(key);
-        self.segment_of(hash).is_some_and(|(number, segment)| {
-            std::ptr::eq(segment, &raw const **held) && held.owns(number, hash)
-        })
+        self.segment_of(hash)
+            .is_some_and(|(number, segment)| guard.is_of(segment) && guard.owns(number, hash))
     }
 
-    /// Holds the segment of a key.
-    pub(super) fn hold(&self, key: Key) -> Held<'_> {
-        let hash = hash_of(key);
+    /// Locks the segment of a key.
+    pub(super) fn lock(&self, key: Key) -> SegmentGuard<'_> {
+        self.lock_hash(hash_of(key))
+    }
+
+    fn lock_hash(&self, hash: u64) -> SegmentGuard<'_> {
         loop {
             if let Some((number, segment)) = self.segment_of(hash) {
-                let held = segment.hold();
-                if held.owns(number, hash) {
-                    return held;
+                let guard = segment.lock();
+                if guard.owns(number, hash) {
+                    return guard;
                 }
             }
         }
     }
 
-    /// Looks for a key in its segment.
-    pub(super) fn find(&self, held: &Held<'_>, key: Key) -> Option<Found<'_>> {
-        held.find(&self.pages, key, hash_of(key))
+    /// Looks for a key in its locked segment.
+    pub(super) fn find(&self, guard: &SegmentGuard<'_>, key: Key) -> Option<LookupHit<'_>> {
+        guard.find(&self.pages, key, hash_of(key))
     }
 
-    /// Writes what a key owes now.
-    #[inline]
-    pub(super) fn set(&self, held: &Held<'_>, found: Found<'_>, words: Words) {
-        held.set(found, words.marked(self.is_tracked()));
+    /// Locks the segment of a position in the scan order; returns where the next segment begins.
+    ///
+    /// Keys are scanned in the order of their hashes, read backwards. Then the keys of a segment stand together and
+    /// keep their positions when it is split, so that a scan that is continued later meets every key once.
+    pub(super) fn lock_at(&self, position: u64) -> (SegmentGuard<'_>, Option<u64>) {
+        let guard = self.lock_hash(position.reverse_bits());
+        let last = position | u64::MAX.checked_shr(guard.depth()).unwrap_or(0);
+        (guard, last.checked_add(1))
     }
 
-    /// Whether somebody is told of changes.
-    #[inline]
-    pub(super) fn is_tracked(&self) -> bool {
-        self.tracked.load(Ordering::Relaxed)
+    /// Locks each segment in turn, in the scan order.
+    pub(super) fn lock_each(&self) -> impl Iterator<Item = SegmentGuard<'_>> {
+        let mut next = Some(0);
+        std::iter::from_fn(move || {
+            let (guard, behind) = self.lock_at(next?);
+            next = behind;
+            Some(guard)
+        })
     }
 
-    /// Puts a record in, of a key that is not there, unless it means nothing.
-    pub(super) fn put(&self, held: &Held<'_>, key: Key, record: Record, now_us: u64) {
-        if record.end_us() > 0 {
-            let packed = Words::pack_record(&record, &self.specs);
-            let words = packed.unwrap_or_else(|| self.keep(held, record));
-            self.put_words(held, key, words, now_us);
-        }
-    }
-
-    /// Keeps a record in full; returns what its slot says.
-    pub(super) fn keep(&self, held: &Held<'_>, record: Record) -> Words {
-        Words::boxed(&record, &self.specs).at_place(held.keep(record))
-    }
-
-    /// All that is known of a key.
-    pub(super) fn record(&self, held: &Held<'_>, words: Words) -> Option<Record> {
-        match words.place() {
-            Some(place) => held.look(place, |record| record.clone()),
-            None => words.record(&self.specs),
-        }
-    }
-
-    /// Looks at the record of a key.
-    pub(super) fn look<T>(
+    /// The keys of a locked segment.
+    pub(super) fn keys_of(
         &self,
-        held: &Held<'_>,
-        words: Words,
-        look: impl FnOnce(&Record) -> T,
+        guard: &SegmentGuard<'_>,
+    ) -> impl Iterator<Item = (Key, PackedState)> + use<> {
+        let mut keys = KeyList::new();
+        guard.read_keys(&self.pages, &mut keys);
+        keys.into_iter()
+    }
+
+    /// Inserts the record of a new key, unless it is expired already.
+    pub(super) fn insert_record(
+        &self,
+        guard: &SegmentGuard<'_>,
+        key: Key,
+        record: Record,
+        now_us: u64,
+    ) {
+        if record.expires_us() > 0 {
+            self.insert(guard, key, self.pack(guard, record), now_us);
+        }
+    }
+
+    /// Packs a record, or moves it to the overflow.
+    pub(super) fn pack(&self, guard: &SegmentGuard<'_>, record: Record) -> PackedState {
+        PackedState::pack_record(&record, &self.specs).unwrap_or_else(|| {
+            let state = PackedState::of_overflow(&record, &self.specs);
+            state.with_overflow_index(guard.add_overflow(record))
+        })
+    }
+
+    /// Reads the record of a key.
+    pub(super) fn with_record<T>(
+        &self,
+        guard: &SegmentGuard<'_>,
+        state: PackedState,
+        read: impl FnOnce(&Record) -> T,
     ) -> Option<T> {
-        match words.place() {
-            Some(place) => held.look(place, |record| look(record)),
-            None => words.record(&self.specs).map(|record| look(&record)),
+        match state.overflow_index() {
+            Some(index) => guard.with_overflow(index, |record| read(record)),
+            None => state.record(&self.specs).map(|record| read(&record)),
         }
     }
 
-    /// Changes the record of a key; a key that means nothing afterwards goes.
-    pub(super) fn change<T>(
+    /// Changes the record of a key, which is removed if it is expired afterwards.
+    pub(super) fn change_record<T>(
         &self,
-        held: &Held<'_>,
-        found: Found<'_>,
+        guard: &SegmentGuard<'_>,
+        hit: LookupHit<'_>,
         change: impl FnOnce(&mut Record) -> T,
     ) -> Option<T> {
-        let Some(place) = found.words.place() else {
-            let mut record = found.words.record(&self.specs)?;
-            let changed = change(&mut record);
-            if record.end_us() == 0 {
-                self.remove(held, found);
-            } else {
-                let packed = Words::pack_record(&record, &self.specs);
-                self.set(held, found, packed.unwrap_or_else(|| self.keep(held, record)));
+        let (changed, state) = match hit.state.overflow_index() {
+            None => {
+                let mut record = hit.state.record(&self.specs)?;
+                let changed = change(&mut record);
+                (changed, (record.expires_us() > 0).then(|| self.pack(guard, record)))
             }
-            return Some(changed);
+            Some(index) => guard.with_overflow(index, |record| {
+                let changed = change(record);
+                let in_place =
+                    || PackedState::of_overflow(record, &self.specs).with_overflow_index(index);
+                let pack =
+                    || PackedState::pack_record(record, &self.specs).unwrap_or_else(in_place);
+                (changed, (record.expires_us() > 0).then(pack))
+            })?,
         };
-        let (changed, end_us, packed, boxed) = held.look(place, |record| {
-            let changed = change(record);
-            let packed = Words::pack_record(record, &self.specs);
-            (changed, record.end_us(), packed, Words::boxed(record, &self.specs))
-        })?;
-        if end_us == 0 {
-            self.remove(held, found);
-        } else if let Some(packed) = packed {
-            held.take(place);
-            self.set(held, found, packed);
-        } else {
-            self.set(held, found, boxed.at_place(place));
+        match state {
+            None => self.remove(guard, hit),
+            Some(state) => {
+                if state.overflow_index().is_none() {
+                    guard.discard_overflow(hit.state);
+                }
+                guard.set_state(hit, state.with_dirty(self.is_journaling()));
+            }
         }
         Some(changed)
     }
 
-    /// Marks a key that somebody is to be told of, or takes the mark off.
-    pub(super) fn mark(&self, held: &Held<'_>, key: Key, changed: bool) {
-        if let Some(found) = self.find(held, key) {
-            held.set(found, found.words.marked(changed));
+    /// Marks a key as dirty, or as clean.
+    pub(super) fn set_dirty(&self, guard: &SegmentGuard<'_>, key: Key, is_dirty: bool) {
+        if let Some(hit) = self.find(guard, key) {
+            guard.set_state(hit, hit.state.with_dirty(is_dirty));
         }
     }
 
-    /// Takes a key out that somebody has reset or given all back.
-    pub(super) fn remove(&self, held: &Held<'_>, found: Found<'_>) {
-        let Some(slot) = held.slot_of(&self.pages, found) else { return };
-        self.note_reset(found.cell.key());
-        self.forget(held, slot);
-    }
-
-    /// Notes that a key must not come back, whether it is there or not. Where there is no room for that, who
-    /// is told must begin anew.
-    pub(super) fn note_reset(&self, key: Key) {
-        if !self.note(key, 2 * self.notes_max()) {
-            self.lost.store(true, Ordering::Relaxed);
+    /// Removes a key that was reset, or whose charges were all given back.
+    pub(super) fn remove(&self, guard: &SegmentGuard<'_>, hit: LookupHit<'_>) {
+        if let Some(index) = guard.index_of(&self.pages, hit) {
+            self.note_reset(hit.slot.key());
+            self.remove_slot(guard, index);
         }
     }
 
-    /// Whether a key may come back that has made room, because nobody is told of it.
-    pub(super) fn has_untold(&self) -> bool {
-        self.untold.load(Ordering::Relaxed)
-    }
-
-    /// The keys that went since the last call.
-    pub(super) fn take_gone(&self) -> Gone {
-        let gone = std::mem::take(&mut *self.gone.lock().unwrap_or_else(PoisonError::into_inner));
-        gone.into_iter().collect()
-    }
-
-    /// How many keys are noted that had to make room, until somebody looks.
-    fn notes_max(&self) -> usize {
-        (self.share.load(Ordering::Relaxed) / 4).max(GONE_MIN)
-    }
-
-    /// Notes that a key went, where somebody is told; false where so many are noted that there is no room.
-    fn note(&self, key: Key, max: usize) -> bool {
-        if !self.is_tracked() {
-            return true;
-        }
-        let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
-        let has_room = gone.len() < max;
-        if has_room {
-            gone.push(key);
-        }
-        has_room
-    }
-
-    /// Lets a key go.
-    fn forget(&self, held: &Held<'_>, slot: usize) {
-        held.remove(&self.pages, slot);
+    fn remove_slot(&self, guard: &SegmentGuard<'_>, index: usize) {
+        guard.remove(&self.pages, index);
         self.keys.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The segment that keys of a hash belong to, and its number, by the number of segments that there
-    /// are just now.
+    /// The segment of a hash and its number, as the table is just now.
     #[inline]
     fn segment_of(&self, hash: u64) -> Option<(usize, &Segment)> {
-        self.segment_within(self.extent(), hash)
-    }
-
-    /// How many segments there are, and the largest power of two that is no larger.
-    ///
-    /// That is not worked out here: the instruction for it waits for whatever its register held before,
-    /// which may be a word that is on its way from memory, and then nothing overlaps.
-    #[inline]
-    pub(super) fn extent(&self) -> Extent {
-        (self.count.load(Ordering::Acquire), self.whole.load(Ordering::Acquire))
-    }
-
-    #[inline]
-    fn segment_within(&self, extent: Extent, hash: u64) -> Option<(usize, &Segment)> {
-        let (count, whole) = extent;
-        let number = low_bits(hash, whole * 2);
-        let number = if number < count { number } else { low_bits(hash, whole) };
+        let count = self.segment_count.load(Ordering::Acquire);
+        let power = self.segment_power.load(Ordering::Acquire);
+        let number = low_bits(hash, power * 2);
+        let number = if number < count { number } else { low_bits(hash, power) };
         Some((number, self.segment_at(number)?))
     }
 
     #[inline]
     fn segment_at(&self, number: usize) -> Option<&Segment> {
-        self.segments.get(number / LOT)?.0.get(number % LOT)
-    }
-
-    fn make_segment(&self, number: usize) -> Option<&Segment> {
-        self.segments.make(number / LOT)?.0.get(number % LOT)
+        self.segments.get(number / CHUNK)?.0.get(number % CHUNK)
     }
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "a power of two below the size of a table")]
 fn low_bits(hash: u64, power: usize) -> usize {
     hash as usize & (power - 1)
+}
+
+/// The position of a key in the scan order.
+pub(super) fn position_of(key: Key) -> (u64, Key) {
+    (hash_of(key).reverse_bits(), key)
+}
+
+#[cfg(test)]
+impl Table {
+    /// When each key expires, in no order.
+    pub(super) fn all_expires_us(&self) -> Vec<u64> {
+        let expires_us =
+            |guard| self.keys_of(&guard).map(|(_, state)| state.expires_us(&self.specs));
+        self.lock_each().flat_map(expires_us).collect()
+    }
+
+    pub(super) fn all_keys(&self) -> Vec<Key> {
+        self.lock_each().flat_map(|guard| self.keys_of(&guard).map(|(key, _)| key)).collect()
+    }
+
+    /// Removes some keys.
+    pub(super) fn remove_where(&self, is_match: impl Fn(&Record) -> bool) {
+        for guard in self.lock_each() {
+            for (key, state) in self.keys_of(&guard) {
+                if self.with_record(&guard, state, &is_match) == Some(true)
+                    && let Some(hit) = self.find(&guard, key)
+                    && let Some(index) = guard.index_of(&self.pages, hit)
+                {
+                    self.remove_slot(&guard, index);
+                }
+            }
+        }
+    }
 }

@@ -4,6 +4,7 @@ mod compact;
 mod flood;
 mod model;
 mod naive;
+mod tables;
 mod threads;
 
 use super::*;

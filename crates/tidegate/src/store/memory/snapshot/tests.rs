@@ -140,8 +140,8 @@ impl World {
     /// Lets go of what a store may forget at any time.
     fn sweep(&self, now: Now) {
         let now = self.now(now);
-        for table in self.store.families.load().tables.values() {
-            table.let_go_where(|record| record.end_us() <= record.time_us(now));
+        for table in self.store.limits.load().tables.values() {
+            table.remove_where(|record| record.expires_us() <= record.time_us(now));
         }
     }
 
@@ -149,10 +149,10 @@ impl World {
     fn contents(&self, now: Now) -> Vec<String> {
         let shown = |saved: SavedKey| {
             let steady = !saved.ledger.uses_wall_clock();
-            let SavedKey { family, key, born_us, charged_us, ledger } = saved;
+            let SavedKey { family, key, created_us, charged_us, ledger } = saved;
             // A key is more than a number of such a value can be.
             let mut shown =
-                json!({ "born_us": born_us, "charged_us": charged_us, "ledger": ledger });
+                json!({ "created_us": created_us, "charged_us": charged_us, "ledger": ledger });
             set_back(&mut shown, if steady { self.ahead_us } else { 0 });
             format!("{family} {key} {shown}")
         };
@@ -165,7 +165,7 @@ impl World {
 /// Sets every instant of a state back, by its name.
 fn set_back(value: &mut Value, us: u64) {
     const INSTANTS: [&str; 6] =
-        ["at_us", "owing_since_us", "start_us", "expires_us", "born_us", "charged_us"];
+        ["at_us", "owing_since_us", "start_us", "expires_us", "created_us", "charged_us"];
     match value {
         Value::Object(fields) => {
             for (name, field) in fields {
@@ -221,9 +221,9 @@ fn take(steps: &[Step], worlds: &[&World], now: &mut Now, charges: &mut Vec<Char
             }
             Act::Correct(which, change) if !charges.is_empty() => {
                 let charge = charges[which % charges.len()];
-                let found: Vec<bool> =
+                let hit: Vec<bool> =
                     worlds.iter().map(|world| world.correct(*now, charge, change)).collect();
-                assert!(found.iter().all(|one| *one == found[0]), "{change:?} {found:?}");
+                assert!(hit.iter().all(|one| *one == hit[0]), "{change:?} {hit:?}");
             }
             Act::Correct(..) => {}
         }

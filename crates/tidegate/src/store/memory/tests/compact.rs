@@ -36,8 +36,8 @@ fn specs() -> [Spec; 5] {
 /// The number of the segment of a key, if that is in its slot with nothing beside.
 fn number_in_slot(store: &Memory, key: Key) -> Option<u32> {
     let table = store.table(1)?;
-    let glance = table.glance(key);
-    glance.found.filter(|found| found.words.place().is_none()).map(|_| glance.version)
+    let glance = table.lookup(key);
+    glance.hit.filter(|hit| hit.state.overflow_index().is_none()).map(|_| glance.version)
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn who_is_full_refuses_without_holding_its_segment_though_it_fits_no_slot() {
         for turn in 0..3 {
             assert!(charge(&store, at(NOW_US + turn * 10), [level])[0].charged);
         }
-        let version = || store.table(1).unwrap().glance(Key::counted(1)).version;
+        let version = || store.table(1).unwrap().lookup(Key::counted(1)).version;
         let before = version();
         for now_us in [NOW_US, NOW_US + 20, NOW_US + LASTS_US - 1] {
             let reply = charge(&store, at(now_us), [level])[0];
@@ -139,7 +139,7 @@ fn a_quota_is_in_its_slot_on_every_day_of_years() {
             assert_eq!(reply.reading.available, units(LIMIT - spent), "day {day}");
         }
         assert!(number_in_slot(&store, Key::counted(1)).is_some(), "day {day}");
-        let counted = store.counted(1, Key::counted(1), at(later(NOW_US))).unwrap();
+        let counted = store.key_usage(1, Key::counted(1), at(later(NOW_US))).unwrap();
         assert_eq!(counted.ends_in_us, Some(later(first.end_us) - later(NOW_US)));
     }
 }

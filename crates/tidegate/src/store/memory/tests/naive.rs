@@ -13,7 +13,7 @@ pub(super) struct Naive {
 
 struct Kept {
     ledger: Ledger,
-    born_us: u64,
+    created_us: u64,
     charged_us: u64,
 }
 
@@ -81,7 +81,7 @@ impl Naive {
             }
             return is_held;
         }
-        if *charged_at_us < kept.born_us {
+        if *charged_at_us < kept.created_us {
             return false;
         }
         match change {
@@ -137,7 +137,7 @@ impl Naive {
     fn kept(&mut self, level: &Level, now_us: u64) -> &mut Kept {
         self.records.entry((level.family, level.key)).or_insert_with(|| Kept {
             ledger: Ledger::new(&level.spec).unwrap(),
-            born_us: now_us,
+            created_us: now_us,
             charged_us: now_us,
         })
     }

@@ -33,7 +33,8 @@ fn threads_admit_together_what_the_limit_allows_while_the_table_grows() {
     });
     assert_eq!(admitted.load(Ordering::Relaxed), 5_000);
     assert_eq!(store.keys(), 2 * 5_000 + 1, "who was refused one was charged none");
-    let used = store.counted(1, Key::counted(1), at(9_000_000)).unwrap().paces[0].reading.available;
+    let used =
+        store.key_usage(1, Key::counted(1), at(9_000_000)).unwrap().paces[0].reading.available;
     assert_eq!(used, Amount::ZERO);
 }
 
@@ -179,5 +180,5 @@ fn a_ceiling_that_is_kept_to_holds_nothing_up() {
     let replies = charge(&store, at(5), [ceiling, level(2, 1, total(9))]);
     assert!(replies.iter().all(|reply| reply.charged && reply.charged_at_us == 5));
     assert_eq!(replies[0].reading.available, units(9));
-    assert_eq!(table.segment(key).unwrap().version(), before, "its segment was held");
+    assert_eq!(table.segment(key).unwrap().version(), before, "its segment was guard");
 }

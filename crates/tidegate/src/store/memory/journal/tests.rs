@@ -195,12 +195,12 @@ fn of_a_flood_of_keys_that_go_as_many_are_told_of_as_are_noted() {
     let store = Memory::with_max_keys(4);
     store.announce_now(&[TOTAL]);
     store.track_changes();
-    let many = GONE_MIN as u128 + 100;
+    let many = REMOVALS_MIN as u128 + 100;
     (0..many).for_each(|key| charge(&store, TOTAL, key));
     assert!(!store.lost_track(), "nobody needs to begin anew");
     let drained = drained(&store);
     let removed = drained.values().filter(|owed| owed.is_none()).count();
-    assert_eq!((drained.len() - removed, removed), (4, GONE_MIN));
+    assert_eq!((drained.len() - removed, removed), (4, REMOVALS_MIN));
 }
 
 #[test]
@@ -211,14 +211,14 @@ fn a_key_that_is_reset_does_not_come_back_though_nobody_was_told_that_it_went() 
     charge(&store, TOTAL, 0);
     replayed.replay(NOW, store.changes(NOW), NOW);
     // Others mean more, so that it has to go; when it does, there is no room to note it.
-    for key in 100..100 + GONE_MIN as u128 {
+    for key in 100..100 + REMOVALS_MIN as u128 {
         charge(&store, TOTAL, key);
         assert!(amend(&store, level(TOTAL, key), Change::Reset));
     }
     for key in 1..=4 {
         assert!(charge_at(&store, Level { cost: units(20), ..level(TOTAL, key) }, NOW));
     }
-    assert!(store.table(TOTAL).unwrap().has_untold());
+    assert!(store.table(TOTAL).unwrap().removals.is_incomplete());
     assert!(!amend(&store, level(TOTAL, 0), Change::Reset), "it is not there");
     assert!(!store.lost_track());
     replayed.replay(NOW, store.changes(NOW), NOW);
@@ -251,10 +251,10 @@ fn more_keys_that_were_reset_than_are_noted_are_told_of_once() {
         charge(&store, TOTAL, key);
         assert!(amend(&store, level(TOTAL, key), Change::Reset));
     };
-    let many = 2 * GONE_MIN as u128;
+    let many = 2 * REMOVALS_MIN as u128;
     // A flood leaves room for those that are reset.
     (0..many).for_each(|key| charge(&store, TOTAL, key));
-    (0..GONE_MIN as u128).for_each(reset);
+    (0..REMOVALS_MIN as u128).for_each(reset);
     assert!(!store.lost_track(), "so many are noted");
     reset(many);
     assert!(store.lost_track() && !store.lost_track());
@@ -369,7 +369,7 @@ fn what_is_replayed_is_as_old_as_it_was_and_the_limits_that_are_gone_stay_so() {
     let imported = copy.replay(NOW, store.changes(NOW), after);
     assert_eq!(imported, ImportSummary { restored: 1, ..ImportSummary::default() });
     let reading =
-        |now: Now| copy.counted(BUCKET, Key::counted(1), now).map(|one| one.paces[0].reading);
+        |now: Now| copy.key_usage(BUCKET, Key::counted(1), now).map(|one| one.paces[0].reading);
     assert_eq!(reading(after).unwrap().available, units(9), "one of two has come back");
 }
 

@@ -67,7 +67,7 @@ impl Log {
 
     /// All records, in the order of recording.
     #[must_use]
-    pub fn recorded(&self) -> Vec<CallRecord> {
+    pub fn records(&self) -> Vec<CallRecord> {
         self.lock().clone()
     }
 
@@ -89,7 +89,7 @@ impl Log {
     /// the store denies nobody there. The store may have charged it before the answer was lost, so it
     /// counts as spent.
     #[must_use]
-    pub fn entries_of_the_store(&self) -> Vec<Entry> {
+    pub fn store_entries(&self) -> Vec<Entry> {
         let entry = |recorded: &CallRecord| {
             if recorded.degraded {
                 Some(Entry::admitted(&*recorded.key, recorded.at_us, recorded.cost))
@@ -122,7 +122,7 @@ impl Log {
     ///
     /// # Errors
     /// The first error that a caller saw.
-    pub fn nobody_saw_an_error(&self) -> Result<(), Violation> {
+    pub fn check_no_errors(&self) -> Result<(), Violation> {
         self.nobody(|recorded| Some(format!("saw an error: {}", recorded.error.as_ref()?)))
     }
 
@@ -130,7 +130,7 @@ impl Log {
     ///
     /// # Errors
     /// The first answer that came later.
-    pub fn nobody_waited_longer_than(&self, us: u64) -> Result<(), Violation> {
+    pub fn check_longest_wait(&self, us: u64) -> Result<(), Violation> {
         self.nobody(|recorded| {
             let waited_us = recorded.waited_us;
             (waited_us > us).then(|| format!("waited for {waited_us} µs, not for {us} at most"))
@@ -141,7 +141,7 @@ impl Log {
     ///
     /// # Errors
     /// The first unnecessary decision without the store.
-    pub fn nobody_degraded_unless(
+    pub fn check_degraded_only_if(
         &self,
         necessary: impl Fn(&CallRecord) -> bool,
     ) -> Result<(), Violation> {
@@ -171,7 +171,7 @@ mod tests {
 
     use super::*;
     use crate::checkers::liveness;
-    use crate::checkers::trouble::{Trouble, promise_is_kept};
+    use crate::checkers::trouble::{Trouble, check_bound};
 
     const SPEC: Spec =
         Spec::SlidingWindow(sliding_window::Spec { limit: Amount::ONE, window_us: 100 });
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn a_log_that_admits_too_many_is_found_in_whatever_order_it_was_written() {
         let kept = log([answer(150, true), answer(50, true), answer(60, false)]);
-        let judge = |log: &Log| promise_is_kept(&log.entries(), &SPEC, &Trouble::default());
+        let judge = |log: &Log| check_bound(&log.entries(), &SPEC, &Trouble::default());
         assert_eq!(judge(&kept), Ok(()));
         let broken = log([answer(149, true), answer(50, true)]);
         assert_eq!(judge(&broken).unwrap_err().time_us, 149);
@@ -207,9 +207,9 @@ mod tests {
     fn an_error_is_found_and_is_no_admission() {
         let failed = CallRecord { error: Some("503".to_owned()), ..answer(60, true) };
         let log = log([answer(50, true), failed]);
-        assert_eq!(promise_is_kept(&log.entries(), &SPEC, &Trouble::default()), Ok(()));
+        assert_eq!(check_bound(&log.entries(), &SPEC, &Trouble::default()), Ok(()));
         assert_eq!(log.errors(), 1);
-        let broken = log.nobody_saw_an_error().unwrap_err();
+        let broken = log.check_no_errors().unwrap_err();
         assert_eq!(broken.to_string(), "key `k` at 60 µs: saw an error: 503");
     }
 
@@ -217,22 +217,22 @@ mod tests {
     fn a_too_long_wait_is_found() {
         let log = log([answer(50, true), CallRecord { waited_us: 21, ..answer(60, false) }]);
         assert_eq!(log.latest_us(), 21);
-        assert_eq!(log.nobody_waited_longer_than(21), Ok(()));
-        assert_eq!(log.nobody_waited_longer_than(20).unwrap_err().time_us, 60);
+        assert_eq!(log.check_longest_wait(21), Ok(()));
+        assert_eq!(log.check_longest_wait(20).unwrap_err().time_us, 60);
     }
 
     #[test]
     fn a_decision_without_the_store_needs_a_reason() {
         let log = log([answer(50, true), CallRecord { degraded: true, ..answer(60, true) }]);
         assert_eq!(log.degraded(), 1);
-        assert_eq!(log.nobody_degraded_unless(|recorded| recorded.at_us >= 60), Ok(()));
-        assert_eq!(log.nobody_degraded_unless(|_| false).unwrap_err().time_us, 60);
+        assert_eq!(log.check_degraded_only_if(|recorded| recorded.at_us >= 60), Ok(()));
+        assert_eq!(log.check_degraded_only_if(|_| false).unwrap_err().time_us, 60);
     }
 
     #[test]
     fn a_decision_without_the_store_counts_as_spent_and_is_no_denial() {
         let lost = CallRecord { degraded: true, ..answer(50, false) };
-        let judge = |log: &Log| liveness::no_denial_is_in_vain(&log.entries_of_the_store(), &SPEC);
+        let judge = |log: &Log| liveness::check_no_denial_in_vain(&log.store_entries(), &SPEC);
         assert_eq!(judge(&log([lost.clone(), answer(149, false)])), Ok(()));
         assert_eq!(judge(&log([lost, answer(150, false)])).unwrap_err().time_us, 150);
     }

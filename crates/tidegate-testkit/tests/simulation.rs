@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use tidegate::Policy;
-use tidegate_testkit::checkers::trouble::{Trouble, promise_is_kept};
+use tidegate_testkit::checkers::trouble::{Trouble, check_bound};
 use tidegate_testkit::simulation::{Run, Setting, Weather, seeds, simulate};
 
 const RUNS: u64 = 200;
@@ -158,7 +158,7 @@ fn the_same_seed_is_the_same_run() {
     let policy = policy(BUCKET);
     let run = |seed| {
         let run = simulate(&Setting::drawn(&policy, seed), seed).unwrap();
-        (run.log.recorded(), run.charged, run.stretches, run.trouble)
+        (run.log.records(), run.charged, run.stretches, run.trouble)
     };
     for seed in 1..=20 {
         assert_eq!(run(seed), run(seed));
@@ -174,7 +174,7 @@ fn the_weather_brings_everything() {
     let (mut admitted, mut denied, mut degraded, mut judged) = (0, 0, 0, 0);
     let (mut cut, mut calm, mut failed_over, mut set_back, mut unheard) = (0, 0, 0, 0, 0);
     for run in runs {
-        let log = run.log.recorded();
+        let log = run.log.records();
         admitted += log.iter().filter(|recorded| recorded.admitted).count();
         denied += log.iter().filter(|recorded| !recorded.admitted).count();
         degraded += run.log.degraded();
@@ -281,7 +281,7 @@ fn nodes_that_decide_alone_without_need_are_caught() {
 fn nodes_that_are_cut_off_do_admit_more_than_one_store_would() {
     let runs = runs_in(BUCKET, &Weather { pauses: 2, ..fair() }, |_| {});
     let strict = Trouble::default();
-    let over = |run: &Run| promise_is_kept(&run.log.entries(), &run.spec, &strict).is_err();
+    let over = |run: &Run| check_bound(&run.log.entries(), &run.spec, &strict).is_err();
     assert!(runs.iter().any(over));
     let fair_runs = runs_in(BUCKET, &fair(), |_| {});
     assert!(!fair_runs.iter().any(over));

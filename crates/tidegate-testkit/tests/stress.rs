@@ -81,8 +81,8 @@ fn judge(run: &Run) {
             Spec::Concurrency(_) | Spec::Ceiling(_) => Ok(()),
         };
         bound.unwrap();
-        liveness::no_denial_is_in_vain(&log, &spec).unwrap();
-        liveness::honoured_retries_get_in(&log).unwrap();
+        liveness::check_no_denial_in_vain(&log, &spec).unwrap();
+        liveness::check_retries_admitted(&log).unwrap();
     }
 }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tidegate::algorithm::{Spec, token_bucket};
 use tidegate::clock::SystemClock;
 use tidegate::units::Amount;
-use tidegate_testkit::checkers::trouble::{Trouble, promise_is_kept};
+use tidegate_testkit::checkers::trouble::{Trouble, check_bound};
 use tidegate_testkit::log::{CallRecord, Log};
 
 use crate::support::{Daemon, eventually};
@@ -116,7 +116,7 @@ impl<W: Sync> Scene<W> {
     }
 
     pub(crate) fn wait_for(&self, what: &str, found: impl Fn(&CallRecord) -> bool) {
-        eventually(what, || self.log.errors() > 0 || self.log.recorded().iter().any(&found));
+        eventually(what, || self.log.errors() > 0 || self.log.records().iter().any(&found));
     }
 
     /// Waits for answers of the store on every node.
@@ -194,14 +194,14 @@ impl Drop for StopGuard<'_> {
 pub(crate) fn judge<W: Sync>(scene: &Scene<W>, [since_us, until_us]: [u64; 2], trouble: Trouble) {
     let in_trouble =
         |seen: &CallRecord| seen.at_us >= since_us && seen.at_us - seen.waited_us <= until_us;
-    scene.log.nobody_saw_an_error().unwrap();
-    scene.log.nobody_degraded_unless(in_trouble).unwrap();
+    scene.log.check_no_errors().unwrap();
+    scene.log.check_degraded_only_if(in_trouble).unwrap();
     keep_the_bound(scene, trouble);
 }
 
 pub(crate) fn keep_the_bound<W: Sync>(scene: &Scene<W>, trouble: Trouble) {
     let trouble = Trouble { nodes: NODES, off_by_us: scene.log.latest_us(), ..trouble };
-    promise_is_kept(&scene.log.entries(), &scene.spec, &trouble).unwrap();
+    check_bound(&scene.log.entries(), &scene.spec, &trouble).unwrap();
 }
 
 pub(crate) fn units(count: u64) -> Amount {

@@ -14,7 +14,7 @@ use super::{Entry, Violation, by_key, micros, violation};
 ///
 /// # Errors
 /// The first denial in vain.
-pub fn no_denial_is_in_vain(log: &[Entry], spec: &Spec) -> Result<(), Violation> {
+pub fn check_no_denial_in_vain(log: &[Entry], spec: &Spec) -> Result<(), Violation> {
     for entries in by_key(log) {
         let mut admitted: Vec<&Entry> = Vec::new();
         let mut next = 0;
@@ -39,7 +39,7 @@ pub fn no_denial_is_in_vain(log: &[Entry], spec: &Spec) -> Result<(), Violation>
 ///
 /// # Errors
 /// The first request that came back in time and was denied.
-pub fn honoured_retries_get_in(log: &[Entry]) -> Result<(), Violation> {
+pub fn check_retries_admitted(log: &[Entry]) -> Result<(), Violation> {
     for entries in by_key(log) {
         for (index, denied) in entries.iter().enumerate().filter(|(_, entry)| !entry.admitted) {
             let Some(wait_us) = denied.retry_after_us else { continue };
@@ -128,8 +128,8 @@ mod tests {
 
     /// Asserts that a denial at `busy_us` passes, and that one at `free_us` is caught.
     fn assert_caught(spec: Spec, busy_us: u64, free_us: u64) {
-        assert_eq!(no_denial_is_in_vain(&denied_at(busy_us), &spec), Ok(()), "{spec}");
-        let broken = no_denial_is_in_vain(&denied_at(free_us), &spec).unwrap_err();
+        assert_eq!(check_no_denial_in_vain(&denied_at(busy_us), &spec), Ok(()), "{spec}");
+        let broken = check_no_denial_in_vain(&denied_at(free_us), &spec).unwrap_err();
         assert_eq!(broken.time_us, free_us, "{spec}: {broken}");
     }
 
@@ -154,8 +154,8 @@ mod tests {
     fn a_denial_at_the_promised_instant_is_caught() {
         let denied = |time_us, wait_us| Entry::denied("k", time_us, Amount::ONE, Some(wait_us));
         let kept = [denied(0, 100), denied(99, 1), Entry::admitted("k", 100, Amount::ONE)];
-        assert_eq!(honoured_retries_get_in(&kept), Ok(()));
-        let broken = honoured_retries_get_in(&[denied(0, 100), denied(100, 5)]).unwrap_err();
+        assert_eq!(check_retries_admitted(&kept), Ok(()));
+        let broken = check_retries_admitted(&[denied(0, 100), denied(100, 5)]).unwrap_err();
         assert_eq!(broken.time_us, 100);
     }
 
@@ -164,11 +164,11 @@ mod tests {
         let denied = |time_us, cost| Entry::denied("k", time_us, cost, Some(10));
         let taken =
             [denied(0, LIMIT), Entry::admitted("k", 9, Amount::ONE), denied(10, Amount::ONE)];
-        assert_eq!(honoured_retries_get_in(&taken), Ok(()));
+        assert_eq!(check_retries_admitted(&taken), Ok(()));
         let at_once =
             [denied(0, LIMIT), denied(10, Amount::ONE), Entry::admitted("k", 10, Amount::ONE)];
-        assert_eq!(honoured_retries_get_in(&at_once), Ok(()), "the order of an instant is unknown");
+        assert_eq!(check_retries_admitted(&at_once), Ok(()), "the order of an instant is unknown");
         let more = [denied(0, LIMIT), denied(10, Amount::MAX)];
-        assert_eq!(honoured_retries_get_in(&more), Ok(()));
+        assert_eq!(check_retries_admitted(&more), Ok(()));
     }
 }

@@ -30,7 +30,7 @@ pub struct Trouble {
 ///
 /// # Errors
 /// The first admission that is too much.
-pub fn promise_is_kept(log: &[Entry], spec: &Spec, trouble: &Trouble) -> Result<(), Violation> {
+pub fn check_bound(log: &[Entry], spec: &Spec, trouble: &Trouble) -> Result<(), Violation> {
     match spec {
         Spec::TokenBucket(spec) => bucket(log, spec, trouble),
         Spec::SlidingCounter(sliding_counter::Spec { limit, window_us }) => {
@@ -178,8 +178,8 @@ mod tests {
     /// Asserts that `most` at once are within the bound, and that one more is not.
     fn assert_most(limit: u64, trouble: &Trouble, most: usize) {
         for spec in specs(limit) {
-            assert_eq!(promise_is_kept(&burst(most), &spec, trouble), Ok(()), "{spec}");
-            let broken = promise_is_kept(&burst(most + 1), &spec, trouble);
+            assert_eq!(check_bound(&burst(most), &spec, trouble), Ok(()), "{spec}");
+            let broken = check_bound(&burst(most + 1), &spec, trouble);
             assert!(broken.is_err(), "{spec}: {} of {most} went unseen", most + 1);
         }
     }
@@ -203,8 +203,8 @@ mod tests {
         let trouble = Trouble { nodes: 4, cut_off: 2, ..Trouble::default() };
         let [bucket, counter, window, ..] = specs(10);
         for (spec, most) in [(bucket, 15), (counter, 16), (window, 16)] {
-            assert_eq!(promise_is_kept(&burst(most), &spec, &trouble), Ok(()), "{spec}");
-            assert!(promise_is_kept(&burst(most + 1), &spec, &trouble).is_err(), "{spec}");
+            assert_eq!(check_bound(&burst(most), &spec, &trouble), Ok(()), "{spec}");
+            assert!(check_bound(&burst(most + 1), &spec, &trouble).is_err(), "{spec}");
         }
     }
 
@@ -221,8 +221,8 @@ mod tests {
         let lag_us = WINDOW_US / 4;
         let trouble = Trouble { failovers: 1, lag_us, ..Trouble::default() };
         let [bucket, ..] = specs(8);
-        assert_eq!(promise_is_kept(&burst(8 + 8 + 2), &bucket, &trouble), Ok(()));
-        assert!(promise_is_kept(&burst(8 + 8 + 3), &bucket, &trouble).is_err());
+        assert_eq!(check_bound(&burst(8 + 8 + 2), &bucket, &trouble), Ok(()));
+        assert!(check_bound(&burst(8 + 8 + 3), &bucket, &trouble).is_err());
     }
 
     #[test]
@@ -230,8 +230,8 @@ mod tests {
         let trouble = Trouble { set_back_us: WINDOW_US / 2, ..Trouble::default() };
         let [bucket, _, window, ..] = specs(8);
         for (spec, most) in [(bucket, 12), (window, 16)] {
-            assert_eq!(promise_is_kept(&burst(most), &spec, &trouble), Ok(()), "{spec}");
-            assert!(promise_is_kept(&burst(most + 1), &spec, &trouble).is_err(), "{spec}");
+            assert_eq!(check_bound(&burst(most), &spec, &trouble), Ok(()), "{spec}");
+            assert!(check_bound(&burst(most + 1), &spec, &trouble).is_err(), "{spec}");
         }
     }
 
@@ -241,11 +241,11 @@ mod tests {
         let at = |time_us, count| vec![Entry::admitted("k", time_us, Amount::ONE); count];
         for spec in &specs(8)[3..5] {
             for near_the_edge_us in [2 * WINDOW_US - 1_000, 2 * WINDOW_US + 999] {
-                let judge = |count| promise_is_kept(&at(near_the_edge_us, count), spec, &trouble);
+                let judge = |count| check_bound(&at(near_the_edge_us, count), spec, &trouble);
                 assert_eq!(judge(2 * 8), Ok(()), "{spec}");
                 assert!(judge(2 * 8 + 1).is_err(), "{spec}");
             }
-            assert!(promise_is_kept(&burst(9), spec, &trouble).is_err(), "{spec}");
+            assert!(check_bound(&burst(9), spec, &trouble).is_err(), "{spec}");
         }
     }
 }

@@ -101,7 +101,7 @@ impl Cluster {
             // Redis gives up an attempt after five seconds if the votes come too late.
             self.nodes[replica].command(&["CLUSTER", "FAILOVER"])?;
         }
-        self.wait_for_heir(replica)
+        self.wait_for_new_primary(replica)
     }
 
     /// Kills a primary, and waits until its replica has taken its place.
@@ -110,7 +110,7 @@ impl Cluster {
     /// This takes longer than twenty seconds.
     pub fn lose(&self, primary: usize) -> io::Result<()> {
         self.nodes[primary].kill()?;
-        self.wait_for_heir((primary + PRIMARIES) % NODES)
+        self.wait_for_new_primary((primary + PRIMARIES) % NODES)
     }
 
     /// Makes a node announce another port, such as that of a [proxy](crate::proxy) in front of it. Its
@@ -196,7 +196,7 @@ impl Cluster {
     }
 
     /// Waits until this node is a primary, and all that run agree that the cluster is well.
-    fn wait_for_heir(&self, node: usize) -> io::Result<()> {
+    fn wait_for_new_primary(&self, node: usize) -> io::Result<()> {
         let slots = slots(node % PRIMARIES);
         let id = self.id(node)?;
         until("the replica has taken over", READY, || {

@@ -58,7 +58,7 @@ impl Sentinels {
             .map(|_| Server::start_configured(&text, || with(&["--sentinel"])))
             .collect::<io::Result<_>>()?;
         let deployment = Self { servers: [primary, replica], sentinels };
-        deployment.wait_until_acquainted()?;
+        deployment.wait_until_sentinels_agree()?;
         Ok(deployment)
     }
 
@@ -126,7 +126,7 @@ impl Sentinels {
         Ok(heir)
     }
 
-    fn wait_until_acquainted(&self) -> io::Result<()> {
+    fn wait_until_sentinels_agree(&self) -> io::Result<()> {
         let others = self.sentinels.len() - 1;
         for sentinel in &self.sentinels {
             // Sentinels find each other faster with this; older servers do not know it and take seconds longer.

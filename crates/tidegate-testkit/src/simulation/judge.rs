@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use super::{DEADLINE_US, Run, Stretch};
-use crate::checkers::liveness::{honoured_retries_get_in, no_denial_is_in_vain};
-use crate::checkers::trouble::{Trouble, promise_is_kept};
+use crate::checkers::liveness::{check_no_denial_in_vain, check_retries_admitted};
+use crate::checkers::trouble::{Trouble, check_bound};
 use crate::checkers::{Entry, Violation};
 use crate::log::CallRecord;
 
@@ -33,8 +33,8 @@ impl Run {
     /// The first promise that was broken.
     pub fn judge(&self) -> Result<(), BrokenPromise> {
         let broke = |promise| move |violation| BrokenPromise { promise, violation };
-        self.log.nobody_saw_an_error().map_err(broke("no caller sees an error"))?;
-        let waits = self.log.nobody_waited_longer_than(DEADLINE_US);
+        self.log.check_no_errors().map_err(broke("no caller sees an error"))?;
+        let waits = self.log.check_longest_wait(DEADLINE_US);
         waits.map_err(broke("no caller waits longer than the deadline"))?;
         self.bounds().map_err(broke("never more than promised"))?;
         for stretch in &self.stretches {
@@ -53,7 +53,7 @@ impl Run {
             self.stretches.iter().flat_map(|stretch| &stretch.cut_off).copied().collect();
         let turned = self.stretches.len() > 1;
         let cut_off = u32::try_from(ever.len()).unwrap_or(u32::MAX);
-        promise_is_kept(&self.log.entries(), &self.spec, &self.with(cut_off, turned))
+        check_bound(&self.log.entries(), &self.spec, &self.with(cut_off, turned))
     }
 
     /// Checks a stretch without a cut or a return, for which nothing further is allowed. Requests that
@@ -66,7 +66,7 @@ impl Run {
             .filter_map(|(_, recorded)| recorded.entry())
             .collect();
         let cut_off = u32::try_from(stretch.cut_off.len()).unwrap_or(u32::MAX);
-        promise_is_kept(&entries, &self.spec, &self.with(cut_off, false))
+        check_bound(&entries, &self.spec, &self.with(cut_off, false))
     }
 
     fn with(&self, cut_off: u32, turned: bool) -> Trouble {
@@ -120,12 +120,12 @@ impl Run {
         log.extend(self.charged.iter().cloned());
         // The order within one instant is unknown.
         log.sort_by_key(|entry| (entry.time_us, entry.admitted));
-        no_denial_is_in_vain(&log, &self.spec)?;
-        honoured_retries_get_in(&log)
+        check_no_denial_in_vain(&log, &self.spec)?;
+        check_retries_admitted(&log)
     }
 
     /// The records, with their true times.
     fn completed(&self) -> impl Iterator<Item = (u64, CallRecord)> {
-        self.completed_us.iter().copied().zip(self.log.recorded())
+        self.completed_us.iter().copied().zip(self.log.records())
     }
 }

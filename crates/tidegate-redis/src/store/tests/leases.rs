@@ -2,7 +2,7 @@
 
 use tidegate::clock::SystemClock;
 use tidegate_testkit::checkers::Entry;
-use tidegate_testkit::checkers::trouble::{Trouble, promise_is_kept};
+use tidegate_testkit::checkers::trouble::{Trouble, check_bound};
 use tidegate_testkit::servers::Cluster;
 
 use super::*;
@@ -112,7 +112,7 @@ async fn spend_within_the_bound(nodes: &[RedisStore; 2]) {
     // What is spent of a loan is logged by the time that the store's answer took to come, at most.
     let trouble = Trouble { nodes: 2, off_by_us: 500_000, ..Trouble::default() };
     let spec = leased(1, 50).levels[0].spec;
-    promise_is_kept(&log, &spec, &trouble).unwrap();
+    check_bound(&log, &spec, &trouble).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -55,7 +55,7 @@ fn main() {
                 figures.p99_us,
             );
         }
-        println!("  {:?}", store.leases());
+        println!("  {:?}", store.loan_health());
     });
 }
 

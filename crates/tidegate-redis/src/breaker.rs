@@ -1,5 +1,5 @@
-//! When to stop asking a store that fails, and when to ask it again: a state machine that reads no
-//! clock and sends nothing.
+//! The circuit breaker: a state machine that decides when to stop calling a server that fails, and when to
+//! try again. It reads no clock and sends nothing.
 //!
 //! ```text
 //! healthy ⇄ suspect → open → half-open → merging → healthy
@@ -10,33 +10,33 @@ use std::fmt;
 
 /// How many failures in a row open it.
 const CONSECUTIVE_MAX: u32 = 5;
-/// Of at least this many calls in ten seconds, half failing opens it.
+/// Of at least this many calls in ten seconds, half must fail to open it.
 const CALLS_MIN: u32 = 20;
 /// How many calls must succeed after the probe.
 const SUCCESSES: u32 = 3;
 const SECOND_US: u64 = 1_000_000;
 const WAIT_FIRST_US: u64 = SECOND_US;
 const WAIT_MAX_US: u64 = 30 * SECOND_US;
-/// The recent calls are counted by the second.
+/// Recent calls are counted by the second.
 const SLICES: usize = 10;
 
-/// What a store is thought to be.
+/// The state of a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum State {
-    /// It answers.
+pub enum BreakerState {
+    /// The server answers.
     Healthy,
-    /// The last call failed; it is still asked.
+    /// The last call failed; calls go on.
     Suspect,
-    /// It is not asked.
+    /// No calls are made.
     Open,
     /// One probe is under way.
     HalfOpen,
-    /// The probe was answered: it is asked again, and one failure opens it.
+    /// The probe was answered: calls are made again, and one failure opens the breaker.
     Merging,
 }
 
-impl State {
+impl BreakerState {
     /// All of them.
     pub const ALL: [Self; 5] =
         [Self::Healthy, Self::Suspect, Self::Open, Self::HalfOpen, Self::Merging];
@@ -53,13 +53,8 @@ impl State {
         }
     }
 
-    /// Its place in [`ALL`](Self::ALL).
-    pub(crate) const fn index(self) -> usize {
-        self as usize
-    }
-
-    /// How much worse it is than others.
-    pub(crate) const fn badness(self) -> u8 {
+    /// Orders states by how bad they are.
+    pub(crate) const fn severity(self) -> u8 {
         match self {
             Self::Healthy => 0,
             Self::Suspect => 1,
@@ -69,30 +64,30 @@ impl State {
         }
     }
 
-    /// Whether calls are sent to the store.
+    /// True if calls are made.
     #[must_use]
-    pub const fn asks(self) -> bool {
+    pub const fn allows_calls(self) -> bool {
         matches!(self, Self::Healthy | Self::Suspect | Self::Merging)
     }
 }
 
-impl fmt::Display for State {
+impl fmt::Display for BreakerState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-/// Leave to make one call. It is given back with the outcome, which counts only if the breaker has
-/// not opened since.
+/// The permission for one call. It is returned with the outcome, which counts only if the breaker has not
+/// opened since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Permit(u64);
 
-/// The state of one store, and what it goes by.
+/// The breaker of one server.
 #[derive(Clone, Debug)]
 pub(crate) struct Breaker {
-    state: State,
+    state: BreakerState,
     since_us: u64,
-    /// How often it opened; what was under way before says nothing about now.
+    /// How often it opened. Outcomes of calls from before are ignored.
     round: u64,
     consecutive: u32,
     successes: u32,
@@ -103,10 +98,10 @@ pub(crate) struct Breaker {
 }
 
 impl Breaker {
-    /// One that has heard nothing yet: it is open, and the probe is due.
+    /// A new breaker is open, and its probe is due.
     pub(crate) fn new(now_us: u64) -> Self {
         Self {
-            state: State::Open,
+            state: BreakerState::Open,
             since_us: now_us,
             round: 0,
             consecutive: 0,
@@ -117,54 +112,53 @@ impl Breaker {
         }
     }
 
-    pub(crate) fn state(&self) -> State {
+    pub(crate) fn state(&self) -> BreakerState {
         self.state
     }
 
-    /// Since when the state is what it is.
+    /// Since when it is in its state.
     pub(crate) fn since_us(&self) -> u64 {
         self.since_us
     }
 
-    /// Leave to make a call.
     pub(crate) fn permit(&self) -> Option<Permit> {
-        self.state.asks().then_some(Permit(self.round))
+        self.state.allows_calls().then_some(Permit(self.round))
     }
 
-    /// When the next probe may be made, while it is open.
+    /// When the next probe is due, while it is open.
     pub(crate) fn probe_at_us(&self) -> Option<u64> {
-        (self.state == State::Open).then_some(self.probe_at_us)
+        (self.state == BreakerState::Open).then_some(self.probe_at_us)
     }
 
-    /// Leave to make the probe: one, once it is due.
-    pub(crate) fn probe(&mut self, now_us: u64) -> bool {
+    /// Begins the probe if it is due; true for one caller.
+    pub(crate) fn start_probe(&mut self, now_us: u64) -> bool {
         let due = self.probe_at_us().is_some_and(|at_us| at_us <= now_us);
         if due {
-            self.turn(State::HalfOpen, now_us);
+            self.enter(BreakerState::HalfOpen, now_us);
         }
         due
     }
 
-    /// Something has changed since it was found lost: the probe is due.
+    /// Makes the probe due now: the server can be reached again.
     pub(crate) fn hurry(&mut self, now_us: u64) {
         self.probe_at_us = self.probe_at_us.min(now_us);
     }
 
-    /// The outcome of the probe. `random` spreads the nodes that found the store lost together.
+    /// Records the outcome of the probe. `random` spreads the nodes that lost the server together.
     pub(crate) fn probed(&mut self, answered: bool, now_us: u64, random: u64) {
         match self.state {
-            State::HalfOpen if answered => {
+            BreakerState::HalfOpen if answered => {
                 self.successes = 0;
-                self.turn(State::Merging, now_us);
+                self.enter(BreakerState::Merging, now_us);
             }
-            State::HalfOpen => self.open(now_us, random),
+            BreakerState::HalfOpen => self.open(now_us, random),
             _ => {}
         }
     }
 
-    /// The outcome of a call.
+    /// Records the outcome of a call.
     pub(crate) fn called(&mut self, permit: Permit, answered: bool, now_us: u64, random: u64) {
-        if permit != Permit(self.round) || !self.state.asks() {
+        if permit != Permit(self.round) || !self.state.allows_calls() {
             return;
         }
         self.recent.count(answered, now_us);
@@ -178,11 +172,11 @@ impl Breaker {
     fn succeeded(&mut self, now_us: u64) {
         self.consecutive = 0;
         match self.state {
-            State::Suspect => self.turn(State::Healthy, now_us),
-            State::Merging => {
+            BreakerState::Suspect => self.enter(BreakerState::Healthy, now_us),
+            BreakerState::Merging => {
                 self.successes += 1;
                 if self.successes == SUCCESSES {
-                    self.turn(State::Healthy, now_us);
+                    self.enter(BreakerState::Healthy, now_us);
                 }
             }
             _ => {}
@@ -193,33 +187,33 @@ impl Breaker {
         self.consecutive += 1;
         let trips = self.consecutive >= CONSECUTIVE_MAX || self.recent.mostly_failed(now_us);
         match self.state {
-            State::Merging => self.open(now_us, random),
+            BreakerState::Merging => self.open(now_us, random),
             _ if trips => {
                 self.wait_us = 0;
                 self.open(now_us, random);
             }
-            State::Healthy => self.turn(State::Suspect, now_us),
+            BreakerState::Healthy => self.enter(BreakerState::Suspect, now_us),
             _ => {}
         }
     }
 
-    /// Each time in a row waits twice as long as the one before, less up to a quarter.
+    /// Each time in a row waits twice as long as the time before, less up to a quarter.
     fn open(&mut self, now_us: u64, random: u64) {
         self.wait_us = (self.wait_us * 2).clamp(WAIT_FIRST_US, WAIT_MAX_US);
         self.probe_at_us = now_us.saturating_add(self.wait_us - random % (self.wait_us / 4));
         self.round += 1;
         self.consecutive = 0;
         self.recent = Recent::default();
-        self.turn(State::Open, now_us);
+        self.enter(BreakerState::Open, now_us);
     }
 
-    fn turn(&mut self, state: State, now_us: u64) {
+    fn enter(&mut self, state: BreakerState, now_us: u64) {
         self.state = state;
         self.since_us = now_us;
     }
 }
 
-/// How the calls of the last ten seconds ended.
+/// The outcomes of the last ten seconds.
 #[derive(Clone, Debug, Default)]
 struct Recent {
     slices: [Slice; SLICES],

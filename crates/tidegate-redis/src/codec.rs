@@ -1,58 +1,101 @@
-//! Asks and answers as strings of bytes, as the script packs and unpacks them.
+//! Commands and responses as strings of bytes, in the script's format.
 //!
-//! All numbers are little-endian. The first of the arguments that [`encode`] makes says how many
-//! patterns there are, and then of each ask in a byte which pattern it is, or zero for none, and in a
-//! byte each where the keys of a pattern are. A pattern is what a plain plan says, its keys aside, and
-//! is there once for all plans that say the same; it, and each ask that is none, has an argument.
+//! All numbers are little-endian. [`encode`] makes the arguments behind the header. The first of them is
+//! the number of patterns, followed by each command: a byte with the number of its pattern and a byte per
+//! key with the key's index among KEYS; or a zero byte for a command with an argument of its own. A
+//! pattern is what a plain plan says apart from its own keys. Plans that say the same share it. Patterns
+//! come next, then the other commands, each in an argument.
 //!
-//! Those begin with their kind (0 plain: only buckets and fixed windows, each on a key of its own; 1
-//! decides, 2 amends, 3 lends), how many keys they have and, but for patterns, the keys' places in two
-//! bytes each. To decide: whether to charge, how many levels, the holder, and for each level its
-//! algorithm, whether it is enforced, the cost and the spec. To amend: how many amendments, and for
-//! each its algorithm, the change, the amount, when it was charged, the holder and the spec. To lend:
-//! the spec of the bucket, the wish, its bounds, and the reports on earlier loans.
+//! Both begin with their kind (0 plain: only buckets and fixed windows, each on a key of its own; 1
+//! decides, 2 amends, 3 lends), the number of their keys and, but for patterns, the keys' indices in two
+//! bytes each. To decide: whether to charge, the number of levels, the holder, and for each level its
+//! algorithm, whether it is enforced, the cost and the spec. To amend: the number of amendments, and for
+//! each its algorithm, the change, the amount, when it was charged, the holder and the spec. To lend: the
+//! spec of the bucket, the wish, its bounds, and the reports on earlier loans.
 //!
-//! The reply is the store's time; for each level of a plain plan what became of it; for each key what
-//! such plans left it with, which says all the rest; and the other answers. Those begin with 0 and the
-//! store's time, followed by what became of each level or amendment; or with 1, followed by why there
-//! is none.
+//! The reply is the store's time; the status of each level of a plain plan; for each key the value that
+//! plain plans left, from which the client computes their readings; and the other responses. Those begin
+//! with 0 and the store's time, followed by the result of each level or amendment; or with 1, followed by
+//! an error.
 
-mod batch;
+mod decode;
+mod encode;
 mod reader;
-mod replies;
-mod state;
+mod value;
 mod writer;
 
-use tidegate::plan::Plan;
+use std::sync::Arc;
+
+use tidegate::plan::{Level, Plan};
 use tidegate::store::{Amended, Amendment, Answer};
 
-use crate::leases::{Lent, Loan};
-pub(crate) use batch::{Layout, Packed, encode};
+use crate::connection::Failure;
+use crate::loans::{LoanReply, LoanRequest};
+pub(crate) use decode::decode;
+pub(crate) use encode::{BatchLayout, EncodedBatch, encode};
 pub(crate) use reader::Reader;
-pub(crate) use replies::decode;
 
-/// What a batch asks of the script; it waits in a queue, so it owns what it says.
-#[allow(clippy::large_enum_variant, reason = "nearly all are decisions: a box would help none")]
+/// A command to the script. It waits in a queue, so it shares what it says; clones are cheap.
 #[derive(Clone, Debug)]
-pub(crate) enum Ask {
-    /// Decide a plan.
-    Decide(Plan),
-    /// Make corrections.
-    Amend(Vec<Amendment>),
-    /// Lend tokens of a bucket, and hear of those lent before.
-    Lend(Loan),
+pub(crate) enum Command {
+    /// Decides a plan.
+    Decide(Arc<Plan>),
+    /// Makes corrections.
+    Amend(Arc<[Amendment]>),
+    /// Lends tokens of a bucket, and reports on earlier loans.
+    Lend(Arc<LoanRequest>),
 }
 
-/// What the script said to an ask.
+impl Command {
+    /// How many levels, amendments or loans it has.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Decide(plan) => plan.levels.len(),
+            Self::Amend(amendments) => amendments.len(),
+            Self::Lend(_) => 1,
+        }
+    }
+
+    /// The names and levels of all states that it is about.
+    pub(crate) fn states(&self) -> impl Iterator<Item = (Option<&Arc<str>>, &Level)> {
+        (0..).map_while(|at| match self {
+            Self::Decide(plan) => plan.levels.get(at).map(|level| (plan.names.get(at), level)),
+            Self::Amend(amendments) => {
+                amendments.get(at).map(|amendment| (amendment.name.as_ref(), &amendment.level))
+            }
+            Self::Lend(request) => (at == 0).then(|| (request.name.as_ref(), &request.level)),
+        })
+    }
+}
+
+/// The script's response to a command.
 #[allow(clippy::large_enum_variant, reason = "nearly all are decisions: a box would help none")]
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Told {
+pub(crate) enum Response {
     /// To a plan.
     Decided(Answer),
     /// To corrections.
     Amended(Amended),
-    /// To a loan.
-    Lent(Lent),
+    /// To a loan request.
+    Lent(LoanReply),
+}
+
+impl Response {
+    pub(crate) fn into_answer(self) -> Result<Answer, Failure> {
+        if let Self::Decided(answer) = self { Ok(answer) } else { Err(mismatch()) }
+    }
+
+    pub(crate) fn into_amended(self) -> Result<Amended, Failure> {
+        if let Self::Amended(amended) = self { Ok(amended) } else { Err(mismatch()) }
+    }
+
+    pub(crate) fn into_loan_reply(self) -> Result<LoanReply, Failure> {
+        if let Self::Lent(reply) = self { Ok(reply) } else { Err(mismatch()) }
+    }
+}
+
+fn mismatch() -> Failure {
+    Failure::unreadable("an answer to something else")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Where the store is and how long to wait for it, as read from a URL and flags.
+//! The configuration of a store, from a URL and flags.
 
 mod url;
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustls::ClientConfig;
 
-use url::Parts;
+use url::StoreUrl;
 
 const PREFIX_BYTES_MAX: usize = 64;
 const TAG_BYTES_MAX: usize = 32;
@@ -24,26 +24,26 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(10);
 /// ```
 #[derive(Clone)]
 pub struct Config {
-    pub(crate) place: Place,
+    pub(crate) endpoints: Endpoints,
     pub(crate) user: Option<String>,
     pub(crate) password: Option<String>,
     pub(crate) database: u32,
     pub(crate) tls: Option<Tls>,
     pub(crate) prefix: Arc<str>,
-    /// What keeps all keys in one slot.
+    /// A hash tag that keeps all keys in one slot.
     pub(crate) tag: Option<Arc<str>>,
     pub(crate) timeout: Duration,
     pub(crate) nodes: u32,
 }
 
-/// Where the servers are.
+/// How the servers are found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// There is one.
+pub(crate) enum Endpoints {
+    /// One server.
     Single(Server),
-    /// Wherever these say that the server of this name is.
-    Sentinel { sentinels: Vec<Server>, master: String },
-    /// Wherever any of these say that a slot is.
+    /// The primary of this name, as sentinels report it.
+    Sentinel { sentinels: Vec<Server>, primary: String },
+    /// A cluster, as any of these servers reports it.
     Cluster { seeds: Vec<Server> },
 }
 
@@ -54,12 +54,12 @@ pub(crate) struct Server {
     pub(crate) port: u16,
 }
 
-/// Whom a TLS connection trusts.
+/// The certificate authorities that TLS connections trust.
 #[derive(Clone)]
 pub(crate) enum Tls {
-    /// The certificate authorities that browsers trust.
+    /// Those that browsers trust.
     Public,
-    /// As the deployment says.
+    /// Those of the deployment.
     Given(Arc<ClientConfig>),
 }
 
@@ -76,14 +76,13 @@ impl Config {
     /// # Errors
     /// It is no such URL.
     pub fn parse(url: &str) -> Result<Self, ConfigError> {
-        let parts = Parts::parse(url)?;
-        let (place, database) = parts.place()?;
+        let url = StoreUrl::parse(url)?;
         Ok(Self {
-            place,
-            tls: parts.scheme.tls.then_some(Tls::Public),
-            user: parts.user,
-            password: parts.password,
-            database,
+            endpoints: url.endpoints,
+            tls: url.is_tls.then_some(Tls::Public),
+            user: url.user,
+            password: url.password,
+            database: url.database,
             prefix: Self::PREFIX.into(),
             tag: None,
             timeout: Self::TIMEOUT,
@@ -109,7 +108,7 @@ impl Config {
     /// # Errors
     /// The store is no cluster, or the tag holds something that is not plain in a key's name.
     pub fn cluster_tag(mut self, tag: &str) -> Result<Self, ConfigError> {
-        if !matches!(self.place, Place::Cluster { .. }) {
+        if !matches!(self.endpoints, Endpoints::Cluster { .. }) {
             return Err(ConfigError::NoSlots);
         }
         if !(1..=TAG_BYTES_MAX).contains(&tag.len()) || !tag.bytes().all(is_plain) {
@@ -138,7 +137,7 @@ impl Config {
         self
     }
 
-    /// Whom to trust, in place of the authorities that browsers trust; says nothing without TLS.
+    /// Whom to trust, in endpoints of the authorities that browsers trust; says nothing without TLS.
     #[must_use]
     pub fn trust(mut self, trust: Arc<ClientConfig>) -> Self {
         self.tls = self.tls.map(|_| Tls::Given(trust));
@@ -148,9 +147,10 @@ impl Config {
     /// Host and port of all servers that it names, without secrets.
     #[must_use]
     pub fn address(&self) -> String {
-        match &self.place {
-            Place::Single(server) => server.to_string(),
-            Place::Sentinel { sentinels: servers, .. } | Place::Cluster { seeds: servers } => {
+        match &self.endpoints {
+            Endpoints::Single(server) => server.to_string(),
+            Endpoints::Sentinel { sentinels: servers, .. }
+            | Endpoints::Cluster { seeds: servers } => {
                 let servers: Vec<String> = servers.iter().map(Server::to_string).collect();
                 servers.join(",")
             }
@@ -158,7 +158,7 @@ impl Config {
     }
 
     /// What the names of all keys begin with, the tag included.
-    pub(crate) fn front(&self) -> Arc<str> {
+    pub(crate) fn key_prefix(&self) -> Arc<str> {
         match &self.tag {
             None => Arc::clone(&self.prefix),
             Some(tag) => format!("{}{{{tag}}}", self.prefix).into(),
@@ -175,12 +175,12 @@ impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (address, database) = (self.address(), self.database);
         let s = if self.tls.is_some() { "s" } else { "" };
-        match &self.place {
-            Place::Single(_) => write!(f, "redis{s}://{address}/{database}"),
-            Place::Sentinel { master, .. } => {
-                write!(f, "redis{s}+sentinel://{address}/{master}/{database}")
+        match &self.endpoints {
+            Endpoints::Single(_) => write!(f, "redis{s}://{address}/{database}"),
+            Endpoints::Sentinel { primary, .. } => {
+                write!(f, "redis{s}+sentinel://{address}/{primary}/{database}")
             }
-            Place::Cluster { .. } => write!(f, "redis{s}+cluster://{address}"),
+            Endpoints::Cluster { .. } => write!(f, "redis{s}+cluster://{address}"),
         }
     }
 }

@@ -1,67 +1,68 @@
-//! One connection that many calls share. It is made, and made again, in the background, and nothing that
-//! may have been carried out is sent twice from here.
+//! One connection that many calls share. A background task makes it and makes it again. Nothing that the
+//! server may have carried out is sent twice from here.
 
 mod dial;
+mod eval;
 mod failure;
-mod keeper;
-mod runs;
+mod reconnect;
 mod sentinel;
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 
-pub(crate) use dial::{Dialer, Made};
+pub(crate) use dial::{Dialer, OpenConnection};
+pub(crate) use eval::ScriptCall;
 pub use failure::Reason;
 pub(crate) use failure::{Failure, Remedy};
-pub(crate) use runs::{Run, Script};
+pub(crate) use reconnect::{Backoff, Target};
 
-use keeper::Keeper;
-pub(crate) use keeper::{Target, jittered};
+use crate::lock;
+use reconnect::Reconnector;
 
-/// A connection that comes and goes. Clones share it; the last one to go ends it.
+/// A connection that is made again when it breaks. Clones share it; it ends with the last of them.
 #[derive(Clone)]
 pub(crate) struct Connection {
-    current: watch::Receiver<Link>,
+    link: watch::Receiver<LinkState>,
     signals: Arc<Signals>,
 }
 
-/// What there is of a connection.
+/// The state of a connection.
 #[derive(Clone)]
-enum Link {
-    /// It is made for the first time, or right after it broke: worth waiting for.
+enum LinkState {
+    /// It is made for the first time, or right after it broke: calls wait for it.
     Connecting,
-    /// The how manieth it is, too.
+    /// The connection, and its number: each new one has a larger number.
     Up(MultiplexedConnection, u64),
-    /// It could not be made; it is tried again now and then.
+    /// It could not be made; the next attempt comes later.
     Down,
 }
 
-/// What the connection and its keeper tell each other.
+/// What the connection and its reconnector tell each other.
 #[derive(Default)]
 struct Signals {
-    /// It does not answer, or not as it should: make another.
+    /// The connection does not work: make another.
     give_up: Notify,
-    /// Why there is none.
-    trouble: Mutex<Option<Failure>>,
-    /// The latest that is known to have broken, which its keeper may not know yet.
+    /// Why there is no connection.
+    last_failure: Mutex<Option<Failure>>,
+    /// The largest number of a connection that broke, which the reconnector may not know yet.
     broken: AtomicU64,
 }
 
 impl Connection {
-    /// Starts to connect to whomever the target names, on the runtime that this is called on.
+    /// Starts to connect to the target, on the current runtime.
     pub(crate) fn start(dialer: &Dialer, target: Target) -> Self {
-        let (publish, current) = watch::channel(Link::Connecting);
+        let (publish, link) = watch::channel(LinkState::Connecting);
         let signals = Arc::new(Signals::default());
         let dialer = dialer.clone();
-        let keeper = Keeper { dialer, target, publish, signals: Arc::clone(&signals) };
-        tokio::spawn(keeper.run());
-        Self { current, signals }
+        let reconnector = Reconnector { dialer, target, publish, signals: Arc::clone(&signals) };
+        tokio::spawn(reconnector.run());
+        Self { link, signals }
     }
 
     /// Sends a command.
@@ -69,42 +70,33 @@ impl Connection {
         let sent = self.within(deadline, async |mut connection: MultiplexedConnection| {
             connection.send_packed_command(command).await
         });
-        match sent.await? {
-            Value::ServerError(error) => Err(Failure::refused(&error)),
-            reply => Ok(reply),
-        }
+        check(sent.await?)
     }
 
-    /// Waits until there is a connection; `false` if there is none by then.
+    /// Waits until there is a connection; false if there is none by the deadline.
     pub(crate) async fn connected(&self, deadline: Instant) -> bool {
-        let mut current = self.current.clone();
-        let connected = current.wait_for(Link::is_up);
+        let mut link = self.link.clone();
+        let connected = link.wait_for(LinkState::is_up);
         timeout_at(deadline, connected).await.is_ok_and(|connected| connected.is_ok())
     }
 
     /// Waits until a connection could not be made and then was.
     pub(crate) async fn recovered(&self) {
-        let mut current = self.current.clone();
-        let down = current.wait_for(|link| matches!(link, Link::Down)).await.is_ok();
-        if !down || current.wait_for(Link::is_up).await.is_err() {
+        let mut link = self.link.clone();
+        let was_down = link.wait_for(|link| matches!(link, LinkState::Down)).await.is_ok();
+        if !was_down || link.wait_for(LinkState::is_up).await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// Gives up a connection that does not answer, so that another is made. What is under way on it
-    /// fails.
+    /// Gives up a connection that does not answer, so that another is made. Calls on it fail.
     pub(crate) fn give_up(&self) {
         self.signals.give_up.notify_waiters();
     }
 
     /// Why there is no connection, or was none last.
-    pub(crate) fn trouble(&self) -> Option<String> {
-        self.signals
-            .trouble
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .as_ref()
-            .map(|failure| failure.error.detail.clone())
+    pub(crate) fn last_error(&self) -> Option<String> {
+        lock(&self.signals.last_failure).as_ref().map(|failure| failure.error.detail.clone())
     }
 
     async fn within<T, F>(
@@ -126,41 +118,47 @@ impl Connection {
         }
     }
 
-    /// The connection. One that broke is waited for as long as it is being made again for the first
-    /// time: most come back at once.
+    /// The connection. A call waits for the first attempt to make it again: most succeed at once.
     async fn up(&self, deadline: Instant) -> Result<(MultiplexedConnection, u64), Failure> {
         let broken = self.signals.broken.load(Ordering::SeqCst);
-        let found = |link: &Link| match link {
-            Link::Up(connection, number) if *number > broken => Some((connection.clone(), *number)),
+        let usable = |link: &LinkState| match link {
+            LinkState::Up(connection, number) if *number > broken => {
+                Some((connection.clone(), *number))
+            }
             _ => None,
         };
-        if let Some(found) = found(&self.current.borrow()) {
-            return Ok(found);
+        if let Some(connection) = usable(&self.link.borrow()) {
+            return Ok(connection);
         }
-        let mut current = self.current.clone();
-        let settled = current.wait_for(|link| found(link).is_some() || matches!(link, Link::Down));
+        let mut link = self.link.clone();
+        let settled =
+            link.wait_for(|link| usable(link).is_some() || matches!(link, LinkState::Down));
         match timeout_at(deadline, settled).await {
-            Ok(Ok(link)) => found(&link).ok_or_else(|| self.signals.trouble()),
-            Ok(Err(_)) => Err(self.signals.trouble()),
+            Ok(Ok(link)) => usable(&link).ok_or_else(|| self.signals.last_failure()),
+            Ok(Err(_)) => Err(self.signals.last_failure()),
             Err(_) => Err(Failure::timeout()),
         }
     }
 }
 
-impl Link {
+impl LinkState {
     fn is_up(&self) -> bool {
         matches!(self, Self::Up(..))
     }
 }
 
 impl Signals {
-    fn trouble(&self) -> Failure {
-        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        trouble.clone().unwrap_or_else(Failure::connecting)
+    fn last_failure(&self) -> Failure {
+        let failure = lock(&self.last_failure).clone();
+        failure.unwrap_or_else(|| Failure::new(Reason::Connection, true, "not connected yet"))
     }
+}
 
-    fn set_trouble(&self, failure: Failure) {
-        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
+/// An error that the server replied is a failure.
+fn check(reply: Value) -> Result<Value, Failure> {
+    match reply {
+        Value::ServerError(error) => Err(Failure::refused(&error)),
+        reply => Ok(reply),
     }
 }
 

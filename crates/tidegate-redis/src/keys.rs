@@ -1,36 +1,40 @@
-//! What things are called in the server.
+//! The names of all keys and channels.
 //!
-//! Everything begins with the deployment's prefix. States are called by the names that plans carry,
-//! so that operators find them; what belongs to the deployment as a whole has names that no state
-//! can have, for those never begin with a `@`.
+//! All begin with the deployment's prefix. States have the names that plans carry, so that operators find
+//! them. The deployment's own keys have a `@` behind the prefix, which no state has.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use tidegate::plan::Level;
 
-/// The key of a state. A plan that names nothing goes by its numbers.
+/// The key of a level's state.
 pub(crate) fn state(prefix: &str, name: Option<&Arc<str>>, level: &Level) -> Vec<u8> {
+    named(prefix, &state_name(name, level))
+}
+
+/// The name of a level's state: as the plan names it, or made of the level's numbers.
+pub(crate) fn state_name<'n>(name: Option<&'n Arc<str>>, level: &Level) -> Cow<'n, str> {
     match name {
-        Some(name) => named(prefix, name),
-        None => format!("{prefix}{:016x}:{}", level.family, level.key).into_bytes(),
+        Some(name) => Cow::Borrowed(name),
+        None => Cow::Owned(format!("{:016x}:{}", level.family, level.key)),
     }
 }
 
-/// What the names of all that belongs to the deployment as a whole begin with. In a cluster they lie in
-/// one slot.
-pub(crate) fn own(prefix: &str, in_slots: bool) -> String {
-    let tag = if in_slots { "{all}" } else { "" };
+/// What the names of the deployment's own keys begin with. In a cluster they lie in one slot.
+pub(crate) fn own_prefix(prefix: &str, is_sharded: bool) -> String {
+    let tag = if is_sharded { "{all}" } else { "" };
     format!("{prefix}@{tag}")
 }
 
 /// The key of a state of this name.
 pub(crate) fn named(prefix: &str, name: &str) -> Vec<u8> {
-    // A name that a template made may be anything.
-    let own = if name.starts_with('@') { "@" } else { "" };
-    [prefix, own, name].concat().into_bytes()
+    // A template can make any name.
+    let escape = if name.starts_with('@') { "@" } else { "" };
+    [prefix, escape, name].concat().into_bytes()
 }
 
-/// The name of the state in a key; `None` for what is none of the states.
+/// The name of the state in a key; `None` for other keys.
 pub(crate) fn name_in<'k>(prefix: &str, key: &'k [u8]) -> Option<&'k str> {
     let name = std::str::from_utf8(key.strip_prefix(prefix.as_bytes())?).ok()?;
     match name.strip_prefix('@') {
@@ -40,32 +44,32 @@ pub(crate) fn name_in<'k>(prefix: &str, key: &'k [u8]) -> Option<&'k str> {
 }
 
 /// The secret that all nodes hash keys with.
-pub(crate) fn secret(own: &str) -> Vec<u8> {
-    format!("{own}secret").into_bytes()
+pub(crate) fn secret(own_prefix: &str) -> Vec<u8> {
+    format!("{own_prefix}secret").into_bytes()
 }
 
 /// The nodes that are alive, by when they last said so.
-pub(crate) fn heartbeats(own: &str) -> Vec<u8> {
-    format!("{own}nodes").into_bytes()
+pub(crate) fn heartbeats(own_prefix: &str) -> Vec<u8> {
+    format!("{own_prefix}nodes").into_bytes()
 }
 
-/// What was answered last in a lane, so that a batch can be sent twice.
-pub(crate) fn lane(prefix: &str, lane: &str) -> Vec<u8> {
-    format!("{prefix}@lane:{lane}").into_bytes()
+/// The last reply under an idempotency key.
+pub(crate) fn idempotency(prefix: &str, name: &str) -> Vec<u8> {
+    format!("{prefix}@lane:{name}").into_bytes()
 }
 
-/// The channel on which nodes tell each other what they change.
+/// The channel of invalidations.
 pub(crate) fn changes(prefix: &str) -> Vec<u8> {
     format!("{prefix}@changes").into_bytes()
 }
 
-/// What nodes know together: five keys, in the order of the scripts' KEYS.
-pub(crate) fn marks(own: &str) -> [Vec<u8>; 5] {
+/// The replicated marks: five keys, in the order of the scripts' KEYS.
+pub(crate) fn marks(own_prefix: &str) -> [Vec<u8>; 5] {
     ["head", "values", "changes", "ends", "loads"]
-        .map(|what| format!("{own}marks:{what}").into_bytes())
+        .map(|what| format!("{own_prefix}marks:{what}").into_bytes())
 }
 
-/// The channel on which nodes hear that marks have changed.
+/// The channel that tells of changed marks.
 pub(crate) fn marks_changed(prefix: &str) -> Vec<u8> {
     format!("{prefix}@marks").into_bytes()
 }
@@ -113,8 +117,8 @@ mod tests {
 
     #[test]
     fn no_state_can_be_called_like_the_deployments_own() {
-        for own in [own("tg:", false), own("tg:", true)] {
-            for own in [secret(&own), heartbeats(&own), lane("tg:", "1"), changes("tg:")] {
+        for own in [own_prefix("tg:", false), own_prefix("tg:", true)] {
+            for own in [secret(&own), heartbeats(&own), idempotency("tg:", "1"), changes("tg:")] {
                 let name: Arc<str> = std::str::from_utf8(&own["tg:".len()..]).unwrap().into();
                 assert_ne!(state("tg:", Some(&name), &LEVEL), own);
             }
@@ -123,7 +127,7 @@ mod tests {
 
     #[test]
     fn the_deployments_own_lie_in_one_slot_of_a_cluster() {
-        for own in [own("tg:", true), own("tg:{one}", false)] {
+        for own in [own_prefix("tg:", true), own_prefix("tg:{one}", false)] {
             assert_eq!(crate::slot::of(&secret(&own)), crate::slot::of(&heartbeats(&own)), "{own}");
             for key in marks(&own) {
                 assert_eq!(crate::slot::of(&secret(&own)), crate::slot::of(&key), "{own}");

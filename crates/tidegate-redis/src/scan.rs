@@ -1,9 +1,9 @@
-//! Looking into the server, as operators do: which keys there are, what they hold, and away with them.
+//! For operators: lists the states of a server, inspects them and deletes them.
 //!
-//! Keys are found with SCAN, never with KEYS: a server that is looked into goes on answering. What it
-//! finds is read by a script of its own, so that values stay the script's.
+//! States are listed with SCAN, never with KEYS, so that the server goes on answering. A script of its
+//! own reads them, so that only scripts know the format of values.
 
-mod looked;
+mod inspect_reply;
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,58 +14,57 @@ use redis::Value;
 use tidegate::store::{KeyUsage, StoreError};
 use tokio::time::Instant;
 
-use crate::connection::{Failure, Run};
+use crate::connection::{Failure, ScriptCall};
 use crate::keys;
 use crate::script;
-use crate::store::{Member, RedisStore, Shard};
+use crate::store::{RedisStore, Shard, ShardHandle};
 
 /// Operators wait longer than requests do.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long one page may take to be found: nobody else waits for it.
+/// How long the search for one page may take.
 const PAGE: Duration = Duration::from_millis(500);
-/// How many keys the server is told to go through in one call.
+/// The COUNT of one SCAN.
 const STEP: std::ops::RangeInclusive<usize> = 10..=1_000;
-/// How many keys are read in one call.
-const LOOKED_AT_ONCE: usize = 100;
+/// How many states are inspected in one call.
+const INSPECT_MAX: usize = 100;
 
-/// A place between two pages.
+/// A position between two pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
-    /// Which server.
+    /// The index of the server.
     shard: usize,
     /// The server's own cursor.
     at: u64,
 }
 
-/// Some of the keys.
+/// Some of the states.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Page {
-    /// Those that were found; one that changes meanwhile may be found twice.
-    pub keys: Vec<Found>,
-    /// Where the next page begins; `None` behind the last.
+    /// The states; one that changes meanwhile may be listed twice.
+    pub keys: Vec<StoredKey>,
+    /// Where the next page begins; `None` after the last.
     pub next: Option<Cursor>,
-    /// How many keys the servers went through for it, about.
+    /// About how many keys the servers went through.
     pub seen: usize,
 }
 
-/// A key that was found.
+/// A state in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Found {
+pub struct StoredKey {
     /// Its name, without the deployment's prefix.
     pub name: String,
     /// What it holds, or why that cannot be read.
-    pub counted: Result<KeyUsage, String>,
+    pub usage: Result<KeyUsage, String>,
 }
 
 impl RedisStore {
-    /// The states whose names match a pattern, from a place on: a page ends when it has `count` of
-    /// them, which the last step may go over, or after half a second. The deployment's own keys are not
-    /// among them.
+    /// The states whose names match a pattern. A page ends when it has `count` of them, which the last
+    /// step may exceed, or after half a second. The deployment's own keys are not among them.
     ///
     /// # Errors
-    /// A server cannot be asked.
+    /// A server does not answer.
     pub async fn scan(
         &self,
         pattern: &str,
@@ -73,12 +72,12 @@ impl RedisStore {
         count: usize,
     ) -> Result<Page, StoreError> {
         let (until, step) = (Instant::now() + PAGE, count.clamp(*STEP.start(), *STEP.end()));
-        let members = self.members();
+        let shards = self.sorted_shards();
         let (mut page, mut cursor) = (Page::default(), from);
-        while let Some(shard) = members.get(cursor.shard).map(|member| &member.shard) {
-            let (at, names) = shard.step(pattern, cursor.at, step).await.map_err(error)?;
+        while let Some(shard) = shards.get(cursor.shard).map(|handle| &handle.shard) {
+            let (at, names) = shard.scan_step(pattern, cursor.at, step).await.map_err(error)?;
             page.seen += step;
-            page.keys.extend(shard.look(&names).await.map_err(error)?.into_iter().flatten());
+            page.keys.extend(shard.inspect(&names).await.map_err(error)?.into_iter().flatten());
             cursor = match at {
                 0 => Cursor { shard: cursor.shard + 1, at: 0 },
                 at => Cursor { at, ..cursor },
@@ -87,92 +86,91 @@ impl RedisStore {
                 break;
             }
         }
-        page.next = (cursor.shard < members.len()).then_some(cursor);
+        page.next = (cursor.shard < shards.len()).then_some(cursor);
         Ok(page)
     }
 
-    /// What states hold, by their names; `None` for each that is not there.
+    /// What states hold, by their names; `None` for each that does not exist.
     ///
     /// # Errors
-    /// A server cannot be asked.
-    pub async fn look(&self, names: &[Arc<str>]) -> Result<Vec<Option<Found>>, StoreError> {
-        let (mut found, mut left) = (Vec::with_capacity(names.len()), names);
-        while let Some(first) = left.first() {
-            let member = self.topology().member_of(first).map_err(error)?;
-            let same = |name: &&Arc<str>| {
-                let other = self.topology().member_of(name);
-                other.is_ok_and(|other| Arc::ptr_eq(&other, &member))
-            };
-            let (here, further) = left.split_at(left.iter().take_while(same).count().max(1));
-            let here: Vec<String> = here.iter().map(|name| String::from(&**name)).collect();
-            found.extend(member.shard.look(&here).await.map_err(error)?);
-            left = further;
+    /// A server does not answer.
+    pub async fn inspect(&self, names: &[Arc<str>]) -> Result<Vec<Option<StoredKey>>, StoreError> {
+        let shard_of = |name: &Arc<str>| self.topology().shard_of_name(name);
+        let share_shard = |one: &Arc<str>, other: &Arc<str>| {
+            let same = shard_of(one).ok().zip(shard_of(other).ok());
+            same.is_some_and(|(one, other)| Arc::ptr_eq(&one, &other))
+        };
+        let mut found = Vec::with_capacity(names.len());
+        for group in names.chunk_by(share_shard) {
+            let handle = shard_of(&group[0]).map_err(error)?;
+            let group: Vec<String> = group.iter().map(|name| String::from(&**name)).collect();
+            found.extend(handle.shard.inspect(&group).await.map_err(error)?);
         }
         Ok(found)
     }
 
-    /// Deletes states that cannot be read, by their names; returns how many there were. Whatever can be
-    /// read is rather [reset](tidegate::store::Change::Reset), so that all nodes hear of it.
+    /// Deletes states that cannot be read, by their names; returns how many there were. States that can
+    /// be read should be [reset](tidegate::store::Change::Reset), so that all nodes are told.
     ///
     /// # Errors
-    /// A server cannot be asked; some may be gone.
+    /// A server does not answer; some states may be gone.
     pub async fn delete(&self, names: &[Arc<str>]) -> Result<u64, StoreError> {
-        let mut gone = 0;
+        let mut deleted = 0;
         for name in names {
-            let member = self.topology().member_of(name).map_err(error)?;
+            let handle = self.topology().shard_of_name(name).map_err(error)?;
             let mut delete = redis::cmd("DEL");
-            delete.arg(keys::named(member.shard.front(), name));
-            let reply = member.shard.connection.send(&delete, Instant::now() + PATIENCE).await;
-            if let Value::Int(1) = reply.map_err(error)? {
-                gone += 1;
-            }
+            delete.arg(keys::named(&handle.shard.deployment.key_prefix, name));
+            let reply = handle.shard.connection.send(&delete, Instant::now() + PATIENCE).await;
+            deleted += u64::from(matches!(reply.map_err(error)?, Value::Int(1)));
         }
-        Ok(gone)
+        Ok(deleted)
     }
 
-    /// All servers that hold keys, in the same order each time.
-    fn members(&self) -> Vec<Arc<Member>> {
-        let mut members = self.topology().members();
-        members.sort_by(|one, other| one.shard.address.cmp(&other.shard.address));
-        members
+    /// All servers, in the same order each time.
+    fn sorted_shards(&self) -> Vec<Arc<ShardHandle>> {
+        let mut shards = self.topology().shards();
+        shards.sort_by(|one, other| one.shard.address.cmp(&other.shard.address));
+        shards
     }
 }
 
 impl Shard {
     /// The server's next cursor, and the names of the states between the two.
-    async fn step(
+    async fn scan_step(
         &self,
         pattern: &str,
         at: u64,
         count: usize,
     ) -> Result<(u64, Vec<String>), Failure> {
+        let prefix = &self.deployment.key_prefix;
         let mut scan = redis::cmd("SCAN");
-        scan.arg(at).arg("MATCH").arg(keys::named(self.front(), pattern)).arg("COUNT").arg(count);
+        scan.arg(at).arg("MATCH").arg(keys::named(prefix, pattern)).arg("COUNT").arg(count);
         let reply = self.connection.send(&scan, Instant::now() + PATIENCE).await?;
-        let unreadable = || Failure::unreadable("the reply to a SCAN has another shape");
+        let unreadable = |_| Failure::unreadable("the reply to a SCAN has another shape");
         let (next, found): (u64, Vec<Vec<u8>>) =
-            redis::from_redis_value(reply).map_err(|_| unreadable())?;
-        let names = found.iter().filter_map(|key| keys::name_in(self.front(), key));
+            redis::from_redis_value(reply).map_err(unreadable)?;
+        let names = found.iter().filter_map(|key| keys::name_in(prefix, key));
         Ok((next, names.map(str::to_owned).collect()))
     }
 
-    async fn look(&self, names: &[String]) -> Result<Vec<Option<Found>>, Failure> {
+    async fn inspect(&self, names: &[String]) -> Result<Vec<Option<StoredKey>>, Failure> {
         // In a cluster, each name may lie in a slot of its own.
-        let together = if self.is_in_slots() { 1 } else { LOOKED_AT_ONCE };
-        let mut looked = Vec::with_capacity(names.len());
-        for page in names.chunks(LOOKED_AT_ONCE) {
-            let run = |names: &[String]| {
-                let keys = names.iter().map(|name| keys::named(self.front(), name)).collect();
-                Run { keys, arguments: vec![Vec::new()], asking: false }
+        let names_per_call = if self.deployment.is_sharded { 1 } else { INSPECT_MAX };
+        let mut inspected = Vec::with_capacity(names.len());
+        for page in names.chunks(INSPECT_MAX) {
+            let call = |names: &[String]| {
+                let prefix = &self.deployment.key_prefix;
+                let keys = names.iter().map(|name| keys::named(prefix, name)).collect();
+                ScriptCall { keys, arguments: vec![Vec::new()], asking: false }
             };
-            let runs: Vec<Run> = page.chunks(together).map(run).collect();
+            let calls: Vec<ScriptCall> = page.chunks(names_per_call).map(call).collect();
             let deadline = Instant::now() + PATIENCE;
-            let replies = self.connection.run_all(script::look(), &runs, deadline).await?;
-            for (names, reply) in page.chunks(together).zip(replies) {
-                looked.extend(looked::read(names, reply?)?);
+            let replies = self.connection.eval_all(&script::INSPECT, &calls, deadline).await?;
+            for (names, reply) in page.chunks(names_per_call).zip(replies) {
+                inspected.extend(inspect_reply::read(names, reply?)?);
             }
         }
-        Ok(looked)
+        Ok(inspected)
     }
 }
 
@@ -187,26 +185,26 @@ impl fmt::Display for Cursor {
 }
 
 impl FromStr for Cursor {
-    type Err = NoCursor;
+    type Err = CursorError;
 
-    fn from_str(text: &str) -> Result<Self, NoCursor> {
-        let (shard, at) = text.split_once('-').ok_or(NoCursor)?;
-        let shard = shard.parse().map_err(|_| NoCursor)?;
-        Ok(Self { shard, at: at.parse().map_err(|_| NoCursor)? })
+    fn from_str(text: &str) -> Result<Self, CursorError> {
+        let (shard, at) = text.split_once('-').ok_or(CursorError)?;
+        let shard = shard.parse().map_err(|_| CursorError)?;
+        Ok(Self { shard, at: at.parse().map_err(|_| CursorError)? })
     }
 }
 
-/// A text that no page ended with.
+/// A text that is no cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoCursor;
+pub struct CursorError;
 
-impl fmt::Display for NoCursor {
+impl fmt::Display for CursorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("expected the cursor of the page before")
     }
 }
 
-impl std::error::Error for NoCursor {}
+impl std::error::Error for CursorError {}
 
 #[cfg(test)]
 mod tests;

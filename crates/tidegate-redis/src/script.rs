@@ -1,28 +1,43 @@
-//! The one script that decides everything, and what it is called with.
+//! The scripts that run in the server, and the header of their calls.
 //!
-//! KEYS are the keys of all asks, each once. ARGV begins with the [`header`]; behind it come the asks
-//! as [`codec`](crate::codec) packs them. The reply is one string, which it reads.
+//! KEYS are the keys of all commands, each once. ARGV begins with the [`header`]; behind it come the
+//! commands as [`codec`](crate::codec) encodes them. The reply is one string, which the codec decodes.
 //!
-//! A call whose connection broke can be sent again if it has a [`Sequence`]: the last of KEYS is then
-//! the [lane](crate::keys::lane) of the batch, in the same slot as the others, where the script keeps
-//! the number and the reply of the lane's last batch for 12 seconds. The same number is answered
-//! with the same reply, and changes nothing; a smaller one with the error `STALE`. So a lane has one
-//! batch under way at a time, with a number that is larger each time.
+//! A call whose connection broke can be sent again if it has a number. Then the last of KEYS is its
+//! [idempotency key](crate::keys::idempotency), in the same slot as the others, where the script keeps the
+//! number and the reply of the key's last call for 12 seconds. The same number gets the same reply, and
+//! changes nothing; a smaller one gets the error `STALE`. So each key has one call under way at a time,
+//! with a number that is larger each time.
 //!
-//! Measured on Redis 7.0.15, in instructions of the server for each plan (callgrind, all that the
-//! process does, batches of 64): one bucket 31,000, and 10,000 on ten hot keys; three buckets, of
-//! which one is everybody's, 57,000; one alone in its call 137,000. A minimal bucket script, called
-//! once per check and pipelined, takes 62,000. A thousand instructions are some 0.13 µs. Of a bucket,
-//! some 4,400 are to change the value in its place (to set it with its TTL would be 11,000), 4,700 to
-//! move its end, which every third charge does, 2,600 to read it, 2,000 and 2,400 to unpack and pack it;
-//! each step of Lua is some 50. What needs the machinery takes twice as many in a batch.
+//! Measured on Redis 7.0.15, in instructions of the server for each plan (callgrind, the whole process,
+//! batches of 64): one bucket 31,000, and 10,000 on ten hot keys; three buckets, one of which all plans
+//! share, 57,000; one alone in its call 137,000. A minimal bucket script, called once per check and
+//! pipelined, takes 62,000. A thousand instructions are some 0.13 µs. Of a bucket, some 4,400 change the
+//! value in place (setting it with its TTL would take 11,000), 4,700 move its expiry, which every third
+//! charge does, 2,600 read it, 2,000 and 2,400 unpack and pack it; each step of Lua takes some 50. In a
+//! batch, the general path takes twice as many.
 
 use std::sync::OnceLock;
 
-use crate::connection::Script;
+/// A script, and the hash by which the server caches it.
+#[derive(Debug)]
+pub(crate) struct Script {
+    pub(crate) text: &'static str,
+    sha1: OnceLock<String>,
+}
 
-/// The layers that know all algorithms, keys and values; what is behind them is within the last.
-macro_rules! machinery {
+impl Script {
+    pub(crate) const fn new(text: &'static str) -> Self {
+        Self { text, sha1: OnceLock::new() }
+    }
+
+    pub(crate) fn sha1(&self) -> &str {
+        self.sha1.get_or_init(|| redis::Script::new(self.text).get_hash().to_owned())
+    }
+}
+
+/// The layers that know all algorithms, keys and values. The caller appends the innermost layer.
+macro_rules! general_path {
     () => {
         concat!(
             include_str!("scripts/arithmetic.lua"),
@@ -35,59 +50,62 @@ macro_rules! machinery {
             include_str!("scripts/total.lua"),
             include_str!("scripts/algorithms.lua"),
             "return (function()\n",
-            include_str!("scripts/leases.lua"),
+            include_str!("scripts/loans.lua"),
             include_str!("scripts/ledger.lua"),
-            include_str!("scripts/keys.lua"),
+            include_str!("scripts/values.lua"),
             "return (function()\n",
         )
     };
 }
 
-/// The script.
-///
-/// What few asks need is in a function that is made when the first of them comes. Its layers are
-/// functions, each within the last: Lua searches all locals of a function for every one that a
-/// function in it uses, but knows at once where to find those from further out. In one layer, making
-/// the functions took longer than deciding with them.
-pub(crate) const TEXT: &str = concat!(
-    include_str!("scripts/head.lua"),
-    include_str!("scripts/start.lua"),
-    include_str!("scripts/forms.lua"),
-    include_str!("scripts/held.lua"),
-    include_str!("scripts/batch.lua"),
-    "repeat\n",
-    include_str!("scripts/quick.lua"),
-    include_str!("scripts/seal.lua"),
-    "if handed then\nif not answer then answer, leave = (function()\n",
-    machinery!(),
-    include_str!("scripts/asks.lua"),
-    include_str!("scripts/lend.lua"),
-    include_str!("scripts/answer.lua"),
-    "end)() end)() end)() end)() end\n",
-    "answer(ask, from, handed) end until not handed\n",
-    include_str!("scripts/finish.lua"),
-);
-
-/// What looks at keys for operators: the same layers, with another innermost one.
-const LOOK: &str = concat!(
-    include_str!("scripts/head.lua"),
-    include_str!("scripts/start.lua"),
-    include_str!("scripts/forms.lua"),
-    include_str!("scripts/held.lua"),
-    "return (function()\n",
-    machinery!(),
-    include_str!("scripts/look.lua"),
-    "end)() end)() end)() end)()\n",
-);
-
-/// The script that looks.
-pub(crate) fn look() -> Script {
-    static SHA1: OnceLock<String> = OnceLock::new();
-    let sha1 = SHA1.get_or_init(|| redis::Script::new(LOOK).get_hash().to_owned());
-    Script { text: LOOK, sha1 }
+/// Builds the general path if it does not exist yet.
+macro_rules! build_general_path {
+    () => {
+        "if not run_general then run_general, stage_all = "
+    };
 }
 
-/// Whose clock a batch goes by.
+/// Where the script begins to build the general path; tests put an error there.
+pub(crate) const GENERAL_PATH: &str = build_general_path!();
+
+/// The script that carries out all commands.
+///
+/// The general path, which few commands need, is in a function that is built when the first of them
+/// comes. Its layers are functions, each within the last: when Lua builds a function, it searches all
+/// locals of the enclosing function for each one that the new function uses, but finds those of outer
+/// layers at once. In one layer, building the functions took longer than deciding with them.
+pub(crate) static DECIDE: Script = Script::new(concat!(
+    include_str!("scripts/prelude.lua"),
+    include_str!("scripts/batch_start.lua"),
+    include_str!("scripts/short_forms.lua"),
+    include_str!("scripts/commands.lua"),
+    "repeat\n",
+    include_str!("scripts/fast_path.lua"),
+    include_str!("scripts/fast_path_write.lua"),
+    "if general_keys then\n",
+    build_general_path!(),
+    "(function()\n",
+    general_path!(),
+    include_str!("scripts/general_path.lua"),
+    include_str!("scripts/lend.lua"),
+    include_str!("scripts/general_dispatch.lua"),
+    "end)() end)() end)() end)() end\n",
+    "run_general(command, from, general_keys) end until not general_keys\n",
+    include_str!("scripts/batch_finish.lua"),
+));
+
+/// The script that inspects states for operators: the same layers, with another innermost one.
+pub(crate) static INSPECT: Script = Script::new(concat!(
+    include_str!("scripts/prelude.lua"),
+    include_str!("scripts/batch_start.lua"),
+    include_str!("scripts/short_forms.lua"),
+    "return (function()\n",
+    general_path!(),
+    include_str!("scripts/inspect.lua"),
+    "end)() end)() end)() end)()\n",
+));
+
+/// The clock that a batch goes by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Time {
     /// The server's own, so that no two nodes can disagree about it.
@@ -99,28 +117,16 @@ pub enum Time {
 /// An instant that stands for the server's clock, and that no clock shows.
 const SERVER_TIME: u64 = u64::MAX;
 
-/// The number of a batch among those of its lane, larger than that of the batch before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sequence(pub(crate) u64);
-
-/// What the script is called in the server's cache.
-pub(crate) fn sha1() -> &'static str {
-    static SHA1: OnceLock<String> = OnceLock::new();
-    SHA1.get_or_init(|| redis::Script::new(TEXT).get_hash().to_owned())
-}
-
-/// The first argument. With a sequence, the last key is that of the lane.
-pub(crate) fn header(time: Time, sequence: Option<Sequence>) -> Vec<u8> {
-    match (time, sequence) {
-        (Time::Server, None) => Vec::new(),
-        (Time::Fixed(unix_us), None) => unix_us.to_le_bytes().to_vec(),
-        (Time::Server, Some(sequence)) => numbered(SERVER_TIME, sequence),
-        (Time::Fixed(unix_us), Some(sequence)) => numbered(unix_us, sequence),
-    }
-}
-
-fn numbered(unix_us: u64, Sequence(number): Sequence) -> Vec<u8> {
-    [unix_us.to_le_bytes(), number.to_le_bytes()].concat()
+/// The first argument. With a number, the last key is the idempotency key.
+pub(crate) fn header(time: Time, number: Option<u64>) -> Vec<u8> {
+    let time_us = match time {
+        Time::Server if number.is_none() => return Vec::new(),
+        Time::Server => SERVER_TIME,
+        Time::Fixed(unix_us) => unix_us,
+    };
+    let mut header = time_us.to_le_bytes().to_vec();
+    header.extend(number.into_iter().flat_map(u64::to_le_bytes));
+    header
 }
 
 #[cfg(test)]
@@ -128,18 +134,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_name_is_the_hash_of_its_text() {
-        assert_eq!(sha1().len(), 40);
-        assert!(sha1().bytes().all(|byte| byte.is_ascii_hexdigit()));
-        assert_eq!(sha1(), sha1());
+    fn a_script_is_called_by_the_hash_of_its_text() {
+        assert_eq!(DECIDE.sha1().len(), 40);
+        assert!(DECIDE.sha1().bytes().all(|byte| byte.is_ascii_hexdigit()));
+        assert_ne!(DECIDE.sha1(), INSPECT.sha1());
     }
 
     #[test]
-    fn only_what_is_said_travels() {
+    fn the_general_path_begins_once() {
+        assert_eq!(DECIDE.text.matches(GENERAL_PATH).count(), 1);
+    }
+
+    #[test]
+    fn the_header_holds_only_what_is_given() {
         assert_eq!(header(Time::Server, None), b"");
         assert_eq!(header(Time::Fixed(258), None), [2, 1, 0, 0, 0, 0, 0, 0]);
-        let numbered = header(Time::Server, Some(Sequence(3)));
+        let numbered = header(Time::Server, Some(3));
         assert_eq!(numbered, [[255; 8], [3, 0, 0, 0, 0, 0, 0, 0]].concat());
-        assert_eq!(header(Time::Fixed(258), Some(Sequence(3)))[..8], [2, 1, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(header(Time::Fixed(258), Some(3))[..8], [2, 1, 0, 0, 0, 0, 0, 0]);
     }
 }

@@ -1,23 +1,23 @@
-//! The slots of a cluster: which one a key lies in, and a tag that lies in each.
+//! The slots of a cluster: the slot of a key, and a hash tag for each slot.
 
 use std::sync::OnceLock;
 
-/// How many there are.
+/// How many slots there are.
 pub(crate) const SLOTS: u16 = 16_384;
 
-/// The slot of a key: that of its tag, if it has one.
+/// The slot of a key: that of its hash tag, if it has one.
 pub(crate) fn of(key: &[u8]) -> u16 {
     crc16(tagged(key)) % SLOTS
 }
 
-/// A short word that lies in this slot, for keys that must.
+/// A short hash tag that lies in this slot.
 pub(crate) fn tag(slot: u16) -> String {
     static TAGS: OnceLock<Vec<u32>> = OnceLock::new();
     let tags = TAGS.get_or_init(find_tags);
     word(tags.get(usize::from(slot)).copied().unwrap_or_default())
 }
 
-/// What stands in the first pair of braces, unless that is nothing; otherwise all of it.
+/// The hash tag: what stands in the first pair of braces, if anything; otherwise the whole key.
 fn tagged(key: &[u8]) -> &[u8] {
     let Some(open) = key.iter().position(|byte| *byte == b'{') else { return key };
     let behind = &key[open + 1..];
@@ -27,7 +27,7 @@ fn tagged(key: &[u8]) -> &[u8] {
     }
 }
 
-/// The number whose word lies in each slot. Words are as good as random, so that some 170,000 are
+/// For each slot the first number whose word lies in it. Words are as good as random: some 170,000 are
 /// tried.
 fn find_tags() -> Vec<u32> {
     let mut tags = vec![None; usize::from(SLOTS)];
@@ -49,28 +49,12 @@ fn word(number: u32) -> String {
     format!("{number:x}")
 }
 
-/// CRC-16/XMODEM, as the specification of Redis Cluster has it.
+/// CRC-16/XMODEM, as Redis Cluster specifies.
 fn crc16(bytes: &[u8]) -> u16 {
-    const TABLE: [u16; 256] = table();
-    let step = |crc: u16, byte: &u8| (crc << 8) ^ TABLE[usize::from((crc >> 8) ^ u16::from(*byte))];
-    bytes.iter().fold(0, step)
-}
-
-const fn table() -> [u16; 256] {
-    let mut table = [0; 256];
-    let mut index = 0;
-    while index < 256 {
-        #[allow(clippy::cast_possible_truncation, reason = "it is below 256")]
-        let mut crc = (index as u16) << 8;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
-            bit += 1;
-        }
-        table[index] = crc;
-        index += 1;
-    }
-    table
+    bytes.iter().fold(0, |crc: u16, byte| {
+        let shift = |crc: u16, _| if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+        (0..8).fold(crc ^ (u16::from(*byte) << 8), shift)
+    })
 }
 
 #[cfg(test)]

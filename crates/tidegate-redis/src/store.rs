@@ -1,353 +1,348 @@
-//! The store that nodes share.
+//! The store that nodes share, as a [`Store`].
 
-mod cluster;
-mod common;
-mod lanes;
-mod member;
-mod parts;
+mod cross_slot;
+mod deployment;
+mod fragments;
+mod idempotency;
 mod routing;
 mod secret;
-mod sending;
-mod several;
+mod send;
 mod shard;
+mod shard_handle;
+mod slot_refresh;
 mod topology;
 
 use std::fmt;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use tidegate::clock::{Now, SystemClock};
+use tidegate::clock::Now;
 use tidegate::plan::Plan;
 use tidegate::store::{Amended, Amendment, Answer, Store, StoreError, Tables};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
-pub use shard::Status;
+pub use fragments::refunds;
+pub(crate) use secret::encode_secret;
+pub(crate) use shard::Shard;
+pub use shard::ShardStatus;
+pub(crate) use shard_handle::ShardHandle;
+pub(crate) use topology::Topology;
 
-use crate::codec::{Ask, Told};
+use crate::codec::{Command, Response};
 use crate::config::Config;
 use crate::connection::Failure;
 use crate::health::Health;
-use crate::known::{self, Announcer, Changed, Known, Listener, keep_announcing};
-use crate::leases::{LeaseHealth, Leases};
-use crate::marks::{Keeper, MarkChange, Queue, Replica, Teller};
+use crate::loans::{self, LoanHealth, LoanTable};
+use crate::negative_cache::{Subscriber, keep_publishing};
+use crate::replication::{MarkChange, MarkPublisher, MarkReplica, Outbox, Replicator};
 use crate::script::Time;
-use crate::{heartbeat, keys};
-use common::Common;
-pub(crate) use member::Member;
-use parts::parts;
-pub use parts::refunds;
+use crate::{heartbeat, keys, lock};
+use deployment::Deployment;
+use fragments::group_by_slot;
 use routing::Slots;
-pub(crate) use secret::written;
-pub(crate) use shard::Shard;
-pub(crate) use topology::Topology;
 
-/// Corrections that were not made, as far as anybody knows.
+/// Amendments that the store did not confirm.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Uncorrected {
+pub struct AmendError {
     /// What happened.
     pub error: StoreError,
-    /// Whether they were sent, so that they may have been made: a refund must not be sent again then.
-    pub sent: bool,
-    /// Which they are.
-    pub rest: Vec<Amendment>,
+    /// True if they were sent, so that the store may have made them: a refund must not be repeated then.
+    pub was_sent: bool,
+    /// The amendments that are not confirmed. The others were made.
+    pub amendments: Vec<Amendment>,
 }
 
-/// A store on Redis or Valkey. Clones share it; the last one to go ends it.
+/// A store on Redis or Valkey. Clones share it; it ends with the last of them.
 ///
-/// Nothing waits longer than the timeout of its [`Config`]. While the server is lost everything
-/// fails at once, and it is found again in the background.
+/// No call waits longer than the timeout of its [`Config`]. While a server is lost, calls to it fail at
+/// once, and the connection is made again in the background.
 #[derive(Clone)]
 pub struct RedisStore {
     inner: Arc<Inner>,
 }
 
-struct Inner {
+pub(crate) struct Inner {
     topology: Arc<Topology>,
-    timeout: Duration,
-    nodes: watch::Receiver<u32>,
-    status: watch::Receiver<Status>,
-    known: Arc<Known>,
-    leases: Arc<Leases>,
-    announcer: Arc<Announcer>,
-    marks: Arc<Queue>,
-    clock: SystemClock,
+    loans: Arc<LoanTable>,
+    marks: Arc<Outbox>,
     address: String,
-    /// What goes on in the background, and ends with this.
+    /// The background tasks, which end with the store.
     _tasks: JoinSet<()>,
-    sharing: OnceLock<JoinSet<()>>,
+    replication: OnceLock<JoinSet<()>>,
 }
 
 impl RedisStore {
-    /// Starts to connect, on the runtime that this is called on. It never fails: without a server it
-    /// starts open, and recovers when there is one.
+    /// Starts to connect, on the current runtime. This never fails: without a server the store begins
+    /// as lost, and recovers when there is one.
     #[must_use]
     pub fn connect(config: &Config) -> Self {
-        let topology = Arc::new(Topology::start(config, Arc::new(Common::new(config))));
-        let (count, nodes) = watch::channel(config.nodes);
-        let (publish, status) = watch::channel(topology.status());
-        let mut tasks = JoinSet::new();
+        let topology = Arc::new(Topology::start(config));
+        let (marks, mut tasks) = (Arc::<Outbox>::default(), JoinSet::new());
         if topology.is_cluster() {
-            tasks.spawn(Arc::clone(&topology).keep_up());
+            tasks.spawn(Arc::clone(&topology).keep_slots_current());
         }
-        tasks.spawn(heartbeat::keep_beating(Arc::clone(&topology), count));
-        tasks.spawn(keep_telling(Arc::clone(&topology), publish));
-        let (known, (announcer, announcing)) = (Arc::<Known>::default(), Announcer::new());
-        let announcer = Arc::new(announcer);
-        let told = (Arc::clone(&known), Arc::clone(&announcer));
-        // Set once, here.
-        _ = topology.refunded.set(Box::new(move |amendments| {
-            for changed in known::changes(amendments) {
-                told.0.forget(&changed);
-                told.1.announce(changed);
-            }
-        }));
-        let channel = keys::changes(&config.front());
-        tasks.spawn(keep_announcing(announcing, Arc::clone(&topology), channel.clone()));
-        let marks = Arc::<Queue>::default();
-        let listener = Listener {
+        tasks.spawn(heartbeat::keep_beating(Arc::clone(&topology)));
+        let Deployment { cache, key_prefix, .. } = &*topology.deployment;
+        let channel = keys::changes(key_prefix);
+        let publishing = keep_publishing(Arc::clone(cache), Arc::clone(&topology), channel.clone());
+        tasks.spawn(publishing);
+        let subscriber = Subscriber {
             topology: Arc::clone(&topology),
             channel,
-            known: Arc::clone(&known),
-            marks_channel: keys::marks_changed(&config.front()),
+            cache: Arc::clone(cache),
+            marks_channel: keys::marks_changed(key_prefix),
             marks: Arc::clone(&marks),
         };
-        tasks.spawn(listener.keep_listening());
-        let inner = Inner {
+        tasks.spawn(subscriber.keep_subscribed());
+        let inner = Arc::new(Inner {
             topology,
-            timeout: config.timeout,
-            nodes,
-            status,
-            known,
-            leases: Arc::new(Leases::new(config.nodes)),
-            announcer,
+            loans: Arc::new(LoanTable::new(config.nodes)),
             marks,
-            clock: SystemClock::new(),
             address: config.address(),
             _tasks: tasks,
-            sharing: OnceLock::new(),
-        };
-        let inner = Arc::new(inner);
-        let (keeper, weak) = (Arc::clone(&inner.leases), Arc::downgrade(&inner));
-        tokio::spawn(keeper.keep(move || weak.upgrade().map(|inner| Self { inner })));
+            replication: OnceLock::new(),
+        });
+        let loan_table = Arc::clone(&inner.loans);
+        tokio::spawn(loans::keep_borrowing(Arc::downgrade(&inner), loan_table));
         Self { inner }
     }
 
-    /// Waits until all servers can be asked; `false` if they cannot be by then.
+    /// Waits until all servers can be asked; false if they cannot be within this time.
     pub async fn ready(&self, within: Duration) -> bool {
-        let mut status = self.status();
-        let asks = status.wait_for(|status| status.state.asks());
-        tokio::time::timeout(within, asks).await.is_ok_and(|status| status.is_ok())
+        self.wait_for(within, |status| status.state.allows_calls()).await
     }
 
-    /// Whether asks are carried out in the order in which they are made: all keys lie in one slot.
+    async fn wait_for(&self, within: Duration, condition: impl Fn(&ShardStatus) -> bool) -> bool {
+        let mut news = self.inner.topology.deployment.news.subscribe();
+        let waiting = async {
+            while !condition(&self.status()) {
+                // The sender lives as long as the store.
+                _ = news.changed().await;
+            }
+        };
+        timeout(within, waiting).await.is_ok()
+    }
+
+    /// The worst of its servers' states.
+    #[must_use]
+    pub fn status(&self) -> ShardStatus {
+        self.inner.topology.status()
+    }
+
+    /// True if calls are carried out in the order in which they are made: all keys lie in one slot.
     #[must_use]
     pub fn keeps_order(&self) -> bool {
         self.inner.topology.only_slot.is_some()
     }
 
-    /// How it is.
+    /// The state of the store, for status and metrics.
     #[must_use]
     pub fn health(&self) -> Health {
-        let Inner { topology, nodes, known, .. } = &*self.inner;
-        let nodes = nodes.has_changed().is_ok_and(|heard| heard).then(|| *nodes.borrow());
-        let lost_refunds = topology.lost_refunds.load(Ordering::Relaxed);
-        let strangers = topology.common.strangers.load(Ordering::Relaxed);
-        Health { shards: topology.health(), lost_refunds, nodes, known: known.health(), strangers }
+        let (topology, deployment) = (&self.inner.topology, &self.inner.topology.deployment);
+        Health {
+            shards: topology.health(),
+            lost_refunds: topology.lost_refunds.load(Ordering::Relaxed),
+            nodes: deployment.live_nodes(),
+            negative_cache: deployment.cache.health(),
+            foreign_nodes: deployment.foreign_nodes.load(Ordering::Relaxed),
+        }
     }
 
     /// What this node has borrowed of leased limits.
     #[must_use]
-    pub fn leases(&self) -> LeaseHealth {
-        self.inner.leases.health()
+    pub fn loan_health(&self) -> LoanHealth {
+        self.inner.loans.health()
     }
 
-    /// Gives back what this node has borrowed of leased limits, borrows nothing any more, and tells of
-    /// marks that the store does not know yet: for a node that is about to end.
+    /// How many nodes are alive: as configured, until the first heartbeat.
+    #[must_use]
+    pub fn nodes(&self) -> u32 {
+        let deployment = &self.inner.topology.deployment;
+        deployment.live_nodes().unwrap_or(deployment.configured_nodes)
+    }
+
+    /// Returns all loans, borrows nothing any more, and publishes the marks that wait: for a node that
+    /// is about to end.
     pub async fn close(&self) {
-        if self.inner.sharing.get().is_some() {
-            self.teller().finish().await;
+        if self.inner.replication.get().is_some() {
+            self.mark_publisher().publish_last().await;
         }
-        self.inner.leases.close(self).await;
+        loans::return_all(self).await;
     }
 
-    /// Tells of every change of the worst of its servers' states, as far as somebody looks in between.
-    #[must_use]
-    pub fn status(&self) -> watch::Receiver<Status> {
-        self.inner.status.clone()
-    }
-
-    /// How many nodes are alive: as the configuration says, until the store tells.
-    #[must_use]
-    pub fn nodes(&self) -> watch::Receiver<u32> {
-        self.inner.nodes.clone()
-    }
-
-    /// The deployment's secret, which the first node makes and all keep: once known, it is also put
+    /// The deployment's secret, which the first node makes and all keep. A node that knows it puts it
     /// back where a server loses it.
     ///
     /// # Errors
-    /// It cannot be had in time, or something else stands in its place.
+    /// No server answers in time, or the key holds something else.
     pub async fn secret(&self, within: Duration) -> Result<[u8; 16], StoreError> {
         self.inner.topology.secret(Instant::now() + within).await
     }
 
-    /// Says what this node hashes keys with, so that nodes that use something else are noticed: a
-    /// digest that gives nothing away. It is said once.
-    pub fn hashes_with(&self, digest: &str) {
-        _ = self.inner.topology.common.digest.set(digest.to_owned());
+    /// Sets a digest of this node's secret, which does not reveal it. Nodes with another digest are
+    /// counted. It can be set once.
+    pub fn set_secret_digest(&self, digest: &str) {
+        _ = self.inner.topology.deployment.digest.set(digest.to_owned());
     }
 
-    /// Tells all nodes what was changed otherwise than by [amending](Store::amend), so that none
-    /// refuses any longer what is admitted again. Nobody waits for it.
-    pub fn changed(&self, changed: Changed) {
-        self.inner.known.forget(&changed);
-        self.inner.announcer.announce(changed);
-    }
-
-    /// Keeps the marks of this node and those of all others the same from now on; once in the life of
-    /// a store. Tells when this node knows all that the others do.
-    pub fn share_marks(&self, replica: Arc<dyn Replica>) -> watch::Receiver<bool> {
-        let (whole, told) = watch::channel(false);
-        let keeper = Keeper::new(self.teller(), replica, whole);
+    /// Keeps the marks of this node and of all others the same from now on; once in the life of a
+    /// store. The receiver turns true when this node has all marks.
+    pub fn replicate_marks(&self, replica: Arc<dyn MarkReplica>) -> watch::Receiver<bool> {
+        let (is_complete, completion) = watch::channel(false);
+        let replicator = Replicator::new(self.mark_publisher(), replica, is_complete);
         let mut tasks = JoinSet::new();
-        tasks.spawn(keeper.keep());
-        // Who comes second is dropped, and with it ends its task.
-        _ = self.inner.sharing.set(tasks);
-        told
+        tasks.spawn(replicator.run());
+        // A second replicator is dropped, and its task ends.
+        _ = self.inner.replication.set(tasks);
+        completion
     }
 
-    /// Tells all nodes of a mark that has changed here, soon, and if the store is lost, once it is back.
-    pub fn mark_changed(&self, change: MarkChange) {
+    /// Sends a changed mark to all nodes soon; if the store is lost, once it is back.
+    pub fn publish_mark(&self, change: MarkChange) {
         self.inner.marks.push(change);
     }
 
-    /// Lets all further asks go by this clock instead of the server's; for tests.
+    /// Lets all further calls go by this clock instead of the server's; for tests.
     #[doc(hidden)]
-    pub fn go_by(&self, time: Time) {
-        self.inner.known.switch_off();
-        self.inner.topology.common.go_by(time);
+    pub fn set_clock(&self, time: Time) {
+        self.inner.topology.deployment.cache.disable();
+        *lock(&self.inner.topology.deployment.time) = time;
     }
 
-    /// Makes corrections, as [amending](Store::amend) does, and tells of those that were not made
-    /// whether they may have been all the same.
+    /// Makes amendments as [`Store::amend`] does. An error says which may have been made all the same.
     ///
     /// # Errors
-    /// The store cannot answer.
-    pub async fn correct(&self, amendments: &[Amendment]) -> Result<Amended, Uncorrected> {
-        let leases = &self.inner.leases;
-        let here: Vec<bool> = amendments.iter().map(|one| leases.could_amend(one)).collect();
-        let rest = amendments.iter().zip(&here).filter(|(_, here)| !**here);
-        let rest: Vec<Amendment> = rest.map(|(amendment, _)| amendment.clone()).collect();
-        if rest.is_empty() {
-            return Ok(amendments.iter().map(|one| leases.amend(one)).collect());
+    /// The store does not answer.
+    pub async fn try_amend(&self, amendments: &[Amendment]) -> Result<Amended, AmendError> {
+        let (loans, now_us) = (&self.inner.loans, self.now_us());
+        let local: Vec<bool> = amendments.iter().map(|one| loans.can_amend(one, now_us)).collect();
+        let remote = amendments.iter().zip(&local).filter(|(_, is_local)| !**is_local);
+        let remote: Arc<[Amendment]> = remote.map(|(amendment, _)| amendment.clone()).collect();
+        if remote.is_empty() {
+            return Ok(amendments.iter().map(|one| loans.amend(one, now_us)).collect());
         }
-        let told = self.ask(|| Ask::Amend(rest.clone())).await;
-        // Whether it was answered or not: it may have been carried out.
-        known::changes(amendments).for_each(|changed| self.changed(changed));
-        match told {
-            Ok(Told::Amended(amended)) => {
-                let mut told = amended.into_iter();
-                // Not before: who hears of an error makes all of them again.
-                let made = amendments.iter().zip(here).map(|(one, here)| {
-                    if here { leases.amend(one) } else { told.next().unwrap_or(false) }
-                });
-                Ok(made.collect())
-            }
-            Ok(_) => Err(uncorrected(Failure::unreadable("an answer to something else"), rest)),
-            Err(failure) => Err(uncorrected(failure, rest)),
-        }
+        let response = self.execute(Command::Amend(Arc::clone(&remote))).await;
+        // The store may have made them without an answer.
+        self.inner.topology.deployment.cache.invalidate_amended(amendments);
+        let amended = response.and_then(Response::into_amended).map_err(|failure| AmendError {
+            was_sent: !failure.is_unsent(),
+            error: failure.error,
+            amendments: remote.to_vec(),
+        })?;
+        // Local amendments come last: after an error, the caller repeats all of them.
+        let (mut amended, now_us) = (amended.into_iter(), self.now_us());
+        let results = amendments.iter().zip(local).map(|(amendment, is_local)| {
+            if is_local { loans.amend(amendment, now_us) } else { amended.next().unwrap_or(false) }
+        });
+        Ok(results.collect())
     }
 
-    /// Asks for all of a plan.
-    async fn decide_exactly(&self, plan: &Plan) -> Result<Answer, StoreError> {
-        let Inner { known, clock, .. } = &*self.inner;
-        let asking = known.asking(clock.steady_us());
-        match self.ask(|| Ask::Decide(plan.clone())).await {
-            Ok(Told::Decided(answer)) => {
-                known.note(plan, &answer, asking, clock.steady_us());
-                Ok(answer)
-            }
-            Ok(_) => Err(Failure::unreadable("an answer to something else").error),
-            Err(failure) => Err(failure.error),
-        }
+    /// Decides a plan with the tokens that this node has borrowed; `None` where the server must be asked.
+    #[must_use]
+    pub fn decide_at_once(&self, plan: &Plan) -> Option<Answer> {
+        let is_leased = plan.levels.iter().any(|level| level.leased);
+        if is_leased { self.inner.loans.decide(plan, self.now_us()) } else { None }
     }
 
-    /// Asks for what leases do not cover of a plan.
-    async fn decide_leased(&self, plan: &Plan) -> Result<Answer, StoreError> {
-        let Inner { known, leases, clock, .. } = &*self.inner;
-        let mut begun = leases.begin(plan);
-        if let Some(answer) = begun.done {
+    /// Decides a plan without copying it.
+    ///
+    /// # Errors
+    /// The store does not answer.
+    pub async fn decide_shared(&self, plan: &Arc<Plan>) -> Result<Answer, StoreError> {
+        self.decide_with(plan, || Arc::clone(plan)).await
+    }
+
+    /// `shared` makes the copy that waits in the queue, where the server must be asked.
+    async fn decide_with(
+        &self,
+        plan: &Plan,
+        shared: impl FnOnce() -> Arc<Plan> + Send,
+    ) -> Result<Answer, StoreError> {
+        if let Some(answer) = self.inner.topology.deployment.cache.find(plan, || self.now_us()) {
             return Ok(answer);
         }
-        for loan in std::mem::take(&mut begun.first) {
-            leases.tell(self, loan);
+        if plan.levels.iter().any(|level| level.leased) {
+            return Box::pin(self.decide_leased(plan, shared)).await;
         }
-        if let Some(rest) = &begun.rest
-            && let Some(answer) = known.recall(rest, || clock.steady_us())
-        {
-            return leases.finish(plan, &begun, Ok(answer));
-        }
-        let answered = self.decide_exactly(begun.rest.as_ref().unwrap_or(plan)).await;
-        leases.finish(plan, &begun, answered)
+        self.decide_remotely(shared()).await
     }
 
-    fn teller(&self) -> Teller {
-        let Inner { topology, marks, .. } = &*self.inner;
-        let channel = keys::marks_changed(&topology.common.front);
-        Teller { topology: Arc::clone(topology), channel, queue: Arc::clone(marks) }
+    /// Spends loans, and asks the server for the levels that they do not cover.
+    async fn decide_leased(
+        &self,
+        plan: &Plan,
+        shared: impl FnOnce() -> Arc<Plan> + Send,
+    ) -> Result<Answer, StoreError> {
+        let loans = &self.inner.loans;
+        let mut partial = loans.begin(plan, self.now_us());
+        if let Some(answer) = partial.answer {
+            return Ok(answer);
+        }
+        for request in std::mem::take(&mut partial.requests) {
+            loans::send_first(self, request);
+        }
+        let cache = &self.inner.topology.deployment.cache;
+        let cached = partial.remainder.as_ref().and_then(|plan| cache.find(plan, || self.now_us()));
+        let answered = match cached {
+            Some(answer) => Ok(answer),
+            None => self.decide_remotely(partial.remainder.clone().unwrap_or_else(shared)).await,
+        };
+        loans.finish(plan, &partial, answered, self.now_us())
     }
 
-    /// The servers.
+    async fn decide_remotely(&self, plan: Arc<Plan>) -> Result<Answer, StoreError> {
+        let cache = &self.inner.topology.deployment.cache;
+        let start = cache.start_call(self.now_us());
+        let response = self.execute(Command::Decide(Arc::clone(&plan))).await;
+        let answer = response.and_then(Response::into_answer).map_err(|failure| failure.error)?;
+        cache.insert(&plan, &answer, start, self.now_us());
+        Ok(answer)
+    }
+
+    /// Sends a command to the servers that have its keys, in as many calls as that takes.
+    pub(crate) async fn execute(&self, command: Command) -> Result<Response, Failure> {
+        let topology = &self.inner.topology;
+        let deadline = Instant::now() + topology.deployment.timeout;
+        match topology.slots_of(&command) {
+            Slots::One(slot) => topology.send_to_slot(slot, command, deadline).await,
+            Slots::Many(slots) => {
+                let fragments = group_by_slot(&slots);
+                Box::pin(topology.send_cross_slot(&command, &fragments, deadline)).await
+            }
+        }
+    }
+
+    pub(crate) fn upgrade(inner: &Weak<Inner>) -> Option<Self> {
+        inner.upgrade().map(|inner| Self { inner })
+    }
+
     pub(crate) fn topology(&self) -> &Topology {
         &self.inner.topology
     }
 
-    /// Asks whoever has the keys, in as many calls as that takes.
-    pub(crate) async fn ask(&self, ask: impl FnOnce() -> Ask) -> Result<Told, Failure> {
-        let Inner { topology, timeout, .. } = &*self.inner;
-        let (ask, deadline) = (Arc::new(ask()), Instant::now() + *timeout);
-        match topology.slots_of(&ask) {
-            Slots::One(slot) => topology.ask_one(slot, ask, deadline).await,
-            Slots::Several(slots) => {
-                Box::pin(topology.ask_several(&ask, &parts(&slots), deadline)).await
-            }
-        }
+    pub(crate) fn loan_table(&self) -> &LoanTable {
+        &self.inner.loans
     }
-}
 
-/// Tells of the worst of the servers' states whenever any changes.
-async fn keep_telling(topology: Arc<Topology>, publish: watch::Sender<Status>) {
-    let mut news = topology.common.news.subscribe();
-    loop {
-        let status = topology.status();
-        publish.send_if_modified(|told| {
-            *told != status && {
-                *told = status;
-                true
-            }
-        });
-        // The sender lives as long as this does.
-        if news.changed().await.is_err() {
-            return;
-        }
+    /// This node's steady time.
+    pub(crate) fn now_us(&self) -> u64 {
+        self.inner.topology.deployment.clock.steady_us()
+    }
+
+    fn mark_publisher(&self) -> MarkPublisher {
+        let Inner { topology, marks, .. } = &*self.inner;
+        let channel = keys::marks_changed(&topology.deployment.key_prefix);
+        MarkPublisher { topology: Arc::clone(topology), channel, outbox: Arc::clone(marks) }
     }
 }
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "RedisStore({})", self.inner.address)
-    }
-}
-
-impl RedisStore {
-    /// Decides a plan from the tokens that this node has borrowed; `None` where the server must be asked.
-    #[must_use]
-    pub fn decide_at_once(&self, plan: &Plan) -> Option<Answer> {
-        self.inner.leases.at_once(plan)
     }
 }
 
@@ -367,27 +362,16 @@ impl Store for RedisStore {
     }
 
     async fn decide(&self, plan: &Plan) -> Result<Answer, StoreError> {
-        let Inner { known, clock, .. } = &*self.inner;
-        if let Some(answer) = known.recall(plan, || clock.steady_us()) {
-            return Ok(answer);
-        }
-        if plan.levels.iter().any(|level| level.leased) {
-            return Box::pin(self.decide_leased(plan)).await;
-        }
-        self.decide_exactly(plan).await
+        self.decide_with(plan, || Arc::new(plan.clone())).await
     }
 
-    /// The server's clock holds, whatever `now` is.
+    /// Goes by the server's clock, whatever `now` is.
     async fn amend(&self, _: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {
-        self.correct(amendments).await.map_err(|uncorrected| uncorrected.error)
+        self.try_amend(amendments).await.map_err(|failed| failed.error)
     }
 
-    /// A server has no parts: what is meaningless expires.
+    /// Nothing to prepare: a server has no tables per limit, and unused keys expire.
     fn announce(&self, _: &[u64]) {}
-}
-
-fn uncorrected(failure: Failure, rest: Vec<Amendment>) -> Uncorrected {
-    Uncorrected { sent: !failure.is_unsent(), error: failure.error, rest }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use server::Server;
 
 const LAST: u64 = (1 << 53) - 1;
 const TEXT: &str = concat!(
-    include_str!("../src/scripts/head.lua"),
+    include_str!("../src/scripts/prelude.lua"),
     include_str!("../src/scripts/arithmetic.lua"),
     "local quotient, rest = muldiv(ARGV[1] + 0, ARGV[2] + 0, ARGV[3] + 0, ARGV[4] + 0)
      return { string.format('%.0f', quotient), string.format('%.0f', rest) }",

@@ -9,20 +9,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use server::Server;
 use tidegate::clock::Now;
-use tidegate_redis::direct::Direct;
+use tidegate_redis::script_store::ScriptStore;
 use tidegate_testkit::behaviours::{StoreUnderTest, every_behaviour};
 use tidegate_testkit::block_on;
 
 /// The script on a clock that the behaviours set; Redis has one clock, so both hands agree.
 struct OnFixedTime {
-    store: Direct,
+    store: ScriptStore,
     now_us: AtomicU64,
 }
 
 impl StoreUnderTest for OnFixedTime {
-    type Store = Direct;
+    type Store = ScriptStore;
 
-    fn store(&self) -> &Direct {
+    fn store(&self) -> &ScriptStore {
         &self.store
     }
 
@@ -40,7 +40,7 @@ impl StoreUnderTest for OnFixedTime {
 fn the_script_shows_every_behaviour() {
     let server = RefCell::new(Server::start());
     let make = async || {
-        let store = Direct::new(server.borrow_mut().connect(), "tg:").unwrap();
+        let store = ScriptStore::new(server.borrow_mut().connect(), "tg:").unwrap();
         OnFixedTime { store, now_us: AtomicU64::new(1_767_603_612_345_678) }
     };
     block_on(every_behaviour(make)).unwrap();

@@ -1,4 +1,4 @@
-//! Asks of one call that share keys are answered as if they came one by one.
+//! Commands of one call that share keys are answered as if they came one by one.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on says so")]
 
@@ -17,7 +17,7 @@ use tidegate::policy::OnStoreFailure;
 use tidegate::store::{Memory, Store};
 use tidegate::units::{Amount, SECOND_US};
 use tidegate_redis::Time;
-use tidegate_redis::direct::Direct;
+use tidegate_redis::script_store::ScriptStore;
 use tidegate_testkit::block_on;
 
 const START_US: u64 = 1_767_603_612_345_678;
@@ -110,7 +110,7 @@ fn plan((kind, user): Wish, all: u64) -> Plan {
 #[test]
 fn asks_that_share_keys_are_answered_as_if_they_came_one_by_one() {
     let mut server = Server::start();
-    let redis = Direct::new(server.connect(), "tg:").unwrap();
+    let redis = ScriptStore::new(server.connect(), "tg:").unwrap();
     let admin = RefCell::new(server.connect());
     let config = Config { failure_persistence: None, ..Config::default() };
     let cases = (calls(), 5_u64..80);
@@ -123,7 +123,7 @@ fn asks_that_share_keys_are_answered_as_if_they_came_one_by_one() {
             let now = Now { steady_us: now_us, unix_us: now_us };
             let plans = wishes.iter().map(|wish| Plan { now, ..plan(*wish, all) });
             let plans: Vec<Plan> = plans.collect();
-            let answers = redis.decide_all(Time::Fixed(now_us), plans.clone()).unwrap();
+            let answers = redis.decide_all(Time::Fixed(now_us), None, plans.clone()).unwrap();
             for (plan, answer) in plans.iter().zip(answers) {
                 let expected = block_on(memory.decide(plan)).unwrap();
                 prop_assert_eq!(answer.unwrap(), expected, "\n{:#?}", plan);

@@ -14,7 +14,7 @@ use proptest::test_runner::{Config, TestRunner};
 use server::Server;
 use tidegate::clock::FakeClock;
 use tidegate::{Consequences, HashKey, Limiter, Policy, Report, Request};
-use tidegate_redis::direct::Direct;
+use tidegate_redis::script_store::ScriptStore;
 use tidegate_testkit::block_on;
 
 const START: u64 = 1_767_603_600;
@@ -61,7 +61,7 @@ fn ladders_climb_on_the_script_as_in_memory() {
         };
         // Each case starts from nothing.
         let prefix = format!("tg{}:", cases.replace(cases.get() + 1));
-        let store = Direct::new(server.borrow_mut().connect(), &prefix).unwrap();
+        let store = ScriptStore::new(server.borrow_mut().connect(), &prefix).unwrap();
         let (memory, script) =
             (builder().build().unwrap(), builder().store(store).build().unwrap());
         let mut steps = 0;

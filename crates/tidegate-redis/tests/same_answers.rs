@@ -23,7 +23,7 @@ use tidegate::policy::OnStoreFailure;
 use tidegate::store::{Amendment, Answer, Change, Memory, Store};
 use tidegate::units::{Amount, DAY_US};
 use tidegate_redis::Time;
-use tidegate_redis::direct::Direct;
+use tidegate_redis::script_store::ScriptStore;
 use tidegate_testkit::block_on;
 
 /// Somewhere in 2026.
@@ -272,7 +272,7 @@ fn level(key: usize, spec: Spec, cost: u64, enforcement: Enforcement) -> Level {
 /// Both stores, the time, and when each key was charged.
 struct Pair<'s> {
     memory: Memory,
-    redis: &'s Direct,
+    redis: &'s ScriptStore,
     case: &'s Case,
     now_us: u64,
     charges: Vec<Vec<u64>>,
@@ -313,7 +313,7 @@ impl Pair<'_> {
     /// All in one call to the script, one by one in memory.
     fn decide(&mut self, wishes: &[Wish]) {
         let plans: Vec<Plan> = wishes.iter().map(|wish| self.plan(wish)).collect();
-        let answers = self.redis.decide_all(Time::Fixed(self.now_us), plans.clone()).unwrap();
+        let answers = self.redis.decide_all(Time::Fixed(self.now_us), None, plans.clone()).unwrap();
         for (plan, answer) in plans.iter().zip(answers) {
             let expected = block_on(self.memory.decide(plan)).unwrap();
             for (level, reply) in plan.levels.iter().zip(&expected.replies) {
@@ -382,7 +382,7 @@ fn bounded(mut answer: Answer) -> Answer {
 #[test]
 fn the_script_answers_as_the_memory_store_does() {
     let mut server = Server::start();
-    let redis = Direct::new(server.connect(), "tg:").unwrap();
+    let redis = ScriptStore::new(server.connect(), "tg:").unwrap();
     let admin = RefCell::new(server.connect());
     let config = Config { failure_persistence: None, ..Config::default() };
     let result = TestRunner::new(config).run(&case(), |case| {

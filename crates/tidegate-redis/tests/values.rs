@@ -21,7 +21,7 @@ use tidegate::store::{Amendment, Answer, Change, Store};
 use tidegate::units::{Amount, SECOND_US};
 use tidegate::{Key, Limiter, Policy, Request};
 use tidegate_redis::Time;
-use tidegate_redis::direct::Direct;
+use tidegate_redis::script_store::ScriptStore;
 use tidegate_testkit::block_on;
 
 const LIMIT: Amount = match Amount::from_units(100) {
@@ -61,8 +61,8 @@ fn one(name: &str, spec: Spec) -> Plan {
 }
 
 /// Charges one key by the server's clock.
-fn charge(store: &Direct, name: &str, spec: Spec) -> Answer {
-    store.decide_all(Time::Server, vec![one(name, spec)]).unwrap().pop().unwrap().unwrap()
+fn charge(store: &ScriptStore, name: &str, spec: Spec) -> Answer {
+    store.decide_all(Time::Server, None, vec![one(name, spec)]).unwrap().pop().unwrap().unwrap()
 }
 
 fn passing_specs(now_us: u64) -> [Spec; 6] {
@@ -80,9 +80,9 @@ fn passing_specs(now_us: u64) -> [Spec; 6] {
     ]
 }
 
-fn start() -> (Server, Direct, Connection) {
+fn start() -> (Server, ScriptStore, Connection) {
     let mut server = Server::start();
-    let store = Direct::new(server.connect(), "tg:").unwrap();
+    let store = ScriptStore::new(server.connect(), "tg:").unwrap();
     let admin = server.connect();
     (server, store, admin)
 }
@@ -189,7 +189,7 @@ fn a_key_that_was_refused_at_a_slower_pace_lasts_as_long_as_that_says() {
         Spec::TokenBucket(token_bucket::Spec { count: one, period_us, burst: one })
     };
     let plans = vec![one("key", bucket(SECOND_US)), one("key", bucket(WINDOW_US))];
-    let answers = store.decide_all(Time::Server, plans).unwrap();
+    let answers = store.decide_all(Time::Server, None, plans).unwrap();
     let refused = answers[1].as_ref().unwrap().replies[0];
     let wait = Verdict::Denied { retry_after_us: Some(WINDOW_US) };
     assert_eq!(refused.verdict, wait);
@@ -224,7 +224,7 @@ fn a_bucket_that_is_charged_before_its_last_refund_can_still_be_read() {
         Spec::TokenBucket(token_bucket::Spec { count: LIMIT, period_us: SECOND_US, burst: LIMIT });
     let at = |us| Now { steady_us: us, unix_us: us };
     let charge = |us, spec| {
-        let answers = store.decide_all(Time::Fixed(us), vec![one("key", spec)]).unwrap();
+        let answers = store.decide_all(Time::Fixed(us), None, vec![one("key", spec)]).unwrap();
         answers.into_iter().next().unwrap().unwrap()
     };
     let began_us = 1_000 * SECOND_US;
@@ -257,7 +257,7 @@ fn a_value_that_cannot_be_read_is_an_error_of_its_asks_alone() {
         for spec in [TOTAL, BUCKET].into_iter().chain(passing_specs(SECOND_US)) {
             let both = [("other".to_owned(), BUCKET), ("key".to_owned(), spec)];
             let plans = vec![one("other", BUCKET), plan(&both), one("other", BUCKET)];
-            let answers = store.decide_all(Time::Server, plans).unwrap();
+            let answers = store.decide_all(Time::Server, None, plans).unwrap();
             let charged = [true, false, true];
             assert_eq!([0, 1, 2].map(|ask| answers[ask].is_ok()), charged, "{spec} on {value:?}");
         }
@@ -276,7 +276,7 @@ fn a_value_of_another_algorithm_holds_for_a_minute_and_then_counts_as_none() {
     let mut specs = passing_specs(now_us).to_vec();
     specs.push(TOTAL);
     let at = |us: u64, spec| {
-        let decided = store.decide_all(Time::Fixed(us), vec![one("key", spec)]).unwrap();
+        let decided = store.decide_all(Time::Fixed(us), None, vec![one("key", spec)]).unwrap();
         decided[0].as_ref().map(|answer| answer.replies[0].reading.available).ok()
     };
     let left = LIMIT.saturating_sub(Amount::ONE);
@@ -291,7 +291,7 @@ fn a_value_of_another_algorithm_holds_for_a_minute_and_then_counts_as_none() {
             assert_eq!(at(over_us, *after), Some(left), "{after} after {before}");
             // In one call, the first is another's to the second.
             let plans = vec![one("key", *after), one("key", *before), one("key", *after)];
-            let answers = store.decide_all(Time::Fixed(over_us), plans).unwrap();
+            let answers = store.decide_all(Time::Fixed(over_us), None, plans).unwrap();
             let told: Vec<bool> = answers.iter().map(Result::is_ok).collect();
             assert_eq!(told, [true, false, true], "{after} in turn with {before}");
         }
@@ -319,7 +319,8 @@ fn a_reset_forgets_what_another_algorithm_left_behind() {
 fn two_algorithms_in_one_ask_are_an_error_of_it_alone() {
     let (_server, store, _admin) = start();
     let both = [("key".to_owned(), TOTAL), ("key".to_owned(), BUCKET)];
-    let answers = store.decide_all(Time::Server, vec![plan(&both), one("key", BUCKET)]).unwrap();
+    let answers =
+        store.decide_all(Time::Server, None, vec![plan(&both), one("key", BUCKET)]).unwrap();
     assert!(answers[0].is_err() && answers[1].is_ok(), "{answers:?}");
 }
 
@@ -355,7 +356,7 @@ fn no_value_brings_the_script_down() {
         let () =
             redis::cmd("SET").arg("tg:key").arg(value).query(&mut *admin.borrow_mut()).unwrap();
         let plans = vec![one("key", spec), one("other", TOTAL)];
-        let answers = store.decide_all(Time::Server, plans).unwrap();
+        let answers = store.decide_all(Time::Server, None, plans).unwrap();
         prop_assert!(answers[1].is_ok());
         Ok(())
     });
@@ -369,7 +370,7 @@ fn keys_of_another_type_are_left_alone() {
     let (_server, store, mut admin) = start();
     let () = redis::cmd("RPUSH").arg("tg:key").arg("mine").query(&mut admin).unwrap();
     let plans = vec![one("key", BUCKET), one("other", BUCKET)];
-    let answers = store.decide_all(Time::Server, plans).unwrap();
+    let answers = store.decide_all(Time::Server, None, plans).unwrap();
     assert!(answers[0].as_ref().unwrap_err().detail.contains("WRONGTYPE"), "{answers:?}");
     assert!(answers[1].is_ok());
     let mine: Vec<String> =
@@ -384,7 +385,7 @@ fn what_cannot_be_written_is_an_error_and_what_need_not_be_is_answered() {
     charge(&store, "full", once);
     let () = redis::cmd("CONFIG").arg(&["SET", "maxmemory", "1"]).query(&mut admin).unwrap();
     let plans = vec![one("key", BUCKET), one("full", once), one("key", BUCKET)];
-    let answers = store.decide_all(Time::Server, plans).unwrap();
+    let answers = store.decide_all(Time::Server, None, plans).unwrap();
     assert!(answers[0].is_err() && answers[2].is_err(), "{answers:?}");
     let verdict = answers[1].as_ref().unwrap().replies[0].verdict;
     assert_eq!(verdict, Verdict::Denied { retry_after_us: None });

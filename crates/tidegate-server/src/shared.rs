@@ -17,7 +17,7 @@ use tidegate::clock::{Now, SystemClock};
 use tidegate::plan::{LEVELS_MAX, Mode, Plan};
 use tidegate::store::{Amended, Amendment, Answer, Store, StoreError, Tables};
 use tidegate::{HashKey, Settlement};
-use tidegate_redis::{Found, RedisStore, State, Uncorrected, refunds};
+use tidegate_redis::{AmendError, BreakerState, RedisStore, StoredKey, refunds};
 use tokio::runtime::Handle;
 
 use crate::seal::Travelled;
@@ -57,7 +57,7 @@ impl SharedStore {
 
     /// True while a server of the store is not asked, because it failed.
     pub(crate) fn is_lost(&self) -> bool {
-        !self.redis.health().state().asks()
+        !self.redis.health().state().allows_calls()
     }
 
     /// Queues the settlement of a lease that travelled, until the store can say whether it is the
@@ -79,7 +79,7 @@ impl SharedStore {
     /// Tells other nodes what this node hashes keys with, and lets the store be asked.
     pub(crate) fn adopt_secret(&self, secret: &HashKey) {
         let [a, b, c, d, ..] = secret.derive(DIGEST);
-        self.redis.hashes_with(&format!("{:08x}", u32::from_be_bytes([a, b, c, d])));
+        self.redis.set_secret_digest(&format!("{:08x}", u32::from_be_bytes([a, b, c, d])));
         self.knows_secret.store(true, Ordering::Release);
     }
 
@@ -89,8 +89,11 @@ impl SharedStore {
     }
 
     /// What keys hold, by the names that this node has for them.
-    pub(crate) async fn look(&self, names: &[Arc<str>]) -> Result<Vec<Option<Found>>, StoreError> {
-        if self.lacks_secret() { Err(secret_unknown()) } else { self.redis.look(names).await }
+    pub(crate) async fn inspect(
+        &self,
+        names: &[Arc<str>],
+    ) -> Result<Vec<Option<StoredKey>>, StoreError> {
+        if self.lacks_secret() { Err(secret_unknown()) } else { self.redis.inspect(names).await }
     }
 
     /// Gives back what a plan was charged with.
@@ -99,9 +102,9 @@ impl SharedStore {
         if amendments.is_empty() {
             return;
         }
-        let amended = self.redis.correct(&amendments).await;
-        let Err(Uncorrected { error, sent, rest, .. }) = amended else { return };
-        if !self.retries.push_failed(&rest, sent) {
+        let amended = self.redis.try_amend(&amendments).await;
+        let Err(AmendError { error, was_sent, amendments, .. }) = amended else { return };
+        if !self.retries.push_failed(&amendments, was_sent) {
             self.metrics.store_failed(&error);
             store_failed(&error, "what a request took that nobody waits for stays charged");
         }
@@ -134,7 +137,11 @@ impl Store for SharedStore {
         let (plan, lacks_secret) = (Arc::new(plan.clone()), self.lacks_secret());
         let (redis, shared_plan) = (self.redis.clone(), Arc::clone(&plan));
         let call = Box::pin(async move {
-            if lacks_secret { Err(secret_unknown()) } else { redis.decide(&shared_plan).await }
+            if lacks_secret {
+                Err(secret_unknown())
+            } else {
+                redis.decide_shared(&shared_plan).await
+            }
         });
         PendingDecision { store: self.clone(), plan, call: Some(call), began_us: None }
     }
@@ -142,15 +149,15 @@ impl Store for SharedStore {
     /// Corrections that the store cannot take now wait in the retry queue, and count as made.
     async fn amend(&self, _: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {
         let began_us = self.clock.steady_us();
-        let amended = self.redis.correct(amendments).await;
+        let amended = self.redis.try_amend(amendments).await;
         let took_us = self.clock.steady_us().saturating_sub(began_us);
         self.metrics.store_answered(StoreCall::Amend, took_us);
         match amended {
             Ok(amended) => Ok(amended),
-            Err(Uncorrected { sent, rest, .. }) if self.retries.push_failed(&rest, sent) => {
+            Err(failed) if self.retries.push_failed(&failed.amendments, failed.was_sent) => {
                 Ok(amendments.iter().take(LEVELS_MAX).map(|_| true).collect())
             }
-            Err(Uncorrected { error, .. }) => Err(error),
+            Err(failed) => Err(failed.error),
         }
     }
 
@@ -160,10 +167,10 @@ impl Store for SharedStore {
 }
 
 /// A state of the store, as the status names it.
-pub(crate) const fn state_name(state: State) -> &'static str {
+pub(crate) const fn state_name(state: BreakerState) -> &'static str {
     match state {
-        State::Merging => "recovering",
-        state if state.asks() => "healthy",
+        BreakerState::Merging => "recovering",
+        state if state.allows_calls() => "healthy",
         _ => "lost",
     }
 }

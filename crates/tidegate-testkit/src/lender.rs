@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use tidegate::algorithm::token_bucket::Spec;
-use tidegate_redis::leases::{Lent, Loan, Report};
+use tidegate_redis::loans::{LoanReply, LoanReport, LoanRequest};
 
 /// How long an epoch is, and how long a loan lasts, as the script has it.
 pub const EPOCH_US: u64 = 4_000_000;
@@ -21,7 +21,7 @@ pub struct Lender {
     at_us: u64,
     /// In millionths times the period.
     owed: u128,
-    /// Lent and unspent tokens, by epoch.
+    /// LoanReply and unspent tokens, by epoch.
     out: BTreeMap<u64, u64>,
 }
 
@@ -64,7 +64,7 @@ impl Lender {
     }
 
     /// Takes the report about earlier loans, and grants another.
-    pub fn lend(&mut self, now_us: u64, loan: &Loan) -> Lent {
+    pub fn lend(&mut self, now_us: u64, loan: &LoanRequest) -> LoanReply {
         self.advance(now_us);
         for report in &loan.reports {
             self.report(report);
@@ -80,7 +80,7 @@ impl Lender {
         }
         let (available, outstanding) = (self.available(), self.outstanding());
         let now_us = self.at_us;
-        Lent { now_us, granted, epoch, lasts_us: LASTS_US, available, outstanding }
+        LoanReply { now_us, granted, epoch, lasts_us: LASTS_US, available, outstanding }
     }
 
     /// The time until the level covers a cost, if no other request comes; found step by step.
@@ -108,7 +108,7 @@ impl Lender {
         kept.then_some(()).ok_or_else(|| format!("{} is owed, but {out} is out", self.owed))
     }
 
-    fn report(&mut self, report: &Report) {
+    fn report(&mut self, report: &LoanReport) {
         let Some(out) = self.out.get_mut(&report.epoch) else { return };
         let spent = report.spent.min(*out);
         let returned = report.returned.min(*out - spent);

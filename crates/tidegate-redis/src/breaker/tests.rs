@@ -22,7 +22,7 @@ impl Scene {
         scene
     }
 
-    fn state(&self) -> State {
+    fn state(&self) -> BreakerState {
         self.breaker.state()
     }
 
@@ -37,14 +37,14 @@ impl Scene {
 
     fn probe(&mut self, answered: bool) {
         self.now_us = self.now_us.max(self.breaker.probe_at_us().unwrap());
-        assert!(self.breaker.probe(self.now_us));
+        assert!(self.breaker.start_probe(self.now_us));
         self.breaker.probed(answered, self.now_us, 0);
     }
 
     fn recover(&mut self) {
         self.probe(true);
         self.calls(3, true);
-        assert_eq!(self.state(), State::Healthy);
+        assert_eq!(self.state(), BreakerState::Healthy);
     }
 
     fn wait_us(&self) -> u64 {
@@ -55,26 +55,26 @@ impl Scene {
 #[test]
 fn a_new_one_is_open_and_its_probe_is_due() {
     let mut scene = Scene::new();
-    assert_eq!((scene.state(), scene.breaker.permit()), (State::Open, None));
-    assert!(scene.breaker.probe(START_US));
-    assert_eq!(scene.state(), State::HalfOpen);
+    assert_eq!((scene.state(), scene.breaker.permit()), (BreakerState::Open, None));
+    assert!(scene.breaker.start_probe(START_US));
+    assert_eq!(scene.state(), BreakerState::HalfOpen);
 }
 
 #[test]
 fn a_store_that_is_not_there_at_the_start_is_probed_after_one_second() {
     let mut scene = Scene::new();
     scene.probe(false);
-    assert_eq!((scene.state(), scene.wait_us()), (State::Open, SECOND_US));
+    assert_eq!((scene.state(), scene.wait_us()), (BreakerState::Open, SECOND_US));
 }
 
 #[test]
 fn one_failure_makes_it_suspect_and_one_success_healthy() {
     let mut scene = Scene::healthy();
     scene.call(false);
-    assert_eq!(scene.state(), State::Suspect);
+    assert_eq!(scene.state(), BreakerState::Suspect);
     assert!(scene.breaker.permit().is_some());
     scene.call(true);
-    assert_eq!(scene.state(), State::Healthy);
+    assert_eq!(scene.state(), BreakerState::Healthy);
 }
 
 #[test]
@@ -83,9 +83,9 @@ fn five_failures_in_a_row_open_it_and_four_do_not() {
     scene.calls(4, false);
     scene.call(true);
     scene.calls(4, false);
-    assert_eq!(scene.state(), State::Suspect);
+    assert_eq!(scene.state(), BreakerState::Suspect);
     scene.call(false);
-    assert_eq!((scene.state(), scene.breaker.permit()), (State::Open, None));
+    assert_eq!((scene.state(), scene.breaker.permit()), (BreakerState::Open, None));
 }
 
 /// Never five failures in a row.
@@ -99,16 +99,16 @@ fn half_of_twenty_recent_calls_failing_opens_it() {
     let mut scene = Scene::healthy();
     scene.calls(3, false);
     alternate(&mut scene, 13);
-    assert_eq!(scene.state(), State::Healthy, "19 calls");
+    assert_eq!(scene.state(), BreakerState::Healthy, "19 calls");
     scene.call(false);
-    assert_eq!(scene.state(), State::Open, "20 calls, 10 of them failures");
+    assert_eq!(scene.state(), BreakerState::Open, "20 calls, 10 of them failures");
 }
 
 #[test]
 fn fewer_than_half_of_the_recent_calls_failing_does_not() {
     let mut scene = Scene::healthy();
     alternate(&mut scene, 400);
-    assert_eq!(scene.state(), State::Suspect);
+    assert_eq!(scene.state(), BreakerState::Suspect);
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn failures_of_more_than_ten_seconds_ago_do_not_count() {
     alternate(&mut scene, 13);
     scene.now_us += 10 * SECOND_US;
     scene.call(false);
-    assert_eq!(scene.state(), State::Suspect);
+    assert_eq!(scene.state(), BreakerState::Suspect);
 }
 
 #[test]
@@ -128,17 +128,17 @@ fn failures_of_nine_seconds_ago_do() {
     alternate(&mut scene, 13);
     scene.now_us += 9 * SECOND_US;
     scene.call(false);
-    assert_eq!(scene.state(), State::Open);
+    assert_eq!(scene.state(), BreakerState::Open);
 }
 
 #[test]
 fn it_stays_open_for_one_second_and_then_lets_one_probe_through() {
     let mut scene = Scene::healthy();
     scene.calls(5, false);
-    assert!(!scene.breaker.probe(scene.now_us + SECOND_US - 1));
-    assert!(scene.breaker.probe(scene.now_us + SECOND_US));
-    assert!(!scene.breaker.probe(scene.now_us + SECOND_US), "a second probe");
-    assert_eq!((scene.state(), scene.breaker.permit()), (State::HalfOpen, None));
+    assert!(!scene.breaker.start_probe(scene.now_us + SECOND_US - 1));
+    assert!(scene.breaker.start_probe(scene.now_us + SECOND_US));
+    assert!(!scene.breaker.start_probe(scene.now_us + SECOND_US), "a second probe");
+    assert_eq!((scene.state(), scene.breaker.permit()), (BreakerState::HalfOpen, None));
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn a_server_that_can_be_reached_again_is_probed_at_once_and_once() {
     assert!(scene.wait_us() >= WAIT_FIRST_US, "it waits again");
     let mut scene = Scene::healthy();
     scene.breaker.hurry(scene.now_us);
-    assert_eq!(scene.state(), State::Healthy);
+    assert_eq!(scene.state(), BreakerState::Healthy);
 }
 
 #[test]
@@ -173,9 +173,9 @@ fn an_answered_probe_and_three_successes_make_it_healthy() {
     scene.calls(5, false);
     scene.probe(true);
     scene.calls(2, true);
-    assert_eq!(scene.state(), State::Merging);
+    assert_eq!(scene.state(), BreakerState::Merging);
     scene.call(true);
-    assert_eq!(scene.state(), State::Healthy);
+    assert_eq!(scene.state(), BreakerState::Healthy);
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn one_failure_while_merging_opens_it_for_longer() {
     scene.probe(true);
     scene.calls(2, true);
     scene.call(false);
-    assert_eq!((scene.state(), scene.wait_us()), (State::Open, 2 * SECOND_US));
+    assert_eq!((scene.state(), scene.wait_us()), (BreakerState::Open, 2 * SECOND_US));
 }
 
 #[test]
@@ -206,13 +206,13 @@ fn a_call_from_before_it_opened_says_nothing() {
     for answered in [true, false] {
         let mut later = scene.breaker.clone();
         later.called(old, answered, scene.now_us, 0);
-        assert_eq!(later.state(), State::Open);
-        assert!(later.probe(scene.now_us + SECOND_US));
+        assert_eq!(later.state(), BreakerState::Open);
+        assert!(later.start_probe(scene.now_us + SECOND_US));
         later.called(old, answered, scene.now_us + SECOND_US, 0);
-        assert_eq!(later.state(), State::HalfOpen);
+        assert_eq!(later.state(), BreakerState::HalfOpen);
         later.probed(true, scene.now_us + SECOND_US, 0);
         (0..3).for_each(|_| later.called(old, answered, scene.now_us + SECOND_US, 0));
-        assert_eq!(later.state(), State::Merging);
+        assert_eq!(later.state(), BreakerState::Merging);
     }
 }
 
@@ -221,7 +221,7 @@ fn an_outcome_of_a_probe_that_was_not_made_says_nothing() {
     for answered in [true, false] {
         let mut scene = Scene::healthy();
         scene.breaker.probed(answered, scene.now_us, 0);
-        assert_eq!(scene.state(), State::Healthy);
+        assert_eq!(scene.state(), BreakerState::Healthy);
     }
 }
 
@@ -236,8 +236,8 @@ fn since_is_when_the_state_changed() {
 }
 
 /// What the machine may do in one step.
-fn may_follow(before: State, after: State) -> bool {
-    use State::{HalfOpen, Healthy, Merging, Open, Suspect};
+fn may_follow(before: BreakerState, after: BreakerState) -> bool {
+    use BreakerState::{HalfOpen, Healthy, Merging, Open, Suspect};
     before == after
         || matches!(
             (before, after),
@@ -281,13 +281,13 @@ proptest! {
                         breaker.called(permit, answered, now_us, random);
                     }
                 }
-                Step::Probe => _ = breaker.probe(now_us),
+                Step::Probe => _ = breaker.start_probe(now_us),
                 Step::Probed(answered) => breaker.probed(answered, now_us, random),
             }
             let after = breaker.state();
             prop_assert!(may_follow(before, after), "{before} → {after}");
-            prop_assert_eq!(breaker.permit().is_some(), after.asks());
-            if before != State::Open && after == State::Open {
+            prop_assert_eq!(breaker.permit().is_some(), after.allows_calls());
+            if before != BreakerState::Open && after == BreakerState::Open {
                 let wait_us = breaker.probe_at_us().unwrap() - now_us;
                 prop_assert!(wait_us > WAIT_FIRST_US * 3 / 4 && wait_us <= WAIT_MAX_US);
             }
@@ -305,6 +305,6 @@ proptest! {
         for _ in 0..5 {
             if scene.breaker.permit().is_some() { scene.call(true) } else { scene.probe(true) }
         }
-        prop_assert_eq!(scene.state(), State::Healthy);
+        prop_assert_eq!(scene.state(), BreakerState::Healthy);
     }
 }

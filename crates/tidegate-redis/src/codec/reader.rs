@@ -1,4 +1,4 @@
-//! Reads numbers off a reply; whatever it is, it never reads beyond its end.
+//! Reads numbers from a reply, whatever it holds, and never beyond its end.
 
 /// What is left of a reply.
 pub(crate) struct Reader<'r> {
@@ -28,18 +28,18 @@ impl<'r> Reader<'r> {
         u64::try_from(self.signed()?).ok()
     }
 
-    /// A number of so many bytes, at most eight.
+    /// A number of `bytes` bytes, at most eight.
     pub(crate) fn short(&mut self, bytes: usize) -> Option<u64> {
         let mut whole = [0; 8];
-        whole.get_mut(..bytes)?.copy_from_slice(self.part(bytes)?);
+        whole.get_mut(..bytes)?.copy_from_slice(self.bytes(bytes)?);
         Some(u64::from_le_bytes(whole))
     }
 
-    /// So many bytes.
-    pub(crate) fn part(&mut self, bytes: usize) -> Option<&'r [u8]> {
-        let (part, left) = self.left.split_at_checked(bytes)?;
+    /// The next bytes.
+    pub(crate) fn bytes(&mut self, count: usize) -> Option<&'r [u8]> {
+        let (bytes, left) = self.left.split_at_checked(count)?;
         self.left = left;
-        Some(part)
+        Some(bytes)
     }
 
     /// A number, or −1 for none.

@@ -27,14 +27,14 @@ fn level(spec: Spec) -> Level {
 const TOTAL: Spec = Spec::Total(total::Spec { limit: Amount::ONE });
 const CEILING: Spec = Spec::Ceiling(ceiling::Spec { limit: Amount::ONE });
 
-fn plan(specs: &[Spec]) -> Ask {
+fn plan(specs: &[Spec]) -> Command {
     let now = Now { steady_us: 1, unix_us: 2 };
     let levels = specs.iter().map(|spec| level(*spec)).collect();
     let names = specs.iter().enumerate().map(|(index, _)| format!("n{index}").into()).collect();
-    Ask::Decide(Plan { mode: Mode::Charge, now, holder: 7, levels, names })
+    Command::Decide(Arc::new(Plan { mode: Mode::Charge, now, holder: 7, levels, names }))
 }
 
-fn amendments(count: usize) -> Ask {
+fn amendments(count: usize) -> Command {
     let amendment = Amendment {
         level: level(TOTAL),
         name: Some("n".into()),
@@ -42,7 +42,7 @@ fn amendments(count: usize) -> Ask {
         holder: 7,
         change: Change::Refund(Amount::ONE),
     };
-    Ask::Amend(vec![amendment; count])
+    Command::Amend(vec![amendment; count].into())
 }
 
 /// A reply as the script packs it.
@@ -55,7 +55,7 @@ fn full(now_us: i64, levels: &[Vec<u8>]) -> Vec<u8> {
     [&[0][..], &now_us.to_le_bytes(), &levels.concat()].concat()
 }
 
-/// The reply to one ask with one key that is answered in full.
+/// The reply to one command with one key that is answered in full.
 fn replied(answer: &[u8]) -> Vec<u8> {
     replied_with(1, answer)
 }
@@ -65,13 +65,16 @@ fn replied_with(keys: usize, answer: &[u8]) -> Vec<u8> {
     [&3_u64.to_le_bytes()[..], &[3], &vec![0; keys], &length, answer].concat()
 }
 
-fn read(asks: &[Ask], reply: &[u8]) -> Result<Vec<Result<Told, StoreError>>, StoreError> {
-    let asks: Vec<&Ask> = asks.iter().collect();
-    decode(&asks, &encode(asks.iter().copied(), "tg:").layout, reply)
+fn read(
+    commands: &[Command],
+    reply: &[u8],
+) -> Result<Vec<Result<Response, StoreError>>, StoreError> {
+    let commands: Vec<&Command> = commands.iter().collect();
+    decode(&commands, &encode(commands.iter().copied(), "tg:").layout, reply)
 }
 
-fn read_one(ask: &Ask, reply: &[u8]) -> Result<Told, StoreError> {
-    read(std::slice::from_ref(ask), reply)?.remove(0)
+fn read_one(command: &Command, reply: &[u8]) -> Result<Response, StoreError> {
+    read(std::slice::from_ref(command), reply)?.remove(0)
 }
 
 /// So many in an hour.
@@ -82,8 +85,8 @@ fn bucket(units: u64) -> Spec {
 
 #[test]
 fn keys_travel_once_and_are_those_of_levels_that_keep_something() {
-    let asks = [plan(&[TOTAL, CEILING, TOTAL]), amendments(2), plan(&[TOTAL])];
-    let Packed { keys, arguments, .. } = encode(&asks, "tg:");
+    let commands = [plan(&[TOTAL, CEILING, TOTAL]), amendments(2), plan(&[TOTAL])];
+    let EncodedBatch { keys, arguments, .. } = encode(&commands, "tg:");
     assert_eq!(keys, [&b"tg:n0"[..], b"tg:n2", b"tg:n"]);
     assert_eq!(arguments[0], [0, 0, 0, 0], "no patterns");
     assert_eq!(arguments[1][..8], [1, 2, 1, 0, 2, 0, 1, 3]);
@@ -103,56 +106,57 @@ fn a_bucket_travels_with_its_rate_in_lowest_terms() {
 #[test]
 fn what_plans_have_in_common_travels_once() {
     let [one, other] = [bucket(1), bucket(2)];
-    let asks = [plan(&[one, other]), plan(&[other]), plan(&[TOTAL]), plan(&[one, other])];
-    let Packed { keys, arguments, .. } = encode(&asks, "");
+    let commands = [plan(&[one, other]), plan(&[other]), plan(&[TOTAL]), plan(&[one, other])];
+    let EncodedBatch { keys, arguments, .. } = encode(&commands, "");
     assert_eq!((keys.len(), arguments.len()), (2, 4));
     assert_eq!(arguments[0], [2, 1, 2, 1, 0, 1]);
     assert!(arguments[1].ends_with(&[1, 2]), "both have the same keys");
-    assert!(arguments[2].ends_with(&[0]), "keys of one ask are its own");
+    assert!(arguments[2].ends_with(&[0]), "keys of one command are its own");
 }
 
 #[test]
-fn keys_that_all_asks_of_a_pattern_share_travel_with_it() {
+fn keys_that_all_commands_of_a_pattern_share_travel_with_it() {
     let of = |user: &str| {
-        let Ask::Decide(mut one) = plan(&[bucket(1), bucket(2)]) else { panic!("no plan") };
-        one.names[0] = user.into();
-        Ask::Decide(one)
+        let Command::Decide(mut one) = plan(&[bucket(1), bucket(2)]) else { panic!("no plan") };
+        Arc::make_mut(&mut one).names[0] = user.into();
+        Command::Decide(one)
     };
-    let Packed { keys, arguments, layout } = encode(&["a", "b", "a"].map(of), "");
+    let EncodedBatch { keys, arguments, layout } = encode(&["a", "b", "a"].map(of), "");
     assert_eq!(keys, [&b"a"[..], b"n1", b"b"]);
     assert_eq!(arguments[0], [1, 1, 1, 1, 3, 1, 1]);
     assert!(arguments[1].ends_with(&[0, 2]));
-    let places: Vec<_> = layout.plain.iter().flatten().map(|places| places.to_vec()).collect();
-    assert_eq!(places, [[1, 2], [3, 2], [1, 2]]);
+    let indices: Vec<_> = layout.plain.iter().flatten().map(|indices| indices.to_vec()).collect();
+    assert_eq!(indices, [[1, 2], [3, 2], [1, 2]]);
 }
 
 #[test]
 fn plans_of_buckets_and_fixed_windows_on_keys_of_their_own_are_plain() {
     let fixed = fixed_window::Spec { limit: Amount::ONE, window_us: 1_000_000 };
     let (bucket, fixed) = (bucket(1), Spec::FixedWindow(fixed));
-    let is_plain = |ask: Ask| encode([&ask], "").layout.plain[0].is_some();
+    let is_plain = |command: Command| encode([&command], "").layout.plain[0].is_some();
     assert!(is_plain(plan(&[bucket, fixed, bucket])));
     assert!(!is_plain(plan(&[bucket, TOTAL])));
     assert!(!is_plain(plan(&[bucket, CEILING])));
-    let Ask::Decide(mut shared) = plan(&[bucket, fixed, bucket]) else { panic!("no plan") };
-    shared.names[2] = shared.names[0].clone();
-    assert!(!is_plain(Ask::Decide(shared.clone())), "a key twice");
-    shared.names.clear();
-    assert!(!is_plain(Ask::Decide(shared)), "keys without names");
+    let Command::Decide(mut shared) = plan(&[bucket, fixed, bucket]) else { panic!("no plan") };
+    let first = shared.names[0].clone();
+    Arc::make_mut(&mut shared).names[2] = first;
+    assert!(!is_plain(Command::Decide(shared.clone())), "a key twice");
+    Arc::make_mut(&mut shared).names.clear();
+    assert!(!is_plain(Command::Decide(shared)), "keys without names");
 }
 
 #[test]
 fn keys_that_a_byte_cannot_name_take_an_argument_of_their_own() {
     let named = |name: usize| {
-        let Ask::Decide(mut one) = plan(&[bucket(1)]) else { panic!("no plan") };
-        one.names[0] = format!("key {name}").into();
-        Ask::Decide(one)
+        let Command::Decide(mut one) = plan(&[bucket(1)]) else { panic!("no plan") };
+        Arc::make_mut(&mut one).names[0] = format!("key {name}").into();
+        Command::Decide(one)
     };
-    let asks: Vec<Ask> = (0..300).chain([7, 290]).map(named).collect();
-    let Packed { keys, arguments, layout } = encode(&asks, "");
+    let commands: Vec<Command> = (0..300).chain([7, 290]).map(named).collect();
+    let EncodedBatch { keys, arguments, layout } = encode(&commands, "");
     assert_eq!((keys.len(), arguments.len()), (300, 2 + 45 + 1));
     assert_eq!(arguments[47][..4], [1, 1, 35, 1], "the 291st key");
-    let plain = |at: usize| layout.plain[at].as_ref().map(|places| places[0]);
+    let plain = |at: usize| layout.plain[at].as_ref().map(|indices| indices[0]);
     assert_eq!([254, 255, 300, 301].map(plain), [Some(255), None, Some(8), None]);
 }
 
@@ -170,11 +174,11 @@ fn what_plain_plans_found_is_told_from_what_they_left() {
         &(99_500_000 * 36 - 6_u64).to_le_bytes()[..6],
         &[255; 4],
     ];
-    let asks = [plan(&[bucket(100)]), plan(&[bucket(100)]), plan(&[bucket(100)])];
+    let commands = [plan(&[bucket(100)]), plan(&[bucket(100)]), plan(&[bucket(100)])];
     let reply = [&now_us.to_le_bytes()[..], &[1, 5, 2], &value.concat()].concat();
-    let told = read(&asks, &reply).unwrap().into_iter();
+    let told = read(&commands, &reply).unwrap().into_iter();
     let replies = told.map(|told| match told {
-        Ok(Told::Decided(answer)) => answer.replies[0],
+        Ok(Response::Decided(answer)) => answer.replies[0],
         other => panic!("{other:?}"),
     });
     let replies: Vec<Reply> = replies.collect();
@@ -194,7 +198,7 @@ fn what_plain_plans_found_is_told_from_what_they_left() {
     let denied = Reply { verdict, charged: false, charged_at_us: 0, reading: reading(99_500_000) };
     assert_eq!(replies[2], denied);
     let wrong = [&now_us.to_le_bytes()[..], &[1, 2, 1], &value.concat()].concat();
-    assert!(read(&asks, &wrong).is_err(), "what was refused would have fitted");
+    assert!(read(&commands, &wrong).is_err(), "what was refused would have fitted");
 }
 
 #[test]
@@ -202,24 +206,25 @@ fn what_failed_is_told_apart_from_what_it_charged() {
     let now_us = 1_767_603_612_345_678_u64.to_le_bytes();
     let due = 72_000_000_u64.to_le_bytes();
     let value = [&[65][..], &HUNDRED_AN_HOUR, &now_us[..7], &[0; 5], &due[..6], &[255; 4]].concat();
-    let asks = [plan(&[bucket(100)]), plan(&[bucket(100)])];
+    let commands = [plan(&[bucket(100)]), plan(&[bucket(100)])];
     let reply = [&now_us[..], &[1, 4, 5], &value, &[4, 0, 1], b"OOM"].concat();
-    let told = read(&asks, &reply).unwrap();
-    let Ok(Told::Decided(answer)) = &told[0] else { panic!("{told:?}") };
+    let told = read(&commands, &reply).unwrap();
+    let Ok(Response::Decided(answer)) = &told[0] else { panic!("{told:?}") };
     assert_eq!(answer.replies[0].reading.available.whole(), 99);
     assert_eq!(told[1].as_ref().unwrap_err().detail, "OOM");
 }
 
 #[test]
 fn every_kind_of_reply_is_read() {
-    let ask = plan(&[TOTAL, TOTAL, TOTAL, TOTAL]);
+    let command = plan(&[TOTAL, TOTAL, TOTAL, TOTAL]);
     let levels = [
         packed(0, [0, 0, 9, 8]),
         packed(1, [0, 7, 6, -1]),
         packed(2, [5, 0, 0, 4]),
         packed(2, [-1, 0, 0, -1]),
     ];
-    let Ok(Told::Decided(answer)) = read_one(&ask, &replied_with(4, &full(3, &levels))) else {
+    let Ok(Response::Decided(answer)) = read_one(&command, &replied_with(4, &full(3, &levels)))
+    else {
         panic!("no answer")
     };
     assert_eq!(answer.now, Now { steady_us: 3, unix_us: 3 });
@@ -240,7 +245,7 @@ fn every_kind_of_reply_is_read() {
 #[test]
 fn corrections_are_answered_one_by_one() {
     let reply = replied(&full(3, &[vec![1, 0, 1]]));
-    let expected = Told::Amended([true, false, true].into_iter().collect());
+    let expected = Response::Amended([true, false, true].into_iter().collect());
     assert_eq!(read_one(&amendments(3), &reply), Ok(expected));
 }
 
@@ -253,20 +258,20 @@ fn an_error_is_one_of_this_ask() {
 #[test]
 fn a_reply_that_is_too_short_or_too_long_is_an_error() {
     let answer = full(3, &[packed(1, [0, 7, 6, -1])]);
-    let (ask, whole) = (plan(&[TOTAL]), replied(&answer));
-    assert!(read_one(&ask, &whole).is_ok());
+    let (command, whole) = (plan(&[TOTAL]), replied(&answer));
+    assert!(read_one(&command, &whole).is_ok());
     for length in 0..whole.len() {
-        assert!(read_one(&ask, &whole[..length]).is_err(), "{length}");
+        assert!(read_one(&command, &whole[..length]).is_err(), "{length}");
     }
     for length in 0..answer.len() {
-        assert!(read_one(&ask, &replied(&answer[..length])).is_err(), "{length}");
+        assert!(read_one(&command, &replied(&answer[..length])).is_err(), "{length}");
     }
-    assert!(read_one(&ask, &[&whole[..], &[0]].concat()).is_err());
-    assert!(read_one(&ask, &replied(&[&answer[..], &[0]].concat())).is_err());
+    assert!(read_one(&command, &[&whole[..], &[0]].concat()).is_err());
+    assert!(read_one(&command, &replied(&[&answer[..], &[0]].concat())).is_err());
     for wrong in
         [packed(3, [0, 7, 6, -1]), packed(1, [0, -7, 6, 0]), packed(1, [0, 7, i64::MAX, 0])]
     {
-        assert!(read_one(&ask, &replied(&full(3, &[wrong]))).is_err());
+        assert!(read_one(&command, &replied(&full(3, &[wrong]))).is_err());
     }
 }
 

@@ -1,59 +1,59 @@
-//! Packs one ask.
+//! Writes one command.
 
 use tidegate::algorithm::{Spec, calendar, token_bucket};
 use tidegate::plan::{Enforcement, LEVELS_MAX, Mode, Plan};
 use tidegate::store::{Amendment, Change};
 use tidegate::units::Amount;
 
-use super::Ask;
-use crate::leases::Loan;
+use super::Command;
+use crate::loans::LoanRequest;
 
-/// No length or instant is larger (71 years; policies know 1000 days, and clocks the time since
-/// 1970): so all sums that the script makes are exact.
+/// No length or instant is larger (71 years; policies allow 1000 days, and clocks count from 1970). So
+/// all sums of the script are exact.
 const LENGTH_US_MAX: u64 = 1 << 51;
 const INSTANT_US_MAX: u64 = 1 << 52;
 
 const AMOUNT_MAX: u64 = Amount::MAX.micros();
-/// The kind of plans that the script decides straight on.
+/// The kind of plans that the script's fast path decides.
 const PLAIN: u8 = 0;
-/// More epochs than this are over by now.
+/// Reports of more epochs than this are useless: the older epochs are over.
 const REPORTS_MAX: usize = 8;
 
-/// An argument in the making. Its keys are left to others.
+/// An argument that is being written.
 pub(super) struct Writer {
     argument: Vec<u8>,
 }
 
 impl Writer {
-    /// What a plain plan says, its own keys aside: nobody holds a place in it, so that many are the
-    /// same. Of each level the place of its key, if all have the same, or 0.
-    pub(super) fn pattern(plan: &Plan, common: &[u8]) -> Vec<u8> {
+    /// A pattern: what a plain plan says apart from its own keys and its holder, so that many plans share
+    /// it. For each level the index of its key if that is common to all, or 0.
+    pub(super) fn pattern(plan: &Plan, common_keys: &[u8]) -> Vec<u8> {
         let mut writer = Self::new(PLAIN, plan.levels.len(), &[]);
         writer.plan(plan, 0);
-        writer.argument.extend(common);
+        writer.argument.extend(common_keys);
         writer.argument
     }
 
-    /// An ask by itself, with the places of its keys.
-    pub(super) fn ask(ask: &Ask, places: &[u16]) -> Vec<u8> {
-        let kind = match ask {
-            Ask::Decide(_) => 1,
-            Ask::Amend(_) => 2,
-            Ask::Lend(_) => 3,
+    /// A command by itself, with the indices of its keys.
+    pub(super) fn command(command: &Command, keys: &[u16]) -> Vec<u8> {
+        let kind = match command {
+            Command::Decide(_) => 1,
+            Command::Amend(_) => 2,
+            Command::Lend(_) => 3,
         };
-        let mut writer = Self::new(kind, places.len(), places);
-        match ask {
-            Ask::Decide(plan) => writer.plan(plan, plan.holder),
-            Ask::Amend(amendments) => writer.amendments(amendments),
-            Ask::Lend(loan) => writer.loan(loan),
+        let mut writer = Self::new(kind, keys.len(), keys);
+        match command {
+            Command::Decide(plan) => writer.plan(plan, plan.holder),
+            Command::Amend(amendments) => writer.amendments(amendments),
+            Command::Lend(request) => writer.loan(request),
         }
         writer.argument
     }
 
-    fn new(kind: u8, keys: usize, places: &[u16]) -> Self {
+    fn new(kind: u8, count: usize, keys: &[u16]) -> Self {
         let mut argument = Vec::with_capacity(128);
-        argument.extend([kind, u8::try_from(keys).unwrap_or(u8::MAX)]);
-        argument.extend(places.iter().flat_map(|place| place.to_le_bytes()));
+        argument.extend([kind, u8::try_from(count).unwrap_or(u8::MAX)]);
+        argument.extend(keys.iter().flat_map(|key| key.to_le_bytes()));
         Self { argument }
     }
 
@@ -78,7 +78,7 @@ impl Writer {
                 Change::Renew => (4, 0),
                 Change::Reset => (5, 0),
                 Change::Debit(amount) => (6, amount.micros()),
-                // One that the script does not know changes nothing.
+                // The script ignores a change that it does not know.
                 _ => (0, 0),
             };
             self.argument.extend([kind(&amendment.level.spec), change]);
@@ -89,12 +89,14 @@ impl Writer {
         }
     }
 
-    fn loan(&mut self, loan: &Loan) {
-        self.spec(&loan.level.spec);
-        for number in [loan.wish.min(AMOUNT_MAX), loan.parts.max(1), loan.least.min(AMOUNT_MAX)] {
+    fn loan(&mut self, request: &LoanRequest) {
+        self.spec(&request.level.spec);
+        for number in
+            [request.wish.min(AMOUNT_MAX), request.parts.max(1), request.least.min(AMOUNT_MAX)]
+        {
             self.number(number);
         }
-        let reports = &loan.reports[..loan.reports.len().min(REPORTS_MAX)];
+        let reports = &request.reports[..request.reports.len().min(REPORTS_MAX)];
         self.argument.push(u8::try_from(reports.len()).unwrap_or(0));
         for report in reports {
             for number in [report.epoch, report.spent, report.returned] {
@@ -163,7 +165,7 @@ const fn kind(spec: &Spec) -> u8 {
     }
 }
 
-/// How many of them travel.
+/// How many of them are sent.
 fn count<T>(items: &[T]) -> u8 {
     u8::try_from(items.len().min(LEVELS_MAX)).unwrap_or(u8::MAX)
 }

@@ -4,7 +4,7 @@ fn refusal(url: &str) -> String {
     Config::parse(url).unwrap_err().to_string()
 }
 
-fn parts(url: &str) -> (Option<String>, Option<String>, String, u32) {
+fn url(url: &str) -> (Option<String>, Option<String>, String, u32) {
     let config = Config::parse(url).unwrap();
     (config.user.clone(), config.password.clone(), config.address(), config.database)
 }
@@ -15,16 +15,16 @@ fn some(text: &str) -> Option<String> {
 
 #[test]
 fn every_part_of_a_url_is_read() {
-    assert_eq!(parts("redis://localhost"), (None, None, "localhost:6379".to_owned(), 0));
+    assert_eq!(url("redis://localhost"), (None, None, "localhost:6379".to_owned(), 0));
     assert_eq!(
-        parts("redis://tide:gate@10.0.0.1:6380/2"),
+        url("redis://tide:gate@10.0.0.1:6380/2"),
         (some("tide"), some("gate"), "10.0.0.1:6380".to_owned(), 2)
     );
     assert_eq!(
-        parts("rediss://:p%40ss%2F%25@[::1]:7000/"),
+        url("rediss://:p%40ss%2F%25@[::1]:7000/"),
         (None, some("p@ss/%"), "[::1]:7000".to_owned(), 0)
     );
-    assert_eq!(parts("redis://u:p@ss@h/1"), (some("u"), some("p@ss"), "h:6379".to_owned(), 1));
+    assert_eq!(url("redis://u:p@ss@h/1"), (some("u"), some("p@ss"), "h:6379".to_owned(), 1));
 }
 
 #[test]
@@ -93,8 +93,8 @@ fn lists_of_servers_are_read() {
 #[test]
 fn a_tag_stands_behind_the_prefix_and_only_in_a_cluster() {
     let cluster = || Config::parse("redis+cluster://a").unwrap().prefix("shop:").unwrap();
-    assert_eq!(&*cluster().front(), "shop:");
-    assert_eq!(&*cluster().cluster_tag("one").unwrap().front(), "shop:{one}");
+    assert_eq!(&*cluster().key_prefix(), "shop:");
+    assert_eq!(&*cluster().cluster_tag("one").unwrap().key_prefix(), "shop:{one}");
     for tag in ["", "a b", "a}b", &"x".repeat(33)] {
         assert!(matches!(cluster().cluster_tag(tag), Err(ConfigError::Tag(_))), "{tag}");
     }

@@ -1,60 +1,36 @@
-//! The URL of a store, in its parts.
+//! The URL of a store, in its url.
 //!
 //! It is read here because a list of servers is no URL to other parsers, and because their errors
 //! quote what they found: a password, perhaps.
 
-use super::{ConfigError, Place, Server};
+use super::{ConfigError, Endpoints, Server};
 
 const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 const SERVERS_MAX: usize = 64;
-/// Redis can be told to have more than its usual 16.
+/// Redis can be configured to have more than its usual 16.
 const DATABASE_MAX: u32 = 1_000_000;
 
-/// What a URL begins with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Scheme {
-    kind: Kind,
-    pub(super) tls: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The kind of deployment that a URL names.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Single,
     Cluster,
     Sentinel,
 }
 
-impl Scheme {
-    /// It, and what stands behind it.
-    fn parse(url: &str) -> Option<(Self, &str)> {
-        let (scheme, rest) = url.split_once("://")?;
-        let (kind, tls) = match scheme {
-            "redis" => (Kind::Single, false),
-            "rediss" => (Kind::Single, true),
-            "redis+cluster" => (Kind::Cluster, false),
-            "rediss+cluster" => (Kind::Cluster, true),
-            "redis+sentinel" => (Kind::Sentinel, false),
-            "rediss+sentinel" => (Kind::Sentinel, true),
-            _ => return None,
-        };
-        Some((Self { kind, tls }, rest))
-    }
-}
-
 /// The parts of a URL.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct Parts {
-    pub(super) scheme: Scheme,
+pub(super) struct StoreUrl {
+    pub(super) endpoints: Endpoints,
+    pub(super) is_tls: bool,
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
-    servers: Vec<Server>,
-    path: String,
+    pub(super) database: u32,
 }
 
-impl Parts {
+impl StoreUrl {
     pub(super) fn parse(url: &str) -> Result<Self, ConfigError> {
-        let (scheme, rest) = Scheme::parse(url).ok_or(ConfigError::Scheme)?;
+        let (kind, is_tls, rest) = split_scheme(url).ok_or(ConfigError::Scheme)?;
         if rest.contains(['?', '#']) {
             return Err(ConfigError::Url(
                 "found `?` or `#`, expected nothing behind the database (write `%3F` or `%23` in a password)",
@@ -67,40 +43,60 @@ impl Parts {
         };
         let (user, password) = login.map(credentials).transpose()?.unwrap_or_default();
         let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let port = if scheme.kind == Kind::Sentinel { SENTINEL_PORT } else { PORT };
+        let port = if kind == Kind::Sentinel { SENTINEL_PORT } else { PORT };
         let servers: Vec<Server> =
             hosts.split(',').map(|host| server(host, port)).collect::<Result<_, _>>()?;
         if servers.len() > SERVERS_MAX {
             return Err(ConfigError::Url("found more than 64 servers"));
         }
-        Ok(Self { scheme, user, password, servers, path: path.to_owned() })
+        let (endpoints, database) = endpoints(kind, servers, path)?;
+        Ok(Self { endpoints, is_tls, user, password, database })
     }
+}
 
-    /// Where the servers are, and which of their databases is used.
-    pub(super) fn place(&self) -> Result<(Place, u32), ConfigError> {
-        match self.scheme.kind {
-            Kind::Single => Ok((Place::Single(self.only_server()?), database(&self.path)?)),
-            Kind::Cluster if database(&self.path)? != 0 => {
-                Err(ConfigError::Url("a cluster has only the database 0"))
-            }
-            Kind::Cluster => Ok((Place::Cluster { seeds: self.servers.clone() }, 0)),
-            Kind::Sentinel => {
-                let (master, behind) = self.path.split_once('/').unwrap_or((&self.path, ""));
-                if master.is_empty() {
-                    return Err(ConfigError::Url("expected the master's name behind the `/`"));
-                }
-                let (sentinels, master) = (self.servers.clone(), decoded(master)?);
-                Ok((Place::Sentinel { sentinels, master }, database(behind)?))
-            }
+/// The kind, whether it is over TLS, and what stands behind the scheme.
+fn split_scheme(url: &str) -> Option<(Kind, bool, &str)> {
+    let (scheme, rest) = url.split_once("://")?;
+    let scheme = scheme.strip_prefix("redis")?;
+    let (is_tls, kind) = match scheme.strip_prefix('s') {
+        Some(kind) => (true, kind),
+        None => (false, scheme),
+    };
+    let kind = match kind {
+        "" => Kind::Single,
+        "+cluster" => Kind::Cluster,
+        "+sentinel" => Kind::Sentinel,
+        _ => return None,
+    };
+    Some((kind, is_tls, rest))
+}
+
+/// How the servers are found, and which of their databases is used.
+fn endpoints(
+    kind: Kind,
+    servers: Vec<Server>,
+    path: &str,
+) -> Result<(Endpoints, u32), ConfigError> {
+    match kind {
+        Kind::Single => {
+            let [server] = <[Server; 1]>::try_from(servers).map_err(|_| {
+                let detail =
+                    "found several servers, expected one (`redis+cluster://` takes a list)";
+                ConfigError::Url(detail)
+            })?;
+            Ok((Endpoints::Single(server), database(path)?))
         }
-    }
-
-    fn only_server(&self) -> Result<Server, ConfigError> {
-        match self.servers.as_slice() {
-            [server] => Ok(server.clone()),
-            _ => Err(ConfigError::Url(
-                "found several servers, expected one (`redis+cluster://` takes a list)",
-            )),
+        Kind::Cluster if database(path)? != 0 => {
+            Err(ConfigError::Url("a cluster has only the database 0"))
+        }
+        Kind::Cluster => Ok((Endpoints::Cluster { seeds: servers }, 0)),
+        Kind::Sentinel => {
+            let (primary, behind) = path.split_once('/').unwrap_or((path, ""));
+            if primary.is_empty() {
+                return Err(ConfigError::Url("expected the master's name behind the `/`"));
+            }
+            let primary = percent_decode(primary)?;
+            Ok((Endpoints::Sentinel { sentinels: servers, primary }, database(behind)?))
         }
     }
 }
@@ -117,19 +113,19 @@ fn database(path: &str) -> Result<u32, ConfigError> {
     }
 }
 
-/// `USER`, `USER:PASSWORD` or `:PASSWORD`. A lone word is a user without a password, which no server
-/// takes, so that a forgotten colon is told instead of refused later.
+/// Reads `USER:PASSWORD` or `:PASSWORD`. A single word would be a user without a password, which no server
+/// accepts: most likely the colon was forgotten.
 fn credentials(login: &str) -> Result<(Option<String>, Option<String>), ConfigError> {
     let Some((user, password)) = login.split_once(':') else {
         return Err(ConfigError::Url(
             "expected `USER:PASSWORD@` or `:PASSWORD@` before the host, and found no `:`",
         ));
     };
-    let user = decoded(user)?;
-    Ok(((!user.is_empty()).then_some(user), Some(decoded(password)?)))
+    let user = percent_decode(user)?;
+    Ok(((!user.is_empty()).then_some(user), Some(percent_decode(password)?)))
 }
 
-fn decoded(text: &str) -> Result<String, ConfigError> {
+fn percent_decode(text: &str) -> Result<String, ConfigError> {
     let refused = || ConfigError::Url("a `%` must have two hexadecimal digits behind it");
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -15,26 +15,26 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::Failure;
+use super::{Failure, check};
 use crate::config::{Config, Server, Tls};
 
-/// How many calls the connection takes before it has sent them; more are never under way at once.
+/// How many calls the connection queues; no more are under way at once.
 const UNDER_WAY_MAX: usize = 16;
 
-/// Either kind of stream.
+/// A plain or a TLS stream.
 type Stream = Pin<Box<dyn Bytes>>;
 
 trait Bytes: AsyncRead + AsyncWrite + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Send> Bytes for T {}
 
-/// A connection, and what must run for it to work.
-pub(crate) struct Made {
+/// A connection, and the driver that must run for it to work.
+pub(crate) struct OpenConnection {
     pub(crate) connection: MultiplexedConnection,
     pub(crate) driver: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
-/// Makes connections, to any server of the store.
+/// Makes connections to any server of the store.
 #[derive(Clone)]
 pub(crate) struct Dialer {
     tls: Option<Tls>,
@@ -62,24 +62,24 @@ impl Dialer {
         Self { tls: self.tls.clone(), settings: RedisConnectionInfo::default() }
     }
 
-    /// The same without a database, as those need it who have none.
+    /// The same without a database: sentinels have none.
     pub(super) fn without_database(&self) -> Self {
         Self { tls: self.tls.clone(), settings: self.settings.clone().set_db(0) }
     }
 
-    pub(crate) async fn dial(&self, server: &Server) -> Result<Made, Failure> {
+    pub(crate) async fn dial(&self, server: &Server) -> Result<OpenConnection, Failure> {
         let config = AsyncConnectionConfig::new().set_pipeline_buffer_size(UNDER_WAY_MAX);
         self.connect(server, &self.settings, config).await
     }
 
-    /// A connection on which messages are heard.
-    pub(crate) async fn dial_hearing(
+    /// A connection that receives published messages.
+    pub(crate) async fn dial_with_push(
         &self,
         server: &Server,
-        hear: impl AsyncPushSender,
-    ) -> Result<Made, Failure> {
+        on_push: impl AsyncPushSender,
+    ) -> Result<OpenConnection, Failure> {
         let settings = self.settings.clone().set_protocol(ProtocolVersion::RESP3);
-        let config = AsyncConnectionConfig::new().set_push_sender(hear);
+        let config = AsyncConnectionConfig::new().set_push_sender(on_push);
         self.connect(server, &settings, config).await
     }
 
@@ -88,13 +88,13 @@ impl Dialer {
         server: &Server,
         settings: &RedisConnectionInfo,
         config: AsyncConnectionConfig,
-    ) -> Result<Made, Failure> {
+    ) -> Result<OpenConnection, Failure> {
         let stream = self.stream(server).await.map_err(|error| Failure::unreachable(&error))?;
-        // The deadlines are ours.
+        // Callers set their own deadlines.
         let config = config.set_connection_timeout(None).set_response_timeout(None);
         MultiplexedConnection::new_with_config(settings, stream, config)
             .await
-            .map(|(connection, driver)| Made { connection, driver: Box::pin(driver) })
+            .map(|(connection, driver)| OpenConnection { connection, driver: Box::pin(driver) })
             .map_err(|error| Failure::unwelcome(&error))
     }
 
@@ -125,21 +125,20 @@ impl Dialer {
     }
 }
 
-impl Made {
-    /// Sends a command before anybody else does.
+impl OpenConnection {
+    /// Sends a command before the connection is published.
     pub(super) async fn send(&mut self, command: &Cmd) -> Result<Value, Failure> {
         tokio::select! {
             () = &mut self.driver => Err(Failure::closed()),
             replied = self.connection.send_packed_command(command) => match replied {
-                Ok(Value::ServerError(error)) => Err(Failure::refused(&error)),
-                Ok(reply) => Ok(reply),
+                Ok(reply) => check(reply),
                 Err(error) => Err(Failure::broken(&error)),
             },
         }
     }
 }
 
-/// Trusts the authorities that browsers trust.
+/// Trusts the certificate authorities that browsers trust.
 fn public() -> Result<ClientConfig, rustls::Error> {
     let roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());

@@ -20,7 +20,7 @@ pub enum Reason {
     Refused,
     /// The answer could not be read.
     Unreadable,
-    /// Too many asks waited.
+    /// Too many commands waited.
     Overload,
     /// The store was not asked, because it failed before.
     Open,
@@ -49,11 +49,6 @@ impl Reason {
             Self::Open => "open",
         }
     }
-
-    /// Its place in [`ALL`](Self::ALL).
-    pub(crate) const fn index(self) -> usize {
-        self as usize
-    }
 }
 
 /// Why a call was not answered, and what may help.
@@ -74,12 +69,12 @@ pub(crate) enum Remedy {
     SendAgain,
     /// Nothing was carried out: the slot is elsewhere now.
     Moved { slot: u16, to: Server },
-    /// Nothing was carried out: these keys are elsewhere already, the rest of the slot is not.
+    /// Nothing was carried out: these keys have moved, the rest of the slot has not.
     Ask { to: Server },
-    /// Nothing was carried out: some of the keys are elsewhere already, and others are not. Each by
-    /// itself is in one place.
+    /// Nothing was carried out: some of the keys have moved, others have not. Each by itself can be
+    /// sent.
     TryAgain,
-    /// The server no longer takes writes: whoever does is found by connecting again.
+    /// The server no longer accepts writes. Connecting again finds the one that does.
     Reconnect,
 }
 
@@ -89,13 +84,9 @@ impl Failure {
         Self { reason, error, remedy: Remedy::None }
     }
 
-    /// Whether it was carried out is unknown.
+    /// It is unknown whether the call was carried out.
     pub(crate) fn timeout() -> Self {
         Self::new(Reason::Timeout, true, "no answer in time")
-    }
-
-    pub(super) fn connecting() -> Self {
-        Self::new(Reason::Connection, true, "not connected yet")
     }
 
     pub(crate) fn closed() -> Self {
@@ -106,13 +97,21 @@ impl Failure {
         Self::new(Reason::Connection, true, format!("no connection within {time:?}"))
     }
 
+    pub(crate) fn no_server() -> Self {
+        Self::new(Reason::Connection, true, "there is nobody to ask")
+    }
+
+    pub(crate) fn no_reply() -> Self {
+        Self::unreadable("there is no reply")
+    }
+
     pub(crate) fn unreachable(error: &io::Error) -> Self {
         Self::new(Reason::Connection, true, format!("cannot connect: {error}"))
     }
 
-    /// A server that is there and did not let us in.
+    /// A server that refuses the login.
     pub(crate) fn unwelcome(error: &RedisError) -> Self {
-        let transient = error.is_io_error() || error.code().is_some_and(is_passing);
+        let transient = error.is_io_error() || error.code().is_some_and(is_transient);
         Self::new(Reason::Connection, transient, format!("cannot log in: {error}"))
     }
 
@@ -127,13 +126,12 @@ impl Failure {
 
     /// An answer that is an error.
     pub(crate) fn refused(error: &ServerError) -> Self {
-        let failure = Self::new(Reason::Refused, is_passing(error.code()), error.to_string());
+        let failure = Self::new(Reason::Refused, is_transient(error.code()), error.to_string());
         Self { remedy: remedy(error.code(), error.details().unwrap_or_default()), ..failure }
     }
 
-    /// What the script found instead of an answer to one ask. An error of the server's own is that of
-    /// the whole server, not of what was asked.
-    pub(crate) fn of_ask(error: StoreError) -> Self {
+    /// The script's error for one command. Some errors are about the whole server, not the command.
+    pub(crate) fn of_command(error: StoreError) -> Self {
         let (code, _) = error.detail.split_once(' ').unwrap_or((&error.detail, ""));
         if is_of_server(code) {
             let remedy = remedy(code, "");
@@ -143,13 +141,13 @@ impl Failure {
         Self { reason: Reason::Unreadable, error, remedy: Remedy::None }
     }
 
-    /// Whether it surely was not sent, so that it can be sent again.
+    /// True if the command was certainly not sent, so that it can be sent again.
     pub(crate) fn is_unsent(&self) -> bool {
         matches!(self.reason, Reason::Open | Reason::Overload)
     }
 
-    /// The same of an ask of which another part may have been carried out.
-    pub(crate) fn in_part(self) -> Self {
+    /// The same for a command of which another fragment may have been carried out.
+    pub(crate) fn into_partly_sent(self) -> Self {
         let reason = if self.is_unsent() { Reason::Connection } else { self.reason };
         Self { reason, ..self }
     }
@@ -159,19 +157,19 @@ impl Failure {
         Self::new(Reason::Unreadable, false, detail)
     }
 
-    /// Whether the server is to blame, rather than what was asked or where.
+    /// True if the server is to blame, rather than the command or its route.
     pub(crate) fn is_of_server(&self) -> bool {
-        let elsewhere =
+        let is_redirect =
             matches!(self.remedy, Remedy::Moved { .. } | Remedy::Ask { .. } | Remedy::TryAgain);
         match self.reason {
             Reason::Timeout | Reason::Connection => true,
-            Reason::Refused => !elsewhere,
+            Reason::Refused => !is_redirect,
             Reason::Unreadable | Reason::Overload | Reason::Open => false,
         }
     }
 }
 
-/// What a server says that does not do its work: to whatever is written, or to all that is asked.
+/// Errors of a server that cannot work: of any write, or of any command.
 fn is_of_server(code: &str) -> bool {
     matches!(
         code,
@@ -179,8 +177,8 @@ fn is_of_server(code: &str) -> bool {
     )
 }
 
-/// What a server says while it starts, fails over, is full or is busy.
-fn is_passing(code: &str) -> bool {
+/// Errors of a server that starts, fails over, is full or is busy.
+fn is_transient(code: &str) -> bool {
     is_of_server(code)
         || matches!(code, "BUSY" | "TRYAGAIN" | "MOVED" | "ASK" | "UNBLOCKED" | "NOSCRIPT")
 }
@@ -206,14 +204,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_reason_stands_at_its_place() {
+    fn every_reason_has_its_index() {
         for (place, reason) in Reason::ALL.into_iter().enumerate() {
-            assert_eq!(reason.index(), place);
+            assert_eq!(reason as usize, place);
         }
     }
 
     #[test]
-    fn whoever_is_sent_elsewhere_knows_where() {
+    fn a_redirection_says_where_to() {
         let to = |host: &str, port| Server { host: host.to_owned(), port };
         let moved = Remedy::Moved { slot: 3999, to: to("10.0.0.1", 6381) };
         assert_eq!(remedy("MOVED", "3999 10.0.0.1:6381"), moved);
@@ -225,16 +223,16 @@ mod tests {
     }
 
     #[test]
-    fn what_befalls_a_server_is_no_fault_of_an_ask() {
-        let of_ask = |detail: &str| {
-            Failure::of_ask(StoreError { transient: false, detail: detail.to_owned() })
+    fn an_error_of_the_server_is_not_one_of_the_command() {
+        let of_command = |detail: &str| {
+            Failure::of_command(StoreError { transient: false, detail: detail.to_owned() })
         };
         for detail in ["OOM command not allowed", "NOREPLICAS Not enough", "READONLY You can't"] {
-            let failure = of_ask(detail);
+            let failure = of_command(detail);
             assert!(failure.is_of_server() && failure.error.transient, "{detail}");
         }
-        assert_eq!(of_ask("READONLY You can't").remedy, Remedy::Reconnect);
-        let failure = of_ask("a value of another format");
+        assert_eq!(of_command("READONLY You can't").remedy, Remedy::Reconnect);
+        let failure = of_command("a value of another format");
         assert!(!failure.is_of_server() && !failure.error.transient);
     }
 }

@@ -8,12 +8,10 @@ use tidegate_testkit::servers::{Server, free_port};
 
 use super::*;
 use crate::config::Config;
+use crate::script::Script;
 
 /// Counts in its key, and gives back what it was given.
-const COUNT: Script = Script {
-    text: "redis.call('INCR', KEYS[1]); return ARGV[1]",
-    sha1: "b5bb3db0d70201808ef6fbfef31ec9b741964d46",
-};
+static COUNT: Script = Script::new("redis.call('INCR', KEYS[1]); return ARGV[1]");
 /// Generous: what is tested is not how fast this machine is.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -27,7 +25,7 @@ fn config(server: &Server) -> Config {
 
 fn start(config: &Config) -> Connection {
     let dialer = Dialer::new(config);
-    Connection::start(&dialer, Target::only(&config.place, &dialer).unwrap())
+    Connection::start(&dialer, Target::single(&config.endpoints, &dialer).unwrap())
 }
 
 async fn connected(server: &Server) -> Connection {
@@ -38,7 +36,7 @@ async fn connected(server: &Server) -> Connection {
 
 async fn count(connection: &Connection, given: &str) -> Result<Value, Failure> {
     let (keys, arguments) = (vec![b"counted".to_vec()], vec![given.as_bytes().to_vec()]);
-    connection.run(COUNT, Run { keys, arguments, asking: false }, soon()).await
+    connection.eval(&COUNT, ScriptCall { keys, arguments, asking: false }, soon()).await
 }
 
 fn counted(server: &Server) -> String {
@@ -61,7 +59,7 @@ async fn a_server_that_does_not_know_the_script_is_given_it_and_runs_it_once() {
 async fn the_hash_is_that_of_the_text() {
     let server = Server::start().unwrap();
     let found = server.command(&["SCRIPT", "LOAD", COUNT.text]).unwrap();
-    assert_eq!(found.text(), COUNT.sha1);
+    assert_eq!(found.text(), COUNT.sha1());
 }
 
 #[tokio::test]
@@ -80,7 +78,7 @@ async fn a_server_that_comes_back_is_found_again() {
     let server = Server::start().unwrap();
     let connection = connected(&server).await;
     server.kill().unwrap();
-    let mut current = connection.current.clone();
+    let mut current = connection.link.clone();
     current.wait_for(|link| !link.is_up()).await.unwrap();
     assert_eq!(count(&connection, "lost").await.unwrap_err().reason, Reason::Connection);
     server.restart().unwrap();
@@ -111,7 +109,7 @@ async fn a_connection_that_was_given_up_is_replaced() {
         id(connection.send(command.arg("ID"), soon()).await.unwrap())
     };
     let before = identify().await;
-    let mut current = connection.current.clone();
+    let mut current = connection.link.clone();
     current.mark_unchanged();
     connection.give_up();
     current.wait_for(|link| !link.is_up()).await.unwrap();

@@ -10,9 +10,9 @@ use tidegate::units::Amount;
 use tidegate_testkit::servers::{Reply, Server};
 
 use super::*;
-use crate::codec::{Ask, Told};
+use crate::codec::{Command, Response};
 use crate::config::Config;
-use crate::leases::Loan;
+use crate::loans::LoanRequest;
 
 const HOUR_US: u64 = 3_600_000_000;
 
@@ -66,7 +66,7 @@ fn patient(server: &Server) -> Config {
 }
 
 /// All pages, and how many there were.
-async fn all(store: &RedisStore, pattern: &str, count: usize) -> (Vec<Found>, usize) {
+async fn all(store: &RedisStore, pattern: &str, count: usize) -> (Vec<StoredKey>, usize) {
     let (mut found, mut pages, mut from) = (Vec::new(), 0, Some(Cursor::default()));
     while let Some(cursor) = from {
         let page = store.scan(pattern, cursor, count).await.unwrap();
@@ -85,15 +85,15 @@ async fn every_algorithm_is_read_with_the_numbers_that_it_was_charged_under() {
     for (place, spec) in specs().into_iter().enumerate() {
         let name: Arc<str> = format!("p:l:{place}").into();
         store.decide(&charge(&name, spec)).await.unwrap();
-        let looked = store.look(&[name]).await.unwrap();
-        let counted = looked[0].as_ref().unwrap().counted.as_ref().unwrap();
-        assert_eq!(counted.paces.len(), 1);
-        assert_eq!(counted.paces[0].spec, spec);
-        let left = counted.paces[0].reading.available;
+        let inspected = store.inspect(&[name]).await.unwrap();
+        let usage = inspected[0].as_ref().unwrap().usage.as_ref().unwrap();
+        assert_eq!(usage.paces.len(), 1);
+        assert_eq!(usage.paces[0].spec, spec);
+        let left = usage.paces[0].reading.available;
         assert!(left >= units(7) && left < units(8), "{spec:?} leaves {left}");
-        assert_eq!(counted.ends_in_us.is_none(), matches!(spec, Spec::Total(_)), "{counted:?}");
+        assert_eq!(usage.ends_in_us.is_none(), matches!(spec, Spec::Total(_)), "{usage:?}");
     }
-    assert_eq!(store.look(&["p:l:none".into()]).await.unwrap(), [None]);
+    assert_eq!(store.inspect(&["p:l:none".into()]).await.unwrap(), [None]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -103,19 +103,19 @@ async fn a_key_of_two_paces_tells_both_the_strictest_first() {
         .map(|window_us| Spec::SlidingWindow(sliding_window::Spec { limit: units(10), window_us }));
     store.decide(&charge("k", slow)).await.unwrap();
     store.decide(&charge("k", fast)).await.unwrap();
-    let looked = store.look(&["k".into()]).await.unwrap();
-    let counted = looked[0].as_ref().unwrap().counted.as_ref().unwrap();
-    let mut windows: Vec<_> = counted.paces.iter().map(|pace| pace.spec.window_us()).collect();
+    let inspected = store.inspect(&["k".into()]).await.unwrap();
+    let usage = inspected[0].as_ref().unwrap().usage.as_ref().unwrap();
+    let mut windows: Vec<_> = usage.paces.iter().map(|pace| pace.spec.window_us()).collect();
     windows.sort();
     assert_eq!(windows, [Some(HOUR_US / 60), Some(HOUR_US)]);
-    assert!(counted.paces[0].reading.available <= counted.paces[1].reading.available);
+    assert!(usage.paces[0].reading.available <= usage.paces[1].reading.available);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_nodes_have_borrowed_is_missing_from_what_is_left() {
     let (_server, store) = started().await;
     let (name, bucket) = (Arc::<str>::from("lent"), specs()[0]);
-    let loan = Loan {
+    let request = LoanRequest {
         level: Level::of_key(1, Key(1), bucket),
         name: Some(Arc::clone(&name)),
         wish: units(4).micros(),
@@ -124,11 +124,11 @@ async fn what_nodes_have_borrowed_is_missing_from_what_is_left() {
         reports: Vec::new(),
         sent_us: 0,
     };
-    assert!(matches!(store.ask(|| Ask::Lend(loan)).await, Ok(Told::Lent(_))));
-    let looked = store.look(&[name]).await.unwrap();
-    let counted = looked[0].as_ref().unwrap().counted.as_ref().unwrap();
-    assert_eq!(counted.paces[0].spec, bucket);
-    assert_eq!(counted.paces[0].reading.available, units(6), "however long it takes to fill");
+    assert!(matches!(store.execute(Command::Lend(Arc::new(request))).await, Ok(Response::Lent(_))));
+    let inspected = store.inspect(&[name]).await.unwrap();
+    let usage = inspected[0].as_ref().unwrap().usage.as_ref().unwrap();
+    assert_eq!(usage.paces[0].spec, bucket);
+    assert_eq!(usage.paces[0].reading.available, units(6), "however long it takes to fill");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -162,7 +162,7 @@ async fn what_cannot_be_read_is_told_and_can_be_deleted() {
     let (found, _) = all(&store, "*", 10).await;
     let unreadable: Vec<&str> = found
         .iter()
-        .filter(|found| found.counted.is_err())
+        .filter(|found| found.usage.is_err())
         .map(|found| found.name.as_str())
         .collect();
     assert_eq!(unreadable, ["a", "b", "c"], "{found:?}");
@@ -174,14 +174,14 @@ async fn what_cannot_be_read_is_told_and_can_be_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn looking_works_after_the_server_forgot_its_scripts_and_fails_when_it_is_gone() {
+async fn inspecting_works_after_the_server_forgot_its_scripts_and_fails_when_it_is_gone() {
     let (server, store) = started().await;
     store.decide(&charge("k", specs()[6])).await.unwrap();
-    assert!(store.look(&["k".into()]).await.unwrap()[0].is_some());
+    assert!(store.inspect(&["k".into()]).await.unwrap()[0].is_some());
     server.command(&["SCRIPT", "FLUSH"]).unwrap();
-    assert!(store.look(&["k".into()]).await.unwrap()[0].is_some());
+    assert!(store.inspect(&["k".into()]).await.unwrap()[0].is_some());
     server.kill().unwrap();
-    assert!(store.look(&["k".into()]).await.is_err());
+    assert!(store.inspect(&["k".into()]).await.is_err());
     assert!(store.scan("*", Cursor::default(), 10).await.is_err());
 }
 
@@ -190,6 +190,6 @@ fn a_cursor_is_read_as_it_was_written() {
     let cursor = Cursor { shard: 2, at: u64::MAX };
     assert_eq!(cursor.to_string().parse(), Ok(cursor));
     for text in ["", "5", "-", "1-", "-1", "1-x", "1-1-1"] {
-        assert_eq!(text.parse::<Cursor>(), Err(NoCursor), "{text}");
+        assert_eq!(text.parse::<Cursor>(), Err(CursorError), "{text}");
     }
 }

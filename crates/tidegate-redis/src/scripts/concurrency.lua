@@ -1,20 +1,20 @@
--- Holders are numbers of 64 bits: strings of 8 bytes here. They stand in the order in which their
--- leases run out, those who came first before others of the same instant.
+-- Holders are 64-bit numbers, here strings of 8 bytes. They are sorted by the expiry of their leases, and
+-- by arrival where that is the same.
 local function concurrency()
   local function insert(s, holder)
-    local place = #s.holders + 1
-    while place > 1 and s.holders[place - 1].expires > holder.expires do
-      place = place - 1
+    local position = #s.holders + 1
+    while position > 1 and s.holders[position - 1].expires > holder.expires do
+      position = position - 1
     end
-    table.insert(s.holders, place, holder)
+    table.insert(s.holders, position, holder)
   end
 
-  -- How much is held, and the place of the first whose lease has not run out.
+  -- How much is held, and the position of the first holder whose lease has not expired.
   local function alive(s, now)
     local held, first = 0, #s.holders + 1
-    for place = #s.holders, 1, -1 do
-      if s.holders[place].expires <= now then break end
-      held, first = held + s.holders[place].cost, place
+    for position = #s.holders, 1, -1 do
+      if s.holders[position].expires <= now then break end
+      held, first = held + s.holders[position].cost, position
     end
     return min(held, MAX), first
   end
@@ -36,8 +36,8 @@ local function concurrency()
       if held + cost <= spec.limit then return nil end
       if cost > spec.limit then return NEVER end
       local free_at = now
-      for place = first, #s.holders do
-        held, free_at = held - s.holders[place].cost, s.holders[place].expires
+      for position = first, #s.holders do
+        held, free_at = held - s.holders[position].cost, s.holders[position].expires
         if held + cost <= spec.limit then break end
       end
       return max(free_at - now, 0)
@@ -52,9 +52,9 @@ local function concurrency()
       return retain(s, function(holder) return holder.id ~= id end)
     end,
     renew = function(s, spec, now, id)
-      for place, holder in ipairs(s.holders) do
+      for position, holder in ipairs(s.holders) do
         if holder.id == id and holder.expires > now then
-          table.remove(s.holders, place)
+          table.remove(s.holders, position)
           holder.expires = now + spec.window
           insert(s, holder)
           return true
@@ -72,20 +72,20 @@ local function concurrency()
       return last and last.expires or 0
     end,
     same_pace = function() return true end,
-    save = function(out, n, spec, s, slot)
+    save = function(out, n, spec, s, entry)
       local list = {}
-      for place, holder in ipairs(s.holders) do
-        list[place] = { holder.id, put(holder.cost), holder.expires - slot.charged }
+      for position, holder in ipairs(s.holders) do
+        list[position] = { holder.id, put(holder.cost), holder.expires - entry.charged }
       end
       out[n + 1], out[n + 2], out[n + 3] = put(spec.limit), put(spec.window), list
       return n + 3
     end,
-    load = function(values, n, slot)
+    load = function(values, n, entry)
       local holders = {}
-      for place, held in ipairs(values[n + 3]) do
+      for position, held in ipairs(values[n + 3]) do
         local left = held[3]
         if not (left >= -MAX and left <= MAX) then unreadable() end
-        holders[place] = { id = held[1], cost = get(held[2]), expires = left + slot.charged }
+        holders[position] = { id = held[1], cost = get(held[2]), expires = left + entry.charged }
       end
       return { limit = get(values[n + 1]), window = get(values[n + 2]) },
         { holders = holders }, n + 3

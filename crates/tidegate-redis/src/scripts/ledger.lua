@@ -2,35 +2,34 @@
 
 local ACCOUNTS_MAX = 8
 
-local function own_account(slot, spec)
-  local same_pace, accounts = slot.algorithm.same_pace, slot.accounts
-  for place = 1, #accounts do
-    if same_pace(accounts[place].spec, spec) then return accounts[place] end
+local function own_account(entry, spec)
+  local same_pace, accounts = entry.algorithm.same_pace, entry.accounts
+  for position = 1, #accounts do
+    if same_pace(accounts[position].spec, spec) then return accounts[position] end
   end
   return nil
 end
 
--- The state that a spec is under: of its pace or, where there is none yet, the one that leaves the
--- least to it.
-local function state_for(slot, spec, now)
-  local accounts = slot.accounts
+-- The state that limits a spec: that of its pace or, if there is none yet, the strictest one.
+local function state_for(entry, spec, now)
+  local accounts = entry.accounts
   if #accounts == 1 then return accounts[1].state end
-  local own = own_account(slot, spec)
+  local own = own_account(entry, spec)
   if own then return own.state end
   local strictest, least = nil, nil
   for _, account in ipairs(accounts) do
-    local left = slot.algorithm.reading(account.state, spec, now)
+    local left = entry.algorithm.reading(account.state, spec, now)
     if not least or left < least then strictest, least = account.state, left end
   end
   return strictest
 end
 
-local function close_where_first_over(slot)
-  local accounts, ends = slot.accounts, slot.algorithm.ends
+local function close_where_first_over(entry)
+  local accounts, ends = entry.accounts, entry.algorithm.ends
   local function ends_at(account) return ends(account.state, account.spec) or MAX end
   local soonest = 2
-  for place = 3, #accounts do
-    if ends_at(accounts[place]) < ends_at(accounts[soonest]) then soonest = place end
+  for position = 3, #accounts do
+    if ends_at(accounts[position]) < ends_at(accounts[soonest]) then soonest = position end
   end
   local closed = accounts[soonest]
   accounts[soonest] = accounts[#accounts]
@@ -38,48 +37,48 @@ local function close_where_first_over(slot)
   if ends_at(accounts[1]) < ends_at(closed) then accounts[1] = closed end
 end
 
-local function open(slot, spec, now)
-  local own = own_account(slot, spec)
+local function open(entry, spec, now)
+  local own = own_account(entry, spec)
   if own then
     own.spec = spec
     return
   end
   local state = {}
-  for name, value in pairs(state_for(slot, spec, now)) do
+  for name, value in pairs(state_for(entry, spec, now)) do
     state[name] = value
   end
-  local accounts = slot.accounts
+  local accounts = entry.accounts
   while #accounts >= ACCOUNTS_MAX do
-    close_where_first_over(slot)
+    close_where_first_over(entry)
   end
   accounts[#accounts + 1] = { spec = spec, state = state }
 end
 
-local function close_what_is_over(slot, spec, now)
-  local accounts = slot.accounts
+local function close_what_is_over(entry, spec, now)
+  local accounts = entry.accounts
   if #accounts == 1 then return end
-  local same_pace, ends = slot.algorithm.same_pace, slot.algorithm.ends
+  local same_pace, ends = entry.algorithm.same_pace, entry.algorithm.ends
   local function live(account)
     if same_pace(account.spec, spec) then return true end
     local at = ends(account.state, account.spec)
     return not at or at > now
   end
   local kept = { accounts[1] }
-  for place = 2, #accounts do
-    if live(accounts[place]) then kept[#kept + 1] = accounts[place] end
+  for position = 2, #accounts do
+    if live(accounts[position]) then kept[#kept + 1] = accounts[position] end
   end
   if not live(kept[1]) and #kept > 1 then
     kept[1] = kept[#kept]
     kept[#kept] = nil
   end
-  slot.accounts = kept
+  entry.accounts = kept
 end
 
--- From when the whole ledger equals a new one; nil if that never comes by itself.
-local function ledger_ends(slot)
-  local latest, accounts, ends = 0, slot.accounts, slot.algorithm.ends
-  for place = 1, #accounts do
-    local at = ends(accounts[place].state, accounts[place].spec)
+-- When the whole ledger equals a new one; nil if it never does by itself.
+local function ledger_ends(entry)
+  local latest, accounts, ends = 0, entry.accounts, entry.algorithm.ends
+  for position = 1, #accounts do
+    local at = ends(accounts[position].state, accounts[position].spec)
     if not at then return nil end
     if at > latest then latest = at end
   end

@@ -21,7 +21,7 @@ local function sliding_counter()
     return previous > 0 and start + window or 0
   end
 
-  -- Changes the counter that holds a charge by what `by(counter)` says.
+  -- Changes the counter that holds a charge by `by(counter)`.
   local function change(s, now, charged_at, by)
     local start, current, previous = roll(s, now)
     if charged_at >= start then
@@ -80,15 +80,15 @@ local function sliding_counter()
     end,
     ends = function(s) return empty_at(s.start, s.window, s.current, s.previous) end,
     same_pace = function(one, other) return one.window == other.window end,
-    save = function(out, n, spec, s, slot)
+    save = function(out, n, spec, s, entry)
       out[n + 1], out[n + 2], out[n + 3] = put(spec.limit), put(spec.window), put(s.window)
-      out[n + 4], out[n + 5], out[n + 6] = s.start - slot.charged, put(s.current), put(s.previous)
+      out[n + 4], out[n + 5], out[n + 6] = s.start - entry.charged, put(s.current), put(s.previous)
       return n + 6
     end,
-    load = function(values, n, slot)
+    load = function(values, n, entry)
       if values[n + 2] == 0 then unreadable() end
       return { limit = get(values[n + 1]), window = get(values[n + 2]) }, {
-        window = get(values[n + 3]), start = values[n + 4] + slot.charged,
+        window = get(values[n + 3]), start = values[n + 4] + entry.charged,
         current = get(values[n + 5]), previous = get(values[n + 6]),
       }, n + 6
     end,

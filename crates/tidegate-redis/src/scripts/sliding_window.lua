@@ -1,32 +1,32 @@
--- The newest entry stands by itself; the older ones are a string of pairs, the time since the entry
--- before and the cost, that is read from the front only as far as needed, cut there, and appended
--- to. `base` is the time that the first pair counts from, `last` that of the last one.
+-- The newest charge stands by itself. The older ones are a log: a string of pairs of the time since the
+-- pair before and the cost. It is read from the front only as far as needed, cut there, and appended to.
+-- `base` is the time from which the first pair counts, `last` the time of the last pair.
 local function sliding_window()
-  local function entry(s, offset)
+  local function log_entry(s, offset)
     local next, delta, cost = msgunpack(s.log, 2, offset)
     return next, delta, get(cost)
   end
 
-  -- What is spent in the window, and where its first older entry is: its place, base and how many
-  -- there are from it on; -1 if even the newest is out.
+  -- What is spent in the window, and where its log begins: offset, base and the number of pairs; -1 if
+  -- even the newest charge is out of the window.
   local function within(s, spec, now)
     local gone_until = max(now, s.newest) - spec.window
     if s.newest <= gone_until then return 0, 0, s.last, -1 end
     local spent, offset, base, count = s.total, 0, s.base, s.count
     while count > 0 do
-      local next, delta, cost = entry(s, offset)
+      local next, delta, cost = log_entry(s, offset)
       if base + delta > gone_until then break end
       spent, base, offset, count = spent - cost, base + delta, next, count - 1
     end
     return spent, offset, base, count
   end
 
-  -- Puts other pairs in the place of those between two offsets; -1 is the end.
+  -- Replaces the pairs between two offsets; -1 is the end.
   local function splice(s, from, to, pairs)
     s.log = sub(s.log, 1, from) .. pairs .. (to < 0 and '' or sub(s.log, to + 1))
   end
 
-  -- The newest is gone: the last of the older ones is the newest now.
+  -- The newest charge is gone: the last pair of the log takes its place.
   local function step_back(s)
     if s.count == 0 then
       s.newest, s.newest_cost = 0, 0
@@ -34,30 +34,30 @@ local function sliding_window()
     end
     local offset, at, before, cost, start = 0, s.base, s.base, 0, 0
     for _ = 1, s.count do
-      local next, delta, found = entry(s, offset)
+      local next, delta, found = log_entry(s, offset)
       start, before, at, cost, offset = offset, at, at + delta, found, next
     end
     splice(s, start, -1, '')
     s.count, s.last, s.newest, s.newest_cost = s.count - 1, before, at, cost
   end
 
-  -- Adds to the entry that holds a charge, its own or the later one that it was merged into, what
-  -- `by(cost)` says; void once it is older than the window.
+  -- Changes the pair that holds a charge, its own or a later one that it was merged into, by `by(cost)`.
+  -- A charge that is older than the window is not changed.
   local function change(s, spec, now, charged_at, by)
     if s.newest_cost == 0 or s.newest < charged_at
       or charged_at + spec.window <= max(now, s.newest) then
       return
     end
-    local offset, before, place = 0, s.base, 1
-    while charged_at <= s.last and place <= s.count do
-      local next, delta, cost = entry(s, offset)
+    local offset, before, position = 0, s.base, 1
+    while charged_at <= s.last and position <= s.count do
+      local next, delta, cost = log_entry(s, offset)
       if before + delta >= charged_at then
         local added = by(cost)
         s.total = s.total + added
         if cost + added > 0 then
           splice(s, offset, next, msgpack(delta, put(cost + added)))
-        elseif place < s.count then
-          local after, further, following = entry(s, next)
+        elseif position < s.count then
+          local after, further, following = log_entry(s, next)
           splice(s, offset, after, msgpack(delta + further, put(following)))
           s.count = s.count - 1
         else
@@ -66,7 +66,7 @@ local function sliding_window()
         end
         return
       end
-      before, offset, place = before + delta, next, place + 1
+      before, offset, position = before + delta, next, position + 1
     end
     local added = by(s.newest_cost)
     s.total, s.newest_cost = s.total + added, s.newest_cost + added
@@ -87,7 +87,7 @@ local function sliding_window()
       if spent + cost <= limit then return nil end
       if cost > limit then return NEVER end
       for _ = 1, count do
-        local next, delta, found = entry(s, offset)
+        local next, delta, found = log_entry(s, offset)
         offset, base, spent = next, base + delta, spent - found
         if spent + cost <= limit then return max(base + spec.window - now, 0) end
       end
@@ -132,14 +132,14 @@ local function sliding_window()
     end,
     ends = ends,
     same_pace = function(one, other) return one.window == other.window end,
-    save = function(out, n, spec, s, slot)
+    save = function(out, n, spec, s, entry)
       out[n + 1], out[n + 2], out[n + 3] = put(spec.limit), put(spec.window), put(s.total)
-      out[n + 4], out[n + 5], out[n + 6] = s.newest - slot.charged, put(s.newest_cost), s.count
+      out[n + 4], out[n + 5], out[n + 6] = s.newest - entry.charged, put(s.newest_cost), s.count
       out[n + 7], out[n + 8], out[n + 9] = s.newest - s.last, s.last - s.base, s.log
       return n + 9
     end,
-    load = function(values, n, slot)
-      local newest = values[n + 4] + slot.charged
+    load = function(values, n, entry)
+      local newest = values[n + 4] + entry.charged
       local last = newest - values[n + 7]
       return { limit = get(values[n + 1]), window = get(values[n + 2]) }, {
         total = get(values[n + 3]), newest = newest, newest_cost = get(values[n + 5]),

@@ -108,26 +108,26 @@ local function token_bucket()
       return one.count == other.count and one.period == other.period
         and one.common == other.common and one.burst == other.burst
     end,
-    read_spec = function(ask, at)
-      local count, period, common, burst, next = unpack_from('<I8I8I8I8', ask, at)
+    read_spec = function(command, at)
+      local count, period, common, burst, next = unpack_from('<I8I8I8I8', command, at)
       return { count = count, period = period, common = common, burst = burst }, next
     end,
-    save = function(out, n, spec, s, slot)
+    save = function(out, n, spec, s, entry)
       out[n + 1], out[n + 2], out[n + 3] = put(spec.count), put(spec.period), put(spec.common)
       out[n + 4], out[n + 5], out[n + 6] = put(spec.burst), put(s.owed), put(s.remainder)
-      out[n + 7], out[n + 8] = s.low and put(s.low), s.at - slot.charged
-      out[n + 9] = s.since - slot.born
+      out[n + 7], out[n + 8] = s.low and put(s.low), s.at - entry.charged
+      out[n + 9] = s.since - entry.born
       return n + 9
     end,
-    load = function(values, n, slot)
+    load = function(values, n, entry)
       local spec = {
         count = get(values[n + 1]), period = get(values[n + 2]),
         common = get(values[n + 3]), burst = get(values[n + 4]),
       }
-      local low, at, since = values[n + 7], values[n + 8] + slot.charged, values[n + 9] + slot.born
+      local low, at, since = values[n + 7], values[n + 8] + entry.charged, values[n + 9] + entry.born
       -- A refund may be later than the last charge, where the clock was set back since.
-      if spec.period == 0 or spec.common == 0 or since < slot.born
-        or since > max(at, slot.charged) then
+      if spec.period == 0 or spec.common == 0 or since < entry.born
+        or since > max(at, entry.charged) then
         unreadable()
       end
       return spec, {

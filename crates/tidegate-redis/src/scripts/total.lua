@@ -26,8 +26,8 @@ local function total()
     load = function(values, n)
       return { limit = get(values[n + 1]) }, { used = get(values[n + 2]) }, n + 2
     end,
-    read_spec = function(ask, at)
-      local limit, next = unpack_from('<I8', ask, at)
+    read_spec = function(command, at)
+      local limit, next = unpack_from('<I8', command, at)
       return { limit = limit }, next
     end,
   }

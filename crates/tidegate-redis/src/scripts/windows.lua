@@ -44,15 +44,15 @@ local function fixed_window()
     return start, start + spec.window
   end)
   fixed.same_pace = function(one, other) return one.window == other.window end
-  fixed.save = function(out, n, spec, s, slot)
+  fixed.save = function(out, n, spec, s, entry)
     out[n + 1], out[n + 2] = put(spec.limit), put(spec.window)
-    out[n + 3], out[n + 4] = s.at - slot.charged, put(s.used)
+    out[n + 3], out[n + 4] = s.at - entry.charged, put(s.used)
     return n + 4
   end
-  fixed.load = function(values, n, slot)
+  fixed.load = function(values, n, entry)
     if values[n + 2] == 0 then unreadable() end
     return { limit = get(values[n + 1]), window = get(values[n + 2]) },
-      { at = values[n + 3] + slot.charged, used = get(values[n + 4]) }, n + 4
+      { at = values[n + 3] + entry.charged, used = get(values[n + 4]) }, n + 4
   end
   return fixed
 end
@@ -72,25 +72,25 @@ local function quota()
     return start, start + length
   end)
   calendar.same_pace = function(one, other) return one.unit == other.unit end
-  calendar.read_spec = function(ask, at)
+  calendar.read_spec = function(command, at)
     local limit, unit, previous, start, finish, next_finish, next =
-      unpack_from('<I8I8I8I8I8I8', ask, at)
+      unpack_from('<I8I8I8I8I8I8', command, at)
     return {
       limit = limit, unit = unit, previous = previous, start = start, finish = finish,
       next_finish = next_finish,
     }, next
   end
-  calendar.save = function(out, n, spec, s, slot)
+  calendar.save = function(out, n, spec, s, entry)
     out[n + 1], out[n + 2], out[n + 3] = put(spec.limit), spec.unit, put(spec.previous)
     out[n + 4], out[n + 5], out[n + 6] = put(spec.start), put(spec.finish), put(spec.next_finish)
-    out[n + 7], out[n + 8] = s.at - slot.charged, put(s.used)
+    out[n + 7], out[n + 8] = s.at - entry.charged, put(s.used)
     return n + 8
   end
-  calendar.load = function(values, n, slot)
+  calendar.load = function(values, n, entry)
     return {
       limit = get(values[n + 1]), unit = values[n + 2], previous = get(values[n + 3]),
       start = get(values[n + 4]), finish = get(values[n + 5]), next_finish = get(values[n + 6]),
-    }, { at = values[n + 7] + slot.charged, used = get(values[n + 8]) }, n + 8
+    }, { at = values[n + 7] + entry.charged, used = get(values[n + 8]) }, n + 8
   end
   return calendar
 end

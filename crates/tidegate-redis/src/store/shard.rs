@@ -1,33 +1,34 @@
-//! One server: its connection, what is thought of it, and what has been counted.
+//! One server: its connection, its breaker and its counters.
 
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::common::Common;
-use super::lanes::Lane;
-use super::sending::decide;
-use crate::breaker::{Breaker, Permit, State};
-use crate::connection::{Connection, Failure, Reason, Remedy, Run, Script};
+use super::deployment::Deployment;
+use super::idempotency::IdempotencyKey;
+use crate::breaker::{Breaker, BreakerState, Permit};
+use crate::connection::{Connection, Failure, Reason, Remedy, ScriptCall};
 use crate::health::{Counters, ShardHealth, UNREACHED};
+use crate::lock;
+use crate::script::{self, Script};
 use crate::slot::SLOTS;
 
 /// How long a probe waits for a connection. No request waits for a probe.
-const PROBE_CONNECTS: Duration = Duration::from_secs(1);
-/// How long it is until the next one, once a probe was answered.
-const PROBE_AGAIN: Duration = Duration::from_millis(100);
-const DOUBT_EVERY_US: u64 = 1_000_000;
+const PROBE_CONNECT_MAX: Duration = Duration::from_secs(1);
+/// How long it is from a probe that was answered to the next.
+const PROBE_EVERY: Duration = Duration::from_millis(100);
+const LOG_SUSPECT_EVERY_US: u64 = 1_000_000;
 
-/// What is thought of a server, or of all of them: then the worst.
+/// The state of a server's breaker, or the worst of several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Status {
-    /// What it is thought to be.
-    pub state: State,
+pub struct ShardStatus {
+    /// The state.
+    pub state: BreakerState,
     /// Since when, in microseconds since the Unix epoch.
     pub since_us: u64,
 }
@@ -37,63 +38,57 @@ pub(crate) struct Shard {
     pub(crate) address: String,
     pub(crate) counters: Counters,
     pub(crate) connection: Connection,
-    pub(super) common: Arc<Common>,
+    pub(crate) deployment: Arc<Deployment>,
     breaker: Mutex<Breaker>,
-    status: watch::Sender<Status>,
-    /// Whether the breaker lets calls through, for those who only want to know that.
-    asks: AtomicBool,
-    /// A slot of its own, for probes to write into; none is as many as there are slots.
-    home: AtomicU16,
+    status: watch::Sender<ShardStatus>,
+    /// A copy of the breaker's verdict, which is read without a lock.
+    allows_calls: AtomicBool,
+    /// A slot of this server for probes to write into; `SLOTS` if it has none.
+    probe_slot: AtomicU16,
     last_error: Mutex<Option<String>>,
-    doubt: Mutex<Doubt>,
+    suspect_log: Mutex<SuspectLog>,
 }
 
 impl Shard {
-    pub(super) fn new(address: String, connection: Connection, common: Arc<Common>) -> Self {
-        let breaker = Breaker::new(common.clock.steady_us());
-        let status = Status { state: breaker.state(), since_us: breaker.since_us() };
+    pub(super) fn new(
+        address: String,
+        connection: Connection,
+        deployment: Arc<Deployment>,
+    ) -> Self {
+        let breaker = Breaker::new(deployment.clock.steady_us());
+        let status = ShardStatus { state: breaker.state(), since_us: breaker.since_us() };
         Self {
             address,
             counters: Counters::default(),
             connection,
-            common,
+            deployment,
             breaker: Mutex::new(breaker),
             status: watch::Sender::new(status),
-            asks: AtomicBool::new(false),
-            home: AtomicU16::new(SLOTS),
+            allows_calls: AtomicBool::new(false),
+            probe_slot: AtomicU16::new(SLOTS),
             last_error: Mutex::default(),
-            doubt: Mutex::default(),
+            suspect_log: Mutex::default(),
         }
     }
 
-    /// What the names of all keys begin with.
-    pub(crate) fn front(&self) -> &str {
-        &self.common.front
-    }
-
-    /// Whether keys of one call must lie in one slot.
-    pub(crate) fn is_in_slots(&self) -> bool {
-        self.common.in_slots
-    }
-
-    pub(crate) fn status(&self) -> watch::Receiver<Status> {
+    pub(super) fn status(&self) -> watch::Receiver<ShardStatus> {
         self.status.subscribe()
     }
 
-    /// Whether the server is asked at all.
-    pub(crate) fn asks(&self) -> bool {
-        self.asks.load(Ordering::Relaxed)
+    /// True if the breaker lets calls through.
+    pub(crate) fn allows_calls(&self) -> bool {
+        self.allows_calls.load(Ordering::Relaxed)
     }
 
-    /// Waits until the server is asked, as one that was just met soon is; `false` if it is not by then.
-    pub(super) async fn ready(&self, deadline: Instant) -> bool {
+    /// Waits until the breaker lets calls through, as that of a new server soon does.
+    pub(super) async fn ready(&self, deadline: Instant) {
         let mut status = self.status();
-        let asks = status.wait_for(|status| status.state.asks());
-        tokio::time::timeout_at(deadline, asks).await.is_ok_and(|status| status.is_ok())
+        let allowed = status.wait_for(|status| status.state.allows_calls());
+        _ = tokio::time::timeout_at(deadline, allowed).await;
     }
 
-    /// Why it is not asked.
-    pub(super) fn open(&self) -> Failure {
+    /// The failure of a call that the breaker stops.
+    pub(super) fn open_failure(&self) -> Failure {
         let detail = match self.last_error() {
             Some(error) => format!("it is not asked since it failed: {error}"),
             None => UNREACHED.to_owned(),
@@ -101,196 +96,176 @@ impl Shard {
         Failure::new(Reason::Open, true, detail)
     }
 
-    /// What went wrong last, with its calls or with its connection.
-    pub(super) fn last_error(&self) -> Option<String> {
-        locked(&self.last_error).clone().or_else(|| self.connection.trouble())
+    /// The last error of its calls or of its connection.
+    fn last_error(&self) -> Option<String> {
+        lock(&self.last_error).clone().or_else(|| self.connection.last_error())
     }
 
     pub(super) fn health(&self, queued: usize) -> ShardHealth {
-        let (status, counters) = (self.status.borrow().clone(), &self.counters);
-        ShardHealth {
-            address: self.address.clone(),
-            state: status.state,
-            since_us: status.since_us,
-            last_error: self.last_error(),
-            asks: counters.asks.load(Ordering::Relaxed),
-            calls: counters.calls.load(Ordering::Relaxed),
-            again: counters.again.load(Ordering::Relaxed),
-            errors: counters.errors(),
-            changes: counters.changes(),
-            queued,
-            latency_us: counters.latency_us.load(Ordering::Relaxed),
-        }
+        let status = self.status.borrow().clone();
+        self.counters.health(self.address.clone(), &status, self.last_error(), queued)
     }
 
-    /// Runs a script if the breaker lets it, and tells the breaker how it went.
-    pub(crate) async fn run(
+    /// Runs a script if the breaker allows it, and reports the outcome to the breaker.
+    pub(crate) async fn eval(
         &self,
-        script: Script,
-        run: Run,
+        script: &Script,
+        call: ScriptCall,
         deadline: Instant,
     ) -> Result<Value, Failure> {
         let permit = self.permit()?;
-        let replied = self.connection.run(script, run, deadline).await;
-        self.conclude(permit, replied.as_ref().err());
+        let replied = self.connection.eval(script, call, deadline).await;
+        self.record_outcome(permit, replied.as_ref().err());
         replied
     }
 
-    /// Leave to make a call.
     pub(super) fn permit(&self) -> Result<Permit, Failure> {
-        locked(&self.breaker).permit().ok_or_else(|| self.open())
+        lock(&self.breaker).permit().ok_or_else(|| self.open_failure())
     }
 
-    /// How a call ended: well, or for this reason not.
-    pub(super) fn conclude(&self, permit: Permit, failure: Option<&Failure>) {
+    /// Reports to the breaker how a call ended.
+    pub(super) fn record_outcome(&self, permit: Permit, failure: Option<&Failure>) {
         let failure = failure.filter(|failure| failure.is_of_server());
         if let Some(failure) = failure {
             self.note(failure);
         }
         let answered = failure.is_none();
-        self.tell(|breaker, now_us| breaker.called(permit, answered, now_us, fastrand::u64(..)));
+        self.update(|breaker, now_us| breaker.called(permit, answered, now_us, fastrand::u64(..)));
     }
 
-    /// Probes the server whenever that is due, and until it is trusted again: a node without requests
-    /// recovers too.
+    /// Probes the server whenever that is due, until the breaker is healthy again. So a node without
+    /// requests recovers too.
     pub(super) async fn keep_probing(self: Arc<Self>) {
         let mut status = self.status.subscribe();
-        let doubted = |status: &Status| matches!(status.state, State::Open | State::Merging);
-        // The sender lives as long as this does.
-        while let Ok(state) = status.wait_for(doubted).await.map(|status| status.state) {
-            if state == State::Merging {
-                sleep(PROBE_AGAIN).await;
-                self.probe_again().await;
+        let needs_probe = |status: &ShardStatus| {
+            matches!(status.state, BreakerState::Open | BreakerState::Merging)
+        };
+        // The sender lives as long as this shard.
+        while let Ok(state) = status.wait_for(needs_probe).await.map(|status| status.state) {
+            if state == BreakerState::Merging {
+                sleep(PROBE_EVERY).await;
+                let deadline = Instant::now() + self.deployment.timeout;
+                let key = self.deployment.idempotency.take();
+                _ = self.eval(&script::DECIDE, self.probe_call(&key), deadline).await;
                 continue;
             }
-            self.wait_to_probe().await;
-            if self.tell(|breaker, now_us| breaker.probe(now_us)) {
+            self.wait_until_probe().await;
+            if self.update(Breaker::start_probe) {
                 let answered = self.probe().await;
-                self.tell(|breaker, now_us| breaker.probed(answered, now_us, fastrand::u64(..)));
+                self.update(|breaker, now_us| {
+                    breaker.probed(answered, now_us, fastrand::u64(..));
+                });
             }
         }
     }
 
-    /// Until it is due; or until the server that could not be reached can be.
-    async fn wait_to_probe(&self) {
-        let at_us = locked(&self.breaker).probe_at_us().unwrap_or_default();
-        let left_us = at_us.saturating_sub(self.common.clock.steady_us());
+    /// Waits until a probe is due, or a server that could not be reached can be reached.
+    async fn wait_until_probe(&self) {
+        let at_us = lock(&self.breaker).probe_at_us().unwrap_or_default();
+        let left_us = at_us.saturating_sub(self.deployment.clock.steady_us());
         tokio::select! {
             () = sleep(Duration::from_micros(left_us)) => {}
-            () = self.connection.recovered() => self.tell(Breaker::hurry),
+            () = self.connection.recovered() => self.update(Breaker::hurry),
         }
     }
 
-    /// A call without asks, which the breaker knows of.
+    /// Makes the probe that the half-open breaker waits for.
     async fn probe(&self) -> bool {
-        self.connection.connected(Instant::now() + PROBE_CONNECTS).await;
-        let deadline = Instant::now() + self.common.timeout;
-        let lane = self.common.lanes.take();
-        let replied = self.connection.run(decide(), self.probing(&lane), deadline).await;
+        self.connection.connected(Instant::now() + PROBE_CONNECT_MAX).await;
+        let deadline = Instant::now() + self.deployment.timeout;
+        let key = self.deployment.idempotency.take();
+        let replied = self.connection.eval(&script::DECIDE, self.probe_call(&key), deadline).await;
         if let Err(failure) = &replied {
             self.note(failure);
         }
         replied.is_ok()
     }
 
-    async fn probe_again(&self) {
-        let deadline = Instant::now() + self.common.timeout;
-        let lane = self.common.lanes.take();
-        _ = self.run(decide(), self.probing(&lane), deadline).await;
+    /// A call without commands. It writes its idempotency key, which shows whether the server accepts
+    /// writes.
+    fn probe_call(&self, key: &IdempotencyKey<'_>) -> ScriptCall {
+        let slot = Some(self.probe_slot.load(Ordering::Relaxed)).filter(|slot| *slot < SLOTS);
+        let keys = slot.map(|slot| self.deployment.idempotency_key(key, slot));
+        let arguments = vec![self.deployment.header(slot.map(|_| key))];
+        ScriptCall { keys: keys.into_iter().collect(), arguments, asking: false }
     }
 
-    /// A call without asks. The number that it leaves shows whether the server takes writes.
-    fn probing(&self, lane: &Lane<'_>) -> Run {
-        let slot = Some(self.home.load(Ordering::Relaxed)).filter(|slot| *slot < SLOTS);
-        let lane = slot.map(|slot| (slot, lane));
-        let arguments = vec![self.common.header(lane.map(|(_, lane)| lane))];
-        let keys = lane.map(|(slot, lane)| self.common.key_of(lane, slot)).into_iter().collect();
-        Run { keys, arguments, asking: false }
-    }
-
-    /// This is one of its slots, or it has none that anything is kept in.
-    pub(super) fn is_home_of(&self, slot: Option<u16>) {
-        self.home.store(slot.unwrap_or(SLOTS), Ordering::Relaxed);
+    pub(super) fn set_probe_slot(&self, slot: Option<u16>) {
+        self.probe_slot.store(slot.unwrap_or(SLOTS), Ordering::Relaxed);
     }
 
     fn note(&self, failure: &Failure) {
-        *locked(&self.last_error) = Some(failure.error.detail.clone());
+        *lock(&self.last_error) = Some(failure.error.detail.clone());
         if failure.remedy == Remedy::Reconnect {
             self.connection.give_up();
         }
     }
 
-    /// Tells the breaker something, and everybody else if it changed its mind.
-    fn tell<T>(&self, tell: impl FnOnce(&mut Breaker, u64) -> T) -> T {
-        let mut breaker = locked(&self.breaker);
+    /// Updates the breaker, and announces its new state if that changed.
+    fn update<T>(&self, update: impl FnOnce(&mut Breaker, u64) -> T) -> T {
+        let mut breaker = lock(&self.breaker);
         let before = breaker.state();
-        let told = tell(&mut breaker, self.common.clock.steady_us());
+        let result = update(&mut breaker, self.deployment.clock.steady_us());
         let (state, since_us) = (breaker.state(), breaker.since_us());
         if state != before {
-            self.asks.store(state.asks(), Ordering::Relaxed);
-            self.counters.changed(state);
-            // While the breaker is locked, so that nobody hears of changes in another order.
-            self.status.send_replace(Status { state, since_us });
-            self.common.news.send_replace(());
+            self.allows_calls.store(state.allows_calls(), Ordering::Relaxed);
+            self.counters.count_change(state);
+            // Under the lock, so that receivers see changes in their order.
+            self.status.send_replace(ShardStatus { state, since_us });
+            self.deployment.news.send_replace(());
             self.log(before, state, since_us);
-            if state == State::Open {
+            if state == BreakerState::Open {
                 self.connection.give_up();
             }
         }
-        told
+        result
     }
 
-    fn log(&self, before: State, state: State, now_us: u64) {
-        let tells = match (before, state) {
-            (_, State::Suspect) => locked(&self.doubt).begins(now_us),
-            (State::Suspect, State::Healthy) => locked(&self.doubt).told,
+    fn log(&self, before: BreakerState, state: BreakerState, now_us: u64) {
+        let is_logged = match (before, state) {
+            (_, BreakerState::Suspect) => lock(&self.suspect_log).begin(now_us),
+            (BreakerState::Suspect, BreakerState::Healthy) => lock(&self.suspect_log).is_logged,
             _ => true,
         };
-        if !tells {
+        if !is_logged {
             return;
         }
         let store = self.address.as_str();
         let error = self.last_error().unwrap_or_default();
-        match (before, state) {
-            (State::Healthy | State::Suspect | State::Merging, State::Open) => {
-                tracing::error!(event = "store_state", store, %state, error, "the store is lost");
+        let is_loss = state == BreakerState::Open && before.allows_calls();
+        let message = match state {
+            BreakerState::Open if is_loss => "the store is lost",
+            BreakerState::Open => "the store is still lost",
+            BreakerState::Suspect => "a call to the store failed",
+            BreakerState::HalfOpen => "the store is tried",
+            BreakerState::Merging => "the store answers again",
+            BreakerState::Healthy => "the store is healthy",
+        };
+        match state {
+            BreakerState::Open if is_loss => {
+                tracing::error!(event = "store_state", store, %state, error, "{message}");
             }
-            (_, State::Open) => {
-                tracing::warn!(event = "store_state", store, %state, error, "the store is still lost");
+            BreakerState::Open | BreakerState::Suspect => {
+                tracing::warn!(event = "store_state", store, %state, error, "{message}");
             }
-            (_, State::Suspect) => {
-                tracing::warn!(event = "store_state", store, %state, error, "a call to the store failed");
-            }
-            (_, State::HalfOpen) => {
-                tracing::info!(event = "store_state", store, %state, "the store is tried");
-            }
-            (_, State::Merging) => {
-                tracing::info!(event = "store_state", store, %state, "the store answers again");
-            }
-            (_, State::Healthy) => {
-                tracing::info!(event = "store_state", store, %state, "the store is healthy");
-            }
+            _ => tracing::info!(event = "store_state", store, %state, "{message}"),
         }
     }
 }
 
-/// Single calls that fail, which every other one may: one a second is told of, and how it ended.
+/// Single calls may fail often. One suspicion a second is logged, and how it ended.
 #[derive(Debug, Default)]
-struct Doubt {
-    told: bool,
-    told_us: u64,
+struct SuspectLog {
+    is_logged: bool,
+    logged_us: u64,
 }
 
-impl Doubt {
-    fn begins(&mut self, now_us: u64) -> bool {
-        self.told = now_us >= self.told_us.saturating_add(DOUBT_EVERY_US);
-        if self.told {
-            self.told_us = now_us;
+impl SuspectLog {
+    fn begin(&mut self, now_us: u64) -> bool {
+        self.is_logged = now_us >= self.logged_us.saturating_add(LOG_SUSPECT_EVERY_US);
+        if self.is_logged {
+            self.logged_us = now_us;
         }
-        self.told
+        self.is_logged
     }
-}
-
-pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

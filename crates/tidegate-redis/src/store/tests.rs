@@ -1,5 +1,5 @@
 mod cluster;
-mod leases;
+mod loans;
 mod secured;
 mod sentinel;
 
@@ -19,7 +19,7 @@ use tokio::time::sleep;
 
 use super::secret::RETRY;
 use super::*;
-use crate::breaker::State;
+use crate::breaker::BreakerState;
 use crate::connection::Reason;
 
 /// Generous: what is tested is not how fast this machine is.
@@ -76,10 +76,8 @@ fn patient(server: &Server) -> Config {
     config(server).timeout(PATIENCE).unwrap()
 }
 
-async fn reaches(store: &RedisStore, state: State) {
-    let mut status = store.status();
-    let reached = status.wait_for(|status| status.state == state);
-    tokio::time::timeout(PATIENCE, reached).await.unwrap().unwrap();
+async fn reaches(store: &RedisStore, state: BreakerState) {
+    assert!(store.wait_for(PATIENCE, |status| status.state == state).await);
 }
 
 /// What became of concurrent charges.
@@ -110,7 +108,7 @@ async fn charge(stores: &[&RedisStore], times: u32, key: u128) -> Tally {
 }
 
 fn errors(store: &RedisStore, reason: Reason) -> u64 {
-    store.health().shards[0].errors[reason.index()].1
+    store.health().shards[0].errors[reason as usize].1
 }
 
 /// A store on a clock that the behaviours set.
@@ -132,7 +130,7 @@ impl StoreUnderTest for OnSetTime {
 
     async fn advance(&self, us: u64) {
         self.clock.advance_us(us);
-        self.store.go_by(Time::Fixed(self.clock.now().unix_us));
+        self.store.set_clock(Time::Fixed(self.clock.now().unix_us));
     }
 }
 
@@ -158,7 +156,7 @@ async fn two_nodes_admit_exactly_the_limit_between_them() {
     assert_eq!(tally, Tally { admitted: LIMIT, denied: 400 - LIMIT, failed: 0 });
     let health = one.health();
     let shard = &health.shards[0];
-    assert_eq!(shard.asks, 200);
+    assert_eq!(shard.commands, 200);
     assert!(shard.calls < 200, "{} calls", shard.calls);
     assert!(shard.latency_us > 0);
 }
@@ -185,12 +183,12 @@ async fn a_server_that_forgets_the_script_in_mid_load_charges_everything_once() 
 async fn a_server_that_is_killed_in_mid_load_fails_every_call_and_is_found_again() {
     let server = Server::start().unwrap();
     let store = connected(config(&server)).await;
-    reaches(&store, State::Healthy).await;
+    reaches(&store, BreakerState::Healthy).await;
     let loading = {
         let store = store.clone();
         tokio::spawn(async move {
             let mut tally = Tally::default();
-            while store.status().borrow().state != State::Open {
+            while store.status().state != BreakerState::Open {
                 let more = charge(&[&store], 20, 1).await;
                 tally.failed += more.failed;
             }
@@ -204,7 +202,7 @@ async fn a_server_that_is_killed_in_mid_load_fails_every_call_and_is_found_again
     assert!(error.transient, "{error}");
     assert!(errors(&store, Reason::Open) > 0);
     server.restart().unwrap();
-    reaches(&store, State::Healthy).await;
+    reaches(&store, BreakerState::Healthy).await;
     assert!(store.decide(&plan(2)).await.is_ok());
 }
 
@@ -214,14 +212,14 @@ async fn a_server_that_hangs_costs_each_call_its_deadline_until_it_is_not_asked(
     let store = connected(config(&server)).await;
     server.pause().unwrap();
     let hung = async {
-        while store.status().borrow().state.asks() {
+        while store.status().state.allows_calls() {
             assert!(store.decide(&plan(1)).await.is_err());
         }
     };
     tokio::time::timeout(PATIENCE, hung).await.unwrap();
     assert!(errors(&store, Reason::Timeout) >= 1);
     server.resume().unwrap();
-    reaches(&store, State::Healthy).await;
+    reaches(&store, BreakerState::Healthy).await;
 }
 
 #[tokio::test]
@@ -232,13 +230,13 @@ async fn a_connection_that_vanished_without_a_word_is_replaced() {
     // What has lost an answer stays silent.
     proxy.set(Fault::DropAnswers);
     let lost = async {
-        while store.status().borrow().state.asks() {
+        while store.status().state.allows_calls() {
             assert!(store.decide(&plan(1)).await.is_err());
         }
     };
     tokio::time::timeout(PATIENCE, lost).await.unwrap();
     proxy.set(Fault::None);
-    reaches(&store, State::Healthy).await;
+    reaches(&store, BreakerState::Healthy).await;
     assert!(store.decide(&plan(1)).await.is_ok());
 }
 
@@ -249,7 +247,7 @@ async fn what_was_carried_out_before_the_connection_broke_is_charged_once_and_an
     let near = connected(patient(&server)).await;
     let far = connected(Config::parse(&proxy.url()).unwrap().timeout(PATIENCE).unwrap()).await;
     for round in 0..5 {
-        reaches(&far, State::Healthy).await;
+        reaches(&far, BreakerState::Healthy).await;
         proxy.set(Fault::DropAnswers);
         let charging = {
             let far = far.clone();
@@ -269,14 +267,14 @@ async fn what_was_carried_out_before_the_connection_broke_is_charged_once_and_an
         let rest = charge(&[&near], LIMIT, round).await;
         assert_eq!(rest, Tally { admitted: LIMIT - 50, denied: 50, failed: 0 });
     }
-    assert!(far.health().shards[0].again >= 5);
+    assert!(far.health().shards[0].resends >= 5);
 }
 
 #[tokio::test]
 async fn a_server_that_does_not_write_is_lost_until_it_does() {
     let server = Server::start().unwrap();
     let store = connected(patient(&server)).await;
-    reaches(&store, State::Healthy).await;
+    reaches(&store, BreakerState::Healthy).await;
     for (fault, end) in [
         (["CONFIG", "SET", "maxmemory", "1"], ["CONFIG", "SET", "maxmemory", "0"]),
         (
@@ -289,14 +287,14 @@ async fn a_server_that_does_not_write_is_lost_until_it_does() {
             .map(|command| command.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>());
         server.command(&fault).unwrap();
         let lost = async {
-            while store.status().borrow().state.asks() {
+            while store.status().state.allows_calls() {
                 let error = store.decide(&plan(1)).await.unwrap_err();
                 assert!(error.transient, "{error}");
             }
         };
         tokio::time::timeout(PATIENCE, lost).await.unwrap();
         server.command(&end).unwrap();
-        reaches(&store, State::Healthy).await;
+        reaches(&store, BreakerState::Healthy).await;
         assert!(store.decide(&plan(1)).await.is_ok());
     }
 }
@@ -306,8 +304,8 @@ async fn without_a_server_it_starts_open_and_finds_one_later() {
     let server = Server::start().unwrap();
     server.kill().unwrap();
     let store = RedisStore::connect(&config(&server).nodes(4));
-    assert_eq!(store.health().state(), State::Open);
-    assert_eq!((store.health().nodes, *store.nodes().borrow()), (None, 4));
+    assert_eq!(store.health().state(), BreakerState::Open);
+    assert_eq!((store.health().nodes, store.nodes()), (None, 4));
     assert!(store.decide(&plan(1)).await.unwrap_err().transient);
     server.restart().unwrap();
     assert!(store.ready(PATIENCE).await);
@@ -320,15 +318,21 @@ async fn nodes_are_counted_while_they_live() {
     let one = connected(config(&server)).await;
     let other = connected(config(&server)).await;
     for (count, store) in [(2, &one), (2, &other)] {
-        let mut nodes = store.nodes();
-        let seen = nodes.wait_for(|nodes| *nodes == count);
-        tokio::time::timeout(PATIENCE, seen).await.unwrap().unwrap();
-        assert_eq!(store.health().nodes, Some(count));
+        let seen = async {
+            while store.health().nodes != Some(count) {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(PATIENCE, seen).await.unwrap();
+        assert_eq!(store.nodes(), count);
     }
     drop(other);
-    let mut nodes = one.nodes();
-    let alone = nodes.wait_for(|nodes| *nodes == 1);
-    tokio::time::timeout(PATIENCE, alone).await.unwrap().unwrap();
+    let alone = async {
+        while one.nodes() != 1 {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, alone).await.unwrap();
     assert_ne!(server.command(&["PTTL", "tg:@nodes"]).unwrap(), Reply::Integer(-1), "it expires");
 }
 
@@ -401,7 +405,7 @@ fn refused_for_an_hour(key: u128) -> Plan {
 }
 
 async fn hears(store: &RedisStore) {
-    while !store.health().known.hears {
+    while !store.health().negative_cache.subscribed {
         sleep(RETRY).await;
     }
 }
@@ -417,7 +421,7 @@ async fn a_refusal_is_given_without_asking_until_another_node_resets_the_key() {
     tokio::time::timeout(PATIENCE, hears(&one)).await.unwrap();
     let plan = refused_for_an_hour(1);
     assert!(admitted(&one, &plan).await && !admitted(&one, &plan).await);
-    while one.health().known.answered == 0 {
+    while one.health().negative_cache.hits == 0 {
         assert!(!admitted(&one, &plan).await);
     }
 
@@ -425,7 +429,7 @@ async fn a_refusal_is_given_without_asking_until_another_node_resets_the_key() {
     let reset = Amendment { level, name, charged_at_us: 0, holder: 0, change: Change::Reset };
     assert_eq!(other.amend(plan.now, &[reset]).await.unwrap()[..], [true]);
     let told = async {
-        while one.health().known.heard == 0 {
+        while one.health().negative_cache.messages == 0 {
             sleep(RETRY).await;
         }
     };
@@ -442,12 +446,12 @@ async fn a_server_that_is_lost_leaves_no_refusals_behind() {
     assert!(admitted(&store, &plan).await && !admitted(&store, &plan).await);
     server.kill().unwrap();
     let deaf = async {
-        while store.health().known.hears {
+        while store.health().negative_cache.subscribed {
             sleep(RETRY).await;
         }
     };
     tokio::time::timeout(PATIENCE, deaf).await.unwrap();
-    assert_eq!(store.health().known.refusals, 0);
+    assert_eq!(store.health().negative_cache.refusals, 0);
     server.restart().unwrap();
     tokio::time::timeout(PATIENCE, hears(&store)).await.unwrap();
 }
@@ -474,7 +478,7 @@ async fn more_requests_than_it_can_carry_are_no_sign_of_a_lost_server() {
     let proxy = Proxy::to(server.addr()).unwrap();
     let config = Config::parse(&proxy.url()).unwrap().timeout(WITHIN).unwrap();
     let store = connected(config).await;
-    reaches(&store, State::Healthy).await;
+    reaches(&store, BreakerState::Healthy).await;
     proxy.set(Fault::Delay(EACH_WAY));
     let (mut asking, before) = (JoinSet::new(), store.health().shards[0].calls);
     for number in 0..REQUESTS {
@@ -492,5 +496,5 @@ async fn more_requests_than_it_can_carry_are_no_sign_of_a_lost_server() {
     assert_eq!(errors(&store, Reason::Overload), overload, "{health:?}");
     // A call that fails for lack of time is what opens the breaker.
     assert_eq!(errors(&store, Reason::Timeout), 0, "{health:?}");
-    assert_eq!(health.shards[0].changes[State::Open.index()].1, 0, "{health:?}");
+    assert_eq!(health.shards[0].changes[BreakerState::Open as usize].1, 0, "{health:?}");
 }

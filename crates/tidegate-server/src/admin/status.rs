@@ -8,7 +8,7 @@ use tidegate::clock::Now;
 use tidegate::marks::MarkKind;
 use tidegate::store::Memory;
 use tidegate::units::Amount;
-use tidegate_redis::{LeaseHealth, ShardHealth};
+use tidegate_redis::{LoanHealth, ShardHealth};
 
 use crate::app::App;
 use crate::engine::{DaemonStore, Engine};
@@ -138,8 +138,8 @@ struct Leases {
 }
 
 impl Leases {
-    fn of(health: &LeaseHealth) -> Self {
-        let LeaseHealth { held, spent, exact, granted, refused, .. } = *health;
+    fn of(health: &LoanHealth) -> Self {
+        let LoanHealth { held, spent, exact, granted, refused, .. } = *health;
         let tokens = health.outstanding / Amount::ONE.micros();
         Self { held, tokens, spent, exact, granted, refused }
     }
@@ -199,7 +199,7 @@ impl Status {
                 corrections: store.corrections(),
                 owed_keys: app.engine.owed().keys,
             }),
-            leases: shared.map(|store| store.redis().leases()).unwrap_or_default(),
+            leases: shared.map(|store| store.redis().loan_health()).unwrap_or_default(),
             active_keys: keys.unwrap_or_else(|| app.engine.local_keys()),
             evicted_keys: memory.map(Memory::evicted_keys).unwrap_or_default(),
             waiting: app.engine.waiters(),
@@ -288,17 +288,17 @@ impl Store {
             },
             DaemonStore::Shared(store) => {
                 let redis = store.redis();
-                let (health, leases) = (redis.health(), redis.leases());
+                let (health, leases) = (redis.health(), redis.loan_health());
                 let (corrections_waiting, _) = store.corrections();
                 Self::Shared {
                     kind: "redis",
                     state: state_name(health.state()),
-                    degraded: !health.state().asks(),
+                    degraded: !health.state().allows_calls(),
                     since: timestamp(health.since_us()),
                     nodes: health.nodes,
                     last_error: health.last_error(),
                     shards: health.shards.iter().map(Shard::of).collect(),
-                    known_refusals: health.known.refusals,
+                    known_refusals: health.negative_cache.refusals,
                     corrections_waiting,
                     owed_keys: engine.owed().keys,
                     leases: Leases::of(&leases),
@@ -322,10 +322,10 @@ impl Shard {
 
 /// What is wrong with how nodes share their store.
 fn disagreements(engine: &Engine) -> Option<String> {
-    let strangers = engine.store().shared()?.redis().health().strangers;
-    (strangers > 0).then(|| {
+    let nodes = engine.store().shared()?.redis().health().foreign_nodes;
+    (nodes > 0).then(|| {
         format!(
-            "{strangers} nodes hash keys with another secret than this one, so that they count the \
+            "{nodes} nodes hash keys with another secret than this one, so that they count the \
              same subject apart: give all nodes the same --hash-key, or none of them any"
         )
     })

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate::clock::Now;
 use tidegate::marks::{Mark, MarkChange, MarkKind, MarkSink};
-use tidegate_redis::{HeardMark, How, MarkChange as Told, RedisStore, Replica};
+use tidegate_redis::{MarkChange as Told, MarkOperation, MarkReplica, RedisStore, ReplicatedMark};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -62,7 +62,9 @@ fn tell_since(app: &Arc<App>, store: &SharedStore, since_unix_us: u64) {
     for mark in app.engine.marks().export(now) {
         if mark.since_unix_us >= since_unix_us {
             let lasts = mark.left_us(now).map(Duration::from_micros);
-            store.redis().mark_changed(Told { how: How::SetIfLonger, ..set(&mark, lasts) });
+            store
+                .redis()
+                .publish_mark(Told { operation: MarkOperation::SetIfLonger, ..set(&mark, lasts) });
         }
     }
 }
@@ -72,7 +74,7 @@ fn begin(app: &Arc<App>, store: &SharedStore, marked_since: Option<u64>) -> watc
     if let Some(since_unix_us) = marked_since {
         tell_since(app, store, since_unix_us);
     }
-    store.redis().share_marks(Arc::new(Node { app: Arc::downgrade(app) }))
+    store.redis().replicate_marks(Arc::new(Node { app: Arc::downgrade(app) }))
 }
 
 /// Tells the others of what this node changes.
@@ -84,11 +86,14 @@ impl MarkSink for Teller {
     fn changed(&self, change: &MarkChange) {
         let told = match change {
             MarkChange::Set(mark) => set(mark, lasts(mark)),
-            MarkChange::Removed { id, .. } => {
-                Told { id: id.0, how: How::Remove, value: written(change), lasts: None }
-            }
+            MarkChange::Removed { id, .. } => Told {
+                id: id.0,
+                operation: MarkOperation::Remove,
+                value: written(change),
+                lasts: None,
+            },
         };
-        self.redis.mark_changed(told);
+        self.redis.publish_mark(told);
     }
 }
 
@@ -98,11 +103,11 @@ struct Node {
     app: Weak<App>,
 }
 
-impl Replica for Node {
-    fn heard(&self, changes: Vec<HeardMark>) {
+impl MarkReplica for Node {
+    fn apply(&self, changes: Vec<ReplicatedMark>) {
         let Some(app) = self.app.upgrade() else { return };
         let now = app.now();
-        for HeardMark { value, lasts, .. } in changes {
+        for ReplicatedMark { value, lasts, .. } in changes {
             // What another release wrote may be of no use to this one.
             let Ok(mut change) = serde_json::from_slice::<MarkChange>(&value) else { continue };
             if let MarkChange::Set(mark) = &mut change {
@@ -112,7 +117,7 @@ impl Replica for Node {
         }
     }
 
-    fn known(&self) -> Box<dyn Iterator<Item = Told> + Send + '_> {
+    fn marks(&self) -> Box<dyn Iterator<Item = Told> + Send + '_> {
         let Some(app) = self.app.upgrade() else { return Box::new(std::iter::empty()) };
         let kinds = [MarkKind::Ban, MarkKind::Flag, MarkKind::Factor];
         Box::new(kinds.into_iter().flat_map(move |kind| Pages::new(Arc::clone(&app), kind)))
@@ -122,7 +127,7 @@ impl Replica for Node {
         self.app.upgrade().map(|app| app.load.own_ppm())
     }
 
-    fn heard_load(&self, ppm: u64) {
+    fn apply_load(&self, ppm: u64) {
         if let Some(app) = self.app.upgrade() {
             app.engine.set_load(ppm.max(app.load.own_ppm()));
         }
@@ -161,8 +166,9 @@ impl Iterator for Pages {
 
 fn set(mark: &Mark, lasts: Option<Duration>) -> Told {
     // The engine keeps the ban that ends later, and the newest factor; so does the store.
-    let how = if mark.kind == MarkKind::Factor { How::Set } else { How::SetIfLonger };
-    Told { id: mark.id.0, how, value: written(&MarkChange::Set(mark.clone())), lasts }
+    let operation =
+        if mark.kind == MarkKind::Factor { MarkOperation::Set } else { MarkOperation::SetIfLonger };
+    Told { id: mark.id.0, operation, value: written(&MarkChange::Set(mark.clone())), lasts }
 }
 
 /// How long a mark holds that begins now.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tidegate_redis::{Health, State, Uncorrected};
+use tidegate_redis::{AmendError, BreakerState, Health};
 
 use super::SharedStore;
 use super::retry_queue::Correction;
@@ -25,14 +25,14 @@ impl Recovery {
     /// Reads the store's health once, and sends what the store can take.
     pub(super) async fn step(&mut self, app: &App, store: &SharedStore, health: &Health) {
         let before = std::mem::replace(&mut self.losses, health.losses());
-        let is_lost = !health.state().asks();
+        let is_lost = !health.state().allows_calls();
         self.was_lost |= is_lost || self.losses != before;
         if is_lost || store.lacks_secret() {
             return;
         }
         if self.was_lost {
             // While a server is still recovering, requests may be admitted without it.
-            self.was_lost = !merge(app).await || health.state() == State::Merging;
+            self.was_lost = !merge(app).await || health.state() == BreakerState::Merging;
         } else {
             forgive(app);
         }
@@ -80,31 +80,34 @@ async fn send_corrections(app: &App, store: &SharedStore) {
 /// Sends one correction; returns it if it was not sent after all.
 async fn send(app: &App, store: &SharedStore, correction: Correction) -> Option<Correction> {
     match correction {
-        Correction::Amend(amendments) => match store.redis.correct(&amendments).await {
+        Correction::Amend(amendments) => match store.redis.try_amend(&amendments).await {
             Ok(_) => None,
-            Err(Uncorrected { sent: false, rest, .. }) => Some(Correction::Amend(rest)),
-            Err(Uncorrected { error, .. }) => {
+            Err(AmendError { was_sent: false, amendments, .. }) => {
+                Some(Correction::Amend(amendments))
+            }
+            Err(AmendError { error, .. }) => {
                 store.retries.count_lost();
                 app.store_failed(&error, "a correction is lost; what it gives back is not");
                 None
             }
         },
-        Correction::Settle(mut travelled, settlement) => match app.may_settle(&travelled).await {
-            Ok(true) => {
-                if let Err(error) = app.engine.settle_async(&mut travelled.lease, settlement).await
-                {
-                    app.store_failed(&error, "a lease is not settled; it stays charged");
+        Correction::Settle(mut travelled, settlement) => {
+            let settled = match app.may_settle(&travelled).await {
+                Ok(true) => app.engine.settle_async(&mut travelled.lease, settlement).await,
+                // Another node was first, or the lease is void by now.
+                Ok(false) => Ok(()),
+                Err(_) if store.is_lost() => {
+                    return Some(Correction::Settle(travelled, settlement));
                 }
-                None
-            }
-            // Another node was first, or the lease is void by now.
-            Ok(false) => None,
-            Err(_) if store.is_lost() => Some(Correction::Settle(travelled, settlement)),
-            Err(error) => {
-                store.retries.count_lost();
+                Err(error) => {
+                    store.retries.count_lost();
+                    Err(error)
+                }
+            };
+            if let Err(error) = settled {
                 app.store_failed(&error, "a lease is not settled; it stays charged");
-                None
             }
-        },
+            None
+        }
     }
 }

@@ -92,7 +92,7 @@ impl TestRedis {
     pub(crate) async fn resume(&self, nodes: &[&App]) {
         self.proxy.set(Fault::None);
         for node in nodes {
-            eventually(async || state(node) == State::Healthy).await;
+            eventually(async || state(node) == BreakerState::Healthy).await;
         }
     }
 }
@@ -117,7 +117,7 @@ fn node_on(url: &str, cluster_tag: Option<&str>, limits: &str) -> App {
     app
 }
 
-fn state(node: &App) -> State {
+fn state(node: &App) -> BreakerState {
     node.engine.store().shared().unwrap().redis().health().state()
 }
 
@@ -248,9 +248,9 @@ async fn the_status_tells_of_the_store_and_the_metrics_do() {
         "address": address, "state": "open", "since": since, "last_error": error, "queued": 0
     });
     assert_eq!(told["shards"], serde_json::json!([shard]));
-    assert_eq!(status.present(&node).store.unwrap().health.state(), State::Open);
+    assert_eq!(status.present(&node).store.unwrap().health.state(), BreakerState::Open);
     redis.proxy.set(Fault::None);
-    eventually(async || state(&node) == State::Merging).await;
+    eventually(async || state(&node) == BreakerState::Merging).await;
     let told = store();
     assert_eq!(told["state"], "recovering");
     assert_eq!(told["degraded"], false, "it is asked again");
@@ -286,7 +286,8 @@ async fn a_node_learns_the_secret_though_a_part_of_the_store_is_lost() {
     for node in &nodes {
         let shared = node.engine.store().shared().unwrap();
         let answers = |state| shared.redis().health().shards.iter().filter(state).count();
-        let is_healthy = |shard: &&tidegate_redis::ShardHealth| shard.state == State::Healthy;
+        let is_healthy =
+            |shard: &&tidegate_redis::ShardHealth| shard.state == BreakerState::Healthy;
         eventually(async || answers(is_healthy) == 2).await;
         assert!(shared.is_lost());
         assert!(decide(node, Wait::Never).await.degraded);
@@ -313,7 +314,7 @@ async fn what_a_node_admitted_alone_is_charged_to_the_store_once_it_is_back() {
     assert_eq!((node.engine.owed().keys, redis.keys()), (1, 0), "places are not owed");
 
     redis.proxy.set(Fault::None);
-    eventually(async || state(&node) == State::Merging).await;
+    eventually(async || state(&node) == BreakerState::Merging).await;
     recovery.step(&node, shared, &shared.redis().health()).await;
     assert_eq!((node.engine.owed().keys, redis.keys()), (0, 1));
     redis.resume(&[&node]).await;

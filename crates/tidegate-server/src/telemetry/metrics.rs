@@ -7,9 +7,9 @@
 mod counters;
 mod families;
 mod histogram;
-mod lanes;
 mod policy_counters;
 mod process;
+mod striped_counters;
 mod text;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,7 @@ use arc_swap::ArcSwap;
 use tidegate::policy::ChallengeKind;
 use tidegate::store::StoreError;
 use tidegate::{Decision, Policy};
-use tidegate_redis::LeaseHealth;
+use tidegate_redis::LoanHealth;
 
 pub(crate) use families::SharedPresent;
 pub(crate) use text::CONTENT_TYPE;
@@ -88,7 +88,7 @@ pub(crate) struct Present {
     /// The store that nodes share, if there is one.
     pub(crate) store: Option<SharedPresent>,
     /// What this node has borrowed of a shared store.
-    pub(crate) leases: LeaseHealth,
+    pub(crate) leases: LoanHealth,
     /// How many keys are in this process's memory.
     pub(crate) active_keys: usize,
     /// How many live keys had to go for others.

@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use tidegate::Policy;
 use tidegate::algorithm::Spec;
-use tidegate_redis::LeaseHealth;
+use tidegate_redis::LoanHealth;
 
 pub use judge::BrokenPromise;
 pub use random::Random;
@@ -120,7 +120,7 @@ pub struct Run {
     /// The true time of each answer in the log.
     completed_us: Vec<u64>,
     /// The loans of the nodes, of leased limits.
-    pub borrowed: LeaseHealth,
+    pub borrowed: LoanHealth,
     /// Whether the limit is leased.
     leased: bool,
     /// How far the store's clock was set, back and forth.

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tidegate::clock::Now;
 use tidegate::plan::Plan;
 use tidegate::store::{Answer, StoreError};
-use tidegate_redis::leases::{Lent, Loan};
+use tidegate_redis::loans::{LoanReply, LoanRequest};
 
 use super::DEADLINE_US;
 use super::clock::TrueTime;
@@ -50,7 +50,7 @@ pub(super) enum Event {
 #[derive(Clone, Debug)]
 pub(super) enum Ask {
     Plan(Plan),
-    Loan(Loan),
+    Loan(LoanRequest),
 }
 
 /// The server's reply.
@@ -58,7 +58,7 @@ pub(super) enum Ask {
 #[derive(Clone, Debug)]
 pub(super) enum ServerReply {
     Answer(Answer),
-    Lent(Lent),
+    Lent(LoanReply),
 }
 
 /// The network and the server at its end. Handles share it; there is one thread.
@@ -103,8 +103,8 @@ pub(super) enum Next {
     /// A node hears of a loan, or gives it up.
     Lent {
         node: u32,
-        loan: Box<Loan>,
-        lent: Option<Lent>,
+        loan: Box<LoanRequest>,
+        lent: Option<LoanReply>,
     },
     /// This task may get further.
     Poll(usize),

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use tidegate::clock::{Clock as _, Now};
 use tidegate::plan::Plan;
 use tidegate::store::{Amended, Amendment, Answer, Store, StoreError, Tables};
-use tidegate_redis::leases::Table;
+use tidegate_redis::loans::LoanTable;
 
 use super::clock::NodeClock;
 use super::network::{Ask, Network, ServerReply, lock, unreachable};
@@ -20,18 +20,18 @@ pub(super) struct NodeStore {
     pub(super) network: Arc<Mutex<Network>>,
     pub(super) clock: NodeClock,
     /// The node's loans: a new table after a crash.
-    pub(super) leases: Arc<Mutex<Arc<Table>>>,
+    pub(super) loans: Arc<Mutex<Arc<LoanTable>>>,
 }
 
 impl NodeStore {
-    pub(super) fn leases(&self) -> Arc<Table> {
-        Arc::clone(&self.leases.lock().unwrap_or_else(PoisonError::into_inner))
+    pub(super) fn loans(&self) -> Arc<LoanTable> {
+        Arc::clone(&self.loans.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(super) fn crash(&self, nodes: u32) {
-        let table = Table::new();
+        let table = LoanTable::default();
         table.set_nodes(nodes);
-        *self.leases.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
+        *self.loans.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
     }
 
     pub(super) fn now_us(&self) -> u64 {
@@ -50,23 +50,23 @@ impl Store for NodeStore {
         _: Option<&Tables>,
         answer: &mut Answer,
     ) -> Option<Result<(), StoreError>> {
-        *answer = self.leases().at_once(plan, self.now_us())?;
+        *answer = self.loans().decide(plan, self.now_us())?;
         Some(Ok(()))
     }
 
     async fn decide(&self, plan: &Plan) -> Result<Answer, StoreError> {
-        let leases = self.leases();
-        let mut begun = leases.begin(plan, self.now_us());
-        if let Some(answer) = begun.done {
+        let loans = self.loans();
+        let mut partial = loans.begin(plan, self.now_us());
+        if let Some(answer) = partial.answer {
             return Ok(answer);
         }
-        for loan in std::mem::take(&mut begun.first) {
+        for loan in std::mem::take(&mut partial.requests) {
             lock(&self.network).send(self.node, Ask::Loan(loan));
         }
-        let rest = begun.rest.as_ref().unwrap_or(plan).clone();
+        let rest = partial.remainder.as_deref().unwrap_or(plan).clone();
         let call = lock(&self.network).send(self.node, Ask::Plan(rest));
         let answered = CallFuture { network: &self.network, call }.await;
-        leases.finish(plan, &begun, answered, self.now_us())
+        loans.finish(plan, &partial, answered, self.now_us())
     }
 
     /// Corrections take no time: they happen at once, or not at all.

@@ -8,7 +8,7 @@ use tidegate::clock::Now;
 use tidegate::plan::{Level, Mode, Plan};
 use tidegate::store::{Amended, Amendment, Answer, ImmediateStore, Memory, Reply, StoreError};
 use tidegate::units::Amount;
-use tidegate_redis::leases::{Lent, Loan};
+use tidegate_redis::loans::{LoanReply, LoanRequest};
 
 use super::network::{Ask, ServerReply};
 use crate::lender::Lender;
@@ -33,7 +33,7 @@ struct Execution {
 #[derive(Debug)]
 enum Write {
     Plan(Box<Plan>),
-    Loan(Now, Box<Loan>),
+    Loan(Now, Box<LoanRequest>),
     Amendments(Now, Vec<Amendment>),
 }
 
@@ -94,10 +94,10 @@ impl Server {
         Ok(Answer { now, replies: [reply].into_iter().collect() })
     }
 
-    fn lend(&mut self, now: Now, loan: &Loan) -> Lent {
+    fn lend(&mut self, now: Now, loan: &LoanRequest) -> LoanReply {
         let lender = self.lender(&loan.level);
         let lent = lender.map(|lender| lender.lend(now.unix_us, loan));
-        let nothing = Lent {
+        let nothing = LoanReply {
             now_us: now.unix_us,
             granted: 0,
             epoch: 0,

@@ -11,8 +11,8 @@ use tidegate::clock::FakeClock;
 use tidegate::policy::Limit;
 use tidegate::units::Amount;
 use tidegate::{Decision, HashKey, Limiter, Request, RequestError};
-use tidegate_redis::LeaseHealth;
-use tidegate_redis::leases::Loan;
+use tidegate_redis::LoanHealth;
+use tidegate_redis::loans::LoanRequest;
 
 use super::clock::{NodeClock, TrueTime};
 use super::network::{Event, Network, Next, lock};
@@ -67,8 +67,8 @@ impl World {
         for node in 0..setting.nodes {
             let skew_us = random.around_zero(setting.weather.skew_us_max);
             let clock = NodeClock { time: time.clone(), skew_us };
-            let (network, leases) = (Arc::clone(&network), Arc::default());
-            let way = NodeStore { node, network, clock: clock.clone(), leases };
+            let (network, loans) = (Arc::clone(&network), Arc::default());
+            let way = NodeStore { node, network, clock: clock.clone(), loans };
             way.crash(setting.believed_nodes);
             let builder = Limiter::builder().policy(Arc::clone(&setting.policy)).clock(clock);
             let builder = builder.hash_key(HashKey::new([9; 16]));
@@ -88,7 +88,7 @@ impl World {
             leased: setting.policy.limits().iter().any(Limit::is_leased),
             stepped_us: 0,
             overlent: None,
-            borrowed: LeaseHealth::default(),
+            borrowed: LoanHealth::default(),
         };
         let (setting, tasks, owed) = (setting.clone(), Vec::new(), BTreeMap::new());
         Ok(Self { setting, random, time, network, nodes, ways, tasks, owed, run })
@@ -109,7 +109,7 @@ impl World {
             self.note_cuts();
         }
         for way in &self.ways {
-            self.run.borrowed = sum(self.run.borrowed, way.leases().health());
+            self.run.borrowed = sum(self.run.borrowed, way.loans().health());
         }
         if let Some(last) = self.run.stretches.last_mut() {
             last.until_us = u64::MAX;
@@ -154,13 +154,13 @@ impl World {
             }
             Next::Sweep(node) => {
                 let way = self.way(node);
-                let loans = way.leases().sweep(way.now_us());
+                let loans = way.loans().sweep(way.now_us());
                 self.send(node, loans);
             }
             Next::Crash(node) => self.way(node).crash(self.setting.believed_nodes),
             Next::Lent { node, loan, lent } => {
                 let way = self.way(node);
-                way.leases().lent(&loan, lent.as_ref(), way.now_us());
+                way.loans().apply_reply(&loan, lent.as_ref(), way.now_us());
             }
             Next::Poll(task) => self.poll(task),
             Next::Execution { task, now, charged } if charged => {
@@ -200,7 +200,7 @@ impl World {
         &self.ways[usize::try_from(node).unwrap_or(0)]
     }
 
-    fn send(&self, node: u32, loans: Vec<Loan>) {
+    fn send(&self, node: u32, loans: Vec<LoanRequest>) {
         for loan in loans {
             lock(&self.network).send(node, super::network::Ask::Loan(loan));
         }
@@ -215,7 +215,7 @@ impl World {
         }
         let (now_us, network) = (self.time.now_us(), lock(&self.network));
         let counted = network.server.outstanding(now_us);
-        let held: u64 = self.ways.iter().map(|way| way.leases().spendable(way.now_us())).sum();
+        let held: u64 = self.ways.iter().map(|way| way.loans().spendable(way.now_us())).sum();
         if held > counted {
             let detail = format!("nodes hold {held}, the store counts {counted}");
             self.run.overlent = Some((now_us, detail));
@@ -251,7 +251,7 @@ impl World {
             self.answered(index, decided);
         }
         let way = self.way(node);
-        let loans = way.leases().due(way.now_us());
+        let loans = way.loans().take_due(way.now_us());
         self.send(node, loans);
     }
 
@@ -330,7 +330,7 @@ fn spec_of(setting: &Setting) -> Result<Spec, SetupError> {
     Ok(report.spec)
 }
 
-fn sum(one: LeaseHealth, other: LeaseHealth) -> LeaseHealth {
+fn sum(one: LoanHealth, other: LoanHealth) -> LoanHealth {
     let mut sum = one;
     sum.spent += other.spent;
     sum.exact += other.exact;

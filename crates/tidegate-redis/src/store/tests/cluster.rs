@@ -154,7 +154,7 @@ async fn a_cluster_that_nobody_tells_of_is_lost_and_says_why() {
     let error = store.secret(Duration::from_millis(300)).await.unwrap_err();
     assert!(error.transient && error.detail.contains("cluster support disabled"), "{error}");
     let health = store.health();
-    assert_eq!(health.state(), State::Open);
+    assert_eq!(health.state(), BreakerState::Open);
     assert_eq!(health.shards[0].address, server.addr().to_string());
     assert!(health.shards[0].last_error.is_some() && health.shards[0].since_us > 0);
     assert!(store.decide(&plan(1)).await.unwrap_err().transient);
@@ -176,7 +176,7 @@ async fn what_was_carried_out_before_a_connection_to_a_cluster_broke_is_charged_
     let proxy = Proxy::to(cluster.nodes()[owner].addr()).unwrap();
     cluster.announce(owner, proxy.addr().port()).unwrap();
     let store = connected(config(&cluster)).await;
-    reaches(&store, State::Healthy).await;
+    reaches(&store, BreakerState::Healthy).await;
     proxy.set(Fault::DropAnswers);
     let charging = {
         let store = store.clone();
@@ -258,7 +258,7 @@ async fn a_replica_takes_over(cluster: &Cluster, store: &RedisStore) {
     let load = load(store, NAMES, &over);
     let owner = cluster.first_owner_of(cluster.slot_of("{f}").unwrap());
     cluster.fail_over_to(owner + 3).unwrap();
-    reaches(store, State::Healthy).await;
+    reaches(store, BreakerState::Healthy).await;
     let decided = async {
         while store.decide(&plan_of(NAMES, MANY)).await.is_err() {
             sleep(Duration::from_millis(1)).await;
@@ -283,7 +283,7 @@ async fn a_master_is_lost(cluster: &Cluster, store: &RedisStore) {
         }
     };
     tokio::time::timeout(PATIENCE, recovered).await.unwrap();
-    reaches(store, State::Healthy).await;
+    reaches(store, BreakerState::Healthy).await;
     let gone = cluster.nodes()[lost].addr().to_string();
     assert!(store.health().shards.iter().all(|shard| shard.address != gone));
 }
@@ -308,5 +308,5 @@ async fn who_starts_while_one_server_is_lost_learns_the_secret_and_asks_the_othe
         };
         tokio::time::timeout(PATIENCE, asked).await.unwrap();
     }
-    assert!(!store.health().state().asks());
+    assert!(!store.health().state().allows_calls());
 }

@@ -71,7 +71,7 @@ async fn a_cluster_is_followed_over_tls() {
     for key in 100..120 {
         is_answered(&one, key).await;
     }
-    reaches(&one, State::Healthy).await;
+    reaches(&one, BreakerState::Healthy).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -86,7 +86,7 @@ async fn a_server_that_sentinels_name_is_followed_over_tls() {
     deployment.wait_until_in_step().unwrap();
     deployment.fail_over().unwrap();
     is_answered(&one, 2).await;
-    reaches(&one, State::Healthy).await;
+    reaches(&one, BreakerState::Healthy).await;
     let tally = charge(&[&one], 1, 1).await;
     assert_eq!(tally, Tally { admitted: 0, denied: 1, failed: 0 }, "what was spent was replicated");
 }

@@ -53,7 +53,7 @@ async fn the_server_that_sentinels_name_is_asked_whoever_it_is() {
     tokio::time::timeout(PATIENCE, handed_over).await.unwrap();
     let left = decided(&store, 1, left).await;
     // In war.
-    reaches(&store, State::Healthy).await;
+    reaches(&store, BreakerState::Healthy).await;
     let follows =
         |server: &Server| server.info("master_link_status").is_ok_and(|link| link == "up");
     while !deployment.servers().iter().any(follows) {
@@ -62,7 +62,7 @@ async fn the_server_that_sentinels_name_is_asked_whoever_it_is() {
     deployment.wait_until_in_step().unwrap();
     deployment.fail_over().unwrap();
     decided(&store, 1, left).await;
-    reaches(&store, State::Healthy).await;
+    reaches(&store, BreakerState::Healthy).await;
 }
 
 #[tokio::test]

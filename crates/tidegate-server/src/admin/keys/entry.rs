@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tidegate::plan::Level;
 use tidegate::store::KeyUsage;
 use tidegate::{Key, KeyedLimit, SubjectKey};
-use tidegate_redis::Found;
+use tidegate_redis::StoredKey;
 
 /// A key.
 pub(super) struct Entry {
@@ -63,7 +63,7 @@ impl Entry {
     }
 
     /// What the shared store has, by its name alone: this node does not know whose it is.
-    pub(super) fn of_found(found: Found, keyed_limits: &[KeyedLimit<'_>]) -> Self {
+    pub(super) fn of_found(found: StoredKey, keyed_limits: &[KeyedLimit<'_>]) -> Self {
         let policy = match keyed_limits {
             [owner] => Some(owner.policy().to_owned()),
             _ => None,
@@ -72,7 +72,7 @@ impl Entry {
             policy,
             limit: keyed_limits.first().map(|owner| owner.limit().name().to_owned()),
             name: found.name.into(),
-            counted: found.counted,
+            counted: found.usage,
             family: 0,
             key: Key(0),
             is_named: true,

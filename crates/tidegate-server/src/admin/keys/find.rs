@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tidegate::clock::Now;
 use tidegate::store::{KeyCursor, Memory, StoreError};
 use tidegate::{ActivePolicies, Key, KeyedLimit, SubjectKey};
-use tidegate_redis::{Cursor, Found};
+use tidegate_redis::{Cursor, StoredKey};
 
 use super::Failure;
 use super::entry::Entry;
@@ -155,7 +155,7 @@ impl Asked<'_> {
     async fn in_store(&self, engine: &Engine, store: &SharedStore) -> Result<Page, Failure> {
         let query = self.query;
         let entries = if let Some(name) = &query.key {
-            let found = store.look(&[(&**name).into()]).await?;
+            let found = store.inspect(&[(&**name).into()]).await?;
             let keyed_limits: Vec<KeyedLimit<'_>> =
                 self.active_policies.limits_of_key(name).collect();
             found.into_iter().flatten().map(|found| Entry::of_found(found, &keyed_limits)).collect()
@@ -174,9 +174,9 @@ impl Asked<'_> {
         keys: &[SubjectKey],
     ) -> Result<Vec<Entry>, StoreError> {
         let names: Vec<Arc<str>> = keys.iter().map(|key| Arc::clone(&key.name)).collect();
-        let found = store.look(&names).await?;
-        let entry = |(key, found): (&SubjectKey, Option<Found>)| {
-            Some(Entry::of_subject(key, found?.counted, true))
+        let found = store.inspect(&names).await?;
+        let entry = |(key, found): (&SubjectKey, Option<StoredKey>)| {
+            Some(Entry::of_subject(key, found?.usage, true))
         };
         Ok(keys.iter().zip(found).filter_map(entry).collect())
     }
@@ -189,7 +189,7 @@ impl Asked<'_> {
         let limit = query.limit.as_ref().and_then(|_| self.keyed_limits().next());
         let pattern = limit.as_ref().map_or_else(|| "*".to_owned(), KeyedLimit::pattern);
         let page = store.redis().scan(&pattern, from.unwrap_or_default(), query.count).await?;
-        let entry = |found: Found| {
+        let entry = |found: StoredKey| {
             let keyed_limits: Vec<KeyedLimit<'_>> =
                 self.active_policies.limits_of_key(&found.name).collect();
             self.are_asked_for(&keyed_limits).then(|| Entry::of_found(found, &keyed_limits))

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 
-use super::lanes::Lanes;
+use super::striped_counters::StripedCounters;
 
 /// At most this many names, over all policies of the process's life.
 const NAMES_MAX: usize = 4_096;
@@ -63,13 +63,13 @@ impl NameCounters {
 /// Events by name.
 #[derive(Debug)]
 pub(super) struct EventCounters {
-    built_in: Lanes<{ BUILT_IN.len() }>,
+    built_in: StripedCounters<{ BUILT_IN.len() }>,
     others: NameCounters,
 }
 
 impl EventCounters {
     pub(super) fn new() -> Self {
-        Self { built_in: Lanes::new(), others: NameCounters::default() }
+        Self { built_in: StripedCounters::new(), others: NameCounters::default() }
     }
 
     pub(super) fn count(&self, event: &str) {

@@ -120,17 +120,17 @@ pub(super) const FAMILIES: &[Family] = families! {
         }));
     Gauge("tidegate_store_known_refusals",
         "Refusals that are remembered, those that are over included.",
-        |view, samples| samples.optional(store(view, |store| store.health.known.refusals)));
+        |view, samples| samples.optional(store(view, |store| store.health.negative_cache.refusals)));
     Counter("tidegate_store_known_refusals_given_total",
         "Requests that were refused without asking the store, which had said so before.",
-        |view, samples| samples.optional(store(view, |store| store.health.known.answered)));
+        |view, samples| samples.optional(store(view, |store| store.health.negative_cache.hits)));
     Counter("tidegate_store_refunds_lost_total",
         "Limits that stay charged: a request with limits in several slots of a cluster lost a \
          race, and could not give them back.",
         |view, samples| samples.optional(store(view, |store| store.health.lost_refunds)));
     Gauge("tidegate_store_hears_changes",
         "1 while this node hears what other nodes change; it remembers no refusal else.",
-        |view, samples| samples.optional(store(view, |store| u8::from(store.health.known.hears))));
+        |view, samples| samples.optional(store(view, |store| u8::from(store.health.negative_cache.subscribed))));
     Gauge("tidegate_store_corrections_waiting", "Corrections that wait for a store that is lost.",
         |view, samples| samples.optional(store(view, |store| store.corrections.0)));
     Counter("tidegate_store_corrections_lost_total",

@@ -2,7 +2,7 @@
 
 use arrayvec::ArrayVec;
 
-use super::lanes::Lanes;
+use super::striped_counters::StripedCounters;
 use super::text::{Millionths, Samples};
 
 /// The upper bounds in microseconds: 10 µs to 1 s.
@@ -15,11 +15,11 @@ const SUM: usize = BOUNDS_US.len() + 1;
 
 /// A histogram of durations.
 #[derive(Debug)]
-pub(super) struct Histogram(Lanes<{ SUM + 1 }>);
+pub(super) struct Histogram(StripedCounters<{ SUM + 1 }>);
 
 impl Histogram {
     pub(super) fn new() -> Self {
-        Self(Lanes::new())
+        Self(StripedCounters::new())
     }
 
     pub(super) fn observe(&self, us: u64) {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use tidegate::plan::Enforcement;
 use tidegate::{Decision, LimitReport, Outcome, Policy};
 
-use super::lanes::Lanes;
+use super::striped_counters::StripedCounters;
 use super::text::{Millionths, Samples, WHOLE};
 
 /// How many outcomes there are.
@@ -25,8 +25,8 @@ const HEADROOM_SLOT_US: u64 = 60_000_000;
 /// A share in millionths fits into this many bits.
 const SHARE_BITS: u32 = 20;
 
-type DecisionCell = Arc<Lanes<OUTCOMES>>;
-type LimitCell = Arc<Lanes<{ HEADROOM + HEADROOM_SLOTS }>>;
+type DecisionCell = Arc<StripedCounters<OUTCOMES>>;
+type LimitCell = Arc<StripedCounters<{ HEADROOM + HEADROOM_SLOTS }>>;
 
 /// The counters of one policy.
 #[derive(Debug)]
@@ -57,14 +57,14 @@ impl PolicyCounters {
         let decisions = pairs
             .map(|(operation, tier)| {
                 let kept = earlier.iter().find_map(|earlier| earlier.decision(operation, tier));
-                kept.unwrap_or_else(|| Arc::new(Lanes::new()))
+                kept.unwrap_or_else(|| Arc::new(StripedCounters::new()))
             })
             .collect();
         let hits = limits
             .iter()
             .map(|limit| {
                 let kept = earlier.iter().find_map(|earlier| earlier.limit(limit));
-                kept.unwrap_or_else(|| Arc::new(Lanes::new()))
+                kept.unwrap_or_else(|| Arc::new(StripedCounters::new()))
             })
             .collect();
         Self {

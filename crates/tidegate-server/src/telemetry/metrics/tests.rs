@@ -8,7 +8,7 @@ use tidegate::clock::{Clock as _, FakeClock, Now};
 use tidegate::plan::Plan;
 use tidegate::store::{Amended, Amendment, Answer, ImmediateStore};
 use tidegate::{Limiter, Request};
-use tidegate_redis::{Health, KnownHealth, Reason, ShardHealth, State};
+use tidegate_redis::{BreakerState, Health, NegativeCacheHealth, Reason, ShardHealth};
 
 use super::*;
 use crate::state::SaveStatus;
@@ -319,7 +319,7 @@ fn what_is_there_right_now_is_shown() {
     let present = Present {
         steady_us: 0,
         store: Some(lost_store()),
-        leases: LeaseHealth::default(),
+        leases: LoanHealth::default(),
         active_keys: 2,
         evicted_keys: 1,
         waiting: 3,
@@ -371,14 +371,15 @@ fn what_is_there_right_now_is_shown() {
 fn lost_store() -> SharedPresent {
     let shard = ShardHealth {
         address: "r:1".to_owned(),
-        state: State::Open,
+        state: BreakerState::Open,
         since_us: 0,
         last_error: None,
-        asks: 0,
+        commands: 0,
         calls: 9,
-        again: 0,
+        resends: 0,
         errors: Reason::ALL.map(|reason| (reason, if reason == Reason::Timeout { 8 } else { 0 })),
-        changes: State::ALL.map(|state| (state, if state == State::Open { 3 } else { 0 })),
+        changes: BreakerState::ALL
+            .map(|state| (state, if state == BreakerState::Open { 3 } else { 0 })),
         queued: 4,
         latency_us: 0,
     };
@@ -386,8 +387,13 @@ fn lost_store() -> SharedPresent {
         shards: vec![shard],
         lost_refunds: 13,
         nodes: None,
-        known: KnownHealth { hears: false, refusals: 5, answered: 6, heard: 0 },
-        strangers: 0,
+        negative_cache: NegativeCacheHealth {
+            subscribed: false,
+            refusals: 5,
+            hits: 6,
+            messages: 0,
+        },
+        foreign_nodes: 0,
     };
     SharedPresent { health, corrections: (10, 11), owed_keys: 12 }
 }

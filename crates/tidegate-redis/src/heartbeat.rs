@@ -32,7 +32,8 @@ static HEARTBEAT: Script = Script::new(include_str!("scripts/heartbeat.lua"));
 pub(crate) async fn keep_beating(topology: Arc<Topology>) {
     let name = format!("{:016x}", fastrand::u64(..)).into_bytes();
     let deployment = &topology.deployment;
-    let mut count = NodeCount::new(deployment.configured_nodes);
+    let nodes = deployment.configured_nodes;
+    let mut count = NodeCount { nodes, last: Instant::now(), before_loss: None };
     let mut was_same = true;
     loop {
         let wait = match beat(&topology, &name).await {
@@ -99,10 +100,6 @@ struct NodeCount {
 }
 
 impl NodeCount {
-    fn new(nodes: u32) -> Self {
-        Self { nodes, last: Instant::now(), before_loss: None }
-    }
-
     fn update(&mut self, alive: u32, now: Instant) -> u32 {
         if now.duration_since(self.last) > ALIVE {
             self.before_loss = Some((self.nodes, now + RETURN_WITHIN));

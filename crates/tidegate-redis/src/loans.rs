@@ -57,7 +57,7 @@ pub struct LoanReport {
 }
 
 /// The store's reply to a loan request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoanReply {
     /// The store's time.
     pub now_us: u64,

@@ -75,9 +75,9 @@ impl RedisStore {
         let shards = self.sorted_shards();
         let (mut page, mut cursor) = (Page::default(), from);
         while let Some(shard) = shards.get(cursor.shard).map(|handle| &handle.shard) {
-            let (at, names) = shard.scan_step(pattern, cursor.at, step).await.map_err(error)?;
+            let (at, names) = shard.scan_step(pattern, cursor.at, step).await?;
             page.seen += step;
-            page.keys.extend(shard.inspect(&names).await.map_err(error)?.into_iter().flatten());
+            page.keys.extend(shard.inspect(&names).await?.into_iter().flatten());
             cursor = match at {
                 0 => Cursor { shard: cursor.shard + 1, at: 0 },
                 at => Cursor { at, ..cursor },
@@ -102,9 +102,9 @@ impl RedisStore {
         };
         let mut found = Vec::with_capacity(names.len());
         for group in names.chunk_by(share_shard) {
-            let handle = shard_of(&group[0]).map_err(error)?;
+            let handle = shard_of(&group[0])?;
             let group: Vec<String> = group.iter().map(|name| String::from(&**name)).collect();
-            found.extend(handle.shard.inspect(&group).await.map_err(error)?);
+            found.extend(handle.shard.inspect(&group).await?);
         }
         Ok(found)
     }
@@ -117,11 +117,11 @@ impl RedisStore {
     pub async fn delete(&self, names: &[Arc<str>]) -> Result<u64, StoreError> {
         let mut deleted = 0;
         for name in names {
-            let handle = self.topology().shard_of_name(name).map_err(error)?;
+            let handle = self.topology().shard_of_name(name)?;
             let mut delete = redis::cmd("DEL");
             delete.arg(keys::named(&handle.shard.deployment.key_prefix, name));
             let reply = handle.shard.connection.send(&delete, Instant::now() + PATIENCE).await;
-            deleted += u64::from(matches!(reply.map_err(error)?, Value::Int(1)));
+            deleted += u64::from(matches!(reply?, Value::Int(1)));
         }
         Ok(deleted)
     }
@@ -172,10 +172,6 @@ impl Shard {
         }
         Ok(inspected)
     }
-}
-
-fn error(failure: Failure) -> StoreError {
-    failure.error
 }
 
 impl fmt::Display for Cursor {

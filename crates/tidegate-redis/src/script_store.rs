@@ -75,8 +75,7 @@ impl ScriptStore {
     ) -> Result<Vec<Result<Answer, StoreError>>, StoreError> {
         let plans = plans.into_iter().map(|plan| Command::Decide(Arc::new(plan)));
         let responses = self.call(time, idempotency, &plans.collect::<Vec<_>>())?;
-        let answer = |response: Response| response.into_answer().map_err(error);
-        Ok(responses.into_iter().map(|response| response.and_then(answer)).collect())
+        Ok(responses.into_iter().map(|response| Ok(response?.into_answer()?)).collect())
     }
 
     /// Lends tokens at this time.
@@ -84,7 +83,7 @@ impl ScriptStore {
     /// # Errors
     /// The server's own.
     pub fn lend(&self, now: Now, request: LoanRequest) -> Result<LoanReply, StoreError> {
-        self.execute(now, Command::Lend(Arc::new(request)))?.into_loan_reply().map_err(error)
+        Ok(self.execute(now, Command::Lend(Arc::new(request)))?.into_loan_reply()?)
     }
 
     fn call(
@@ -107,7 +106,7 @@ impl ScriptStore {
 
     fn execute(&self, now: Now, command: Command) -> Result<Response, StoreError> {
         let mut responses = self.call(Time::Fixed(now.unix_us), None, &[command])?;
-        responses.pop().unwrap_or_else(|| Err(error(Failure::no_reply())))
+        responses.pop().unwrap_or_else(|| Err(Failure::no_reply().into()))
     }
 }
 
@@ -118,7 +117,7 @@ impl Store for ScriptStore {
 
     fn decide(&self, plan: &Plan) -> impl Future<Output = Result<Answer, StoreError>> + Send {
         let response = self.execute(plan.now, Command::Decide(Arc::new(plan.clone())));
-        ready(response.and_then(|response| response.into_answer().map_err(error)))
+        ready(response.and_then(|response| Ok(response.into_answer()?)))
     }
 
     fn amend(
@@ -127,13 +126,9 @@ impl Store for ScriptStore {
         amendments: &[Amendment],
     ) -> impl Future<Output = Result<Amended, StoreError>> + Send {
         let response = self.execute(now, Command::Amend(amendments.into()));
-        ready(response.and_then(|response| response.into_amended().map_err(error)))
+        ready(response.and_then(|response| Ok(response.into_amended()?)))
     }
 
     /// Nothing to prepare: a server has no tables per limit.
     fn announce(&self, _families: &[u64]) {}
-}
-
-fn error(failure: Failure) -> StoreError {
-    failure.error
 }

@@ -14,7 +14,7 @@ pub(crate) fn of(key: &[u8]) -> u16 {
 pub(crate) fn tag(slot: u16) -> String {
     static TAGS: OnceLock<Vec<u32>> = OnceLock::new();
     let tags = TAGS.get_or_init(find_tags);
-    word(tags.get(usize::from(slot)).copied().unwrap_or_default())
+    format!("{:x}", tags.get(usize::from(slot)).copied().unwrap_or_default())
 }
 
 /// The hash tag: what stands in the first pair of braces, if anything; otherwise the whole key.
@@ -27,8 +27,8 @@ fn tagged(key: &[u8]) -> &[u8] {
     }
 }
 
-/// For each slot the first number whose word lies in it. Words are as good as random: some 170,000 are
-/// tried.
+/// For each slot the first number whose hexadecimal digits lie in it. Some 170,000 numbers are tried, as
+/// their slots are as good as random.
 fn find_tags() -> Vec<u32> {
     let mut tags = vec![None; usize::from(SLOTS)];
     let mut left = tags.len();
@@ -36,17 +36,13 @@ fn find_tags() -> Vec<u32> {
         if left == 0 {
             break;
         }
-        let tag = &mut tags[usize::from(of(word(number).as_bytes()))];
+        let tag = &mut tags[usize::from(of(format!("{number:x}").as_bytes()))];
         if tag.is_none() {
             *tag = Some(number);
             left -= 1;
         }
     }
     tags.into_iter().map(Option::unwrap_or_default).collect()
-}
-
-fn word(number: u32) -> String {
-    format!("{number:x}")
 }
 
 /// CRC-16/XMODEM, as Redis Cluster specifies.

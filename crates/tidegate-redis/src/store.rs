@@ -69,7 +69,6 @@ pub(crate) struct Inner {
     topology: Arc<Topology>,
     loans: Arc<LoanTable>,
     marks: Arc<Outbox>,
-    address: String,
     /// The background tasks, which end with the store.
     _tasks: JoinSet<()>,
     replication: OnceLock<JoinSet<()>>,
@@ -102,7 +101,6 @@ impl RedisStore {
             topology,
             loans: Arc::new(LoanTable::new(config.nodes)),
             marks,
-            address: config.address(),
             _tasks: tasks,
             replication: OnceLock::new(),
         });
@@ -298,7 +296,7 @@ impl RedisStore {
         let cache = &self.inner.topology.deployment.cache;
         let start = cache.start_call(self.now_us());
         let response = self.execute(Command::Decide(Arc::clone(&plan))).await;
-        let answer = response.and_then(Response::into_answer).map_err(|failure| failure.error)?;
+        let answer = response.and_then(Response::into_answer)?;
         cache.insert(&plan, &answer, start, self.now_us());
         Ok(answer)
     }
@@ -342,7 +340,7 @@ impl RedisStore {
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RedisStore({})", self.inner.address)
+        write!(f, "RedisStore({})", self.inner.topology.address)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What nearly all traffic is, the script decides on its fast path.
+//! Nearly all traffic is decided on the fast path of the script.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on says so")]
 

@@ -80,23 +80,16 @@ fn find_pattern<'a>(
     let known = patterns.iter().position(|pattern| says_the_same(pattern.plan, plan));
     let code = u8::try_from(known.unwrap_or(patterns.len()) + 1).ok()?;
     if let Some(pattern) = known.and_then(|known| patterns.get_mut(known)) {
-        pattern.add(&keys);
-    } else {
-        patterns.push(Pattern { plan, commands: 1, common_keys: keys.clone() });
-    }
-    Some((code, keys))
-}
-
-impl Pattern<'_> {
-    /// Adds a command with these keys.
-    fn add(&mut self, keys: &[u8]) {
-        self.commands += 1;
-        for (common, key) in self.common_keys.iter_mut().zip(keys) {
+        pattern.commands += 1;
+        for (common, key) in pattern.common_keys.iter_mut().zip(&keys) {
             if common != key {
                 *common = 0;
             }
         }
+    } else {
+        patterns.push(Pattern { plan, commands: 1, common_keys: keys.clone() });
     }
+    Some((code, keys))
 }
 
 /// The first argument: the pattern of each command, and the indices of the keys that are its own. A

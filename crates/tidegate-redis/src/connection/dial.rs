@@ -43,17 +43,15 @@ pub(crate) struct Dialer {
 
 impl Dialer {
     pub(crate) fn new(config: &Config) -> Self {
-        let settings = RedisConnectionInfo::default()
+        let mut settings = RedisConnectionInfo::default()
             .set_db(i64::from(config.database))
             .set_lib_name("tidegate", env!("CARGO_PKG_VERSION"));
-        let settings = match &config.user {
-            Some(user) => settings.set_username(user),
-            None => settings,
-        };
-        let settings = match &config.password {
-            Some(password) => settings.set_password(password),
-            None => settings,
-        };
+        if let Some(user) = &config.user {
+            settings = settings.set_username(user);
+        }
+        if let Some(password) = &config.password {
+            settings = settings.set_password(password);
+        }
         Self { tls: config.tls.clone(), settings }
     }
 

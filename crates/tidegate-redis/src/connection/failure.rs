@@ -169,6 +169,12 @@ impl Failure {
     }
 }
 
+impl From<Failure> for StoreError {
+    fn from(failure: Failure) -> Self {
+        failure.error
+    }
+}
+
 /// Errors of a server that cannot work: of any write, or of any command.
 fn is_of_server(code: &str) -> bool {
     matches!(

@@ -35,15 +35,9 @@ pub(super) struct BorrowedBucket {
     is_requesting: bool,
     retry_at_us: u64,
     demand: Demand,
-    last_reply: StoreReading,
-}
-
-/// What the store last said of the bucket, and when this node received it.
-#[derive(Clone, Copy, Debug, Default)]
-struct StoreReading {
-    store_us: u64,
-    received_us: u64,
-    available: u64,
+    /// The store's last reply, and when this node received it.
+    last_reply: LoanReply,
+    replied_us: u64,
 }
 
 /// The result of spending locally.
@@ -83,7 +77,8 @@ impl BorrowedBucket {
             is_requesting: false,
             retry_at_us: 0,
             demand: Demand::new(now_us),
-            last_reply: StoreReading::default(),
+            last_reply: LoanReply::default(),
+            replied_us: 0,
         }
     }
 
@@ -186,8 +181,7 @@ impl BorrowedBucket {
         terms: &LoanTerms,
     ) {
         self.is_requesting = false;
-        let LoanReply { now_us: store_us, available, .. } = *reply;
-        self.last_reply = StoreReading { store_us, received_us: now_us, available };
+        (self.last_reply, self.replied_us) = (*reply, now_us);
         if reply.granted == 0 {
             self.retry_at_us = now_us.saturating_add(RETRY_US);
             return;
@@ -273,8 +267,7 @@ impl BorrowedBucket {
     }
 
     fn store_us(&self, now_us: u64) -> u64 {
-        let StoreReading { store_us, received_us, .. } = self.last_reply;
-        store_us.saturating_add(now_us.saturating_sub(received_us))
+        self.last_reply.now_us.saturating_add(now_us.saturating_sub(self.replied_us))
     }
 
     /// The bucket as this node knows it: what the node holds, what the store last had, and the refill
@@ -285,7 +278,7 @@ impl BorrowedBucket {
             return Reading { available: Amount::ZERO, reset_us: None };
         };
         let (count, period_us) = (u128::from(count.micros()), u128::from((*period_us).max(1)));
-        let elapsed_us = u128::from(now_us.saturating_sub(self.last_reply.received_us));
+        let elapsed_us = u128::from(now_us.saturating_sub(self.replied_us));
         let last_seen = u128::from(left) + u128::from(self.last_reply.available);
         let refilled = last_seen + elapsed_us * count / period_us;
         let available = refilled.min(u128::from(burst.micros()));

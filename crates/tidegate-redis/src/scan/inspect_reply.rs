@@ -45,7 +45,8 @@ fn read_usage(value: &[u8]) -> Option<Result<KeyUsage, String>> {
 }
 
 fn read_pace(kind: u8, reader: &mut Reader<'_>) -> Option<Pace> {
-    let reading = Reading { available: amount(reader.number()?)?, reset_us: reader.optional()? };
+    let reading =
+        Reading { available: Amount::from_micros(reader.number()?)?, reset_us: reader.optional()? };
     let mut numbers = [0; 6];
     for number in &mut numbers {
         *number = reader.number()?;
@@ -55,12 +56,12 @@ fn read_pace(kind: u8, reader: &mut Reader<'_>) -> Option<Pace> {
 
 fn read_spec(kind: u8, numbers: [u64; 6]) -> Option<Spec> {
     let [first, second, third, fourth, fifth, sixth] = numbers;
-    let (limit, window_us) = (amount(first)?, second);
+    let (limit, window_us) = (Amount::from_micros(first)?, second);
     Some(match kind {
         1 => Spec::TokenBucket(token_bucket::Spec {
             count: limit,
             period_us: second,
-            burst: amount(third)?,
+            burst: Amount::from_micros(third)?,
         }),
         2 => Spec::SlidingWindow(sliding_window::Spec { limit, window_us }),
         3 => Spec::SlidingCounter(sliding_counter::Spec { limit, window_us }),
@@ -82,8 +83,4 @@ fn read_spec(kind: u8, numbers: [u64; 6]) -> Option<Spec> {
         7 => Spec::Total(total::Spec { limit }),
         _ => return None,
     })
-}
-
-fn amount(micros: u64) -> Option<Amount> {
-    Amount::from_micros(micros)
 }

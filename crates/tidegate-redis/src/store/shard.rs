@@ -1,6 +1,6 @@
 //! One server: its connection, its breaker and its counters.
 
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -41,8 +41,6 @@ pub(crate) struct Shard {
     pub(crate) deployment: Arc<Deployment>,
     breaker: Mutex<Breaker>,
     status: watch::Sender<ShardStatus>,
-    /// A copy of the breaker's verdict, which is read without a lock.
-    allows_calls: AtomicBool,
     /// A slot of this server for probes to write into; `SLOTS` if it has none.
     probe_slot: AtomicU16,
     last_error: Mutex<Option<String>>,
@@ -64,7 +62,6 @@ impl Shard {
             deployment,
             breaker: Mutex::new(breaker),
             status: watch::Sender::new(status),
-            allows_calls: AtomicBool::new(false),
             probe_slot: AtomicU16::new(SLOTS),
             last_error: Mutex::default(),
             suspect_log: Mutex::default(),
@@ -77,7 +74,7 @@ impl Shard {
 
     /// True if the breaker lets calls through.
     pub(crate) fn allows_calls(&self) -> bool {
-        self.allows_calls.load(Ordering::Relaxed)
+        self.status.borrow().state.allows_calls()
     }
 
     /// Waits until the breaker lets calls through, as that of a new server soon does.
@@ -208,7 +205,6 @@ impl Shard {
         let result = update(&mut breaker, self.deployment.clock.steady_us());
         let (state, since_us) = (breaker.state(), breaker.since_us());
         if state != before {
-            self.allows_calls.store(state.allows_calls(), Ordering::Relaxed);
             self.counters.count_change(state);
             // Under the lock, so that receivers see changes in their order.
             self.status.send_replace(ShardStatus { state, since_us });

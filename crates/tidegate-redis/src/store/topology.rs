@@ -32,7 +32,7 @@ pub(crate) struct Topology {
     /// The configured servers of a cluster; empty without a cluster.
     pub(super) seeds: Vec<Server>,
     /// The servers as the configuration names them, and since when they are searched for.
-    address: String,
+    pub(super) address: String,
     since_us: u64,
     /// The slot that all keys lie in, where there is only one.
     pub(super) only_slot: Option<u16>,

@@ -332,19 +332,28 @@ pub(crate) enum Settings {
 }
 
 impl Settings {
-    /// Any spec of the limit; `None` if it is unlimited for all.
-    pub(crate) fn first_spec(&self) -> Option<Spec> {
-        let spec = |setting: &Setting| match setting {
+    /// Every setting of the limit, the default first.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Setting> {
+        let (one, by_tier, by_value) = match self {
+            Self::Everyone(setting) => (Some(setting), None, None),
+            Self::ByTier(settings) => (None, Some(settings), None),
+            Self::ByAttribute { settings, default, .. } => (Some(default), None, Some(settings)),
+        };
+        let by_tier = by_tier.into_iter().flatten().flatten();
+        one.into_iter().chain(by_tier).chain(by_value.into_iter().flat_map(HashMap::values))
+    }
+
+    /// Every spec of the limit; none if it is unlimited for all.
+    pub(crate) fn specs(&self) -> impl Iterator<Item = Spec> {
+        self.all().filter_map(|setting| match setting {
             Setting::Limited(spec) => Some(*spec),
             Setting::Unlimited => None,
-        };
-        match self {
-            Self::Everyone(setting) => spec(setting),
-            Self::ByTier(settings) => settings.iter().flatten().find_map(spec),
-            Self::ByAttribute { settings, default, .. } => {
-                spec(default).or_else(|| settings.values().find_map(spec))
-            }
-        }
+        })
+    }
+
+    /// Any spec of the limit.
+    pub(crate) fn first_spec(&self) -> Option<Spec> {
+        self.specs().next()
     }
 }
 

@@ -27,6 +27,7 @@ use jiff::tz::TimeZone;
 use fields::{Fields, Keys, check_name, declared_id, distinct_texts, one_or_many, text};
 
 pub(super) use limits::KEYS as LIMIT_KEYS;
+use warnings::Warnings;
 
 use super::diagnostics::{Position, Reporter, nearest, shown};
 use super::document::Node;
@@ -184,10 +185,11 @@ impl Compiler<'_> {
         policy.headers_read = headers_read(&policy);
         policy.limits_by_operation = limits_by_operation(&policy);
         if sound_operations && sound_limits {
-            warnings::warn(&policy, root, self.diagnostics);
+            let warnings = Warnings { policy: &policy, root, diagnostics: self.diagnostics };
+            warnings.warn_about_limits();
             if sound_protection {
                 protection_warnings::warn(&policy, root, self.diagnostics);
-                reach_warnings::warn(&policy, root, self.diagnostics);
+                warnings.warn_about_reach();
             }
         }
         Some(policy)

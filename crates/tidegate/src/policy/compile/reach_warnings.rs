@@ -1,124 +1,128 @@
 //! Warnings about numbers that do not go together: steps and samples that are never reached, bans that
 //! are over before what they are for, and secrets that travel in the open.
 
-use super::warnings::position;
+use super::warnings::{Warnings, position};
 use crate::algorithm;
 use crate::algorithm::calendar::Unit;
 use crate::decision::Outcome;
-use crate::policy::diagnostics::{Position, Reporter};
 use crate::policy::document::Node;
 use crate::policy::model::{Cost, Counts, Exceed, Limit, Part, Policy, Setting, Settings, Spec};
-use crate::policy::protection::{BUILT_IN_EVENTS, Event, EventId, Penalty, Ratio};
+use crate::policy::protection::{BUILT_IN_EVENTS, Event, EventId, Penalty, Ratio, Step};
 use crate::policy::when::When;
 use crate::units::{Amount, SECOND_US, written_duration};
 
 const HOUR_US: u64 = 3_600 * SECOND_US;
 
-/// Everything that can be said once the policy stands.
-pub(super) fn warn(policy: &Policy, root: &Node, diagnostics: &Reporter) {
-    for penalty in &policy.protection.penalties {
-        let at = |from: u32| step_position(root, &penalty.name, from);
-        above_limits(policy, penalty, at, diagnostics);
-        behind_a_ban(policy, penalty, at, diagnostics);
-        short_ban(penalty, at, diagnostics);
+impl Warnings<'_> {
+    /// Warns about numbers of penalties and ratios that do not go together.
+    pub(super) fn warn_about_reach(&self) {
+        for penalty in &self.policy.protection.penalties {
+            self.warn_if_above_limits(penalty);
+            self.warn_if_behind_a_ban(penalty);
+            self.warn_if_ban_is_short(penalty);
+        }
+        for ratio in &self.policy.protection.ratios {
+            self.warn_if_sample_is_too_large(ratio);
+        }
+        self.warn_about_plain_http();
     }
-    for ratio in &policy.protection.ratios {
-        let at = position(root, "ratios", &ratio.name);
-        too_few(policy, ratio, at, diagnostics);
+
+    /// Warns at the step of a penalty.
+    fn warn_at_step(&self, penalty: &Penalty, from: u32, message: String, help: String) {
+        let section = self.root.get("penalties").and_then(|node| node.get(&penalty.name));
+        let ladder = section.and_then(|node| node.get("ladder")).and_then(Node::entries);
+        let step = ladder.unwrap_or_default().iter().find(|entry| entry.key.parse() == Ok(from));
+        let penalty = || position(self.root, "penalties", &penalty.name);
+        let at = step.map_or_else(penalty, |entry| entry.key_at);
+        self.diagnostics.warn(at, message, help);
     }
-    in_the_open(root, diagnostics);
-}
 
-/// Where a step stands.
-fn step_position(root: &Node, penalty: &str, from: u32) -> Position {
-    let section = root.get("penalties").and_then(|node| node.get(penalty));
-    let ladder = section.and_then(|node| node.get("ladder")).and_then(Node::entries);
-    let mut steps = ladder.unwrap_or_default().iter();
-    let step = steps.find(|entry| entry.key.parse() == Ok(from));
-    step.map_or_else(|| position(root, "penalties", penalty), |entry| entry.key_at)
-}
+    /// A step above what limits let through within the span.
+    fn warn_if_above_limits(&self, penalty: &Penalty) {
+        let Penalty { name, events, by, within_us, ladder, .. } = penalty;
+        let Some(Bound { number, limit }) = Bound::of(self.policy, events, by, *within_us) else {
+            return;
+        };
+        if let Some(step) = ladder.iter().find(|step| u64::from(step.from) > number) {
+            let (span, from) = (written_duration(*within_us), step.from);
+            let message = format!(
+                "the step {from} of `{name}` is not reached by requests: found at most {number} such \
+                 answers within {span}, as many as the limit `{limit}` lets through"
+            );
+            let help = format!("expected a step of at most {number}, or a longer span");
+            self.warn_at_step(penalty, from, message, help);
+        }
+    }
 
-/// Steps above what limits let through within the span.
-fn above_limits(
-    policy: &Policy,
-    penalty: &Penalty,
-    at: impl Fn(u32) -> Position,
-    diagnostics: &Reporter,
-) {
-    let Some(most) = Most::of(policy, &penalty.events, &penalty.by, penalty.within_us) else {
-        return;
-    };
-    if let Some(step) = penalty.ladder.iter().find(|step| u64::from(step.from) > most.number) {
-        let span = written_duration(penalty.within_us);
+    /// A step that no request reaches, because a lower one bans for as long as events count.
+    fn warn_if_behind_a_ban(&self, penalty: &Penalty) {
+        let Penalty { name, within_us, ladder, .. } = penalty;
+        let bans = |step: &Step| {
+            let ban = step.ban.as_ref();
+            ban.is_some_and(|ban| ban.by.is_none() && ban.for_us >= *within_us)
+        };
+        let banning = ladder.windows(2).find(|steps| bans(&steps[0]));
+        let Some([lower, step]) = banning else { return };
+        if penalty.events.iter().all(|id| ends_with_a_ban(self.policy, *id)) {
+            let (span, from, lower) = (written_duration(*within_us), step.from, lower.from);
+            let message = format!(
+                "the step {from} of `{name}` is not reached by requests: from {lower} on they are \
+                 refused until the ban is over, and by then all {lower} are older than {span}"
+            );
+            let help =
+                format!("expected a ban shorter than {span} below it, or `banned` counted too");
+            self.warn_at_step(penalty, from, message, help);
+        }
+    }
+
+    /// A ban that is over while its events still count, and no step above it. A step bans once, until
+    /// the count has fallen below it (rule 6).
+    fn warn_if_ban_is_short(&self, penalty: &Penalty) {
+        let Penalty { name, within_us, ladder, .. } = penalty;
+        let banning = ladder.iter().rev().find_map(|step| Some((step.from, step.ban.as_ref()?)));
+        let Some((from, ban)) = banning.filter(|(_, ban)| ban.for_us < *within_us) else { return };
+        let (lasts, span) = (written_duration(ban.for_us), written_duration(*within_us));
         let message = format!(
-            "the step {} of `{}` is not reached by requests: found at most {} such answers within \
-             {span}, as many as the limit `{}` lets through",
-            step.from, penalty.name, most.number, most.limit
+            "the ban of `{name}` is over after {lasts}, but its events count for {span}: whoever goes \
+             on is not banned again until fewer than {from} of them are within {span}"
         );
-        let help = format!("expected a step of at most {}, or a longer span", most.number);
-        diagnostics.warn(at(step.from), message, help);
+        let help =
+            format!("ban for {span} or longer, shorten `within`, or add a higher step that bans");
+        self.warn_at_step(penalty, from, message, help);
     }
-}
 
-/// Steps that nobody reaches because a lower one bans for as long as events count.
-fn behind_a_ban(
-    policy: &Policy,
-    penalty: &Penalty,
-    at: impl Fn(u32) -> Position,
-    diagnostics: &Reporter,
-) {
-    let bans = |step: &&crate::policy::protection::Step| {
-        let ban = step.ban.as_ref();
-        ban.is_some_and(|ban| ban.by.is_none() && ban.for_us >= penalty.within_us)
-    };
-    let Some(place) = penalty.ladder.iter().position(|step| bans(&step)) else { return };
-    let ceases = |id: &EventId| ends_with_a_ban(policy, *id);
-    let (Some(lower), Some(step)) = (penalty.ladder.get(place), penalty.ladder.get(place + 1))
-    else {
-        return;
-    };
-    if penalty.events.iter().all(ceases) {
-        let span = written_duration(penalty.within_us);
-        let message = format!(
-            "the step {} of `{}` is not reached by requests: from {} on they are refused until the ban \
-             is over, and by then all {} are older than {span}",
-            step.from, penalty.name, lower.from, lower.from
-        );
-        let help = format!("expected a ban shorter than {span} below it, or `banned` counted too");
-        diagnostics.warn(at(step.from), message, help);
+    /// A sample that limits never let grow large enough.
+    fn warn_if_sample_is_too_large(&self, ratio: &Ratio) {
+        let Ratio { name, to, by, within_us, at_least, .. } = ratio;
+        let bound = Bound::of(self.policy, &[*to], by, *within_us);
+        if let Some(Bound { number, limit }) =
+            bound.filter(|bound| bound.number < u64::from(*at_least))
+        {
+            let span = written_duration(*within_us);
+            let message = format!(
+                "the ratio `{name}` never means anything: found at most {number} events to compare \
+                 with within {span}, as many as the limit `{limit}` lets through, expected {at_least}"
+            );
+            let help = format!("lower `at_least` to {number} or less, or choose a longer span");
+            self.diagnostics.warn(position(self.root, "ratios", name), message, help);
+        }
     }
-}
 
-/// A ban that is over while its events still count, and nothing above it: rule 6 bans once, until the
-/// count has fallen below its step.
-fn short_ban(penalty: &Penalty, at: impl Fn(u32) -> Position, diagnostics: &Reporter) {
-    let banning = penalty.ladder.iter().rev().find_map(|step| Some((step, step.ban.as_ref()?)));
-    let Some((step, ban)) = banning.filter(|(_, ban)| ban.for_us < penalty.within_us) else {
-        return;
-    };
-    let (lasts, span) = (written_duration(ban.for_us), written_duration(penalty.within_us));
-    let message = format!(
-        "the ban of `{}` is over after {lasts}, but its events count for {span}: whoever goes on is \
-         not banned again until fewer than {} of them are within {span}",
-        penalty.name, step.from
-    );
-    let help =
-        format!("ban for {span} or longer, shorten `within`, or add a higher step that bans");
-    diagnostics.warn(at(step.from), message, help);
-}
-
-/// A sample that is never large enough.
-fn too_few(policy: &Policy, ratio: &Ratio, at: Position, diagnostics: &Reporter) {
-    let most = Most::of(policy, &[ratio.to], &ratio.by, ratio.within_us);
-    if let Some(most) = most.filter(|most| most.number < u64::from(ratio.at_least)) {
-        let (span, name) = (written_duration(ratio.within_us), &ratio.name);
-        let message = format!(
-            "the ratio `{name}` never means anything: found at most {} events to compare with \
-             within {span}, as many as the limit `{}` lets through, expected {}",
-            most.number, most.limit, ratio.at_least
-        );
-        let help = format!("lower `at_least` to {} or less, or choose a longer span", most.number);
-        diagnostics.warn(at, message, help);
+    /// Addresses of a captcha that others on the way can read, or whose answers they can change.
+    fn warn_about_plain_http(&self) {
+        let Some(challenge) = self.root.get("challenge") else { return };
+        for (key, why) in [
+            ("verify_url", "the secret travels there unencrypted"),
+            ("script_url", "whoever is on the way may put another script in its place"),
+        ] {
+            let Some(node) = challenge.get(key) else { continue };
+            let address = node.text().and_then(|text| text.strip_prefix("http://"));
+            if address.is_some_and(|address| !is_loopback(address)) {
+                let message = format!("found plain http in `{key}`, expected https: {why}");
+                let help = "only a host on loopback needs no https";
+                self.diagnostics.warn(node.at, message, help);
+            }
+        }
     }
 }
 
@@ -133,28 +137,24 @@ fn ends_with_a_ban(policy: &Policy, id: EventId) -> bool {
         })
 }
 
-/// How often something happens at the most, and for which limit.
-struct Most<'p> {
+/// The largest number of answers that a limit lets through.
+struct Bound<'p> {
     number: u64,
     limit: &'p str,
 }
 
-impl<'p> Most<'p> {
+impl<'p> Bound<'p> {
     /// Of answers to one subject within a span; `None` where limits do not bound them.
     fn of(policy: &'p Policy, events: &[EventId], by: &[Part], within_us: u64) -> Option<Self> {
-        let of = |id: &EventId| {
-            let event = policy.protection.events.get(usize::from(*id))?;
-            let bounds = policy.limits.iter().filter(|limit| bounds(policy, limit, event, by));
-            let numbers = bounds.filter_map(|limit| {
-                Some(Self { number: most_of(limit, within_us)?, limit: &limit.name })
-            });
-            numbers.min_by_key(|most| most.number)
-        };
         let mut sum: Option<Self> = None;
         for id in events {
-            let one = of(id)?;
-            let number = sum.map_or(0, |sum| sum.number).saturating_add(one.number);
-            sum = Some(Self { number, ..one });
+            let event = policy.protection.events.get(usize::from(*id))?;
+            let limits = policy.limits.iter().filter(|limit| bounds(policy, limit, event, by));
+            let numbers =
+                limits.filter_map(|limit| Some((largest_number(limit, within_us)?, limit)));
+            let (number, limit) = numbers.min_by_key(|(number, _)| *number)?;
+            let number = number.saturating_add(sum.map_or(0, |sum| sum.number));
+            sum = Some(Self { number, limit: &limit.name });
         }
         sum
     }
@@ -185,46 +185,28 @@ fn bounds(policy: &Policy, limit: &Limit, event: &Event, by: &[Part]) -> bool {
         && covers(&limit.when, &event.when)
 }
 
-/// Whether a condition on operations alone holds wherever another does.
+/// True if a condition on operations alone holds wherever another does.
 fn covers(broad: &When, narrow: &When) -> bool {
-    let When {
-        operations,
-        tiers: None,
-        methods: None,
-        paths: None,
-        networks: None,
-        countries: None,
-        authenticated: None,
-        internal: None,
-        attributes,
-        not: None,
-    } = broad
-    else {
-        return false;
-    };
     let within = |broad: &Vec<_>| {
         let narrow = narrow.operations.as_ref();
         narrow.is_some_and(|narrow| narrow.iter().all(|one| broad.contains(one)))
     };
-    attributes.is_empty() && operations.as_ref().is_none_or(within)
+    broad.is_only_operations() && broad.operations.as_ref().is_none_or(within)
 }
 
 /// How many requests of one key a limit lets through within a span, by its most generous row.
-fn most_of(limit: &Limit, within_us: u64) -> Option<u64> {
-    let most = |setting: &Setting| match setting {
-        Setting::Limited(spec) => most_by(spec, within_us),
+fn largest_number(limit: &Limit, within_us: u64) -> Option<u64> {
+    let number = |setting: &Setting| match setting {
+        Setting::Limited(spec) => number_within(spec, within_us),
         Setting::Unlimited => None,
     };
     match &limit.settings {
-        Settings::Everyone(setting) => most(setting),
-        Settings::ByTier(settings) => {
-            settings.iter().flatten().map(most).try_fold(0, |all, one| Some(one?.max(all)))
-        }
         Settings::ByAttribute { .. } => None,
+        settings => settings.all().map(number).try_fold(0, |all, one| Some(one?.max(all))),
     }
 }
 
-fn most_by(spec: &Spec, within_us: u64) -> Option<u64> {
+fn number_within(spec: &Spec, within_us: u64) -> Option<u64> {
     let windows = |limit: Amount, number: u64| Some(limit.whole().saturating_mul(number));
     match spec {
         Spec::Plain(algorithm::Spec::SlidingWindow(spec)) => {
@@ -249,22 +231,6 @@ fn most_by(spec: &Spec, within_us: u64) -> Option<u64> {
             windows(*limit, within_us.div_ceil(shortest_us).saturating_add(1))
         }
         Spec::Plain(_) => None,
-    }
-}
-
-/// Addresses of a captcha that others on the way can read, or change what they answer.
-fn in_the_open(root: &Node, diagnostics: &Reporter) {
-    let Some(challenge) = root.get("challenge") else { return };
-    for (key, why) in [
-        ("verify_url", "the secret travels there unencrypted"),
-        ("script_url", "whoever is on the way may put another script in its place"),
-    ] {
-        let Some(node) = challenge.get(key) else { continue };
-        let address = node.text().and_then(|text| text.strip_prefix("http://"));
-        if address.is_some_and(|address| !is_loopback(address)) {
-            let message = format!("found plain http in `{key}`, expected https: {why}");
-            diagnostics.warn(node.at, message, "only a host on loopback needs no https");
-        }
     }
 }
 

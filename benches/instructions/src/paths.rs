@@ -3,14 +3,14 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a measurement may stop at a surprise")]
 
 use std::hint::black_box;
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tidegate::algorithm::{Spec, Verdict, token_bucket};
+use tidegate::algorithm::Verdict;
 use tidegate::clock::{Clock, Now};
 use tidegate::simulate::TestFile;
-use tidegate::units::{Amount, SECOND_US};
 use tidegate::{
-    HashKey, Jitter, Keyed, Limiter, NewMark, Outcome, Policy, Request, Response, Subject,
+    HashKey, Jitter, Keyed, Limiter, NewMark, Outcome, Policy, Rate, Request, Response, Subject,
 };
 
 use crate::callgrind::counted_begin;
@@ -23,7 +23,6 @@ const USERS: usize = 500;
 const KEYS: usize = 4_000;
 /// How many others are banned: a million take as many instructions, but minutes to count.
 const BANS: usize = 20_000;
-const HOUR_US: u64 = 3_600 * SECOND_US;
 const REALISTIC: &str = include_str!("../../policies/realistic.yaml");
 const ONE_BUCKET: &str =
     "{ tidegate: 1, name: one, limits: { per-user: { by: user, token_bucket: 1m/s } } }";
@@ -109,9 +108,9 @@ fn keyed_batch(burst: u64, is_expected: fn(Verdict) -> bool) -> Box<dyn FnMut()>
 }
 
 fn bucket(burst: u64) -> Keyed {
-    let units = |units| Amount::from_units(units).unwrap();
-    let (count, burst) = (units(burst.min(1_000)), units(burst));
-    Keyed::new(Spec::TokenBucket(token_bucket::Spec { count, period_us: HOUR_US, burst }))
+    let number = |number: u64| NonZeroU32::new(number.try_into().unwrap()).unwrap();
+    let rate = Rate::per_hour(number(burst.min(1_000))).burst(number(burst));
+    Keyed::token_bucket(rate).unwrap()
 }
 
 fn keys(count: usize) -> Vec<String> {

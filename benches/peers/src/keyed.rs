@@ -4,9 +4,8 @@ use std::hint::black_box;
 use std::num::NonZeroU32;
 
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
-use tidegate::Keyed;
-use tidegate::algorithm::{Spec, Verdict, sliding_window, token_bucket};
-use tidegate::units::{Amount, SECOND_US};
+use tidegate::algorithm::Verdict;
+use tidegate::{Keyed, Rate};
 
 use crate::population::{KEYS, Population};
 use crate::rounds::{Checks, nanoseconds};
@@ -16,7 +15,6 @@ use crate::table::Table;
 pub(crate) const PLENTY: Bucket = Bucket { an_hour: 60, burst: 100_000_000 };
 /// One, and no more for an hour.
 const ONCE: Bucket = Bucket { an_hour: 1, burst: 1 };
-const HOUR_US: u64 = 3_600 * SECOND_US;
 
 /// Measures limits by a key alone.
 pub fn measure(table: &mut Table) {
@@ -134,16 +132,14 @@ impl Bucket {
     /// The limit in this library, for `max_keys` keys.
     #[must_use]
     pub fn ours(&self, max_keys: usize) -> Keyed {
-        let units = |units: u32| Amount::from_units(units.into()).unwrap();
-        let (count, burst) = (units(self.an_hour), units(self.burst));
-        let bucket = token_bucket::Spec { count, period_us: HOUR_US, burst };
-        Keyed::with_max_keys(Spec::TokenBucket(bucket), max_keys)
+        let number = |number| NonZeroU32::new(number).unwrap();
+        let rate = Rate::per_hour(number(self.an_hour)).burst(number(self.burst));
+        Keyed::token_bucket(rate).unwrap().with_max_keys(max_keys)
     }
 
     /// An exact window of an hour instead.
     fn exact(&self, max_keys: usize) -> Keyed {
-        let limit = Amount::from_units(self.burst.into()).unwrap();
-        let window = sliding_window::Spec { limit, window_us: HOUR_US };
-        Keyed::with_max_keys(Spec::SlidingWindow(window), max_keys)
+        let rate = Rate::per_hour(NonZeroU32::new(self.burst).unwrap());
+        Keyed::sliding_window(rate).unwrap().with_max_keys(max_keys)
     }
 }

@@ -5,6 +5,7 @@ use siphasher::sip128::SipHasher13;
 use crate::algorithm::{Spec, Verdict};
 use crate::clock::{Clock as _, QuickClock, SystemClock};
 use crate::key::{HashKey, Key};
+use crate::rate::{BurstRate, Rate, RateError};
 use crate::store::Table;
 use crate::units::Amount;
 
@@ -24,13 +25,10 @@ const MAX_KEYS_DEFAULT: usize = 1_000_000;
 ///
 /// ```
 /// use tidegate::Keyed;
-/// use tidegate::algorithm::{Spec, Verdict, token_bucket};
-/// use tidegate::units::{Amount, SECOND_US};
+/// use tidegate::algorithm::Verdict;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let (count, burst) = (Amount::parse("10")?, Amount::parse("2")?);
-/// let bucket = token_bucket::Spec { count, period_us: 60 * SECOND_US, burst };
-/// let logins = Keyed::new(Spec::TokenBucket(bucket));
+/// let logins = Keyed::token_bucket("10/min burst 2")?;
 /// assert_eq!(logins.check("ann@example.org"), Verdict::Allowed);
 /// assert_eq!(logins.check("ann@example.org"), Verdict::Allowed);
 /// assert_ne!(logins.check("ann@example.org"), Verdict::Allowed);
@@ -49,19 +47,61 @@ pub struct Keyed {
 }
 
 impl Keyed {
-    /// A limit on the machine's clock, with a random secret, for a million keys.
-    #[must_use]
-    pub fn new(spec: Spec) -> Self {
-        Self::with_max_keys(spec, MAX_KEYS_DEFAULT)
+    /// A bucket that is refilled evenly and starts full: `20/min burst 5`.
+    ///
+    /// # Errors
+    /// The rate is a text that cannot be read.
+    pub fn token_bucket(
+        rate: impl TryInto<BurstRate, Error: Into<RateError>>,
+    ) -> Result<Self, RateError> {
+        rate.try_into().map_err(Into::into).map(|rate| Self::of(rate.token_bucket()))
     }
 
-    /// A limit for at most so many keys, and at least one.
+    /// Never more in any window: `5/min`.
+    ///
+    /// # Errors
+    /// The rate is a text that cannot be read, or is above 65,536.
+    pub fn sliding_window(
+        rate: impl TryInto<Rate, Error: Into<RateError>>,
+    ) -> Result<Self, RateError> {
+        rate.try_into().map_err(Into::into)?.sliding_window().map(Self::of)
+    }
+
+    /// A sliding window in constant memory, for high limits: `1000/min`.
+    ///
+    /// # Errors
+    /// The rate is a text that cannot be read.
+    pub fn sliding_counter(
+        rate: impl TryInto<Rate, Error: Into<RateError>>,
+    ) -> Result<Self, RateError> {
+        rate.try_into().map_err(Into::into).map(|rate| Self::of(rate.sliding_counter()))
+    }
+
+    /// Windows aligned to the epoch: `100/min`.
+    ///
+    /// # Errors
+    /// The rate is a text that cannot be read.
+    pub fn fixed_window(
+        rate: impl TryInto<Rate, Error: Into<RateError>>,
+    ) -> Result<Self, RateError> {
+        rate.try_into().map_err(Into::into).map(|rate| Self::of(rate.fixed_window()))
+    }
+
+    /// A limit on the machine's clock, with a random secret, for a million keys.
+    fn of(spec: Spec) -> Self {
+        Self {
+            spec,
+            table: Table::standalone(MAX_KEYS_DEFAULT),
+            hasher: SipHasher13::new_with_key(HashKey::random().bytes()),
+            wall_clock: spec.uses_wall_clock().then(SystemClock::new),
+            quick_clock: QuickClock::new(),
+        }
+    }
+
+    /// The same limit without its keys, for at most this many of them, and at least one.
     #[must_use]
-    pub fn with_max_keys(spec: Spec, max_keys: usize) -> Self {
-        let hasher = SipHasher13::new_with_key(HashKey::random().bytes());
-        let wall_clock = spec.uses_wall_clock().then(SystemClock::new);
-        let quick_clock = QuickClock::new();
-        Self { spec, table: Table::standalone(max_keys.max(1)), hasher, wall_clock, quick_clock }
+    pub fn with_max_keys(self, max_keys: usize) -> Self {
+        Self { table: Table::standalone(max_keys.max(1)), ..self }
     }
 
     /// Charges one, if it fits.
@@ -127,7 +167,7 @@ mod tests {
     #[test]
     fn a_key_has_its_limit_and_no_other_keys() {
         for spec in specs() {
-            let keyed = Keyed::new(spec);
+            let keyed = Keyed::of(spec);
             for key in ["a", "b"] {
                 assert_eq!(keyed.check(key), Verdict::Allowed, "{spec}");
                 assert_eq!(keyed.check(key), Verdict::Allowed, "{spec}");
@@ -141,7 +181,7 @@ mod tests {
     #[test]
     fn a_batch_answers_as_one_check_after_the_other_would() {
         for spec in specs() {
-            let keyed = Keyed::new(spec);
+            let keyed = Keyed::of(spec);
             let keys: Vec<String> = (0..300).map(|key| (key % 100).to_string()).collect();
             let mut verdicts = vec![Verdict::Allowed];
             keyed.check_all(&keys, &mut verdicts);
@@ -176,7 +216,7 @@ mod tests {
     #[test]
     fn several_threads_admit_exactly_while_the_table_grows() {
         for ask in ASKS {
-            let keyed = Keyed::new(specs()[0]);
+            let keyed = Keyed::of(specs()[0]);
             let keys: Vec<String> = (0..20_000).map(|key| key.to_string()).collect();
             let each = at_once(|_| {
                 let mut verdicts = Vec::new();
@@ -196,7 +236,7 @@ mod tests {
         let (count, period_us) = (units(LIMIT), 365 * DAY_US);
         let bucket = token_bucket::Spec { count, period_us, burst: units(LIMIT) };
         for ask in ASKS {
-            let keyed = Keyed::with_max_keys(Spec::TokenBucket(bucket), 500);
+            let keyed = Keyed::of(Spec::TokenBucket(bucket)).with_max_keys(500);
             // It has used more than any other, so that it never has to go.
             assert!((0..2).all(|_| keyed.check("busy") == Verdict::Allowed));
             let admitted = at_once(|thread| {
@@ -215,7 +255,7 @@ mod tests {
 
     #[test]
     fn there_are_never_more_keys_than_it_may_hold() {
-        let keyed = Keyed::with_max_keys(specs()[0], 500);
+        let keyed = Keyed::of(specs()[0]).with_max_keys(500);
         for key in 0..5_000 {
             assert_eq!(keyed.check(&key.to_string()), Verdict::Allowed);
         }

@@ -1,17 +1,18 @@
 //! One limit by a key of one's own: charged singly and in batches while keys come, move and go. Its secret
 //! is the machine's choice, so that a schedule that fails may pass when it is run again.
 
-use tidegate_schedules::Keyed;
-use tidegate_schedules::algorithm::{Spec, Verdict, token_bucket};
-use tidegate_schedules::units::{Amount, DAY_US};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use tidegate_schedules::algorithm::Verdict;
+use tidegate_schedules::{Keyed, Rate};
 
 use crate::{at_once, each_schedule};
 
-/// So many, which do not come back meanwhile.
-fn bucket(limit: u64) -> Spec {
-    let burst = Amount::from_units(limit).unwrap();
-    let period_us = 100_000 * DAY_US;
-    Spec::TokenBucket(token_bucket::Spec { count: Amount::ONE, period_us, burst })
+/// A bucket of this many, which do not come back meanwhile.
+fn bucket(limit: u32) -> Keyed {
+    let rate = Rate::new(1, Duration::from_secs(1_000 * 86_400)).unwrap();
+    Keyed::token_bucket(rate.burst(NonZeroU32::new(limit).unwrap())).unwrap()
 }
 
 fn allowed(verdicts: &[Verdict]) -> usize {
@@ -22,7 +23,7 @@ fn allowed(verdicts: &[Verdict]) -> usize {
 fn no_charge_is_lost_while_a_segment_is_split() {
     each_schedule(60, || {
         // The first segment is split when it has 320 keys, and the next soon after.
-        let keyed = Keyed::new(bucket(4));
+        let keyed = bucket(4);
         let keys: Vec<String> = (0..317).map(|key| format!("old {key}")).collect();
         let mut verdicts = Vec::new();
         keyed.check_all(&keys, &mut verdicts);
@@ -52,7 +53,7 @@ fn no_charge_is_lost_while_a_segment_is_split() {
 fn a_busy_key_is_charged_as_often_as_it_may_be_while_others_make_room() {
     const LIMIT: usize = 9;
     each_schedule(80, || {
-        let keyed = Keyed::with_max_keys(bucket(LIMIT as u64), 5);
+        let keyed = bucket(LIMIT as u32).with_max_keys(5);
         // It has used more than any other, so that it never has to go.
         assert!((0..2).all(|_| keyed.check("busy") == Verdict::Allowed));
         let counts = at_once(3, |thread| {

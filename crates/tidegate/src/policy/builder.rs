@@ -8,10 +8,14 @@ use super::compile::fields::entries;
 use super::diagnostics::{Diagnostics, Position, Reporter};
 use super::document::{self, Entry, Node, Scalar, Value};
 use super::model::Policy;
+use crate::rate::{BurstRate, Quota, Rate, RateError};
+
+/// Where everything stands that code has written.
+const START: Position = Position { line: 1, column: 1 };
 
 /// Puts a policy together. What it has no method for (exemptions, blocks, penalties, responses) is
 /// given as [`yaml`](Self::yaml).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct PolicyBuilder {
     name: String,
     timezone: Option<String>,
@@ -19,16 +23,13 @@ pub struct PolicyBuilder {
     attributes: Vec<Entry>,
     operations: Vec<Entry>,
     limits: Vec<Entry>,
+    errors: Vec<RateError>,
     sections: Vec<String>,
 }
 
 impl PolicyBuilder {
     pub(super) fn new(name: &str) -> Self {
-        let name = name.to_owned();
-        let (identity, attributes, operations, limits) =
-            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let sections = Vec::new();
-        Self { name, timezone: None, identity, attributes, operations, limits, sections }
+        Self { name: name.to_owned(), ..Self::default() }
     }
 
     /// Where quota days, weeks and months turn over.
@@ -70,6 +71,7 @@ impl PolicyBuilder {
     #[must_use]
     pub fn limit(mut self, limit: LimitBuilder) -> Self {
         self.limits.push(entry(&limit.name, map(limit.fields)));
+        self.errors.extend(limit.error);
         self
     }
 
@@ -113,71 +115,98 @@ impl PolicyBuilder {
             }
         }
         let diagnostics = Reporter::default();
+        for error in &self.errors {
+            diagnostics.rate_error(START, error);
+        }
         for text in &self.sections {
             let read = document::parse(text, &diagnostics);
             let what = "the sections of a policy";
             let entries = read.as_ref().and_then(|node| entries(node, what, &diagnostics));
             root.extend(entries.unwrap_or_default().iter().cloned());
         }
-        repeated(&root, &diagnostics);
+        check_names(&root, &diagnostics);
         let policy = compile::compile(&map(root), &BTreeMap::new(), &diagnostics);
         diagnostics.conclude(&self.name, policy).map(|(policy, _)| policy)
     }
 }
 
-/// Puts a limit together: its name and algorithm first, then for whom. Tier maps and bodies are for
-/// YAML.
+/// Puts a limit together: its name and algorithm first, then its subject. Tier maps and bodies are
+/// for YAML.
+///
+/// Rates are typed or texts of the policy language. [`PolicyBuilder::build`] reports a text that
+/// cannot be read.
+///
+/// ```
+/// use std::num::NonZeroU32;
+/// use tidegate::{LimitBuilder, Rate};
+///
+/// const FIVE: NonZeroU32 = NonZeroU32::new(5).unwrap();
+/// let typed = LimitBuilder::sliding_window("logins", Rate::per_minute(FIVE)).by("ip");
+/// let text = LimitBuilder::sliding_window("logins", "5/min").by("ip");
+/// ```
 #[derive(Clone, Debug)]
 pub struct LimitBuilder {
     name: String,
     fields: Vec<Entry>,
+    /// What is wrong with its rate.
+    error: Option<RateError>,
 }
 
 impl LimitBuilder {
-    fn new(name: &str, algorithm: &str, spec: &str) -> Self {
-        Self { name: name.to_owned(), fields: vec![entry(algorithm, scalar(spec))] }
+    fn new(name: &str, algorithm: &str, spec: Result<String, RateError>) -> Self {
+        let (spec, error) = match spec {
+            Ok(spec) => (spec, None),
+            // Stands in for the spec, so that the error is reported once.
+            Err(error) => ("unlimited".to_owned(), Some(error)),
+        };
+        Self { name: name.to_owned(), fields: vec![entry(algorithm, scalar(&spec))], error }
     }
 
     /// `20/min burst 5`: refilled evenly, starts full.
     #[must_use]
-    pub fn token_bucket(name: &str, spec: &str) -> Self {
-        Self::new(name, "token_bucket", spec)
+    pub fn token_bucket(name: &str, rate: impl TryInto<BurstRate, Error: Into<RateError>>) -> Self {
+        let spec = rate.try_into().map_err(Into::into);
+        Self::new(name, "token_bucket", spec.map(|rate| rate.token_bucket().to_string()))
     }
 
     /// `5/min`: never more in any window.
     #[must_use]
-    pub fn sliding_window(name: &str, spec: &str) -> Self {
-        Self::new(name, "sliding_window", spec)
+    pub fn sliding_window(name: &str, rate: impl TryInto<Rate, Error: Into<RateError>>) -> Self {
+        let spec = rate.try_into().map_err(Into::into).and_then(Rate::sliding_window);
+        Self::new(name, "sliding_window", spec.map(|spec| spec.to_string()))
     }
 
     /// `1000/min`: constant memory for high limits.
     #[must_use]
-    pub fn sliding_counter(name: &str, spec: &str) -> Self {
-        Self::new(name, "sliding_counter", spec)
+    pub fn sliding_counter(name: &str, rate: impl TryInto<Rate, Error: Into<RateError>>) -> Self {
+        let spec = rate.try_into().map_err(Into::into);
+        Self::new(name, "sliding_counter", spec.map(|rate| rate.sliding_counter().to_string()))
     }
 
     /// `100/min`: windows aligned to the epoch.
     #[must_use]
-    pub fn fixed_window(name: &str, spec: &str) -> Self {
-        Self::new(name, "fixed_window", spec)
+    pub fn fixed_window(name: &str, rate: impl TryInto<Rate, Error: Into<RateError>>) -> Self {
+        let spec = rate.try_into().map_err(Into::into);
+        Self::new(name, "fixed_window", spec.map(|rate| rate.fixed_window().to_string()))
     }
 
     /// `5/day`, `3/week`, `1000/month`: calendar windows.
     #[must_use]
-    pub fn quota(name: &str, spec: &str) -> Self {
-        Self::new(name, "quota", spec)
+    pub fn quota(name: &str, quota: impl TryInto<Quota, Error: Into<RateError>>) -> Self {
+        let quota = quota.try_into().map_err(Into::into);
+        Self::new(name, "quota", quota.map(|quota| quota.to_string()))
     }
 
-    /// At most so many held at once.
+    /// At most this many held at once.
     #[must_use]
     pub fn concurrency(name: &str, places: u32) -> Self {
-        Self::new(name, "concurrency", &places.to_string())
+        Self::new(name, "concurrency", Ok(places.to_string()))
     }
 
-    /// At most so many, ever.
+    /// At most this many, ever.
     #[must_use]
     pub fn total(name: &str, limit: u32) -> Self {
-        Self::new(name, "total", &limit.to_string())
+        Self::new(name, "total", Ok(limit.to_string()))
     }
 
     /// An operation that it applies to. May be called again; never called, it applies to all.
@@ -197,40 +226,40 @@ impl LimitBuilder {
     /// What a request costs: a number or the name of an attribute.
     #[must_use]
     pub fn cost(self, cost: &str) -> Self {
-        self.field("cost", cost)
+        self.set("cost", cost)
     }
 
     /// What the client reads when it refuses.
     #[must_use]
     pub fn message(self, message: &str) -> Self {
-        self.field("message", message)
-    }
-
-    /// Sets any other key of a limit to a word or number: `.set("counts", "failures")`.
-    #[must_use]
-    pub fn set(self, key: &str, value: &str) -> Self {
-        self.field(key, value)
+        self.set("message", message)
     }
 
     /// Counts and reports, and never acts.
     #[must_use]
     pub fn shadow(self) -> Self {
-        self.field("shadow", "true")
+        self.set("shadow", "true")
     }
 
-    fn field(mut self, key: &str, value: &str) -> Self {
+    /// Sets any other key of a limit to a word or number: `.set("counts", "failures")`.
+    #[must_use]
+    pub fn set(mut self, key: &str, value: &str) -> Self {
         self.fields.retain(|entry| entry.key != key);
         self.fields.push(entry(key, scalar(value)));
         self
     }
 }
 
+fn node(value: Value) -> Node {
+    Node { at: START, value }
+}
+
 fn scalar(text: &str) -> Node {
-    Node::made(Value::Scalar(Scalar { text: text.to_owned(), quoted: false }))
+    node(Value::Scalar(Scalar { text: text.to_owned(), quoted: false }))
 }
 
 fn map(entries: Vec<Entry>) -> Node {
-    Node::made(Value::Map(entries))
+    node(Value::Map(entries))
 }
 
 fn entry(key: &str, value: Node) -> Entry {
@@ -242,26 +271,25 @@ fn append(entries: &mut Vec<Entry>, key: &str, value: &str) {
     let existing = entries.iter_mut().find(|entry| entry.key == key);
     match existing.map(|entry| &mut entry.value.value) {
         Some(Value::List(nodes)) => nodes.push(scalar(value)),
-        _ => entries.push(entry(key, Node::made(Value::List(vec![scalar(value)])))),
+        _ => entries.push(entry(key, node(Value::List(vec![scalar(value)])))),
     }
 }
 
-/// A file cannot hold a name twice; nor can a builder.
-fn repeated(root: &[Entry], diagnostics: &Reporter) {
+/// Reports a section, or a name in a section, that is there twice: a file cannot hold it either.
+fn check_names(root: &[Entry], diagnostics: &Reporter) {
+    let repeated = |entries: &[Entry], index: usize| {
+        entries[..index].iter().any(|earlier| earlier.key == entries[index].key)
+    };
     for (index, section) in root.iter().enumerate() {
-        if root[..index].iter().any(|earlier| earlier.key == section.key) {
+        if repeated(root, index) {
             let message = format!("found `{}` twice, expected it once", section.key);
             diagnostics.error(section.key_at, message);
         }
-    }
-    for section in root {
         let entries = section.value.entries().unwrap_or_default();
-        for (index, entry) in entries.iter().enumerate() {
-            if entries[..index].iter().any(|earlier| earlier.key == entry.key) {
-                let message =
-                    format!("found `{}` twice in `{}`, expected it once", entry.key, section.key);
-                diagnostics.error(Position { line: 1, column: 1 }, message);
-            }
+        for index in (0..entries.len()).filter(|index| repeated(entries, *index)) {
+            let (name, section) = (&entries[index].key, &section.key);
+            let message = format!("found `{name}` twice in `{section}`, expected it once");
+            diagnostics.error(START, message);
         }
     }
 }
@@ -277,9 +305,28 @@ mod tests {
             .limit(LimitBuilder::total("a", 3).by("nobody"))
             .build();
         let message = wrong.unwrap_err().to_string();
-        assert!(message.contains("5/mn") || message.contains("`mn`"), "{message}");
+        assert!(message.contains("found `mn`, expected a period"), "{message}");
+        assert!(message.contains("write `min` for minutes"), "{message}");
         assert!(message.contains("`a` twice"), "{message}");
         assert!(message.contains("`nobody`"), "{message}");
+    }
+
+    #[test]
+    fn a_typed_rate_is_the_rate_of_its_text() {
+        let three = std::num::NonZeroU32::new(3).unwrap();
+        let typed = Policy::builder("api")
+            .limit(LimitBuilder::token_bucket("a", Rate::per_minute(three).burst(three)).by("ip"))
+            .limit(LimitBuilder::sliding_window("b", Rate::per_hour(three)).by("ip"))
+            .limit(LimitBuilder::quota("c", Quota::per_week(three)).by("ip"));
+        let text = Policy::builder("api")
+            .limit(LimitBuilder::token_bucket("a", "3/min burst 3").by("ip"))
+            .limit(LimitBuilder::sliding_window("b", "3/h").by("ip"))
+            .limit(LimitBuilder::quota("c", "3/week").by("ip"));
+        let settings = |builder: PolicyBuilder| {
+            let policy = builder.build().unwrap();
+            policy.limits.iter().map(|limit| limit.settings.first_spec()).collect::<Vec<_>>()
+        };
+        assert_eq!(settings(typed), settings(text));
     }
 
     #[test]

@@ -4,6 +4,8 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::fmt;
 
+use crate::rate::RateError;
+
 /// At most this many diagnostics are kept; a file with more is broken in one place.
 const DIAGNOSTICS_MAX: usize = 100;
 
@@ -146,6 +148,11 @@ impl Reporter {
         help: impl AsRef<str>,
     ) {
         self.push(Severity::Error, at, message.as_ref(), Some(help.as_ref()));
+    }
+
+    /// Adds a rate's error.
+    pub(crate) fn rate_error(&self, at: Position, error: &RateError) {
+        self.push(Severity::Error, at, &error.message, error.help);
     }
 
     /// Adds a warning with advice.

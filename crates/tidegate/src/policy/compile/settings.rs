@@ -113,16 +113,8 @@ impl Compiler<'_> {
 
     fn setting(&self, node: &Node, algorithm: Algorithm, ttl_us: u64) -> Option<Setting> {
         let text = text(node, "a spec", self.diagnostics)?;
-        match spec::parse(algorithm, text, ttl_us) {
-            Ok(setting) => Some(setting),
-            Err(error) => {
-                match error.help {
-                    Some(help) => self.diagnostics.error_with_help(node.at, error.message, help),
-                    None => self.diagnostics.error(node.at, error.message),
-                }
-                None
-            }
-        }
+        let setting = spec::parse(algorithm, text, ttl_us);
+        setting.map_err(|error| self.diagnostics.rate_error(node.at, &error)).ok()
     }
 
     fn by_attribute(

@@ -85,11 +85,6 @@ impl Node {
         }
     }
 
-    /// A node that was made by code instead of read from a file.
-    pub(crate) fn made(value: Value) -> Self {
-        Self { at: Position { line: 1, column: 1 }, value }
-    }
-
     /// The text, if this is a scalar.
     #[must_use]
     pub fn text(&self) -> Option<&str> {

@@ -27,7 +27,7 @@ use crate::algorithm::{
     Spec, calendar, fixed_window, sliding_counter, sliding_window, token_bucket,
 };
 use crate::policy::diagnostics::shown;
-use crate::units::{Amount, DAY_US, DURATION_US_MAX, SECOND_US, UnitError, parse_period};
+use crate::units::{Amount, DAY_US, DURATION_US_MAX, ParseError, SECOND_US, parse_period};
 
 /// The largest limit whose charges, or whose places, a store remembers one by one.
 pub(crate) const EXACT_MAX: u64 = 65_536;
@@ -115,7 +115,7 @@ impl Rate {
             return Err(RateError::new(text, "a period: ms, s, min, h or day")
                 .help("weeks and months are for `quota`"));
         }
-        let with_hint = |error: UnitError| RateError { help: hint(count, period), ..error.into() };
+        let with_hint = |error: ParseError| RateError { help: hint(count, period), ..error.into() };
         let count = Amount::parse_count(count).map_err(with_hint)?;
         Ok(Self { count, period_us: parse_period(period).map_err(with_hint)? })
     }
@@ -283,8 +283,8 @@ impl fmt::Display for RateError {
 
 impl std::error::Error for RateError {}
 
-impl From<UnitError> for RateError {
-    fn from(error: UnitError) -> Self {
+impl From<ParseError> for RateError {
+    fn from(error: ParseError) -> Self {
         Self { message: error.to_string(), help: None }
     }
 }

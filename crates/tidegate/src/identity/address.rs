@@ -5,6 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
+use crate::units::ParseError;
+
 /// How many leading bits an IPv4-mapped IPv6 address spends on saying so.
 const MAPPED_BITS: u8 = 96;
 
@@ -104,8 +106,8 @@ impl Networks {
     ///
     /// # Errors
     /// What is not an address, or a prefix that is not a number or too long for it.
-    pub fn parse_net(text: &str) -> Result<IpNet, NetworkError> {
-        let refuse = |expected| NetworkError { found: text.chars().take(80).collect(), expected };
+    pub fn parse_net(text: &str) -> Result<IpNet, ParseError> {
+        let refuse = |expected| ParseError::new(text, expected);
         let (address, prefix) = match text.split_once('/') {
             Some((address, prefix)) => (address, Some(prefix)),
             None => (text, None),
@@ -179,23 +181,6 @@ fn canonical_net(net: IpNet) -> IpNet {
 fn parse_prefix(text: &str) -> Option<u8> {
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
-
-/// A network that cannot be read: what was found and what was expected.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NetworkError {
-    /// The text as it was written.
-    pub found: String,
-    /// What would have been accepted.
-    pub expected: &'static str,
-}
-
-impl fmt::Display for NetworkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "found `{}`, expected {}", self.found, self.expected)
-    }
-}
-
-impl std::error::Error for NetworkError {}
 
 #[cfg(test)]
 mod tests {

@@ -10,7 +10,7 @@ mod claims;
 mod forwarding;
 mod identify;
 
-pub use address::{ClientNetwork, NetworkError, Networks, canonical, client_network};
+pub use address::{ClientNetwork, Networks, canonical, client_network};
 pub use claims::{Claims, ClaimsError};
 pub use forwarding::{ForwardingHeader, client_address};
 pub(crate) use identify::{Identity, identify};

@@ -1,8 +1,6 @@
-//! The methods of an operation, and what can be wrong with a pattern.
+//! The methods of an operation.
 
-use std::fmt;
-
-use super::path::excerpt;
+use crate::units::ParseError;
 
 /// The most methods one pattern may name.
 const METHODS_MAX: usize = 32;
@@ -22,18 +20,18 @@ impl Methods {
     ///
     /// # Errors
     /// A word that is not an upper-case method, one named twice, or too many.
-    pub fn parse(text: &str) -> Result<Self, PatternError> {
+    pub fn parse(text: &str) -> Result<Self, ParseError> {
         let mut methods: Vec<String> = Vec::new();
         for method in text.split('|') {
             if !is_method(method) {
                 let expected = "an upper-case method such as GET or PUT|PATCH, then a path";
-                return Err(PatternError::new(method, expected));
+                return Err(ParseError::new(method, expected));
             }
             if methods.iter().any(|known| known == method) {
-                return Err(PatternError::new(method, "each method once"));
+                return Err(ParseError::new(method, "each method once"));
             }
             if methods.len() == METHODS_MAX {
-                return Err(PatternError::new(method, "at most 32 methods"));
+                return Err(ParseError::new(method, "at most 32 methods"));
             }
             methods.push(method.to_owned());
         }
@@ -73,26 +71,3 @@ pub(crate) fn is_method(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_uppercase())
         && text.bytes().all(|b| matches!(b, b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-'))
 }
-
-/// A pattern that cannot be read: what was found and what was expected.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PatternError {
-    /// The method or segment at fault, as it was written.
-    pub found: String,
-    /// What would have been accepted.
-    pub expected: &'static str,
-}
-
-impl PatternError {
-    pub(super) fn new(found: &str, expected: &'static str) -> Self {
-        Self { found: excerpt(found), expected }
-    }
-}
-
-impl fmt::Display for PatternError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "found `{}`, expected {}", self.found, self.expected)
-    }
-}
-
-impl std::error::Error for PatternError {}

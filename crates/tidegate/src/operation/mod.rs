@@ -13,8 +13,8 @@ mod path;
 mod pattern;
 
 pub use matcher::{Match, Matcher};
+pub use methods::Methods;
 pub(crate) use methods::is_method;
-pub use methods::{Methods, PatternError};
 pub(crate) use operations::{Found, Operations};
-pub use path::{NormalPath, PathError, SEGMENTS_MAX, Span, forwarded_path};
+pub use path::{NormalPath, SEGMENTS_MAX, Span, forwarded_path};
 pub use pattern::{PathPattern, Pattern};

@@ -6,11 +6,16 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use crate::units::ParseError;
+
 /// The longest path that is read, in bytes; the query does not count.
 const PATH_BYTES_MAX: usize = 8 * 1024;
 
 /// The most segments a normalised path may have.
 pub const SEGMENTS_MAX: usize = 256;
+
+/// What is expected of a path that holds a separator to some servers, and a letter to others.
+const NO_SEPARATOR: &str = "a path without backslash, NUL or encoded slash";
 
 /// A path as operations see it: `/`, or segments that each follow one `/`.
 ///
@@ -27,7 +32,7 @@ impl<'p> NormalPath<'p> {
     ///
     /// # Errors
     /// A path that does not start with a slash, that cannot be decoded safely, or that is too long.
-    pub fn parse(raw: &'p str) -> Result<Self, PathError> {
+    pub fn parse(raw: &'p str) -> Result<Self, ParseError> {
         match normal(raw) {
             Some((path, slashes)) => Self { text: Cow::Borrowed(path), slashes }.bounded(path),
             None => Self::parse_odd(raw),
@@ -36,31 +41,32 @@ impl<'p> NormalPath<'p> {
 
     /// The same of a path that is not in normal form as it stands.
     #[cold]
-    fn parse_odd(raw: &'p str) -> Result<Self, PathError> {
+    fn parse_odd(raw: &'p str) -> Result<Self, ParseError> {
         let end = raw.bytes().position(|byte| matches!(byte, b'?' | b'#'));
         let path = end.map_or(raw, |end| &raw[..end]);
         if path.len() > PATH_BYTES_MAX {
-            return Err(PathError::TooLong { bytes: path.len() });
+            return Err(too_long(path));
         }
         let text = match path.strip_prefix('/') {
             Some(rest) => rebuilt(rest)?,
             None if path == "*" => "/*".to_owned(),
-            None => return Err(PathError::NotAbsolute { found: excerpt(path) }),
+            None => return Err(ParseError::new(path, "a path that starts with `/`")),
         };
         let slashes = Slashes::of(&text);
         Self { text: Cow::Owned(text), slashes }.bounded(path)
     }
 
     /// The path itself, unless there is too much of it.
-    fn bounded(self, raw: &str) -> Result<Self, PathError> {
+    fn bounded(self, raw: &str) -> Result<Self, ParseError> {
         let segments = usize::from(self.slashes.count);
         if raw.len() > PATH_BYTES_MAX {
-            Err(PathError::TooLong { bytes: raw.len() })
-        } else if segments > SEGMENTS_MAX {
-            Err(PathError::TooManySegments { segments })
-        } else {
-            Ok(self)
+            return Err(too_long(raw));
         }
+        if segments > SEGMENTS_MAX {
+            let found = format!("{segments} segments");
+            return Err(ParseError::new(&found, "a path of at most 256 segments"));
+        }
+        Ok(self)
     }
 
     /// The whole path: `/a/b`, and `/` for the root.
@@ -202,7 +208,7 @@ impl fmt::Display for NormalPath<'_> {
 ///
 /// # Errors
 /// As [`NormalPath::parse`].
-pub fn forwarded_path(raw: &str) -> Result<Cow<'_, str>, PathError> {
+pub fn forwarded_path(raw: &str) -> Result<Cow<'_, str>, ParseError> {
     let end = raw.find(['?', '#']).unwrap_or(raw.len());
     let (path, rest) = raw.split_at(end);
     let may_hold_dots = |segment: &str| {
@@ -301,7 +307,7 @@ const KINDS: [Kind; 256] = {
 };
 
 /// The normal form of what follows a path's first slash.
-fn rebuilt(rest: &str) -> Result<String, PathError> {
+fn rebuilt(rest: &str) -> Result<String, ParseError> {
     let mut text = String::with_capacity(rest.len() + 1);
     for segment in rest.split('/') {
         append(&mut text, segment)?;
@@ -313,7 +319,7 @@ fn rebuilt(rest: &str) -> Result<String, PathError> {
 }
 
 /// Adds one raw segment to a path without trailing slash, whose root is the empty text.
-fn append(text: &mut String, raw: &str) -> Result<(), PathError> {
+fn append(text: &mut String, raw: &str) -> Result<(), ParseError> {
     let (name, parameters) = raw.split_once(';').unwrap_or((raw, ""));
     // A server that knows no path parameters reads these as part of the path: `;%2F..%2Fadmin`.
     decode(parameters)?;
@@ -329,12 +335,11 @@ fn append(text: &mut String, raw: &str) -> Result<(), PathError> {
 }
 
 /// Decodes the percent escapes of one segment, once.
-pub(super) fn decode(raw: &str) -> Result<Cow<'_, str>, PathError> {
+pub(super) fn decode(raw: &str) -> Result<Cow<'_, str>, ParseError> {
     let mut escapes = false;
     for byte in raw.bytes() {
         match byte {
-            b'\\' => return Err(PathError::Backslash),
-            b'\0' => return Err(PathError::Nul),
+            b'\\' | b'\0' => return Err(ParseError::new(raw, NO_SEPARATOR)),
             byte => escapes |= byte == b'%',
         }
     }
@@ -349,95 +354,28 @@ pub(super) fn decode(raw: &str) -> Result<Cow<'_, str>, PathError> {
         bytes.extend(piece.bytes().skip(2));
     }
     let decoded = String::from_utf8(bytes);
-    decoded.map(Cow::Owned).map_err(|_| PathError::BadUtf8 { found: excerpt(raw) })
+    decoded.map(Cow::Owned).map_err(|_| ParseError::new(raw, "UTF-8 once decoded"))
 }
 
 /// The byte meant by the two digits that follow a `%`.
-fn escaped_byte(after_percent: &str) -> Result<u8, PathError> {
+fn escaped_byte(after_percent: &str) -> Result<u8, ParseError> {
     let mut digits = after_percent.chars().map(|digit| digit.to_digit(16));
     let (high, low) = (digits.next().flatten(), digits.next().flatten());
     let byte = high.zip(low).and_then(|(high, low)| u8::try_from(high * 16 + low).ok());
-    let found = || excerpt(&format!("%{}", after_percent.chars().take(2).collect::<String>()));
+    let refuse = |expected| {
+        let found: String = after_percent.chars().take(2).collect();
+        Err(ParseError::new(&format!("%{found}"), expected))
+    };
     match byte {
-        None => Err(PathError::BadEscape { found: found() }),
-        Some(b'/' | b'\\') => Err(PathError::EncodedSeparator { found: found() }),
-        Some(0) => Err(PathError::Nul),
+        None => refuse("two hexadecimal digits behind each `%`"),
+        Some(b'/' | b'\\' | 0) => refuse(NO_SEPARATOR),
         Some(byte) => Ok(byte),
     }
 }
 
-/// As much of a text as an error shows, harmless in logs and terminals.
-pub(super) fn excerpt(text: &str) -> String {
-    text.chars().take(80).flat_map(char::escape_debug).collect()
+fn too_long(path: &str) -> ParseError {
+    ParseError::new(&format!("{} bytes", path.len()), "a path of at most 8 KiB")
 }
-
-/// Why a path cannot be normalised safely; the request is answered 400.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PathError {
-    /// It does not start with a slash.
-    NotAbsolute {
-        /// The start of what was sent.
-        found: String,
-    },
-    /// `%2F` or `%5C`: a separator to some servers, a letter to others.
-    EncodedSeparator {
-        /// The escape as it was sent.
-        found: String,
-    },
-    /// A backslash, which some servers take for a slash.
-    Backslash,
-    /// A NUL, raw or as `%00`, which ends the text for some servers.
-    Nul,
-    /// A `%` without two hexadecimal digits behind it.
-    BadEscape {
-        /// The `%` and what follows it.
-        found: String,
-    },
-    /// Bytes that are not UTF-8 once decoded.
-    BadUtf8 {
-        /// The segment as it was sent.
-        found: String,
-    },
-    /// More than 8 KiB before the query.
-    TooLong {
-        /// How long it is.
-        bytes: usize,
-    },
-    /// More than [`SEGMENTS_MAX`] segments.
-    TooManySegments {
-        /// How many it has.
-        segments: usize,
-    },
-}
-
-impl fmt::Display for PathError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotAbsolute { found } => {
-                write!(f, "found the path `{found}`, expected one that starts with `/`")
-            }
-            Self::EncodedSeparator { found } => {
-                write!(f, "found `{found}`, an encoded slash or backslash, in the path")
-            }
-            Self::Backslash => f.write_str("found a backslash in the path"),
-            Self::Nul => f.write_str("found a NUL in the path"),
-            Self::BadEscape { found } => {
-                write!(f, "found `{found}` in the path, expected `%` and two hexadecimal digits")
-            }
-            Self::BadUtf8 { found } => {
-                write!(f, "found `{found}` in the path, which is not UTF-8 once decoded")
-            }
-            Self::TooLong { bytes } => {
-                write!(f, "found a path of {bytes} bytes, expected at most {PATH_BYTES_MAX}")
-            }
-            Self::TooManySegments { segments } => {
-                write!(f, "found a path of {segments} segments, expected at most {SEGMENTS_MAX}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for PathError {}
 
 #[cfg(test)]
 mod tests;

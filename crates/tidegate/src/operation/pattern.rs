@@ -7,8 +7,9 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
-use super::methods::{Methods, PatternError};
-use super::path::{NormalPath, PathError, Span, decode};
+use super::methods::Methods;
+use super::path::{NormalPath, Span, decode};
+use crate::units::ParseError;
 
 /// The most segments a pattern may have.
 const PATTERN_SEGMENTS_MAX: usize = 32;
@@ -25,7 +26,7 @@ impl Pattern {
     ///
     /// # Errors
     /// What was found instead, and what was expected.
-    pub fn parse(text: &str) -> Result<Self, PatternError> {
+    pub fn parse(text: &str) -> Result<Self, ParseError> {
         let text = text.trim();
         let (methods, path) = match text.split_once([' ', '\t']) {
             Some((methods, path)) if !text.starts_with('/') => (Methods::parse(methods)?, path),
@@ -113,15 +114,15 @@ impl PathPattern {
     ///
     /// # Errors
     /// What was found instead, and what was expected.
-    pub fn parse(text: &str) -> Result<Self, PatternError> {
+    pub fn parse(text: &str) -> Result<Self, ParseError> {
         let Some(rest) = text.strip_prefix('/') else {
-            return Err(PatternError::new(text, "a path that starts with `/`"));
+            return Err(ParseError::new(text, "a path that starts with `/`"));
         };
         let mut segments = Vec::new();
         for raw in rest.split_terminator('/') {
             let segment = parse_segment(raw)?;
             if let Some(expected) = misplaced(&segments, &segment) {
-                return Err(PatternError::new(raw, expected));
+                return Err(ParseError::new(raw, expected));
             }
             segments.push(segment);
         }
@@ -268,8 +269,8 @@ fn misplaced(before: &[Segment], segment: &Segment) -> Option<&'static str> {
     }
 }
 
-fn parse_segment(raw: &str) -> Result<Segment, PatternError> {
-    let refuse = |expected| Err(PatternError::new(raw, expected));
+fn parse_segment(raw: &str) -> Result<Segment, ParseError> {
+    let refuse = |expected| Err(ParseError::new(raw, expected));
     match raw {
         "" => return refuse("a segment between two slashes"),
         "*" => return Ok(Segment::One),
@@ -299,8 +300,8 @@ fn is_name(name: &str) -> bool {
 }
 
 /// A literal is decoded as the path will be; what a normalised path cannot hold is refused.
-fn parse_literal(raw: &str) -> Result<Segment, PatternError> {
-    let refuse = |expected| Err(PatternError::new(raw, expected));
+fn parse_literal(raw: &str) -> Result<Segment, ParseError> {
+    let refuse = |expected| Err(ParseError::new(raw, expected));
     if raw.contains(['?', '#']) {
         return refuse("a path without query or fragment, which are cut before matching");
     }
@@ -315,9 +316,7 @@ fn parse_literal(raw: &str) -> Result<Segment, PatternError> {
             refuse("a segment that is not a dot, since dots are resolved before matching")
         }
         Ok(text) => Ok(Segment::Literal(text.into_owned())),
-        Err(PathError::BadUtf8 { .. }) => refuse("UTF-8 once decoded"),
-        Err(PathError::BadEscape { .. }) => refuse("two hexadecimal digits behind each `%`"),
-        Err(_) => refuse("no backslash, NUL or encoded slash, since such paths are refused"),
+        Err(error) => refuse(error.expected),
     }
 }
 

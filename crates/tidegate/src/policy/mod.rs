@@ -174,19 +174,21 @@ fn lay_profile_over(root: &mut Node, name: &str, diagnostics: &Reporter) {
 
 /// What a profile deletes must be there: a limit or operation of that name, a key that there is.
 fn check_deletions(base: &Node, profile: &Node, diagnostics: &Reporter) {
-    deletions_among(compile::POLICY_KEYS.known, profile, diagnostics);
+    let policy_keys: Vec<&str> = compile::POLICY_KEYS.known().collect();
+    let limit_keys: Vec<&str> = compile::LIMIT_KEYS.known().collect();
+    check_deletions_among(&policy_keys, profile, diagnostics);
     for section in NAMED_SECTIONS {
         let Some(over) = profile.get(section) else { continue };
         let here = base.get(section).and_then(Node::entries).unwrap_or_default();
         let here: Vec<&str> = here.iter().map(|entry| entry.key.as_str()).collect();
-        deletions_among(&here, over, diagnostics);
+        check_deletions_among(&here, over, diagnostics);
         for limit in over.entries().unwrap_or_default().iter().filter(|_| section == "limits") {
-            deletions_among(compile::LIMIT_KEYS.known, &limit.value, diagnostics);
+            check_deletions_among(&limit_keys, &limit.value, diagnostics);
         }
     }
 }
 
-fn deletions_among(valid: &[&str], over: &Node, diagnostics: &Reporter) {
+fn check_deletions_among(valid: &[&str], over: &Node, diagnostics: &Reporter) {
     let deleted = over.entries().unwrap_or_default().iter().filter(|entry| entry.value.is_null());
     for entry in deleted.filter(|entry| !valid.contains(&entry.key.as_str())) {
         let message = format!("the profile deletes `{}`, which there is not", shown(&entry.key));

@@ -36,7 +36,7 @@ mod tests {
     fn every_map_has_the_keys_of_the_compiler_and_no_others() {
         let schema = schema();
         for (name, keys) in known_keys() {
-            let known: BTreeSet<String> = keys.known.iter().map(|key| (*key).to_owned()).collect();
+            let known: BTreeSet<String> = keys.known().map(str::to_owned).collect();
             assert_eq!(property_names(&schema, name), known, "{name}");
             assert_eq!(schema["$defs"][name]["additionalProperties"], false, "{name}");
         }
@@ -47,8 +47,8 @@ mod tests {
         let schema = schema();
         for (name, keys) in known_keys() {
             let profile = format!("profile_{name}");
-            let known = keys.known.iter().filter(|key| **key != "profiles");
-            let known: BTreeSet<String> = known.map(|key| (*key).to_owned()).collect();
+            let known = keys.known().filter(|key| *key != "profiles");
+            let known: BTreeSet<String> = known.map(str::to_owned).collect();
             assert_eq!(property_names(&schema, &profile), known, "{profile}");
             let definition = &schema["$defs"][&profile];
             assert_eq!(definition["additionalProperties"], false, "{profile}");

@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 
 use crate::decision::{Decision, LimitReport, Outcome};
 use crate::policy::compile::fields::{
-    Fields, Keys, boolean, entries, integer, one_or_many, text, unit, word,
+    Fields, Keys, boolean, entries, integer, one_or_many, parsed, text, word,
 };
 use crate::policy::diagnostics::Reporter;
 use crate::policy::document::{Node, Value};
@@ -21,34 +21,12 @@ use crate::text::push_decimal;
 use crate::units::{Amount, parse_exact_duration};
 
 /// In the order in which mismatches are reported.
-const KEYS: Keys = Keys {
-    known: &[
-        "outcome",
-        "limit",
-        "status",
-        "retry_after",
-        "remaining",
-        "reset",
-        "waited",
-        "field",
-        "operation",
-        "tier",
-        "degraded",
-        "headers",
-        "body",
-        "delay",
-        "warnings",
-        "flags",
-        "notified",
-        "factor",
-    ],
-    later: &[],
-};
+const KEYS: Keys = Keys::new(
+    "outcome limit status retry_after remaining reset waited field operation tier degraded \
+     headers body delay warnings flags notified factor",
+);
 /// What a report can lead to.
-const REPORT_KEYS: Keys = Keys {
-    known: &["outcome", "status", "field", "degraded", "delay", "warnings", "flags", "notified"],
-    later: &[],
-};
+const REPORT_KEYS: Keys = Keys::new("outcome status field degraded delay warnings flags notified");
 
 /// The text of a value that is not there.
 const NONE: &str = "none";
@@ -123,9 +101,9 @@ impl Expectation {
         }
         let mut expected = Vec::new();
         let fields = Fields::of(node, "`expect`", keys, diagnostics);
-        for key in keys.known {
+        for key in keys.known() {
             let Some(node) = fields.as_ref().and_then(|fields| fields.get(key)) else { continue };
-            if *key == "headers" {
+            if key == "headers" {
                 expected.extend(expected_headers(node, diagnostics));
             } else {
                 let text = expected_text(key, node, diagnostics);
@@ -181,7 +159,7 @@ fn expected_text(key: &str, node: &Node, diagnostics: &Reporter) -> Option<Strin
     let read_text = |expected| text(node, expected, diagnostics).map(str::to_owned);
     let duration = || {
         let text = text(node, "a duration such as 29.5s", diagnostics)?;
-        unit(parse_exact_duration(text), node.at, diagnostics).map(|us| seconds(Some(us)))
+        parsed(parse_exact_duration(text), node.at, diagnostics).map(|us| seconds(Some(us)))
     };
     let integer = |range| integer(node, range, diagnostics).map(|number: u64| number.to_string());
     let texts = |expected| {
@@ -207,7 +185,7 @@ fn expected_text(key: &str, node: &Node, diagnostics: &Reporter) -> Option<Strin
         "notified" => texts("a webhook"),
         "factor" => {
             let text = text(node, "a factor such as 0.5", diagnostics)?;
-            unit(Amount::parse(text), node.at, diagnostics).map(|factor| factor.to_string())
+            parsed(Amount::parse(text), node.at, diagnostics).map(|factor| factor.to_string())
         }
         _ => read_text("a name"),
     }

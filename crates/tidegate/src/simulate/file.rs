@@ -9,8 +9,8 @@ use crate::policy::compile::fields::{Fields, Keys, entries, text};
 use crate::policy::diagnostics::{Diagnostics, Position, Reporter, shown};
 use crate::policy::document::{self, Entry, Node, Value};
 
-const FILE_KEYS: Keys = Keys { known: &["policy", "profile", "env", "start", "tests"], later: &[] };
-const TEST_KEYS: Keys = Keys { known: &["name", "request", "steps"], later: &[] };
+const FILE_KEYS: Keys = Keys::new("policy profile env start tests");
+const TEST_KEYS: Keys = Keys::new("name request steps");
 /// 2026-01-05T09:00:00Z, a Monday.
 const START_DEFAULT_US: u64 = 1_767_603_600_000_000;
 

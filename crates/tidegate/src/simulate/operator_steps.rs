@@ -1,7 +1,7 @@
 //! Steps of applications and operators: reports of events, the load, and bans.
 
 use super::request;
-use crate::policy::compile::fields::{Fields, Keys, entries, text, unit};
+use crate::policy::compile::fields::{Fields, Keys, entries, parsed, text};
 use crate::policy::diagnostics::Reporter;
 use crate::policy::document::{Entry, Node, Value};
 use crate::policy::overlay::{Place, lay_over};
@@ -9,7 +9,7 @@ use crate::protection::events::Report;
 use crate::protection::marks::Subject;
 use crate::units::{Amount, parse_exact_duration};
 
-const BAN_KEYS: Keys = Keys { known: &["key", "for", "reason"], later: &[] };
+const BAN_KEYS: Keys = Keys::new("key for reason");
 
 /// The keys of a report that no request has.
 const EVENT_KEYS: [&str; 2] = ["event", "value"];
@@ -46,7 +46,7 @@ pub(super) fn read_report(
     let mut report = Report::new(event, request);
     if let Some(node) = of_event.get("value") {
         let value = text(node, "a value", diagnostics)?;
-        report.value = Some(unit(Amount::parse(value), node.at, diagnostics)?);
+        report.value = Some(parsed(Amount::parse(value), node.at, diagnostics)?);
     }
     Some(report)
 }
@@ -85,5 +85,5 @@ pub(super) fn read_ban(node: &Node, diagnostics: &Reporter) -> Option<Ban> {
 
 /// Reads a duration that need not be a whole number of its unit.
 pub(super) fn read_duration_us(node: &Node, expected: &str, diagnostics: &Reporter) -> Option<u64> {
-    unit(parse_exact_duration(text(node, expected, diagnostics)?), node.at, diagnostics)
+    parsed(parse_exact_duration(text(node, expected, diagnostics)?), node.at, diagnostics)
 }

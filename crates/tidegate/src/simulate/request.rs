@@ -4,33 +4,16 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use crate::identity::Claims;
-use crate::policy::compile::fields::{Fields, Keys, entries, one_or_many, text, unit};
+use crate::policy::compile::fields::{Fields, Keys, entries, one_or_many, parsed, text};
 use crate::policy::diagnostics::Reporter;
 use crate::policy::document::{Entry, Node, Scalar, Value};
 use crate::request::Request;
 use crate::units::Amount;
 
-const KEYS: Keys = Keys {
-    known: &[
-        "method",
-        "path",
-        "ip",
-        "peer",
-        "user",
-        "tier",
-        "internal",
-        "country",
-        "operation",
-        "attributes",
-        "headers",
-        "claims",
-        "body",
-        "cost",
-        "reserve",
-        "pass",
-    ],
-    later: &[],
-};
+const KEYS: Keys = Keys::new(
+    "method path ip peer user tier internal country operation attributes headers claims body \
+     cost reserve pass",
+);
 
 /// Stands for the number of the repetition.
 pub(super) const NUMBER: &str = "{n}";
@@ -60,7 +43,7 @@ pub(super) fn read(node: &Node, diagnostics: &Reporter) -> Request<'static> {
     request.reserve = fields.boolean("reserve").unwrap_or(false);
     request.pass = fields.boolean("pass").unwrap_or(false);
     if let (Some(node), Some(cost)) = (fields.get("cost"), text_of("cost")) {
-        request.cost = unit(Amount::parse(&cost), node.at, diagnostics);
+        request.cost = parsed(Amount::parse(&cost), node.at, diagnostics);
     }
     request.attributes = pairs_of(&fields, "attributes", diagnostics);
     request.headers = pairs_of(&fields, "headers", diagnostics);

@@ -6,24 +6,22 @@ use std::time::Duration;
 use super::expect::{Expectation, Mismatch, StepKind, StepResult};
 use super::operator_steps::{read_ban, read_duration_us, read_load_ppm, read_report};
 use super::request;
-use crate::policy::compile::fields::{Fields, Keys, integer, text, unit, word};
+use crate::policy::compile::fields::{Fields, Keys, integer, parsed, text, word};
 use crate::policy::diagnostics::{Position, Reporter};
 use crate::policy::document::{Node, Value};
 use crate::policy::overlay::{Place, lay_over};
 use crate::reservation::Settlement;
 use crate::units::{Amount, DURATION_US_MAX};
 
-const STEP_KEYS: Keys = Keys {
-    known: &[
-        "at", "times", "spread", "expect", "request", "acquire", "status", "as", "settle",
-        "release", "renew", "store", "report", "load", "ban",
-    ],
-    later: &["source", "override"],
-};
-const SETTLE_KEYS: Keys = Keys { known: &["cost", "status", "lease"], later: &[] };
-const ACQUIRE_KEYS: Keys = Keys { known: &["max_wait"], later: &[] };
-const RELEASE_KEYS: Keys = Keys { known: &["lease"], later: &[] };
-const RENEW_KEYS: Keys = Keys { known: &["lease", "held"], later: &[] };
+const STEP_KEYS: Keys = Keys::with_later(
+    "at times spread expect request acquire status as settle release renew store report load \
+     ban",
+    "source override",
+);
+const SETTLE_KEYS: Keys = Keys::new("cost status lease");
+const ACQUIRE_KEYS: Keys = Keys::new("max_wait");
+const RELEASE_KEYS: Keys = Keys::new("lease");
+const RENEW_KEYS: Keys = Keys::new("lease held");
 
 const TIMES_MAX: u64 = 10_000_000;
 
@@ -293,7 +291,7 @@ fn settle(node: &Node, diagnostics: &Reporter) -> Option<Action> {
     let settlement = match (fields.get("cost"), fields.get("status")) {
         (Some(node), None) => {
             let cost = text(node, "the true cost", diagnostics)?;
-            Settlement::Cost(unit(Amount::parse(cost), node.at, diagnostics)?)
+            Settlement::Cost(parsed(Amount::parse(cost), node.at, diagnostics)?)
         }
         (None, Some(node)) if node.text() == Some("aborted") => Settlement::Aborted,
         (None, Some(node)) => Settlement::Status(integer(node, 100..=599, diagnostics)?),

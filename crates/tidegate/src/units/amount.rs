@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{MICROS, UnitError, all_digits};
+use super::{MICROS, ParseError, all_digits};
 use crate::text::push_decimal;
 
 /// An exact, non-negative decimal with at most six places: a cost, a count, dollars.
@@ -76,16 +76,19 @@ impl Amount {
     ///
     /// # Errors
     /// A sign, an exponent, more than six places, or a number above [`Amount::MAX`].
-    pub fn parse(text: &str) -> Result<Self, UnitError> {
+    pub fn parse(text: &str) -> Result<Self, ParseError> {
         let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
         let dot_without_places = text.len() > whole.len() && fraction.is_empty();
         if whole.is_empty() || dot_without_places || !all_digits(whole) || !all_digits(fraction) {
-            return Err(UnitError::new(text, "a decimal number such as 1 or 2.50, without a sign"));
+            return Err(ParseError::new(
+                text,
+                "a decimal number such as 1 or 2.50, without a sign",
+            ));
         }
         if fraction.len() > 6 {
-            return Err(UnitError::new(text, "at most six decimal places"));
+            return Err(ParseError::new(text, "at most six decimal places"));
         }
-        let too_large = || UnitError::new(text, "at most 4000000000");
+        let too_large = || ParseError::new(text, "at most 4000000000");
         let units: u64 = whole.parse().map_err(|_| too_large())?;
         let places: u64 = format!("{fraction:0<6}").parse().map_err(|_| too_large())?;
         let micros = units.checked_mul(MICROS).and_then(|micros| micros.checked_add(places));
@@ -97,7 +100,7 @@ impl Amount {
     ///
     /// # Errors
     /// Anything else, zero, or a number above [`Amount::MAX`].
-    pub fn parse_count(text: &str) -> Result<Self, UnitError> {
+    pub fn parse_count(text: &str) -> Result<Self, ParseError> {
         let expected = "a whole number such as 5, 1_000 or 10k";
         let (digits, scale) = match text.as_bytes().last() {
             Some(b'k') => (&text[..text.len() - 1], 1_000),
@@ -108,13 +111,13 @@ impl Amount {
             !digits.starts_with('_') && !digits.ends_with('_') && !digits.contains("__");
         let plain = digits.replace('_', "");
         if plain.is_empty() || !well_placed || !all_digits(&plain) {
-            return Err(UnitError::new(text, expected));
+            return Err(ParseError::new(text, expected));
         }
-        let too_large = || UnitError::new(text, "at most 4000000000");
+        let too_large = || ParseError::new(text, "at most 4000000000");
         let count: u64 = plain.parse().map_err(|_| too_large())?;
         let units = count.checked_mul(scale).ok_or_else(too_large)?;
         match Self::from_units(units) {
-            Some(Self::ZERO) => Err(UnitError::new(text, "at least 1")),
+            Some(Self::ZERO) => Err(ParseError::new(text, "at least 1")),
             Some(amount) => Ok(amount),
             None => Err(too_large()),
         }

@@ -1,6 +1,6 @@
 //! Durations and the periods of rates, in microseconds.
 
-use super::{Amount, MICROS, UnitError};
+use super::{Amount, MICROS, ParseError};
 
 /// Microseconds in one second.
 pub const SECOND_US: u64 = 1_000_000;
@@ -29,19 +29,19 @@ const DURATION_UNITS: [(&str, u64); 6] = [
 ///
 /// # Errors
 /// A missing number or unit, a unit that is not known, or more than a thousand days.
-pub fn parse_duration(text: &str) -> Result<u64, UnitError> {
+pub fn parse_duration(text: &str) -> Result<u64, ParseError> {
     let expected = "a duration with its unit, such as 500ms, 2s, 15min, 1h or 7d";
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
     let unit_us = DURATION_UNITS.iter().find(|(name, _)| *name == unit).map(|(_, us)| *us);
     let Some(unit_us) = unit_us.filter(|_| digits > 0) else {
-        return Err(UnitError::new(text, expected));
+        return Err(ParseError::new(text, expected));
     };
     let number: Option<u64> = number.parse().ok();
     number
         .and_then(|number| number.checked_mul(unit_us))
         .filter(|us| *us <= DURATION_US_MAX)
-        .ok_or_else(|| UnitError::new(text, TOO_LONG))
+        .ok_or_else(|| ParseError::new(text, TOO_LONG))
 }
 
 /// Reads a duration that need not be whole, such as `29.5s` or `333.334ms`, exactly to the
@@ -49,17 +49,17 @@ pub fn parse_duration(text: &str) -> Result<u64, UnitError> {
 ///
 /// # Errors
 /// As [`parse_duration`], or a part finer than a microsecond.
-pub fn parse_exact_duration(text: &str) -> Result<u64, UnitError> {
+pub fn parse_exact_duration(text: &str) -> Result<u64, ParseError> {
     let digits = text.bytes().take_while(|b| b.is_ascii_digit() || *b == b'.').count();
     let (number, unit) = text.split_at(digits);
     let number =
-        Amount::parse(number).map_err(|_| UnitError::new(text, "a duration such as 29.5s"))?;
+        Amount::parse(number).map_err(|_| ParseError::new(text, "a duration such as 29.5s"))?;
     let unit_us = parse_duration(&format!("1{unit}"))
-        .map_err(|error| UnitError::new(text, error.expected))?;
+        .map_err(|error| ParseError::new(text, error.expected))?;
     let scaled = u128::from(number.micros()) * u128::from(unit_us);
     let exact = scaled.is_multiple_of(u128::from(MICROS)).then_some(scaled / u128::from(MICROS));
     let exact = exact.and_then(|us| u64::try_from(us).ok()).filter(|us| *us <= DURATION_US_MAX);
-    exact.ok_or_else(|| UnitError::new(text, "whole microseconds, at most 1000 days"))
+    exact.ok_or_else(|| ParseError::new(text, "whole microseconds, at most 1000 days"))
 }
 
 /// Reads the period behind the slash of a rate: a unit with an optional whole number before it
@@ -67,15 +67,17 @@ pub fn parse_exact_duration(text: &str) -> Result<u64, UnitError> {
 ///
 /// # Errors
 /// Anything that is not such a period, zero, or more than a thousand days.
-pub fn parse_period(text: &str) -> Result<u64, UnitError> {
+pub fn parse_period(text: &str) -> Result<u64, ParseError> {
     let bare_unit = text.bytes().next().is_some_and(|b| !b.is_ascii_digit());
     let duration =
         if bare_unit { parse_duration(&format!("1{text}")) } else { parse_duration(text) };
     match duration {
-        Ok(0) => Err(UnitError::new(text, "a period longer than zero")),
+        Ok(0) => Err(ParseError::new(text, "a period longer than zero")),
         Ok(us) if !text.ends_with('d') => Ok(us),
-        Err(error) if error.expected == TOO_LONG => Err(UnitError::new(text, TOO_LONG)),
-        Ok(_) | Err(_) => Err(UnitError::new(text, "a period: ms, s, min, h or day, such as 5min")),
+        Err(error) if error.expected == TOO_LONG => Err(ParseError::new(text, TOO_LONG)),
+        Ok(_) | Err(_) => {
+            Err(ParseError::new(text, "a period: ms, s, min, h or day, such as 5min"))
+        }
     }
 }
 

@@ -20,29 +20,29 @@ pub use number::canonical_number;
 /// Millionths in one unit.
 pub(crate) const MICROS: u64 = 1_000_000;
 
-/// A number or duration that cannot be read: what was found and what was expected.
+/// A text that cannot be read: what was found and what was expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnitError {
-    /// The text as it was written.
+pub struct ParseError {
+    /// The start of the text, harmless in logs and terminals.
     pub found: String,
     /// What would have been accepted.
     pub expected: &'static str,
 }
 
-impl UnitError {
-    fn new(found: &str, expected: &'static str) -> Self {
-        let found = found.chars().take(80).collect();
+impl ParseError {
+    pub(crate) fn new(found: &str, expected: &'static str) -> Self {
+        let found = found.chars().take(80).flat_map(char::escape_debug).collect();
         Self { found, expected }
     }
 }
 
-impl fmt::Display for UnitError {
+impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "found `{}`, expected {}", self.found, self.expected)
     }
 }
 
-impl std::error::Error for UnitError {}
+impl std::error::Error for ParseError {}
 
 fn all_digits(text: &str) -> bool {
     text.bytes().all(|b| b.is_ascii_digit())

@@ -6,10 +6,8 @@ use crate::policy::document::Node;
 use crate::policy::protection::{Challenge, ChallengeKind, Secret};
 use crate::units::SECOND_US;
 
-pub(super) const KEYS: Keys = Keys {
-    known: &["kind", "difficulty", "pass", "verify_url", "secret_env", "site_key", "script_url"],
-    later: &[],
-};
+pub(super) const KEYS: Keys =
+    Keys::new("kind difficulty pass verify_url secret_env site_key script_url");
 
 /// More work than this takes a phone minutes.
 const DIFFICULTY_MAX: u64 = 28;

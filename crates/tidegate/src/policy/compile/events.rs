@@ -9,8 +9,7 @@ use crate::policy::model::OperationId;
 use crate::policy::names::Names;
 use crate::policy::protection::{BUILT_IN_EVENTS, Event, EventId, Statuses};
 
-pub(super) const KEYS: Keys =
-    Keys { known: &["when", "status", "outcome", "limit", "value"], later: &[] };
+pub(super) const KEYS: Keys = Keys::new("when status outcome limit value");
 
 const EVENTS_MAX: usize = 1_000;
 

@@ -13,8 +13,7 @@ use crate::policy::protection::{
 };
 use crate::units::{Amount, parse_duration};
 
-pub(super) const KEYS: Keys =
-    Keys { known: &["when", "times", "load_above", "by", "good", "step", "range"], later: &[] };
+pub(super) const KEYS: Keys = Keys::new("when times load_above by good step range");
 
 const FACTORS_MAX: usize = 100;
 /// The largest factor: a thousand.

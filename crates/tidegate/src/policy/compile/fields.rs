@@ -8,7 +8,7 @@ use crate::policy::diagnostics::{Position, Reporter, shown};
 use crate::policy::document::{Entry, Node, Value};
 use crate::policy::names::Names;
 use crate::policy::protection::percent_ppm;
-use crate::units::{UnitError, parse_duration};
+use crate::units::parse_duration;
 
 /// A map whose keys are all known.
 pub(crate) struct Fields<'n> {
@@ -18,12 +18,26 @@ pub(crate) struct Fields<'n> {
     meant: Vec<&'static str>,
 }
 
-/// The keys that a map may have.
+/// The keys that a map may have, as texts with spaces between them.
 pub(crate) struct Keys {
-    /// The keys of this version.
-    pub(crate) known: &'static [&'static str],
+    known: &'static str,
     /// The keys of a later version of the language.
-    pub(crate) later: &'static [&'static str],
+    later: &'static str,
+}
+
+impl Keys {
+    pub(crate) const fn new(known: &'static str) -> Self {
+        Self { known, later: "" }
+    }
+
+    pub(crate) const fn with_later(known: &'static str, later: &'static str) -> Self {
+        Self { known, later }
+    }
+
+    /// The keys of this version.
+    pub(crate) fn known(&self) -> impl Iterator<Item = &'static str> {
+        self.known.split_ascii_whitespace()
+    }
 }
 
 impl<'n> Fields<'n> {
@@ -38,12 +52,11 @@ impl<'n> Fields<'n> {
         let mut meant = Vec::new();
         for entry in entries {
             let key = entry.key.as_str();
-            if keys.later.contains(&key) {
+            if keys.later.split_ascii_whitespace().any(|later| later == key) {
                 diagnostics.error(entry.key_at, format!("`{key}` is not supported yet"));
-            } else if !keys.known.contains(&key) {
+            } else if !keys.known().any(|known| known == key) {
                 let message = format!("found the key `{}`, which {what} does not have", shown(key));
-                let known = keys.known.iter().copied();
-                meant.extend(diagnostics.unknown_word(entry.key_at, message, key, known));
+                meant.extend(diagnostics.unknown_word(entry.key_at, message, key, keys.known()));
             }
         }
         Some(Self { entries, diagnostics, meant })
@@ -207,7 +220,7 @@ pub(crate) fn duration_us(node: &Node, diagnostics: &Reporter) -> Option<u64> {
             diagnostics.error(node.at, format!("found `{text}`, expected more than nothing"));
             None
         }
-        other => unit(other, node.at, diagnostics),
+        other => parsed(other, node.at, diagnostics),
     }
 }
 
@@ -221,9 +234,9 @@ pub(crate) fn percentage_ppm(node: &Node, percent_max: u64, diagnostics: &Report
     ppm
 }
 
-/// A number with a unit, or its error as a diagnostic.
-pub(crate) fn unit<T>(
-    result: Result<T, UnitError>,
+/// What was parsed, or its error as a diagnostic.
+pub(crate) fn parsed<T>(
+    result: Result<T, impl fmt::Display>,
     at: Position,
     diagnostics: &Reporter,
 ) -> Option<T> {
@@ -258,7 +271,7 @@ pub(crate) fn parsed_texts<'n, T, E: fmt::Display>(
     parse: impl Fn(&'n str) -> Result<T, E>,
     diagnostics: &Reporter,
 ) -> Vec<T> {
-    let parse = |(text, at)| parse(text).map_err(|e| diagnostics.error(at, e.to_string())).ok();
+    let parse = |(text, at)| parsed(parse(text), at, diagnostics);
     texts(node, expected, diagnostics).into_iter().filter_map(parse).collect()
 }
 

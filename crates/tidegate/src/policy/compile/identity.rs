@@ -7,25 +7,13 @@ use crate::policy::diagnostics::{Position, shown};
 use crate::policy::document::Node;
 use crate::policy::model::{Attribute, IdentityRules, IdentitySource, Internal, Source};
 
-pub(super) const KEYS: Keys = Keys {
-    known: &[
-        "trusted_proxies",
-        "forwarded",
-        "ipv6_prefix",
-        "user",
-        "tier",
-        "default_tier",
-        "anonymous_tier",
-        "internal",
-        "attributes",
-    ],
-    later: &[],
-};
-pub(super) const SOURCE_KEYS: Keys = Keys { known: &["header", "jwt"], later: &[] };
-pub(super) const INTERNAL_KEYS: Keys =
-    Keys { known: &["cidrs", "header", "secret_env"], later: &[] };
-pub(super) const ATTRIBUTE_KEYS: Keys =
-    Keys { known: &["header", "query", "body", "jwt", "fold", "trusted"], later: &[] };
+pub(super) const KEYS: Keys = Keys::new(
+    "trusted_proxies forwarded ipv6_prefix user tier default_tier anonymous_tier internal \
+     attributes",
+);
+pub(super) const SOURCE_KEYS: Keys = Keys::new("header jwt");
+pub(super) const INTERNAL_KEYS: Keys = Keys::new("cidrs header secret_env");
+pub(super) const ATTRIBUTE_KEYS: Keys = Keys::new("header query body jwt fold trusted");
 
 const ATTRIBUTES_MAX: usize = 100;
 

@@ -1,7 +1,7 @@
 //! The `limits:` section.
 
 use super::fields::{
-    Fields, Keys, check_name, distinct_texts, is_header_name, section, text, unit, word,
+    Fields, Keys, check_name, distinct_texts, is_header_name, parsed, section, text, word,
 };
 use super::settings::{self, Audience};
 use super::{Compiler, RESERVED_PARTS, Scope};
@@ -14,40 +14,13 @@ use crate::policy::model::{
 use crate::response::Items;
 use crate::units::{Amount, SECOND_US, parse_duration};
 
-pub(in crate::policy) const KEYS: Keys = Keys {
-    known: &[
-        "when",
-        "by",
-        "token_bucket",
-        "sliding_window",
-        "sliding_counter",
-        "fixed_window",
-        "quota",
-        "concurrency",
-        "total",
-        "ceiling",
-        "tier_by",
-        "lease",
-        "cost",
-        "value",
-        "missing",
-        "exceed",
-        "shadow",
-        "counts",
-        "scaled",
-        "on_store_failure",
-        "consistency",
-        "key",
-        "message",
-        "status",
-        "body",
-        "describe",
-        "publish",
-    ],
-    later: &["count"],
-};
-pub(super) const DEFAULTS_KEYS: Keys =
-    Keys { known: &["on_store_failure", "consistency", "exceed", "shadow"], later: &[] };
+pub(in crate::policy) const KEYS: Keys = Keys::with_later(
+    "when by token_bucket sliding_window sliding_counter fixed_window quota concurrency total \
+     ceiling tier_by lease cost value missing exceed shadow counts scaled on_store_failure \
+     consistency key message status body describe publish",
+    "count",
+);
+pub(super) const DEFAULTS_KEYS: Keys = Keys::new("on_store_failure consistency exceed shadow");
 
 const LIMITS_MAX: usize = 1_000;
 /// The longest that a limit may hold a request.
@@ -300,7 +273,7 @@ impl Compiler<'_> {
                 let message = format!("found `{text}`, expected whole places");
                 self.diagnostics.error(node.at, message);
             }
-            return unit(amount, node.at, self.diagnostics).map_or(Cost::Requested, Cost::Fixed);
+            return parsed(amount, node.at, self.diagnostics).map_or(Cost::Requested, Cost::Fixed);
         }
         self.attribute_id(text, node.at, scope, &[]).map_or(Cost::Requested, Cost::Attribute)
     }

@@ -49,32 +49,12 @@ pub(crate) const RESERVED_PARTS: [&str; 9] =
 /// A word that bans have beside those: an attribute of that name would be taken for it.
 pub(crate) const NETWORK: &str = "network";
 
-pub(super) const POLICY_KEYS: Keys = Keys {
-    known: &[
-        "tidegate",
-        "name",
-        "version",
-        "timezone",
-        "enabled",
-        "tiers",
-        "identity",
-        "operations",
-        "exempt",
-        "block",
-        "limits",
-        "defaults",
-        "response",
-        "events",
-        "penalties",
-        "ratios",
-        "factors",
-        "challenge",
-        "notify",
-        "profiles",
-    ],
-    later: &["alerts", "notice"],
-};
-const BLOCK_KEYS: Keys = Keys { known: &["ips", "countries"], later: &[] };
+pub(super) const POLICY_KEYS: Keys = Keys::with_later(
+    "tidegate name version timezone enabled tiers identity operations exempt block limits \
+     defaults response events penalties ratios factors challenge notify profiles",
+    "alerts notice",
+);
+const BLOCK_KEYS: Keys = Keys::new("ips countries");
 
 /// What is known while a policy is put together.
 struct Compiler<'c> {

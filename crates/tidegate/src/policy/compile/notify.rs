@@ -7,7 +7,7 @@ use crate::policy::diagnostics::shown;
 use crate::policy::document::{Entry, Node};
 use crate::policy::protection::Webhook;
 
-pub(super) const KEYS: Keys = Keys { known: &["webhook", "secret_env"], later: &[] };
+pub(super) const KEYS: Keys = Keys::new("webhook secret_env");
 
 const WEBHOOKS_MAX: usize = 100;
 const URL_BYTES_MAX: usize = 2_048;

@@ -7,7 +7,7 @@ use crate::policy::diagnostics::Position;
 use crate::policy::document::{Entry, Node, Value};
 use crate::policy::model::{Attribute, DEFAULT_OPERATION, OperationId, Source};
 
-pub(super) const KEYS: Keys = Keys { known: &["match", "header"], later: &[] };
+pub(super) const KEYS: Keys = Keys::new("match header");
 
 /// One pattern of an operation, and where the policy has it.
 pub(super) struct OperationPattern {

@@ -10,15 +10,11 @@ use crate::policy::model::Part;
 use crate::policy::protection::{Ban, BanBy, EventId, Penalty, Step};
 use crate::units::SECOND_US;
 
-pub(super) const KEYS: Keys =
-    Keys { known: &["event", "by", "within", "forgive", "ladder"], later: &[] };
-pub(super) const STEP_KEYS: Keys =
-    Keys { known: &["allow", "delay", "warn", "challenge", "ban", "flag", "notify"], later: &[] };
+pub(super) const KEYS: Keys = Keys::new("event by within forgive ladder");
+pub(super) const STEP_KEYS: Keys = Keys::new("allow delay warn challenge ban flag notify");
 /// Grace is a matter of ladders alone.
-pub(super) const THEN_KEYS: Keys =
-    Keys { known: &["delay", "warn", "challenge", "ban", "flag", "notify"], later: &[] };
-pub(super) const BAN_KEYS: Keys =
-    Keys { known: &["for", "by", "ipv4_prefix", "ipv6_prefix"], later: &[] };
+pub(super) const THEN_KEYS: Keys = Keys::new("delay warn challenge ban flag notify");
+pub(super) const BAN_KEYS: Keys = Keys::new("for by ipv4_prefix ipv6_prefix");
 
 const PENALTIES_MAX: usize = 100;
 const STEPS_MAX: usize = 100;

@@ -7,8 +7,7 @@ use crate::policy::diagnostics::shown;
 use crate::policy::document::{Entry, Node};
 use crate::policy::protection::{EventId, Ratio};
 
-pub(super) const KEYS: Keys =
-    Keys { known: &["of", "to", "by", "within", "at_least", "above", "then"], later: &[] };
+pub(super) const KEYS: Keys = Keys::new("of to by within at_least above then");
 
 const RATIOS_MAX: usize = 100;
 const AT_LEAST_MAX: u64 = 1_000_000;

@@ -8,21 +8,9 @@ use crate::response::{
     Body, HeaderStyle, Piece, Placeholder, RefusalRules, ResponseRules, parse_text,
 };
 
-pub(super) const KEYS: Keys = Keys {
-    known: &[
-        "headers",
-        "message",
-        "body",
-        "content_type",
-        "add",
-        "jitter",
-        "blocked",
-        "banned",
-        "challenged",
-    ],
-    later: &[],
-};
-pub(super) const BLOCKED_KEYS: Keys = Keys { known: &["status", "body"], later: &[] };
+pub(super) const KEYS: Keys =
+    Keys::new("headers message body content_type add jitter blocked banned challenged");
+pub(super) const BLOCKED_KEYS: Keys = Keys::new("status body");
 
 /// Headers of a refusal that say what happened or frame it: nothing else may.
 const OWN_HEADERS: [&str; 11] = [

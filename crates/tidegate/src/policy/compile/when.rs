@@ -13,21 +13,8 @@ use crate::policy::when::When;
 /// The most attributes that one condition may compare.
 const CONDITIONS_MAX: usize = 100;
 
-pub(super) const KEYS: Keys = Keys {
-    known: &[
-        "operation",
-        "tier",
-        "method",
-        "path",
-        "ip",
-        "country",
-        "authenticated",
-        "internal",
-        "attributes",
-        "not",
-    ],
-    later: &[],
-};
+pub(super) const KEYS: Keys =
+    Keys::new("operation tier method path ip country authenticated internal attributes not");
 
 impl Compiler<'_> {
     /// A limit's `when:`: an operation, a list of them, or a map.

@@ -53,7 +53,7 @@ fn no_charge_is_lost_while_a_segment_is_split() {
 fn a_busy_key_is_charged_as_often_as_it_may_be_while_others_make_room() {
     const LIMIT: usize = 9;
     each_schedule(80, || {
-        let keyed = bucket(LIMIT as u32).with_max_keys(5);
+        let keyed = bucket(LIMIT.try_into().unwrap()).with_max_keys(5);
         // It has used more than any other, so that it never has to go.
         assert!((0..2).all(|_| keyed.check("busy") == Verdict::Allowed));
         let counts = at_once(3, |thread| {

@@ -201,7 +201,7 @@ impl<'r> Context<'r> {
     #[inline]
     fn captured(&self, id: AttributeId) -> Option<&str> {
         let (found, path) = (self.matched?, self.path.as_ref()?);
-        self.policy().operations.captured(found, path, id).map(|span| path.text(span))
+        self.policy().operations.captured(found, path, id)
     }
 
     /// What the declared source has of an attribute.

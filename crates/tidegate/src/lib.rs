@@ -77,7 +77,6 @@ pub mod store;
 mod sync;
 pub mod text;
 pub mod units;
-mod word;
 
 pub use active_policy::ActivePolicies;
 pub use context::Context;
@@ -99,7 +98,7 @@ pub use protection::marks::{Mark, MarkChange, MarkKind, MarkSink, Marks, Subject
 pub use rate::{BurstRate, Quota, Rate, RateError};
 pub use request::{Request, RequestError};
 pub use reservation::{Reservation, Settlement};
-pub use response::{HeaderSpans, HeaderStyle, Jitter, Response, Sink, render};
+pub use response::{HeaderStyle, Jitter, Response, Sink, render};
 
 /// The example in the README, so that it compiles.
 #[cfg(doctest)]

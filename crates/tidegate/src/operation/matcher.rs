@@ -10,15 +10,13 @@ use std::collections::HashMap;
 use foldhash::fast::FixedState;
 use smallvec::SmallVec;
 
-use super::literals::Literals;
-use super::path::{NormalPath, Span};
-use super::pattern::{Captured, Pattern, Segment};
-use crate::word::Word;
+use super::path::NormalPath;
+use super::pattern::{Pattern, Segment};
 
 /// The node of `/`, where every path starts.
 const ROOT: usize = 0;
 
-/// By a text of the policy. Whoever sends a request cannot add to it, so that it needs no secret.
+/// A map by texts of the policy. Clients cannot add to it, so that its hash needs no secret.
 type ByText<T> = HashMap<String, T, FixedState>;
 
 /// The nodes that a path could have reached; more than a few need wildcards side by side.
@@ -37,7 +35,6 @@ pub struct Match {
 #[derive(Clone, Debug)]
 pub struct Matcher {
     nodes: Vec<Node>,
-    literals: Literals,
     rules: Vec<Rule>,
     /// The headers of all rules, each once.
     header_names: Vec<String>,
@@ -48,52 +45,35 @@ pub struct Matcher {
 struct Rule {
     operation: u32,
     pattern: Pattern,
-    /// The methods that it is for, as they are compared; all of them without it.
-    methods: Option<Box<[Word]>>,
     /// Headers, by lower-case name, and the values they must have.
     headers: Vec<(String, String)>,
-    /// Which segments it captures, where they are the same of every path.
+    /// The places of the segments that it captures, if they are the same in all paths.
     capture_places: Option<Vec<usize>>,
 }
 
 impl Rule {
     fn new(operation: u32, pattern: Pattern, headers: Vec<(String, String)>) -> Self {
         let capture_places = pattern.path().capture_places();
-        let methods = pattern
-            .methods()
-            .meant()
-            .map(|names| names.map(|name| Word::of(name.as_bytes())).collect());
-        Self { operation, pattern, methods, headers, capture_places }
-    }
-
-    /// Whether it is for a method, whose word this is.
-    #[inline]
-    fn takes(&self, method: &str, word: Word) -> bool {
-        let Some(methods) = &self.methods else { return true };
-        methods.contains(&word) && (word.is_whole() || self.pattern.methods().contains(method))
-    }
-
-    /// Where in a path that matches the captured segments are.
-    fn captures(&self, path: &NormalPath<'_>) -> Option<Captured<Span>> {
-        let Some(places) = &self.capture_places else { return self.pattern.path().captures(path) };
-        Some(places.iter().filter_map(|place| path.span_at(*place)).collect())
+        Self { operation, pattern, headers, capture_places }
     }
 }
 
 #[derive(Clone, Debug, Default)]
 struct Node {
-    /// Whether a literal leads on from here.
-    has_literals: bool,
+    /// Where literal segments lead.
+    literals: ByText<usize>,
+    /// Where `*` and `{name}` lead.
     one: Option<usize>,
+    /// Where `**` leads.
     many: Option<usize>,
     /// Whether this is the node of a `**`, which any further segment leaves active.
     stays: bool,
-    ends: Ends,
+    ends: PathEnds,
 }
 
 /// The rules whose path ends at a node, each list in declared order.
 #[derive(Clone, Debug, Default)]
-struct Ends {
+struct PathEnds {
     plain: Vec<usize>,
     /// Rules with header conditions, under the first one's name and value: an API with one path
     /// and a thousand actions named in a header is as quick as one with a thousand paths.
@@ -107,12 +87,8 @@ impl Matcher {
     pub fn new(
         operations: impl IntoIterator<Item = (u32, Pattern, Vec<(String, String)>)>,
     ) -> Self {
-        let mut matcher = Self {
-            nodes: vec![Node::default()],
-            literals: Literals::default(),
-            rules: Vec::new(),
-            header_names: Vec::new(),
-        };
+        let nodes = vec![Node::default()];
+        let mut matcher = Self { nodes, rules: Vec::new(), header_names: Vec::new() };
         for (operation, pattern, headers) in operations {
             matcher.insert(Rule::new(operation, pattern, headers));
         }
@@ -137,21 +113,21 @@ impl Matcher {
         path: &NormalPath<'_>,
         header: &impl Fn(&str) -> Option<&'h str>,
     ) -> Option<usize> {
-        let (mut pieces, mut active) = (path.pieces(), Active::new());
+        let (mut segments, mut active) = (path.segments(), Active::new());
         // Nearly always it is one node all the way.
         let mut only = Some(ROOT).filter(|root| self.nodes[*root].many.is_none());
         if only.is_none() {
             self.enter(&mut active, Some(ROOT));
         }
         while let Some(at) = only {
-            let Some(segment) = pieces.next() else { return self.first(at, method, header) };
+            let Some(segment) = segments.next() else { return self.first(at, method, header) };
             only = self.only_way(at, segment);
             if only.is_none() {
                 active.push(at);
                 self.advance(&mut active, segment);
             }
         }
-        for segment in pieces {
+        for segment in segments {
             if active.is_empty() {
                 return None;
             }
@@ -160,19 +136,19 @@ impl Matcher {
         active.iter().filter_map(|node| self.first(*node, method, header)).min()
     }
 
-    /// Where in the path the segments are that the matched pattern captures.
-    pub fn captures(
+    /// The segment of a path that the matched pattern captures, by its place among the captures.
+    #[must_use]
+    pub fn capture<'p>(
         &self,
         found: Match,
-        path: &NormalPath<'_>,
-    ) -> impl Iterator<Item = Span> + use<> {
-        self.rule(found).and_then(|rule| rule.captures(path)).into_iter().flatten()
-    }
-
-    /// Which segments of every path the matched pattern captures; `None` where that depends on the
-    /// path.
-    pub(super) fn capture_places(&self, found: Match) -> Option<&[usize]> {
-        self.rule(found)?.capture_places.as_deref()
+        path: &'p NormalPath<'_>,
+        place: usize,
+    ) -> Option<&'p str> {
+        let rule = self.rules.get(usize::try_from(found.pattern).ok()?)?;
+        match &rule.capture_places {
+            Some(places) => path.segments().nth(*places.get(place)?),
+            None => rule.pattern.path().captures(path)?.get(place).copied(),
+        }
     }
 
     /// The lower-case names of the headers that rules ask for, each once.
@@ -201,11 +177,11 @@ impl Matcher {
         let mut active = self.start();
         for segment in pattern.path().segments() {
             match segment {
-                Segment::Literal(text) => self.advance(&mut active, text.as_bytes()),
+                Segment::Literal(text) => self.advance(&mut active, text),
                 Segment::One | Segment::Capture(_) => {
-                    self.walk(&mut active, |_, node| [node.one, None]);
+                    self.walk(&mut active, |node| [node.one, None]);
                 }
-                Segment::Many => self.walk(&mut active, |_, _| [None, None]),
+                Segment::Many => self.walk(&mut active, |_| [None, None]),
             }
         }
         let covers = |rule: &&usize| self.rules[**rule].pattern.methods().covers(pattern.methods());
@@ -214,10 +190,6 @@ impl Matcher {
         let first = first.map(|rule| self.rules[*rule].operation);
         self.insert(Rule::new(operation, pattern, headers));
         first
-    }
-
-    fn rule(&self, found: Match) -> Option<&Rule> {
-        usize::try_from(found.pattern).ok().and_then(|rule| self.rules.get(rule))
     }
 
     fn insert(&mut self, rule: Rule) {
@@ -240,13 +212,7 @@ impl Matcher {
         let new = self.nodes.len();
         let node = &mut self.nodes[parent];
         let child = match segment {
-            Segment::Literal(text) => {
-                node.has_literals = true;
-                self.literals.get(parent, text.as_bytes()).unwrap_or_else(|| {
-                    self.literals.insert(parent, text.as_bytes(), new);
-                    new
-                })
-            }
+            Segment::Literal(text) => *node.literals.entry(text.clone()).or_insert(new),
             Segment::One | Segment::Capture(_) => *node.one.get_or_insert(new),
             Segment::Many => *node.many.get_or_insert(new),
         };
@@ -271,30 +237,23 @@ impl Matcher {
     }
 
     /// Replaces the active nodes by those that one more segment leads to.
-    fn advance(&self, active: &mut Active, segment: &[u8]) {
-        self.walk(active, |at, node| [node.one, self.literal_way(at, node, segment)]);
-    }
-
-    /// Where a segment leads to as it is written.
-    #[inline(always)]
-    fn literal_way(&self, at: usize, node: &Node, segment: &[u8]) -> Option<usize> {
-        if node.has_literals { self.literals.get(at, segment) } else { None }
+    fn advance(&self, active: &mut Active, segment: &str) {
+        self.walk(active, |node| [node.one, node.literals.get(segment).copied()]);
     }
 
     /// The one node that a segment leads to; `None` where it is none, or several.
-    #[inline(always)]
-    fn only_way(&self, at: usize, segment: &[u8]) -> Option<usize> {
+    #[inline]
+    fn only_way(&self, at: usize, segment: &str) -> Option<usize> {
         let node = &self.nodes[at];
-        let literal = self.literal_way(at, node, segment);
-        let next = match (node.one, literal) {
-            (Some(next), None) | (None, Some(next)) if !node.stays => next,
+        let next = match (node.one, node.literals.get(segment)) {
+            (Some(next), None) | (None, Some(&next)) if !node.stays => next,
             _ => return None,
         };
         self.nodes[next].many.is_none().then_some(next)
     }
 
     /// Replaces the active nodes by those that `next` leads to, and by each `**` among them.
-    fn walk(&self, active: &mut Active, next: impl Fn(usize, &Node) -> [Option<usize>; 2]) {
+    fn walk(&self, active: &mut Active, next: impl Fn(&Node) -> [Option<usize>; 2]) {
         let before = active.len();
         for index in 0..before {
             let at = active[index];
@@ -302,7 +261,7 @@ impl Matcher {
             if node.stays {
                 active.push(at);
             }
-            next(at, node).into_iter().for_each(|entered| self.enter(active, entered));
+            next(node).into_iter().for_each(|entered| self.enter(active, entered));
         }
         active.drain(..before);
         // A `**` that stayed may also have been entered again from the node before it.
@@ -319,26 +278,16 @@ impl Matcher {
         method: &str,
         header: &impl Fn(&str) -> Option<&'h str>,
     ) -> Option<usize> {
-        let word = Word::of(method.as_bytes());
         let fits = |rule: &usize| {
             let rule = &self.rules[*rule];
             let says = |(name, value): &(String, String)| header(name) == Some(value);
-            rule.takes(method, word) && rule.headers.iter().all(says)
+            rule.pattern.methods().contains(method) && rule.headers.iter().all(says)
         };
-        let Ends { plain, by_header } = &self.nodes[node].ends;
-        let mut first = None;
-        for rule in plain {
-            if fits(rule) {
-                first = Some(*rule);
-                break;
-            }
-        }
-        if by_header.is_empty() {
-            return first;
-        }
-        let by_header = by_header.iter().filter_map(|(name, by_value)| {
-            by_value.get(header(name)?)?.iter().copied().find(|rule| fits(rule))
-        });
+        let PathEnds { plain, by_header } = &self.nodes[node].ends;
+        let first = plain.iter().copied().find(fits);
+        let by_header = by_header
+            .iter()
+            .filter_map(|(name, by_value)| by_value.get(header(name)?)?.iter().copied().find(fits));
         by_header.chain(first).min()
     }
 
@@ -346,14 +295,14 @@ impl Matcher {
     #[cfg(test)]
     fn visited(&self, path: &NormalPath<'_>) -> usize {
         let mut active = self.start();
-        path.pieces().fold(active.len(), |visited, segment| {
+        path.segments().fold(active.len(), |visited, segment| {
             self.advance(&mut active, segment);
             visited + active.len()
         })
     }
 }
 
-impl Ends {
+impl PathEnds {
     fn insert(&mut self, rule: usize, condition: Option<&(String, String)>) {
         let Some((name, value)) = condition else { return self.plain.push(rule) };
         let place = self.by_header.iter().position(|(known, _)| known == name);
@@ -427,13 +376,12 @@ mod tests {
         let captures = |raw| {
             let path = path(raw);
             let found = matcher.find("GET", &path, |_| None).unwrap();
-            let spans = matcher.captures(found, &path);
-            spans.map(|span| path.text(span).to_owned()).collect::<Vec<_>>()
+            [0, 1].map(|place| matcher.capture(found, &path, place).map(str::to_owned))
         };
-        assert_eq!(captures("/rooms/7/bookings"), ["7"]);
-        assert_eq!(captures("/rooms/7"), ["7"]);
+        assert_eq!(captures("/rooms/7/bookings"), [Some("7".to_owned()), None]);
+        assert_eq!(captures("/rooms/7"), [Some("7".to_owned()), None]);
         let unknown = Match { operation: 0, pattern: 9 };
-        assert_eq!(matcher.captures(unknown, &path("/")).count(), 0);
+        assert_eq!(matcher.capture(unknown, &path("/"), 0), None);
     }
 
     fn many_operations(count: usize) -> Matcher {

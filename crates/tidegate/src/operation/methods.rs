@@ -16,7 +16,7 @@ impl Methods {
         Self(None)
     }
 
-    /// Reads `GET` or `PUT|PATCH`; methods of one's own are welcome.
+    /// Reads `GET` or `PUT|PATCH`; custom methods are allowed.
     ///
     /// # Errors
     /// A word that is not an upper-case method, one named twice, or too many.
@@ -38,23 +38,16 @@ impl Methods {
         Ok(Self(Some(methods)))
     }
 
-    /// Whether a method is meant; `GET` also means `HEAD`.
+    /// True if a method is one of them; `GET` includes `HEAD`.
     #[must_use]
     pub fn contains(&self, method: &str) -> bool {
         let Some(methods) = &self.0 else { return true };
         methods.iter().any(|known| known == method || (known == "GET" && method == "HEAD"))
     }
 
-    /// Those that are named; none where every method is meant.
+    /// The names; none if every method is included.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().flatten().map(String::as_str)
-    }
-
-    /// All that are meant, `HEAD` beside `GET`; `None` for every method.
-    pub(super) fn meant(&self) -> Option<impl Iterator<Item = &str>> {
-        let names = self.0.as_ref()?;
-        let head = names.iter().any(|known| known == "GET").then_some("HEAD");
-        Some(names.iter().map(String::as_str).chain(head))
     }
 
     pub(super) fn covers(&self, other: &Self) -> bool {
@@ -66,7 +59,7 @@ impl Methods {
     }
 }
 
-/// Whether a word can be a method.
+/// True if a word can be a method.
 pub(crate) fn is_method(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_uppercase())
         && text.bytes().all(|b| matches!(b, b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-'))

@@ -5,7 +5,6 @@
 //! `[METHOD[|METHOD]] PATTERN` of the policy; the [`Matcher`] holds all of them in one trie and
 //! finds the first that matches.
 
-mod literals;
 mod matcher;
 mod methods;
 mod operations;
@@ -16,5 +15,5 @@ pub use matcher::{Match, Matcher};
 pub use methods::Methods;
 pub(crate) use methods::is_method;
 pub(crate) use operations::{Found, Operations};
-pub use path::{NormalPath, SEGMENTS_MAX, Span, forwarded_path};
+pub use path::{NormalPath, SEGMENTS_MAX, forwarded_path};
 pub use pattern::{PathPattern, Pattern};

@@ -1,6 +1,5 @@
 //! The operations of a policy: their names, and the one that a request is.
 
-use super::path::Span;
 use super::{Match, Matcher, NormalPath, PathPattern, Pattern};
 use crate::policy::diagnostics::{nearest, shown};
 use crate::policy::model::{AttributeId, OperationId};
@@ -44,7 +43,7 @@ impl Operations {
         self.names.name(id)
     }
 
-    /// The headers that operations are told apart by.
+    /// The headers that distinguish operations.
     pub(crate) fn header_names(&self) -> impl Iterator<Item = &str> {
         self.matcher.header_names()
     }
@@ -66,7 +65,7 @@ impl Operations {
         method: Option<&str>,
         path: Option<&NormalPath<'_>>,
     ) -> Result<Found, RequestError> {
-        let named = request.operation.as_deref().map(|name| self.named(name)).transpose()?;
+        let named = request.operation.as_deref().map(|name| self.id_of(name)).transpose()?;
         let method = method.unwrap_or_default();
         let header = |name: &str| request.header_value(name);
         let matched = path.and_then(|path| self.matcher.find(method, path, header));
@@ -75,23 +74,19 @@ impl Operations {
         Ok(Found { operation, matched })
     }
 
-    /// Where in a path the pattern that it matched captures an attribute. It is looked for when somebody
-    /// asks: few limits do.
-    pub(crate) fn captured(
+    /// The segment of a path that the matched pattern captures as an attribute.
+    pub(crate) fn captured<'p>(
         &self,
         found: Match,
-        path: &NormalPath<'_>,
+        path: &'p NormalPath<'_>,
         attribute: AttributeId,
-    ) -> Option<Span> {
+    ) -> Option<&'p str> {
         let captured = usize::try_from(found.pattern).ok().and_then(|at| self.captured.get(at))?;
-        let which = captured.iter().position(|id| *id == Some(attribute))?;
-        match self.matcher.capture_places(found) {
-            Some(places) => path.span_at(*places.get(which)?),
-            None => self.matcher.captures(found, path).nth(which),
-        }
+        let place = captured.iter().position(|id| *id == Some(attribute))?;
+        self.matcher.capture(found, path, place)
     }
 
-    fn named(&self, name: &str) -> Result<OperationId, RequestError> {
+    fn id_of(&self, name: &str) -> Result<OperationId, RequestError> {
         self.names.id(name).ok_or_else(|| {
             let known: Vec<&str> = self.names.iter().collect();
             let meant = nearest(name, &known).map(|word| format!("; did you mean `{word}`?"));

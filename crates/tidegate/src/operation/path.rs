@@ -23,7 +23,6 @@ const NO_SEPARATOR: &str = "a path without backslash, NUL or encoded slash";
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NormalPath<'p> {
     text: Cow<'p, str>,
-    slashes: Slashes,
 }
 
 impl<'p> NormalPath<'p> {
@@ -33,40 +32,24 @@ impl<'p> NormalPath<'p> {
     /// # Errors
     /// A path that does not start with a slash, that cannot be decoded safely, or that is too long.
     pub fn parse(raw: &'p str) -> Result<Self, ParseError> {
-        match normal(raw) {
-            Some((path, slashes)) => Self { text: Cow::Borrowed(path), slashes }.bounded(path),
-            None => Self::parse_odd(raw),
-        }
-    }
-
-    /// The same of a path that is not in normal form as it stands.
-    #[cold]
-    fn parse_odd(raw: &'p str) -> Result<Self, ParseError> {
         let end = raw.bytes().position(|byte| matches!(byte, b'?' | b'#'));
-        let path = end.map_or(raw, |end| &raw[..end]);
+        let path = &raw[..end.unwrap_or(raw.len())];
         if path.len() > PATH_BYTES_MAX {
-            return Err(too_long(path));
+            let found = format!("{} bytes", path.len());
+            return Err(ParseError::new(&found, "a path of at most 8 KiB"));
         }
         let text = match path.strip_prefix('/') {
-            Some(rest) => rebuilt(rest)?,
-            None if path == "*" => "/*".to_owned(),
+            Some(rest) if is_normal(rest) => Cow::Borrowed(path),
+            Some(rest) => Cow::Owned(normalise(rest)?),
+            None if path == "*" => Cow::Borrowed("/*"),
             None => return Err(ParseError::new(path, "a path that starts with `/`")),
         };
-        let slashes = Slashes::of(&text);
-        Self { text: Cow::Owned(text), slashes }.bounded(path)
-    }
-
-    /// The path itself, unless there is too much of it.
-    fn bounded(self, raw: &str) -> Result<Self, ParseError> {
-        let segments = usize::from(self.slashes.count);
-        if raw.len() > PATH_BYTES_MAX {
-            return Err(too_long(raw));
-        }
+        let segments = text.bytes().filter(|byte| *byte == b'/').count();
         if segments > SEGMENTS_MAX {
             let found = format!("{segments} segments");
             return Err(ParseError::new(&found, "a path of at most 256 segments"));
         }
-        Ok(self)
+        Ok(Self { text })
     }
 
     /// The whole path: `/a/b`, and `/` for the root.
@@ -78,122 +61,8 @@ impl<'p> NormalPath<'p> {
     /// The segments from left to right; the root has none.
     #[inline]
     pub fn segments(&self) -> impl Iterator<Item = &str> + Clone {
-        self.spans().map(|span| self.text(span))
-    }
-
-    /// The bytes of the segments, from left to right: they are looked up sooner than texts.
-    #[inline]
-    pub(super) fn pieces(&self) -> Pieces<'_> {
-        Pieces { text: self.text.as_bytes(), slashes: &self.slashes, place: 0, start: 1 }
-    }
-
-    /// Where each segment stands in the text.
-    #[inline]
-    pub(super) fn spans(&self) -> impl Iterator<Item = Span> + Clone {
-        let (mut index, mut start) = (0, 1);
-        std::iter::from_fn(move || {
-            let span = self.span(index, start)?;
-            (index, start) = (index + 1, span.end + 1);
-            Some(span)
-        })
-    }
-
-    /// Where a segment stands, by its place among them.
-    pub(super) fn span_at(&self, place: usize) -> Option<Span> {
-        match self.slashes.at.get(place) {
-            Some(slash) if place < usize::from(self.slashes.count) => self.span(place, slash + 1),
-            _ => self.spans().nth(place),
-        }
-    }
-
-    /// The segment of this place, which begins here.
-    #[inline]
-    fn span(&self, place: usize, start: u16) -> Option<Span> {
-        let rest =
-            self.text.as_bytes().get(usize::from(start)..).filter(|rest| !rest.is_empty())?;
-        if let Some(end) = self.slashes.noted(place + 1) {
-            return Some(Span { start, end });
-        }
-        let is_last = place + 1 >= usize::from(self.slashes.count);
-        let behind = if is_last { None } else { rest.iter().position(|byte| *byte == b'/') };
-        let length = behind.unwrap_or(rest.len());
-        // No path is longer than its bound.
-        Some(Span { start, end: start.saturating_add(u16::try_from(length).unwrap_or(u16::MAX)) })
-    }
-
-    /// The text of a segment of this path.
-    #[must_use]
-    #[inline]
-    pub fn text(&self, span: Span) -> &str {
-        self.text.get(usize::from(span.start)..usize::from(span.end)).unwrap_or_default()
-    }
-}
-
-/// The bytes of a path's segments.
-#[derive(Debug)]
-pub(super) struct Pieces<'p> {
-    text: &'p [u8],
-    slashes: &'p Slashes,
-    place: usize,
-    start: usize,
-}
-
-impl<'p> Iterator for Pieces<'p> {
-    type Item = &'p [u8];
-
-    #[inline(always)]
-    fn next(&mut self) -> Option<&'p [u8]> {
-        let rest = self.text.get(self.start..).filter(|rest| !rest.is_empty())?;
-        self.place += 1;
-        let length = match self.slashes.noted(self.place) {
-            Some(end) => usize::from(end) - self.start,
-            None if self.place >= usize::from(self.slashes.count) => rest.len(),
-            None => rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len()),
-        };
-        self.start += length + 1;
-        rest.get(..length)
-    }
-}
-
-/// Where a segment stands in its path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
-    start: u16,
-    end: u16,
-}
-
-/// How many slashes of a path are noted: few have more, and those are looked for.
-const SLASHES_NOTED: usize = 8;
-
-/// Where the slashes of a path are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct Slashes {
-    count: u16,
-    /// The first of them.
-    at: [u16; SLASHES_NOTED],
-}
-
-impl Slashes {
-    fn of(text: &str) -> Self {
-        let mut slashes = Self::default();
-        let places = text.bytes().enumerate().filter(|(_, byte)| *byte == b'/');
-        places.for_each(|(place, _)| slashes.note(place));
-        slashes
-    }
-
-    /// There is one at this place, behind the others. A path with one behind the bound is none.
-    #[inline]
-    fn note(&mut self, place: usize) {
-        if let Some(free) = self.at.get_mut(usize::from(self.count)) {
-            *free = u16::try_from(place).unwrap_or(u16::MAX);
-        }
-        self.count = self.count.saturating_add(1);
-    }
-
-    /// Where one of them is, if it is known.
-    #[inline]
-    fn noted(&self, index: usize) -> Option<u16> {
-        self.at.get(index).copied().filter(|_| index < usize::from(self.count))
+        let rest = self.text.strip_prefix('/').unwrap_or_default();
+        rest.split('/').filter(move |_| !rest.is_empty())
     }
 }
 
@@ -249,65 +118,26 @@ pub fn forwarded_path(raw: &str) -> Result<Cow<'_, str>, ParseError> {
     Ok(Cow::Owned(forwarded))
 }
 
-/// The path of a request target that is in normal form as it stands. Nearly all are, and need no copy.
-/// A `None` only means that it takes a closer look.
-fn normal(raw: &str) -> Option<(&str, Slashes)> {
-    let rest = raw.strip_prefix('/')?;
-    let mut slashes = Slashes::default();
-    slashes.note(0);
-    let (mut slash, mut end) = (0, raw.len());
-    for (before, byte) in rest.bytes().enumerate() {
-        let kind = KINDS[usize::from(byte)];
-        if kind == Kind::Plain {
-            continue;
+/// True if what follows a path's first slash is in normal form as it stands. Nearly all paths are,
+/// and need no copy. False only means that the path takes a closer look.
+fn is_normal(rest: &str) -> bool {
+    let mut before = b'/';
+    for byte in rest.bytes() {
+        let odd = match byte {
+            b'%' | b';' | b'\\' | b'\0' => true,
+            b'/' | b'.' => before == b'/',
+            _ => false,
+        };
+        if odd {
+            return false;
         }
-        let (place, begins) = (before + 1, before == slash);
-        match kind {
-            Kind::Slash if !begins => {
-                slashes.note(place);
-                slash = place;
-            }
-            Kind::End => {
-                end = place;
-                break;
-            }
-            Kind::Plain => {}
-            Kind::Dot if !begins => {}
-            Kind::Slash | Kind::Dot | Kind::Odd => return None,
-        }
+        before = byte;
     }
-    let ends_with_slash = end > 1 && end == slash + 1;
-    (!ends_with_slash).then(|| (&raw[..end], slashes))
+    before != b'/' || rest.is_empty()
 }
-
-/// What a byte means for the form of a path.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Plain,
-    Slash,
-    /// Only at the start of a segment it may mean something.
-    Dot,
-    /// The path ends before it.
-    End,
-    /// It takes a closer look wherever it stands.
-    Odd,
-}
-
-const KINDS: [Kind; 256] = {
-    let mut kinds = [Kind::Plain; 256];
-    kinds[b'/' as usize] = Kind::Slash;
-    kinds[b'.' as usize] = Kind::Dot;
-    kinds[b'?' as usize] = Kind::End;
-    kinds[b'#' as usize] = Kind::End;
-    kinds[b'%' as usize] = Kind::Odd;
-    kinds[b';' as usize] = Kind::Odd;
-    kinds[b'\\' as usize] = Kind::Odd;
-    kinds[0] = Kind::Odd;
-    kinds
-};
 
 /// The normal form of what follows a path's first slash.
-fn rebuilt(rest: &str) -> Result<String, ParseError> {
+fn normalise(rest: &str) -> Result<String, ParseError> {
     let mut text = String::with_capacity(rest.len() + 1);
     for segment in rest.split('/') {
         append(&mut text, segment)?;
@@ -371,10 +201,6 @@ fn escaped_byte(after_percent: &str) -> Result<u8, ParseError> {
         Some(b'/' | b'\\' | 0) => refuse(NO_SEPARATOR),
         Some(byte) => Ok(byte),
     }
-}
-
-fn too_long(path: &str) -> ParseError {
-    ParseError::new(&format!("{} bytes", path.len()), "a path of at most 8 KiB")
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::fmt;
 use smallvec::SmallVec;
 
 use super::methods::Methods;
-use super::path::{NormalPath, Span, decode};
+use super::path::{NormalPath, decode};
 use crate::units::ParseError;
 
 /// The most segments a pattern may have.
@@ -42,8 +42,8 @@ impl Pattern {
     }
 
     /// Whether every request that `later` matches is matched here too, so that `later`, standing
-    /// behind, can never match. A yes is certain; a no may be overcautious. Header conditions are
-    /// not a pattern's: whoever has them on this one must not ask.
+    /// behind, can never match. A yes is certain; a no may be overcautious. A pattern
+    /// has no header conditions: do not ask for a rule that has some.
     #[must_use]
     pub fn covers(&self, later: &Self) -> bool {
         self.methods.covers(&later.methods) && self.path.covers(&later.path)
@@ -121,7 +121,7 @@ impl PathPattern {
         let mut segments = Vec::new();
         for raw in rest.split_terminator('/') {
             let segment = parse_segment(raw)?;
-            if let Some(expected) = misplaced(&segments, &segment) {
+            if let Some(expected) = placement_error(&segments, &segment) {
                 return Err(ParseError::new(raw, expected));
             }
             segments.push(segment);
@@ -134,21 +134,20 @@ impl PathPattern {
     pub fn matches(&self, path: &NormalPath<'_>) -> bool {
         // Nearly all that do not match differ at once.
         if let Some(Segment::Literal(first)) = self.segments.first()
-            && path.pieces().next() != Some(first.as_bytes())
+            && path.segments().next() != Some(first)
         {
             return false;
         }
-        align(&self.segments, path.segments(), |segment, text| segment.accepts(text)).is_some()
+        self.captures(path).is_some()
     }
 
-    /// Where the segments are that the names in the pattern stand for, or `None` where the path does
-    /// not match. Each `**` takes as few segments as it can, the first one first.
-    pub(super) fn captures(&self, path: &NormalPath<'_>) -> Option<Captured<Span>> {
-        let accepts = |segment: &Segment, span| segment.accepts(path.text(span));
-        align(&self.segments, path.spans(), accepts)
+    /// The segments that the names in the pattern stand for, or `None` where the path does not match.
+    /// Each `**` takes as few segments as it can, the first one first.
+    pub(super) fn captures<'p>(&self, path: &'p NormalPath<'_>) -> Option<Captured<&'p str>> {
+        align(&self.segments, path.segments(), |segment, text| segment.accepts(text))
     }
 
-    /// Which segments of a path the names stand for, where that is the same for all: without a `**`.
+    /// The places of the captured segments, if they are the same in all paths: without a `**`.
     pub(super) fn capture_places(&self) -> Option<Vec<usize>> {
         let is_capture = |segment: &Segment| matches!(segment, Segment::Capture(_));
         let places = self.segments.iter().enumerate().filter(|(_, segment)| is_capture(segment));
@@ -183,7 +182,7 @@ impl fmt::Display for PathPattern {
         }
         for segment in &self.segments {
             match segment {
-                Segment::Literal(text) => write!(f, "/{}", written(text))?,
+                Segment::Literal(text) => write!(f, "/{}", escape_literal(text))?,
                 Segment::One => f.write_str("/*")?,
                 Segment::Capture(name) => write!(f, "/{{{name}}}")?,
                 Segment::Many => f.write_str("/**")?,
@@ -194,7 +193,7 @@ impl fmt::Display for PathPattern {
 }
 
 /// A literal, with what would read as something else spelt out.
-fn written(literal: &str) -> String {
+fn escape_literal(literal: &str) -> String {
     let spelt = [("%", "%25"), ("*", "%2A"), ("{", "%7B"), ("}", "%7D")];
     spelt.iter().fold(literal.to_owned(), |text, (from, to)| text.replace(from, to))
 }
@@ -256,7 +255,7 @@ fn is_wild(segment: &Segment) -> bool {
 }
 
 /// What is wrong with a segment behind the ones before it.
-fn misplaced(before: &[Segment], segment: &Segment) -> Option<&'static str> {
+fn placement_error(before: &[Segment], segment: &Segment) -> Option<&'static str> {
     if before.len() == PATTERN_SEGMENTS_MAX {
         return Some("at most 32 segments");
     }
@@ -336,7 +335,7 @@ mod tests {
     fn captured(pattern: &str, text: &str) -> Option<String> {
         let (pattern, path) = (PathPattern::parse(pattern).unwrap(), path(text));
         let captured = pattern.names().zip(pattern.captures(&path)?);
-        let pairs = captured.map(|(name, span)| format!("{name}={}", path.text(span)));
+        let pairs = captured.map(|(name, text)| format!("{name}={text}"));
         Some(pairs.collect::<Vec<_>>().join(" "))
     }
 

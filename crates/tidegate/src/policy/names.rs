@@ -4,18 +4,11 @@ use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
 
-use crate::word::Word;
-
-/// So many are looked through sooner than one of them is hashed.
-const FEW: usize = 8;
-
-/// A list of distinct names; a name's id is its place.
+/// A list of distinct names. The id of a name is its place in the list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
     list: Vec<Box<str>>,
-    /// Of each in the list.
-    words: Vec<Word>,
-    /// Whoever sends a request cannot add to it, so that it needs no secret.
+    /// Clients cannot add names, so that the hash needs no secret.
     ids: HashMap<Box<str>, u32, FixedState>,
 }
 
@@ -27,22 +20,16 @@ impl Names {
         }
         let id = u32::try_from(self.list.len()).unwrap_or(u32::MAX);
         self.list.push(name.into());
-        self.words.push(Word::of(name.as_bytes()));
         self.ids.insert(name.into(), id);
         id
     }
 
     /// The id of a name.
     pub(crate) fn id(&self, name: &str) -> Option<u32> {
-        if self.words.len() <= FEW {
-            let word = Word::of(name.as_bytes());
-            let known = (0..).zip(&self.words).filter(|(_, known)| **known == word);
-            return known.map(|(id, _)| id).find(|id| word.is_whole() || self.name(*id) == name);
-        }
         self.ids.get(name).copied()
     }
 
-    /// The name of an id; empty for one that was never given out.
+    /// The name of an id; empty for an id that no name has.
     pub(crate) fn name(&self, id: u32) -> &str {
         usize::try_from(id).ok().and_then(|id| self.list.get(id)).map_or("", |name| name)
     }

@@ -1,11 +1,12 @@
 //! Turns decisions and errors into status codes and headers, the same on every listener.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
-use tidegate::{Decision, HeaderSpans, Jitter};
+use tidegate::{Decision, Jitter};
 use utoipa::ToSchema;
 
 use crate::body::Body;
@@ -23,20 +24,21 @@ pub(crate) fn refusal_with(
     decision: &Decision,
     remake: impl FnOnce(Bytes) -> Bytes,
 ) -> Response<Body> {
-    let rendered = tidegate::Response::of(decision, jitter());
-    let text = Bytes::from(rendered.text);
-    let body = rendered.body_span.map_or_else(Bytes::new, |span| text.slice(span));
+    let mut rendered = tidegate::Response::of(decision, jitter());
+    let text = Bytes::from(std::mem::take(&mut rendered.text));
+    let body = rendered.body_span.clone().map_or_else(Bytes::new, |span| text.slice(span));
     let mut response = Response::new(Body::whole(remake(body)));
     *response.status_mut() =
         StatusCode::from_u16(rendered.status).unwrap_or(StatusCode::TOO_MANY_REQUESTS);
-    set_headers(&mut response, &text, &rendered.header_spans);
+    set_headers(&mut response, &text, rendered.header_spans());
     response
 }
 
 /// Puts the rate limit headers on an answer that passes.
 pub(crate) fn annotate<B>(response: &mut Response<B>, decision: &Decision) {
-    let rendered = tidegate::Response::of(decision, Jitter::None);
-    set_headers(response, &Bytes::from(rendered.text), &rendered.header_spans);
+    let mut rendered = tidegate::Response::of(decision, Jitter::None);
+    let text = Bytes::from(std::mem::take(&mut rendered.text));
+    set_headers(response, &text, rendered.header_spans());
 }
 
 /// A request that cannot be understood.
@@ -138,7 +140,7 @@ pub(crate) fn jitter() -> Jitter {
 }
 
 /// Names and values come from a checked policy; one that HTTP cannot carry is left out.
-fn set_headers<B>(response: &mut Response<B>, text: &Bytes, headers: &HeaderSpans<'_>) {
+fn set_headers<B>(response: &mut Response<B>, text: &Bytes, headers: &[(&str, Range<usize>)]) {
     for (name, span) in headers {
         let value = HeaderValue::from_maybe_shared(text.slice(span.clone()));
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(*name), value) {

@@ -1,8 +1,8 @@
-//! Whether a request's body can matter, asked before anyone reads it.
+//! Whether a decision can depend on the body, decided before the body is read.
 
 use crate::context::Context;
 use crate::limiter::Limiter;
-use crate::policy::model::{AttributeId, Cost, Limit, Part, Settings};
+use crate::policy::model::{Limit, Part, Settings};
 use crate::policy::protection::{Event, EventId, Factor, FactorKind};
 use crate::policy::when::{Unmet, When};
 use crate::precheck::{is_blocked, is_exempt};
@@ -10,10 +10,9 @@ use crate::request::Request;
 use crate::store::Store;
 
 impl<S: Store> Limiter<S> {
-    /// Whether the decision on a request could depend on its body, which is not there yet: whether
-    /// an exemption, a limit or a penalty that may apply, or a ban that there is, reads an attribute
-    /// from a body. A gateway that is told
-    /// `false` need not wait for the body; one that is told `true` reads at most 64 KiB of it.
+    /// True if the decision on a request could depend on its body, which is not there yet: if an
+    /// exemption, a limit or a penalty that may apply, or a ban in force, reads an attribute from the
+    /// body. On `false` a gateway need not wait for the body; on `true` it reads at most 64 KiB of it.
     ///
     /// The answer is cautious: `true` where the body may turn out not to matter, never `false`
     /// where it does. What [`check`](Self::check) refuses as it stands needs no body either.
@@ -46,7 +45,7 @@ fn wants_body(context: &Context<'_>) -> bool {
     limited && (policy.limits.iter().any(reads) || protection_reads_body(context))
 }
 
-/// Whether what counts, sums or scales may read the body.
+/// True if a penalty, a ratio or a factor may read the body.
 fn protection_reads_body(context: &Context<'_>) -> bool {
     let protection = &context.policy().protection;
     let counts = |events: &mut dyn Iterator<Item = &EventId>, by: &[Part]| {
@@ -69,7 +68,7 @@ fn protection_reads_body(context: &Context<'_>) -> bool {
         || protection.factors.iter().any(reads)
 }
 
-/// Whether a request, or the answer to it, may make an event.
+/// True if a request, or the answer to it, may make an event.
 fn may_be_made(event: &Event, context: &Context<'_>) -> bool {
     let seen = event.outcome.is_some() || !event.statuses.is_empty();
     seen && may_hold(&event.when, context)
@@ -80,14 +79,10 @@ fn event_reads_body(event: &Event, context: &Context<'_>) -> bool {
 }
 
 fn parts_read_body(parts: &[Part], context: &Context<'_>) -> bool {
-    let reads = |part: &Part| match part {
-        Part::Attribute(id) | Part::Row { attribute: id, .. } => context.comes_from_body(*id),
-        _ => false,
-    };
-    parts.iter().any(reads)
+    parts.iter().filter_map(Part::attribute).any(|id| context.comes_from_body(id))
 }
 
-/// Whether a condition could hold once the body is there. All but attributes are known already.
+/// True if a condition could hold once the body is there. All but attributes are known already.
 fn may_hold(when: &When, context: &Context<'_>) -> bool {
     match when.unmet(context) {
         None => true,
@@ -102,19 +97,11 @@ fn reads_body(when: &When, context: &Context<'_>) -> bool {
 }
 
 fn limit_reads_body(limit: &Limit, context: &Context<'_>) -> bool {
-    let attribute = |id: AttributeId| context.comes_from_body(id);
-    let setting = match &limit.settings {
-        Settings::ByAttribute { attribute: id, .. } => attribute(*id),
-        Settings::Everyone(_) | Settings::ByTier(_) => false,
+    let row = match &limit.settings {
+        Settings::ByAttribute { attribute, .. } => Some(*attribute),
+        Settings::Everyone(_) | Settings::ByTier(_) => None,
     };
-    let cost = match limit.cost {
-        Cost::Attribute(id) => attribute(id),
-        Cost::Requested | Cost::Fixed(_) => false,
-    };
-    setting
-        || cost
-        || limit.value.is_some_and(attribute)
-        || parts_read_body(&limit.by, context)
-        || parts_read_body(limit.row.as_slice(), context)
-        || reads_body(&limit.when, context)
+    let by = limit.by.iter().filter_map(Part::attribute);
+    let mut attributes = by.chain(row).chain(limit.cost.attribute()).chain(limit.value);
+    attributes.any(|id| context.comes_from_body(id)) || reads_body(&limit.when, context)
 }

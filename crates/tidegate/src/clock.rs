@@ -32,29 +32,29 @@ impl Clock for Now {
     }
 }
 
-/// How long the wall clock is taken to go as steadily as the steady one, before it is read again.
-const WALL_HOLDS_US: u64 = 10_000;
+/// How long the distance between wall clock and steady clock is used before it is measured again.
+const WALL_OFFSET_TTL_US: u64 = 10_000;
 
-/// The machine's own clocks. Clones share what they know of the wall clock.
+/// The machine's own clocks. Clones share the distance between them.
 ///
-/// A decision reads the steady clock alone: how far the wall clock is from it is looked up a hundred
-/// times a second at most.
+/// A decision reads the steady clock alone. The distance of the wall clock is measured at most a
+/// hundred times a second.
 #[derive(Clone, Debug)]
 pub struct SystemClock {
     started: Instant,
     started_unix_us: u64,
-    wall: Arc<Wall>,
+    wall: Arc<WallClockOffset>,
 }
 
 /// How far the wall clock is from the steady one.
 #[derive(Debug, Default)]
-struct Wall {
+struct WallClockOffset {
     ahead_us: AtomicI64,
     /// Until when that holds, on the steady clock.
     until_us: AtomicU64,
 }
 
-impl Wall {
+impl WallClockOffset {
     /// The wall clock's time at a steady time; `read` reads it.
     fn at(&self, steady_us: u64, read: impl FnOnce() -> u64) -> u64 {
         if steady_us < self.until_us.load(Ordering::Acquire) {
@@ -62,7 +62,7 @@ impl Wall {
         }
         let unix_us = read();
         self.ahead_us.store(unix_us.wrapping_sub(steady_us).cast_signed(), Ordering::Relaxed);
-        self.until_us.store(steady_us.saturating_add(WALL_HOLDS_US), Ordering::Release);
+        self.until_us.store(steady_us.saturating_add(WALL_OFFSET_TTL_US), Ordering::Release);
         unix_us
     }
 }
@@ -95,9 +95,9 @@ impl Clock for SystemClock {
     }
 }
 
-/// Steady time by the counter of the processor, where that is even, for whoever asks every few
-/// nanoseconds: what the system reads lets nothing overtake it. It is compared with the system's once,
-/// and may so go wrong by some seconds a day.
+/// Steady time by the counter of the processor, if that is even. It is for callers that need the time
+/// every few nanoseconds: the system's clock is a barrier for the processor. The counter is compared
+/// with the system's clock once, so that it may be off by some seconds a day.
 #[derive(Clone, Debug)]
 pub(crate) struct QuickClock {
     counter: quanta::Clock,
@@ -107,7 +107,7 @@ pub(crate) struct QuickClock {
     tick: u64,
 }
 
-/// Over how many ticks it is asked how long they take: minutes, so that no day loses a microsecond by it.
+/// The number of ticks whose length is measured: minutes, so that no day is a microsecond off.
 const TICKS: u64 = 1 << 40;
 
 impl QuickClock {
@@ -141,7 +141,7 @@ pub(crate) fn micros(duration: Duration) -> u64 {
     whole_us.saturating_add(u64::from(duration.subsec_micros()))
 }
 
-/// A clock that moves only when it is told to, for tests. Clones share their time.
+/// A clock for tests that moves only on command. Clones share their time.
 ///
 /// ```
 /// use std::time::Duration;
@@ -182,7 +182,7 @@ impl FakeClock {
         }
     }
 
-    /// Sets the wall clock alone, as an operator or NTP would; steady time does not notice.
+    /// Sets the wall clock alone, as an operator or NTP would; steady time does not change.
     pub fn step_wall_clock_to_us(&self, unix_us: u64) {
         self.times[1].store(unix_us, Ordering::SeqCst);
     }
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_stepped_wall_clock_is_noticed_within_ten_milliseconds() {
-        let (wall, start) = (Wall::default(), 1_000_000);
+        let (wall, start) = (WallClockOffset::default(), 1_000_000);
         assert_eq!(wall.at(start, || start), start);
         assert_eq!(wall.at(start + 9_999, || 5), start + 9_999);
         assert_eq!(wall.at(start + 10_000, || 5), 5);

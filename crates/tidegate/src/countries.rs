@@ -1,4 +1,4 @@
-//! Which country an address is in, as somebody outside the engine knows it.
+//! The country of an address. Its source is outside the engine.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ pub struct CountryCode(u16);
 
 const LETTERS: usize = 26;
 
-/// Every pair of letters, so that a code can be told without making a text of it.
+/// Every pair of letters, so that a code has a text without an allocation.
 static PAIRS: [u8; LETTERS * LETTERS * 2] = pairs();
 
 impl CountryCode {

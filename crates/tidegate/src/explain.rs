@@ -1,5 +1,5 @@
-//! Why a request is treated as it is: its identity, its operation, every limit that applies and why
-//! the others do not.
+//! Explains a decision: the request's identity and operation, every limit that applies, and why the
+//! others do not.
 
 mod penalties;
 
@@ -8,23 +8,22 @@ use crate::identity;
 use crate::key::{self, HashKey, Raw};
 use crate::limiter::Limiter;
 use crate::plan::{Applies, Enforcement, Level, Planner, WhyNot};
-use crate::policy::model::{Exceed, Limit};
+use crate::policy::model::Limit;
 use crate::precheck::{Precheck, precheck};
 use crate::protection::factors;
 use crate::protection::marks::Marks;
 use crate::request::{Request, RequestError};
 use crate::store::Store;
-use crate::units::written_duration;
 
 pub use penalties::{Counting, PenaltyExplanation};
 
-/// All that is known of a request before any state is looked at.
+/// All that is known of a request without the state of any limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Explanation {
     /// The policy that would decide.
     pub policy: String,
-    /// Whether its limits are on.
+    /// True if its limits are on.
     pub enabled: bool,
     /// The operation.
     pub operation: String,
@@ -34,9 +33,9 @@ pub struct Explanation {
     pub address: Option<String>,
     /// The tier.
     pub tier: String,
-    /// The tier that was said, where the policy has none of that name.
+    /// The tier that the request states, if the policy has none of that name.
     pub unknown_tier: Option<String>,
-    /// Whether another service of the same owner calls.
+    /// True if another service of the same owner calls.
     pub internal: bool,
     /// The normalised path.
     pub path: Option<String>,
@@ -68,7 +67,7 @@ pub struct LimitExplanation {
 pub struct Application {
     /// The key's name in a store.
     pub key: String,
-    /// Whom it counts: the parts of its key.
+    /// The parts of its key.
     pub by: Vec<String>,
     /// The spec in force.
     pub spec: String,
@@ -98,7 +97,7 @@ fn explain(context: &Context<'_>, secret: &HashKey, marks: &Marks) -> Explanatio
     for (index, limit) in policy.limits.iter().enumerate() {
         let applies = match planner.applies(index, limit) {
             Ok(Applies::Yes(level)) => Ok(application(limit, &level, context, secret)),
-            Ok(Applies::No(why)) => Err(in_words(why, limit, context)),
+            Ok(Applies::No(why)) => Err(explain_inapplicable(why, limit, context)),
             Err(error) => Err(format!("asked, it would answer 400: {error}")),
         };
         limits.push(LimitExplanation {
@@ -144,19 +143,14 @@ fn application(
         by: limit.by.iter().map(|part| part.name(context.policy())).collect(),
         spec: level.spec.to_string(),
         cost: level.cost.to_string(),
-        exceed: match (level.enforcement, limit.exceed) {
-            (Enforcement::Reject, Exceed::Wait { max_us }) => {
-                format!("wait {}", written_duration(max_us))
-            }
-            (Enforcement::Reject | Enforcement::Warn, Exceed::Challenge) => "challenge".to_owned(),
-            (Enforcement::Reject, _) => "reject".to_owned(),
-            (Enforcement::Warn, _) => "warn".to_owned(),
-            (Enforcement::Shadow, _) => "shadow".to_owned(),
+        exceed: match level.enforcement {
+            Enforcement::Shadow => "shadow".to_owned(),
+            Enforcement::Reject | Enforcement::Warn => limit.exceed.to_string(),
         },
     }
 }
 
-fn in_words(why: WhyNot, limit: &Limit, context: &Context<'_>) -> String {
+fn explain_inapplicable(why: WhyNot, limit: &Limit, context: &Context<'_>) -> String {
     match why {
         WhyNot::Unmet(unmet) => unmet.explain(context.policy(), context),
         WhyNot::Missing { part } => {

@@ -1,5 +1,4 @@
-//! Whose keys are whose, for operators who look into a store: the keys that a subject has, and the
-//! limit that a key is of.
+//! Key lookup for operators: from a subject to its keys, and from a key to its limit.
 
 mod names;
 
@@ -16,7 +15,7 @@ use crate::store::Store;
 
 pub use names::KeyedLimit;
 
-/// At most so many keys of one subject.
+/// The most keys of one subject.
 const SUBJECT_KEYS_MAX: usize = 1_000;
 
 /// A key that a subject has on a limit, whether or not anything is counted there.
@@ -51,8 +50,8 @@ impl<S: Store> Limiter<S> {
         let (context, named) = (self.context(request)?, self.store().names_keys());
         let mut search = Search { secret: &secret, named, context };
         match limit {
-            Some(name) => search.on_one(name),
-            None => search.on_all(),
+            Some(name) => search.keys_on_limit(name),
+            None => search.keys_on_all(),
         }
     }
 }
@@ -66,33 +65,33 @@ struct Search<'s> {
 }
 
 impl Search<'_> {
-    fn on_one(&mut self, name: &str) -> Result<Vec<SubjectKey>, RequestError> {
+    fn keys_on_limit(&mut self, name: &str) -> Result<Vec<SubjectKey>, RequestError> {
         let active = Arc::clone(&self.context.active);
         let policy = &*active.policy;
         let found = policy.limits.iter().position(|limit| limit.name == name);
-        let index = found.ok_or_else(|| unknown(policy, name))?;
+        let index = found.ok_or_else(|| unknown_limit(policy, name))?;
         let limit = &policy.limits[index];
         if let Some(part) = limit.by.iter().find(|part| !self.context.has(part)) {
             let detail = format!("counts by `{}`, which is not said", part.name(policy));
             return Err(RequestError::new("limit", format!("`{}` {detail}", shown(name))));
         }
         let mut keys = Vec::new();
-        self.on(index, limit, &mut keys)?;
+        self.add_keys(index, limit, &mut keys)?;
         Ok(keys)
     }
 
-    fn on_all(&mut self) -> Result<Vec<SubjectKey>, RequestError> {
+    fn keys_on_all(&mut self) -> Result<Vec<SubjectKey>, RequestError> {
         let (active, mut keys) = (Arc::clone(&self.context.active), Vec::new());
         for (index, limit) in active.policy.limits.iter().enumerate() {
             if self.is_about(limit) {
-                self.on(index, limit, &mut keys)?;
+                self.add_keys(index, limit, &mut keys)?;
             }
         }
         Ok(keys)
     }
 
-    /// Whether the key of a limit is known, and the request says something of it: a key that
-    /// everybody shares is nobody's.
+    /// True if the request has all parts of a limit's key and states at least one of them. A key
+    /// that all clients share is of no subject.
     fn is_about(&self, limit: &Limit) -> bool {
         let said = |part: &Part| match part {
             Part::Global => false,
@@ -108,7 +107,7 @@ impl Search<'_> {
     }
 
     /// Adds the subject's keys on one limit.
-    fn on(
+    fn add_keys(
         &mut self,
         index: usize,
         limit: &Limit,
@@ -169,7 +168,7 @@ impl Search<'_> {
     }
 }
 
-fn unknown(policy: &Policy, name: &str) -> RequestError {
+fn unknown_limit(policy: &Policy, name: &str) -> RequestError {
     let known: Vec<&str> = policy.limits.iter().map(|limit| &*limit.name).collect();
     let meant = nearest(name, &known).map(|word| format!("; did you mean `{word}`?"));
     let found = format!("found `{}`, expected a limit of `{}`", shown(name), policy.name);

@@ -1,4 +1,4 @@
-//! Whom a decision was about, for logs. Worked out only when somebody asks, so that a decision
+//! The identity behind a decision, for logs. It is computed only on demand, so that a decision
 //! carries no copy of it.
 
 use crate::context::Context;
@@ -9,17 +9,17 @@ use crate::policy::model::Part;
 use crate::protection::marks::Subject;
 use crate::store::Store;
 
-/// How format are told.
+/// How identities are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdentityFormat {
     /// As hashes under the deployment's secret: the same subject has the same hash on every node
-    /// and after every restart, and nobody can tell or guess whose it is.
+    /// and after every restart, and the identity cannot be guessed.
     Hashed,
     /// As they are.
     Plain,
 }
 
-/// Whom a decision was about.
+/// The identity behind a decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogIdentity {
@@ -32,7 +32,7 @@ pub struct LogIdentity {
 }
 
 impl<S: Store> Limiter<S> {
-    /// Whom a decision was about. The context is that of the decision's request.
+    /// The identity behind a decision. The context is that of the decision's request.
     #[must_use]
     pub fn log_identity(
         &self,
@@ -60,7 +60,7 @@ impl<S: Store> Limiter<S> {
 }
 
 impl<S: Store> Limiter<S> {
-    /// Whom a mark or a notice is about, part by part, as logs and messages tell it.
+    /// The subject of a mark or a notice, part by part, as logs and messages have it.
     #[must_use]
     pub fn format_subject(
         &self,

@@ -135,7 +135,7 @@ impl BurstRate {
     }
 }
 
-/// A bucket holds as much as its rate allows in one period, unless told otherwise.
+/// Without a burst, a bucket holds as much as its rate allows in one period.
 impl From<Rate> for BurstRate {
     fn from(rate: Rate) -> Self {
         Self { rate, burst: rate.count }
@@ -194,7 +194,7 @@ impl FromStr for BurstRate {
         let Some(burst) = burst else { return Ok(rate.into()) };
         let burst = match burst.strip_suffix('x') {
             None => Amount::parse_count(burst)?,
-            Some(times) => multiplied(rate.count, times).ok_or_else(|| {
+            Some(times) => multiply(rate.count, times).ok_or_else(|| {
                 let expected = "a burst such as 5 or 2x, of at least 1 and at most 4000000000";
                 RateError::new(burst, expected)
             })?,
@@ -305,7 +305,7 @@ const fn amount(units: NonZeroU32) -> Amount {
 }
 
 /// Whole units of `count` × `times`, at least one.
-fn multiplied(count: Amount, times: &str) -> Option<Amount> {
+fn multiply(count: Amount, times: &str) -> Option<Amount> {
     let times = Amount::parse(times).ok()?;
     let units = u128::from(count.whole()) * u128::from(times.micros()) / 1_000_000;
     u64::try_from(units).ok().and_then(Amount::from_units).filter(|amount| !amount.is_zero())

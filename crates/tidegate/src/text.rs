@@ -1,5 +1,5 @@
-//! Numbers and JSON strings, appended to a text. Every answer has dozens of them, and `format!` would
-//! take longer over them than the decision.
+//! Appends numbers and JSON strings to a text. Every answer has dozens of them, and `format!` would
+//! take longer than the decision.
 
 use crate::units::MICROS;
 
@@ -40,7 +40,7 @@ pub fn push_json(text: &mut String, value: &str) {
 /// Appends what stands between the quotes of a JSON string.
 pub fn push_escaped(text: &mut String, value: &str) {
     let is_special = |byte: u8| (byte < b' ') | (byte == b'"') | (byte == b'\\');
-    // Without a way out of the loop it is done many bytes at a time.
+    // Without an exit the loop is vectorised.
     if !value.bytes().fold(false, |found, byte| found | is_special(byte)) {
         return text.push_str(value);
     }
@@ -49,7 +49,7 @@ pub fn push_escaped(text: &mut String, value: &str) {
         if !is_special(byte) {
             continue;
         }
-        // What needs an escape is one byte, so that characters are never cut.
+        // An escaped character is one byte, so that no character is cut.
         text.push_str(&value[written..index]);
         written = index + 1;
         match byte {

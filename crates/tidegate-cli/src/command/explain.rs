@@ -1,5 +1,6 @@
 //! `tidegate explain`
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -14,7 +15,7 @@ use tidegate::{
 use tidegate_server::files;
 
 use super::Error;
-use super::pair::pair;
+use super::name_value::name_value_parser;
 use crate::{paint, say};
 
 /// Say which limits and penalties a request meets, and why it does not meet the others.
@@ -57,14 +58,14 @@ pub(crate) struct Arguments {
     #[arg(long)]
     internal: bool,
     /// An attribute; may be given again
-    #[arg(long = "attr", value_name = "NAME=VALUE", value_parser = pair('='))]
+    #[arg(long = "attr", value_name = "NAME=VALUE", value_parser = name_value_parser('='))]
     attributes: Vec<(String, String)>,
     /// A header line; may be given again
-    #[arg(long = "header", value_name = "NAME: VALUE", value_parser = pair(':'))]
+    #[arg(long = "header", value_name = "NAME: VALUE", value_parser = name_value_parser(':'))]
     headers: Vec<(String, String)>,
     /// A claim of the client's token, which counts as verified; may be given again. A name that
     /// starts with `/` is a JSON pointer
-    #[arg(long = "claim", value_name = "NAME=VALUE", value_parser = pair('='))]
+    #[arg(long = "claim", value_name = "NAME=VALUE", value_parser = name_value_parser('='))]
     claims: Vec<(String, String)>,
     /// The body
     #[arg(long)]
@@ -115,45 +116,30 @@ fn load(text: &str) -> Result<Amount, String> {
 }
 
 fn request(arguments: &Arguments) -> Request<'_> {
-    let mut request = Request::default().internal(arguments.internal);
-    if let Some(path) = arguments.path.as_deref() {
-        request = request.method(&*arguments.method).path(path);
+    fn text(text: Option<&String>) -> Option<Cow<'_, str>> {
+        text.map(|text| Cow::Borrowed(text.as_str()))
     }
-    if let Some(user) = arguments.user.as_deref() {
-        request = request.user(user);
+    fn pairs(pairs: &[(String, String)]) -> Vec<(Cow<'_, str>, Cow<'_, str>)> {
+        pairs.iter().map(|(name, value)| (name.into(), value.into())).collect()
     }
-    if let Some(tier) = arguments.tier.as_deref() {
-        request = request.tier(tier);
-    }
-    if let Some(operation) = arguments.operation.as_deref() {
-        request = request.named(operation);
-    }
-    if let Some(country) = arguments.country.as_deref() {
-        request = request.country(country);
-    }
-    if let Some(ip) = arguments.ip {
-        request = request.ip(ip);
-    }
-    if let Some(peer) = arguments.peer {
-        request = request.peer(peer);
-    }
-    if let Some(body) = arguments.body.as_deref() {
-        request = request.body(body.as_bytes());
-    }
-    if let Some(cost) = arguments.cost {
-        request = request.cost(cost);
-    }
-    if !arguments.claims.is_empty() {
-        let claims = arguments.claims.iter();
-        let claims =
-            claims.fold(Claims::default(), |claims, (name, value)| claims.with(name, &**value));
-        request = request.claims(claims);
-    }
-    let attributes = arguments.attributes.iter();
-    request =
-        attributes.fold(request, |request, (name, value)| request.attribute(&**name, &**value));
-    let headers = arguments.headers.iter();
-    headers.fold(request, |request, (name, value)| request.header(&**name, &**value))
+    let mut request = Request::default();
+    request.path = text(arguments.path.as_ref());
+    request.method = text(arguments.path.as_ref().map(|_| &arguments.method));
+    request.user = text(arguments.user.as_ref());
+    request.tier = text(arguments.tier.as_ref());
+    request.operation = text(arguments.operation.as_ref());
+    request.country = text(arguments.country.as_ref());
+    request.ip = arguments.ip;
+    request.peer = arguments.peer;
+    request.internal = arguments.internal;
+    request.cost = arguments.cost;
+    request.body = arguments.body.as_ref().map(|body| body.as_bytes().into());
+    request.attributes = pairs(&arguments.attributes);
+    request.headers = pairs(&arguments.headers);
+    let with = |claims: Claims, (name, value): &(String, String)| claims.with(name, &**value);
+    request.claims = (!arguments.claims.is_empty())
+        .then(|| arguments.claims.iter().fold(Claims::default(), with));
+    request
 }
 
 fn print(explanation: &Explanation) {

@@ -3,7 +3,7 @@
 pub(crate) mod admin;
 pub(crate) mod explain;
 pub(crate) mod export;
-mod pair;
+mod name_value;
 pub(crate) mod serve;
 pub(crate) mod test;
 pub(crate) mod validate;

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::Args;
@@ -38,14 +37,22 @@ pub(crate) struct Arguments {
 }
 
 /// What became of one file.
-enum Outcome {
-    Ran(FileReport),
+type Outcome = Result<FileReport, FileError>;
+
+/// Why a file could not be run.
+enum FileError {
     /// The test file or its policy is not valid.
     Invalid {
         found: Diagnostics,
         source: String,
     },
     Unreadable(String),
+}
+
+impl<E: std::error::Error> From<E> for FileError {
+    fn from(error: E) -> Self {
+        Self::Unreadable(error.to_string())
+    }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<bool, Error> {
@@ -59,8 +66,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool, Error> {
         say!("{:#}", as_json(&files, &outcomes, &tally, arguments));
         return Ok(tally.is_good());
     }
-    let matched =
-        |outcome: &Outcome| !matches!(outcome, Outcome::Ran(report) if report.tests.is_empty());
+    let matched = |outcome: &Outcome| !matches!(outcome, Ok(report) if report.tests.is_empty());
     for (file, outcome) in files.iter().zip(&outcomes).filter(|(_, outcome)| matched(outcome)) {
         print(file, outcome);
     }
@@ -112,30 +118,26 @@ fn is_test(path: &Path) -> bool {
 fn run_all(files: &[PathBuf], filter: Option<&str>, visible: bool) -> Vec<Outcome> {
     let bar = if visible { progress(files.len()) } else { ProgressBar::hidden() };
     let next = AtomicUsize::new(0);
-    let outcomes: Mutex<Vec<Option<Outcome>>> = Mutex::new(files.iter().map(|_| None).collect());
-    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(files.len());
-    std::thread::scope(|scope| {
-        for _ in 0..workers {
-            scope.spawn(|| {
-                while let Some((index, file)) = take(&next, files) {
-                    let outcome = run_file(file, filter);
-                    outcomes.lock().unwrap_or_else(PoisonError::into_inner)[index] = Some(outcome);
-                    bar.inc(1);
-                }
-            });
+    let work = || {
+        let mut outcomes = Vec::new();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(file) = files.get(index) else { return outcomes };
+            outcomes.push((index, run_file(file, filter)));
+            bar.inc(1);
         }
+    };
+    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(files.len());
+    let mut outcomes: Vec<(usize, Outcome)> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        let outcomes = workers.into_iter().flat_map(|worker| {
+            worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        outcomes.collect()
     });
     bar.finish_and_clear();
-    let outcomes = outcomes.into_inner().unwrap_or_else(PoisonError::into_inner);
-    outcomes
-        .into_iter()
-        .map(|outcome| outcome.unwrap_or(Outcome::Unreadable("did not run".into())))
-        .collect()
-}
-
-fn take<'f>(next: &AtomicUsize, files: &'f [PathBuf]) -> Option<(usize, &'f PathBuf)> {
-    let index = next.fetch_add(1, Ordering::Relaxed);
-    files.get(index).map(|file| (index, file))
+    outcomes.sort_by_key(|(index, _)| *index);
+    outcomes.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
 /// A bar on a terminal, and only there.
@@ -148,23 +150,15 @@ fn progress(files: usize) -> ProgressBar {
 }
 
 fn run_file(path: &Path, filter: Option<&str>) -> Outcome {
-    let source = match files::read(path) {
-        Ok(source) => source,
-        Err(error) => return Outcome::Unreadable(error.to_string()),
-    };
+    let source = files::read(path)?;
     let test_file = match TestFile::parse(&path.display().to_string(), &source) {
         Ok(test_file) => test_file,
-        Err(found) => return Outcome::Invalid { found, source },
+        Err(found) => return Err(FileError::Invalid { found, source }),
     };
     let policy_path = path.parent().unwrap_or(Path::new("")).join(test_file.policy());
-    let policy = match files::read(&policy_path) {
-        Ok(policy) => policy,
-        Err(error) => return Outcome::Unreadable(error.to_string()),
-    };
-    match test_file.run(&policy_path.display().to_string(), &policy, filter) {
-        Ok(report) => Outcome::Ran(report),
-        Err(found) => Outcome::Invalid { found, source: policy },
-    }
+    let policy = files::read(&policy_path)?;
+    let report = test_file.run(&policy_path.display().to_string(), &policy, filter);
+    report.map_err(|found| FileError::Invalid { found, source: policy })
 }
 
 /// How it all ended. A file that cannot be run counts as one failure.
@@ -178,7 +172,7 @@ impl Tally {
     fn of(outcomes: &[Outcome]) -> Self {
         let mut tally = Self { passed: 0, failed: 0, requests: 0 };
         for outcome in outcomes {
-            let Outcome::Ran(report) = outcome else {
+            let Ok(report) = outcome else {
                 tally.failed += 1;
                 continue;
             };
@@ -205,9 +199,9 @@ impl Tally {
 fn print(file: &Path, outcome: &Outcome) {
     say!("{}", paint::strong(file.display()));
     match outcome {
-        Outcome::Ran(report) => report.tests.iter().for_each(|test| print_test(&report.file, test)),
-        Outcome::Unreadable(error) => say!("  {} {error}", paint::bad("✗")),
-        Outcome::Invalid { found, source } => {
+        Ok(report) => report.tests.iter().for_each(|test| print_test(&report.file, test)),
+        Err(FileError::Unreadable(error)) => say!("  {} {error}", paint::bad("✗")),
+        Err(FileError::Invalid { found, source }) => {
             for diagnostic in found.iter() {
                 say!("{}", paint::diagnostic(found.file(), source, diagnostic));
             }
@@ -256,11 +250,11 @@ fn as_json(files: &[PathBuf], outcomes: &[Outcome], tally: &Tally, arguments: &A
 fn file_json(file: &Path, outcome: &Outcome) -> Value {
     let file = file.display().to_string();
     match outcome {
-        Outcome::Ran(report) => {
+        Ok(report) => {
             json!({ "file": file, "tests": report.tests.iter().map(test_json).collect::<Vec<_>>() })
         }
-        Outcome::Unreadable(error) => json!({ "file": file, "error": error }),
-        Outcome::Invalid { found, .. } => {
+        Err(FileError::Unreadable(error)) => json!({ "file": file, "error": error }),
+        Err(FileError::Invalid { found, .. }) => {
             let diagnostics: Vec<Value> =
                 found.iter().map(|diagnostic| diagnostic_json(None, diagnostic)).collect();
             json!({ "file": file, "invalid": found.file(), "diagnostics": diagnostics })

@@ -49,7 +49,7 @@ pub(super) fn penalties(
         let events: Vec<&EventId> = penalty.events.iter().filter(may_happen).collect();
         let keys = context.active.protection.penalties.get(index);
         let applies = match keys.and_then(|keys| keys.count.key_by(&penalty.by, context)) {
-            None => Err(missing(penalty, context)),
+            None => Err(explain_missing_part(penalty, context)),
             Some(_) if events.is_empty() => Err("none of its events comes of this".to_owned()),
             Some(key) => Ok(Counting {
                 key: counted_name(&penalty.name, key).as_ref().to_owned(),
@@ -82,7 +82,7 @@ fn may_be_made(event: &Event, context: &Context<'_>, limits: &[LimitExplanation]
     made && event.when.holds(context)
 }
 
-fn missing(penalty: &Penalty, context: &Context<'_>) -> String {
+fn explain_missing_part(penalty: &Penalty, context: &Context<'_>) -> String {
     let part = penalty.by.iter().find(|part| !context.tells(part));
     let name = part.map(|part| part.name(context.policy())).unwrap_or_default();
     format!("it counts by `{name}`, and there is none")

@@ -16,7 +16,7 @@ pub fn canonical(ip: IpAddr) -> IpAddr {
     ip.to_canonical()
 }
 
-/// Whom an address stands for: an IPv4 client is its address, an IPv6 client its network of
+/// The client behind an address: an IPv4 client is its address, an IPv6 client its network of
 /// `ipv6_prefix` bits (more than 128 count as 128), since one customer owns all addresses in it.
 #[must_use]
 pub fn client_network(ip: IpAddr, ipv6_prefix: u8) -> ClientNetwork {
@@ -30,7 +30,7 @@ pub fn client_network(ip: IpAddr, ipv6_prefix: u8) -> ClientNetwork {
     }
 }
 
-/// A client as its address tells it: `192.0.2.1` or `2001:db8:1:2::/64`.
+/// A client by its address: `192.0.2.1` or `2001:db8:1:2::/64`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClientNetwork {
     address: IpAddr,
@@ -38,7 +38,7 @@ pub struct ClientNetwork {
 }
 
 impl ClientNetwork {
-    /// The network of so many bits that an address is in.
+    /// The network of an address, with a prefix of this many bits.
     pub(crate) fn of_network(ip: IpAddr, bits: u8) -> Self {
         match canonical(ip) {
             IpAddr::V4(address) => {
@@ -121,7 +121,7 @@ impl Networks {
         });
         let net = parse_prefix(prefix).and_then(|prefix| IpNet::new(address, prefix).ok());
         let net = net.ok_or(too_long)?;
-        // Someone who writes ::ffff:10.0.0.0/8 means 10.0.0.0/8, not a part of all of IPv6.
+        // The author of ::ffff:10.0.0.0/8 means 10.0.0.0/8, not a part of all of IPv6.
         if canonical(address) != address && net.prefix_len() < MAPPED_BITS {
             return Err(refuse("a prefix from 96 to 128 behind an IPv4-mapped address"));
         }

@@ -110,7 +110,7 @@ pub(super) fn json_scalar(text: &str) -> Found<'static> {
     }
 }
 
-/// The parameter of this name, decoded; the first, where nobody has refused a second one.
+/// The first parameter of this name, decoded.
 fn query_parameter<'p>(path: &'p str, name: &str) -> Option<Cow<'p, str>> {
     query_parameters(query(path)?, name).next()
 }

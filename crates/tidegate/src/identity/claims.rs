@@ -39,8 +39,8 @@ enum Claim {
 }
 
 impl Claims {
-    /// Reads the payload of a token. Of two claims with one name the last counts; who verifies
-    /// tokens should refuse such.
+    /// Reads the payload of a token. Of two claims with one name the last counts; a
+    /// verifier of tokens should refuse them.
     ///
     /// # Errors
     /// It is no JSON object, is larger than 64 KiB, or is nested deeper than 32 levels.

@@ -1,7 +1,7 @@
 //! The client's address behind trusted proxies.
 //!
 //! Each proxy appends the hop it saw, so the right end of the header is what trusted hops wrote and
-//! the left end is whatever the client sent. Everything here reads from the right, quotes included:
+//! the left end is what the client sent. Everything here reads from the right, quotes included:
 //! a quote that a client leaves open on the left cannot swallow what a proxy wrote behind it.
 
 use std::borrow::Cow;

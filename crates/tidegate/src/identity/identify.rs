@@ -6,23 +6,23 @@ use super::{canonical, client_address};
 use crate::policy::model::{IdentitySource, Internal, Policy, TierId};
 use crate::request::Request;
 
-/// Who sent a request.
+/// The sender of a request.
 #[derive(Debug)]
 pub(crate) struct Identity<'r> {
     pub(crate) address: Option<IpAddr>,
     pub(crate) user: Option<&'r str>,
     pub(crate) tier: TierId,
-    /// The tier that was said, known or not.
+    /// The tier that the request states, known or not.
     pub(crate) said_tier: Option<&'r str>,
     pub(crate) internal: bool,
-    /// Whether headers may say who the client is.
+    /// True if headers may name the client.
     pub(crate) headers_believed: bool,
 }
 
-/// Finds out who sent a request. A caller without a socket speaks for the application and is
+/// Identifies the sender of a request. A caller without a socket speaks for the application and is
 /// believed; behind a socket, headers count only if the peer is a trusted proxy. Claims are verified,
 /// and count from anyone.
-// In its caller: an address that was returned would be read back before all of it is written.
+// Inlined: a returned address would be read back before all of it is written.
 #[inline(always)]
 pub(crate) fn identify<'r>(policy: &Policy, request: &'r Request<'r>) -> Identity<'r> {
     let rules = &policy.identity;
@@ -61,7 +61,7 @@ fn address(policy: &Policy, request: &Request<'_>) -> Option<IpAddr> {
     request.peer.map(|peer| client_address(peer, rules.forwarded, lines, &rules.trusted_proxies))
 }
 
-/// A tier that is said and known is believed, but nobody who is somebody is anonymous.
+/// A stated tier that the policy has is believed, but no user is in the anonymous tier.
 fn tier(policy: &Policy, said: Option<&str>, authenticated: bool) -> TierId {
     let rules = &policy.identity;
     let otherwise = if authenticated { rules.default_tier } else { rules.anonymous_tier };
@@ -69,7 +69,7 @@ fn tier(policy: &Policy, said: Option<&str>, authenticated: bool) -> TierId {
     said.filter(|tier| !authenticated || *tier != rules.anonymous_tier).unwrap_or(otherwise)
 }
 
-/// Compares every byte, so that the time taken does not tell how many were right.
+/// Compares every byte, so that the time does not reveal how many were right.
 fn same_secret(found: &str, secret: &str) -> bool {
     let differences =
         found.bytes().zip(secret.bytes()).fold(0, |differences, (a, b)| differences | (a ^ b));

@@ -1,8 +1,8 @@
-//! Who sent the request: address, user, tier, attributes.
+//! The identity of a request: address, user, tier, attributes.
 //!
 //! Only hops that the policy trusts may speak for a client, and only through the one header that it
-//! names; everything else that a request says about its origin is ignored. Claims of a token are
-//! believed from anyone, because whoever hands them in has verified them.
+//! names; everything else that a request says about its origin is ignored. Claims of a token count
+//! from any peer, because the surface has verified them.
 
 mod address;
 pub(crate) mod attribute;

@@ -1,4 +1,4 @@
-//! Which limit a key is of, by its name.
+//! Finds the limit of a key by the key's name.
 
 use std::collections::BTreeSet;
 
@@ -68,7 +68,7 @@ impl<'p> KeyedLimit<'p> {
         template.pieces.iter().map(piece).chain([row.to_owned()]).collect()
     }
 
-    /// Whether a key of this name can be one of its own.
+    /// True if a key of this name can be of this limit.
     #[must_use]
     pub fn owns(&self, name: &str) -> bool {
         match &self.limit().key {
@@ -77,7 +77,7 @@ impl<'p> KeyedLimit<'p> {
         }
     }
 
-    /// What tells the keys of a generated name from others; `None` for any other name.
+    /// A test for the keys of a generated name; `None` for any other name.
     #[must_use]
     pub fn keys_called(&self, name: &str) -> Option<impl Fn(Key) -> bool + use<>> {
         let digits = name.strip_prefix(&*self.limit().name)?.strip_prefix(':')?;
@@ -90,8 +90,8 @@ impl<'p> KeyedLimit<'p> {
         key::generated(self.limit(), key)
     }
 
-    /// Whether a template can become this name. All ways to read it are followed at once, so that no
-    /// name takes long, whoever made it.
+    /// True if a template can become this name. All ways to read the name are followed at once, so
+    /// that no name takes long.
     fn fills(&self, pieces: &[Piece], name: &str) -> bool {
         let mut reached = BTreeSet::from([0]);
         for piece in pieces {

@@ -1,5 +1,5 @@
-//! Policies from Rust instead of YAML. A builder writes the same document that a file would hold,
-//! so that everything is checked in the same way.
+//! Policies from Rust instead of YAML. A builder writes the document that a file would hold, so that
+//! everything is checked in the same way.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +13,8 @@ use crate::rate::{BurstRate, Quota, Rate, RateError};
 /// Where everything stands that code has written.
 const START: Position = Position { line: 1, column: 1 };
 
-/// Puts a policy together. What it has no method for (exemptions, blocks, penalties, responses) is
-/// given as [`yaml`](Self::yaml).
+/// Builds a policy. Sections without a method (exemptions, blocks, penalties, responses) are given as
+/// [`yaml`](Self::yaml).
 #[derive(Clone, Debug, Default)]
 pub struct PolicyBuilder {
     name: String,
@@ -46,7 +46,7 @@ impl PolicyBuilder {
         self
     }
 
-    /// The tier of a user whose tier is not said, or not known.
+    /// The tier of a user who has no tier, or an unknown one.
     #[must_use]
     pub fn default_tier(mut self, tier: &str) -> Self {
         self.identity.push(entry("default_tier", scalar(tier)));
@@ -130,7 +130,7 @@ impl PolicyBuilder {
     }
 }
 
-/// Puts a limit together: its name and algorithm first, then its subject. Tier maps and bodies are
+/// Builds a limit: its name and algorithm first, then its subject. Tier maps and bodies are
 /// for YAML.
 ///
 /// Rates are typed or texts of the policy language. [`PolicyBuilder::build`] reports a text that

@@ -26,7 +26,7 @@ pub struct Position {
 pub enum Severity {
     /// The document cannot be used.
     Error,
-    /// Legal, but surely not meant.
+    /// Legal, but probably a mistake.
     Warning,
 }
 
@@ -50,7 +50,7 @@ pub struct Diagnostic {
     pub at: Position,
     /// What was found and what was expected.
     pub message: String,
-    /// What to do about it, where that can be said: the nearest valid word, a way to write it.
+    /// Advice, where there is some: the nearest valid word, or a way to write it.
     pub help: Option<String>,
 }
 
@@ -261,7 +261,7 @@ pub(crate) fn nearest<'w>(found: &str, valid: &[&'w str]) -> Option<&'w str> {
     let tolerated = (letters / 3).max(1);
     let distance = |word: &&'w str| {
         let lowered: String = lower(word);
-        // Most words of a long list are told apart by their length alone.
+        // Most words of a long list differ by their length alone.
         let comparable = lowered.chars().count().abs_diff(letters) <= tolerated;
         comparable.then(|| (strsim::osa_distance(&found, &lowered), *word))
     };
@@ -269,7 +269,7 @@ pub(crate) fn nearest<'w>(found: &str, valid: &[&'w str]) -> Option<&'w str> {
     (best.0 <= tolerated).then_some(best.1)
 }
 
-/// A sentence that neither drives a terminal nor fills a log, whatever the document holds.
+/// A sentence that neither controls a terminal nor fills a log.
 fn harmless(sentence: &str) -> String {
     let mut letters = sentence.chars();
     let mut result = String::new();

@@ -6,10 +6,10 @@ pub mod diagnostics;
 pub mod document;
 pub(crate) mod model;
 pub(crate) mod names;
-mod needs;
 pub(crate) mod overlay;
 pub(crate) mod protection;
 mod published;
+mod requirements;
 mod schema;
 pub(crate) mod sources;
 pub(crate) mod when;
@@ -18,12 +18,12 @@ use std::collections::BTreeMap;
 
 pub use builder::{LimitBuilder, PolicyBuilder};
 pub use model::{Algorithm, Limit, OnStoreFailure, Policy};
-pub use needs::{Need, Protecting};
 pub use protection::{Challenge, ChallengeKind, Secret, Webhook};
 pub use published::{
     Conditions, Published, PublishedCost, PublishedLimit, PublishedOperation, PublishedPattern,
     Row, Rows,
 };
+pub use requirements::{Need, Protecting};
 pub use schema::json_schema;
 
 use compile::fields;

@@ -1,6 +1,7 @@
-//! A checked policy: what compiling a document yields, and all that the stages read.
+//! A checked policy: the result of compiling a document. All stages read it.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::net::IpAddr;
 
 use jiff::tz::TimeZone;
@@ -15,8 +16,8 @@ use crate::clock::Now;
 use crate::identity::Networks;
 use crate::key::Template;
 use crate::operation::Operations;
-use crate::response::{Items, ResponseRules};
-use crate::units::Amount;
+use crate::response::{HeaderItems, ResponseRules};
+use crate::units::{Amount, written_duration};
 
 /// The operation of a request that matches none.
 pub(crate) const DEFAULT_OPERATION: &str = "default";
@@ -68,7 +69,7 @@ impl Policy {
         self.version.as_deref()
     }
 
-    /// Whether limits are on at all.
+    /// True if limits are on at all.
     #[must_use]
     pub fn is_enabled(&self) -> bool {
         self.enabled
@@ -85,8 +86,8 @@ impl Policy {
         self.operations.names().iter()
     }
 
-    /// Whether it reads claims of a token. A surface that can verify none must not use such a
-    /// policy: everyone would be anonymous.
+    /// True if it reads claims of a token. A surface that cannot verify tokens must not use such a
+    /// policy: every client would be anonymous.
     #[must_use]
     pub fn uses_jwt(&self) -> bool {
         let identity = [&self.identity.user, &self.identity.tier];
@@ -94,13 +95,13 @@ impl Policy {
             || self.attributes.iter().any(|one| matches!(one.source, Source::Jwt(_)))
     }
 
-    /// Whether it refuses clients by their country. A surface that knows no countries blocks none.
+    /// True if it refuses clients by their country. A surface that knows no countries blocks none.
     #[must_use]
     pub fn blocks_countries(&self) -> bool {
         !self.blocked_countries.is_empty()
     }
 
-    /// Whether a peer may speak for clients.
+    /// True if a peer may speak for clients.
     #[must_use]
     pub fn trusts(&self, peer: IpAddr) -> bool {
         self.identity.trusted_proxies.contains(peer)
@@ -125,9 +126,9 @@ impl Policy {
         identity.into_iter().chain([internal]).flatten().chain(trusted).map(String::as_str)
     }
 
-    /// The headers that say one fact each: who a client is, what it asks for, attributes and parts
-    /// of keys. Of two such lines, the service behind a surface could believe the one that was not
-    /// counted. A name may come more than once.
+    /// The headers that hold one fact each: the client's identity, the operation, attributes and
+    /// parts of keys. Of two such lines, the service behind a surface could believe the one that was
+    /// not counted. A name may come more than once.
     pub fn fact_headers(&self) -> impl Iterator<Item = &str> {
         let attributes = self.attributes.iter().filter_map(|attribute| match &attribute.source {
             Source::Header { name, trusted: false } => Some(name.as_str()),
@@ -153,12 +154,12 @@ impl Policy {
     }
 }
 
-/// One limit: for whom, how much, and what happens beyond.
+/// One limit: its subject, its rate, and what happens beyond.
 #[derive(Debug)]
 pub struct Limit {
     pub(crate) name: String,
     /// How the rate limit headers name it.
-    pub(crate) items: Items,
+    pub(crate) items: HeaderItems,
     pub(crate) when: When,
     pub(crate) by: Vec<Part>,
     /// What keeps the rows of a map apart where several users share a key.
@@ -194,25 +195,25 @@ impl Limit {
         self.algorithm
     }
 
-    /// The beginning of a JSON object that tells of it: its name and algorithm, and a comma.
+    /// The beginning of a JSON object that describes it: its name and algorithm, and a comma.
     #[must_use]
     pub fn json_head(&self) -> &str {
         &self.items.json_head
     }
 
-    /// Whether nodes may borrow of it in advance, where they share a store.
+    /// True if nodes that share a store may borrow tokens of it in advance.
     #[must_use]
     pub fn is_leased(&self) -> bool {
         self.consistency == Consistency::Leased
     }
 
-    /// Whether it only counts and reports.
+    /// True if it only counts and reports.
     #[must_use]
     pub fn is_shadow(&self) -> bool {
         self.shadow
     }
 
-    /// Whether it may be shown to the public.
+    /// True if it may be shown to the public.
     #[must_use]
     pub fn is_published(&self) -> bool {
         self.publish
@@ -271,7 +272,7 @@ impl Algorithm {
         }
     }
 
-    /// That of a spec.
+    /// The algorithm of a spec.
     #[must_use]
     pub const fn of(spec: &algorithm::Spec) -> Self {
         match spec {
@@ -320,7 +321,17 @@ pub(crate) enum Part {
     Global,
 }
 
-/// What a limit does for whom.
+impl Part {
+    /// The attribute that it is made of, if it is made of one.
+    pub(crate) const fn attribute(&self) -> Option<AttributeId> {
+        match self {
+            Self::Attribute(id) | Self::Row { attribute: id, .. } => Some(*id),
+            _ => None,
+        }
+    }
+}
+
+/// The settings of a limit, by tier or by an attribute.
 #[derive(Debug)]
 pub(crate) enum Settings {
     /// The same for all.
@@ -412,6 +423,16 @@ pub(crate) enum Cost {
     Attribute(AttributeId),
 }
 
+impl Cost {
+    /// The attribute that holds it, if one does.
+    pub(crate) const fn attribute(self) -> Option<AttributeId> {
+        match self {
+            Self::Attribute(id) => Some(id),
+            Self::Requested | Self::Fixed(_) => None,
+        }
+    }
+}
+
 /// What to do when a part of the key is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Missing {
@@ -425,12 +446,24 @@ pub(crate) enum Missing {
 pub(crate) enum Exceed {
     Reject,
     Warn,
-    /// Hold the request for so long at most, then reject it.
+    /// Hold the request for at most this long, then reject it.
     Wait {
         max_us: u64,
     },
-    /// Those who solve a challenge pass, with a warning.
+    /// A client that solves a challenge passes, with a warning.
     Challenge,
+}
+
+impl fmt::Display for Exceed {
+    /// As a policy writes it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reject => f.write_str("reject"),
+            Self::Warn => f.write_str("warn"),
+            Self::Challenge => f.write_str("challenge"),
+            Self::Wait { max_us } => write!(f, "wait {}", written_duration(*max_us)),
+        }
+    }
 }
 
 /// Which answers a limit counts.

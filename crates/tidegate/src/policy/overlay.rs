@@ -1,5 +1,5 @@
-//! What is laid over a document before it is read: environment variables inside scalars, profiles
-//! and the overlays of policy tests (rule 9).
+//! Changes to a document before it is compiled: environment variables inside scalars, profiles and
+//! the overlays of policy tests (rule 9).
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -17,7 +17,7 @@ pub(crate) enum Place {
     Policy,
     /// Its `limits:`.
     Limits,
-    /// One of them: here an algorithm replaces whatever other algorithm stood there.
+    /// One limit: here an algorithm replaces any other algorithm.
     Limit,
     /// Anything else.
     Plain,
@@ -64,7 +64,7 @@ pub(crate) fn lay_over(base: &mut Node, over: &Node, place: Place) {
     }
 }
 
-/// What is new and null deletes nothing, and leaves nothing; in a body it stays, to be reported.
+/// Drops nulls of a new entry: there is nothing to delete. In a body a null stays, to be reported.
 fn drop_nulls(entry: &mut Entry) {
     if let Value::Map(entries) = &mut entry.value.value
         && entry.key != "body"
@@ -87,7 +87,7 @@ pub(crate) fn substitute(node: &mut Node, env: &BTreeMap<String, String>, diagno
 struct Substitution<'s> {
     env: &'s BTreeMap<String, String>,
     diagnostics: &'s Reporter,
-    /// How much text variables may still make: one that holds much may be named often.
+    /// How much text variables may still make. A long variable may be named often.
     bytes_left: usize,
 }
 

@@ -1,19 +1,18 @@
-//! What a policy tells the public of itself: its limits, for whom and how much.
+//! What a policy shows to the public: its limits, their subjects and their rates.
 //!
-//! Limits with `publish: false` and limits on trial are left out, and so is whatever only operators
-//! should know: networks, keys in stores, headers that tell operations apart, secrets. Values of
-//! attributes that clients send in headers or in the query are left out too, for API keys travel there.
+//! Limits with `publish: false` and limits in shadow mode are left out. So is what only operators
+//! should know: networks, keys in stores, headers that distinguish operations, secrets. Values of
+//! attributes that clients send in headers or in the query are left out, because API keys travel there.
 
-use super::compile::settings::{Audience, Ranks};
+use super::compile::settings::{Audience, DefaultTiers};
 use super::model::{
-    Algorithm, AttributeId, Cost, Counts, Exceed, Limit, OperationId, Policy, Setting, Settings,
-    Source,
+    Algorithm, AttributeId, Cost, Counts, Limit, OperationId, Policy, Setting, Settings, Source,
 };
 use super::when::When;
 use crate::algorithm::Spec;
 use crate::clock::Now;
-use crate::response::{HeaderStyle, as_written};
-use crate::units::{Amount, written_duration};
+use crate::response::{HeaderStyle, template_text};
+use crate::units::Amount;
 
 /// A policy for the public.
 #[derive(Clone, Debug)]
@@ -22,7 +21,7 @@ pub struct Published<'p> {
     pub policy: &'p str,
     /// Its version.
     pub version: Option<&'p str>,
-    /// Whether its limits are on.
+    /// True if its limits are on.
     pub enabled: bool,
     /// Where days, weeks and months turn over.
     pub timezone: &'p str,
@@ -39,7 +38,7 @@ pub struct Published<'p> {
 /// A kind of request.
 #[derive(Clone, Debug)]
 pub struct PublishedOperation<'p> {
-    /// Its name; `default` is whatever matches no other.
+    /// Its name; `default` is the operation of requests that match no other.
     pub name: &'p str,
     /// What it matches; nothing where only callers of the API name it.
     pub patterns: Vec<PublishedPattern<'p>>,
@@ -63,7 +62,7 @@ pub struct PublishedLimit<'p> {
     pub describe: Option<&'p str>,
     /// How it counts.
     pub algorithm: Algorithm,
-    /// Whom it counts: the parts of its key, as the policy writes them.
+    /// The parts of its key, as the policy writes them.
     pub by: Vec<String>,
     /// The operations it is for; none where it is for every request.
     pub operations: Vec<&'p str>,
@@ -134,7 +133,7 @@ pub struct Conditions<'p> {
     pub methods: Vec<&'p str>,
     /// A path like one of these.
     pub paths: Vec<String>,
-    /// The address is in networks that are not told.
+    /// The address is in networks that are not shown.
     pub addresses: bool,
     /// One of these countries.
     pub countries: Vec<&'p str>,
@@ -142,14 +141,14 @@ pub struct Conditions<'p> {
     pub authenticated: Option<bool>,
     /// Called by the owner's own services, or not.
     pub internal: Option<bool>,
-    /// Attributes with one of these values; none where the values are not told.
+    /// Attributes with one of these values; no values where they are not public.
     pub attributes: Vec<(&'p str, Vec<&'p str>)>,
     /// What must not be the case.
     pub not: Option<Box<Conditions<'p>>>,
 }
 
 impl Policy {
-    /// What this policy tells the public. Calendar windows are as long as those of `now`.
+    /// What this policy shows to the public. Calendar windows are as long as those of `now`.
     #[must_use]
     pub fn published(&self, now: Now) -> Published<'_> {
         let public = |limit: &&Limit| limit.publish && !limit.shadow;
@@ -202,13 +201,8 @@ impl Policy {
                 Counts::Failures => "failures",
                 Counts::Successes => "successes",
             },
-            exceed: match limit.exceed {
-                Exceed::Reject => "reject".to_owned(),
-                Exceed::Warn => "warn".to_owned(),
-                Exceed::Challenge => "challenge".to_owned(),
-                Exceed::Wait { max_us } => format!("wait {}", written_duration(max_us)),
-            },
-            message: as_written(message),
+            exceed: limit.exceed.to_string(),
+            message: template_text(message),
             status: limit.refusal.status.unwrap_or(429),
         }
     }
@@ -223,19 +217,20 @@ impl Policy {
             Setting::Limited(spec) => Some(spec.at(now, &self.zone)),
         };
         let rules = &self.identity;
-        let ranks = Ranks { anonymous: rules.anonymous_tier, default: rules.default_tier };
+        let defaults =
+            DefaultTiers { anonymous: rules.anonymous_tier, default: rules.default_tier };
         match &limit.settings {
             Settings::Everyone(setting) => Rows::Everyone(spec(setting)),
             Settings::ByTier(settings) => {
                 let reached = (0..).zip(settings).filter_map(|(tier, setting)| {
                     let setting = setting.as_ref()?;
                     let row = Row { name: self.tiers.name(tier), spec: spec(setting) };
-                    Audience::of(limit).has(tier, ranks).then_some(row)
+                    Audience::of(limit).includes(tier, defaults).then_some(row)
                 });
                 Rows::ByTier(reached.collect())
             }
             Settings::ByAttribute { attribute, settings, default } => {
-                let told = settings.iter().filter(|_| self.is_told(*attribute));
+                let told = settings.iter().filter(|_| self.is_public(*attribute));
                 let mut rows: Vec<Row<'_>> =
                     told.map(|(value, setting)| Row { name: value, spec: spec(setting) }).collect();
                 rows.sort_unstable_by_key(|row| row.name);
@@ -250,7 +245,7 @@ impl Policy {
             list.into_iter().flatten().map(String::as_str).collect()
         }
         let attribute = |(id, values): &'p (AttributeId, Vec<String>)| {
-            let values = if self.is_told(*id) { texts(Some(values)) } else { Vec::new() };
+            let values = if self.is_public(*id) { texts(Some(values)) } else { Vec::new() };
             (self.attribute_names.name(*id), values)
         };
         Conditions {
@@ -267,9 +262,9 @@ impl Policy {
         }
     }
 
-    /// Whether values of an attribute may be told: API keys travel in headers, queries, bodies and
+    /// True if values of an attribute may be shown. API keys travel in headers, queries, bodies and
     /// claims. What only a trusted proxy or the caller itself can say is no secret.
-    fn is_told(&self, id: AttributeId) -> bool {
+    fn is_public(&self, id: AttributeId) -> bool {
         let attribute = usize::try_from(id).ok().and_then(|id| self.attributes.get(id));
         attribute.is_some_and(|attribute| {
             matches!(attribute.source, Source::Given | Source::Header { trusted: true, .. })
@@ -335,7 +330,7 @@ limits:
     }
 
     #[test]
-    fn nothing_private_is_told() {
+    fn nothing_private_is_public() {
         let policy = Policy::parse("p.yaml", POLICY).unwrap();
         let all = format!("{:?}", published(&policy));
         for private in ["10.0.0", "10.1.0", "192.0.2", "203.0.113", "hush", "template", "k-123"] {
@@ -345,7 +340,7 @@ limits:
     }
 
     #[test]
-    fn a_limit_is_told_row_by_row_for_those_whom_it_can_reach() {
+    fn a_limit_is_public_row_by_row_for_those_whom_it_can_reach() {
         let policy = Policy::parse("p.yaml", POLICY).unwrap();
         let published = published(&policy);
         let Rows::ByTier(rows) = &published.limits[0].rows else { panic!() };

@@ -1,9 +1,9 @@
-//! Where what is known of a request comes from: who it is of, and its attributes.
+//! Where the identity and the attributes of a request come from.
 
 use super::model::TierId;
 use crate::identity::{ForwardingHeader, Networks};
 
-/// How a client is told from the next.
+/// How clients are identified.
 #[derive(Debug)]
 pub(crate) struct IdentityRules {
     pub(crate) trusted_proxies: Networks,
@@ -16,7 +16,7 @@ pub(crate) struct IdentityRules {
     pub(crate) internal: Internal,
 }
 
-/// Where user or tier come from when the caller does not say them.
+/// Where the user or the tier comes from when the caller does not give it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum IdentitySource {
     /// Believed from trusted proxies only.
@@ -25,7 +25,7 @@ pub(crate) enum IdentitySource {
     Jwt(String),
 }
 
-/// How a service-to-service caller is known.
+/// How a service-to-service caller is recognised.
 pub(crate) enum Internal {
     Never,
     Cidrs(Networks),
@@ -53,10 +53,10 @@ pub(crate) struct Attribute {
     pub(crate) fold: bool,
 }
 
-/// Where an attribute comes from when the caller does not say it.
+/// Where an attribute comes from when the caller does not give it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// Said by the caller, or captured by an operation's pattern.
+    /// Given by the caller, or captured by an operation's pattern.
     Given,
     Header {
         name: String,

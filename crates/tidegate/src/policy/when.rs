@@ -1,4 +1,4 @@
-//! Conditions: does this apply to this request, and if not, why?
+//! Conditions: whether a limit applies to a request, and if not, why.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::identity::Networks;
 use crate::operation::PathPattern;
 
-/// A conjunction of conditions; what is left out does not matter.
+/// A conjunction of conditions; `None` means any.
 #[derive(Debug, Default)]
 pub(crate) struct When {
     /// Sorted, each once.
@@ -39,17 +39,17 @@ pub(crate) enum Unmet {
 }
 
 impl When {
-    /// Whether it speaks of tiers and of nothing else.
+    /// True if it has a condition on tiers and no other.
     pub(crate) fn is_only_tiers(&self) -> bool {
         self.operations.is_none() && self.is_only_tiers_and_operations()
     }
 
-    /// Whether it speaks of operations and of nothing else.
+    /// True if it has a condition on operations and no other.
     pub(crate) fn is_only_operations(&self) -> bool {
         self.tiers.is_none() && self.is_only_tiers_and_operations()
     }
 
-    /// Whether no anonymous request of its operations and paths escapes it.
+    /// True if no anonymous request of its operations and paths escapes it.
     pub(crate) fn reaches_all_anonymous(&self) -> bool {
         let excludes_paths = |not: &When| {
             let others = not.operations.is_some() || not.tiers.is_some() || not.not.is_some();
@@ -73,12 +73,12 @@ impl When {
             || !self.attributes.is_empty()
     }
 
-    /// Whether it leaves out no request of an operation for that alone.
+    /// True if its condition on operations includes this one.
     pub(crate) fn may_be_of(&self, operation: OperationId) -> bool {
         meets(self.operations.as_ref(), |ids| ids.binary_search(&operation).is_ok())
     }
 
-    /// Whether every condition holds.
+    /// True if every condition holds.
     pub(crate) fn holds(&self, context: &Context<'_>) -> bool {
         self.unmet(context).is_none()
     }
@@ -138,7 +138,7 @@ fn has(values: &[String], value: Option<&str>) -> bool {
 }
 
 impl Unmet {
-    /// Says it in words, with what the request has.
+    /// Explains it in words, with the value of the request.
     pub(crate) fn explain(self, policy: &Policy, context: &Context<'_>) -> String {
         match self {
             Self::Operation => {

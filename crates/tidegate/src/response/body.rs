@@ -29,7 +29,7 @@ pub(crate) enum Piece {
 }
 
 /// A text as a policy writes it: `{limit}` where a value stands later.
-pub(crate) fn as_written(pieces: &[Piece]) -> String {
+pub(crate) fn template_text(pieces: &[Piece]) -> String {
     let word = |placeholder: &Placeholder| {
         Placeholder::ALL.iter().find(|(_, known)| known == placeholder).map(|(word, _)| *word)
     };
@@ -196,7 +196,7 @@ fn write_quoted(out: &mut String, write: impl FnOnce(&mut String)) {
 }
 
 /// What a placeholder stands for.
-enum Filled<'d> {
+enum PlaceholderValue<'d> {
     Number(u64),
     /// A decimal, in millionths.
     Decimal(u64),
@@ -205,7 +205,7 @@ enum Filled<'d> {
     Message,
 }
 
-impl Filled<'_> {
+impl PlaceholderValue<'_> {
     const fn is_number(&self) -> bool {
         matches!(self, Self::Number(_) | Self::Decimal(_))
     }
@@ -223,14 +223,14 @@ impl Filled<'_> {
 
 impl<'d> Values<'d> {
     /// The value of a placeholder; `None` where the decision has none.
-    fn value(&self, placeholder: Placeholder) -> Option<Filled<'d>> {
+    fn value(&self, placeholder: Placeholder) -> Option<PlaceholderValue<'d>> {
         let decision = self.decision;
-        let number = Filled::Number;
-        let text = |text: &'d str| Filled::Text(Cow::Borrowed(text));
+        let number = PlaceholderValue::Number;
+        let text = |text: &'d str| PlaceholderValue::Text(Cow::Borrowed(text));
         let window = || self.report().and_then(|report| report.spec.window());
         match placeholder {
             Placeholder::Limit => {
-                self.report().map(|report| Filled::Decimal(report.spec.number().micros()))
+                self.report().map(|report| PlaceholderValue::Decimal(report.spec.number().micros()))
             }
             Placeholder::Remaining => self.report().map(|report| number(report.remaining())),
             Placeholder::RetryAfter => {
@@ -238,13 +238,17 @@ impl<'d> Values<'d> {
             }
             Placeholder::RetryAfterMs => self.retry_after_us.map(|us| number(us.div_ceil(1_000))),
             // Microseconds are millionths of a second.
-            Placeholder::RetryAfterDecimal => self.retry_after_us.map(Filled::Decimal),
+            Placeholder::RetryAfterDecimal => self.retry_after_us.map(PlaceholderValue::Decimal),
             Placeholder::Reset => {
                 self.report().and_then(|report| reset_unix_seconds(decision, report)).map(number)
             }
-            Placeholder::Window => window().map(|window| Filled::Text(window.short().into())),
-            Placeholder::WindowWords => window().map(|window| Filled::Text(window.words().into())),
-            Placeholder::Per => window().map(|window| Filled::Text(window.per().into())),
+            Placeholder::Window => {
+                window().map(|window| PlaceholderValue::Text(window.short().into()))
+            }
+            Placeholder::WindowWords => {
+                window().map(|window| PlaceholderValue::Text(window.words().into()))
+            }
+            Placeholder::Per => window().map(|window| PlaceholderValue::Text(window.per().into())),
             Placeholder::WindowSeconds => self
                 .report()
                 .and_then(|report| report.spec.window_us())
@@ -252,7 +256,7 @@ impl<'d> Values<'d> {
             Placeholder::Name => decision.limit_name().map(text),
             Placeholder::Operation => Some(text(decision.operation())),
             Placeholder::Tier => Some(text(decision.tier())),
-            Placeholder::Message => Some(Filled::Message),
+            Placeholder::Message => Some(PlaceholderValue::Message),
             Placeholder::Status => Some(number(u64::from(decision.status()))),
             Placeholder::Version => decision.policy().version().map(text),
         }

@@ -1,4 +1,4 @@
-//! The answer that a decision asks for: status, headers and body, the same on every surface.
+//! Renders the answer to a decision: status, headers and body, the same on every surface.
 
 mod body;
 
@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-pub(crate) use body::{Body, Piece, Placeholder, as_written, parse_text};
+pub(crate) use body::{Body, Piece, Placeholder, parse_text, template_text};
 
 use crate::decision::{Decision, LimitReport, Outcome};
 use crate::plan::Enforcement;
@@ -32,7 +32,7 @@ pub(crate) struct ResponseRules {
     pub(crate) challenged: RefusalRules,
 }
 
-/// How a client is answered whom no limit refuses: blocked, banned or challenged.
+/// The answer to a client that is blocked, banned or challenged, not refused by a limit.
 #[derive(Debug)]
 pub(crate) struct RefusalRules {
     pub(crate) status: u16,
@@ -45,7 +45,7 @@ impl RefusalRules {
 }
 
 impl ResponseRules {
-    /// How a client is answered whom no limit refuses; `None` for all others.
+    /// The rules for blocked, banned and challenged clients; `None` for all other outcomes.
     pub(crate) const fn refusal(&self, outcome: Outcome) -> Option<&RefusalRules> {
         match outcome {
             Outcome::Blocked => Some(&self.blocked),
@@ -83,15 +83,10 @@ pub struct Response<'d> {
     pub status: u16,
     /// The values of the headers and the body, one behind the other.
     pub text: String,
-    /// Headers to set, on the upstream's answer where the request passes: the name of each, and
-    /// where its value stands.
-    pub header_spans: HeaderSpans<'d>,
     /// Where the body of a refusal stands.
     pub body_span: Option<Range<usize>>,
+    header_spans: SmallVec<[(&'d str, Range<usize>); 8]>,
 }
-
-/// Names of headers, and where their values stand.
-pub type HeaderSpans<'d> = SmallVec<[(&'d str, Range<usize>); 8]>;
 
 /// Where an answer is rendered to: first the headers, then the body of a refusal.
 pub trait Sink<'d> {
@@ -117,7 +112,7 @@ pub fn render<'d>(decision: &'d Decision, jitter: Jitter, sink: &mut impl Sink<'
         });
     }
     if !decision.is_allowed() {
-        let retry_after_us = decision.retry_after_us().map(|us| jittered(us, jitter, decision));
+        let retry_after_us = decision.retry_after_us().map(|us| add_jitter(us, jitter, decision));
         render_refusal(decision, retry_after_us, sink);
     }
 }
@@ -136,12 +131,19 @@ impl<'d> Response<'d> {
         response
     }
 
+    /// Headers to set, on the upstream's answer where the request passes: the name of each, and
+    /// where its value stands in the text.
+    #[must_use]
+    pub fn header_spans(&self) -> &[(&'d str, Range<usize>)] {
+        &self.header_spans
+    }
+
     /// The headers, with their values.
     pub fn headers(&self) -> impl Iterator<Item = (&'d str, &str)> {
         self.header_spans.iter().map(|(name, span)| (*name, self.at(span)))
     }
 
-    /// The value of a header, whatever its case.
+    /// The value of a header; the case of its name does not matter.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value)
@@ -157,7 +159,7 @@ impl<'d> Response<'d> {
         self.text.get(span.clone()).unwrap_or_default()
     }
 
-    fn written(&mut self, write: impl FnOnce(&mut String)) -> Range<usize> {
+    fn append(&mut self, write: impl FnOnce(&mut String)) -> Range<usize> {
         let start = self.text.len();
         write(&mut self.text);
         start..self.text.len()
@@ -168,12 +170,12 @@ impl<'d> Sink<'d> for Response<'d> {
     const IN_JSON: bool = false;
 
     fn header(&mut self, name: &'d str, write: impl FnOnce(&mut String)) {
-        let span = self.written(write);
+        let span = self.append(write);
         self.header_spans.push((name, span));
     }
 
     fn body(&mut self, write: impl FnOnce(&mut String)) {
-        self.body_span = Some(self.written(write));
+        self.body_span = Some(self.append(write));
     }
 }
 
@@ -187,7 +189,7 @@ fn render_rate_limits<'d, S: Sink<'d>>(decision: &Decision, sink: &mut S) {
             sink.header("X-RateLimit-Reset", |text| push_number(text, reset));
         }
     }
-    if style != HeaderStyle::X && published(decision).next().is_some() {
+    if style != HeaderStyle::X && public_limits(decision).next().is_some() {
         sink.header("RateLimit-Policy", |text| write_policies(decision, S::IN_JSON, text));
         sink.header("RateLimit", |text| write_states(decision, S::IN_JSON, text));
     }
@@ -220,7 +222,7 @@ fn render_refusal<'d, S: Sink<'d>>(
 }
 
 /// Adds, never subtracts.
-fn jittered(us: u64, jitter: Jitter, decision: &Decision) -> u64 {
+fn add_jitter(us: u64, jitter: Jitter, decision: &Decision) -> u64 {
     let (Jitter::Millionths(roll), ppm @ 1..) = (jitter, decision.policy().response.jitter_ppm)
     else {
         return us;
@@ -240,7 +242,7 @@ fn policy_body(decision: &Decision) -> Option<&Body> {
 }
 
 /// The limits that a client may know of.
-fn published(decision: &Decision) -> impl Iterator<Item = (&Limit, &LimitReport)> {
+fn public_limits(decision: &Decision) -> impl Iterator<Item = (&Limit, &LimitReport)> {
     let shown = |report: &&LimitReport| report.enforcement != Enforcement::Shadow;
     decision.limits.iter().filter(shown).filter_map(|report| {
         let limit = decision.limit_of(report).filter(|limit| limit.is_published())?;
@@ -252,13 +254,13 @@ fn published(decision: &Decision) -> impl Iterator<Item = (&Limit, &LimitReport)
 /// as it is, and as it stands in a JSON string; and the beginning of an object that tells of it. Every
 /// answer has a few of them.
 #[derive(Debug)]
-pub(crate) struct Items {
+pub(crate) struct HeaderItems {
     policy: [String; 2],
     state: [String; 2],
     pub(crate) json_head: String,
 }
 
-impl Items {
+impl HeaderItems {
     pub(crate) fn new(name: &str, algorithm: Algorithm) -> Self {
         let item = |quote, parameter| format!("{quote}{name}{quote};{parameter}=");
         let both = |parameter| [item("\"", parameter), item("\\\"", parameter)];
@@ -269,7 +271,7 @@ impl Items {
 
 /// `"per-user";q=100;w=60, …`
 fn write_policies(decision: &Decision, in_json: bool, text: &mut String) {
-    for (index, (limit, report)) in published(decision).enumerate() {
+    for (index, (limit, report)) in public_limits(decision).enumerate() {
         text.push_str(if index > 0 { ", " } else { "" });
         text.push_str(&limit.items.policy[usize::from(in_json)]);
         push_number(text, report.spec.number().whole());
@@ -282,7 +284,7 @@ fn write_policies(decision: &Decision, in_json: bool, text: &mut String) {
 
 /// `"per-user";r=99;t=1, …`
 fn write_states(decision: &Decision, in_json: bool, text: &mut String) {
-    for (index, (limit, report)) in published(decision).enumerate() {
+    for (index, (limit, report)) in public_limits(decision).enumerate() {
         text.push_str(if index > 0 { ", " } else { "" });
         text.push_str(&limit.items.state[usize::from(in_json)]);
         push_number(text, report.remaining());

@@ -26,7 +26,7 @@ use crate::request::{Request, RequestError};
 use crate::reservation::{Reservation, Settlement};
 use crate::store::{Memory, StoreError};
 
-/// How many keys each limit has room for: so many that no test is about what a store forgets.
+/// The room for keys of each limit. It is so large that no test depends on what a store evicts.
 const KEYS_PER_LIMIT: usize = 1_000_000;
 
 /// What became of a test file.
@@ -208,7 +208,7 @@ impl<'t, S: SwitchableStore> Run<'t, S> {
             Action::Request { max_wait, .. } => {
                 let Some(template) = template else { return Ok(()) };
                 let request = template.request(repetition.number);
-                let request = request.map_err(|fault| unreadable("request", &fault))?;
+                let request = request.map_err(|fault| reading_failure("request", &fault))?;
                 self.requests += 1;
                 if max_wait.is_none() && !self.policy_waits {
                     let answer = self.limiter.check(&request);
@@ -325,7 +325,7 @@ impl<'t, S: SwitchableStore> Run<'t, S> {
         let numbered = |node| request::numbered(node, repetition.number);
         let faults = Reporter::default();
         let report = read_report(&numbered(over), &numbered(base), &faults)
-            .ok_or_else(|| unreadable("report", &faults.first_message().unwrap_or_default()))?;
+            .ok_or_else(|| reading_failure("report", &faults.first_message().unwrap_or_default()))?;
         let reported = self.limiter.report(&report);
         let result = match &reported {
             Ok(reported) => StepResult::Consequences(reported),
@@ -337,7 +337,7 @@ impl<'t, S: SwitchableStore> Run<'t, S> {
     fn ban(&self, repetition: Repetition<'t>, node: &Node) -> Result<(), StepFailure> {
         let faults = Reporter::default();
         let ban = read_ban(&request::numbered(node, repetition.number), &faults)
-            .ok_or_else(|| unreadable("ban", &faults.first_message().unwrap_or_default()))?;
+            .ok_or_else(|| reading_failure("ban", &faults.first_message().unwrap_or_default()))?;
         let lasts = ban.for_us.map(Duration::from_micros);
         let mark = NewMark { lasts, ..NewMark::new(ban.subject) }.reason(ban.reason);
         let banned = self.limiter.ban(&mark);
@@ -372,7 +372,7 @@ impl Repetition<'_> {
         name.replace(NUMBER, &self.number.to_string())
     }
 
-    /// Fails if the result is not what the step expects; `states` tells the limits' states.
+    /// Fails if the result is not what the step expects. `states` describes the limits.
     fn compare(
         &self,
         result: &StepResult<'_>,
@@ -399,7 +399,7 @@ fn failure(what: &str, expected: &str, found: &str) -> StepFailure {
     (vec![Mismatch { what, expected, found }], Vec::new())
 }
 
-fn unreadable(what: &str, fault: &str) -> StepFailure {
+fn reading_failure(what: &str, fault: &str) -> StepFailure {
     failure(what, "one that can be read", fault)
 }
 

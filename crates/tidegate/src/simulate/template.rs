@@ -1,11 +1,10 @@
-//! The request of a step, which is read once: its repetitions write only what is numbered, in place.
+//! The request of a step, which is read once. Its repetitions write only what is numbered.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
 use std::rc::Rc;
 
 use super::request::{self, NUMBER};
-use crate::policy::compile::fields::one_or_many;
 use crate::policy::diagnostics::Reporter;
 use crate::policy::document::{Entry, Node};
 use crate::request::Request;
@@ -13,128 +12,52 @@ use crate::request::Request;
 /// The requests that the repetitions of a step make.
 pub(super) struct Template {
     node: Node,
-    /// Of the latest repetition; shared with whoever still waits for its turn.
+    /// The request of the latest repetition; shared with the requests that still wait.
     request: Rc<Request<'static>>,
-    numbered: Numbered,
+    /// The values that are numbered, with `{n}` in their texts. `None` if another value is numbered,
+    /// so that each request is read anew.
+    numbered: Option<Vec<(Slot, String)>>,
 }
 
-/// What differs from one repetition to the next.
-enum Numbered {
-    /// These values; none if all repetitions are one request.
-    Values(Vec<(Slot, Pattern)>),
-    /// Something that must be read as a whole.
-    Whole,
-}
-
-/// A value of a request that is written as it stands.
+/// A value of a request that can be written in place.
 enum Slot {
     Text(for<'r> fn(&'r mut Request<'static>) -> &'r mut Option<Cow<'static, str>>),
     Address(for<'r> fn(&'r mut Request<'static>) -> &'r mut Option<IpAddr>),
-    Attribute(usize),
-    Header(usize),
 }
-
-/// A text with the number of the repetition between its pieces.
-struct Pattern(Vec<String>);
 
 impl Template {
     pub(super) fn new(node: Node) -> Self {
         let faults = Reporter::default();
         let request = Rc::new(request::read(&request::numbered(&node, 1), &faults));
-        let numbered = match values(&node) {
-            Some(values) if faults.len() == 0 => Numbered::Values(values),
-            _ => Numbered::Whole,
-        };
+        let numbered = numbered_values(&node).filter(|_| faults.len() == 0);
         Self { node, request, numbered }
     }
 
     /// The request of a repetition, or what is wrong with it.
     pub(super) fn request(&mut self, repetition: u32) -> Result<Rc<Request<'static>>, String> {
-        match &self.numbered {
-            Numbered::Values(values) => {
-                if !values.is_empty() {
-                    let request = Rc::make_mut(&mut self.request);
-                    let mut digits = itoa::Buffer::new();
-                    let number = digits.format(repetition);
-                    for (slot, pattern) in values {
-                        slot.write(pattern, number, request)?;
-                    }
-                }
-            }
-            Numbered::Whole => {
-                let faults = Reporter::default();
-                let node = request::numbered(&self.node, repetition);
-                self.request = Rc::new(request::read(&node, &faults));
-                if let Some(fault) = faults.first_message() {
-                    return Err(fault);
-                }
+        let Some(values) = &self.numbered else {
+            let faults = Reporter::default();
+            let request = request::read(&request::numbered(&self.node, repetition), &faults);
+            return faults.first_message().map_or_else(|| Ok(Rc::new(request)), Err);
+        };
+        for (slot, text) in values {
+            let request = Rc::make_mut(&mut self.request);
+            let text = text.replace(NUMBER, itoa::Buffer::new().format(repetition));
+            match slot {
+                Slot::Address(of) => *of(request) = Some(request::address(&text)?),
+                Slot::Text(of) => *of(request) = Some(text.into()),
             }
         }
         Ok(Rc::clone(&self.request))
     }
 }
 
-impl Slot {
-    fn write(
-        &self,
-        pattern: &Pattern,
-        number: &str,
-        request: &mut Request<'static>,
-    ) -> Result<(), String> {
-        match self {
-            Self::Text(of) => pattern.write(number, of(request).get_or_insert_default().to_mut()),
-            Self::Attribute(index) => {
-                if let Some((_, value)) = request.attributes.get_mut(*index) {
-                    pattern.write(number, value.to_mut());
-                }
-            }
-            Self::Header(index) => {
-                if let Some((_, value)) = request.headers.get_mut(*index) {
-                    pattern.write(number, value.to_mut());
-                }
-            }
-            Self::Address(of) => *of(request) = Some(request::address(&pattern.text(number))?),
-        }
-        Ok(())
-    }
-}
-
-impl Pattern {
-    fn of(node: &Node) -> Option<Self> {
-        Some(Self(node.text()?.split(NUMBER).map(str::to_owned).collect()))
-    }
-
-    fn write(&self, number: &str, text: &mut String) {
-        text.clear();
-        for (index, piece) in self.0.iter().enumerate() {
-            if index > 0 {
-                text.push_str(number);
-            }
-            text.push_str(piece);
-        }
-    }
-
-    fn text(&self, number: &str) -> String {
-        let mut text = String::new();
-        self.write(number, &mut text);
-        text
-    }
-}
-
-/// The values that are numbered; `None` if there are others than can be written in place.
-fn values(node: &Node) -> Option<Vec<(Slot, Pattern)>> {
-    let mut values = Vec::new();
-    for Entry { key, value, .. } in node.entries()? {
-        if !key.contains(NUMBER) && !request::is_numbered(value) {
-            continue;
-        }
-        match key.as_str() {
-            "attributes" => pairs(value, Slot::Attribute, &mut values)?,
-            "headers" => pairs(value, Slot::Header, &mut values)?,
-            key => values.push((slot(key)?, Pattern::of(value)?)),
-        }
-    }
-    Some(values)
+/// The values that are numbered; `None` if one of them cannot be written in place.
+fn numbered_values(node: &Node) -> Option<Vec<(Slot, String)>> {
+    let is_numbered =
+        |entry: &&Entry| entry.key.contains(NUMBER) || request::is_numbered(&entry.value);
+    let value = |entry: &Entry| Some((slot(&entry.key)?, entry.value.text()?.to_owned()));
+    node.entries()?.iter().filter(is_numbered).map(value).collect()
 }
 
 fn slot(key: &str) -> Option<Slot> {
@@ -149,27 +72,6 @@ fn slot(key: &str) -> Option<Slot> {
         "peer" => Slot::Address(|request| &mut request.peer),
         _ => return None,
     })
-}
-
-/// The values of attributes or headers, counted as a request has them.
-fn pairs(
-    node: &Node,
-    slot: impl Fn(usize) -> Slot,
-    values: &mut Vec<(Slot, Pattern)>,
-) -> Option<()> {
-    let mut index = 0;
-    for Entry { key, value, .. } in node.entries()? {
-        if key.contains(NUMBER) {
-            return None;
-        }
-        for line in one_or_many(value) {
-            if request::is_numbered(line) {
-                values.push((slot(index), Pattern::of(line)?));
-            }
-            index += 1;
-        }
-    }
-    Some(())
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ const DURATION_UNITS: [(&str, u64); 6] = [
 ];
 
 /// Reads a duration with its unit, `500ms`, `2s`, `15min`, `1h`, `7d`, into microseconds. Zero is
-/// allowed here (`at: 0s`); whoever cannot use it says so.
+/// allowed here (`at: 0s`); a caller that cannot use zero refuses it.
 ///
 /// # Errors
 /// A missing number or unit, a unit that is not known, or more than a thousand days.

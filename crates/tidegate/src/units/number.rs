@@ -21,11 +21,11 @@ pub fn canonical_number(text: &str) -> Option<String> {
     }
     let dropped = joined.len() - joined.trim_end_matches('0').len();
     let exponent = exponent.checked_add(i64::try_from(dropped).ok()?)?;
-    Some(format!("{sign}{}", placed(significant, exponent)))
+    Some(format!("{sign}{}", write_decimal(significant, exponent)))
 }
 
 /// Digits without zeros around them, times a power of ten, as plain text.
-fn placed(digits: &str, exponent: i64) -> String {
+fn write_decimal(digits: &str, exponent: i64) -> String {
     match (usize::try_from(exponent), usize::try_from(exponent.unsigned_abs())) {
         (Ok(zeros), _) if zeros <= 40 => format!("{digits}{}", "0".repeat(zeros)),
         (Err(_), Ok(places)) if places < digits.len() => {

@@ -11,7 +11,7 @@ use crate::policy::model::{
     Algorithm, AttributeId, Consistency, Cost, Counts, Exceed, Limit, Missing, OnStoreFailure,
     Part, Refusal,
 };
-use crate::response::Items;
+use crate::response::HeaderItems;
 use crate::units::{Amount, SECOND_US, parse_duration};
 
 pub(in crate::policy) const KEYS: Keys = Keys::with_later(
@@ -147,7 +147,7 @@ impl Compiler<'_> {
         let (algorithm, settings) = algorithm.zip(settings)?;
         Some(Limit {
             name: entry.key.clone(),
-            items: Items::new(&entry.key, algorithm),
+            items: HeaderItems::new(&entry.key, algorithm),
             key,
             when,
             row: settings::row(&by, &settings),

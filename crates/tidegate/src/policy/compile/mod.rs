@@ -1,5 +1,5 @@
-//! Document → checked policy. Every section reports all it finds; a policy comes out only if none
-//! reported an error.
+//! Compiles a document into a checked policy. Every section reports all its problems; there is a
+//! policy only if none of them is an error.
 
 mod challenge;
 mod events;
@@ -46,7 +46,7 @@ const TIERS_MAX: usize = 100;
 pub(crate) const RESERVED_PARTS: [&str; 9] =
     ["ip", "user", "client", "tier", "operation", "method", "path", "country", "global"];
 
-/// A word that bans have beside those: an attribute of that name would be taken for it.
+/// A further word of bans. An attribute of that name would be mistaken for it.
 pub(crate) const NETWORK: &str = "network";
 
 pub(super) const POLICY_KEYS: Keys = Keys::with_later(
@@ -56,7 +56,7 @@ pub(super) const POLICY_KEYS: Keys = Keys::with_later(
 );
 const BLOCK_KEYS: Keys = Keys::new("ips countries");
 
-/// What is known while a policy is put together.
+/// A policy in the making.
 struct Compiler<'c> {
     diagnostics: &'c Reporter,
     env: &'c BTreeMap<String, String>,
@@ -66,7 +66,7 @@ struct Compiler<'c> {
     operations: Names,
     attribute_names: Names,
     attributes: Vec<Attribute>,
-    /// The first so many attributes are declared; the others are only captured.
+    /// The number of declared attributes, which come first. The others are only captured.
     declared_attributes: usize,
     /// Which operation captures which attribute.
     captured: HashSet<(OperationId, AttributeId)>,
@@ -176,7 +176,7 @@ impl Compiler<'_> {
     }
 
     /// Reads a section; false if it has an error. Warnings about such a section would mislead: they
-    /// would be about values that nobody wrote.
+    /// would be about values that are not in the file.
     fn is_sound<T>(&mut self, read: impl FnOnce(&mut Self) -> T) -> (T, bool) {
         let errors = self.diagnostics.errors();
         (read(self), self.diagnostics.errors() == errors)
@@ -224,7 +224,7 @@ impl Compiler<'_> {
         (ips.unwrap_or_default(), countries.unwrap_or_default())
     }
 
-    /// What protects, each section after those that it refers to.
+    /// The sections that protect, each after those that it refers to.
     fn protection(&mut self, fields: &Fields<'_>, limits: &[Limit]) -> Protection {
         let written = fields.get("limits").and_then(Node::entries).unwrap_or_default();
         let names: Names = written.iter().map(|entry| entry.key.as_str()).collect();
@@ -252,7 +252,7 @@ impl Compiler<'_> {
         protection
     }
 
-    /// The tiers that are declared, or else all that the policy names.
+    /// Declares the tiers under `tiers`, or else all that the policy names.
     fn declare_tiers(&mut self, root: &Node, fields: &Fields<'_>) -> Option<()> {
         let declared = fields.get("tiers");
         let named = match declared {
@@ -268,9 +268,9 @@ impl Compiler<'_> {
             return None;
         }
         let identity = fields.get("identity");
-        let said = |key| identity.and_then(|node| node.get(key));
-        self.anonymous_tier = self.tier_of_nobody(said("anonymous_tier"));
-        self.default_tier = match said("default_tier") {
+        let stated = |key| identity.and_then(|node| node.get(key));
+        self.anonymous_tier = self.declare_anonymous_tier(stated("anonymous_tier"));
+        self.default_tier = match stated("default_tier") {
             None => self.tiers.add("default"),
             Some(node) => match text(node, "the name of a tier", self.diagnostics) {
                 Some(name) if declared.is_some() => self.tier_id(name, node.at).unwrap_or_default(),
@@ -282,7 +282,7 @@ impl Compiler<'_> {
     }
 
     /// The anonymous tier is a tier of its own, declared or not.
-    fn tier_of_nobody(&mut self, said: Option<&Node>) -> TierId {
+    fn declare_anonymous_tier(&mut self, said: Option<&Node>) -> TierId {
         let said = said
             .and_then(|node| Some((node.at, text(node, "the name of a tier", self.diagnostics)?)));
         match said {
@@ -301,7 +301,7 @@ impl Compiler<'_> {
     }
 
     /// A value as the attribute would have it: folded, if it folds.
-    fn folded(&self, id: Option<AttributeId>, value: &str) -> String {
+    fn fold_value(&self, id: Option<AttributeId>, value: &str) -> String {
         let attribute =
             id.and_then(|id| usize::try_from(id).ok()).and_then(|id| self.attributes.get(id));
         if attribute.is_some_and(|attribute| attribute.fold) {

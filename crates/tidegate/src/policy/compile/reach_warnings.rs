@@ -1,5 +1,5 @@
-//! Warnings about numbers that do not go together: steps and samples that are never reached, bans that
-//! are over before what they are for, and secrets that travel in the open.
+//! Warnings about numbers that do not fit each other: steps and samples that are never reached, bans
+//! that end while their events still count, and secrets that travel unencrypted.
 
 use super::warnings::{Warnings, position};
 use crate::algorithm;
@@ -126,7 +126,7 @@ impl Warnings<'_> {
     }
 }
 
-/// Whether an event ceases for whoever is banned. One that applications report need not.
+/// True if a banned client makes no more of an event. An event that applications report may go on.
 fn ends_with_a_ban(policy: &Policy, id: EventId) -> bool {
     let failed_challenge = BUILT_IN_EVENTS.get(usize::from(id)) == Some(&"challenge_failed");
     let event = policy.protection.events.get(usize::from(id));
@@ -160,7 +160,7 @@ impl<'p> Bound<'p> {
     }
 }
 
-/// Whether a limit bounds how often answers make an event of one subject.
+/// True if a limit bounds how often answers make an event of one subject.
 fn bounds(policy: &Policy, limit: &Limit, event: &Event, by: &[Part]) -> bool {
     let protection = &policy.protection;
     let refuses = !limit.shadow && matches!(limit.exceed, Exceed::Reject | Exceed::Wait { .. });
@@ -222,7 +222,7 @@ fn number_within(spec: &Spec, within_us: u64) -> Option<u64> {
             u64::try_from(all).ok()
         }
         Spec::Calendar { limit, unit } => {
-            // The shortest that there are, where clocks are set.
+            // The shortest ones, when clocks are put forward.
             let shortest_us = match unit {
                 Unit::Day => 23 * HOUR_US,
                 Unit::Week => (7 * 24 - 1) * HOUR_US,
@@ -234,7 +234,7 @@ fn number_within(spec: &Spec, within_us: u64) -> Option<u64> {
     }
 }
 
-/// Whether an address, without its scheme, is of this machine.
+/// True if an address, without its scheme, is of this machine.
 fn is_loopback(address: &str) -> bool {
     let authority = address.split(['/', '?', '#']).next().unwrap_or_default();
     let host = match authority.strip_prefix('[') {

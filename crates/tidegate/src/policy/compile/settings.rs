@@ -1,4 +1,4 @@
-//! Specs for everyone, by tier or by an attribute, and who can reach a limit at all.
+//! Specs for all requests, by tier or by an attribute, and which tiers can reach a limit.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ use crate::units::SECOND_US;
 /// How long a place of a concurrency limit is held without being renewed.
 const PLACE_TTL_DEFAULT_US: u64 = 60 * SECOND_US;
 
-/// Whom a limit is for, as far as that is known before a request comes.
+/// The requests that a limit is for, as far as the policy alone says it.
 #[derive(Clone, Copy)]
 pub(in crate::policy) struct Audience<'a> {
     pub(super) when: &'a When,
@@ -29,33 +29,33 @@ impl<'a> Audience<'a> {
         Self { when: &limit.when, by: &limit.by, missing: limit.missing }
     }
 
-    /// Without a user it does not apply.
+    /// True if the limit does not apply without a user.
     fn needs_user(&self) -> bool {
         let skipped = self.by.contains(&Part::User) && self.missing != Some(Missing::Share);
         skipped || self.when.authenticated == Some(true)
     }
 
-    /// Whether a request of this tier can get as far as the limit.
-    pub(in crate::policy) fn has(&self, tier: TierId, ranks: Ranks) -> bool {
+    /// True if a request of this tier can reach the limit.
+    pub(in crate::policy) fn includes(&self, tier: TierId, defaults: DefaultTiers) -> bool {
         let named = |when: &When| when.tiers.as_ref().is_some_and(|tiers| tiers.contains(&tier));
         let listed = self.when.tiers.is_none() || named(self.when);
         let excluded = self.when.not.as_ref().is_some_and(|not| not.is_only_tiers() && named(not));
-        let anonymous = tier == ranks.anonymous && tier != ranks.default;
+        let anonymous = tier == defaults.anonymous && tier != defaults.default;
         listed && !excluded && !(anonymous && self.needs_user())
     }
 }
 
-/// The tiers of those who say none.
+/// The tiers of requests that say none.
 #[derive(Clone, Copy)]
-pub(in crate::policy) struct Ranks {
+pub(in crate::policy) struct DefaultTiers {
     pub(in crate::policy) anonymous: TierId,
     pub(in crate::policy) default: TierId,
 }
 
-/// What keeps the rows of a map apart.
+/// The part of a key that separates the rows of a map.
 ///
-/// Where several users share a key (`by: ip`), they may have several specs: each row of the map
-/// then counts by itself, or the generous ones would pay back what the strict ones owe.
+/// Users who share a key (`by: ip`) may have different specs. Then each row of the map counts by
+/// itself: otherwise the generous rows would pay back what the strict rows owe.
 pub(super) fn row(by: &[Part], settings: &Settings) -> Option<Part> {
     let one_user = by.contains(&Part::User) || by.contains(&Part::Client);
     match settings {
@@ -134,7 +134,7 @@ impl Compiler<'_> {
         };
         let named = settings.iter().filter(|(entry, _)| entry.key != "default");
         let map: HashMap<String, Setting> = named
-            .map(|(entry, setting)| (self.folded(Some(attribute), &entry.key), *setting))
+            .map(|(entry, setting)| (self.fold_value(Some(attribute), &entry.key), *setting))
             .collect();
         Some(Settings::ByAttribute { attribute, settings: map, default: *default })
     }
@@ -170,10 +170,10 @@ impl Compiler<'_> {
         Some(Settings::ByTier(self.tiers.iter().map(setting).collect()))
     }
 
-    /// Whether a request of this tier can get as far as a limit.
+    /// True if a request of this tier can reach a limit.
     fn can_reach(&self, tier: usize, audience: Audience<'_>) -> bool {
-        let ranks = Ranks { anonymous: self.anonymous_tier, default: self.default_tier };
-        u32::try_from(tier).is_ok_and(|tier| audience.has(tier, ranks))
+        let defaults = DefaultTiers { anonymous: self.anonymous_tier, default: self.default_tier };
+        u32::try_from(tier).is_ok_and(|tier| audience.includes(tier, defaults))
     }
 
     /// No request may meet more limits than a plan can hold.

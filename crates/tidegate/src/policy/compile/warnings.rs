@@ -1,4 +1,4 @@
-//! Warnings about limits: what is legal, but surely not meant.
+//! Warnings about limits: legal, but probably a mistake.
 
 use super::Compiler;
 use super::fields::is_name;
@@ -12,7 +12,7 @@ use crate::policy::model::{
 };
 use crate::units::Amount;
 
-/// Words in an operation's name that say: here someone becomes a user.
+/// Words in the names of operations at which clients log in.
 const BEFORE_LOGIN: [&str; 9] = [
     "login",
     "signin",
@@ -25,7 +25,7 @@ const BEFORE_LOGIN: [&str; 9] = [
     "authenticate",
 ];
 
-/// No bucket is lent from whose burst is smaller, for each node.
+/// A bucket with a smaller burst, for each node, lends no tokens.
 const LEASED_BURST_MIN: Amount = match Amount::from_units(4) {
     Some(four) => four,
     None => Amount::MAX,

@@ -1,4 +1,4 @@
-//! Events → tree, within bounds.
+//! Builds the tree of a document from parser events, within bounds.
 
 use std::collections::{HashMap, HashSet};
 
@@ -22,7 +22,7 @@ pub(crate) fn parse(text: &str, diagnostics: &Reporter) -> Option<Node> {
     for event in Parser::new_from_str(text) {
         match event {
             Ok((event, span)) => {
-                if let Err((at, message)) = builder.event(event, position(span)) {
+                if let Err((at, message)) = builder.add_event(event, position(span)) {
                     builder.diagnostics.error(at, message);
                     return None;
                 }
@@ -72,32 +72,28 @@ fn lacks_space(line: &str) -> bool {
     !key.is_empty() && word(key) && !value.is_empty() && !value.starts_with([' ', ':'])
 }
 
-/// What is being built, innermost last.
-enum Open {
-    List {
-        at: Position,
-        anchor: usize,
-        nodes: Vec<Node>,
-    },
-    Map {
-        at: Position,
-        anchor: usize,
-        entries: Vec<Entry>,
-        keys: HashSet<String>,
-        key: Option<(String, Position)>,
-    },
+/// A list or map whose end is yet to come.
+struct OpenNode {
+    node: Node,
+    anchor: usize,
+    /// The keys of a map so far.
+    keys: HashSet<String>,
+    /// The key of a map whose value is yet to come.
+    key: Option<(String, Position)>,
 }
 
 struct Builder<'d> {
     diagnostics: &'d Reporter,
-    open: Vec<Open>,
+    /// The innermost last.
+    open: Vec<OpenNode>,
     anchors: HashMap<usize, (Node, Size)>,
     size: Size,
     documents: usize,
     root: Option<Node>,
 }
 
-type Outcome = Result<(), (Position, String)>;
+/// What stops the reading, and where.
+type Fault = (Position, String);
 
 impl<'d> Builder<'d> {
     fn new(diagnostics: &'d Reporter) -> Self {
@@ -105,19 +101,15 @@ impl<'d> Builder<'d> {
         Self { diagnostics, open, anchors, size: Size::default(), documents: 0, root: None }
     }
 
-    fn event(&mut self, event: Event<'_>, at: Position) -> Outcome {
+    fn add_event(&mut self, event: Event<'_>, at: Position) -> Result<(), Fault> {
         match event {
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => Ok(()),
             Event::DocumentStart(_) => {
                 self.documents += 1;
-                let several = self.documents > 1;
-                if several {
-                    Err((at, "found a second document, expected one".into()))
-                } else {
-                    Ok(())
-                }
+                let second = (at, "found a second document, expected one".to_owned());
+                if self.documents > 1 { Err(second) } else { Ok(()) }
             }
-            Event::Alias(anchor) => self.alias(anchor, at),
+            Event::Alias(anchor) => self.add_alias(anchor, at),
             Event::Scalar(_, _, _, Some(_))
             | Event::SequenceStart(_, Some(_))
             | Event::MappingStart(_, Some(_)) => Err((
@@ -127,58 +119,45 @@ impl<'d> Builder<'d> {
             Event::Scalar(text, style, anchor, None) => {
                 let quoted = style != ScalarStyle::Plain;
                 let value = Value::Scalar(Scalar { text: text.into_owned(), quoted });
-                self.finished(Node { at, value }, anchor, Size::ONE)
+                self.add_node(Node { at, value }, anchor, Size::ONE)
             }
-            Event::SequenceStart(anchor, None) => {
-                self.opened(Open::List { at, anchor, nodes: Vec::new() }, at)
-            }
-            Event::MappingStart(anchor, None) => {
-                let open =
-                    Open::Map { at, anchor, entries: Vec::new(), keys: HashSet::new(), key: None };
-                self.opened(open, at)
-            }
-            Event::SequenceEnd | Event::MappingEnd => self.closed(),
+            Event::SequenceStart(anchor, None) => self.open(Value::List(Vec::new()), anchor, at),
+            Event::MappingStart(anchor, None) => self.open(Value::Map(Vec::new()), anchor, at),
+            Event::SequenceEnd | Event::MappingEnd => match self.open.pop() {
+                Some(OpenNode { node, anchor, .. }) => self.add_node(node, anchor, Size::ONE),
+                None => Ok(()),
+            },
         }
     }
 
-    fn opened(&mut self, open: Open, at: Position) -> Outcome {
-        if let Some(Open::Map { key: None, .. }) = self.open.last() {
+    fn open(&mut self, value: Value, anchor: usize, at: Position) -> Result<(), Fault> {
+        let is_key = |open: &OpenNode| open.node.entries().is_some() && open.key.is_none();
+        if self.open.last().is_some_and(is_key) {
             return Err((at, "found a list or map as a key, expected a word".into()));
         }
         if self.open.len() == DEPTH_MAX {
             return Err((at, format!("found more than {DEPTH_MAX} levels of nesting")));
         }
-        self.open.push(open);
+        let node = Node { at, value };
+        self.open.push(OpenNode { node, anchor, keys: HashSet::new(), key: None });
         Ok(())
     }
 
-    fn closed(&mut self) -> Outcome {
-        match self.open.pop() {
-            Some(Open::List { at, anchor, nodes }) => {
-                self.finished(Node { at, value: Value::List(nodes) }, anchor, Size::ONE)
-            }
-            Some(Open::Map { at, anchor, entries, .. }) => {
-                self.finished(Node { at, value: Value::Map(entries) }, anchor, Size::ONE)
-            }
-            None => Ok(()),
-        }
-    }
-
-    fn alias(&mut self, anchor: usize, at: Position) -> Outcome {
+    fn add_alias(&mut self, anchor: usize, at: Position) -> Result<(), Fault> {
         let Some((node, size)) = self.anchors.get(&anchor) else {
             return Err((at, "found an alias (`*…`) to something that is not complete yet".into()));
         };
-        // Whoever follows an alias sees what is behind it as if it were written here.
+        // A reader sees the value behind an alias as if it were written here.
         if self.open.len() + size.levels > DEPTH_MAX {
             return Err((at, format!("found more than {DEPTH_MAX} levels of nesting")));
         }
         let (node, size) = (node.clone(), *size);
         self.grow(size, at)?;
-        self.finished(node, 0, Size::default())
+        self.add_node(node, 0, Size::default())
     }
 
     /// Counts what is added, and refuses too much of it.
-    fn grow(&mut self, by: Size, at: Position) -> Outcome {
+    fn grow(&mut self, by: Size, at: Position) -> Result<(), Fault> {
         self.size.nodes += by.nodes;
         self.size.bytes += by.bytes;
         if self.size.nodes > NODES_MAX {
@@ -190,8 +169,8 @@ impl<'d> Builder<'d> {
         Ok(())
     }
 
-    /// Puts a finished node where it belongs. `size` is what it adds.
-    fn finished(&mut self, node: Node, anchor: usize, size: Size) -> Outcome {
+    /// Adds a complete node to the innermost open one. `size` is what it adds to the document.
+    fn add_node(&mut self, node: Node, anchor: usize, size: Size) -> Result<(), Fault> {
         self.grow(size, node.at)?;
         if anchor != 0 {
             let size = Size::of(&node);
@@ -201,13 +180,19 @@ impl<'d> Builder<'d> {
             self.grow(size, node.at)?;
             self.anchors.insert(anchor, (node.clone(), size));
         }
-        match self.open.last_mut() {
-            None => self.root = Some(node),
-            Some(Open::List { nodes, .. }) => nodes.push(node),
-            Some(Open::Map { entries, keys, key, .. }) => match key.take() {
-                Some((key, key_at)) => entries.push(Entry { key, key_at, value: node }),
-                None => *key = Some(map_key(node, keys, self.diagnostics)?),
-            },
+        let Some(open) = self.open.last_mut() else {
+            self.root = Some(node);
+            return Ok(());
+        };
+        match (&mut open.node.value, open.key.take()) {
+            (Value::Map(entries), Some((key, key_at))) => {
+                entries.push(Entry { key, key_at, value: node });
+            }
+            (Value::Map(_), None) => {
+                open.key = Some(map_key(node, &mut open.keys, self.diagnostics)?);
+            }
+            (Value::List(nodes), _) => nodes.push(node),
+            (Value::Scalar(_), _) => {}
         }
         Ok(())
     }
@@ -218,7 +203,7 @@ fn map_key(
     node: Node,
     keys: &mut HashSet<String>,
     diagnostics: &Reporter,
-) -> Result<(String, Position), (Position, String)> {
+) -> Result<(String, Position), Fault> {
     let at = node.at;
     match node.value {
         Value::Scalar(Scalar { text, quoted: false }) if text == "<<" => Err((

@@ -1,7 +1,7 @@
 //! A document as written: a tree of scalars, lists and maps, each with its place in the file.
 //!
-//! Scalars keep their source text (`1.10` stays `1.10`); what they mean is decided by whoever reads
-//! them. Refused here: more than 1 MiB, more than 64 levels, more than 100,000 nodes once aliases
+//! Scalars keep their source text (`1.10` stays `1.10`); their reader decides what they mean.
+//! Refused here: more than 1 MiB, more than 64 levels, more than 100,000 nodes once aliases
 //! are followed, tags, merge keys, several documents, and keys that are not scalars or stand twice.
 
 mod build;
@@ -38,7 +38,7 @@ pub enum Value {
 pub struct Scalar {
     /// As written, without quotes.
     pub text: String,
-    /// Quoted, so that it is a string whatever it looks like.
+    /// Quoted, so that it is a string even if it looks like a number.
     pub quoted: bool,
 }
 
@@ -94,7 +94,7 @@ impl Node {
         }
     }
 
-    /// Whether nothing was written here: `null`, `~` or empty.
+    /// True if nothing was written here: `null`, `~` or empty.
     #[must_use]
     pub fn is_null(&self) -> bool {
         matches!(&self.value, Value::Scalar(scalar) if scalar.is_null())
@@ -129,13 +129,13 @@ impl Node {
 }
 
 impl Scalar {
-    /// Whether the text means nothing at all.
+    /// True for `null`, `~` or an empty text without quotes.
     #[must_use]
     pub fn is_null(&self) -> bool {
         !self.quoted && matches!(self.text.as_str(), "" | "~" | "null" | "Null" | "NULL")
     }
 
-    /// Whether it is `true`, `false` or a JSON number; everything else but null is a string.
+    /// True for `true`, `false` or a JSON number; everything else but null is a string.
     #[must_use]
     pub fn is_json_literal(&self) -> bool {
         let text = self.text.as_str();

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use clap::Args;
 use form_urlencoded::Serializer;
 
-use crate::command::pair::pair;
+use crate::command::name_value::name_value_parser;
 
 /// A limit, a subject, or both.
 #[derive(Args)]
@@ -39,10 +39,10 @@ pub(super) struct Selection {
     #[arg(long)]
     path: Option<String>,
     /// An attribute; may be given again
-    #[arg(long = "attr", value_name = "NAME=VALUE", value_parser = pair('='))]
+    #[arg(long = "attr", value_name = "NAME=VALUE", value_parser = name_value_parser('='))]
     attributes: Vec<(String, String)>,
     /// A header line; may be given again
-    #[arg(long = "header", value_name = "NAME: VALUE", value_parser = pair(':'))]
+    #[arg(long = "header", value_name = "NAME: VALUE", value_parser = name_value_parser(':'))]
     headers: Vec<(String, String)>,
 }
 

@@ -7,7 +7,7 @@ use form_urlencoded::Serializer;
 use serde_json::{Map, Value, json};
 
 use crate::command::Error;
-use crate::command::pair::pair as name_and_value;
+use crate::command::name_value::name_value_parser;
 
 /// Whom marks are of.
 #[derive(Args)]
@@ -29,7 +29,7 @@ pub(super) struct Chosen {
     #[arg(long, value_name = "CIDR")]
     network: Option<String>,
     /// An attribute
-    #[arg(long = "attr", value_name = "NAME=VALUE", value_parser = name_and_value('='))]
+    #[arg(long = "attr", value_name = "NAME=VALUE", value_parser = name_value_parser('='))]
     attributes: Vec<(String, String)>,
 }
 

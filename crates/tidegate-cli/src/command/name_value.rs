@@ -1,7 +1,7 @@
 //! Arguments that are a name and a value.
 
 /// Reads `NAME=VALUE` or `NAME: VALUE`.
-pub(crate) fn pair(
+pub(crate) fn name_value_parser(
     separator: char,
 ) -> impl Fn(&str) -> Result<(String, String), String> + Clone + Send + Sync + 'static {
     move |text| {

@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::limiter::Limiter;
 use crate::policy::model::{Limit, Part, Settings};
 use crate::policy::protection::{Event, EventId, Factor, FactorKind};
-use crate::policy::when::{Unmet, When};
+use crate::policy::when::{UnmetCondition, When};
 use crate::precheck::{is_blocked, is_exempt};
 use crate::request::Request;
 use crate::store::Store;
@@ -84,9 +84,9 @@ fn parts_read_body(parts: &[Part], context: &Context<'_>) -> bool {
 
 /// True if a condition could hold once the body is there. All but attributes are known already.
 fn may_hold(when: &When, context: &Context<'_>) -> bool {
-    match when.unmet(context) {
+    match when.first_unmet(context) {
         None => true,
-        Some(Unmet::Attribute(_) | Unmet::Not) => reads_body(when, context),
+        Some(UnmetCondition::Attribute(_) | UnmetCondition::Not) => reads_body(when, context),
         Some(_) => false,
     }
 }

@@ -12,7 +12,7 @@ use crate::active_policy::ActivePolicy;
 use crate::clock::Now;
 
 use crate::countries::CountryCode;
-use crate::identity::attribute::{self, Found};
+use crate::identity::attribute::{self, AttributeValue};
 use crate::identity::{self, ClientNetwork, Identity};
 use crate::operation::{self, Match, NormalPath, PathPattern};
 use crate::policy::model::{AttributeId, OperationId, Part, Policy, Source, TierId};
@@ -28,7 +28,7 @@ pub struct Context<'r> {
     pub(crate) address: Option<IpAddr>,
     pub(crate) user: Option<&'r str>,
     pub(crate) tier: TierId,
-    pub(crate) said_tier: Option<&'r str>,
+    pub(crate) stated_tier: Option<&'r str>,
     pub(crate) internal: bool,
     pub(crate) operation: OperationId,
     method: Option<Cow<'r, str>>,
@@ -36,7 +36,7 @@ pub struct Context<'r> {
     headers_believed: bool,
     matched: Option<Match>,
     /// The attributes that were read from the body. Each is read once: parsing is slow.
-    body_attributes: Mutex<Vec<(AttributeId, Found<'static>)>>,
+    body_attributes: Mutex<Vec<(AttributeId, AttributeValue<'static>)>>,
     /// The country of the client's address. The address is looked up once.
     address_country: OnceLock<Option<CountryCode>>,
 }
@@ -52,13 +52,13 @@ impl<'r> Context<'r> {
         now: Now,
     ) -> Result<Self, RequestError> {
         let policy = &*active.policy;
-        let Identity { address, user, tier, said_tier, internal, headers_believed } =
+        let Identity { address, user, tier, stated_tier, internal, headers_believed } =
             identity::identify(policy, request);
         let method = request.method.as_deref().map(in_upper_case);
         let path = request.path.as_deref().map(NormalPath::parse).transpose();
         let path = path.map_err(|error| RequestError::new("path", error.to_string()))?;
         let found = policy.operations.find(request, method.as_deref(), path.as_ref())?;
-        let operation::Found { operation, matched } = found;
+        let operation::OperationMatch { operation, matched } = found;
         let context = Self {
             active,
             request,
@@ -66,7 +66,7 @@ impl<'r> Context<'r> {
             address,
             user,
             tier,
-            said_tier,
+            stated_tier,
             internal,
             operation,
             method,
@@ -146,26 +146,28 @@ impl<'r> Context<'r> {
     pub(crate) fn attribute(&self, id: AttributeId) -> Option<Cow<'_, str>> {
         let declared = usize::try_from(id).ok().and_then(|id| self.policy().attributes.get(id))?;
         if !declared.fold
-            && let Some(said) = self.said(id)
+            && let Some(said) = self.stated(id)
         {
             return Some(Cow::Borrowed(said));
         }
         match self.find(id) {
-            Found::Value(value) => Some(value),
-            Found::Absent | Found::Unusable => None,
+            AttributeValue::Text(value) => Some(value),
+            AttributeValue::Absent | AttributeValue::Unusable => None,
         }
     }
 
     /// As [`attribute`](Self::attribute), but tells what is absent from what is no value.
-    pub(crate) fn find(&self, id: AttributeId) -> Found<'_> {
+    pub(crate) fn find(&self, id: AttributeId) -> AttributeValue<'_> {
         let declared = usize::try_from(id).ok().and_then(|id| self.policy().attributes.get(id));
-        let Some(declared) = declared else { return Found::Absent };
-        let found = match self.said(id) {
-            Some(value) => Found::Value(Cow::Borrowed(value)),
+        let Some(declared) = declared else { return AttributeValue::Absent };
+        let found = match self.stated(id) {
+            Some(value) => AttributeValue::Text(Cow::Borrowed(value)),
             None => self.sourced(id, &declared.source),
         };
         match found {
-            Found::Value(value) if declared.fold => Found::Value(attribute::fold(&value)),
+            AttributeValue::Text(value) if declared.fold => {
+                AttributeValue::Text(attribute::fold(&value))
+            }
             found => found,
         }
     }
@@ -174,16 +176,16 @@ impl<'r> Context<'r> {
     pub(crate) fn comes_from_body(&self, id: AttributeId) -> bool {
         let declared = usize::try_from(id).ok().and_then(|id| self.policy().attributes.get(id));
         let from_body = declared.is_some_and(|one| matches!(one.source, Source::Body(_)));
-        from_body && !self.goes_before_its_source(id)
+        from_body && !self.overrides_source(id)
     }
 
     /// Whether an attribute is given or captured, so that its declared source is not asked.
-    pub(crate) fn goes_before_its_source(&self, id: AttributeId) -> bool {
-        self.said(id).is_some()
+    pub(crate) fn overrides_source(&self, id: AttributeId) -> bool {
+        self.stated(id).is_some()
     }
 
     /// An attribute as the caller says it, or as the path does.
-    fn said(&self, id: AttributeId) -> Option<&str> {
+    fn stated(&self, id: AttributeId) -> Option<&str> {
         self.given(id).or_else(|| self.captured(id))
     }
 
@@ -205,7 +207,7 @@ impl<'r> Context<'r> {
     }
 
     /// What the declared source has of an attribute.
-    fn sourced(&self, id: AttributeId, source: &Source) -> Found<'_> {
+    fn sourced(&self, id: AttributeId, source: &Source) -> AttributeValue<'_> {
         let read = || attribute::from_source(source, self.request, self.headers_believed);
         if !matches!(source, Source::Body(_)) {
             return read();
@@ -240,12 +242,12 @@ impl<'r> Context<'r> {
     /// Whether the request is told from those of others by this part, if only as one of those whose
     /// value cannot be read. Those are counted together, so that nobody gets away by sending what is
     /// no value; but nobody is banned for what another has sent.
-    pub(crate) fn tells(&self, part: &Part) -> bool {
+    pub(crate) fn distinguishes(&self, part: &Part) -> bool {
         self.has(part) || self.is_unusable(part)
     }
 
     fn is_unusable(&self, part: &Part) -> bool {
-        matches!(part, Part::Attribute(id) if self.find(*id) == Found::Unusable)
+        matches!(part, Part::Attribute(id) if self.find(*id) == AttributeValue::Unusable)
     }
 
     /// Refuses a query that says an attribute twice: a service could believe the other one.
@@ -259,8 +261,8 @@ impl<'r> Context<'r> {
         let query = self.request.path.as_deref().and_then(attribute::query);
         let Some(query) = query.filter(|query| !query.is_empty()) else { return Ok(()) };
         for (id, declared) in (0..).zip(&self.policy().attributes) {
-            let times = attribute::times_said(&declared.source, query);
-            if times > 1 && !self.goes_before_its_source(id) {
+            let times = attribute::count_in_query(&declared.source, query);
+            if times > 1 && !self.overrides_source(id) {
                 let name = self.policy().attribute_names.name(id);
                 let detail = format!("found {times} times in the query, expected it once");
                 return Err(RequestError::new(format!("attributes.{name}"), detail));

@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::identity;
 use crate::key::{self, HashKey, Raw};
 use crate::limiter::Limiter;
-use crate::plan::{Applies, Enforcement, Level, Planner, WhyNot};
+use crate::plan::{Applicability, Enforcement, Inapplicability, Level, Planner};
 use crate::policy::model::Limit;
 use crate::precheck::{Precheck, precheck};
 use crate::protection::factors;
@@ -96,8 +96,8 @@ fn explain(context: &Context<'_>, secret: &HashKey, marks: &Marks) -> Explanatio
     let mut limits = Vec::with_capacity(policy.limits.len());
     for (index, limit) in policy.limits.iter().enumerate() {
         let applies = match planner.applies(index, limit) {
-            Ok(Applies::Yes(level)) => Ok(application(limit, &level, context, secret)),
-            Ok(Applies::No(why)) => Err(explain_inapplicable(why, limit, context)),
+            Ok(Applicability::Yes(level)) => Ok(application(limit, &level, context, secret)),
+            Ok(Applicability::No(why)) => Err(explain_inapplicable(why, limit, context)),
             Err(error) => Err(format!("asked, it would answer 400: {error}")),
         };
         limits.push(LimitExplanation {
@@ -115,7 +115,7 @@ fn explain(context: &Context<'_>, secret: &HashKey, marks: &Marks) -> Explanatio
         address: context.address.map(subject),
         tier: policy.tiers.name(context.tier).to_owned(),
         unknown_tier: context
-            .said_tier
+            .stated_tier
             .filter(|tier| policy.tiers.id(tier).is_none())
             .map(str::to_owned),
         internal: context.internal,
@@ -150,16 +150,18 @@ fn application(
     }
 }
 
-fn explain_inapplicable(why: WhyNot, limit: &Limit, context: &Context<'_>) -> String {
+fn explain_inapplicable(why: Inapplicability, limit: &Limit, context: &Context<'_>) -> String {
     match why {
-        WhyNot::Unmet(unmet) => unmet.explain(context.policy(), context),
-        WhyNot::Missing { part } => {
+        Inapplicability::Unmet(unmet) => unmet.explain(context.policy(), context),
+        Inapplicability::Missing { part } => {
             let name =
                 limit.by.get(part).map(|part| part.name(context.policy())).unwrap_or_default();
             format!("it counts by `{name}`, and there is none")
         }
-        WhyNot::Unlimited => "it is unlimited here".to_owned(),
-        WhyNot::NoValue => "there is no value to compare".to_owned(),
-        WhyNot::Lacking => "the request lacks what it counts, and it is on trial".to_owned(),
+        Inapplicability::Unlimited => "it is unlimited here".to_owned(),
+        Inapplicability::NoValue => "there is no value to compare".to_owned(),
+        Inapplicability::Lacking => {
+            "the request lacks what it counts, and it is on trial".to_owned()
+        }
     }
 }

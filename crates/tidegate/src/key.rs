@@ -237,7 +237,7 @@ impl LimitKeys {
     pub(crate) fn key_by(&self, by: &[Part], context: &Context<'_>) -> Option<Key> {
         let mut hasher = self.hasher;
         for part in by {
-            if !context.tells(part) {
+            if !context.distinguishes(part) {
                 return None;
             }
             write_part(&mut hasher, part, context);

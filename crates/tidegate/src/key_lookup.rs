@@ -95,7 +95,7 @@ impl Search<'_> {
     fn is_about(&self, limit: &Limit) -> bool {
         let said = |part: &Part| match part {
             Part::Global => false,
-            Part::Tier => self.context.said_tier.is_some(),
+            Part::Tier => self.context.stated_tier.is_some(),
             Part::Operation => self.says_operation(),
             part => self.context.has(part),
         };
@@ -139,7 +139,7 @@ impl Search<'_> {
     fn tiers(&self, limit: &Limit, own: TierId) -> Vec<TierId> {
         let matters = limit.row == Some(Part::Tier) || limit.by.contains(&Part::Tier);
         let names = self.context.policy().tiers.iter();
-        match matters && self.context.said_tier.is_none() {
+        match matters && self.context.stated_tier.is_none() {
             true => (0..).zip(names).map(|(id, _)| id).collect(),
             false => vec![own],
         }

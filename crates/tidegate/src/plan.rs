@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 pub(crate) use outline::Outline;
-pub(crate) use planner::{Applies, Planner, WhyNot, key_names};
+pub(crate) use planner::{Applicability, Inapplicability, Planner, key_names};
 
 use crate::algorithm::{self, Verdict};
 use crate::clock::Now;

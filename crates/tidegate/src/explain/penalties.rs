@@ -83,7 +83,7 @@ fn may_be_made(event: &Event, context: &Context<'_>, limits: &[LimitExplanation]
 }
 
 fn explain_missing_part(penalty: &Penalty, context: &Context<'_>) -> String {
-    let part = penalty.by.iter().find(|part| !context.tells(part));
+    let part = penalty.by.iter().find(|part| !context.distinguishes(part));
     let name = part.map(|part| part.name(context.policy())).unwrap_or_default();
     format!("it counts by `{name}`, and there is none")
 }

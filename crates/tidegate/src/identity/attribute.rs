@@ -15,25 +15,25 @@ pub(crate) const BODY_BYTES_MAX: usize = 64 * 1024;
 
 /// What a source has of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Found<'r> {
+pub(crate) enum AttributeValue<'r> {
     Absent,
-    Value(Cow<'r, str>),
+    Text(Cow<'r, str>),
     /// Something is there, but it is no text, number or flag: no key is made of it, and as an
     /// amount it is an error rather than nothing.
     Unusable,
 }
 
-impl<'r> Found<'r> {
+impl<'r> AttributeValue<'r> {
     fn of(value: Option<Cow<'r, str>>) -> Self {
-        value.map_or(Self::Absent, Self::Value)
+        value.map_or(Self::Absent, Self::Text)
     }
 
     /// The same, without borrowing from the request.
-    pub(crate) fn into_owned(self) -> Found<'static> {
+    pub(crate) fn into_owned(self) -> AttributeValue<'static> {
         match self {
-            Self::Absent => Found::Absent,
-            Self::Value(value) => Found::Value(Cow::Owned(value.into_owned())),
-            Self::Unusable => Found::Unusable,
+            Self::Absent => AttributeValue::Absent,
+            Self::Text(value) => AttributeValue::Text(Cow::Owned(value.into_owned())),
+            Self::Unusable => AttributeValue::Unusable,
         }
     }
 }
@@ -43,22 +43,24 @@ pub(crate) fn from_source<'r>(
     source: &Source,
     request: &'r Request<'_>,
     headers_believed: bool,
-) -> Found<'r> {
+) -> AttributeValue<'r> {
     match source {
-        Source::Given => Found::Absent,
-        Source::Header { trusted: true, .. } if !headers_believed => Found::Absent,
-        Source::Header { name, .. } => Found::of(request.header_value(name).map(Cow::Borrowed)),
+        Source::Given => AttributeValue::Absent,
+        Source::Header { trusted: true, .. } if !headers_believed => AttributeValue::Absent,
+        Source::Header { name, .. } => {
+            AttributeValue::of(request.header_value(name).map(Cow::Borrowed))
+        }
         Source::Query(name) => {
             let path = request.path.as_deref();
-            Found::of(path.and_then(|path| query_parameter(path, name)))
+            AttributeValue::of(path.and_then(|path| query_parameter(path, name)))
         }
         Source::Jwt(claim) => {
             let claims = request.claims.as_ref();
-            Found::of(claims.and_then(|claims| claims.text(claim)).map(Cow::Borrowed))
+            AttributeValue::of(claims.and_then(|claims| claims.text(claim)).map(Cow::Borrowed))
         }
         Source::Body(pointer) => match request.body.as_deref() {
-            None | Some([]) => Found::Absent,
-            Some(body) if body.len() > BODY_BYTES_MAX => Found::Unusable,
+            None | Some([]) => AttributeValue::Absent,
+            Some(body) if body.len() > BODY_BYTES_MAX => AttributeValue::Unusable,
             Some(body) => json_value(body, pointer),
         },
     }
@@ -71,7 +73,7 @@ pub(crate) fn query(path: &str) -> Option<&str> {
 }
 
 /// How often a query says what an attribute is read from.
-pub(crate) fn times_said(source: &Source, query: &str) -> usize {
+pub(crate) fn count_in_query(source: &Source, query: &str) -> usize {
     match source {
         Source::Query(name) => query_parameters(query, name).count(),
         Source::Given | Source::Header { .. } | Source::Jwt(_) | Source::Body(_) => 0,
@@ -97,16 +99,18 @@ pub(super) fn index(token: &str) -> Option<usize> {
 
 /// A JSON value's text: a string's own, `true` or `false`, or a number as its decimal text. Null is
 /// none; lists and maps are no values.
-pub(super) fn json_scalar(text: &str) -> Found<'static> {
+pub(super) fn json_scalar(text: &str) -> AttributeValue<'static> {
     match text.as_bytes().first() {
-        Some(b'"') => serde_json::from_str(text).map_or(Found::Unusable, Found::Value),
-        Some(b't' | b'f') => Found::Value(Cow::Owned(text.to_owned())),
-        Some(b'n') => Found::Absent,
-        Some(b'{' | b'[') | None => Found::Unusable,
-        // A number that has no decimal text stays as it is, and is no amount.
-        Some(_) => {
-            Found::Value(Cow::Owned(canonical_number(text).unwrap_or_else(|| text.to_owned())))
+        Some(b'"') => {
+            serde_json::from_str(text).map_or(AttributeValue::Unusable, AttributeValue::Text)
         }
+        Some(b't' | b'f') => AttributeValue::Text(Cow::Owned(text.to_owned())),
+        Some(b'n') => AttributeValue::Absent,
+        Some(b'{' | b'[') | None => AttributeValue::Unusable,
+        // A number that has no decimal text stays as it is, and is no amount.
+        Some(_) => AttributeValue::Text(Cow::Owned(
+            canonical_number(text).unwrap_or_else(|| text.to_owned()),
+        )),
     }
 }
 
@@ -121,13 +125,15 @@ fn query_parameters<'p>(query: &'p str, name: &str) -> impl Iterator<Item = Cow<
 }
 
 /// What a JSON pointer finds. A body that is no JSON holds nothing usable.
-fn json_value(body: &[u8], pointer: &str) -> Found<'static> {
-    let Ok(mut value) = serde_json::from_slice::<&RawValue>(body) else { return Found::Unusable };
+fn json_value(body: &[u8], pointer: &str) -> AttributeValue<'static> {
+    let Ok(mut value) = serde_json::from_slice::<&RawValue>(body) else {
+        return AttributeValue::Unusable;
+    };
     for token in tokens(pointer) {
         value = match child(value, &token) {
             Ok(Some(child)) => child,
-            Ok(None) => return Found::Absent,
-            Err(_) => return Found::Unusable,
+            Ok(None) => return AttributeValue::Absent,
+            Err(_) => return AttributeValue::Unusable,
         };
     }
     json_scalar(value.get())
@@ -179,7 +185,7 @@ mod tests {
     fn json_pointers_find_text_and_exact_numbers() {
         let body = br#"{"email":" A@b.C ","order":{"items":[{"price":734.50}]},"a/b":true,"n":null,"esc":"\u00e9"}"#;
         let find = |pointer| json_value(body, pointer);
-        let value = |text: &str| Found::Value(Cow::Owned(text.to_owned()));
+        let value = |text: &str| AttributeValue::Text(Cow::Owned(text.to_owned()));
         assert_eq!(find("/email"), value(" A@b.C "));
         assert_eq!(find("/order/items/0/price"), value("734.5"));
         assert_eq!(find("/a~1b"), value("true"));
@@ -187,15 +193,15 @@ mod tests {
         for absent in
             ["/n", "/order/items/1", "/order/items/00", "/order/items/-1", "/x", "/email/x"]
         {
-            assert_eq!(find(absent), Found::Absent, "{absent}");
+            assert_eq!(find(absent), AttributeValue::Absent, "{absent}");
         }
         for unusable in ["/order", "/order/items", "/order/items/0"] {
-            assert_eq!(find(unusable), Found::Unusable, "{unusable}");
+            assert_eq!(find(unusable), AttributeValue::Unusable, "{unusable}");
         }
         for body in
             [&b"not json"[..], br#"{"\ud800":1,"a":2}"#, b"{\"a\":1} x", &b"[".repeat(60_000)]
         {
-            assert_eq!(json_value(body, "/a"), Found::Unusable);
+            assert_eq!(json_value(body, "/a"), AttributeValue::Unusable);
         }
         assert_eq!(
             json_value(b"{\"a\":1e99999999999999999999}", "/a"),
@@ -206,9 +212,9 @@ mod tests {
     #[test]
     fn a_member_that_is_there_twice_is_no_value() {
         let body = br#"{"b":0,"b":1,"a":{"x":2,"x":null},"c":3}"#;
-        assert_eq!(json_value(body, "/b"), Found::Unusable);
-        assert_eq!(json_value(body, "/a/x"), Found::Unusable);
-        assert_eq!(json_value(body, "/c"), Found::Value(Cow::Borrowed("3")));
+        assert_eq!(json_value(body, "/b"), AttributeValue::Unusable);
+        assert_eq!(json_value(body, "/a/x"), AttributeValue::Unusable);
+        assert_eq!(json_value(body, "/c"), AttributeValue::Text(Cow::Borrowed("3")));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use super::attribute::{self, BODY_BYTES_MAX, Found};
+use super::attribute::{self, AttributeValue, BODY_BYTES_MAX};
 
 /// Claims nested deeper than this are refused.
 const DEPTH_MAX: usize = 32;
@@ -105,8 +105,8 @@ impl Claim {
                 list.into_iter().map(inner).collect::<Result<_, _>>().map(Self::List)
             }
             _ => Ok(match attribute::json_scalar(text) {
-                Found::Value(text) => Self::Text(text.into_owned()),
-                Found::Absent | Found::Unusable => Self::Nothing,
+                AttributeValue::Text(text) => Self::Text(text.into_owned()),
+                AttributeValue::Absent | AttributeValue::Unusable => Self::Nothing,
             }),
         }
     }

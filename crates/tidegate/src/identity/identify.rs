@@ -13,7 +13,7 @@ pub(crate) struct Identity<'r> {
     pub(crate) user: Option<&'r str>,
     pub(crate) tier: TierId,
     /// The tier that the request states, known or not.
-    pub(crate) said_tier: Option<&'r str>,
+    pub(crate) stated_tier: Option<&'r str>,
     pub(crate) internal: bool,
     /// True if headers may name the client.
     pub(crate) headers_believed: bool,
@@ -38,8 +38,8 @@ pub(crate) fn identify<'r>(policy: &Policy, request: &'r Request<'r>) -> Identit
     let address = address(policy, request);
     let said_user = request.user.as_deref().filter(|user| !user.is_empty());
     let user = said_user.or_else(|| sourced(&rules.user));
-    let said_tier = request.tier.as_deref().or_else(|| sourced(&rules.tier));
-    let tier = tier(policy, said_tier, user.is_some());
+    let stated_tier = request.tier.as_deref().or_else(|| sourced(&rules.tier));
+    let tier = tier(policy, stated_tier, user.is_some());
     let internal = request.internal
         || match &rules.internal {
             Internal::Never => false,
@@ -49,7 +49,7 @@ pub(crate) fn identify<'r>(policy: &Policy, request: &'r Request<'r>) -> Identit
                     && request.header_value(name).is_some_and(|value| same_secret(value, secret))
             }
         };
-    Identity { address, user, tier, said_tier, internal, headers_believed }
+    Identity { address, user, tier, stated_tier, internal, headers_believed }
 }
 
 fn address(policy: &Policy, request: &Request<'_>) -> Option<IpAddr> {

@@ -25,7 +25,7 @@ impl<S: Store> Limiter<S> {
         for (id, declared) in (0..).zip(&policy.attributes) {
             let is_read = matches!(declared.source, Source::Body(_) | Source::Query(_));
             if is_read
-                && !context.goes_before_its_source(id)
+                && !context.overrides_source(id)
                 && let Some(value) = context.attribute(id)
             {
                 let name = policy.attribute_names.name(id).to_owned();

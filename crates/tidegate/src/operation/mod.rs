@@ -14,6 +14,6 @@ mod pattern;
 pub use matcher::{Match, Matcher};
 pub use methods::Methods;
 pub(crate) use methods::is_method;
-pub(crate) use operations::{Found, Operations};
+pub(crate) use operations::{OperationMatch, Operations};
 pub use path::{NormalPath, SEGMENTS_MAX, forwarded_path};
 pub use pattern::{PathPattern, Pattern};

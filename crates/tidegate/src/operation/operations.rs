@@ -17,7 +17,7 @@ pub(crate) struct Operations {
 
 /// An operation, and the pattern that it was found by, if it was.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Found {
+pub(crate) struct OperationMatch {
     pub(crate) operation: OperationId,
     pub(crate) matched: Option<Match>,
 }
@@ -64,14 +64,14 @@ impl Operations {
         request: &Request<'_>,
         method: Option<&str>,
         path: Option<&NormalPath<'_>>,
-    ) -> Result<Found, RequestError> {
+    ) -> Result<OperationMatch, RequestError> {
         let named = request.operation.as_deref().map(|name| self.id_of(name)).transpose()?;
         let method = method.unwrap_or_default();
         let header = |name: &str| request.header_value(name);
         let matched = path.and_then(|path| self.matcher.find(method, path, header));
         let matched = matched.filter(|found| named.is_none_or(|named| named == found.operation));
         let operation = named.or(matched.map(|found| found.operation)).unwrap_or_default();
-        Ok(Found { operation, matched })
+        Ok(OperationMatch { operation, matched })
     }
 
     /// The segment of a path that the matched pattern captures as an attribute.

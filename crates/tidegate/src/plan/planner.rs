@@ -4,28 +4,28 @@ use std::sync::Arc;
 
 use super::{LEVELS_MAX, Level, Outline, PerLevel};
 use crate::context::Context;
-use crate::identity::attribute::Found;
+use crate::identity::attribute::AttributeValue;
 use crate::key::{self, HashKey, Key, Raw};
 use crate::policy::model::{
     Algorithm, AttributeId, Cost, Limit, Missing, Part, Policy, Setting, Settings, Source, Spec,
 };
-use crate::policy::when::Unmet;
+use crate::policy::when::UnmetCondition;
 use crate::protection::factors::Times;
 use crate::request::RequestError;
 use crate::units::Amount;
 
 /// Whether a limit applies to a request.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Applies {
+pub(crate) enum Applicability {
     Yes(Level),
-    No(WhyNot),
+    No(Inapplicability),
 }
 
 /// Why a limit does not apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WhyNot {
+pub(crate) enum Inapplicability {
     /// A condition of its `when`.
-    Unmet(Unmet),
+    Unmet(UnmetCondition),
     /// This part of its key is not there.
     Missing { part: usize },
     /// The tier, or attribute, is `unlimited`.
@@ -45,7 +45,7 @@ struct Numbers<'l> {
 
 /// Why there are no such numbers.
 enum Otherwise {
-    Not(WhyNot),
+    Not(Inapplicability),
     Wrong(Box<RequestError>),
 }
 
@@ -103,15 +103,21 @@ impl Planner<'_> {
     }
 
     /// Whether one limit applies, and with which numbers.
-    pub(crate) fn applies(&self, index: usize, limit: &Limit) -> Result<Applies, RequestError> {
-        if let Some(unmet) = limit.when.unmet(self.context) {
-            return Ok(Applies::No(WhyNot::Unmet(unmet)));
+    pub(crate) fn applies(
+        &self,
+        index: usize,
+        limit: &Limit,
+    ) -> Result<Applicability, RequestError> {
+        if let Some(unmet) = limit.when.first_unmet(self.context) {
+            return Ok(Applicability::No(Inapplicability::Unmet(unmet)));
         }
         match self.consider(index, limit) {
-            Ok(numbers) => Ok(Applies::Yes(self.level(index, limit, &numbers))),
-            Err(Otherwise::Not(why)) => Ok(Applies::No(why)),
+            Ok(numbers) => Ok(Applicability::Yes(self.level(index, limit, &numbers))),
+            Err(Otherwise::Not(why)) => Ok(Applicability::No(why)),
             // A limit on trial never acts, not even where the request lacks what it would need.
-            Err(Otherwise::Wrong(_)) if limit.shadow => Ok(Applies::No(WhyNot::Lacking)),
+            Err(Otherwise::Wrong(_)) if limit.shadow => {
+                Ok(Applicability::No(Inapplicability::Lacking))
+            }
             Err(Otherwise::Wrong(error)) => Err(*error),
         }
     }
@@ -122,12 +128,12 @@ impl Planner<'_> {
         let spec = effective(limit, self.context);
         let lacks = |at: usize, part: &Part| match missing(limit, part, self.context.policy()) {
             Missing::Share => Ok(()),
-            Missing::Skip => Err(Otherwise::Not(WhyNot::Missing { part: at })),
+            Missing::Skip => Err(Otherwise::Not(Inapplicability::Missing { part: at })),
             Missing::Refuse => Err(Otherwise::wrong(refused(limit, part, self.context.policy()))),
         };
         let Some(spec) = spec else {
             self.missing_parts(limit).try_for_each(|(at, part)| lacks(at, part))?;
-            return Err(Otherwise::Not(WhyNot::Unlimited));
+            return Err(Otherwise::Not(Inapplicability::Unlimited));
         };
         let key = self.outline(index).keys.key_unless(limit, self.context, lacks)?;
         let cost = match self.outline(index).cost(self.context.request) {
@@ -136,7 +142,7 @@ impl Planner<'_> {
         };
         match cost {
             Some(cost) => Ok(Numbers { spec, cost, key }),
-            None => Err(Otherwise::Not(WhyNot::NoValue)),
+            None => Err(Otherwise::Not(Inapplicability::NoValue)),
         }
     }
 
@@ -248,11 +254,13 @@ fn amount_of(attribute: AttributeId, context: &Context<'_>) -> Result<Option<Amo
     let refused =
         |detail: String| Otherwise::wrong(RequestError::new(format!("attributes.{name}"), detail));
     match context.find(attribute) {
-        Found::Absent => Ok(None),
-        Found::Value(text) => {
+        AttributeValue::Absent => Ok(None),
+        AttributeValue::Text(text) => {
             Amount::parse(&text).map(Some).map_err(|error| refused(error.to_string()))
         }
-        Found::Unusable => Err(refused("expected a decimal number in a JSON body".to_owned())),
+        AttributeValue::Unusable => {
+            Err(refused("expected a decimal number in a JSON body".to_owned()))
+        }
     }
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct When {
 
 /// The condition that a request does not meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unmet {
+pub(crate) enum UnmetCondition {
     Operation,
     Tier,
     Method,
@@ -80,47 +80,47 @@ impl When {
 
     /// True if every condition holds.
     pub(crate) fn holds(&self, context: &Context<'_>) -> bool {
-        self.unmet(context).is_none()
+        self.first_unmet(context).is_none()
     }
 
     /// The first condition that does not hold.
-    pub(crate) fn unmet(&self, context: &Context<'_>) -> Option<Unmet> {
+    pub(crate) fn first_unmet(&self, context: &Context<'_>) -> Option<UnmetCondition> {
         let within = |nets: &Networks| context.address.is_some_and(|ip| nets.contains(ip));
         if !self.may_be_of(context.operation) {
-            return Some(Unmet::Operation);
+            return Some(UnmetCondition::Operation);
         }
         if !meets(self.tiers.as_ref(), |ids| ids.contains(&context.tier)) {
-            return Some(Unmet::Tier);
+            return Some(UnmetCondition::Tier);
         }
         if !meets(self.methods.as_ref(), |methods| has_method(methods, context.method())) {
-            return Some(Unmet::Method);
+            return Some(UnmetCondition::Method);
         }
         if !meets(self.paths.as_ref(), |paths| context.path_matches(paths)) {
-            return Some(Unmet::Path);
+            return Some(UnmetCondition::Path);
         }
         if !meets(self.networks.as_ref(), within) {
-            return Some(Unmet::Ip);
+            return Some(UnmetCondition::Ip);
         }
         if !meets(self.countries.as_ref(), |codes| has(codes, context.country().as_deref())) {
-            return Some(Unmet::Country);
+            return Some(UnmetCondition::Country);
         }
         if self.authenticated.is_some_and(|wanted| wanted != context.user.is_some()) {
-            return Some(Unmet::Authenticated);
+            return Some(UnmetCondition::Authenticated);
         }
         if self.internal.is_some_and(|wanted| wanted != context.internal) {
-            return Some(Unmet::Internal);
+            return Some(UnmetCondition::Internal);
         }
         self.unmet_attribute(context).or_else(|| {
             let negated = self.not.as_ref().is_some_and(|not| not.holds(context));
-            negated.then_some(Unmet::Not)
+            negated.then_some(UnmetCondition::Not)
         })
     }
 
-    fn unmet_attribute(&self, context: &Context<'_>) -> Option<Unmet> {
+    fn unmet_attribute(&self, context: &Context<'_>) -> Option<UnmetCondition> {
         let differs = |(id, values): &&(AttributeId, Vec<String>)| {
             !has(values, context.attribute(*id).as_deref())
         };
-        self.attributes.iter().find(differs).map(|(id, _)| Unmet::Attribute(*id))
+        self.attributes.iter().find(differs).map(|(id, _)| UnmetCondition::Attribute(*id))
     }
 }
 
@@ -137,7 +137,7 @@ fn has(values: &[String], value: Option<&str>) -> bool {
     value.is_some_and(|value| values.iter().any(|one| one == value))
 }
 
-impl Unmet {
+impl UnmetCondition {
     /// Explains it in words, with the value of the request.
     pub(crate) fn explain(self, policy: &Policy, context: &Context<'_>) -> String {
         match self {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::algorithm::{Spec, Verdict, sliding_counter, sliding_window};
 use crate::clock::Now;
 use crate::context::Context;
-use crate::identity::attribute::Found;
+use crate::identity::attribute::AttributeValue;
 use crate::key::{LimitKeys, counted_name};
 use crate::plan::Level;
 use crate::policy::model::Part;
@@ -195,9 +195,9 @@ fn event_value(
         RequestError::new(format!("attributes.{name}"), detail)
     };
     match context.find(attribute) {
-        Found::Absent => Ok(Amount::ONE),
-        Found::Value(text) => Amount::parse(&text).map_err(|wrong| error(&wrong.to_string())),
-        Found::Unusable => Err(error("expected a decimal number in a JSON body")),
+        AttributeValue::Absent => Ok(Amount::ONE),
+        AttributeValue::Text(text) => Amount::parse(&text).map_err(|wrong| error(&wrong.to_string())),
+        AttributeValue::Unusable => Err(error("expected a decimal number in a JSON body")),
     }
 }
 

@@ -324,8 +324,9 @@ impl<'t, S: SwitchableStore> Run<'t, S> {
     ) -> Result<(), StepFailure> {
         let numbered = |node| request::numbered(node, repetition.number);
         let faults = Reporter::default();
-        let report = read_report(&numbered(over), &numbered(base), &faults)
-            .ok_or_else(|| reading_failure("report", &faults.first_message().unwrap_or_default()))?;
+        let report = read_report(&numbered(over), &numbered(base), &faults).ok_or_else(|| {
+            reading_failure("report", &faults.first_message().unwrap_or_default())
+        })?;
         let reported = self.limiter.report(&report);
         let result = match &reported {
             Ok(reported) => StepResult::Consequences(reported),

@@ -85,10 +85,12 @@ fn matcher_agrees(patterns: &[Pattern], raw: &str) {
         assert_eq!(found.map(|found| found.pattern as usize), expected, "{raw:?} {patterns:?}");
         let Some(found) = found else { continue };
         let pattern = &patterns[found.pattern as usize];
-        assert_eq!(matcher.captures(found, &path).count(), pattern.path().names().count());
-        for span in matcher.captures(found, &path) {
-            assert!(path.segments().any(|segment| segment == path.text(span)));
+        let names = pattern.path().names().count();
+        for place in 0..names {
+            let captured = matcher.capture(found, &path, place);
+            assert!(captured.is_some_and(|text| path.segments().any(|segment| segment == text)));
         }
+        assert_eq!(matcher.capture(found, &path, names), None);
         let covers = |earlier: &&Pattern| earlier.covers(pattern);
         assert_eq!(patterns[..found.pattern as usize].iter().find(covers), None, "{patterns:?}");
     }

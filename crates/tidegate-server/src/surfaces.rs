@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tidegate::policy::{Need, Protecting};
+use tidegate::policy::{ProtectionRequirement, Requirement};
 
 use crate::policies::LoadedPolicy;
 
@@ -25,25 +25,33 @@ impl Surface {
     }
 
     /// True if it can provide what a limit needs.
-    const fn meets(self, need: &Need, knows_countries: bool) -> bool {
+    const fn meets(self, need: &Requirement, knows_countries: bool) -> bool {
         match (self, need) {
-            (Self::Gateway, Need::Country) => knows_countries,
-            (Self::Api, _) | (Self::Gateway, Need::Body(_) | Need::Answer | Need::Place) => true,
+            (Self::Gateway, Requirement::Country) => knows_countries,
+            (Self::Api, _)
+            | (Self::Gateway, Requirement::Body(_) | Requirement::Answer | Requirement::Place) => {
+                true
+            }
             (
                 Self::Gateway,
-                Need::NamedOperation
-                | Need::GivenAttribute(_)
-                | Need::GivenUser
-                | Need::GivenTier
-                | Need::GivenInternal
-                | Need::Report(_),
+                Requirement::NamedOperation
+                | Requirement::GivenAttribute(_)
+                | Requirement::GivenUser
+                | Requirement::GivenTier
+                | Requirement::GivenInternal
+                | Requirement::Report(_),
             ) => false,
         }
     }
 
     /// The need that is missing for something that can work in several ways; `None` if one way works.
-    fn lacks<'n>(self, ways: &'n [Vec<Need>], knows_countries: bool) -> Option<&'n Need> {
-        let unmet = |way: &'n Vec<Need>| way.iter().find(|need| !self.meets(need, knows_countries));
+    fn lacks<'n>(
+        self,
+        ways: &'n [Vec<Requirement>],
+        knows_countries: bool,
+    ) -> Option<&'n Requirement> {
+        let unmet =
+            |way: &'n Vec<Requirement>| way.iter().find(|need| !self.meets(need, knows_countries));
         let mut first = None;
         for way in ways {
             first = first.or(Some(unmet(way)?));
@@ -92,18 +100,18 @@ pub(crate) fn check_surfaces(
         }
         let has_gateway = serving.contains(&Surface::Gateway);
         if policy.blocks_countries() && has_gateway && !knows_countries {
-            let need = Need::Country;
+            let need = Requirement::Country;
             result.warnings.push(format!(
                 "{file}: `block.countries` blocks nobody on the gateway: it needs {need}"
             ));
         }
         if policy.is_enabled() {
             for limit in policy.limits() {
-                let (name, ways) = (limit.name(), [policy.needs(limit)]);
+                let (name, ways) = (limit.name(), [policy.requirements(limit)]);
                 let lacks = |surface: Surface| surface.lacks(&ways, knows_countries);
                 result.add(&serving, lacks, &format!("{file}: the limit `{name}`"));
             }
-            for Protecting { kind, name, ways, .. } in policy.protecting() {
+            for ProtectionRequirement { kind, name, ways, .. } in policy.protection_requirements() {
                 let lacks = |surface: Surface| surface.lacks(&ways, knows_countries);
                 result.add(&serving, lacks, &format!("{file}: the {kind} `{name}`"));
             }
@@ -121,17 +129,17 @@ impl Serviceability {
     fn add<'n>(
         &mut self,
         serving: &[Surface],
-        lacks: impl Fn(Surface) -> Option<&'n Need>,
+        lacks: impl Fn(Surface) -> Option<&'n Requirement>,
         what: &str,
     ) {
-        let lacking: Vec<(Surface, &Need)> =
+        let lacking: Vec<(Surface, &Requirement)> =
             serving.iter().filter_map(|surface| Some((*surface, lacks(*surface)?))).collect();
         let works_nowhere = lacking.len() == serving.len();
         for (surface, need) in lacking {
             let sentence = format!("{what} cannot work on {surface}: it needs {need}");
             if works_nowhere {
                 self.errors.push(sentence);
-            } else if !matches!(need, Need::Report(_)) {
+            } else if !matches!(need, Requirement::Report(_)) {
                 self.warnings.push(sentence);
             }
         }

@@ -23,7 +23,7 @@ pub use published::{
     Conditions, Published, PublishedCost, PublishedLimit, PublishedOperation, PublishedPattern,
     Row, Rows,
 };
-pub use requirements::{Need, Protecting};
+pub use requirements::{ProtectionRequirement, Requirement};
 pub use schema::json_schema;
 
 use compile::fields;

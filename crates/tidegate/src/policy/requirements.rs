@@ -12,7 +12,7 @@ use super::when::When;
 
 /// Something without which a limit never applies, or refuses all it applies to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Need {
+pub enum Requirement {
     /// The caller names the operation: none of the limit's has a pattern.
     NamedOperation,
     /// The caller gives this attribute: no pattern captures it, and no header that is believed,
@@ -36,7 +36,7 @@ pub enum Need {
     Report(String),
 }
 
-impl fmt::Display for Need {
+impl fmt::Display for Requirement {
     /// As a reason: `it needs …`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -65,41 +65,41 @@ impl fmt::Display for Need {
 /// A penalty, ratio or factor, and what it requires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Protecting<'p> {
+pub struct ProtectionRequirement<'p> {
     /// `penalty`, `ratio` or `factor`.
     pub kind: &'static str,
     /// Its name in the policy.
     pub name: &'p str,
     /// What it requires in each of the ways that it can work in: one of them is enough.
-    pub ways: Vec<Vec<Need>>,
+    pub ways: Vec<Vec<Requirement>>,
 }
 
 impl Policy {
     /// What a surface must provide for one of this policy's limits to work.
     #[must_use]
-    pub fn needs(&self, limit: &Limit) -> Vec<Need> {
+    pub fn requirements(&self, limit: &Limit) -> Vec<Requirement> {
         let shares = limit.missing == Some(Missing::Share);
         let mut all = self.subject_requirements(&limit.when, &limit.by, shares);
         let attributes = limit.cost.attribute().into_iter().chain(limit.value);
         all.extend(attributes.filter_map(|id| self.attribute_requirement(&limit.when, id)));
-        all.extend((limit.counts != Counts::All).then_some(Need::Answer));
-        all.extend((limit.algorithm == Algorithm::Concurrency).then_some(Need::Place));
+        all.extend((limit.counts != Counts::All).then_some(Requirement::Answer));
+        all.extend((limit.algorithm == Algorithm::Concurrency).then_some(Requirement::Place));
         distinct(all)
     }
 
     /// What a surface must provide for penalties, ratios and factors to work.
-    pub fn protecting(&self) -> impl Iterator<Item = Protecting<'_>> {
+    pub fn protection_requirements(&self) -> impl Iterator<Item = ProtectionRequirement<'_>> {
         let protection = &self.protection;
         let penalties = protection.penalties.iter().map(|penalty| {
             let ways = penalty.events.iter();
             let ways = ways.map(|id| distinct(self.event_requirements(*id, &penalty.by)));
-            Protecting { kind: "penalty", name: &penalty.name, ways: ways.collect() }
+            ProtectionRequirement { kind: "penalty", name: &penalty.name, ways: ways.collect() }
         });
         let ratios = protection.ratios.iter().map(|ratio| {
             // A share is of both events.
             let both = [ratio.of, ratio.to].into_iter();
             let all = both.flat_map(|id| self.event_requirements(id, &ratio.by)).collect();
-            Protecting { kind: "ratio", name: &ratio.name, ways: vec![distinct(all)] }
+            ProtectionRequirement { kind: "ratio", name: &ratio.name, ways: vec![distinct(all)] }
         });
         let factors = protection.factors.iter().map(|factor| {
             let by: &[Part] = match &factor.kind {
@@ -107,7 +107,7 @@ impl Policy {
                 FactorKind::Fixed { .. } | FactorKind::Load { .. } => &[],
             };
             let all = distinct(self.subject_requirements(&factor.when, by, false));
-            Protecting { kind: "factor", name: &factor.name, ways: vec![all] }
+            ProtectionRequirement { kind: "factor", name: &factor.name, ways: vec![all] }
         });
         penalties.chain(ratios).chain(factors)
     }
@@ -129,65 +129,65 @@ impl Policy {
     }
 
     /// What an event requires to be counted by these parts.
-    fn event_requirements(&self, id: EventId, by: &[Part]) -> Vec<Need> {
+    fn event_requirements(&self, id: EventId, by: &[Part]) -> Vec<Requirement> {
         let Some(event) = self.protection.events.get(usize::from(id)) else { return Vec::new() };
         let is_made = usize::from(id) < BUILT_IN_EVENTS.len() || event.outcome.is_some();
         if !is_made && event.statuses.is_empty() {
             let name = self.protection.event_names.name(id.into());
-            return vec![Need::Report(name.to_owned())];
+            return vec![Requirement::Report(name.to_owned())];
         }
         let mut all = self.subject_requirements(&event.when, by, false);
-        all.extend((!event.statuses.is_empty()).then_some(Need::Answer));
+        all.extend((!event.statuses.is_empty()).then_some(Requirement::Answer));
         all
     }
 
     /// What a condition requires to hold, and a request under it to have the parts of a key. Where
     /// requests without a part share a key, the part is not required.
-    fn subject_requirements(&self, when: &When, by: &[Part], shares: bool) -> Vec<Need> {
+    fn subject_requirements(&self, when: &When, by: &[Part], shares: bool) -> Vec<Requirement> {
         let mut all = Vec::new();
         let is_never_found =
             |id: &OperationId| *id != 0 && self.operations.paths_of(*id).next().is_none();
         if when.operations.as_ref().is_some_and(|ids| ids.iter().all(is_never_found)) {
-            all.push(Need::NamedOperation);
+            all.push(Requirement::NamedOperation);
         }
         let attributes = when.attributes.iter();
         all.extend(attributes.filter_map(|(id, _)| self.attribute_requirement(when, *id)));
-        all.extend(when.countries.as_ref().map(|_| Need::Country));
+        all.extend(when.countries.as_ref().map(|_| Requirement::Country));
         if when.authenticated == Some(true) && !self.requests_say_users() {
-            all.push(Need::GivenUser);
+            all.push(Requirement::GivenUser);
         }
         if when.internal == Some(true) && !self.requests_are_internal() {
-            all.push(Need::GivenInternal);
+            all.push(Requirement::GivenInternal);
         }
         let reaches = |tiers: &Vec<_>| tiers.iter().any(|tier| self.requests_reach_tier(*tier));
         if !when.tiers.as_ref().is_none_or(reaches) {
-            all.push(Need::GivenTier);
+            all.push(Requirement::GivenTier);
         }
         all.extend(by.iter().filter_map(|part| {
             match part {
-                Part::User if !shares && !self.requests_say_users() => Some(Need::GivenUser),
-                Part::Country if !shares => Some(Need::Country),
+                Part::User if !shares && !self.requests_say_users() => Some(Requirement::GivenUser),
+                Part::Country if !shares => Some(Requirement::Country),
                 Part::Attribute(id) => self
                     .attribute_requirement(when, *id)
-                    .filter(|one| !(shares && matches!(one, Need::GivenAttribute(_)))),
+                    .filter(|one| !(shares && matches!(one, Requirement::GivenAttribute(_)))),
                 _ => None,
             }
         }));
         all
     }
 
-    fn attribute_requirement(&self, when: &When, id: AttributeId) -> Option<Need> {
+    fn attribute_requirement(&self, when: &When, id: AttributeId) -> Option<Requirement> {
         let name = self.attribute_names.name(id);
         let attribute = usize::try_from(id).ok().and_then(|id| self.attributes.get(id))?;
         if self.captures(when, name) {
             return None;
         }
         match &attribute.source {
-            Source::Given => Some(Need::GivenAttribute(name.to_owned())),
+            Source::Given => Some(Requirement::GivenAttribute(name.to_owned())),
             Source::Header { trusted: true, .. } if !self.trusts_a_proxy() => {
-                Some(Need::GivenAttribute(name.to_owned()))
+                Some(Requirement::GivenAttribute(name.to_owned()))
             }
-            Source::Body(_) => Some(Need::Body(name.to_owned())),
+            Source::Body(_) => Some(Requirement::Body(name.to_owned())),
             Source::Header { .. } | Source::Query(_) | Source::Jwt(_) => None,
         }
     }
@@ -235,8 +235,8 @@ impl Policy {
     }
 }
 
-fn distinct(requirements: Vec<Need>) -> Vec<Need> {
-    let mut distinct: Vec<Need> = Vec::new();
+fn distinct(requirements: Vec<Requirement>) -> Vec<Requirement> {
+    let mut distinct: Vec<Requirement> = Vec::new();
     for requirement in requirements {
         if !distinct.contains(&requirement) {
             distinct.push(requirement);
@@ -250,12 +250,12 @@ mod tests {
     use super::*;
 
     /// The needs of a policy's only limit.
-    fn needs(identity: &str, operations: &str, limit: &str) -> Vec<Need> {
+    fn needs(identity: &str, operations: &str, limit: &str) -> Vec<Requirement> {
         let text = format!(
             "tidegate: 1\nname: p\nidentity: {{ {identity} }}\noperations: {{ {operations} }}\nlimits: {{ one: {{ {limit} }} }}\n"
         );
         let policy = Policy::parse("p.yaml", &text).unwrap();
-        policy.needs(&policy.limits()[0])
+        policy.requirements(&policy.limits()[0])
     }
 
     const TRUSTED: &str = "trusted_proxies: [127.0.0.0/8], user: { header: X-User }";
@@ -272,14 +272,18 @@ mod tests {
     #[test]
     fn an_operation_without_a_pattern_must_be_named() {
         let operations = "send: {}, login: POST /login";
-        assert_eq!(needs("", operations, "when: send, by: ip, total: 1"), [Need::NamedOperation]);
+        assert_eq!(
+            needs("", operations, "when: send, by: ip, total: 1"),
+            [Requirement::NamedOperation]
+        );
         assert_eq!(needs("", operations, "when: [send, login], by: ip, total: 1"), []);
         assert_eq!(needs("", operations, "when: [send, default], by: ip, total: 1"), []);
     }
 
     #[test]
     fn an_attribute_that_nothing_captures_must_be_given() {
-        let (given, room) = ("attributes: { room: given }", [Need::GivenAttribute("room".into())]);
+        let (given, room) =
+            ("attributes: { room: given }", [Requirement::GivenAttribute("room".into())]);
         let operations = r#"book: "POST /rooms/{room}", list: GET /rooms"#;
         let of = |limit: &str| needs(given, operations, limit);
         assert_eq!(of("when: list, by: room, total: 1"), room);
@@ -296,21 +300,21 @@ mod tests {
     fn headers_that_nobody_may_set_must_be_said() {
         let header =
             "user: { header: X-User }, attributes: { kyc: { header: X-Kyc, trusted: true } }";
-        assert_eq!(needs(header, "", "by: user, total: 1"), [Need::GivenUser]);
-        let kyc = [Need::GivenAttribute("kyc".into())];
+        assert_eq!(needs(header, "", "by: user, total: 1"), [Requirement::GivenUser]);
+        let kyc = [Requirement::GivenAttribute("kyc".into())];
         assert_eq!(needs(header, "", "by: kyc, total: 1"), kyc);
     }
 
     #[test]
     fn users_tiers_and_insiders_must_be_said_where_nothing_tells_them() {
         let when = |condition: &str| format!("when: {{ {condition} }}, by: ip, total: 1");
-        assert_eq!(needs("", "", &when("authenticated: true")), [Need::GivenUser]);
+        assert_eq!(needs("", "", &when("authenticated: true")), [Requirement::GivenUser]);
         assert_eq!(needs("", "", &when("authenticated: false")), []);
-        assert_eq!(needs("", "", &when("internal: true")), [Need::GivenInternal]);
+        assert_eq!(needs("", "", &when("internal: true")), [Requirement::GivenInternal]);
         assert_eq!(needs("internal: { cidrs: [10.0.0.0/8] }", "", &when("internal: true")), []);
-        assert_eq!(needs("", "", &when("country: DE")), [Need::Country]);
+        assert_eq!(needs("", "", &when("country: DE")), [Requirement::Country]);
         let tiers = "default_tier: free, anonymous_tier: nobody";
-        assert_eq!(needs(tiers, "", &when("tier: free")), [Need::GivenTier]);
+        assert_eq!(needs(tiers, "", &when("tier: free")), [Requirement::GivenTier]);
         assert_eq!(needs(tiers, "", &when("tier: nobody")), []);
         assert_eq!(needs(&format!("{TRUSTED}, {tiers}"), "", &when("tier: free")), []);
     }
@@ -318,9 +322,9 @@ mod tests {
     #[test]
     fn bodies_answers_and_places_are_told() {
         let email = "attributes: { email: { body: /email } }";
-        assert_eq!(needs(email, "", "by: email, total: 1"), [Need::Body("email".into())]);
-        assert_eq!(needs("", "", "by: ip, total: 1, counts: failures"), [Need::Answer]);
-        assert_eq!(needs("", "", "by: ip, concurrency: 1"), [Need::Place]);
+        assert_eq!(needs(email, "", "by: email, total: 1"), [Requirement::Body("email".into())]);
+        assert_eq!(needs("", "", "by: ip, total: 1, counts: failures"), [Requirement::Answer]);
+        assert_eq!(needs("", "", "by: ip, concurrency: 1"), [Requirement::Place]);
     }
 
     fn policy(rest: &str) -> Policy {
@@ -328,8 +332,8 @@ mod tests {
         Policy::parse("p.yaml", &text).unwrap_or_else(|errors| panic!("{errors}"))
     }
 
-    fn protection_needs(rest: &str) -> Vec<(&'static str, Vec<Vec<Need>>)> {
-        policy(rest).protecting().map(|one| (one.kind, one.ways)).collect()
+    fn protection_needs(rest: &str) -> Vec<(&'static str, Vec<Vec<Requirement>>)> {
+        policy(rest).protection_requirements().map(|one| (one.kind, one.ways)).collect()
     }
 
     #[test]
@@ -344,14 +348,23 @@ penalties:
   mail: { event: failed, by: email, within: 1h, ladder: { 5: { ban: 1h } } }
   rooms: { event: sent, by: [room, user], within: 1h, ladder: { 5: { ban: 1h } } }
 ";
-        let told = Need::Report("told".into());
-        let (email, room) = (Need::Body("email".into()), Need::GivenAttribute("room".into()));
+        let told = Requirement::Report("told".into());
+        let (email, room) =
+            (Requirement::Body("email".into()), Requirement::GivenAttribute("room".into()));
         assert_eq!(
             protection_needs(rest),
             [
                 ("penalty", vec![vec![], vec![told]]),
-                ("penalty", vec![vec![email, Need::Answer]]),
-                ("penalty", vec![vec![Need::NamedOperation, room, Need::GivenUser, Need::Answer]]),
+                ("penalty", vec![vec![email, Requirement::Answer]]),
+                (
+                    "penalty",
+                    vec![vec![
+                        Requirement::NamedOperation,
+                        room,
+                        Requirement::GivenUser,
+                        Requirement::Answer
+                    ]]
+                ),
             ]
         );
     }
@@ -367,12 +380,12 @@ factors:
   good: { by: user, good: [r < 50%], step: 0.1 every 1h, range: 0.5..2 }
   load: { load_above: 80%, times: 0.5 }
 ";
-        let (cancel, user) = (Need::Report("cancel".into()), Need::GivenUser);
+        let (cancel, user) = (Requirement::Report("cancel".into()), Requirement::GivenUser);
         assert_eq!(
             protection_needs(rest),
             [
-                ("ratio", vec![vec![cancel, user.clone(), Need::Answer]]),
-                ("factor", vec![vec![Need::Country]]),
+                ("ratio", vec![vec![cancel, user.clone(), Requirement::Answer]]),
+                ("factor", vec![vec![Requirement::Country]]),
                 ("factor", vec![vec![user]]),
                 ("factor", vec![vec![]]),
             ]

@@ -127,7 +127,7 @@ impl<'p> EventCounts<'p> {
         let active = &builder.context.active;
         let ratios = active.policy.protection.ratios.iter().zip(&active.protection.ratios);
         for (index, (ratio, keys)) in ratios.enumerate() {
-            let has_subject = ratio.by.iter().all(|part| builder.context.tells(part));
+            let has_subject = ratio.by.iter().all(|part| builder.context.distinguishes(part));
             if !has_subject || !needs_ratio(builder.context, events, index) {
                 continue;
             }
@@ -196,7 +196,9 @@ fn event_value(
     };
     match context.find(attribute) {
         AttributeValue::Absent => Ok(Amount::ONE),
-        AttributeValue::Text(text) => Amount::parse(&text).map_err(|wrong| error(&wrong.to_string())),
+        AttributeValue::Text(text) => {
+            Amount::parse(&text).map_err(|wrong| error(&wrong.to_string()))
+        }
         AttributeValue::Unusable => Err(error("expected a decimal number in a JSON body")),
     }
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `pipeline` | one request through all stages: context, precheck, plan, ask, conclude, penalise |
 //! | `conclude` | the stage from the store's answer to the decision |
-//! | `penalise`, `judge_events` | the stage from a final decision, an answer or a report to penalties |
+//! | `penalise` | the stage from a final decision, an answer or a report to penalties |
 //! | `batch` | many requests in one call |
 //! | `waiting` | requests that wait for their turn |
 //! | `reservations` | settling, releasing, renewing and claiming |

@@ -193,16 +193,9 @@ impl<S: Store> Limiter<S> {
         let subject = self.as_found(policy, &order.subject);
         let lasts_us = order.lasts.map(|us| u64::try_from(us.as_micros()).unwrap_or(u64::MAX));
         let mark = Mark {
-            id: marks.id_of(kind, policy, flag, &subject),
-            kind,
-            policy: order.policy.clone(),
-            subject,
-            source: OPERATOR.to_owned(),
             reason: order.reason.clone(),
-            flag: flag.map(str::to_owned),
-            since_unix_us: now.unix_us,
             until_unix_us: lasts_us.map(|us| now.unix_us.saturating_add(us)),
-            factor_ppm: None,
+            ..marks.new_mark(kind, policy, flag, subject, OPERATOR, now)
         };
         if marks.set(&mark, now) == SetOutcome::Full {
             return Err(RequestError::new("key", "found no room for another one"));

@@ -46,7 +46,7 @@ impl Penaliser<'_> {
         let subject = Subject::of(cause.by, self.context);
         let (mut action, mut was_marked) = (None, false);
         if let Some((flag, subject)) = step.flag.as_ref().zip(subject.as_ref()) {
-            let mark = self.mark(MarkKind::Flag, subject.clone(), cause, Some(flag), None);
+            let mark = self.mark(MarkKind::Flag, Some(flag), subject.clone(), cause);
             let outcome = self.marks.set(&mark, self.now);
             was_marked |= outcome == SetOutcome::Unchanged;
             if outcome.is_set() {
@@ -76,7 +76,8 @@ impl Penaliser<'_> {
     }
 
     fn ban(&mut self, subject: Subject, cause: Cause<'_>, until_unix_us: u64) -> SetOutcome {
-        let mark = self.mark(MarkKind::Ban, subject, cause, None, Some(until_unix_us));
+        let mark = self.mark(MarkKind::Ban, None, subject, cause);
+        let mark = Mark { until_unix_us: Some(until_unix_us), ..mark };
         let outcome = self.marks.set(&mark, self.now);
         if outcome != SetOutcome::Full {
             // The ban that was there may end later.
@@ -123,28 +124,11 @@ impl Penaliser<'_> {
         }));
     }
 
-    fn mark(
-        &self,
-        kind: MarkKind,
-        subject: Subject,
-        cause: Cause<'_>,
-        flag: Option<&str>,
-        until_unix_us: Option<u64>,
-    ) -> Mark {
-        let policy = &*self.context.policy().name;
-        let span = written_duration(cause.within_us);
-        Mark {
-            id: self.marks.id_of(kind, Some(policy), flag, &subject),
-            kind,
-            policy: Some(policy.to_owned()),
-            subject,
-            source: cause.source.to_owned(),
-            reason: format!("{} events within {span}", cause.count),
-            flag: flag.map(str::to_owned),
-            since_unix_us: self.now.unix_us,
-            until_unix_us,
-            factor_ppm: None,
-        }
+    /// A ban or a flag of this policy.
+    fn mark(&self, kind: MarkKind, flag: Option<&str>, subject: Subject, cause: Cause<'_>) -> Mark {
+        let policy = Some(&*self.context.policy().name);
+        let reason = format!("{} events within {}", cause.count, written_duration(cause.within_us));
+        Mark { reason, ..self.marks.new_mark(kind, policy, flag, subject, cause.source, self.now) }
     }
 }
 

@@ -164,20 +164,11 @@ impl<'p> Penaliser<'p> {
     }
 
     pub(super) fn set_factor(&self, factor: &Factor, to_ppm: u64) {
-        let policy = &*self.context.policy().name;
+        let (policy, name) = (&*self.context.policy().name, &*factor.name);
         let Some(subject) = Subject::of(factor.by(), self.context) else { return };
-        let mark = Mark {
-            id: self.marks.id_of(MarkKind::Factor, Some(policy), Some(&factor.name), &subject),
-            kind: MarkKind::Factor,
-            policy: Some(policy.to_owned()),
-            subject,
-            source: factor.name.clone(),
-            reason: String::new(),
-            flag: None,
-            since_unix_us: self.now.unix_us,
-            until_unix_us: None,
-            factor_ppm: Some(to_ppm),
-        };
+        let (kind, marks) = (MarkKind::Factor, self.marks);
+        let mark = marks.new_mark(kind, Some(policy), Some(name), subject, name, self.now);
+        let mark = Mark { factor_ppm: Some(to_ppm), ..mark };
         self.marks.set(&mark, self.now);
     }
 }

@@ -163,6 +163,30 @@ impl Marks {
         })
     }
 
+    /// A mark that starts now, without a reason, an end or a value.
+    pub(crate) fn new_mark(
+        &self,
+        kind: MarkKind,
+        policy: Option<&str>,
+        name: Option<&str>,
+        subject: Subject,
+        source: &str,
+        now: Now,
+    ) -> Mark {
+        Mark {
+            id: self.id_of(kind, policy, name, &subject),
+            kind,
+            policy: policy.map(str::to_owned),
+            subject,
+            source: source.to_owned(),
+            reason: String::new(),
+            flag: name.filter(|_| kind == MarkKind::Flag).map(str::to_owned),
+            since_unix_us: now.unix_us,
+            until_unix_us: None,
+            factor_ppm: None,
+        }
+    }
+
     /// Sets a mark, and tells the sink.
     pub(crate) fn set(&self, mark: &Mark, now: Now) -> SetOutcome {
         // A factor of one changes nothing.

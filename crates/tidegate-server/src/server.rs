@@ -125,7 +125,7 @@ impl Daemon {
         let reloader = self.reloader(&status);
         let Self { config, app, changes, state, flush, .. } = self;
         let save = |(state, journals)| StateWriter::start(Arc::clone(&app), state, journals);
-        let saver = state.map(save).transpose()?;
+        let writer = state.map(save).transpose()?;
         for listening in status.listeners() {
             announce(&format!("listening {} {}", listening.name, listening.url));
         }
@@ -142,7 +142,7 @@ impl Daemon {
         if let Some(shared) = app.engine.store().shared() {
             shared.redis().close().await;
         }
-        let saved = saver.map_or(Ok(()), save_last);
+        let saved = writer.map_or(Ok(()), save_last);
         drop(flush);
         saved
     }
@@ -309,8 +309,8 @@ fn read_verifier(config: &Config) -> Result<Option<Verifier>, StartError> {
 }
 
 /// Saves everything once more.
-fn save_last(saver: StateWriter) -> Result<(), StartError> {
-    let SaveSummary { keys, marks } = saver.finish()?;
+fn save_last(writer: StateWriter) -> Result<(), StartError> {
+    let SaveSummary { keys, marks } = writer.finish()?;
     let message = "counters, bans and flags are in the state directory";
     tracing::info!(event = "state_saved", keys, marks, "{message}");
     Ok(())

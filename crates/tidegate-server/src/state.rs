@@ -61,7 +61,7 @@ impl StateDir {
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|error| {
             StartError::new(format!("cannot make the state directory {at}: {error}"))
         })?;
-        let lock = writable().truncate(false).open(path.join(LOCK)).map_err(|error| {
+        let lock = open_writable(&path.join(LOCK), false).map_err(|error| {
             StartError::new(format!("cannot write to the state directory {at}: {error}"))
         })?;
         match lock.try_lock() {
@@ -154,7 +154,7 @@ impl StateDir {
         write: impl FnOnce(&mut File) -> io::Result<()>,
     ) -> io::Result<()> {
         let (path, temporary) = (self.path.join(name), self.path.join(format!("{name}.tmp")));
-        let mut file = writable().truncate(true).open(&temporary)?;
+        let mut file = open_writable(&temporary, true)?;
         write(&mut file)?;
         file.sync_all()?;
         std::fs::rename(&temporary, &path)?;
@@ -162,10 +162,9 @@ impl StateDir {
     }
 }
 
-fn writable() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).mode(0o600);
-    options
+/// Opens a file to be written, for this user alone.
+fn open_writable(path: &Path, truncate: bool) -> io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(truncate).mode(0o600).open(path)
 }
 
 fn warn_of_torn_tail(torn: Option<&TornTail>) {

@@ -4,8 +4,6 @@ use serde::Serialize;
 use tidegate::policy::{Challenge, ChallengeKind};
 use utoipa::ToSchema;
 
-const MILLISECOND_US: u64 = 1_000;
-
 /// A challenge for one client.
 pub(crate) struct IssuedChallenge {
     pub(crate) token: String,
@@ -14,7 +12,7 @@ pub(crate) struct IssuedChallenge {
 }
 
 /// A challenge, as programs read it.
-#[derive(Serialize, ToSchema)]
+#[derive(Default, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Challenge)]
 pub(crate) struct ChallengeJson<'a> {
@@ -45,12 +43,9 @@ impl IssuedChallenge {
         let mut json = ChallengeJson {
             kind: "captcha",
             token: &self.token,
-            expires_in_ms: self.lasts_us / MILLISECOND_US,
-            algorithm: None,
-            difficulty: None,
-            site_key: None,
-            script_url: None,
+            expires_in_ms: self.lasts_us / 1_000,
             answer_to,
+            ..ChallengeJson::default()
         };
         match &self.challenge.kind {
             ChallengeKind::ProofOfWork { difficulty } => {

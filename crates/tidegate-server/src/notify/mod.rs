@@ -66,7 +66,7 @@ impl Shared {
 }
 
 /// The webhooks of all policies, by policy and name.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Targets(HashMap<(String, String), Arc<Target>>);
 
 impl Targets {

@@ -1,6 +1,5 @@
 //! A webhook of a policy, and the queue of its messages.
 
-use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -61,12 +60,6 @@ impl Target {
     /// The number of messages that are under way.
     pub(super) fn waiting(&self) -> usize {
         (QUEUE_MAX as usize).saturating_sub(self.queue.available_permits())
-    }
-}
-
-impl fmt::Debug for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Target").field("name", &self.webhook.name).finish_non_exhaustive()
     }
 }
 

@@ -253,7 +253,9 @@ async fn while_policies_are_replaced_webhooks_of_both_are_told() {
     let hook = Hook::answering(&[OK]).await;
     let notifier = on_loopback(&hook);
     let known = Targets::clone(&notifier.shared.targets.load());
-    let [security] = &known.0.values().collect::<Vec<_>>()[..] else { panic!("{known:?}") };
+    let [security] = &known.0.values().collect::<Vec<_>>()[..] else {
+        panic!("{} webhooks", known.0.len())
+    };
     let new = [(("shop".to_owned(), "new".to_owned()), Arc::clone(security))];
     let names = |notifier: &Notifier| {
         let targets = notifier.shared.targets.load();

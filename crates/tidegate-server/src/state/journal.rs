@@ -4,16 +4,16 @@
 //! snapshot is renamed over the earlier one, and then the logs before the new one are removed. A crash
 //! at any step leaves files that recovery can read.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::marker::PhantomData;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 
 use serde::Serialize;
 use tidegate::clock::Now;
 
 use super::file_names::FileNames;
+use super::open_writable;
 use super::record_format::{FileHeader, FileRole, RecordWriter};
 
 /// A new snapshot is due once the logs are this many times as long as the snapshot,
@@ -168,7 +168,7 @@ impl<T: Serialize> Journal<T> {
 
     fn open_snapshot(&self, now: Now, unfinished: PathBuf) -> io::Result<Snapshot> {
         let header = self.header(FileRole::Snapshot, now);
-        let to = RecordWriter::begin(create(&unfinished)?, &header)?;
+        let to = RecordWriter::begin(open_writable(&unfinished, true)?, &header)?;
         Ok(Snapshot { to, unfinished, number: header.number, records: 0 })
     }
 
@@ -213,7 +213,7 @@ impl<T: Serialize> Journal<T> {
             self.place_snapshot(now, &mut snapshot)?;
         }
         let (unfinished, header) = (self.names.unfinished(".log"), self.header(FileRole::Log, now));
-        let mut log = RecordWriter::begin(create(&unfinished)?, &header)?;
+        let mut log = RecordWriter::begin(open_writable(&unfinished, true)?, &header)?;
         log.sync(File::sync_all)?;
         fs::rename(&unfinished, self.names.log(header.number))?;
         self.sync_directory()?;
@@ -255,9 +255,4 @@ impl<T: Serialize> Journal<T> {
     fn sync_directory(&self) -> io::Result<()> {
         File::open(self.names.directory())?.sync_all()
     }
-}
-
-/// Makes a file for this user alone.
-fn create(path: &PathBuf) -> io::Result<File> {
-    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
 }

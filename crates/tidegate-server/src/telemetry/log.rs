@@ -19,7 +19,6 @@ use tidegate::{Context, Decision, IdentityFormat};
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
-use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::{Layer as _, Registry};
 
@@ -96,7 +95,9 @@ impl Log {
         let level = self.settings.level;
         let others = level.min(LevelFilter::WARN);
         let filter = Targets::new().with_default(others).with_target("tidegate", level);
-        let format = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(self.clone());
+        let queue = self.queue.clone();
+        let writer = move || queue.clone();
+        let format = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(writer);
         let layer = match self.settings.format {
             LogFormat::Text => format.boxed(),
             LogFormat::Json => format.json().flatten_event(true).boxed(),
@@ -171,21 +172,10 @@ fn dropped_line(format: LogFormat, unix_us: u64, dropped: u64) -> String {
     }
 }
 
-impl<'w> MakeWriter<'w> for Log {
-    type Writer = EventWriter<'w>;
-
-    fn make_writer(&'w self) -> Self::Writer {
-        EventWriter(&self.queue)
-    }
-}
-
-/// The writer of one event, which `tracing` writes whole.
-#[derive(Debug)]
-pub(crate) struct EventWriter<'w>(&'w Queue);
-
-impl Write for EventWriter<'_> {
+impl Write for Queue {
+    /// Takes one event, which `tracing` writes whole.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
-        self.0.push(one_line(&String::from_utf8_lossy(event)).as_bytes());
+        self.push(one_line(&String::from_utf8_lossy(event)).as_bytes());
         Ok(event.len())
     }
 

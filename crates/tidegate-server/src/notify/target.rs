@@ -86,7 +86,7 @@ mod tests {
             ("http://127.0.0.1/s3cret", "--notify-allow-private"),
             ("http://[::ffff:10.0.0.1]/s3cret", "--notify-allow-private"),
         ] {
-            let error = target(url).unwrap_err();
+            let error = target(url).err().unwrap();
             assert!(error.contains(expected) && !error.contains("s3cret"), "{url}: {error}");
         }
     }

@@ -21,7 +21,7 @@ use crate::jwt::Verifier;
 use crate::leases::Leases;
 use crate::notify::{Notifier, Targets};
 use crate::protect::{DelayedAnswers, Load};
-use crate::seal::{Seal, Travelled};
+use crate::seal::{Seal, SealedReservation};
 use crate::telemetry::{Log, Metrics, RequestId, store_failed};
 
 /// How many requests of a batch are decided at once: as many as travel in one call to the store.
@@ -175,18 +175,18 @@ impl App {
         self.verifier.load().as_deref()?.claims(authorization, self.now())
     }
 
-    /// Whether a lease that travelled may be settled: once in all, and only in its time.
-    pub(crate) async fn may_settle(&self, travelled: &Travelled) -> Result<bool, StoreError> {
-        let Travelled { lease, given_unix_us, .. } = travelled;
-        let void_at_us = given_unix_us.saturating_add(lease.void_after_us());
-        Ok(self.now().unix_us < void_at_us && self.engine.claim(lease).await?)
+    /// True if a sealed reservation may be settled: once on all nodes, and only in its time.
+    pub(crate) async fn may_settle(&self, sealed: &SealedReservation) -> Result<bool, StoreError> {
+        let SealedReservation { reservation, given_unix_us, .. } = sealed;
+        let void_at_us = given_unix_us.saturating_add(reservation.void_after_us());
+        Ok(self.now().unix_us < void_at_us && self.engine.claim(reservation).await?)
     }
 
     /// Lets leases be settled, and tokens be opened, on any node that has this secret.
     pub(crate) fn share_secret(&self, secret: &HashKey) {
         self.challenges.rekey(secret);
         match Seal::new(secret) {
-            Ok(seal) => self.leases.travel(seal),
+            Ok(seal) => self.leases.seal_with(seal),
             // They stay on this node, which is all that is lost.
             Err(error) => tracing::warn!(event = "warning", "leases cannot travel: {error}"),
         }

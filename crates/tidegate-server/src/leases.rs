@@ -1,12 +1,12 @@
-//! Leases that callers of the API hold: by an id that nobody can guess, until nothing of them may
-//! change any more. Their number is bounded; where it is reached, one of the older ones goes, and
-//! what it held stays charged or frees itself when its lease runs out.
+//! The reservations that callers of the API hold, each under a lease: an id that nobody can guess.
 //!
-//! With a store that nodes share, an id is the lease itself, [sealed](crate::seal), so that every node
-//! can do what is asked of it. What was charged while that store was lost is this node's alone.
+//! A reservation stays here until nothing of it may change any more. At the bound an older one is
+//! evicted: its charge stays, and its places free themselves when their time is over.
+//!
+//! With a shared store the lease is the reservation itself, [sealed](crate::seal), so that every
+//! node can release, renew and settle it. A charge made while the store is lost stays on this node.
 
 use std::collections::{HashMap, VecDeque};
-use std::fmt::Write as _;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
@@ -16,41 +16,40 @@ use tidegate::clock::Now;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::protect::Watched;
-use crate::seal::{Seal, Travelled};
+use crate::seal::{Seal, SealedReservation};
 
-/// At most so many leases.
 const LEASES_MAX: usize = 250_000;
 
-/// A lease's id: 128 bits from the operating system's randomness, as 32 hex digits.
+/// 128 bits of the operating system's randomness; on the wire 32 hexadecimal digits.
 pub(crate) type LeaseId = u128;
 
-/// What a name of a lease stands for.
-pub(crate) enum Named {
-    /// One in the table, or none any more.
-    Kept(LeaseId),
-    /// One that travelled; `None` if no node of ours has sealed it.
-    Sealed(Option<Box<Travelled>>),
+/// A lease as a caller sends it.
+pub(crate) enum Lease {
+    /// The id of a reservation in this node's table, if it is still there.
+    Local(LeaseId),
+    /// A sealed reservation; `None` if no node with our secret has sealed it.
+    Sealed(Option<Box<SealedReservation>>),
 }
 
-/// The leases that are out.
+/// The table of reservations by their leases.
 pub(crate) struct Leases {
     table: std::sync::Mutex<Table>,
     max: usize,
-    /// Where leases can be settled on any node.
+    /// Present with a shared store.
     seal: ArcSwapOption<Seal>,
 }
 
 #[derive(Default)]
 struct Table {
-    leases: HashMap<LeaseId, Held>,
-    /// All that are in the table, and some that are gone.
+    entries: HashMap<LeaseId, Entry>,
+    /// The ids of all entries, and of some that are gone, by their last visit.
     order: VecDeque<LeaseId>,
 }
 
-struct Held {
-    /// Calls about one lease take turns, and it stays in the table meanwhile.
-    lease: Arc<Mutex<Reservation>>,
-    /// What was checked, if its status may make an event.
+struct Entry {
+    /// Calls with the same lease take turns; the entry stays in the table meanwhile.
+    reservation: Arc<Mutex<Reservation>>,
+    /// The request of the check, if its status may make an event.
     watched: Option<Box<Watched>>,
     void_at_us: u64,
 }
@@ -61,76 +60,81 @@ impl Leases {
         Self { table: std::sync::Mutex::default(), max: LEASES_MAX, seal }
     }
 
-    /// Lets leases travel to other nodes from now on.
-    pub(crate) fn travel(&self, seal: Seal) {
+    /// Seals leases from now on, so that every node understands them.
+    pub(crate) fn seal_with(&self, seal: Seal) {
         self.seal.store(Some(Arc::new(seal)));
     }
 
-    /// What its holder calls a lease by.
+    /// Keeps or seals a reservation, and returns its lease.
     pub(crate) fn give(
         &self,
-        lease: Reservation,
+        reservation: Reservation,
         watched: Option<Box<Watched>>,
         now: Now,
     ) -> String {
         let seal = self.seal.load();
-        let sealed = seal.as_deref().filter(|_| !lease.is_local());
-        let sealed = sealed.and_then(|seal| seal.seal(&lease, watched.as_deref(), now.unix_us));
-        sealed.unwrap_or_else(|| id_text(self.keep(lease, watched, now.steady_us)))
+        let seal = seal.as_deref().filter(|_| !reservation.is_local());
+        seal.and_then(|seal| seal.seal(&reservation, watched.as_deref(), now.unix_us))
+            .unwrap_or_else(|| format!("{:032x}", self.keep(reservation, watched, now.steady_us)))
     }
 
-    /// What a lease was given for, if its status may make an event: once.
+    /// Takes the request of the check, if its status may make an event.
     pub(crate) fn take_watched(&self, id: LeaseId) -> Option<Box<Watched>> {
-        self.lock().leases.get_mut(&id)?.watched.take()
+        self.lock().entries.get_mut(&id)?.watched.take()
     }
 
-    /// The lease that somebody calls by this; `None` if that is no name of a lease.
-    pub(crate) fn named(&self, text: &str) -> Option<Named> {
+    /// Parses a lease; `None` if the text cannot be one.
+    pub(crate) fn parse(&self, text: &str) -> Option<Lease> {
         if let Some(id) = parse_id(text) {
-            return Some(Named::Kept(id));
+            return Some(Lease::Local(id));
         }
         let seal = self.seal.load_full()?;
-        Some(Named::Sealed(seal.open(text).map(Box::new)))
+        Some(Lease::Sealed(seal.open(text).map(Box::new)))
     }
 
-    /// Keeps a lease, and says by which id.
-    fn keep(&self, lease: Reservation, watched: Option<Box<Watched>>, now_us: u64) -> LeaseId {
+    fn keep(
+        &self,
+        reservation: Reservation,
+        watched: Option<Box<Watched>>,
+        now_us: u64,
+    ) -> LeaseId {
         let id = random_id();
-        let void_at_us = now_us.saturating_add(lease.void_after_us());
+        let void_at_us = now_us.saturating_add(reservation.void_after_us());
+        let reservation = Arc::new(Mutex::new(reservation));
         let mut table = self.lock();
         table.make_room(now_us, self.max);
-        table.leases.insert(id, Held { lease: Arc::new(Mutex::new(lease)), watched, void_at_us });
+        table.entries.insert(id, Entry { reservation, watched, void_at_us });
         table.order.push_back(id);
         id
     }
 
-    /// A lease, to change it; one that is void is gone.
+    /// Locks a reservation to change it; `None` if it is void or gone.
     pub(crate) async fn open(
         &self,
         id: LeaseId,
         now_us: u64,
     ) -> Option<OwnedMutexGuard<Reservation>> {
-        let lease = match self.lock().leases.get(&id) {
-            Some(held) if held.void_at_us > now_us => Arc::clone(&held.lease),
+        let reservation = match self.lock().entries.get(&id) {
+            Some(entry) if entry.void_at_us > now_us => Arc::clone(&entry.reservation),
             _ => return None,
         };
-        let lease = lease.lock_owned().await;
-        // Whoever had it before may have settled all of it.
-        self.lock().leases.contains_key(&id).then_some(lease)
+        let reservation = reservation.lock_owned().await;
+        // The call before may have settled all of it.
+        self.lock().entries.contains_key(&id).then_some(reservation)
     }
 
-    /// Lets a lease go on from now, or forgets it if nothing of it may change any more.
-    pub(crate) fn close(&self, id: LeaseId, lease: &Reservation, now_us: u64) {
+    /// Restarts the time of a reservation, or removes it if nothing of it may change any more.
+    pub(crate) fn close(&self, id: LeaseId, reservation: &Reservation, now_us: u64) {
         let mut table = self.lock();
-        if !lease.may_change() {
-            table.leases.remove(&id);
-        } else if let Some(held) = table.leases.get_mut(&id) {
-            held.void_at_us = now_us.saturating_add(lease.void_after_us());
+        if !reservation.may_change() {
+            table.entries.remove(&id);
+        } else if let Some(entry) = table.entries.get_mut(&id) {
+            entry.void_at_us = now_us.saturating_add(reservation.void_after_us());
         }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.lock().leases.len()
+        self.lock().entries.len()
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -139,36 +143,27 @@ impl Leases {
 }
 
 impl Table {
-    /// Looks at the two that were looked at longest ago, so that the order never grows to more than
-    /// about twice the leases; drops what is void, and whatever comes first while there are too many.
+    /// Visits the two entries whose visit is longest ago: removes those that are void, and the first
+    /// ones at the bound. Two visits for each insertion keep `order` below twice the entries.
     fn make_room(&mut self, now_us: u64, max: usize) {
         for _ in 0..2 {
             let Some(first) = self.order.pop_front() else { break };
-            let live = self.leases.get(&first).is_some_and(|held| held.void_at_us > now_us);
-            if live && self.leases.len() < max {
+            let live = self.entries.get(&first).is_some_and(|entry| entry.void_at_us > now_us);
+            if live && self.entries.len() < max {
                 self.order.push_back(first);
             } else {
-                self.leases.remove(&first);
+                self.entries.remove(&first);
             }
         }
     }
 }
 
-/// Each half is a keyed hash under keys that come from the operating system.
+/// Each half is a hash under random keys of the operating system.
 pub(crate) fn random_id() -> LeaseId {
     let half = || u128::from(RandomState::new().build_hasher().finish());
     half() << 64 | half()
 }
 
-/// The id as it travels.
-fn id_text(id: LeaseId) -> String {
-    let mut text = String::with_capacity(32);
-    // Writing to a String cannot fail.
-    let _ = write!(text, "{id:032x}");
-    text
-}
-
-/// The id that a text stands for.
 fn parse_id(text: &str) -> Option<LeaseId> {
     let hex = text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit());
     if hex { u128::from_str_radix(text, 16).ok() } else { None }
@@ -180,43 +175,43 @@ mod tests {
 
     use super::*;
 
-    fn limited() -> (Limiter, Reservation) {
+    fn reserve() -> (Limiter, Reservation) {
         let limit = LimitBuilder::concurrency("streams", 9).by("user");
         let limiter = Limiter::new(Policy::builder("p").limit(limit).build().unwrap());
         let request = Request::operation("default").user("u");
-        let lease = limiter.check(&request).unwrap().reservation.unwrap();
-        (limiter, lease)
+        let reservation = limiter.check(&request).unwrap().reservation.unwrap();
+        (limiter, reservation)
     }
 
-    fn lease() -> Reservation {
-        limited().1
+    fn reservation() -> Reservation {
+        reserve().1
     }
 
     fn forget(leases: &Leases, id: LeaseId) {
-        leases.lock().leases.remove(&id);
+        leases.lock().entries.remove(&id);
     }
 
     #[tokio::test]
     async fn a_lease_is_found_by_its_id_until_nothing_of_it_may_change() {
-        let (limiter, lease) = limited();
+        let (limiter, reservation) = reserve();
         let leases = Leases::new();
-        let id = leases.keep(lease, None, 0);
-        assert_eq!(parse_id(&id_text(id)), Some(id));
+        let id = leases.keep(reservation, None, 0);
+        assert_eq!(parse_id(&format!("{id:032x}")), Some(id));
         assert!(leases.open(id ^ 1, 0).await.is_none());
-        let mut lease = leases.open(id, 0).await.unwrap();
-        leases.close(id, &lease, 0);
-        limiter.release(&mut lease).unwrap();
-        leases.close(id, &lease, 0);
-        drop(lease);
+        let mut reservation = leases.open(id, 0).await.unwrap();
+        leases.close(id, &reservation, 0);
+        limiter.release(&mut reservation).unwrap();
+        leases.close(id, &reservation, 0);
+        drop(reservation);
         assert!(leases.open(id, 0).await.is_none());
         assert_eq!(leases.len(), 0);
     }
 
     #[tokio::test]
     async fn calls_about_one_lease_take_turns() {
-        let (limiter, lease) = limited();
+        let (limiter, reservation) = reserve();
         let leases = Leases::new();
-        let id = leases.keep(lease, None, 0);
+        let id = leases.keep(reservation, None, 0);
         let mut first = leases.open(id, 0).await.unwrap();
         let mut second = std::pin::pin!(leases.open(id, 0));
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
@@ -230,8 +225,8 @@ mod tests {
     #[tokio::test]
     async fn a_lease_is_void_after_its_window() {
         let leases = Leases::new();
-        let id = leases.keep(lease(), None, 0);
-        let void_after_us = lease().void_after_us();
+        let id = leases.keep(reservation(), None, 0);
+        let void_after_us = reservation().void_after_us();
         assert!(leases.open(id, void_after_us - 1).await.is_some());
         assert!(leases.open(id, void_after_us).await.is_none());
     }
@@ -240,12 +235,12 @@ mod tests {
     fn their_number_is_bounded_and_what_is_void_goes() {
         let leases = Leases { max: 10, ..Leases::new() };
         for _ in 0..100 {
-            leases.keep(lease(), None, 0);
+            leases.keep(reservation(), None, 0);
             assert!(leases.len() <= 10);
             assert!(leases.lock().order.len() <= 20);
         }
         for _ in 0..20 {
-            let id = leases.keep(lease(), None, u64::MAX / 2);
+            let id = leases.keep(reservation(), None, u64::MAX / 2);
             forget(&leases, id);
         }
         assert!(leases.len() <= 1, "what is void is gone");
@@ -254,9 +249,9 @@ mod tests {
     #[test]
     fn a_lease_that_lives_on_does_not_keep_the_others() {
         let leases = Leases::new();
-        leases.keep(lease(), None, 0);
+        leases.keep(reservation(), None, 0);
         for _ in 0..1_000 {
-            let id = leases.keep(lease(), None, 0);
+            let id = leases.keep(reservation(), None, 0);
             forget(&leases, id);
         }
         assert!(leases.lock().order.len() < 10);

@@ -2,6 +2,7 @@
 
 mod admin;
 mod app;
+mod auth;
 mod body;
 mod challenge;
 mod config;
@@ -11,7 +12,6 @@ mod engine;
 mod error;
 pub mod files;
 mod geo;
-mod guard;
 mod html;
 mod http_client;
 mod jwt;
@@ -31,7 +31,6 @@ mod state;
 mod surfaces;
 mod telemetry;
 mod tls;
-mod tokens;
 mod watch;
 mod wire;
 

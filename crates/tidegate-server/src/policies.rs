@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
+use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 use tidegate::policy::diagnostics::Diagnostics;
 use tidegate::{Options, Policy};
@@ -48,11 +49,10 @@ impl LoadedPolicy {
     /// Everything that is wrong with it.
     pub(crate) fn check(file: &str, text: &str, options: &Options) -> Result<Self, Diagnostics> {
         let checked = Policy::check(file, text, options)?;
-        let digest = Sha256::digest(text);
         Ok(Self {
             policy: Arc::new(checked.policy),
             file: file.to_owned(),
-            sha256: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+            sha256: HEXLOWER.encode(&Sha256::digest(text)),
             warnings: checked.warnings,
         })
     }

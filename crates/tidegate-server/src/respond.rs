@@ -63,10 +63,12 @@ pub(crate) fn problem_because(
 }
 
 /// A call that exists, but not with this method; `allowed` is what `Allow` says.
-pub(crate) fn wrong_method(allowed: &'static str) -> Response<Body> {
+pub(crate) fn wrong_method(allowed: &str) -> Response<Body> {
     let mut response =
         problem(StatusCode::METHOD_NOT_ALLOWED, &format!("this call takes {allowed}"));
-    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
+    if let Ok(allowed) = HeaderValue::from_str(allowed) {
+        response.headers_mut().insert(header::ALLOW, allowed);
+    }
     response
 }
 

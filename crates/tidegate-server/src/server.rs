@@ -12,8 +12,9 @@ use tidegate::clock::{Clock as _, SystemClock};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
-use crate::admin::{Admin, Listening, Status};
+use crate::admin::{ListenerStatus, Status};
 use crate::app::App;
+use crate::auth::{Auth, Realm, SharedTokens, Tokens, is_loopback};
 use crate::challenge::Challenges;
 use crate::config::Config;
 use crate::demo;
@@ -22,7 +23,6 @@ use crate::engine::{Building, Built};
 use crate::error::StartError;
 use crate::files::is_pipe;
 use crate::geo::GeoIp;
-use crate::guard::{Guard, Guarded, SharedTokens, is_loopback};
 use crate::jwt::Verifier;
 use crate::leases::Leases;
 use crate::listen::{Listener, ListenerBounds, Service};
@@ -36,13 +36,15 @@ use crate::shared::follow;
 use crate::state::{Journals, SaveSummary, StateDir, StateWriter};
 use crate::telemetry::{Flush, Log, Metrics};
 use crate::tls::{Certificates, Trust};
-use crate::tokens::Tokens;
 use crate::watch::{Changes, watch};
-use crate::wire::api::Api;
+use crate::wire::endpoint::Endpoint;
 use crate::wire::gateway::{Gateway, GatewayBounds, Upstream};
+use crate::wire::routes::{self, Route};
 
 /// The time for the last messages to webhooks.
 const NOTIFY_DRAIN: Duration = Duration::from_secs(5);
+/// How long the admin listener waits for the body of a call.
+const ADMIN_BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs the daemon until a signal stops it; `announce` prints a line on standard output.
 ///
@@ -168,20 +170,21 @@ impl Daemon {
         let bound = gateway.iter().map(|(gateway, _)| ("gateway", gateway));
         let bound = bound.chain([("api", &api), ("admin", &admin)]).map(|(name, listener)| {
             let (url, connections) = (listener.url()?, listener.open_connections());
-            Ok(Listening { name, url, connections })
+            Ok(ListenerStatus { name, url, connections })
         });
         let listening = bound.collect::<io::Result<Vec<_>>>()?;
-        let api_guard = Guard::new(Guarded::Api, config.api.ip(), self.tokens.clone());
-        let admin_guard = Guard::new(Guarded::Admin, config.admin.ip(), self.tokens.clone());
-        let status = Arc::new(self.status(listening, [&api_guard, &admin_guard]));
+        let api_auth = Auth::new(Realm::Api, config.api.ip(), self.tokens.clone());
+        let admin_auth = Auth::new(Realm::Admin, config.admin.ip(), self.tokens.clone());
+        let status = Arc::new(self.status(listening, [&api_auth, &admin_auth]));
         if let Some((listener, upstream)) = gateway {
             let bounds = gateway_bounds(config, &shares);
             listeners.spawn(listener, Gateway::new(Arc::clone(&self.app), upstream, bounds));
         }
-        let (app, body) = (Arc::clone(&self.app), config.bounds.body_timeout);
-        listeners.spawn(api, Api::new(app, Arc::new(api_guard), body));
-        let (app, shown) = (Arc::clone(&self.app), Arc::clone(&status));
-        listeners.spawn(admin, Admin::new(app, shown, Arc::new(admin_guard)));
+        let endpoint = |routes: &'static [Route], auth, body_timeout| {
+            Endpoint::new(routes, Arc::clone(&self.app), Arc::clone(&status), auth, body_timeout)
+        };
+        listeners.spawn(api, endpoint(&routes::API, api_auth, config.bounds.body_timeout));
+        listeners.spawn(admin, endpoint(&routes::ADMIN, admin_auth, ADMIN_BODY_TIMEOUT));
         Ok((listeners, status))
     }
 
@@ -204,9 +207,9 @@ impl Daemon {
     }
 
     /// The status page. Its warnings are logged once.
-    fn status(&self, listening: Vec<Listening>, guards: [&Guard; 2]) -> Status {
-        let warnings: Vec<String> =
-            guards.iter().filter_map(|guard| guard.warning().map(str::to_owned)).collect();
+    fn status(&self, listening: Vec<ListenerStatus>, auths: [&Auth; 2]) -> Status {
+        let warnings = auths.into_iter().filter_map(Auth::warning);
+        let warnings: Vec<String> = warnings.map(str::to_owned).collect();
         for warning in self.policies.warnings.iter().chain(&warnings) {
             tracing::warn!(event = "warning", "{warning}");
         }

@@ -20,7 +20,7 @@ use tidegate::{HashKey, Settlement};
 use tidegate_redis::{AmendError, BreakerState, RedisStore, StoredKey, refunds};
 use tokio::runtime::Handle;
 
-use crate::seal::Travelled;
+use crate::seal::SealedReservation;
 use crate::telemetry::{Metrics, StoreCall, store_failed};
 use retry_queue::{Correction, RetryQueue};
 
@@ -60,10 +60,14 @@ impl SharedStore {
         !self.redis.health().state().allows_calls()
     }
 
-    /// Queues the settlement of a lease that travelled, until the store can say whether it is the
+    /// Queues the settlement of a sealed reservation, until the store can say whether it is the
     /// first; false if the queue is full.
-    pub(crate) fn settle_later(&self, travelled: Box<Travelled>, settlement: Settlement) -> bool {
-        self.retries.push(Correction::Settle(travelled, settlement))
+    pub(crate) fn settle_later(
+        &self,
+        sealed: Box<SealedReservation>,
+        settlement: Settlement,
+    ) -> bool {
+        self.retries.push(Correction::Settle(sealed, settlement))
     }
 
     /// How many corrections wait for the store, and how many were lost.

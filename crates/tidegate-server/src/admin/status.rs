@@ -1,7 +1,7 @@
-//! What an operator asks first: what is in force, since when, and what went wrong last.
+//! The daemon's status: the policies in force, the last reload, the store and the listeners.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 use tidegate::clock::Now;
@@ -17,35 +17,37 @@ use crate::shared::state_name;
 use crate::state::StateHealth;
 use crate::telemetry::{Present, SharedPresent, timestamp};
 
-/// What the daemon knows of itself.
+/// The status of the daemon.
 pub(crate) struct Status {
     started: Now,
-    listeners: Vec<Listening>,
+    listeners: Vec<ListenerStatus>,
     max_keys: usize,
-    /// Those of the listeners, which stay as they are.
+    /// The warnings of the listeners.
     warnings: Vec<String>,
     state_dir: Option<Arc<StateHealth>>,
-    changing: Mutex<Changing>,
+    policies: Mutex<PoliciesStatus>,
 }
 
-/// What a reload changes.
-struct Changing {
+/// The part of the status that a reload changes.
+#[derive(Default)]
+struct PoliciesStatus {
     policies: Vec<PolicyStatus>,
-    /// Those of the policies.
+    /// The warnings of the policies.
     warnings: Vec<String>,
     loaded_unix_us: u64,
-    /// When a reload was last tried, and what was wrong with it.
-    tried: Option<(u64, Option<String>)>,
+    /// The time of the last reload, and its error.
+    last_reload: Option<(u64, Option<String>)>,
 }
 
-/// A listener that serves.
-pub(crate) struct Listening {
+/// A listener and its number of open connections.
+#[derive(Serialize)]
+pub(crate) struct ListenerStatus {
     pub(crate) name: &'static str,
     pub(crate) url: String,
     pub(crate) connections: Arc<AtomicUsize>,
 }
 
-#[derive(Clone, Serialize)]
+#[derive(Serialize)]
 struct PolicyStatus {
     name: String,
     version: Option<String>,
@@ -55,30 +57,31 @@ struct PolicyStatus {
     limits: usize,
 }
 
+/// The answer of `GET /admin/v1/status`.
 #[derive(Serialize)]
-struct Rendered {
+struct StatusView<'s> {
     version: &'static str,
     uptime_seconds: u64,
     draining: bool,
-    policies: Vec<PolicyStatus>,
-    reload: Reload,
+    policies: &'s [PolicyStatus],
+    reload: Reload<'s>,
     store: Store,
     #[serde(skip_serializing_if = "Option::is_none")]
     state_dir: Option<StateDir>,
-    listeners: Vec<Listener>,
+    listeners: &'s [ListenerStatus],
     waiting: usize,
     leases: usize,
     warnings: Vec<String>,
 }
 
 #[derive(Serialize)]
-struct Reload {
+struct Reload<'s> {
     loaded_at: String,
     tried_at: Option<String>,
-    error: Option<String>,
+    error: Option<&'s str>,
 }
 
-/// How what outlives the process is saved.
+/// The state directory.
 #[derive(Serialize)]
 struct StateDir {
     path: String,
@@ -126,7 +129,7 @@ enum Store {
     },
 }
 
-/// What this node has borrowed of leased limits.
+/// The token loans of this node.
 #[derive(Serialize)]
 struct Leases {
     held: usize,
@@ -155,40 +158,33 @@ struct Shard {
     queued: usize,
 }
 
-#[derive(Serialize)]
-struct Listener {
-    name: &'static str,
-    url: String,
-    connections: usize,
-}
-
 impl Status {
     pub(crate) fn new(
         started: Now,
-        listeners: Vec<Listening>,
+        listeners: Vec<ListenerStatus>,
         max_keys: usize,
         bundle: &PolicyBundle,
         warnings: Vec<String>,
         state_dir: Option<Arc<StateHealth>>,
     ) -> Self {
-        let changing = Changing {
-            policies: of(&bundle.policies),
+        let policies = PoliciesStatus {
+            policies: describe(&bundle.policies),
             warnings: bundle.warnings.clone(),
             loaded_unix_us: started.unix_us,
-            tried: None,
+            last_reload: None,
         };
-        let changing = Mutex::new(changing);
-        Self { started, listeners, max_keys, warnings, state_dir, changing }
+        let policies = Mutex::new(policies);
+        Self { started, listeners, max_keys, warnings, state_dir, policies }
     }
 
-    /// What serves, in the order in which it was bound.
-    pub(crate) fn listeners(&self) -> &[Listening] {
+    /// The listeners, in the order in which they were bound.
+    pub(crate) fn listeners(&self) -> &[ListenerStatus] {
         &self.listeners
     }
 
-    /// What is there right now, for the metrics.
+    /// The present values of the gauges, for the metrics.
     pub(crate) fn present(&self, app: &App) -> Present {
-        let open = |one: &Listening| (one.name, one.connections.load(Ordering::Relaxed));
+        let open = |one: &ListenerStatus| (one.name, one.connections.load(Ordering::Relaxed));
         let (memory, shared) = (app.engine.store().memory(), app.engine.store().shared());
         let (keys, marks) = (memory.map(Memory::keys), app.engine.marks());
         let count = |(name, kind)| (name, marks.count(kind), marks.refused(kind));
@@ -211,68 +207,56 @@ impl Status {
         }
     }
 
-    /// Other policies are in force; which of their warnings are new.
+    /// Other policies are in force; returns those of their warnings that are new.
     pub(crate) fn reloaded(&self, now: Now, bundle: &PolicyBundle) -> Vec<String> {
-        let mut changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        changing.policies = of(&bundle.policies);
-        changing.loaded_unix_us = now.unix_us;
-        let known = std::mem::replace(&mut changing.warnings, bundle.warnings.clone());
-        changing.warnings.iter().filter(|warning| !known.contains(warning)).cloned().collect()
+        let mut status = self.lock();
+        status.policies = describe(&bundle.policies);
+        status.loaded_unix_us = now.unix_us;
+        let known = std::mem::replace(&mut status.warnings, bundle.warnings.clone());
+        status.warnings.iter().filter(|warning| !known.contains(warning)).cloned().collect()
     }
 
-    /// A reload was tried, and what was wrong with it.
+    /// Records a reload and its error.
     pub(crate) fn tried(&self, now: Now, error: Option<String>) {
-        let mut changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        changing.tried = Some((now.unix_us, error));
+        self.lock().last_reload = Some((now.unix_us, error));
     }
 
     pub(crate) fn render(&self, app: &App) -> String {
-        let changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let (tried_at, error) = match &changing.tried {
-            Some((unix_us, error)) => (Some(timestamp(*unix_us)), error.clone()),
-            None => (None, None),
-        };
-        let listener = |listening: &'_ Listening| Listener {
-            name: listening.name,
-            url: listening.url.clone(),
-            connections: listening.connections.load(Ordering::Relaxed),
-        };
-        let rendered = Rendered {
+        let PoliciesStatus { policies, warnings, loaded_unix_us, last_reload } = &*self.lock();
+        let warnings = warnings.iter().chain(&self.warnings).cloned();
+        let last_reload = last_reload.as_ref();
+        let view = StatusView {
             version: env!("CARGO_PKG_VERSION"),
             uptime_seconds: app.now().steady_us.saturating_sub(self.started.steady_us) / 1_000_000,
             draining: app.drain.has_started(),
-            policies: changing.policies.clone(),
-            reload: Reload { loaded_at: timestamp(changing.loaded_unix_us), tried_at, error },
+            policies,
+            reload: Reload {
+                loaded_at: timestamp(*loaded_unix_us),
+                tried_at: last_reload.map(|(unix_us, _)| timestamp(*unix_us)),
+                error: last_reload.and_then(|(_, error)| error.as_deref()),
+            },
             store: Store::of(&app.engine, self.max_keys),
             state_dir: self.state_dir.as_deref().map(StateDir::of),
-            listeners: self.listeners.iter().map(listener).collect(),
+            listeners: &self.listeners,
             waiting: app.engine.waiters(),
             leases: app.leases.len(),
-            warnings: changing
-                .warnings
-                .iter()
-                .chain(&self.warnings)
-                .cloned()
-                .chain(disagreements(&app.engine))
-                .collect(),
+            warnings: warnings.chain(secret_warning(&app.engine)).collect(),
         };
-        // Strings and numbers: nothing of it can fail.
-        serde_json::to_string_pretty(&rendered).unwrap_or_default()
+        // Strings and numbers into memory: neither can fail.
+        serde_json::to_string_pretty(&view).unwrap_or_default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, PoliciesStatus> {
+        self.policies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[cfg(test)]
 impl Status {
-    /// That of a daemon that serves nothing.
+    /// The status of a daemon that serves nothing.
     pub(crate) fn for_tests(started: Now) -> Self {
-        let changing = Changing {
-            policies: Vec::new(),
-            warnings: Vec::new(),
-            loaded_unix_us: started.unix_us,
-            tried: None,
-        };
-        let (listeners, warnings, changing) = (Vec::new(), Vec::new(), Mutex::new(changing));
-        Self { started, listeners, max_keys: 1, warnings, state_dir: None, changing }
+        let (listeners, warnings, policies) = (Vec::new(), Vec::new(), Mutex::default());
+        Self { started, listeners, max_keys: 1, warnings, state_dir: None, policies }
     }
 }
 
@@ -320,8 +304,8 @@ impl Shard {
     }
 }
 
-/// What is wrong with how nodes share their store.
-fn disagreements(engine: &Engine) -> Option<String> {
+/// A warning if other nodes hash keys with another secret.
+fn secret_warning(engine: &Engine) -> Option<String> {
     let nodes = engine.store().shared()?.redis().health().foreign_nodes;
     (nodes > 0).then(|| {
         format!(
@@ -331,7 +315,7 @@ fn disagreements(engine: &Engine) -> Option<String> {
     })
 }
 
-fn of(policies: &[LoadedPolicy]) -> Vec<PolicyStatus> {
+fn describe(policies: &[LoadedPolicy]) -> Vec<PolicyStatus> {
     let status = |loaded: &LoadedPolicy| PolicyStatus {
         name: loaded.policy.name().to_owned(),
         version: loaded.policy.version().map(str::to_owned),

@@ -4,11 +4,12 @@
 use std::fmt::{self, Write as _};
 use std::sync::LazyLock;
 
+use data_encoding::BASE64;
 use sha2::{Digest as _, Sha256};
 use tidegate::policy::ChallengeKind;
 
 use super::{IssuedChallenge, PATH};
-use crate::html::{Escaped, base64};
+use crate::html::Escaped;
 use crate::leases::random_id;
 
 const STYLE: &str = include_str!("page.css");
@@ -57,7 +58,7 @@ fn with_widget(nonce: &str) -> String {
 }
 
 fn hash(text: &str) -> String {
-    format!("sha256-{}", base64(&Sha256::digest(text)))
+    format!("sha256-{}", BASE64.encode(&Sha256::digest(text)))
 }
 
 fn write_page(

@@ -5,10 +5,10 @@
 //! a key of its own besides its version, so that neither can be taken for the other. The signature is
 //! verified before any field is read.
 
-use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use aws_lc_rs::hmac::{self, HMAC_SHA256};
+use data_encoding::HEXLOWER;
 use tidegate::clock::Now;
 use tidegate::{HashKey, Key};
 
@@ -102,10 +102,7 @@ impl TokenSigner {
         );
         let tag = hmac::sign(self.key(kind), text.as_bytes());
         text.push('.');
-        for byte in tag.as_ref() {
-            // Writing to a String cannot fail.
-            let _ = write!(text, "{byte:02x}");
-        }
+        HEXLOWER.encode_append(tag.as_ref(), &mut text);
         text
     }
 
@@ -138,7 +135,8 @@ impl TokenSigner {
             return None;
         }
         let (signed, tag) = text.rsplit_once('.')?;
-        hmac::verify(self.key(kind), signed.as_bytes(), &tag_bytes(tag)?).ok()?;
+        let tag = HEXLOWER.decode(tag.as_bytes()).ok()?;
+        hmac::verify(self.key(kind), signed.as_bytes(), &tag).ok()?;
         let mut fields = signed.split('.');
         let version = fields.next()?;
         let mut number = || u128::from_str_radix(fields.next()?, 16).ok();
@@ -159,21 +157,6 @@ impl TokenSigner {
             TokenKind::Pass => &self.passes,
         }
     }
-}
-
-/// Sixty-four digits as the bytes that they stand for.
-fn tag_bytes(digits: &str) -> Option<[u8; 32]> {
-    let digit = |byte: u8| match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
-    };
-    let digits: &[u8; 64] = digits.as_bytes().try_into().ok()?;
-    let mut bytes = [0; 32];
-    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-    }
-    Some(bytes)
 }
 
 #[cfg(test)]

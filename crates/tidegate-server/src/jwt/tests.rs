@@ -36,17 +36,7 @@ fn signing(pair: &KeyPair, algorithm: Algorithm) -> EncodingKey {
 }
 
 fn base64url(bytes: &[u8]) -> String {
-    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    let mut text = String::new();
-    for group in bytes.chunks(3) {
-        let at = |index: usize| u32::from(group.get(index).copied().unwrap_or(0));
-        let bits = at(0) << 16 | at(1) << 8 | at(2);
-        for digit in 0..=group.len() {
-            let index = usize::try_from(bits >> (18 - 6 * digit) & 63).unwrap();
-            text.push(char::from(DIGITS[index]));
-        }
-    }
-    text
+    data_encoding::BASE64URL_NOPAD.encode(bytes)
 }
 
 /// An `Authorization` header with a token whose parts are exactly these.

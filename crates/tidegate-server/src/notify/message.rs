@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use aws_lc_rs::hmac;
 use bytes::Bytes;
+use data_encoding::HEXLOWER;
 use serde::Serialize;
 use tidegate::Notice;
 
@@ -66,9 +67,7 @@ impl Message {
         let mut context = hmac::Context::with_key(key);
         context.update(format!("{unix_s}.").as_bytes());
         context.update(&self.body);
-        let tag = context.sign();
-        let digits: String = tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("t={unix_s},v1={digits}")
+        format!("t={unix_s},v1={}", HEXLOWER.encode(context.sign().as_ref()))
     }
 }
 

@@ -13,8 +13,8 @@ pub(crate) use watched::{TooLarge, Watched};
 use tidegate::marks::{Mark, MarkKind};
 use tidegate::{Consequences, Effect, Report, Request, RequestError};
 
-use crate::admin::Caller;
 use crate::app::App;
+use crate::auth::Actor;
 use crate::telemetry::timestamp;
 
 /// The label of bans that an operator made.
@@ -55,16 +55,16 @@ impl App {
     }
 
     /// An operator has set a mark.
-    pub(crate) fn marked(&self, mark: &Mark, caller: &Caller) {
+    pub(crate) fn marked(&self, mark: &Mark, actor: &Actor) {
         match mark.kind {
             MarkKind::Ban => self.banned(mark, OPERATOR),
             MarkKind::Flag | MarkKind::Factor => self.log_set(mark),
         }
-        self.audit(if mark.kind == MarkKind::Ban { "ban" } else { "flag" }, mark, caller);
+        self.audit(if mark.kind == MarkKind::Ban { "ban" } else { "flag" }, mark, actor);
     }
 
     /// An operator has taken a mark away.
-    pub(crate) fn unmarked(&self, mark: &Mark, caller: &Caller) {
+    pub(crate) fn unmarked(&self, mark: &Mark, actor: &Actor) {
         let subject = self.shown(mark);
         match mark.kind {
             MarkKind::Ban => {
@@ -80,12 +80,12 @@ impl App {
                 );
             }
         }
-        self.audit(if mark.kind == MarkKind::Ban { "unban" } else { "unflag" }, mark, caller);
+        self.audit(if mark.kind == MarkKind::Ban { "unban" } else { "unflag" }, mark, actor);
     }
 
     /// Who has changed a mark by hand, and what was said of it.
-    fn audit(&self, action: &str, mark: &Mark, caller: &Caller) {
-        let (name, role, peer) = (caller.name(), caller.role(), caller.peer.to_string());
+    fn audit(&self, action: &str, mark: &Mark, actor: &Actor) {
+        let (name, role, peer) = (actor.name(), actor.role(), actor.peer.to_string());
         let (subject, reason) = (self.shown(mark), mark.reason.as_str());
         let policy = mark.policy.as_deref().unwrap_or_default();
         let flag = mark.flag.as_deref().unwrap_or_default();

@@ -91,13 +91,13 @@ async fn send(app: &App, store: &SharedStore, correction: Correction) -> Option<
                 None
             }
         },
-        Correction::Settle(mut travelled, settlement) => {
-            let settled = match app.may_settle(&travelled).await {
-                Ok(true) => app.engine.settle_async(&mut travelled.lease, settlement).await,
+        Correction::Settle(mut sealed, settlement) => {
+            let settled = match app.may_settle(&sealed).await {
+                Ok(true) => app.engine.settle_async(&mut sealed.reservation, settlement).await,
                 // Another node was first, or the lease is void by now.
                 Ok(false) => Ok(()),
                 Err(_) if store.is_lost() => {
-                    return Some(Correction::Settle(travelled, settlement));
+                    return Some(Correction::Settle(sealed, settlement));
                 }
                 Err(error) => {
                     store.retries.count_lost();

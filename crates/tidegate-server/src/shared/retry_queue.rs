@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tidegate::Settlement;
 use tidegate::store::{Amendment, Change};
 
-use crate::seal::Travelled;
+use crate::seal::SealedReservation;
 
 /// How many corrections may wait.
 const QUEUED_MAX: usize = 10_000;
@@ -19,7 +19,7 @@ pub(super) enum Correction {
     /// Amendments of one reservation.
     Amend(Vec<Amendment>),
     /// The settlement of a reservation that another node may have settled already.
-    Settle(Box<Travelled>, Settlement),
+    Settle(Box<SealedReservation>, Settlement),
 }
 
 /// The corrections that wait for the store.

@@ -1,72 +1,65 @@
-//! A key as operators see it: numbers, and what they mean.
+//! A key as JSON for operators: its numbers, and their meaning in words.
 
 use serde::Serialize;
 use tidegate::algorithm::{Pace, Spec};
 use tidegate::policy::Algorithm;
 use tidegate::units::{Amount, DAY_US, SECOND_US, duration_in_words};
 
-use super::entry::Entry;
-use crate::wire::api::Number;
+use super::lookup::KeyEntry;
+use crate::wire::json::JsonNumber;
 
-/// One key.
 #[derive(Serialize)]
-pub(super) struct Key<'e> {
+pub(super) struct KeyView<'e> {
     key: &'e str,
-    /// Those of no limit in force have neither.
+    /// A key of no limit in force has neither policy nor limit.
     policy: Option<&'e str>,
     limit: Option<&'e str>,
-    /// What leaves the least, where it was charged under several.
+    /// The pace that leaves the least.
     #[serde(flatten)]
     reading: Option<Reading>,
-    /// How long until it is as good as never used.
+    /// How long until the key is as if never used.
     expires_ms: Option<u64>,
     meaning: String,
-    /// The same for each pace that it was charged at, where these are several.
+    /// Each pace that charged the key, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     paces: Vec<Reading>,
 }
 
-/// What a key shows under the numbers that it was charged with.
+/// The state of a key at one pace.
 #[derive(Serialize)]
 struct Reading {
     algorithm: &'static str,
     spec: String,
-    capacity: Number,
-    used: Number,
-    available: Number,
+    capacity: JsonNumber,
+    used: JsonNumber,
+    available: JsonNumber,
     reset_ms: Option<u64>,
 }
 
-impl<'e> Key<'e> {
-    pub(super) fn of(entry: &'e Entry) -> Self {
-        let (policy, limit) = (entry.policy.as_deref(), entry.limit.as_deref());
-        let counted = match &entry.counted {
-            Ok(counted) => counted,
-            Err(error) => {
-                let meaning = format!("cannot be read: {error}");
-                let (reading, expires_ms, paces) = (None, None, Vec::new());
-                return Self {
-                    key: &entry.name,
-                    policy,
-                    limit,
-                    reading,
-                    expires_ms,
-                    meaning,
-                    paces,
-                };
-            }
-        };
-        let strictest = counted.paces.first();
-        let several = counted.paces.iter().filter(|_| counted.paces.len() > 1);
-        Self {
+impl<'e> KeyView<'e> {
+    pub(super) fn of(entry: &'e KeyEntry) -> Self {
+        let mut view = Self {
             key: &entry.name,
-            policy,
-            limit,
-            reading: strictest.map(Reading::of),
-            expires_ms: counted.ends_in_us.map(|us| us.div_ceil(1_000)),
-            meaning: strictest.map(meaning).unwrap_or_default(),
-            paces: several.map(Reading::of).collect(),
+            policy: entry.policy.as_deref(),
+            limit: entry.limit.as_deref(),
+            reading: None,
+            expires_ms: None,
+            meaning: String::new(),
+            paces: Vec::new(),
+        };
+        match &entry.usage {
+            Ok(usage) => {
+                let strictest = usage.paces.first();
+                view.reading = strictest.map(Reading::of);
+                view.expires_ms = usage.ends_in_us.map(|us| us.div_ceil(1_000));
+                view.meaning = strictest.map(meaning).unwrap_or_default();
+                if usage.paces.len() > 1 {
+                    view.paces = usage.paces.iter().map(Reading::of).collect();
+                }
+            }
+            Err(error) => view.meaning = format!("cannot be read: {error}"),
         }
+        view
     }
 }
 
@@ -75,9 +68,9 @@ impl Reading {
         Self {
             algorithm: Algorithm::of(&pace.spec).name(),
             spec: pace.spec.to_string(),
-            capacity: Number(pace.spec.capacity()),
-            used: Number(used(pace)),
-            available: Number(pace.reading.available),
+            capacity: JsonNumber(pace.spec.capacity()),
+            used: JsonNumber(used(pace)),
+            available: JsonNumber(pace.reading.available),
             reset_ms: pace.reading.reset_us.map(|us| us.div_ceil(1_000)),
         }
     }
@@ -131,7 +124,7 @@ mod tests {
 
     use super::*;
 
-    fn told(spec: Spec, available: u64, reset_us: Option<u64>) -> String {
+    fn meaning_of(spec: Spec, available: u64, reset_us: Option<u64>) -> String {
         let available = Amount::from_units(available).unwrap();
         meaning(&Pace { spec, reading: Reading { available, reset_us } })
     }
@@ -141,16 +134,16 @@ mod tests {
         let units = |units| Amount::from_units(units).unwrap();
         let bucket = token_bucket::Spec { count: units(5), period_us: SECOND_US, burst: units(10) };
         assert_eq!(
-            told(Spec::TokenBucket(bucket), 4, Some(1_200_000)),
+            meaning_of(Spec::TokenBucket(bucket), 4, Some(1_200_000)),
             "6 of 10 spent; full again in 2 seconds"
         );
         let window = sliding_window::Spec { limit: units(2), window_us: 60 * SECOND_US };
         assert_eq!(
-            told(Spec::SlidingWindow(window), 0, Some(58_400_001)),
+            meaning_of(Spec::SlidingWindow(window), 0, Some(58_400_001)),
             "2 of 2 used in the last minute; all free again in 59 seconds"
         );
         let all = Spec::Total(total::Spec { limit: units(9) });
-        assert_eq!(told(all, 8, None), "1 of 9 used, until it is given back or deleted");
+        assert_eq!(meaning_of(all, 8, None), "1 of 9 used, until it is given back or deleted");
     }
 
     #[test]

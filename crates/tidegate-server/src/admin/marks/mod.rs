@@ -1,162 +1,142 @@
-//! `GET`, `POST` and `DELETE` of `/admin/v1/bans` and `/admin/v1/flags`: who is refused whatever they
-//! ask for, and who is to be looked at.
+//! `GET`, `POST` and `DELETE` of `/admin/v1/bans` and `/admin/v1/flags`.
 
-mod order;
-mod query;
-mod view;
+mod mark_query;
+mod new_mark;
 
-use std::time::Duration;
-
-use http::header::CACHE_CONTROL;
-use http::request::Parts;
-use http::{HeaderValue, Method, Response, StatusCode};
-use hyper::body::Incoming;
 use serde::Serialize;
+use serde_json::{Map, Value};
 use tidegate::Key;
+use tidegate::clock::Now;
 use tidegate::marks::{Mark, MarkKind};
 
-use crate::admin::Caller;
+use self::mark_query::MarkQuery;
+use self::new_mark::parse_new_mark;
 use crate::app::App;
-use crate::body::Body;
-use crate::respond;
-use crate::wire::api::fields::FieldError;
-use crate::wire::api::{Failure, read};
-use order::Ordered;
-use query::Query;
-use view::Shown;
+use crate::auth::Actor;
+use crate::telemetry::timestamp;
+use crate::wire::endpoint::{Answer, Call};
+use crate::wire::json::json_response;
 
-/// Where they are.
-const PATHS: [(&str, MarkKind); 2] =
-    [("/admin/v1/bans", MarkKind::Ban), ("/admin/v1/flags", MarkKind::Flag)];
-/// The longest body of a call.
-const BODY_BYTES_MAX: usize = 16 * 1024;
-/// For how long a body is waited for.
-const BODY_WAIT: Duration = Duration::from_secs(10);
-/// How many marks are gone through at once.
+/// How many marks are read at once.
 const STEP: usize = 1_000;
-/// How many of these steps are made for one page: further marks are on the next.
+/// How many steps make one page; further marks are on the next.
 const STEPS_MAX: usize = if cfg!(test) { 2 } else { 250 };
 
-/// The marks that are at this path, if any are.
-pub(super) fn at(path: &str) -> Option<MarkKind> {
-    PATHS.iter().find(|(known, _)| *known == path).map(|(_, kind)| *kind)
-}
-
-/// Answers a request for the marks of a kind.
-pub(super) async fn answer(
-    app: &App,
-    kind: MarkKind,
-    caller: Caller,
-    parts: &Parts,
-    body: Incoming,
-) -> Response<Body> {
-    let text = parts.uri.query().unwrap_or_default();
-    let answered = match parts.method {
-        Method::GET | Method::HEAD => list(app, kind, text),
-        Method::POST => add(app, kind, &caller, body).await,
-        Method::DELETE => remove(app, kind, &caller, text).await,
-        _ => Ok(respond::wrong_method("GET, HEAD, POST, DELETE")),
-    };
-    let mut response = answered.unwrap_or_else(|Failure(response)| *response);
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
-}
-
 #[derive(Serialize)]
-struct Listed<'m> {
+struct MarkList<'m> {
     #[serde(skip_serializing_if = "Option::is_none")]
-    bans: Option<Vec<Shown<'m>>>,
+    bans: Option<Vec<MarkView<'m>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    flags: Option<Vec<Shown<'m>>>,
+    flags: Option<Vec<MarkView<'m>>>,
     cursor: Option<String>,
 }
 
 #[derive(Serialize)]
-struct Removed {
+struct Removal {
     removed: usize,
 }
 
-fn list(app: &App, kind: MarkKind, text: &str) -> Result<Response<Body>, Failure> {
-    let query = Query::parse(text, kind, false)?.spelled(&app.engine);
-    let (marks, more) = find(app, kind, &query);
-    let now = app.now();
-    let shown = Some(marks.iter().map(|mark| Shown::of(mark, now)).collect());
-    let cursor = more.map(|last| format!("{:032x}", last.0));
-    Ok(json(
-        StatusCode::OK,
-        &match kind {
-            MarkKind::Flag => Listed { bans: None, flags: shown, cursor },
-            MarkKind::Ban | MarkKind::Factor => Listed { bans: shown, flags: None, cursor },
-        },
-    ))
+/// A mark as JSON.
+#[derive(Serialize)]
+struct MarkView<'m> {
+    id: String,
+    key: Map<String, Value>,
+    /// The policy of the mark; `None` for all policies.
+    policy: Option<&'m str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    flag: Option<&'m str>,
+    /// The penalty or ratio that set the mark, or `operator`.
+    source: &'m str,
+    reason: &'m str,
+    since: String,
+    until: Option<String>,
+    left_ms: Option<u64>,
 }
 
-async fn add(
-    app: &App,
-    kind: MarkKind,
-    caller: &Caller,
-    body: Incoming,
-) -> Result<Response<Body>, Failure> {
-    let text = read(body, BODY_BYTES_MAX, BODY_WAIT).await?;
-    let Ordered { order, flag } = Ordered::parse(&text, kind)?;
+impl<'m> MarkView<'m> {
+    fn of(mark: &'m Mark, now: Now) -> Self {
+        let part = |(name, value): (&str, &str)| (name.to_owned(), Value::from(value));
+        Self {
+            id: format!("{:032x}", mark.id.0),
+            key: mark.subject.parts().map(part).collect(),
+            policy: mark.policy.as_deref(),
+            flag: mark.flag.as_deref(),
+            source: &mark.source,
+            reason: &mark.reason,
+            since: timestamp(mark.since_unix_us),
+            until: mark.until_unix_us.map(timestamp),
+            left_ms: mark.left_us(now).map(|us| us.div_ceil(1_000)),
+        }
+    }
+}
+
+/// Lists a page of marks.
+pub(crate) fn list(call: &Call<'_>, kind: MarkKind) -> Answer {
+    let query = MarkQuery::parse(call.query(), kind, false, &call.app.engine)?;
+    let (marks, next) = find(call.app, kind, &query);
+    let now = call.app.now();
+    let views = Some(marks.iter().map(|mark| MarkView::of(mark, now)).collect());
+    let cursor = next.map(|last| format!("{:032x}", last.0));
+    let (bans, flags) = if kind == MarkKind::Flag { (None, views) } else { (views, None) };
+    Ok(json_response(&MarkList { bans, flags, cursor }))
+}
+
+/// Sets a mark.
+pub(crate) fn add(call: &Call<'_>, kind: MarkKind) -> Answer {
+    let app = call.app;
+    let (new_mark, flag) = parse_new_mark(&call.body, kind)?;
     let mark = match flag {
-        Some(flag) => app.engine.flag(&flag, &order),
-        None => app.engine.ban(&order),
+        Some(flag) => app.engine.flag(&flag, &new_mark)?,
+        None => app.engine.ban(&new_mark)?,
     };
-    let mark = mark.map_err(FieldError::from)?;
-    app.marked(&mark, caller);
-    Ok(json(StatusCode::OK, &Shown::of(&mark, app.now())))
+    app.marked(&mark, &call.actor);
+    Ok(json_response(&MarkView::of(&mark, app.now())))
 }
 
-async fn remove(
-    app: &App,
-    kind: MarkKind,
-    caller: &Caller,
-    text: &str,
-) -> Result<Response<Body>, Failure> {
-    let query = Query::parse(text, kind, true)?.spelled(&app.engine);
-    let removed = remove_all(app, kind, caller, query).await;
-    Ok(json(StatusCode::OK, &Removed { removed }))
+/// Removes the marks that the query selects, on all pages.
+pub(crate) async fn remove(call: &Call<'_>, kind: MarkKind) -> Answer {
+    let query = MarkQuery::parse(call.query(), kind, true, &call.app.engine)?;
+    let removed = remove_all(call.app, kind, &call.actor, query).await;
+    Ok(json_response(&Removal { removed }))
 }
 
-/// Takes away whatever is asked for; how many there were.
-async fn remove_all(app: &App, kind: MarkKind, caller: &Caller, mut query: Query) -> usize {
+async fn remove_all(app: &App, kind: MarkKind, actor: &Actor, mut query: MarkQuery) -> usize {
     let mut removed = 0;
     loop {
-        let (marks, more) = find(app, kind, &query);
+        let (marks, next) = find(app, kind, &query);
         for mark in &marks {
             if app.engine.unmark(kind, mark.id) {
-                app.unmarked(mark, caller);
+                app.unmarked(mark, actor);
                 removed += 1;
             }
         }
-        if more.is_none() {
+        if next.is_none() {
             return removed;
         }
-        query.cursor = more;
-        // There may be a million of them, and others have work.
+        query.cursor = next;
+        // There may be a million marks, and other tasks need this thread.
         tokio::task::yield_now().await;
     }
 }
 
-/// The marks that are asked for, and behind which there are more.
-fn find(app: &App, kind: MarkKind, query: &Query) -> (Vec<Mark>, Option<Key>) {
-    let (known, now) = (app.engine.marks(), app.now());
+/// A page of the marks that the query selects, and the last mark read if there are more.
+fn find(app: &App, kind: MarkKind, query: &MarkQuery) -> (Vec<Mark>, Option<Key>) {
+    let (marks, now) = (app.engine.marks(), app.now());
     if let Some(id) = query.id {
-        let found = known.get(kind, id, now).filter(|mark| query.fits(mark));
-        return (found.into_iter().collect(), None);
+        let mark = marks.get(kind, id, now).filter(|mark| query.selects(mark));
+        return (mark.into_iter().collect(), None);
     }
     let (mut found, mut last) = (Vec::new(), query.cursor);
     for _ in 0..STEPS_MAX {
-        let step = if query.chooses() { STEP } else { query.count - found.len() };
-        let page = known.list(kind, last, step, now);
+        let step = if query.is_selective() { STEP } else { query.count - found.len() };
+        let page = marks.list(kind, last, step, now);
         let is_last = page.len() < step;
         for mark in page {
             if found.len() == query.count {
                 return (found, last);
             }
             last = Some(mark.id);
-            if query.fits(&mark) {
+            if query.selects(&mark) {
                 found.push(mark);
             }
         }
@@ -170,21 +150,17 @@ fn find(app: &App, kind: MarkKind, query: &Query) -> (Vec<Mark>, Option<Key>) {
     (found, last)
 }
 
-fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
-    // Strings and numbers into memory: neither can fail.
-    let text = serde_json::to_vec(value).unwrap_or_default();
-    respond::with_type(status, "application/json", text)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tidegate::marks::Subject;
     use tidegate::{NewMark, Policy};
 
     use super::*;
 
-    fn caller() -> Caller {
-        Caller { holder: None, peer: [127, 0, 0, 1].into() }
+    fn actor() -> Actor {
+        Actor { holder: None, peer: [127, 0, 0, 1].into() }
     }
 
     #[tokio::test]
@@ -197,8 +173,8 @@ mod tests {
         let bans = app.engine.marks().list(MarkKind::Ban, None, usize::MAX, app.now());
         let last = bans.last().unwrap();
         let query = format!("user={}", last.subject.parts().next().unwrap().1);
-        let query = Query::parse(&query, MarkKind::Ban, true).unwrap().spelled(&app.engine);
-        assert_eq!(remove_all(&app, MarkKind::Ban, &caller(), query).await, 1);
+        let query = MarkQuery::parse(&query, MarkKind::Ban, true, &app.engine).unwrap();
+        assert_eq!(remove_all(&app, MarkKind::Ban, &actor(), query).await, 1);
         assert!(app.engine.marks().get(MarkKind::Ban, last.id, app.now()).is_none());
     }
 
@@ -209,8 +185,8 @@ mod tests {
         let id = app.engine.ban(&order).unwrap().id;
         for (user, removed) in [("u2", 0), ("u1", 1)] {
             let query = format!("id={:032x}&user={user}", id.0);
-            let query = Query::parse(&query, MarkKind::Ban, true).unwrap().spelled(&app.engine);
-            assert_eq!(remove_all(&app, MarkKind::Ban, &caller(), query).await, removed, "{user}");
+            let query = MarkQuery::parse(&query, MarkKind::Ban, true, &app.engine).unwrap();
+            assert_eq!(remove_all(&app, MarkKind::Ban, &actor(), query).await, removed, "{user}");
         }
     }
 }

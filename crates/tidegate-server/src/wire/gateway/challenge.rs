@@ -15,7 +15,7 @@ use crate::app::App;
 use crate::body::Body;
 use crate::challenge::{ChallengePost, IssuedChallenge, PATH, Page, Pass, add_challenge_member};
 use crate::respond;
-use crate::wire::api::{Failure, read};
+use crate::wire::endpoint::{ErrorResponse, read_body};
 
 /// The longest solution: the tokens of some services are long.
 const SOLUTION_BYTES_MAX: usize = 16 * 1024;
@@ -84,9 +84,9 @@ async fn redeem_solution(
         let detail = "expected Content-Type: application/json";
         return respond::problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail);
     }
-    let text = match read(body, SOLUTION_BYTES_MAX, body_timeout).await {
+    let text = match read_body(body, SOLUTION_BYTES_MAX, body_timeout).await {
         Ok(text) => text,
-        Err(Failure(response)) => return *response,
+        Err(ErrorResponse(response)) => return *response,
     };
     let Ok(said) = serde_json::from_slice::<ChallengePost<'_>>(&text) else {
         return respond::bad_request("", "expected `token` and `solution`, or {}");

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http_body_util::BodyExt as _;
+use tidegate::units::Amount;
 use tidegate::{Request, Wait};
 
 use super::*;
@@ -42,8 +43,8 @@ fn said(lease: &str, more: &str) -> Vec<u8> {
     format!("{{\"lease\":\"{lease}\"{more}}}").into_bytes()
 }
 
-async fn told(answer: Result<Response<Body>, Failure>) -> (u16, String) {
-    let response = answer.unwrap_or_else(|Failure(response)| *response);
+async fn told(answer: Answer) -> (u16, String) {
+    let response = answer.unwrap_or_else(|ErrorResponse(response)| *response);
     let status = response.status().as_u16();
     let body = response.into_body().collect().await.unwrap().to_bytes();
     (status, String::from_utf8(body.to_vec()).unwrap())

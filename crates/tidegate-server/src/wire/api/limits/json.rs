@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use tidegate::HeaderStyle;
-use tidegate::algorithm::Spec as PlainSpec;
+use tidegate::algorithm::Spec as LimitSpec;
 use tidegate::policy::{
     Conditions, Published, PublishedCost, PublishedLimit, PublishedOperation, Row, Rows,
 };
 use utoipa::ToSchema;
 
-use super::super::answer::{Number, to_json};
+use crate::wire::json::{JsonNumber, to_json};
 
 /// The published limits as JSON text.
 pub(super) fn render(published: &Published<'_>) -> String {
@@ -20,7 +20,7 @@ pub(super) fn render(published: &Published<'_>) -> String {
 /// The published limits of a policy.
 #[derive(Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(in super::super) struct Limits<'p> {
+pub(in crate::wire) struct Limits<'p> {
     /// The policy's name.
     policy: &'p str,
     /// The policy's own version.
@@ -43,7 +43,7 @@ pub(in super::super) struct Limits<'p> {
 #[derive(ToSchema)]
 #[schema(rename_all = "snake_case")]
 #[expect(dead_code, reason = "names the values for the document alone")]
-pub(in super::super) enum HeadersSent {
+pub(in crate::wire) enum HeadersSent {
     X,
     Ietf,
     Both,
@@ -120,13 +120,13 @@ struct Spec {
     spec: String,
     /// The number in it; null where unlimited.
     #[schema(required, value_type = Option<f64>)]
-    limit: Option<Number>,
+    limit: Option<JsonNumber>,
     /// How long its window is; the present one, for a calendar.
     #[schema(required)]
     window_ms: Option<u64>,
     /// How many can be spent at once; only with a token bucket.
     #[schema(required, value_type = Option<f64>)]
-    burst: Option<Number>,
+    burst: Option<JsonNumber>,
 }
 
 /// How much, by the value of an attribute.
@@ -154,7 +154,7 @@ enum CostTold {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Cost<'p> {
-    Fixed(Number),
+    Fixed(JsonNumber),
     Attribute(&'p str),
 }
 
@@ -230,7 +230,7 @@ impl<'p> PublicLimit<'p> {
             values,
             cost: match limit.cost {
                 PublishedCost::Requested => None,
-                PublishedCost::Fixed(amount) => Some(Cost::Fixed(Number(amount))),
+                PublishedCost::Fixed(amount) => Some(Cost::Fixed(JsonNumber(amount))),
                 PublishedCost::Attribute(name) => Some(Cost::Attribute(name)),
             },
             value: limit.value,
@@ -269,15 +269,15 @@ impl<'p> PublicOperation<'p> {
 }
 
 impl Spec {
-    fn of(spec: Option<&PlainSpec>) -> Self {
+    fn of(spec: Option<&LimitSpec>) -> Self {
         let burst = match spec {
-            Some(PlainSpec::TokenBucket(bucket)) => Some(Number(bucket.burst)),
+            Some(LimitSpec::TokenBucket(bucket)) => Some(JsonNumber(bucket.burst)),
             _ => None,
         };
         Self {
             spec: spec.map_or_else(|| "unlimited".to_owned(), ToString::to_string),
-            limit: spec.map(|spec| Number(spec.number())),
-            window_ms: spec.and_then(PlainSpec::window_us).map(|us| us.div_ceil(1_000)),
+            limit: spec.map(|spec| JsonNumber(spec.number())),
+            window_ms: spec.and_then(LimitSpec::window_us).map(|us| us.div_ceil(1_000)),
             burst,
         }
     }

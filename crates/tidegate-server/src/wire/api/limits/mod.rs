@@ -1,41 +1,41 @@
 //! The published limits of a policy: as JSON, and as a page for people.
 
-mod answers;
 mod json;
 mod page;
-mod words;
+mod phrases;
+mod reading_guide;
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 
+use data_encoding::HEXLOWER;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use sha2::{Digest as _, Sha256};
 use tidegate::Policy;
 
-pub(super) use self::json::Limits;
-use super::Failure;
-use super::fields::FieldError;
+pub(in crate::wire) use self::json::Limits;
 use crate::app::App;
 use crate::body::Body;
 use crate::respond;
+use crate::wire::endpoint::{Answer, ErrorResponse};
+use crate::wire::query::{Query, unknown_parameter};
 
 /// `GET /v1/limits`.
-pub(super) fn json(app: &App, parts: &Parts) -> Result<Response<Body>, Failure> {
-    let policy = chosen(app, parts)?;
+pub(in crate::wire) fn json(app: &App, parts: &Parts) -> Answer {
+    let policy = find_policy(app, parts)?;
     let text = json::render(&policy.published(app.now()));
-    Ok(revalidated(&parts.headers, respond::json(text.clone()), text.as_bytes()))
+    Ok(with_etag(&parts.headers, respond::json(text.clone()), text.as_bytes()))
 }
 
-/// `GET /limits`: a page, or JSON for whoever takes that alone.
-pub(super) fn page(app: &App, parts: &Parts) -> Result<Response<Body>, Failure> {
+/// `GET /limits`: a page, or JSON for a caller that accepts JSON alone.
+pub(in crate::wire) fn page(app: &App, parts: &Parts) -> Answer {
     let mut response = if wants_json(&parts.headers) {
         json(app, parts)?
     } else {
-        let policy = chosen(app, parts)?;
+        let policy = find_policy(app, parts)?;
         let text = page::render(&policy.published(app.now()));
         let whole = respond::with_type(StatusCode::OK, "text/html; charset=utf-8", text.clone());
-        let mut response = revalidated(&parts.headers, whole, text.as_bytes());
+        let mut response = with_etag(&parts.headers, whole, text.as_bytes());
         let headers = response.headers_mut();
         if let Ok(csp) = HeaderValue::try_from(page::content_security_policy()) {
             headers.insert(header::CONTENT_SECURITY_POLICY, csp);
@@ -48,21 +48,18 @@ pub(super) fn page(app: &App, parts: &Parts) -> Result<Response<Body>, Failure> 
 }
 
 /// The policy that `?policy=NAME` names, or the first.
-fn chosen(app: &App, parts: &Parts) -> Result<Arc<Policy>, Failure> {
-    let mut name = None;
-    for (key, value) in form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes()) {
-        if key != "policy" || name.is_some() {
-            let shown: String = key.chars().take(80).collect();
-            return Err(FieldError::new(shown, "expected `policy` alone, once").into());
-        }
-        name = Some(value);
+fn find_policy(app: &App, parts: &Parts) -> Result<Arc<Policy>, ErrorResponse> {
+    let mut query = Query::parse(parts.uri.query().unwrap_or_default())?;
+    let name = query.take("policy");
+    if let Some(unknown) = query.names().next() {
+        return Err(unknown_parameter(unknown, "`policy` alone").into());
     }
-    let found = match &name {
+    let policy = match &name {
         None => app.engine.first_policy(),
         Some(name) => app.engine.policies().into_iter().find(|policy| policy.name() == *name),
     };
     let unknown = "there is no policy of this name in force";
-    found.ok_or_else(|| respond::problem(StatusCode::NOT_FOUND, unknown).into())
+    policy.ok_or_else(|| respond::problem(StatusCode::NOT_FOUND, unknown).into())
 }
 
 fn wants_json(headers: &HeaderMap) -> bool {
@@ -75,14 +72,9 @@ fn wants_json(headers: &HeaderMap) -> bool {
     accepts("application/json") && !accepts("text/html")
 }
 
-/// Every reader asks again, so that a reload shows at once; what has not changed is not sent again.
-fn revalidated(request: &HeaderMap, whole: Response<Body>, text: &[u8]) -> Response<Body> {
-    let mut tag = String::from("\"");
-    for byte in Sha256::digest(text).iter().take(16) {
-        // Writing to a String cannot fail.
-        let _ = write!(tag, "{byte:02x}");
-    }
-    tag.push('"');
+/// Caches must ask again, so that a reload shows at once. An unchanged answer is a 304.
+fn with_etag(request: &HeaderMap, whole: Response<Body>, text: &[u8]) -> Response<Body> {
+    let tag = format!("\"{}\"", HEXLOWER.encode(&Sha256::digest(text)[..16]));
     let known = request.get(header::IF_NONE_MATCH).and_then(|tags| tags.to_str().ok());
     let same = known.is_some_and(|tags| {
         tags.split(',').any(|known| known.trim().trim_start_matches("W/") == tag)

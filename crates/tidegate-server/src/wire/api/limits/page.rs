@@ -1,21 +1,22 @@
-//! The published limits as a page: one file, no script, nothing from elsewhere.
+//! The published limits as an HTML page: one file without scripts and without foreign resources.
 
 use std::fmt::{self, Write as _};
 
+use data_encoding::BASE64;
 use sha2::{Digest as _, Sha256};
 use tidegate::algorithm::Spec;
 use tidegate::policy::{
     Published, PublishedLimit, PublishedOperation, PublishedPattern, Row, Rows,
 };
 
-use super::{answers, words};
-use crate::html::{Escaped, base64};
+use super::{phrases, reading_guide};
+use crate::html::Escaped;
 
 const STYLE: &str = include_str!("page.css");
 
-/// Only this page's own style is let in.
+/// Allows this page's own style and nothing else.
 pub(super) fn content_security_policy() -> String {
-    let hash = base64(&Sha256::digest(STYLE));
+    let hash = BASE64.encode(&Sha256::digest(STYLE));
     format!(
         "default-src 'none'; style-src 'sha256-{hash}'; base-uri 'none'; form-action 'none'; \
          frame-ancestors 'none'"
@@ -48,7 +49,7 @@ fn write_page(out: &mut String, published: &Published<'_>) -> fmt::Result {
     if groups.is_empty() {
         out.push_str("<section><h2>No limits</h2><p>This policy publishes none.</p></section>");
     }
-    answers::write(out, published)?;
+    reading_guide::write(out, published)?;
     out.push_str(
         "</main><footer>Made by Tidegate from the policy in force. It changes when the policy does.\
          </footer></body></html>\n",
@@ -56,9 +57,9 @@ fn write_page(out: &mut String, published: &Published<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// Limits that stand together.
+/// The limits of one operation.
 struct Group<'p> {
-    /// `None`: every request.
+    /// `None` for the limits of every request.
     operation: Option<&'p PublishedOperation<'p>>,
     limits: Vec<&'p PublishedLimit<'p>>,
 }
@@ -68,12 +69,12 @@ impl Group<'_> {
         match self.operation {
             None => "Every request".to_owned(),
             Some(operation) if operation.name == "default" => "Everything else".to_owned(),
-            Some(operation) => words::title(operation.name),
+            Some(operation) => phrases::title(operation.name),
         }
     }
 }
 
-/// First the operations, then what holds for the rest and for all.
+/// The named operations first, then the default operation, then every request.
 fn groups<'p>(published: &'p Published<'p>) -> Vec<Group<'p>> {
     let is_rest = |operation: &&PublishedOperation<'_>| operation.name == "default";
     let named = published.operations.iter().filter(|operation| !is_rest(operation));
@@ -95,7 +96,7 @@ fn header(out: &mut String, published: &Published<'_>, groups: &[Group<'_>]) -> 
         "<header><p class=\"eyebrow\">Rate limits</p><h1>{}</h1>\
          <p class=\"lead\">How much you can ask for, how fast it comes back, and how to tell when \
          you are close.</p><p class=\"facts\">",
-        Escaped(&words::title(published.policy))
+        Escaped(&phrases::title(published.policy))
     )?;
     if let Some(version) = published.version {
         write!(out, "<span>Version {}</span>", Escaped(version))?;
@@ -180,11 +181,11 @@ fn write_limit(
     limit: &PublishedLimit<'_>,
     tiers: &[&str],
 ) -> fmt::Result {
-    let title = limit.describe.map_or_else(|| words::title(limit.name), str::to_owned);
+    let title = limit.describe.map_or_else(|| phrases::title(limit.name), str::to_owned);
     write!(out, "<tr><th scope=\"row\"><span class=\"what\">{}</span>", Escaped(&title))?;
-    let mut phrases = vec![words::by(&limit.by), words::refill(limit, published.timezone)];
-    phrases.extend(words::notes(limit));
-    phrases.extend(words::conditions(&limit.when));
+    let mut phrases = vec![phrases::by(&limit.by), phrases::refill(limit, published.timezone)];
+    phrases.extend(phrases::notes(limit));
+    phrases.extend(phrases::conditions(&limit.when));
     out.push_str("<span class=\"how\">");
     for phrase in &phrases {
         write!(out, "<span>{}</span>", Escaped(phrase))?;
@@ -204,10 +205,10 @@ fn write_limit(
         Rows::ByAttribute { attribute, rows, default } => {
             write!(out, "<td colspan=\"{span}\"><dl class=\"values\">")?;
             for row in rows {
-                let value = format!("{} {}", words::plain(attribute), row.name);
+                let value = format!("{} {}", phrases::plain(attribute), row.name);
                 pair(out, &value, row.spec.as_ref())?;
             }
-            let others = format!("any other {}", words::plain(attribute));
+            let others = format!("any other {}", phrases::plain(attribute));
             pair(out, &others, default.as_ref())?;
             out.push_str("</dl></td>");
         }
@@ -240,13 +241,13 @@ fn amount(out: &mut String, spec: Option<&Spec>) -> fmt::Result {
         out.push_str("<span class=\"none\">no limit</span>");
         return Ok(());
     };
-    let (number, unit) = (words::number(spec.number()), words::unit(spec));
+    let (number, unit) = (phrases::number(spec.number()), phrases::unit(spec));
     write!(
         out,
         "<span class=\"cell\"><span class=\"amount\"><b>{number}</b> {}</span>",
         Escaped(&unit)
     )?;
-    if let Some(burst) = words::burst(spec) {
+    if let Some(burst) = phrases::burst(spec) {
         write!(out, " <span class=\"burst\">{burst}</span>")?;
     }
     out.push_str("</span>");

@@ -1,40 +1,35 @@
-//! A decision as the decision API tells it. It is written by hand: no other JSON is made as often.
+//! A decision as JSON. It is written by hand, because no other JSON is made as often.
 
-use serde::Serialize;
-use serde::ser::Serializer;
-use serde_json::value::RawValue;
 use tidegate::plan::Enforcement;
 use tidegate::policy::Limit;
 use tidegate::text::{push_decimal, push_json, push_name, push_number};
-use tidegate::units::Amount;
 use tidegate::{Decision, LimitReport, Sink, render};
 
-use super::fields::FieldError;
 use crate::challenge::add_challenge_member;
-use crate::respond::{Problem, jitter};
+use crate::respond::jitter;
 
 const MILLISECOND_US: u64 = 1_000;
 
-/// Room for nearly every answer, and no more than the allocator has at hand.
+/// Room for nearly every answer.
 const ANSWER_BYTES: usize = 1_024;
 
-/// What an answer tells besides the decision.
+/// What an answer has besides the decision.
 #[derive(Default)]
-pub(crate) struct Further<'a> {
-    pub(crate) lease: Option<&'a str>,
-    /// What the client is asked for, as JSON: a member of the refusal's body.
-    pub(crate) challenge: Option<&'a str>,
-    pub(crate) waited_us: Option<u64>,
-    /// The status that the lease is settled with will make no event.
-    pub(crate) status_unseen: bool,
+pub(super) struct Extras<'a> {
+    pub(super) lease: Option<&'a str>,
+    /// The challenge as JSON, for the body of the refusal.
+    pub(super) challenge: Option<&'a str>,
+    pub(super) waited_us: Option<u64>,
+    /// The status that settles the lease makes no event.
+    pub(super) status_unseen: bool,
 }
 
 /// Appends the answer to a check.
-pub(crate) fn write_decided(json: &mut String, decision: &Decision, further: &Further<'_>) {
-    let Further { lease, challenge, waited_us, status_unseen } = *further;
+pub(super) fn write(json: &mut String, decision: &Decision, extras: &Extras<'_>) {
+    let Extras { lease, challenge, waited_us, status_unseen } = *extras;
     json.reserve(ANSWER_BYTES);
     json.push_str("{\"allowed\":");
-    json.push_str(truth(decision.is_allowed()));
+    json.push_str(boolean(decision.is_allowed()));
     json.push_str(",\"outcome\":\"");
     json.push_str(decision.outcome.name());
     json.push_str("\",\"limit\":");
@@ -51,9 +46,9 @@ pub(crate) fn write_decided(json: &mut String, decision: &Decision, further: &Fu
     json.push_str(",\"warnings\":[");
     write_list(json, decision.warnings(), push_name);
     json.push_str("],\"headers\":{");
-    let mut members = Members { json, headers: 0, is_body_there: false, challenge };
+    let mut members = HeaderMembers { json, headers: 0, has_body: false, challenge };
     render(decision, jitter(), &mut members);
-    if !members.is_body_there {
+    if !members.has_body {
         json.push_str("},\"body\":null");
     }
     json.push_str(",\"limits\":[");
@@ -61,7 +56,7 @@ pub(crate) fn write_decided(json: &mut String, decision: &Decision, further: &Fu
     json.push_str("],\"lease\":");
     push_text(json, lease, push_json);
     json.push_str(",\"degraded\":");
-    json.push_str(truth(decision.degraded));
+    json.push_str(boolean(decision.degraded));
     if decision.delay_us() > 0 {
         json.push_str(",\"delay_ms\":");
         push_number(json, decision.delay_us().div_ceil(MILLISECOND_US));
@@ -76,15 +71,15 @@ pub(crate) fn write_decided(json: &mut String, decision: &Decision, further: &Fu
     json.push('}');
 }
 
-/// The headers of an answer as members of an object, and behind it the body.
-struct Members<'j> {
+/// Writes the headers of an answer as members of an object, and the body after it.
+struct HeaderMembers<'j> {
     json: &'j mut String,
     headers: usize,
-    is_body_there: bool,
+    has_body: bool,
     challenge: Option<&'j str>,
 }
 
-impl<'d> Sink<'d> for Members<'_> {
+impl<'d> Sink<'d> for HeaderMembers<'_> {
     const IN_JSON: bool = true;
 
     fn header(&mut self, name: &'d str, write: impl FnOnce(&mut String)) {
@@ -105,12 +100,11 @@ impl<'d> Sink<'d> for Members<'_> {
         if let Some(challenge) = self.challenge {
             add_challenge_member(self.json, start, challenge);
         }
-        self.is_body_there = true;
+        self.has_body = true;
     }
 }
 
 fn write_limit(json: &mut String, decision: &Decision, report: &LimitReport) {
-    // A report is of a limit of the policy that decided.
     json.push_str(decision.limit_of(report).map_or("{", Limit::json_head));
     json.push_str("\"limit\":");
     push_decimal(json, report.spec.number().micros());
@@ -121,13 +115,13 @@ fn write_limit(json: &mut String, decision: &Decision, report: &LimitReport) {
     json.push_str(",\"reset_ms\":");
     push_ms(json, report.reset_us);
     json.push_str(",\"allowed\":");
-    json.push_str(truth(report.is_allowed()));
+    json.push_str(boolean(report.is_allowed()));
     json.push_str(",\"shadow\":");
-    json.push_str(truth(report.enforcement == Enforcement::Shadow));
+    json.push_str(boolean(report.enforcement == Enforcement::Shadow));
     json.push('}');
 }
 
-const fn truth(value: bool) -> &'static str {
+const fn boolean(value: bool) -> &'static str {
     if value { "true" } else { "false" }
 }
 
@@ -159,29 +153,6 @@ fn write_list<T>(
     }
 }
 
-/// What is answered for a request of a batch that could not be decided.
-pub(crate) fn undecided(error: &FieldError) -> String {
-    to_json(&Problem::of_field(&error.field, &error.detail))
-}
-
-pub(super) fn to_json(value: &impl Serialize) -> String {
-    // Strings and numbers into memory: neither can fail.
-    serde_json::to_string(value).unwrap_or_default()
-}
-
-/// An exact decimal as a JSON number.
-pub(crate) struct Number(pub(crate) Amount);
-
-impl Serialize for Number {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if self.0.whole_up() == self.0 {
-            return serializer.serialize_u64(self.0.whole());
-        }
-        let decimal = RawValue::from_string(self.0.to_string());
-        decimal.map_err(serde::ser::Error::custom)?.serialize(serializer)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -189,9 +160,9 @@ mod tests {
 
     use super::*;
 
-    fn told(decision: &Decision, lease: Option<&str>, waited_us: Option<u64>) -> Value {
+    fn written(decision: &Decision, lease: Option<&str>, waited_us: Option<u64>) -> Value {
         let mut json = String::new();
-        write_decided(&mut json, decision, &Further { lease, waited_us, ..Further::default() });
+        write(&mut json, decision, &Extras { lease, waited_us, ..Extras::default() });
         serde_json::from_str(&json).unwrap_or_else(|error| panic!("{error}: {json}"))
     }
 
@@ -205,11 +176,11 @@ mod tests {
         let policy = Policy::parse("api.yaml", text).unwrap_or_else(|errors| panic!("{errors}"));
         let limiter = Limiter::new(policy);
         let request = Request::new("GET", "/").user("u");
-        let allowed = told(&limiter.check(&request).unwrap(), Some("abc"), Some(2_999));
+        let allowed = written(&limiter.check(&request).unwrap(), Some("abc"), Some(2_999));
         assert_eq!(allowed["lease"], "abc");
         assert_eq!(allowed["waited_ms"], 2);
         assert_eq!(allowed["body"], Value::Null);
-        let refused = told(&limiter.check(&request).unwrap(), None, None);
+        let refused = written(&limiter.check(&request).unwrap(), None, None);
         assert_eq!(refused["body"], json!({"why": "say \"no\"", "left": 0}));
         assert_eq!(refused["headers"]["RateLimit-Policy"], "\"one\";q=1, \"soft\";q=1;w=3600");
         assert_eq!(refused["retry_after_ms"], Value::Null);

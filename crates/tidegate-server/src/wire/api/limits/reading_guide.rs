@@ -1,4 +1,4 @@
-//! The last part of the page: how to read what the API says.
+//! The last section of the page: how to read the API's answers.
 
 use std::fmt::{self, Write as _};
 
@@ -8,7 +8,7 @@ use tidegate::policy::{Published, Rows};
 
 use crate::html::Escaped;
 
-/// Headers, refusals, and what a program should do.
+/// Writes headers, a sample refusal, and advice for programs.
 pub(super) fn write(out: &mut String, published: &Published<'_>) -> fmt::Result {
     out.push_str(
         "<section id=\"answers\"><h2>Reading the answers</h2><div class=\"columns\"><div>\
@@ -49,7 +49,7 @@ fn styles(published: &Published<'_>) -> (bool, bool) {
     (published.headers != HeaderStyle::Ietf, published.headers != HeaderStyle::X)
 }
 
-/// A refusal by the first limit with a window, as this policy would send it.
+/// Writes a sample refusal by the first limit with a window.
 fn sample(out: &mut String, published: &Published<'_>) -> fmt::Result {
     let specs = published.limits.iter().filter_map(|limit| {
         let spec = match &limit.rows {

@@ -1,71 +1,119 @@
-//! What callers send and are answered, as types for the document alone.
+//! The bodies of calls and answers, as types for the OpenAPI document alone.
 
 #![expect(
     dead_code,
-    reason = "the types are never made: they describe what is read and written by hand"
+    reason = "no value of these types exists: they describe JSON that is read and written by hand"
 )]
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, OneOfBuilder, SchemaType, Type};
+use utoipa::openapi::schema::{
+    ArrayBuilder, Object, ObjectBuilder, OneOfBuilder, SchemaType, Type,
+};
 use utoipa::openapi::{Ref, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
+use crate::challenge::ChallengeJson;
+use crate::respond::Problem;
+use crate::wire::openapi::{Schemas, schema};
+
+/// Any JSON object.
+pub(in crate::wire) fn object(_: &mut Schemas) -> RefOr<Schema> {
+    ObjectBuilder::new().schema_type(Type::Object).into()
+}
+
+pub(in crate::wire) fn check_batch(schemas: &mut Schemas) -> RefOr<Schema> {
+    ArrayBuilder::new().items(schema::<Check>(schemas)).max_items(Some(1_000)).into()
+}
+
+pub(in crate::wire) fn decision_batch(schemas: &mut Schemas) -> RefOr<Schema> {
+    let (decision, problem) = (schema::<Decision>(schemas), schema::<Problem<'static>>(schemas));
+    ArrayBuilder::new().items(OneOfBuilder::new().item(decision).item(problem)).into()
+}
+
+pub(in crate::wire) fn challenge_or_pass(schemas: &mut Schemas) -> RefOr<Schema> {
+    let (challenge, pass) = (schema::<Challenged>(schemas), schema::<Pass>(schemas));
+    OneOfBuilder::new().item(challenge).item(pass).into()
+}
+
+/// The schema of a check, changed into that of another call.
+fn check_like(description: &str, change: impl FnOnce(&mut Object)) -> RefOr<Schema> {
+    let mut schema = Check::schema();
+    if let RefOr::T(Schema::Object(check)) = &mut schema {
+        change(check);
+        check.description = Some(description.to_owned());
+    }
+    schema
+}
+
+fn add(object: &mut Object, name: &str, field: impl Into<RefOr<Schema>>) {
+    object.properties.insert(name.to_owned(), field.into());
+}
+
 /// A check, with how long it may wait.
-pub(super) fn acquire() -> RefOr<Schema> {
-    let mut schema = Check::schema();
-    if let RefOr::T(Schema::Object(check)) = &mut schema {
-        let wait = one_of(&[Type::Integer, Type::Null])
-            .description(Some("How long to wait at most; 0 without it. Where it would take longer, the answer comes at once."))
-            .minimum(Some(0))
-            .maximum(Some(3_600_000));
-        check.properties.insert("max_wait_ms".to_owned(), wait.into());
-        check.description = Some("A check that may wait its turn.".to_owned());
+pub(in crate::wire) struct Acquire;
+
+impl PartialSchema for Acquire {
+    fn schema() -> RefOr<Schema> {
+        check_like("A check that may wait its turn.", |check| {
+            let wait = one_of(&[Type::Integer, Type::Null])
+                .description(Some("How long to wait at most; 0 without it. Where it would take longer, the answer comes at once."))
+                .minimum(Some(0))
+                .maximum(Some(3_600_000));
+            add(check, "max_wait_ms", wait);
+        })
     }
-    schema
 }
 
-/// A check without what is charged, and what happened.
-pub(super) fn report() -> RefOr<Schema> {
-    let mut schema = Check::schema();
-    if let RefOr::T(Schema::Object(check)) = &mut schema {
-        check.properties.remove("cost");
-        check.properties.remove("reserve");
-        let event = one_of(&[Type::String, Type::Null])
-            .description(Some("The event's name in the policy; missing only with `load`."));
-        check.properties.insert("event".to_owned(), event.into());
-        check.properties.insert("value".to_owned(), Ref::from_schema_name("Decimal").into());
-        let load = one_of(&[Type::Number, Type::String, Type::Null])
-            .description(Some("How loaded a service is, from 0 to 1, instead of an event."))
-            .minimum(Some(0))
-            .maximum(Some(1));
-        check.properties.insert("load".to_owned(), load.into());
-        check.description = Some("What befell a subject, or how loaded a service is.".to_owned());
+impl ToSchema for Acquire {}
+
+/// A check without a charge, and what happened.
+pub(in crate::wire) struct Report;
+
+impl PartialSchema for Report {
+    fn schema() -> RefOr<Schema> {
+        check_like("What befell a subject, or how loaded a service is.", |check| {
+            check.properties.remove("cost");
+            check.properties.remove("reserve");
+            let event = one_of(&[Type::String, Type::Null])
+                .description(Some("The event's name in the policy; missing only with `load`."));
+            add(check, "event", event);
+            add(check, "value", Ref::from_schema_name("Decimal"));
+            let load = one_of(&[Type::Number, Type::String, Type::Null])
+                .description(Some("How loaded a service is, from 0 to 1, instead of an event."))
+                .minimum(Some(0))
+                .maximum(Some(1));
+            add(check, "load", load);
+        })
     }
-    schema
 }
 
-/// Who the client is, as in a check, and what it says about its challenge.
-pub(super) fn solution() -> RefOr<Schema> {
-    let mut schema = Check::schema();
-    if let RefOr::T(Schema::Object(check)) = &mut schema {
-        for (name, text) in [
-            ("token", "The challenge's; without it and a solution, a challenge is given."),
-            ("solution", "The number that solves it, or what the CAPTCHA service gave."),
-        ] {
-            let field = one_of(&[Type::String, Type::Null]).description(Some(text));
-            check.properties.insert(name.to_owned(), field.into());
-        }
-        check.description = Some("A client, and perhaps the solution of its challenge.".to_owned());
+impl ToSchema for Report {}
+
+/// Who the client is, as in a check, and the solution of its challenge.
+pub(in crate::wire) struct Solution;
+
+impl PartialSchema for Solution {
+    fn schema() -> RefOr<Schema> {
+        check_like("A client, and perhaps the solution of its challenge.", |check| {
+            for (name, text) in [
+                ("token", "The challenge's; without it and a solution, a challenge is given."),
+                ("solution", "The number that solves it, or what the CAPTCHA service gave."),
+            ] {
+                let field = one_of(&[Type::String, Type::Null]).description(Some(text));
+                add(check, name, field);
+            }
+        })
     }
-    schema
 }
+
+impl ToSchema for Solution {}
 
 /// A request to decide. What is said here is believed.
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Check {
+pub(in crate::wire) struct Check {
     /// The policy's name; the first policy without it.
     policy: Option<String>,
     method: Option<String>,
@@ -95,7 +143,7 @@ pub(super) struct Check {
 /// A decision.
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Decision {
+pub(in crate::wire) struct Decision {
     /// Whether the request may pass.
     allowed: bool,
     /// `allowed`, `exempt`, `warned`, `limited`, `blocked`, `banned` or `challenged`.
@@ -140,14 +188,14 @@ pub(super) struct Decision {
 /// What a client is asked for.
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Challenged {
-    challenge: crate::challenge::ChallengeJson<'static>,
+pub(in crate::wire) struct Challenged {
+    challenge: ChallengeJson<'static>,
 }
 
 /// What a solution has earned.
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Pass {
+pub(in crate::wire) struct Pass {
     /// For the header or the cookie `Tidegate-Pass` of the client's requests.
     pass: String,
     expires_in_ms: u64,
@@ -158,7 +206,7 @@ pub(super) struct Pass {
 /// A limit that applied to the request.
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct LimitState {
+pub(in crate::wire) struct LimitState {
     /// The limit's name.
     name: String,
     /// How it counts.
@@ -180,7 +228,7 @@ pub(super) struct LimitState {
 }
 
 /// A string, or a number or truth value as its text.
-pub(super) struct Scalar;
+pub(in crate::wire) struct Scalar;
 
 impl PartialSchema for Scalar {
     fn schema() -> RefOr<Schema> {
@@ -192,7 +240,7 @@ impl PartialSchema for Scalar {
 impl ToSchema for Scalar {}
 
 /// The same, or nothing.
-pub(super) struct Member;
+pub(in crate::wire) struct Member;
 
 impl PartialSchema for Member {
     fn schema() -> RefOr<Schema> {
@@ -205,7 +253,7 @@ impl PartialSchema for Member {
 impl ToSchema for Member {}
 
 /// A header's value, or one for each of its lines.
-pub(super) struct Lines;
+pub(in crate::wire) struct Lines;
 
 impl PartialSchema for Lines {
     fn schema() -> RefOr<Schema> {
@@ -218,7 +266,7 @@ impl PartialSchema for Lines {
 impl ToSchema for Lines {}
 
 /// An exact decimal.
-pub(super) struct Decimal;
+pub(in crate::wire) struct Decimal;
 
 impl PartialSchema for Decimal {
     fn schema() -> RefOr<Schema> {
@@ -237,7 +285,7 @@ fn one_of(types: &[Type]) -> ObjectBuilder {
 /// The lease of a decision.
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Reservation {
+pub(in crate::wire) struct Reservation {
     #[schema(pattern = "^[0-9a-fA-F]{32}$")]
     lease: String,
 }
@@ -246,7 +294,7 @@ pub(super) struct Reservation {
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(min_properties = 2)]
-pub(super) struct Settle {
+pub(in crate::wire) struct Settle {
     #[schema(pattern = "^[0-9a-fA-F]{32}$")]
     lease: String,
     /// What it really cost.
@@ -259,7 +307,7 @@ pub(super) struct Settle {
 /// Whether places were still held, and are free now.
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Released {
+pub(in crate::wire) struct Released {
     released: bool,
     /// True while the store is lost: it is done once that is back.
     degraded: Option<bool>,
@@ -268,7 +316,7 @@ pub(super) struct Released {
 /// Whether all places are held for another while.
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Renewed {
+pub(in crate::wire) struct Renewed {
     renewed: bool,
     /// True while the store is lost: nobody could be asked, and its holder goes on.
     degraded: Option<bool>,
@@ -277,7 +325,7 @@ pub(super) struct Renewed {
 /// It is settled; what was settled before stays as it is.
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Settled {
+pub(in crate::wire) struct Settled {
     settled: bool,
     /// How long to hold the answer to the client, by penalties; only where the status made an event.
     delay_ms: Option<u64>,
@@ -292,7 +340,7 @@ pub(super) struct Settled {
 /// The daemon's state.
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Health {
+pub(in crate::wire) struct Health {
     /// `ok` or `ready`.
     status: String,
 }

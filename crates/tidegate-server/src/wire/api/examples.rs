@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-pub(super) const LEASE: &str = "5bd1a2c07e9f4a3b8c6d0e1f2a3b4c5d";
+pub(in crate::wire) const LEASE: &str = "5bd1a2c07e9f4a3b8c6d0e1f2a3b4c5d";
 
 /// A check.
-pub(super) fn check() -> Value {
+pub(in crate::wire) fn check() -> Value {
     json!({
         "policy": null, "method": "POST", "path": "/rooms/r9/bookings", "ip": "203.0.113.7",
         "user": "u1", "tier": "free", "internal": false, "country": null, "operation": null,
@@ -14,8 +14,15 @@ pub(super) fn check() -> Value {
     })
 }
 
-/// Its refusal.
-pub(super) fn decision() -> Value {
+/// A check that may wait.
+pub(in crate::wire) fn acquire() -> Value {
+    let mut check = check();
+    check["max_wait_ms"] = json!(2_000);
+    check
+}
+
+/// The refusal of a check.
+pub(in crate::wire) fn decision() -> Value {
     json!({
         "allowed": false, "outcome": "limited", "limit": "booking-user", "status": 429,
         "retry_after_ms": 29500, "operation": "booking.create", "tier": "free", "warnings": [],
@@ -28,13 +35,29 @@ pub(super) fn decision() -> Value {
     })
 }
 
+/// The answer to a check that might have waited.
+pub(in crate::wire) fn acquired() -> Value {
+    let mut decision = decision();
+    decision["waited_ms"] = json!(0);
+    decision
+}
+
+pub(in crate::wire) fn report() -> Value {
+    json!({ "event": "auth_failure", "attributes": { "email": "a@b.c" } })
+}
+
+pub(in crate::wire) fn consequences() -> Value {
+    json!({ "delay_ms": 2_000, "warnings": [], "banned": false, "challenged": false, "flags": [],
+            "degraded": false })
+}
+
 /// The solution of a challenge.
-pub(super) fn solution() -> Value {
+pub(in crate::wire) fn solution() -> Value {
     json!({ "user": "u1", "token": "c1.8f0e….61b2", "solution": "173511" })
 }
 
-/// What it earns.
-pub(super) fn pass() -> Value {
+/// The pass for a solution.
+pub(in crate::wire) fn pass() -> Value {
     json!({
         "pass": "p1.8f0e….90aa", "expires_in_ms": 3_600_000,
         "cookie": "Tidegate-Pass=p1.8f0e….90aa; Path=/; Max-Age=3600; HttpOnly; SameSite=Lax; Secure"
@@ -42,7 +65,7 @@ pub(super) fn pass() -> Value {
 }
 
 /// The limits of a small policy.
-pub(super) fn limits() -> Value {
+pub(in crate::wire) fn limits() -> Value {
     json!({
         "policy": "hostel-booking", "version": "1.0.0", "enabled": true, "timezone": "UTC",
         "tiers": ["free", "premium", "anonymous"], "headers": "both",

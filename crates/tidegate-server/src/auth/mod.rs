@@ -1,8 +1,11 @@
-//! Who may call a listener that is not for everybody.
+//! Authentication and authorisation on the API and the admin listener: tokens and roles.
 //!
-//! On loopback a browser on the same machine is the danger: a page from anywhere can make it call
-//! here. So what it says of the page (`Host`, `Origin`, `Sec-Fetch-Site`) must be local too. With
-//! a file of tokens, each caller needs one; without, only loopback is served.
+//! With a tokens file every caller needs a token; without one only loopback is served. On loopback
+//! the danger is a browser on the same machine, because a page from anywhere can make the browser
+//! call this listener. So the `Host`, `Origin` and `Sec-Fetch-Site` that a browser sends must be
+//! local too.
+
+mod tokens;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,53 +15,86 @@ use http::header::{AUTHORIZATION, HOST, ORIGIN, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode, Version};
 
+pub(crate) use self::tokens::{Role, TokenHolder, Tokens};
 use crate::body::Body;
 use crate::respond;
-use crate::tokens::{Holder, Role, Tokens};
 
 /// Tokens that can be replaced while they are in use.
 pub(crate) type SharedTokens = Arc<ArcSwap<Tokens>>;
 
-/// What a listener serves.
+/// The listeners that need authorisation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Guarded {
+pub(crate) enum Realm {
     /// Decisions, for applications.
     Api,
-    /// The admin API, the dashboard, metrics.
+    /// The admin API and metrics, for operators.
     Admin,
 }
 
-/// Stands before one listener.
+impl Realm {
+    /// The role for a request that matches no route: 404 and 405 are for those who may call.
+    pub(crate) fn least_role(self, method: &Method) -> Role {
+        match self {
+            Self::Api => Role::Client,
+            Self::Admin if matches!(*method, Method::GET | Method::HEAD) => Role::Viewer,
+            Self::Admin => Role::Operator,
+        }
+    }
+}
+
+/// Authorises the requests of one listener.
 #[derive(Clone, Debug)]
-pub(crate) struct Guard {
-    guarded: Guarded,
+pub(crate) struct Auth {
+    realm: Realm,
     loopback: bool,
     tokens: Option<SharedTokens>,
 }
 
-/// A caller that is not served.
+/// Why a request is not authorised.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NotAdmitted {
+pub(crate) struct AuthError {
     /// 400, 401 or 403.
-    pub status: StatusCode,
-    /// Why, for whoever called.
-    pub detail: &'static str,
+    status: StatusCode,
+    detail: &'static str,
 }
 
-impl Guard {
-    /// A guard for a listener on this address. That it needs tokens beyond loopback unless
-    /// `--insecure` was said is checked before anything listens.
-    #[must_use]
-    pub(crate) fn new(guarded: Guarded, address: IpAddr, tokens: Option<SharedTokens>) -> Self {
-        Self { guarded, loopback: is_loopback(address), tokens }
+/// Who makes a call, for the audit log.
+#[derive(Clone, Debug)]
+pub(crate) struct Actor {
+    /// The holder of the token; `None` where the daemon has no tokens file.
+    pub(crate) holder: Option<TokenHolder>,
+    pub(crate) peer: IpAddr,
+}
+
+impl Actor {
+    /// The name of the token's holder.
+    pub(crate) fn name(&self) -> &str {
+        self.holder.as_ref().map_or("anybody", |holder| &holder.name)
     }
 
-    /// What the operator should know of a listener that asks for no token.
+    /// The role of the token. Without a tokens file everybody is an operator.
+    pub(crate) fn role(&self) -> &'static str {
+        self.holder.as_ref().map_or("operator", |holder| holder.role.name())
+    }
+}
+
+impl Auth {
+    /// `server::run` refuses an address beyond loopback without tokens, unless `--insecure` is given.
+    #[must_use]
+    pub(crate) fn new(realm: Realm, address: IpAddr, tokens: Option<SharedTokens>) -> Self {
+        Self { realm, loopback: is_loopback(address), tokens }
+    }
+
+    pub(crate) const fn realm(&self) -> Realm {
+        self.realm
+    }
+
+    /// A warning for the operator if this listener asks for no token.
     #[must_use]
     pub(crate) fn warning(&self) -> Option<&'static str> {
-        match (self.guarded, self.loopback, &self.tokens) {
-            (_, _, Some(_)) | (Guarded::Api, true, None) => None,
-            (Guarded::Admin, true, None) => {
+        match (self.realm, self.loopback, &self.tokens) {
+            (_, _, Some(_)) | (Realm::Api, true, None) => None,
+            (Realm::Admin, true, None) => {
                 Some("without --tokens, every user of this machine is an operator on --admin")
             }
             (_, false, None) => {
@@ -67,46 +103,32 @@ impl Guard {
         }
     }
 
-    /// Admits a request, and says whose token it has, or why not. Health is everybody's to ask.
-    ///
-    /// # Errors
-    /// What the caller is to be told.
-    pub(crate) fn admit(&self, parts: &Parts) -> Result<Option<Holder>, NotAdmitted> {
-        if is_health(parts) {
-            return Ok(None);
-        }
+    /// Authorises a request for a route that needs this role, and returns the token's holder.
+    pub(crate) fn authorize(
+        &self,
+        parts: &Parts,
+        role: Role,
+    ) -> Result<Option<TokenHolder>, AuthError> {
         if self.loopback {
             check_host(parts)?;
-            check_page(parts, self.guarded)?;
+            check_page(parts, self.realm)?;
         }
         let Some(tokens) = &self.tokens else { return Ok(None) };
         let holder = bearer(parts, &tokens.load())?;
-        let role = holder.role;
-        if !self.guarded.serves(role) {
-            return Err(WRONG_ROLE);
+        match holder.role {
+            found if found.covers(role) => Ok(Some(holder)),
+            Role::Viewer if self.realm == Realm::Admin => Err(READ_ONLY),
+            _ => Err(WRONG_ROLE),
         }
-        let looks = matches!(parts.method, Method::GET | Method::HEAD);
-        let may_change = self.guarded != Guarded::Admin || role != Role::Viewer;
-        if looks || may_change { Ok(Some(holder)) } else { Err(ONLY_LOOKS) }
     }
 }
 
-/// Whether only this machine reaches an address.
+/// True if only this machine reaches the address.
 pub(crate) fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
 
-impl Guarded {
-    const fn serves(self, role: Role) -> bool {
-        match (self, role) {
-            (_, Role::Operator | Role::Superadmin) => true,
-            (Self::Api, Role::Client) | (Self::Admin, Role::Viewer) => true,
-            (Self::Api, Role::Viewer) | (Self::Admin, Role::Client) => false,
-        }
-    }
-}
-
-impl NotAdmitted {
+impl AuthError {
     /// The answer, as problem details.
     #[must_use]
     pub(crate) fn into_response(self) -> Response<Body> {
@@ -118,44 +140,38 @@ impl NotAdmitted {
     }
 }
 
-const NO_HOST: NotAdmitted =
-    NotAdmitted { status: StatusCode::BAD_REQUEST, detail: "expected exactly one Host" };
-const FOREIGN_HOST: NotAdmitted = NotAdmitted {
+const NO_HOST: AuthError =
+    AuthError { status: StatusCode::BAD_REQUEST, detail: "expected exactly one Host" };
+const FOREIGN_HOST: AuthError = AuthError {
     status: StatusCode::FORBIDDEN,
     detail: "this listener is on loopback and serves the Host localhost, 127.0.0.1 or [::1] only",
 };
-const FOREIGN_PAGE: NotAdmitted = NotAdmitted {
+const FOREIGN_PAGE: AuthError = AuthError {
     status: StatusCode::FORBIDDEN,
     detail: "this listener is on loopback and serves no page from elsewhere",
 };
-const NO_TOKEN: NotAdmitted = NotAdmitted {
+const NO_TOKEN: AuthError = AuthError {
     status: StatusCode::UNAUTHORIZED,
     detail: "expected a token: Authorization: Bearer TOKEN",
 };
-const UNKNOWN_TOKEN: NotAdmitted =
-    NotAdmitted { status: StatusCode::UNAUTHORIZED, detail: "this token is not known" };
-const WRONG_ROLE: NotAdmitted = NotAdmitted {
+const UNKNOWN_TOKEN: AuthError =
+    AuthError { status: StatusCode::UNAUTHORIZED, detail: "this token is not known" };
+const WRONG_ROLE: AuthError = AuthError {
     status: StatusCode::FORBIDDEN,
     detail: "the role of this token is not served here: the decision API serves client, the admin \
              API viewer, and both operator and superadmin",
 };
-
-const ONLY_LOOKS: NotAdmitted = NotAdmitted {
+const READ_ONLY: AuthError = AuthError {
     status: StatusCode::FORBIDDEN,
     detail: "a viewer may look and change nothing: this takes an operator or a superadmin",
 };
 
-fn is_health(parts: &Parts) -> bool {
-    let asks = parts.method == Method::GET || parts.method == Method::HEAD;
-    asks && matches!(parts.uri.path(), "/health" | "/ready")
-}
-
 /// A name that an attacker points at this machine is still the attacker's name.
-fn check_host(parts: &Parts) -> Result<(), NotAdmitted> {
+fn check_host(parts: &Parts) -> Result<(), AuthError> {
     let mut headers = parts.headers.get_all(HOST).iter();
     let (header, second) = (headers.next(), headers.next());
     let target = parts.uri.authority().map(|authority| authority.as_str());
-    // HTTP/1.0 knows no Host, and no browser speaks it.
+    // HTTP/1.0 has no Host, and no browser speaks HTTP/1.0.
     let missing = target.is_none() && header.is_none() && parts.version > Version::HTTP_10;
     if missing || second.is_some() || header.is_some_and(HeaderValue::is_empty) {
         return Err(NO_HOST);
@@ -165,10 +181,10 @@ fn check_host(parts: &Parts) -> Result<(), NotAdmitted> {
     if local { Ok(()) } else { Err(FOREIGN_HOST) }
 }
 
-/// A page that says where it is from must be from this machine. Images and links say no `Origin`,
-/// but browsers tell that they come from another site; following a link to look at something is
-/// harmless where a GET changes nothing, which is so on the admin listener alone.
-fn check_page(parts: &Parts, guarded: Guarded) -> Result<(), NotAdmitted> {
+/// A page that names its origin must be from this machine. Images and links send no `Origin`, but
+/// browsers mark them as cross-site. Following a link is harmless where a GET changes nothing,
+/// which is so on the admin listener.
+fn check_page(parts: &Parts, realm: Realm) -> Result<(), AuthError> {
     let local = |origin: &HeaderValue| {
         let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
         origin.is_some_and(|(_, authority)| is_local(authority))
@@ -178,16 +194,16 @@ fn check_page(parts: &Parts, guarded: Guarded) -> Result<(), NotAdmitted> {
     let is = |name: &HeaderName, value: &str| {
         parts.headers.get(name).is_some_and(|found| found == value)
     };
-    let looks =
-        || guarded == Guarded::Admin && parts.method == Method::GET && is(&MODE, "navigate");
-    let foreign = is(&SITE, "cross-site") && !looks();
+    let follows_link =
+        || realm == Realm::Admin && parts.method == Method::GET && is(&MODE, "navigate");
+    let foreign = is(&SITE, "cross-site") && !follows_link();
     if foreign || !parts.headers.get_all(ORIGIN).iter().all(local) {
         return Err(FOREIGN_PAGE);
     }
     Ok(())
 }
 
-/// Whether `host` or `host:port` is this machine, by a name or address that nobody else can give.
+/// True if `host` or `host:port` is this machine, by a name or address that nobody else can claim.
 fn is_local(authority: &str) -> bool {
     let bracketed = authority.strip_prefix('[').and_then(|rest| rest.split_once(']'));
     let (host, rest) = bracketed
@@ -195,18 +211,17 @@ fn is_local(authority: &str) -> bool {
     let port = rest.strip_prefix(':').unwrap_or(rest);
     let is_address = || host.parse::<IpAddr>().is_ok_and(is_loopback);
     let is_name = bracketed.is_none() && host.eq_ignore_ascii_case("localhost");
-    // Nearly all callers say one of two, which take no reading.
+    // Nearly all callers send one of these two, which need no parsing.
     let is_here = host == "127.0.0.1" || is_name || is_address();
     is_here && port.bytes().all(|b| b.is_ascii_digit())
 }
 
-fn bearer(parts: &Parts, tokens: &Tokens) -> Result<Holder, NotAdmitted> {
+fn bearer(parts: &Parts, tokens: &Tokens) -> Result<TokenHolder, AuthError> {
     let mut headers = parts.headers.get_all(AUTHORIZATION).iter();
     let (Some(header), None) = (headers.next(), headers.next()) else { return Err(NO_TOKEN) };
-    let holder = header.to_str().ok().and_then(|header| tokens.holder_of(header));
+    let holder = header.to_str().ok().and_then(|header| tokens.find_holder(header));
     holder.cloned().ok_or(UNKNOWN_TOKEN)
 }
 
 #[cfg(test)]
-#[path = "guard/tests.rs"]
 mod tests;

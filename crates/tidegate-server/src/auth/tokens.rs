@@ -1,6 +1,4 @@
-//! Tokens: who may call the listeners that are not for everybody.
-//!
-//! A file holds one token a line, by its SHA-256, so that who reads the file cannot use it:
+//! The tokens file: one token a line, by its SHA-256, so that a reader of the file cannot use it.
 //!
 //! ```text
 //! # ROLE     NAME    SHA256HEX
@@ -18,29 +16,29 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use data_encoding::HEXLOWER_PERMISSIVE;
 use sha2::{Digest, Sha256};
 
 use crate::files;
 
-/// What a token is good for.
+/// What a token allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Role {
-    /// Sees the admin API.
+    /// Reads on the admin API.
     Viewer,
-    /// Sees and changes it.
+    /// Reads and changes on the admin API, and asks for decisions.
     Operator,
-    /// May do everything, emergencies included.
+    /// Everything, emergencies included.
     Superadmin,
     /// Asks for decisions.
     Client,
 }
 
 impl Role {
-    /// All of them.
     pub(crate) const ALL: [Self; 4] =
         [Self::Viewer, Self::Operator, Self::Superadmin, Self::Client];
 
-    /// Its name in a file of tokens.
+    /// The name in a tokens file.
     #[must_use]
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -48,6 +46,15 @@ impl Role {
             Self::Operator => "operator",
             Self::Superadmin => "superadmin",
             Self::Client => "client",
+        }
+    }
+
+    /// True if a token of this role may make a call that needs the role `needed`.
+    pub(crate) fn covers(self, needed: Self) -> bool {
+        match self {
+            Self::Superadmin => true,
+            Self::Operator => needed != Self::Superadmin,
+            Self::Viewer | Self::Client => self == needed,
         }
     }
 }
@@ -60,22 +67,18 @@ pub(crate) struct Tokens {
 
 #[derive(Debug)]
 struct Token {
-    holder: Holder,
+    holder: TokenHolder,
     line: usize,
 }
 
-/// Whom a token was given to.
+/// The person or service that has a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Holder {
+pub(crate) struct TokenHolder {
     pub(crate) role: Role,
     pub(crate) name: Arc<str>,
 }
 
 impl Tokens {
-    /// Reads a file.
-    ///
-    /// # Errors
-    /// It cannot be read, or everything that is wrong with it.
     pub(crate) fn read(path: &Path) -> Result<Self, TokenError> {
         let file = path.display().to_string();
         let text =
@@ -83,10 +86,7 @@ impl Tokens {
         Self::parse(&file, &text)
     }
 
-    /// Reads the text of a file; its name is for errors.
-    ///
-    /// # Errors
-    /// Everything that is wrong with it, with its line.
+    /// Parses the text of a file. The error lists every problem with its line.
     pub(crate) fn parse(file: &str, text: &str) -> Result<Self, TokenError> {
         let (mut tokens, mut problems) = (Self::default(), Vec::new());
         for (index, line) in text.lines().enumerate() {
@@ -104,11 +104,11 @@ impl Tokens {
         if problems.is_empty() { Ok(tokens) } else { Err(TokenError { problems }) }
     }
 
-    /// Whose the token in an `Authorization` header is.
+    /// The holder of the token in an `Authorization` header.
     ///
-    /// What was sent is hashed and the hash looked up. How long that takes may tell how alike two
-    /// hashes are, but nobody can choose a token for its hash, so it leads no guess any closer.
-    pub(crate) fn holder_of(&self, authorization: &str) -> Option<&Holder> {
+    /// The lookup is by the token's hash. Its time may tell how alike two hashes are, but nobody can
+    /// choose a token for its hash, so timing brings no guess any closer.
+    pub(crate) fn find_holder(&self, authorization: &str) -> Option<&TokenHolder> {
         let (scheme, token) = authorization.split_once(' ')?;
         let token = token.trim_matches(' ');
         let usable = scheme.eq_ignore_ascii_case("bearer") && !token.is_empty();
@@ -129,8 +129,10 @@ impl Tokens {
         if name.len() > NAME_MAX || !name.bytes().all(|b| b.is_ascii_graphic()) {
             return Err(format!("expected a name of at most {NAME_MAX} visible ASCII characters"));
         }
-        // What was found is not repeated: a token put here by mistake would end up in a log.
-        let digest = from_hex(hex).ok_or("expected a SHA-256 as 64 hexadecimal digits")?;
+        // The message does not repeat the digits: a token put here by mistake must not reach a log.
+        let digest = HEXLOWER_PERMISSIVE.decode(hex.as_bytes()).ok();
+        let digest = digest.and_then(|digest| <[u8; 32]>::try_from(digest).ok());
+        let digest = digest.ok_or("expected a SHA-256 as 64 hexadecimal digits")?;
         if [hash(""), hash("\n")].contains(&digest) {
             return Err("this is the SHA-256 of an empty token; was the variable set?".to_owned());
         }
@@ -140,7 +142,7 @@ impl Tokens {
                 same.get().line
             )),
             Entry::Vacant(free) => {
-                free.insert(Token { holder: Holder { role, name: name.into() }, line });
+                free.insert(Token { holder: TokenHolder { role, name: name.into() }, line });
                 Ok(())
             }
         }
@@ -149,7 +151,7 @@ impl Tokens {
 
 /// A line of the file.
 const LINE: &str = "ROLE NAME SHA256HEX";
-/// Names are for whoever keeps the file, and stand in the log.
+/// The longest name; the audit log prints it.
 const NAME_MAX: usize = 64;
 
 /// A file of tokens that cannot be used.
@@ -168,18 +170,6 @@ impl std::error::Error for TokenError {}
 
 fn hash(token: &str) -> [u8; 32] {
     Sha256::digest(token.as_bytes()).into()
-}
-
-fn from_hex(text: &str) -> Option<[u8; 32]> {
-    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    let mut bytes = [0; 32];
-    if text.len() != 2 * bytes.len() {
-        return None;
-    }
-    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-    }
-    Some(bytes)
 }
 
 /// A word from the file, no longer than a message can bear.
@@ -205,15 +195,15 @@ mod tests {
         let text =
             format!("# ours\n\n client shop {TEST}\noperator alice {}\n", TEST2.to_uppercase());
         let tokens = Tokens::parse("t", &text).unwrap();
-        let holder = |role, name: &str| Some(Holder { role, name: name.into() });
-        let client = tokens.holder_of("Bearer test").cloned();
+        let holder = |role, name: &str| Some(TokenHolder { role, name: name.into() });
+        let client = tokens.find_holder("Bearer test").cloned();
         assert_eq!(client, holder(Role::Client, "shop"));
-        let operator = tokens.holder_of("bearer  test2").cloned();
+        let operator = tokens.find_holder("bearer  test2").cloned();
         assert_eq!(operator, holder(Role::Operator, "alice"));
         for other in ["", "Bearer", "Bearer ", "Bearer tes", "Basic test", "test"] {
-            assert_eq!(tokens.holder_of(other), None, "{other}");
+            assert_eq!(tokens.find_holder(other), None, "{other}");
         }
-        assert_eq!(tokens.holder_of(&format!("Bearer {TEST}")), None);
+        assert_eq!(tokens.find_holder(&format!("Bearer {TEST}")), None);
     }
 
     #[test]
@@ -237,7 +227,7 @@ mod tests {
     #[test]
     fn one_name_may_have_two_tokens() {
         let tokens = Tokens::parse("t", &format!("client a {TEST}\nclient a {TEST2}")).unwrap();
-        assert_eq!(tokens.holder_of("Bearer test"), tokens.holder_of("Bearer test2"));
+        assert_eq!(tokens.find_holder("Bearer test"), tokens.find_holder("Bearer test2"));
     }
 
     #[test]

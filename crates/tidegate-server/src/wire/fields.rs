@@ -1,7 +1,7 @@
-//! The fields of a JSON object, as they were written.
+//! The fields of a JSON object.
 //!
-//! Values stay raw until they are asked for: numbers keep every digit, and whatever is wrong is
-//! told with the name of its field.
+//! Values stay raw until a handler takes them: numbers keep every digit, and every error names its
+//! field.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,12 +9,15 @@ use std::net::IpAddr;
 
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
+use tidegate::RequestError;
 use tidegate::units::{Amount, canonical_number};
 
-/// At most so many members of one object: their names are compared with each other.
+use super::query::{self, shorten};
+
+/// The most members of one object: their names are compared with each other.
 const MEMBERS_MAX: usize = 256;
 
-/// What is wrong with a request, and where.
+/// A field that is wrong, and why.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FieldError {
     pub(crate) field: String,
@@ -42,12 +45,38 @@ impl<'a> Object<'a> {
     pub(crate) fn parse(text: &'a [u8]) -> Result<Self, FieldError> {
         let text = str::from_utf8(text)
             .map_err(|_| FieldError::new("", "expected a JSON object, which is UTF-8"))?;
-        serde_json::from_str(text).map_err(|error| FieldError::new("", expected_object(&error)))
+        serde_json::from_str(text)
+            .map_err(|error| FieldError::new("", format!("expected a JSON object: {error}")))
+    }
+
+    /// Removes a field and reads its value; `None` if it is missing or null.
+    pub(crate) fn take<T>(
+        &mut self,
+        name: &str,
+        read: impl FnOnce(&str, &'a RawValue) -> Result<T, FieldError>,
+    ) -> Result<Option<T>, FieldError> {
+        let Some(index) = self.0.iter().position(|(known, _)| known == name) else {
+            return Ok(None);
+        };
+        let (_, value) = self.0.remove(index);
+        if is_null(value) { Ok(None) } else { read(name, value).map(Some) }
+    }
+
+    /// Refuses a field that nobody has taken.
+    pub(crate) fn finish(&self, expected: &str) -> Result<(), FieldError> {
+        self.0.first().map_or(Ok(()), |(name, _)| Err(unknown_field(name, expected)))
     }
 }
 
-fn expected_object(error: &serde_json::Error) -> String {
-    format!("expected a JSON object: {error}")
+/// The error for a field that the call does not have.
+pub(crate) fn unknown_field(name: &str, expected: &str) -> FieldError {
+    FieldError::new(shorten(name), format!("is not a field here, expected {expected}"))
+}
+
+impl From<RequestError> for FieldError {
+    fn from(RequestError { field, detail, .. }: RequestError) -> Self {
+        Self { field, detail }
+    }
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
@@ -80,7 +109,7 @@ impl<'de> Visitor<'de> for ObjectVisitor {
     }
 }
 
-/// Reads an array of at most so many objects, and no further than that.
+/// Reads an array of at most `max` objects, and stops behind them.
 pub(crate) fn objects(text: &[u8], max: usize) -> serde_json::Result<Vec<Object<'_>>> {
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let objects = deserializer.deserialize_seq(ObjectsVisitor { max })?;
@@ -112,34 +141,11 @@ impl<'de> Visitor<'de> for ObjectsVisitor {
     }
 }
 
-/// A string, borrowed where it has no escapes.
-struct Text<'a>(Cow<'a, str>);
+/// A string, borrowed if it has no escapes.
+#[derive(serde::Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(TextVisitor).map(Text)
-    }
-}
-
-struct TextVisitor;
-
-impl<'de> Visitor<'de> for TextVisitor {
-    type Value = Cow<'de, str>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a string")
-    }
-
-    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-        Ok(Cow::Borrowed(text))
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(Cow::Owned(text.to_owned()))
-    }
-}
-
-/// Whether the value is `null`, which says the same as leaving the field out.
+/// True for `null`, which means the same as a missing field.
 pub(crate) fn is_null(value: &RawValue) -> bool {
     value.get() == "null"
 }
@@ -148,7 +154,7 @@ pub(crate) fn is_null(value: &RawValue) -> bool {
 pub(crate) fn text<'a>(field: &str, value: &'a RawValue) -> Result<Cow<'a, str>, FieldError> {
     let written = value.get();
     let quoted = written.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-    // It is JSON already: without an escape it is what stands between the quotes.
+    // The value is valid JSON: without an escape the text is what stands between the quotes.
     match quoted.filter(|text| !text.contains('\\')) {
         Some(text) => Ok(Cow::Borrowed(text)),
         None => serde_json::from_str(written)
@@ -172,12 +178,8 @@ pub(crate) fn scalar<'a>(field: &str, value: &'a RawValue) -> Result<Cow<'a, str
 }
 
 /// `true` or `false`.
-pub(crate) fn truth(field: &str, value: &RawValue) -> Result<bool, FieldError> {
-    match value.get() {
-        "true" => Ok(true),
-        "false" => Ok(false),
-        _ => Err(FieldError::new(field, "expected true or false")),
-    }
+pub(crate) fn boolean(field: &str, value: &RawValue) -> Result<bool, FieldError> {
+    query::boolean(field, value.get())
 }
 
 /// An exact decimal, as a JSON number or as a string.
@@ -195,11 +197,7 @@ pub(crate) fn whole(field: &str, value: &RawValue, max: u64) -> Result<u64, Fiel
 
 /// An IP address.
 pub(crate) fn address(field: &str, value: &RawValue) -> Result<IpAddr, FieldError> {
-    let text = text(field, value)?;
-    text.parse().map_err(|_| {
-        let found: String = text.chars().take(80).collect();
-        FieldError::new(field, format!("found `{found}`, expected an IP address"))
-    })
+    query::address(field, &text(field, value)?)
 }
 
 #[cfg(test)]

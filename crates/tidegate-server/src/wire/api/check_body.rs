@@ -1,15 +1,16 @@
-//! A call of the decision API, from JSON to a request of the engine.
+//! The body of a check or an acquire, from JSON to a request of the engine.
 
 use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 use tidegate::Request;
 
-use super::fields::{
-    FieldError, Object, address, amount, is_null, objects, scalar, text, truth, whole,
+use crate::wire::fields::{
+    FieldError, Object, address, amount, boolean, is_null, objects, scalar, text, unknown_field,
+    whole,
 };
 
-/// The longest that anybody may wait, an hour.
+/// The longest wait: an hour.
 const WAIT_MS_MAX: u64 = 3_600_000;
 
 /// The fields of a check.
@@ -30,28 +31,26 @@ const CHECK: [&str; 14] = [
     "reserve",
 ];
 
-/// A check or acquire as it was said.
-pub(crate) struct Call<'a> {
-    pub(crate) request: Request<'a>,
-    /// The caller passes on what its client sent.
+/// A check, or what it shares with other calls.
+pub(super) struct CheckBody<'a> {
+    pub(super) request: Request<'a>,
+    /// The `Authorization` header of the client.
     authorization: Option<Cow<'a, str>>,
     /// Only in acquire.
-    pub(crate) max_wait_ms: Option<u64>,
+    pub(super) max_wait_ms: Option<u64>,
 }
 
-impl<'a> Call<'a> {
-    /// Reads a check.
-    pub(crate) fn check(text: &'a [u8]) -> Result<Self, FieldError> {
-        Self::of(&Object::parse(text)?)
+impl<'a> CheckBody<'a> {
+    pub(super) fn parse_check(text: &'a [u8]) -> Result<Self, FieldError> {
+        Self::from_fields(&Object::parse(text)?)
     }
 
-    /// Reads an acquire: a check with `max_wait_ms`.
-    pub(crate) fn acquire(text: &'a [u8]) -> Result<Self, FieldError> {
+    /// An acquire is a check with `max_wait_ms`.
+    pub(super) fn parse_acquire(text: &'a [u8]) -> Result<Self, FieldError> {
         Self::from_object(&Object::parse(text)?, true)
     }
 
-    /// Reads a batch of checks.
-    pub(crate) fn batch(text: &'a [u8], max: usize) -> Result<Vec<Self>, FieldError> {
+    pub(super) fn parse_batch(text: &'a [u8], max: usize) -> Result<Vec<Self>, FieldError> {
         let items = objects(text, max).map_err(|error| {
             FieldError::new("", format!("expected an array of checks: {error}"))
         })?;
@@ -61,18 +60,16 @@ impl<'a> Call<'a> {
         items.iter().enumerate().map(call).collect()
     }
 
-    /// Reads the fields of a check.
-    pub(crate) fn of(object: &Object<'a>) -> Result<Self, FieldError> {
+    pub(super) fn from_fields(object: &Object<'a>) -> Result<Self, FieldError> {
         Self::from_object(object, false)
     }
 
-    /// The `Authorization` header among the headers that were said.
-    pub(crate) fn authorization(&self) -> Option<&str> {
+    pub(super) fn authorization(&self) -> Option<&str> {
         self.authorization.as_deref()
     }
 
-    /// Reads whom a report is about: a check without what is charged.
-    pub(crate) fn report(object: &Object<'a>) -> Result<Self, FieldError> {
+    /// The subject of a report: a check without a charge.
+    pub(super) fn from_report_fields(object: &Object<'a>) -> Result<Self, FieldError> {
         let charged = |name: &str| matches!(name, "cost" | "reserve");
         match object.0.iter().find(|(name, _)| charged(name)) {
             Some((name, _)) => Err(unknown(name)),
@@ -100,14 +97,14 @@ impl<'a> Call<'a> {
             "ip" => request.ip = Some(address(name, value)?),
             "user" => request.user = Some(scalar(name, value)?),
             "tier" => request.tier = Some(scalar(name, value)?),
-            "internal" => request.internal = truth(name, value)?,
+            "internal" => request.internal = boolean(name, value)?,
             "country" => request.country = Some(text(name, value)?),
             "operation" => request.operation = Some(text(name, value)?),
             "attributes" => request.attributes = pairs(name, value)?,
             "headers" => self.headers(value)?,
             "body" => request.body = Some(body(name, value)?),
             "cost" => request.cost = Some(amount(name, value)?),
-            "reserve" => request.reserve = truth(name, value)?,
+            "reserve" => request.reserve = boolean(name, value)?,
             "max_wait_ms" if can_wait => self.max_wait_ms = Some(whole(name, value, WAIT_MS_MAX)?),
             _ => return Err(unknown(name)),
         }
@@ -142,12 +139,13 @@ impl<'a> Call<'a> {
 /// An object of names and scalars; a null is left out.
 fn pairs<'a>(field: &str, value: &'a RawValue) -> Result<Vec<Pair<'a>>, FieldError> {
     let object = Object::parse(value.get().as_bytes()).map_err(|error| error.within(field))?;
-    let said = object.0.into_iter().filter(|(_, value)| !is_null(value));
-    said.map(|(name, value)| {
-        let value = scalar(&name, value).map_err(|error| error.within(field))?;
-        Ok((name, value))
-    })
-    .collect()
+    let fields = object.0.into_iter().filter(|(_, value)| !is_null(value));
+    fields
+        .map(|(name, value)| {
+            let value = scalar(&name, value).map_err(|error| error.within(field))?;
+            Ok((name, value))
+        })
+        .collect()
 }
 
 type Pair<'a> = (Cow<'a, str>, Cow<'a, str>);
@@ -164,9 +162,7 @@ fn body<'a>(field: &str, value: &'a RawValue) -> Result<Cow<'a, [u8]>, FieldErro
 }
 
 fn unknown(name: &str) -> FieldError {
-    let shown: String = name.chars().take(80).collect();
-    let fields = CHECK.join(", ");
-    FieldError::new(shown, format!("is not a field here, expected one of {fields}"))
+    unknown_field(name, &format!("one of {}", CHECK.join(", ")))
 }
 
 #[cfg(test)]
@@ -180,8 +176,8 @@ mod tests {
             "user":"u1","tier":"free","internal":false,"country":null,"operation":null,
             "attributes":{"room":"r9","n":5},"headers":{"x-api-key":"k","x-two":["a","b"]},
             "body":{"email":"a"},"cost":1,"reserve":false}"#;
-        assert!(Call::check(text).is_ok());
-        assert!(Call::check(b"{}").is_ok());
+        assert!(CheckBody::parse_check(text).is_ok());
+        assert!(CheckBody::parse_check(b"{}").is_ok());
     }
 
     #[test]
@@ -200,23 +196,26 @@ mod tests {
             (r#"{"max_wait_ms":5}"#, "max_wait_ms"),
             (r#"{"user":"#, ""),
         ] {
-            let found = Call::check(text.as_bytes()).err().map(|error| error.field);
+            let found = CheckBody::parse_check(text.as_bytes()).err().map(|error| error.field);
             assert_eq!(found.as_deref(), Some(field), "{text}");
         }
     }
 
     #[test]
     fn only_acquire_waits() {
-        assert_eq!(Call::acquire(br#"{"max_wait_ms":250}"#).unwrap().max_wait_ms, Some(250));
-        assert!(Call::acquire(br#"{"max_wait_ms":3600001}"#).is_err());
+        assert_eq!(
+            CheckBody::parse_acquire(br#"{"max_wait_ms":250}"#).unwrap().max_wait_ms,
+            Some(250)
+        );
+        assert!(CheckBody::parse_acquire(br#"{"max_wait_ms":3600001}"#).is_err());
     }
 
     #[test]
     fn a_batch_names_the_item_that_is_wrong() {
-        assert_eq!(Call::batch(br#"[{},{"user":"u"}]"#, 2).unwrap().len(), 2);
-        let error = Call::batch(br#"[{},{"cost":"x"}]"#, 2).err().unwrap();
+        assert_eq!(CheckBody::parse_batch(br#"[{},{"user":"u"}]"#, 2).unwrap().len(), 2);
+        let error = CheckBody::parse_batch(br#"[{},{"cost":"x"}]"#, 2).err().unwrap();
         assert_eq!(error.field, "[1].cost");
-        assert!(Call::batch(b"[{},{},{}]", 2).is_err());
-        assert!(Call::batch(b"{}", 2).is_err());
+        assert!(CheckBody::parse_batch(b"[{},{},{}]", 2).is_err());
+        assert!(CheckBody::parse_batch(b"{}", 2).is_err());
     }
 }

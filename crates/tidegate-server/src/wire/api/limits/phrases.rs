@@ -1,4 +1,4 @@
-//! Limits in words that a person understands.
+//! Limits in plain words.
 
 use tidegate::algorithm::calendar::Unit;
 use tidegate::algorithm::{Spec, Window};
@@ -23,7 +23,7 @@ pub(super) fn number(amount: Amount) -> String {
     spaced
 }
 
-/// What stands behind the number: `per minute`, `at once`.
+/// The unit of a spec: `per minute`, `at once`.
 pub(super) fn unit(spec: &Spec) -> String {
     match (spec, spec.window()) {
         (_, Some(window)) => format!("per {}", window.per()),
@@ -33,7 +33,7 @@ pub(super) fn unit(spec: &Spec) -> String {
     }
 }
 
-/// What a bucket lets through at once, where that is not its rate.
+/// The burst of a bucket, if it differs from the rate.
 pub(super) fn burst(spec: &Spec) -> Option<String> {
     match spec {
         Spec::TokenBucket(bucket) if bucket.burst != bucket.count => {
@@ -50,7 +50,7 @@ pub(super) fn title(name: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// Whom it counts: `per user`.
+/// The parts of a limit's key: `per user`.
 pub(super) fn by(parts: &[String]) -> String {
     let part = |part: &String| match part.as_str() {
         "ip" => "address".to_owned(),
@@ -67,7 +67,7 @@ pub(super) fn by(parts: &[String]) -> String {
     format!("per {}", parts.join(" and "))
 }
 
-/// When what was spent comes back.
+/// When the limit's budget comes back.
 pub(super) fn refill(limit: &PublishedLimit<'_>, timezone: &str) -> String {
     let Some(spec) = first_spec(&limit.rows) else { return "no limit".to_owned() };
     match (spec, spec.window()) {
@@ -101,7 +101,7 @@ fn first_spec<'p>(rows: &'p Rows<'p>) -> Option<&'p Spec> {
     }
 }
 
-/// What else there is to know of a limit, a phrase each.
+/// Further facts about a limit, one phrase each.
 pub(super) fn notes(limit: &PublishedLimit<'_>) -> Vec<String> {
     let mut notes = Vec::new();
     match limit.cost {
@@ -137,7 +137,7 @@ pub(super) fn plain(name: &str) -> String {
     name.replace('_', " ")
 }
 
-/// The conditions, a phrase each.
+/// The conditions, one phrase each.
 pub(super) fn conditions(when: &Conditions<'_>) -> Vec<String> {
     let mut phrases = facts(when).collect::<Vec<_>>();
     phrases.iter_mut().for_each(|phrase| phrase.push_str(" only"));
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     /// The words of a policy's only limit, written in one line.
-    fn told(limit: &str) -> String {
+    fn describe(limit: &str) -> String {
         let text = format!(
             "tidegate: 1\nname: p\ntimezone: Europe/Berlin\nidentity: {{ attributes: {{ usd: given }} }}\n\
              limits: {{ it: {{ {limit} }} }}\n"
@@ -236,7 +236,7 @@ mod tests {
                 "99.5 at most; per user; each request by itself; looks at usd",
             ),
         ] {
-            assert_eq!(told(limit), words);
+            assert_eq!(describe(limit), words);
         }
     }
 
@@ -245,12 +245,12 @@ mod tests {
         let limit = "by: ip, fixed_window: 1/min, exceed: wait 2s, status: 503, \
                      when: { path: [/a, /b/**], authenticated: true, not: { method: PUT } }";
         assert_eq!(
-            told(limit),
+            describe(limit),
             "1 per minute; per address; starts afresh every minute; beyond it, requests first wait up to \
              2 seconds; refused with 503; /a, /b/** only; signed-in users only; not PUT"
         );
         assert_eq!(
-            told("by: ip, fixed_window: 1/min, exceed: challenge"),
+            describe("by: ip, fixed_window: 1/min, exceed: challenge"),
             "1 per minute; per address; starts afresh every minute; beyond it, clients must solve a challenge"
         );
     }

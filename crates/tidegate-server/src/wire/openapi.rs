@@ -1,0 +1,214 @@
+//! The OpenAPI document of the decision API, made from the table of routes.
+//!
+//! The live tests compare the document with the daemon's answers.
+
+use std::sync::LazyLock;
+
+use bytes::Bytes;
+use serde_json::Value;
+use utoipa::openapi::content::{Content, ContentBuilder};
+use utoipa::openapi::path::{
+    HttpMethod, Operation, OperationBuilder, ParameterBuilder, ParameterIn, PathItem, PathsBuilder,
+};
+use utoipa::openapi::request_body::RequestBodyBuilder;
+use utoipa::openapi::schema::{ObjectBuilder, Type};
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::{Components, Ref, RefOr, Required, Response, ResponseBuilder, Schema};
+use utoipa::{OpenApi, ToSchema};
+
+use super::routes::{API, Route};
+use crate::respond::Problem;
+
+const JSON: &str = "application/json";
+
+/// The named schemas of the document.
+pub(crate) type Schemas = Vec<(String, RefOr<Schema>)>;
+/// Adds the named schemas that a schema needs, and returns the schema.
+pub(crate) type SchemaFn = fn(&mut Schemas) -> RefOr<Schema>;
+/// An example; null for none.
+type ExampleFn = fn() -> Value;
+/// Statuses or parameters, each with its description.
+pub(crate) type StatusDocs = &'static [(&'static str, &'static str)];
+
+pub(crate) const NO_EXAMPLE: ExampleFn = || Value::Null;
+
+/// What the document says of a call.
+pub(crate) struct Docs {
+    id: &'static str,
+    summary: &'static str,
+    takes: Option<(SchemaFn, ExampleFn)>,
+    query: StatusDocs,
+    answers: Option<(&'static str, SchemaFn, ExampleFn)>,
+    html: bool,
+    statuses: StatusDocs,
+}
+
+impl Docs {
+    pub(crate) const fn new(id: &'static str, summary: &'static str) -> Self {
+        Self { id, summary, takes: None, query: &[], answers: None, html: false, statuses: &[] }
+    }
+
+    /// The body of the request.
+    pub(crate) const fn takes(mut self, schema: SchemaFn, example: ExampleFn) -> Self {
+        self.takes = Some((schema, example));
+        self
+    }
+
+    /// The optional parameters of the query string.
+    pub(crate) const fn query(mut self, parameters: StatusDocs) -> Self {
+        self.query = parameters;
+        self
+    }
+
+    /// The answer with status 200.
+    pub(crate) const fn answers(
+        mut self,
+        description: &'static str,
+        schema: SchemaFn,
+        example: ExampleFn,
+    ) -> Self {
+        self.answers = Some((description, schema, example));
+        self
+    }
+
+    /// The answer is HTML for those who accept HTML.
+    pub(crate) const fn or_html(mut self) -> Self {
+        self.html = true;
+        self
+    }
+
+    /// Statuses besides 200 and those that authorisation and the body bring.
+    pub(crate) const fn statuses(mut self, statuses: StatusDocs) -> Self {
+        self.statuses = statuses;
+        self
+    }
+}
+
+const AUTH_STATUSES: StatusDocs = &[
+    ("401", "A token is needed, and there is none or it is not known"),
+    ("403", "The token's role is not served here; on loopback, a foreign Host or Origin"),
+];
+const BODY_STATUSES: StatusDocs = &[
+    ("400", "A field is wrong, missing or unknown; nothing was decided"),
+    ("408", "The body did not arrive in time"),
+    ("413", "The body is too large"),
+];
+
+/// Adds a type's schema and those that it refers to, and returns a reference to it.
+pub(crate) fn schema<T: ToSchema>(schemas: &mut Schemas) -> RefOr<Schema> {
+    let name = T::name();
+    schemas.push((name.to_string(), T::schema()));
+    T::schemas(schemas);
+    Ref::from_schema_name(&*name).into()
+}
+
+/// `GET /openapi.json`.
+pub(crate) fn document() -> Bytes {
+    static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| {
+        let mut document = Info::openapi();
+        let (mut paths, mut schemas) = (PathsBuilder::new(), Schemas::new());
+        for route in &API {
+            if let Some(docs) = &route.docs {
+                let operation = operation(route, docs, &mut schemas);
+                paths = paths.path(route.path, PathItem::new(http_method(route), operation));
+            }
+        }
+        document.paths = paths.build();
+        let mut components = Components::new();
+        components.schemas.extend(schemas);
+        let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(
+            "A token of the file that `--tokens` names, with the role client, operator or superadmin. Without that file no token is needed.",
+        ));
+        components.add_security_scheme("token", SecurityScheme::Http(bearer.build()));
+        document.components = Some(components);
+        let with_token = SecurityRequirement::new::<_, [&str; 0], &str>("token", []);
+        document.security = Some(vec![SecurityRequirement::default(), with_token]);
+        // Strings and numbers into memory: neither can fail.
+        Bytes::from(document.to_json().unwrap_or_default())
+    });
+    DOCUMENT.clone()
+}
+
+#[derive(OpenApi)]
+#[openapi(info(
+    title = "Tidegate decision API",
+    description = "Ask whether a request may pass, and tell what became of it. Every decision is answered with 200; what is wrong with a call is told as problem details (RFC 9457). Unknown fields are refused; a field that is null is as good as left out. Numbers are exact decimals with at most six places.",
+))]
+struct Info;
+
+fn http_method(route: &Route) -> HttpMethod {
+    match route.method.as_str() {
+        "POST" => HttpMethod::Post,
+        "DELETE" => HttpMethod::Delete,
+        _ => HttpMethod::Get,
+    }
+}
+
+fn operation(route: &Route, docs: &Docs, schemas: &mut Schemas) -> Operation {
+    let mut operation =
+        OperationBuilder::new().operation_id(Some(docs.id)).summary(Some(docs.summary));
+    for (name, description) in docs.query {
+        let parameter = ParameterBuilder::new()
+            .name(*name)
+            .parameter_in(ParameterIn::Query)
+            .required(Required::False)
+            .description(Some(*description))
+            .schema(Some(ObjectBuilder::new().schema_type(Type::String)));
+        operation = operation.parameter(parameter);
+    }
+    let mut statuses = Vec::new();
+    match route.role {
+        Some(_) => statuses.extend(AUTH_STATUSES),
+        None => operation = operation.security(SecurityRequirement::default()),
+    }
+    if let Some((schema, example)) = docs.takes {
+        let body = RequestBodyBuilder::new().required(Some(Required::True));
+        let body = body.content(JSON, content(schema(schemas), example));
+        operation = operation.request_body(Some(body.build()));
+        statuses.extend(BODY_STATUSES);
+    }
+    if let Some((description, schema, example)) = docs.answers {
+        let mut answer = ResponseBuilder::new()
+            .description(description)
+            .content(JSON, content(schema(schemas), example));
+        if docs.html {
+            let text = ObjectBuilder::new().schema_type(Type::String);
+            answer = answer.content("text/html", content(text.into(), NO_EXAMPLE));
+        }
+        operation = operation.response("200", answer.build());
+    }
+    for (status, description) in statuses.into_iter().chain(docs.statuses) {
+        operation = operation.response(*status, other_answer(status, description, schemas));
+    }
+    operation.build()
+}
+
+/// An answer other than 200: problem details for an error.
+fn other_answer(status: &str, description: &str, schemas: &mut Schemas) -> Response {
+    let answer = ResponseBuilder::new().description(description);
+    if status < "400" {
+        return answer.build();
+    }
+    let problem = content(schema::<Problem<'static>>(schemas), NO_EXAMPLE);
+    answer.content("application/problem+json", problem).build()
+}
+
+fn content(schema: RefOr<Schema>, example: ExampleFn) -> Content {
+    let example = Some(example()).filter(|example| !example.is_null());
+    ContentBuilder::new().schema(Some(schema)).example(example).build()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_document_is_openapi_3_1_and_every_reference_leads_somewhere() {
+        let text = super::document();
+        let document: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        assert_eq!(document["openapi"], "3.1.0");
+        let text = String::from_utf8(text.to_vec()).unwrap();
+        for reference in text.split("\"$ref\":").skip(1) {
+            let pointer = reference.split('"').nth(1).unwrap().strip_prefix('#').unwrap();
+            assert!(document.pointer(pointer).is_some(), "{pointer}");
+        }
+    }
+}

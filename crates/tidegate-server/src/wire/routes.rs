@@ -1,0 +1,260 @@
+//! Every call of the decision API and of the admin API, one row each. The router, the roles and the
+//! OpenAPI document are made from these rows, so that a new call needs one row and one handler.
+
+use http::Method;
+use serde_json::json;
+use tidegate::marks::MarkKind;
+
+use super::api::{self, challenge, check, examples, leases, limits, report, schemas};
+use super::endpoint::{Call, Reply};
+use super::openapi::{self, Docs, NO_EXAMPLE, StatusDocs, schema};
+use crate::admin::{self, keys, marks};
+use crate::auth::Role;
+use crate::respond;
+
+/// The longest body of a call: a JSON body of 64 KiB with every character escaped, and the rest.
+const CALL_BYTES_MAX: usize = 256 * 1024;
+const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
+const ADMIN_BYTES_MAX: usize = 16 * 1024;
+
+/// A call.
+pub(crate) struct Route {
+    pub(super) method: Method,
+    pub(super) path: &'static str,
+    /// The role that a token needs; `None` if everybody may call.
+    pub(super) role: Option<Role>,
+    /// The longest body; 0 if the call takes none.
+    pub(super) body_bytes_max: usize,
+    pub(super) handler: Handler,
+    /// `None` if the call is not part of the OpenAPI document.
+    pub(super) docs: Option<Docs>,
+}
+
+type Handler = for<'c> fn(&'c Call<'_>) -> Reply<'c>;
+
+/// The calls of the decision API.
+pub(crate) static API: [Route; 13] = [
+    post("/v1/check", Role::Client, CALL_BYTES_MAX, check::check).docs(
+        Docs::new("check", "Decide a request, and charge it if it passes")
+            .takes(schema::<schemas::Check>, examples::check)
+            .answers("The decision", schema::<schemas::Decision>, examples::decision),
+    ),
+    post("/v1/check/batch", Role::Client, BATCH_BYTES_MAX, |call| {
+        Reply::later(check::check_batch(call.app, &call.parts.headers, &call.body))
+    })
+    .docs(
+        Docs::new("checkBatch", "Decide several requests, in order")
+            .takes(schemas::check_batch, || json!([examples::check()]))
+            .answers("Each decision", schemas::decision_batch, || json!([examples::decision()])),
+    ),
+    post("/v1/acquire", Role::Client, CALL_BYTES_MAX, check::acquire).docs(
+        Docs::new("acquire", "Decide a request that may wait its turn")
+            .takes(schema::<schemas::Acquire>, examples::acquire)
+            .answers("The decision", schema::<schemas::Decision>, examples::acquired),
+    ),
+    post("/v1/release", Role::Client, CALL_BYTES_MAX, |call| {
+        Reply::later(leases::release(call.app, &call.body))
+    })
+    .docs(
+        Docs::new("release", "Give concurrency places back")
+            .takes(schema::<schemas::Reservation>, || json!({ "lease": examples::LEASE }))
+            .answers(PLACES_HELD, schema::<schemas::Released>, || json!({ "released": true }))
+            .statuses(LEASE_STATUSES),
+    ),
+    post("/v1/renew", Role::Client, CALL_BYTES_MAX, |call| {
+        Reply::later(leases::renew(call.app, &call.body))
+    })
+    .docs(
+        Docs::new("renew", "Keep concurrency places")
+            .takes(schema::<schemas::Reservation>, || json!({ "lease": examples::LEASE }))
+            .answers(PLACES_HELD, schema::<schemas::Renewed>, || json!({ "renewed": true }))
+            .statuses(LEASE_STATUSES),
+    ),
+    post("/v1/settle", Role::Client, CALL_BYTES_MAX, |call| {
+        Reply::later(leases::settle(call.app, &call.body))
+    })
+    .docs(
+        Docs::new("settle", "Tell the true cost, or the answer's status")
+            .takes(schema::<schemas::Settle>, || json!({ "lease": examples::LEASE, "cost": 734 }))
+            .answers("Settled", schema::<schemas::Settled>, || json!({ "settled": true }))
+            .statuses(LEASE_STATUSES),
+    ),
+    post("/v1/report", Role::Client, CALL_BYTES_MAX, |call| {
+        Reply::later(report::report(call.app, &call.body))
+    })
+    .docs(
+        Docs::new("report", "Tell what befell a subject, or how loaded a service is")
+            .takes(schema::<schemas::Report>, examples::report)
+            .answers(
+                "What follows from it",
+                schema::<report::Answer<'static>>,
+                examples::consequences,
+            ),
+    ),
+    post("/v1/challenge", Role::Client, CALL_BYTES_MAX, |call| {
+        Reply::later(challenge::challenge(call.app, &call.body))
+    })
+    .docs(
+        Docs::new("challenge", "Give a client a challenge, or a pass for its solution")
+            .takes(schema::<schemas::Solution>, examples::solution)
+            .answers("The challenge, or the pass", schemas::challenge_or_pass, examples::pass)
+            .statuses(&[
+                ("403", "The solution earns no pass; or as for other calls"),
+                ("404", "The policy challenges nobody"),
+                ("503", "The CAPTCHA service does not answer"),
+            ]),
+    ),
+    get("/v1/limits", Role::Client, |call| Reply::Now(limits::json(call.app, &call.parts))).docs(
+        Docs::new("limits", "Tell the published limits")
+            .query(POLICY_PARAMETER)
+            .answers("The limits", schema::<limits::Limits<'static>>, examples::limits)
+            .statuses(POLICY_STATUSES),
+    ),
+    get("/limits", Role::Client, |call| Reply::Now(limits::page(call.app, &call.parts))).docs(
+        Docs::new("limitsPage", "Show the published limits to people")
+            .query(POLICY_PARAMETER)
+            .answers(
+                "A page, or JSON for whoever accepts that alone",
+                schema::<limits::Limits<'static>>,
+                examples::limits,
+            )
+            .or_html()
+            .statuses(POLICY_STATUSES),
+    ),
+    get("/openapi.json", Role::Client, |_| Reply::Now(Ok(respond::json(openapi::document()))))
+        .docs(Docs::new("openapi", "Describe the API").answers(
+            "This document",
+            schemas::object,
+            NO_EXAMPLE,
+        )),
+    get("/health", Role::Client, |_| Reply::Now(Ok(respond::json("{\"status\":\"ok\"}"))))
+        .for_everybody()
+        .docs(Docs::new("health", "Tell that it is alive").answers(
+            "Tell that it is alive",
+            schema::<schemas::Health>,
+            || json!({ "status": "ok" }),
+        )),
+    get("/ready", Role::Client, |call| Reply::Now(api::ready(call.app))).for_everybody().docs(
+        Docs::new("ready", "Tell that it takes requests")
+            .answers(
+                "Tell that it takes requests",
+                schema::<schemas::Health>,
+                || json!({ "status": "ready" }),
+            )
+            .statuses(&[("503", "It is draining")]),
+    ),
+];
+
+/// The calls of the admin API.
+pub(crate) static ADMIN: [Route; 10] = [
+    get("/admin/v1/status", Role::Viewer, |call| Reply::Now(admin::status(call))),
+    get("/metrics", Role::Viewer, |call| Reply::Now(admin::metrics(call))),
+    get("/admin/v1/keys", Role::Viewer, |call| Reply::later(keys::list(call.app, call.query()))),
+    delete("/admin/v1/keys", Role::Operator, |call| {
+        Reply::later(keys::delete(call.app, call.query()))
+    }),
+    get("/admin/v1/bans", Role::Viewer, |call| Reply::Now(marks::list(call, MarkKind::Ban))),
+    post("/admin/v1/bans", Role::Operator, ADMIN_BYTES_MAX, |call| {
+        Reply::Now(marks::add(call, MarkKind::Ban))
+    }),
+    delete("/admin/v1/bans", Role::Operator, |call| {
+        Reply::later(marks::remove(call, MarkKind::Ban))
+    }),
+    get("/admin/v1/flags", Role::Viewer, |call| Reply::Now(marks::list(call, MarkKind::Flag))),
+    post("/admin/v1/flags", Role::Operator, ADMIN_BYTES_MAX, |call| {
+        Reply::Now(marks::add(call, MarkKind::Flag))
+    }),
+    delete("/admin/v1/flags", Role::Operator, |call| {
+        Reply::later(marks::remove(call, MarkKind::Flag))
+    }),
+];
+
+const PLACES_HELD: &str = "Whether all of them were still held";
+const LEASE_STATUSES: StatusDocs =
+    &[("404", "The lease is not known, or nothing of it may change any more")];
+const POLICY_PARAMETER: StatusDocs =
+    &[("policy", "The policy's name; the first policy without it")];
+const POLICY_STATUSES: StatusDocs = &[
+    ("304", "Nothing has changed since that ETag"),
+    ("400", "A parameter is not known"),
+    ("404", "No policy of this name is in force"),
+];
+
+const fn get(path: &'static str, role: Role, handler: Handler) -> Route {
+    route(Method::GET, path, role, 0, handler)
+}
+
+const fn post(path: &'static str, role: Role, body_bytes_max: usize, handler: Handler) -> Route {
+    route(Method::POST, path, role, body_bytes_max, handler)
+}
+
+const fn delete(path: &'static str, role: Role, handler: Handler) -> Route {
+    route(Method::DELETE, path, role, 0, handler)
+}
+
+const fn route(
+    method: Method,
+    path: &'static str,
+    role: Role,
+    body_bytes_max: usize,
+    handler: Handler,
+) -> Route {
+    Route { method, path, role: Some(role), body_bytes_max, handler, docs: None }
+}
+
+impl Route {
+    const fn docs(mut self, docs: Docs) -> Self {
+        self.docs = Some(docs);
+        self
+    }
+
+    const fn for_everybody(mut self) -> Self {
+        self.role = None;
+        self
+    }
+
+    /// True if the route answers this method. A route for GET answers HEAD too.
+    pub(super) fn takes(&self, method: &Method) -> bool {
+        self.method == *method || self.method == Method::GET && *method == Method::HEAD
+    }
+
+    /// The route's methods, for the `Allow` header.
+    pub(super) fn methods(&self) -> &str {
+        if self.method == Method::GET { "GET, HEAD" } else { self.method.as_str() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_in_the_table_once() {
+        for routes in [&API[..], &ADMIN[..]] {
+            for (index, route) in routes.iter().enumerate() {
+                let is_same =
+                    |other: &Route| other.path == route.path && other.method == route.method;
+                assert!(!routes[..index].iter().any(is_same), "{} {}", route.method, route.path);
+            }
+        }
+    }
+
+    #[test]
+    fn everybody_may_ask_for_health_and_nothing_else() {
+        let open: Vec<&str> = API
+            .iter()
+            .chain(&ADMIN)
+            .filter(|route| route.role.is_none())
+            .map(|route| route.path)
+            .collect();
+        assert_eq!(open, ["/health", "/ready"]);
+    }
+
+    #[test]
+    fn what_changes_something_on_the_admin_listener_takes_an_operator() {
+        for route in &ADMIN {
+            let role = if route.method == Method::GET { Role::Viewer } else { Role::Operator };
+            assert_eq!(route.role, Some(role), "{} {}", route.method, route.path);
+        }
+    }
+}

@@ -3,10 +3,13 @@
 mod client;
 mod keys;
 mod marks;
+mod pages;
 
 use clap::{Args, Subcommand};
+use serde_json::Value;
 
 use super::Error;
+use crate::paint;
 use client::Client;
 
 /// Look into a running daemon and change what it counts and whom it bans.
@@ -18,20 +21,39 @@ use client::Client;
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    what: What,
+    resource: Resource,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum Resource {
     /// The keys of the store: what is counted, for whom, and how much of it is left
-    Keys(keys::Arguments),
+    ///
+    /// Name a subject as a request would. Its keys are then found without a search, in the limits that
+    /// count by what you name. A tier or an operation that you leave out stands for each of them.
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  tidegate admin keys list --limit login-ip\n  tidegate admin keys show --user u1\n  tidegate admin keys delete --limit login-ip --ip 192.0.2.1"
+    )]
+    Keys(keys::Action),
     /// Who is refused whatever they ask for, since when, why and until when
-    Bans(marks::Bans),
+    ///
+    /// The list has the bans of penalties beside those of operators. They end by themselves.
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  tidegate admin bans list\n  tidegate admin bans add --user u1 --for 1h --reason 'card testing'\n  tidegate admin bans remove --user u1"
+    )]
+    Bans(marks::BanAction),
     /// Who is marked for people to look at; flags refuse nothing
-    Flags(marks::Flags),
+    ///
+    /// The list has the flags of penalties and ratios beside those of operators.
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  tidegate admin flags list\n  tidegate admin flags add review --user u1 --reason 'asked by finance'\n  tidegate admin flags remove --user u1"
+    )]
+    Flags(marks::FlagAction),
 }
 
-/// Which daemon is asked.
+/// The daemon to ask, and how to print its answer.
 #[derive(Args)]
 struct Daemon {
     /// The admin listener
@@ -46,6 +68,9 @@ struct Daemon {
     /// than on the command line, which others on the machine can see
     #[arg(long, value_name = "TOKEN", env = "TIDEGATE_ADMIN_TOKEN", hide_env_values = true)]
     token: Option<String>,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
 }
 
 impl Daemon {
@@ -55,9 +80,14 @@ impl Daemon {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<bool, Error> {
-    match &arguments.what {
-        What::Keys(arguments) => keys::run(arguments),
-        What::Bans(arguments) => marks::bans(arguments),
-        What::Flags(arguments) => marks::flags(arguments),
+    match &arguments.resource {
+        Resource::Keys(action) => keys::run(action),
+        Resource::Bans(action) => marks::run_bans(action),
+        Resource::Flags(action) => marks::run_flags(action),
     }
+}
+
+/// A string of an answer, which must not drive the terminal.
+fn plain_text(value: &Value) -> String {
+    paint::plain(value.as_str().unwrap_or_default())
 }

@@ -6,26 +6,20 @@ use clap::Args;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::pages::Pages;
 use super::selection::Selection;
-use super::{Client, Daemon};
+use super::{Daemon, KEYS};
 use crate::command::Error;
+use crate::command::admin::pages::{Pages, Parameters};
 use crate::command::validate::plural;
 use crate::{paint, say};
 
-/// How many keys go in one call: each page is done before the next is looked for.
+/// How many keys one call deletes.
 const PAGE_KEYS: usize = 500;
-/// How many names are shown before they go.
+/// How many names the question shows.
 const SHOWN_MAX: usize = 20;
 
-/// Forget what keys have counted: their subjects start afresh, on all nodes.
-///
-/// Asks before more than one key goes.
 #[derive(Args)]
-#[command(
-    after_help = "Examples:\n  tidegate admin keys delete --user u1 --dry-run\n  tidegate admin keys delete --limit login-ip --ip 192.0.2.1\n  tidegate admin keys delete --limit login-ip --yes"
-)]
-pub(super) struct Arguments {
+pub(in crate::command::admin) struct Delete {
     /// The key's name, as the list has it
     #[arg(conflicts_with = "Selection")]
     key: Option<String>,
@@ -33,116 +27,113 @@ pub(super) struct Arguments {
     daemon: Daemon,
     #[command(flatten)]
     selection: Selection,
-    /// Only say what would go
+    /// Only say what would be deleted
     #[arg(long)]
     dry_run: bool,
     /// Do not ask
     #[arg(long)]
     yes: bool,
-    /// Print one JSON object instead of text
-    #[arg(long)]
-    json: bool,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<bool, Error> {
-    if arguments.key.is_none() && arguments.selection.is_empty() {
-        return Err("say which: a key, a limit or a subject, such as --user u1".into());
-    }
-    let query = arguments.selection.query(arguments.key.as_deref());
-    let client = arguments.daemon.client()?;
-    let work = Work { client: &client, query: &query, visible: !arguments.json };
-    let (found, names) = work.found()?;
-    if arguments.dry_run {
-        tell(arguments, found, None, &names);
-        return Ok(true);
-    }
-    if found > 1 && !arguments.yes && !confirmed(found, &names)? {
-        say!("Nothing was deleted.");
-        return Ok(false);
-    }
-    let deleted = if found == 0 { 0 } else { work.deleted()? };
-    tell(arguments, found, Some(deleted), &names);
-    Ok(true)
+/// The keys that a deletion selects.
+struct Preview {
+    count: usize,
+    /// The first names.
+    names: Vec<String>,
 }
 
-struct Work<'a> {
-    client: &'a Client,
-    query: &'a str,
-    visible: bool,
-}
+impl Delete {
+    pub(super) fn run(&self) -> Result<bool, Error> {
+        let parameters = self.selection.parameters_or_key(self.key.as_deref())?;
+        let preview = self.preview(&parameters)?;
+        if self.dry_run {
+            self.print(&preview, None);
+            return Ok(true);
+        }
+        if preview.count > 1 && !self.yes && !preview.confirm()? {
+            say!("Nothing was deleted.");
+            return Ok(false);
+        }
+        let mut deleted = 0;
+        if preview.count > 0 {
+            self.visit(&parameters, |page| {
+                deleted += page["deleted"].as_u64().unwrap_or_default();
+            })?;
+        }
+        self.print(&preview, Some(deleted));
+        Ok(true)
+    }
 
-impl Work<'_> {
-    /// How many keys there are, and what the first ones are called.
-    fn found(&self) -> Result<(usize, Vec<String>), Error> {
-        let query = format!("{}&dry_run=true", self.query);
-        let (mut found, mut names) = (0, Vec::new());
-        self.pages(query, |page| {
+    fn preview(&self, parameters: &Parameters) -> Result<Preview, Error> {
+        let mut parameters = parameters.clone();
+        parameters.push(("dry_run".to_owned(), "true".to_owned()));
+        let (mut count, mut names) = (0, Vec::new());
+        self.visit(&parameters, |page| {
             let keys = page["keys"].as_array().map(Vec::as_slice).unwrap_or_default();
             let room = SHOWN_MAX.saturating_sub(names.len());
             names.extend(keys.iter().filter_map(Value::as_str).take(room).map(paint::plain));
-            found += keys.len();
+            count += keys.len();
         })?;
-        Ok((found, names))
+        Ok(Preview { count, names })
     }
 
-    fn deleted(&self) -> Result<u64, Error> {
-        let mut deleted = 0;
-        self.pages(self.query.to_owned(), |page| {
-            deleted += page["deleted"].as_u64().unwrap_or_default();
-        })?;
-        Ok(deleted)
-    }
-
-    fn pages(&self, query: String, mut take: impl FnMut(&Value)) -> Result<(), Error> {
-        let pages = Pages::new(self.client, Method::DELETE, query, self.visible);
-        pages.each(PAGE_KEYS, |page| {
-            take(page);
-            true
-        })?;
+    /// Sends the deletion, page by page.
+    fn visit(&self, parameters: &Parameters, mut visit: impl FnMut(&Value)) -> Result<(), Error> {
+        let (method, daemon) = (Method::DELETE, &self.daemon);
+        Pages { kind: KEYS, method, parameters, daemon }.visit(
+            &daemon.client()?,
+            PAGE_KEYS,
+            |page| {
+                visit(page);
+                true
+            },
+        )?;
         Ok(())
     }
-}
 
-fn confirmed(found: usize, names: &[String]) -> Result<bool, Error> {
-    if !stdin().is_terminal() {
-        return Err(
-            format!("this would delete {found} keys; say --yes, or look with --dry-run").into()
-        );
-    }
-    show(found, names);
-    anstream::print!("Delete {found} {}? [y/N] ", plural(found, "key"));
-    stdout().flush()?;
-    let mut answer = String::new();
-    stdin().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
-}
-
-fn show(found: usize, names: &[String]) {
-    for name in names {
-        say!("  {name}");
-    }
-    if found > names.len() {
-        say!("  {}", paint::faint(format!("and {} more", found - names.len())));
-    }
-}
-
-fn tell(arguments: &Arguments, found: usize, deleted: Option<u64>, names: &[String]) {
-    if arguments.json {
-        let dry_run = deleted.is_none();
-        say!(
-            "{:#}",
-            json!({ "found": found, "deleted": deleted.unwrap_or(0), "dry_run": dry_run })
-        );
-        return;
-    }
-    match deleted {
-        None => {
-            show(found, names);
-            say!("would delete {found} {}", plural(found, "key"));
+    /// Prints the result; `deleted` is `None` for a dry run.
+    fn print(&self, preview: &Preview, deleted: Option<u64>) {
+        let found = preview.count;
+        match deleted {
+            _ if self.daemon.json => {
+                let (dry_run, deleted) = (deleted.is_none(), deleted.unwrap_or(0));
+                say!("{:#}", json!({ "found": found, "deleted": deleted, "dry_run": dry_run }));
+            }
+            None => {
+                preview.print();
+                say!("would delete {found} {}", plural(found, "key"));
+            }
+            Some(deleted) => {
+                let keys = plural(usize::try_from(deleted).unwrap_or(usize::MAX), "key");
+                say!("deleted {deleted} {keys}");
+            }
         }
-        Some(deleted) => {
-            let keys = plural(usize::try_from(deleted).unwrap_or(usize::MAX), "key");
-            say!("deleted {deleted} {keys}");
+    }
+}
+
+impl Preview {
+    fn confirm(&self) -> Result<bool, Error> {
+        let count = self.count;
+        if !stdin().is_terminal() {
+            let error =
+                format!("this would delete {count} keys; say --yes, or look with --dry-run");
+            return Err(error.into());
+        }
+        self.print();
+        anstream::print!("Delete {count} {}? [y/N] ", plural(count, "key"));
+        stdout().flush()?;
+        let mut answer = String::new();
+        stdin().read_line(&mut answer)?;
+        Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    }
+
+    fn print(&self) {
+        for name in &self.names {
+            say!("  {name}");
+        }
+        if self.count > self.names.len() {
+            let rest = self.count - self.names.len();
+            say!("  {}", paint::faint(format!("and {rest} more")));
         }
     }
 }

@@ -1,10 +1,11 @@
-//! Which keys are meant: flags that become parameters of the call.
+//! Which keys a command is about: flags that become parameters of the call.
 
 use std::net::IpAddr;
 
 use clap::Args;
-use form_urlencoded::Serializer;
 
+use crate::command::Error;
+use crate::command::admin::pages::Parameters;
 use crate::command::name_value::name_value_parser;
 
 /// A limit, a subject, or both.
@@ -47,37 +48,39 @@ pub(super) struct Selection {
 }
 
 impl Selection {
-    /// Whether nothing is said.
-    pub(super) fn is_empty(&self) -> bool {
-        self.query(None).is_empty()
+    /// The parameters of a call that needs a selection: this one, or a key's name.
+    pub(super) fn parameters_or_key(&self, key: Option<&str>) -> Result<Parameters, Error> {
+        let mut parameters = self.parameters();
+        parameters.extend(key.map(|key| ("key".to_owned(), key.to_owned())));
+        if parameters.is_empty() {
+            return Err("say which: a key, a limit or a subject, such as --user u1".into());
+        }
+        Ok(parameters)
     }
 
-    /// As parameters, with a key's name if there is one.
-    pub(super) fn query(&self, key: Option<&str>) -> String {
-        let mut query = Serializer::new(String::new());
+    pub(super) fn parameters(&self) -> Parameters {
         let ip = self.ip.map(|ip| ip.to_string());
-        for (name, value) in [
-            ("key", key),
-            ("policy", self.policy.as_deref()),
-            ("limit", self.limit.as_deref()),
-            ("user", self.user.as_deref()),
-            ("ip", ip.as_deref()),
-            ("tier", self.tier.as_deref()),
-            ("country", self.country.as_deref()),
-            ("operation", self.operation.as_deref()),
-            ("method", self.method.as_deref()),
-            ("path", self.path.as_deref()),
-        ] {
-            if let Some(value) = value {
-                query.append_pair(name, value);
-            }
-        }
-        for (name, value) in &self.attributes {
-            query.append_pair(&format!("attribute.{name}"), value);
-        }
-        for (name, value) in &self.headers {
-            query.append_pair(&format!("header.{name}"), value);
-        }
-        query.finish()
+        let named = [
+            ("policy", &self.policy),
+            ("limit", &self.limit),
+            ("user", &self.user),
+            ("ip", &ip),
+            ("tier", &self.tier),
+            ("country", &self.country),
+            ("operation", &self.operation),
+            ("method", &self.method),
+            ("path", &self.path),
+        ];
+        let named =
+            named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value.clone()?)));
+        let pairs = |prefix: &'static str, pairs: &[(String, String)]| {
+            let pair =
+                |(name, value): &(String, String)| (format!("{prefix}.{name}"), value.clone());
+            pairs.iter().map(pair).collect::<Parameters>()
+        };
+        named
+            .chain(pairs("attribute", &self.attributes))
+            .chain(pairs("header", &self.headers))
+            .collect()
     }
 }

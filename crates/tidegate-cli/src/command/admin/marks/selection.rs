@@ -1,21 +1,20 @@
-//! Whom a ban or a flag is of: flags that become the key of a call, or its parameters.
+//! The subject of bans and flags: flags that become the key of a new mark, or parameters.
 
 use std::net::IpAddr;
 
 use clap::Args;
-use form_urlencoded::Serializer;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 use crate::command::Error;
+use crate::command::admin::pages::Parameters;
 use crate::command::name_value::name_value_parser;
 
-/// Whom marks are of.
 #[derive(Args)]
-#[group(id = "Chosen", multiple = true)]
-pub(super) struct Chosen {
+#[group(id = "MarkSelection", multiple = true)]
+pub(super) struct Selection {
     /// The policy that it holds for; all of them if left out
     #[arg(long, value_name = "NAME")]
-    policy: Option<String>,
+    pub(super) policy: Option<String>,
     /// A user
     #[arg(long)]
     user: Option<String>,
@@ -33,8 +32,8 @@ pub(super) struct Chosen {
     attributes: Vec<(String, String)>,
 }
 
-impl Chosen {
-    /// As the call has it: `{"user": "u1"}`.
+impl Selection {
+    /// The key of a new mark: `{"user": "u1"}`.
     pub(super) fn key(&self) -> Result<Value, Error> {
         let parts = self.parts();
         if parts.is_empty() {
@@ -42,22 +41,15 @@ impl Chosen {
                 "say whom: such as --user u1, --ip 203.0.113.7 or --attr email=a@b.c".into()
             );
         }
-        let key: Map<String, Value> =
-            parts.into_iter().map(|(name, value)| (name, json!(value))).collect();
-        Ok(Value::Object(key))
+        Ok(parts.into_iter().map(|(name, value)| (name, Value::from(value))).collect())
     }
 
-    pub(super) fn policy(&self) -> Option<&String> {
-        self.policy.as_ref()
-    }
-
-    /// As further parameters, each with its `&`.
-    pub(super) fn query(&self) -> String {
+    pub(super) fn parameters(&self) -> Parameters {
         let policy = self.policy.iter().map(|policy| ("policy".to_owned(), policy.clone()));
-        policy.chain(self.parts()).map(|(name, value)| pair(&name, &value)).collect()
+        policy.chain(self.parts()).collect()
     }
 
-    fn parts(&self) -> Vec<(String, String)> {
+    fn parts(&self) -> Parameters {
         let named = [
             ("user", self.user.clone()),
             ("client", self.client.clone()),
@@ -67,9 +59,4 @@ impl Chosen {
         let named = named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
         named.chain(self.attributes.iter().cloned()).collect()
     }
-}
-
-/// One further parameter.
-pub(super) fn pair(name: &str, value: &str) -> String {
-    format!("&{}", Serializer::new(String::new()).append_pair(name, value).finish())
 }

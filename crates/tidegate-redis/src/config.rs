@@ -14,7 +14,7 @@ const PREFIX_BYTES_MAX: usize = 64;
 const TAG_BYTES_MAX: usize = 32;
 const TIMEOUT_MAX: Duration = Duration::from_secs(10);
 
-/// A store that can be connected to.
+/// The configuration of a store.
 ///
 /// ```
 /// use tidegate_redis::Config;
@@ -64,9 +64,9 @@ pub(crate) enum Tls {
 }
 
 impl Config {
-    /// What the names of all keys begin with, unless told otherwise.
+    /// The default prefix of all keys.
     pub const PREFIX: &str = "tg:";
-    /// How long a request waits for the store, unless told otherwise.
+    /// The default time that a request waits for the store.
     pub const TIMEOUT: Duration = Duration::from_millis(20);
 
     /// Reads `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`,
@@ -74,7 +74,7 @@ impl Config {
     /// `rediss…` is the same over TLS.
     ///
     /// # Errors
-    /// It is no such URL.
+    /// The URL is not valid.
     pub fn parse(url: &str) -> Result<Self, ConfigError> {
         let url = StoreUrl::parse(url)?;
         Ok(Self {
@@ -90,10 +90,10 @@ impl Config {
         })
     }
 
-    /// What the names of all keys begin with, so that deployments can share a server.
+    /// Sets the prefix of all keys, so that deployments can share a server.
     ///
     /// # Errors
-    /// It is too long, or holds something that is not plain in a key's name.
+    /// The prefix is too long, or has characters that are not plain in a key's name.
     pub fn prefix(mut self, prefix: &str) -> Result<Self, ConfigError> {
         if prefix.len() > PREFIX_BYTES_MAX || !prefix.bytes().all(is_plain) {
             return Err(ConfigError::Prefix(prefix.to_owned()));
@@ -106,7 +106,7 @@ impl Config {
     /// charged in one call or none are.
     ///
     /// # Errors
-    /// The store is no cluster, or the tag holds something that is not plain in a key's name.
+    /// The store is no cluster, or the tag has characters that are not plain in a key's name.
     pub fn cluster_tag(mut self, tag: &str) -> Result<Self, ConfigError> {
         if !matches!(self.endpoints, Endpoints::Cluster { .. }) {
             return Err(ConfigError::NoSlots);
@@ -118,10 +118,10 @@ impl Config {
         Ok(self)
     }
 
-    /// How long a request waits for the store at most.
+    /// Sets how long a request waits for the store at most.
     ///
     /// # Errors
-    /// It is none, or longer than ten seconds.
+    /// The time is zero, or longer than ten seconds.
     pub fn timeout(mut self, timeout: Duration) -> Result<Self, ConfigError> {
         if timeout.is_zero() || timeout > TIMEOUT_MAX {
             return Err(ConfigError::Timeout(timeout));
@@ -130,21 +130,21 @@ impl Config {
         Ok(self)
     }
 
-    /// How many nodes there are until the store tells.
+    /// Sets how many nodes there are, until the first heartbeat.
     #[must_use]
     pub fn nodes(mut self, nodes: u32) -> Self {
         self.nodes = nodes.max(1);
         self
     }
 
-    /// Whom to trust, in endpoints of the authorities that browsers trust; says nothing without TLS.
+    /// Trusts these certificate authorities instead of those of browsers. Without TLS it has no effect.
     #[must_use]
     pub fn trust(mut self, trust: Arc<ClientConfig>) -> Self {
         self.tls = self.tls.map(|_| Tls::Given(trust));
         self
     }
 
-    /// Host and port of all servers that it names, without secrets.
+    /// Host and port of all servers, without secrets.
     #[must_use]
     pub fn address(&self) -> String {
         match &self.endpoints {
@@ -157,7 +157,7 @@ impl Config {
         }
     }
 
-    /// What the names of all keys begin with, the tag included.
+    /// The prefix of all keys, with the hash tag.
     pub(crate) fn key_prefix(&self) -> Arc<str> {
         match &self.tag {
             None => Arc::clone(&self.prefix),
@@ -201,11 +201,11 @@ impl fmt::Display for Server {
     }
 }
 
-/// Why something is no store. No text of it holds a password.
+/// Why a configuration is not valid. No message shows a password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// It begins with none of the schemes.
+    /// The URL has another scheme.
     Scheme,
     /// What is wrong with the rest of the URL.
     Url(&'static str),
@@ -213,7 +213,7 @@ pub enum ConfigError {
     Prefix(String),
     /// A tag that cannot be used.
     Tag(String),
-    /// A tag for a store that has no slots.
+    /// A tag for a store without slots.
     NoSlots,
     /// A timeout that cannot be used.
     Timeout(Duration),

@@ -164,10 +164,12 @@ impl<S: Store> Limiter<S> {
 
     async fn decide_in(&self, request: &Request<'_>, mode: Mode) -> Result<Decision, RequestError> {
         let context = self.context(request)?;
-        match self.start_in(&context, mode, Wait::Never)? {
-            Progress::Decided(decision) => Ok(decision),
-            Progress::Pending(pending) => Ok(self.finish_now(&context, pending).await),
-        }
+        // The future must not hold the progress while it waits: thousands of them may wait.
+        let finishing = match self.start_in(&context, mode, Wait::Never)? {
+            Progress::Decided(decision) => return Ok(decision),
+            Progress::Pending(pending) => self.finish_now(&context, pending),
+        };
+        Ok(finishing.await)
     }
 
     /// Decides a request that waits for the store or its penalties alone.

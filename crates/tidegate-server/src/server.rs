@@ -29,7 +29,7 @@ use crate::listen::{Listener, ListenerBounds, Service};
 use crate::notify::Notifier;
 use crate::open_files::{self, ConnectionDemand, ConnectionShares};
 use crate::policies::{PolicyBundle, PolicySource};
-use crate::protect::{DelayedAnswers, Load, exchange, load};
+use crate::protect::{DelayedAnswers, Load, load, replication};
 use crate::reload::Reloader;
 use crate::secret::hash_key;
 use crate::shared::follow;
@@ -103,7 +103,7 @@ impl Daemon {
         let state = config.state_dir.as_deref().map(StateDir::open).transpose()?;
         let (app, journals) = build_app(&config, &policies, state.as_ref(), log, clock).await?;
         let state = state.zip(journals);
-        exchange::share(&app).await;
+        replication::start(&app).await;
         Ok(Self {
             config,
             app,

@@ -1,9 +1,9 @@
-//! What stands around the engine's penalties: what they lead to is counted, logged and told; answers
-//! are held back; marks travel between nodes; the load is looked at.
+//! The daemon's part in protection: it counts, logs and notifies the effects of penalties, delays answers,
+//! replicates marks between nodes and measures the load.
 
 mod delay;
-pub(crate) mod exchange;
 pub(crate) mod load;
+pub(crate) mod replication;
 mod watched;
 
 pub(crate) use delay::DelayedAnswers;
@@ -21,7 +21,7 @@ use crate::telemetry::timestamp;
 const OPERATOR: &str = "operator";
 
 impl App {
-    /// Counts an event that an application tells of.
+    /// Counts an event that an application reports.
     pub(crate) async fn report(&self, report: &Report<'_>) -> Result<Consequences, RequestError> {
         let reported = self.engine.report_async(report).await?;
         self.follow_up(reported.events.iter().map(String::as_str), &reported.effects);
@@ -36,7 +36,7 @@ impl App {
         reported
     }
 
-    /// Counts, logs and tells what events led to.
+    /// Counts events and their effects, logs them, and calls webhooks.
     pub(crate) fn follow_up<'e>(&self, events: impl Iterator<Item = &'e str>, effects: &[Effect]) {
         events.for_each(|event| self.metrics.happened(event));
         effects.iter().for_each(|effect| self.follow(effect));
@@ -49,12 +49,12 @@ impl App {
             Effect::Banned { mark, penalty } => self.banned(mark, penalty),
             Effect::Flagged { mark, .. } => self.log_set(mark),
             Effect::Notify(notice) => self.notify(notice),
-            // What a later release of the engine may add is not known here.
+            // A later release of the engine may add effects.
             _ => {}
         }
     }
 
-    /// An operator has set a mark.
+    /// Logs and counts a mark that an operator has set.
     pub(crate) fn marked(&self, mark: &Mark, actor: &Actor) {
         match mark.kind {
             MarkKind::Ban => self.banned(mark, OPERATOR),
@@ -63,9 +63,9 @@ impl App {
         self.audit(if mark.kind == MarkKind::Ban { "ban" } else { "flag" }, mark, actor);
     }
 
-    /// An operator has taken a mark away.
+    /// Logs a mark that an operator has removed.
     pub(crate) fn unmarked(&self, mark: &Mark, actor: &Actor) {
-        let subject = self.shown(mark);
+        let subject = self.format_mark_subject(mark);
         match mark.kind {
             MarkKind::Ban => {
                 tracing::info!(event = "ban_removed", subject, "an operator has ended a ban");
@@ -83,10 +83,10 @@ impl App {
         self.audit(if mark.kind == MarkKind::Ban { "unban" } else { "unflag" }, mark, actor);
     }
 
-    /// Who has changed a mark by hand, and what was said of it.
+    /// Logs which operator has changed a mark, and the reason.
     fn audit(&self, action: &str, mark: &Mark, actor: &Actor) {
         let (name, role, peer) = (actor.name(), actor.role(), actor.peer.to_string());
-        let (subject, reason) = (self.shown(mark), mark.reason.as_str());
+        let (subject, reason) = (self.format_mark_subject(mark), mark.reason.as_str());
         let policy = mark.policy.as_deref().unwrap_or_default();
         let flag = mark.flag.as_deref().unwrap_or_default();
         let until = mark.until_unix_us.map(timestamp).unwrap_or_default();
@@ -111,7 +111,7 @@ impl App {
     }
 
     fn log_set(&self, mark: &Mark) {
-        let (subject, source) = (self.shown(mark), mark.source.as_str());
+        let (subject, source) = (self.format_mark_subject(mark), mark.source.as_str());
         let policy = mark.policy.as_deref().unwrap_or_default();
         let until = mark.until_unix_us.map(timestamp).unwrap_or_default();
         match mark.kind {
@@ -127,8 +127,8 @@ impl App {
         }
     }
 
-    /// Whom a mark is of, as logs tell it.
-    fn shown(&self, mark: &Mark) -> String {
+    /// The subject of a mark, as logs write it.
+    fn format_mark_subject(&self, mark: &Mark) -> String {
         let parts = self.engine.format_subject(&mark.subject, self.log.identities());
         parts.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
     }

@@ -1,38 +1,40 @@
-//! Marks that nodes tell each other through the store that they share, and the load with them.
+//! Replication: nodes that share a store tell each other their marks and their load.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tidegate::clock::Now;
 use tidegate::marks::{Mark, MarkChange, MarkKind, MarkSink};
-use tidegate_redis::{MarkChange as Told, MarkOperation, MarkReplica, RedisStore, ReplicatedMark};
+use tidegate_redis::{
+    MarkChange as PublishedChange, MarkOperation, MarkReplica, RedisStore, ReplicatedMark,
+};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::app::App;
 use crate::shared::SharedStore;
 
-/// How long the start waits for what the others know. It goes on without.
+/// How long the start waits for the marks of other nodes. Then it goes on without them.
 const LOAD_WAIT: Duration = Duration::from_secs(2);
 
-/// How soon it is looked again whether the secret of all nodes is known.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// The time between two looks whether this node has the shared secret.
+const SECRET_CHECK: Duration = Duration::from_millis(50);
 
-/// How many marks are looked up at once.
+/// The number of marks in a page.
 const PAGE: usize = 1_000;
 
-/// Shares the marks of this node with all others, and waits a while until it knows what they do. A
-/// node that does not know the secret of all would call the same mark otherwise, and waits for that
-/// first; what it marks until then it says anew.
-pub(crate) async fn share(app: &Arc<App>) {
+/// Starts replication, and waits a while until the marks of all other nodes are here. A node without the
+/// shared secret would give the same mark another id. So it waits for the secret first, and then publishes
+/// the marks that it has made until then.
+pub(crate) async fn start(app: &Arc<App>) {
     let Some(store) = app.engine.store().shared() else { return };
     if store.lacks_secret() {
-        tokio::spawn(share_later(Arc::downgrade(app), app.now().unix_us));
+        tokio::spawn(start_with_secret(Arc::downgrade(app), app.now().unix_us));
         return;
     }
-    let mut whole = begin(app, store, None);
-    let known = async { whole.wait_for(|whole| *whole).await.is_ok() };
-    if !store.is_lost() && !tokio::time::timeout(LOAD_WAIT, known).await.unwrap_or_default() {
+    let mut is_complete = replicate(app, store, None);
+    let completed = async { is_complete.wait_for(|complete| *complete).await.is_ok() };
+    if !store.is_lost() && !tokio::time::timeout(LOAD_WAIT, completed).await.unwrap_or_default() {
         tracing::warn!(
             event = "marks_late",
             "the bans and flags of other nodes are not all known yet: they are still being loaded"
@@ -40,87 +42,92 @@ pub(crate) async fn share(app: &Arc<App>) {
     }
 }
 
-async fn share_later(app: Weak<App>, since_unix_us: u64) {
+async fn start_with_secret(app: Weak<App>, since_unix_us: u64) {
     while let Some(app) = app.upgrade() {
         match app.engine.store().shared() {
             Some(store) if !store.lacks_secret() => {
-                begin(&app, store, Some(since_unix_us));
+                replicate(&app, store, Some(since_unix_us));
                 return;
             }
             _ => {
                 drop(app);
-                sleep(LOOK_AGAIN).await;
+                sleep(SECRET_CHECK).await;
             }
         }
     }
 }
 
-/// Tells of what this node has marked since a time, before it hears of anything: that somebody removed
-/// such a mark earlier must not take it away. What it knows from before may have been removed since.
-fn tell_since(app: &Arc<App>, store: &SharedStore, since_unix_us: u64) {
+/// Publishes the marks that this node has made since a time, before it applies any change: an earlier
+/// removal of such a mark must not remove it. Another node may have removed an older mark since.
+fn publish_since(app: &Arc<App>, store: &SharedStore, since_unix_us: u64) {
     let now = app.now();
     for mark in app.engine.marks().export(now) {
         if mark.since_unix_us >= since_unix_us {
             let lasts = mark.left_us(now).map(Duration::from_micros);
-            store
-                .redis()
-                .publish_mark(Told { operation: MarkOperation::SetIfLonger, ..set(&mark, lasts) });
+            store.redis().publish_mark(PublishedChange {
+                operation: MarkOperation::SetIfLonger,
+                ..published_set(&mark, lasts)
+            });
         }
     }
 }
 
-fn begin(app: &Arc<App>, store: &SharedStore, marked_since: Option<u64>) -> watch::Receiver<bool> {
-    app.engine.marks().set_sink(Arc::new(Teller { redis: store.redis().clone() }));
+fn replicate(
+    app: &Arc<App>,
+    store: &SharedStore,
+    marked_since: Option<u64>,
+) -> watch::Receiver<bool> {
+    app.engine.marks().set_sink(Arc::new(MarkPublisher { redis: store.redis().clone() }));
     if let Some(since_unix_us) = marked_since {
-        tell_since(app, store, since_unix_us);
+        publish_since(app, store, since_unix_us);
     }
-    store.redis().replicate_marks(Arc::new(Node { app: Arc::downgrade(app) }))
+    store.redis().replicate_marks(Arc::new(LocalReplica { app: Arc::downgrade(app) }))
 }
 
-/// Tells the others of what this node changes.
-struct Teller {
+/// Publishes what this node changes.
+struct MarkPublisher {
     redis: RedisStore,
 }
 
-impl MarkSink for Teller {
+impl MarkSink for MarkPublisher {
     fn changed(&self, change: &MarkChange) {
-        let told = match change {
-            MarkChange::Set(mark) => set(mark, lasts(mark)),
-            MarkChange::Removed { id, .. } => Told {
+        let published = match change {
+            MarkChange::Set(mark) => published_set(mark, whole_duration(mark)),
+            MarkChange::Removed { id, .. } => PublishedChange {
                 id: id.0,
                 operation: MarkOperation::Remove,
-                value: written(change),
+                value: encode(change),
                 lasts: None,
             },
         };
-        self.redis.publish_mark(told);
+        self.redis.publish_mark(published);
     }
 }
 
-/// What this node knows, as the others hear it.
-struct Node {
-    /// Weak, as the store lives in it.
+/// The marks and the load of this node.
+struct LocalReplica {
+    /// Weak, since the app owns the store.
     app: Weak<App>,
 }
 
-impl MarkReplica for Node {
+impl MarkReplica for LocalReplica {
     fn apply(&self, changes: Vec<ReplicatedMark>) {
         let Some(app) = self.app.upgrade() else { return };
         let now = app.now();
         for ReplicatedMark { value, lasts, .. } in changes {
-            // What another release wrote may be of no use to this one.
+            // Another release may write what this one cannot read.
             let Ok(mut change) = serde_json::from_slice::<MarkChange>(&value) else { continue };
             if let MarkChange::Set(mark) = &mut change {
-                date(mark, lasts, now);
+                adjust_times(mark, lasts, now);
             }
             app.engine.marks().apply(&change, now);
         }
     }
 
-    fn marks(&self) -> Box<dyn Iterator<Item = Told> + Send + '_> {
+    fn marks(&self) -> Box<dyn Iterator<Item = PublishedChange> + Send + '_> {
         let Some(app) = self.app.upgrade() else { return Box::new(std::iter::empty()) };
         let kinds = [MarkKind::Ban, MarkKind::Flag, MarkKind::Factor];
-        Box::new(kinds.into_iter().flat_map(move |kind| Pages::new(Arc::clone(&app), kind)))
+        Box::new(kinds.into_iter().flat_map(move |kind| MarkPages::new(Arc::clone(&app), kind)))
     }
 
     fn own_load_ppm(&self) -> Option<u64> {
@@ -135,24 +142,24 @@ impl MarkReplica for Node {
 }
 
 /// All marks of a kind, page by page.
-struct Pages {
+struct MarkPages {
     app: Arc<App>,
     kind: MarkKind,
     page: std::vec::IntoIter<Mark>,
     last: Option<tidegate::Key>,
 }
 
-impl Pages {
+impl MarkPages {
     fn new(app: Arc<App>, kind: MarkKind) -> Self {
         let page = app.engine.marks().list(kind, None, PAGE, app.now()).into_iter();
         Self { app, kind, page, last: None }
     }
 }
 
-impl Iterator for Pages {
-    type Item = Told;
+impl Iterator for MarkPages {
+    type Item = PublishedChange;
 
-    fn next(&mut self) -> Option<Told> {
+    fn next(&mut self) -> Option<PublishedChange> {
         if self.page.len() == 0 && self.last.is_some() {
             let marks = self.app.engine.marks();
             self.page = marks.list(self.kind, self.last, PAGE, self.app.now()).into_iter();
@@ -160,35 +167,40 @@ impl Iterator for Pages {
         let mark = self.page.next()?;
         self.last = Some(mark.id);
         let lasts = mark.left_us(self.app.now()).map(Duration::from_micros);
-        Some(set(&mark, lasts))
+        Some(published_set(&mark, lasts))
     }
 }
 
-fn set(mark: &Mark, lasts: Option<Duration>) -> Told {
+fn published_set(mark: &Mark, lasts: Option<Duration>) -> PublishedChange {
     // The engine keeps the ban that ends later, and the newest factor; so does the store.
     let operation =
         if mark.kind == MarkKind::Factor { MarkOperation::Set } else { MarkOperation::SetIfLonger };
-    Told { id: mark.id.0, operation, value: written(&MarkChange::Set(mark.clone())), lasts }
+    PublishedChange {
+        id: mark.id.0,
+        operation,
+        value: encode(&MarkChange::Set(mark.clone())),
+        lasts,
+    }
 }
 
-/// How long a mark holds that begins now.
-fn lasts(mark: &Mark) -> Option<Duration> {
+/// The whole time for which a mark was set.
+fn whole_duration(mark: &Mark) -> Option<Duration> {
     let until_us = mark.until_unix_us?;
     Some(Duration::from_micros(until_us.saturating_sub(mark.since_unix_us)))
 }
 
-/// Dates a mark that was heard of. How long it still lasts is by the store's clock, which is all nodes',
-/// and how old it is, is what has gone of the time that it was set for. What has no end says only when
-/// it began, by the clock of whoever set it.
-fn date(mark: &mut Mark, lasts: Option<Duration>, now: Now) {
-    if let (Some(whole), Some(left)) = (self::lasts(mark), lasts) {
+/// Sets the times of a mark that another node has set. The store's clock, which all nodes share, says how
+/// long the mark still lasts. Its age is the whole duration less that. A mark without an end keeps the
+/// beginning that the other node's clock has given it.
+fn adjust_times(mark: &mut Mark, lasts: Option<Duration>, now: Now) {
+    if let (Some(whole), Some(left)) = (whole_duration(mark), lasts) {
         let age_us = micros(whole).saturating_sub(micros(left));
         mark.since_unix_us = now.unix_us.saturating_sub(age_us);
     }
     mark.until_unix_us = lasts.map(|left| now.unix_us.saturating_add(micros(left)));
 }
 
-fn written(change: &MarkChange) -> Vec<u8> {
+fn encode(change: &MarkChange) -> Vec<u8> {
     // Strings and numbers into memory: neither can fail.
     serde_json::to_vec(change).unwrap_or_default()
 }
@@ -209,7 +221,7 @@ mod tests {
         let redis = TestRedis::start();
         let policy = "{tidegate: 1, name: api}";
         let other = Arc::new(redis.node_with(policy).await);
-        share(&other).await;
+        start(&other).await;
         let removed = other.engine.ban(&NewMark::new(Subject::user("u1"))).unwrap();
         assert!(other.engine.unmark(MarkKind::Ban, removed.id));
         let stored = || {
@@ -220,7 +232,7 @@ mod tests {
         eventually(async || stored() == Some('r')).await;
 
         let node = Arc::new(redis.stranger(policy).await);
-        share(&node).await;
+        start(&node).await;
         node.engine.ban(&NewMark::new(Subject::user("u1"))).unwrap();
         redis.learn_secret(&node).await;
         eventually(async || stored() == Some('s')).await;
@@ -238,7 +250,7 @@ mod tests {
             let mut mark = app.engine.ban(&NewMark::new(Subject::user("u1"))).unwrap();
             mark.since_unix_us = sender_us;
             mark.until_unix_us = Some(sender_us + 60_000_000);
-            date(&mut mark, Some(Duration::from_secs(40)), now);
+            adjust_times(&mut mark, Some(Duration::from_secs(40)), now);
             assert_eq!(now.unix_us - mark.since_unix_us, 20_000_000);
             assert_eq!(mark.until_unix_us, Some(now.unix_us + 40_000_000));
         }

@@ -1,7 +1,8 @@
-//! What the lock-free parts are made of, and the locks that their writers hold. The tests of their
-//! interleavings put others in their place: loom's, for single files, and shuttle's, for all of it. What is made
-//! once (`OnceLock`) or replaced as a whole (`ArcSwap`) stays as it is, and is one step to shuttle: whatever makes it
-//! must touch nothing of this file, or two who ask for it wait for ever there.
+//! The atomics and locks of the lock-free parts. Tests of interleavings replace them: loom's for single files, shuttle's
+//! for the whole library.
+//!
+//! `OnceLock` and `ArcSwap` are not replaced: each of their operations is one step to shuttle. So an initialiser must
+//! use nothing of this file, or two threads that run it wait for each other for ever under shuttle.
 
 #[cfg(not(shuttle))]
 mod own {
@@ -10,15 +11,15 @@ mod own {
     };
     pub(crate) use std::sync::{Mutex, MutexGuard};
 
-    /// Words of zero, which the machine makes as they are first used: that takes no time.
+    /// Zeroed words. The operating system zeroes them on first use, so that the allocation takes no time.
     pub(crate) fn zeroed<const WORDS: usize>() -> Box<[AtomicU64; WORDS]> {
         bytemuck::zeroed_box()
     }
 
-    /// How often whoever waits looks again before it lets others run.
+    /// How often a waiting thread spins before it yields.
     const SPINS: u32 = 128;
 
-    /// Waits for somebody who will soon be done.
+    /// Waits a moment for another thread that will soon be done.
     #[cold]
     pub(crate) fn wait(spins: &mut u32) {
         *spins = spins.saturating_add(1);
@@ -37,13 +38,13 @@ mod own {
     };
     pub(crate) use shuttle::sync::{Mutex, MutexGuard};
 
-    /// Words of zero.
+    /// Zeroed words.
     pub(crate) fn zeroed<const WORDS: usize>() -> Box<[AtomicU64; WORDS]> {
         let words: Box<[_]> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
         words.try_into().unwrap_or_else(|_| unreachable!("there are as many"))
     }
 
-    /// Lets others run.
+    /// Lets other threads run.
     pub(crate) fn wait(_: &mut u32) {
         shuttle::thread::yield_now();
     }

@@ -1,64 +1,64 @@
 //! The algorithms behind one set of functions, for stores that hold many kinds of state.
 //!
-//! A state of another algorithm than the spec's counts as new. Keys contain the algorithm, so that
-//! does not happen; but no input may bring a limiter down.
+//! A state of another algorithm than the spec's counts as new. Keys contain the algorithm, so that does not happen; but
+//! no input may bring a limiter down.
 
 use super::{
     Amount, Reading, Spec, State, Verdict, ceiling, concurrency, fixed_window, quota,
     sliding_counter, sliding_window, token_bucket, total,
 };
 
+/// Calls a function of the algorithm that state and spec belong to; `None` if they belong to different ones, or to one
+/// that is not listed. Places have holders, and so functions of their own.
+macro_rules! dispatch {
+    ($state:expr, $spec:expr, $function:ident($($argument:expr),*)) => {
+        match ($state, $spec) {
+            (State::TokenBucket(state), Spec::TokenBucket(spec)) => {
+                Some(token_bucket::$function(state, spec $(, $argument)*))
+            }
+            (State::SlidingWindow(state), Spec::SlidingWindow(spec)) => {
+                Some(sliding_window::$function(state, spec $(, $argument)*))
+            }
+            (State::SlidingCounter(state), Spec::SlidingCounter(spec)) => {
+                Some(sliding_counter::$function(state, spec $(, $argument)*))
+            }
+            (State::FixedWindow(state), Spec::FixedWindow(spec)) => {
+                Some(fixed_window::$function(state, spec $(, $argument)*))
+            }
+            (State::Quota(state), Spec::Quota(spec)) => {
+                Some(quota::$function(state, spec $(, $argument)*))
+            }
+            (State::Total(state), Spec::Total(spec)) => {
+                Some(total::$function(state, spec $(, $argument)*))
+            }
+            _ => None,
+        }
+    };
+}
+
 /// Would this cost (under a ceiling: this value) fit now, and if not, when?
 #[must_use]
 pub fn evaluate(state: &State, spec: &Spec, now_us: u64, cost: Amount) -> Verdict {
     match (state, spec) {
-        (State::TokenBucket(state), Spec::TokenBucket(spec)) => {
-            token_bucket::evaluate(state, spec, now_us, cost)
-        }
-        (State::SlidingWindow(state), Spec::SlidingWindow(spec)) => {
-            sliding_window::evaluate(state, spec, now_us, cost)
-        }
-        (State::SlidingCounter(state), Spec::SlidingCounter(spec)) => {
-            sliding_counter::evaluate(state, spec, now_us, cost)
-        }
-        (State::FixedWindow(state), Spec::FixedWindow(spec)) => {
-            fixed_window::evaluate(state, spec, now_us, cost)
-        }
-        (State::Quota(state), Spec::Quota(spec)) => quota::evaluate(state, spec, now_us, cost),
         (State::Concurrency(state), Spec::Concurrency(spec)) => {
             concurrency::evaluate(state, spec, now_us, cost)
         }
-        (State::Total(state), Spec::Total(spec)) => total::evaluate(state, spec, now_us, cost),
         (_, Spec::Ceiling(spec)) => ceiling::evaluate(spec, cost),
-        _ => match spec.new_state() {
-            Some(new) => evaluate(&new, spec, now_us, cost),
-            None => Verdict::Allowed,
-        },
+        _ => dispatch!(state, spec, evaluate(now_us, cost)).unwrap_or_else(|| {
+            let new = spec.new_state();
+            new.map_or(Verdict::Allowed, |new| evaluate(&new, spec, now_us, cost))
+        }),
     }
 }
 
-/// Takes the cost, unconditionally; `holder` is who holds a place under concurrency.
+/// Takes the cost, unconditionally. Under concurrency, `holder` holds the place.
 pub fn charge(state: &mut State, spec: &Spec, now_us: u64, holder: u64, cost: Amount) {
     make_match(state, spec);
-    match (state, spec) {
-        (State::TokenBucket(state), Spec::TokenBucket(spec)) => {
-            token_bucket::charge(state, spec, now_us, cost);
-        }
-        (State::SlidingWindow(state), Spec::SlidingWindow(spec)) => {
-            sliding_window::charge(state, spec, now_us, cost);
-        }
-        (State::SlidingCounter(state), Spec::SlidingCounter(spec)) => {
-            sliding_counter::charge(state, spec, now_us, cost);
-        }
-        (State::FixedWindow(state), Spec::FixedWindow(spec)) => {
-            fixed_window::charge(state, spec, now_us, cost);
-        }
-        (State::Quota(state), Spec::Quota(spec)) => quota::charge(state, spec, now_us, cost),
+    match (&mut *state, spec) {
         (State::Concurrency(state), Spec::Concurrency(spec)) => {
             concurrency::hold(state, spec, now_us, holder, cost);
         }
-        (State::Total(state), Spec::Total(spec)) => total::charge(state, spec, now_us, cost),
-        _ => {}
+        _ => dispatch!(state, spec, charge(now_us, cost)).unwrap_or_default(),
     }
 }
 
@@ -77,77 +77,21 @@ pub(crate) fn take(
     (verdict, reading(state, spec, now_us))
 }
 
-/// Takes the amount, whether it fits or not, into debt of at most one further limit. Places have
-/// holders, and know no debits.
+/// Takes the amount, whether it fits or not, into debt of at most one further limit. Places have holders, and know no
+/// debits.
 pub fn debit(state: &mut State, spec: &Spec, now_us: u64, amount: Amount) {
     make_match(state, spec);
-    match (state, spec) {
-        (State::TokenBucket(state), Spec::TokenBucket(spec)) => {
-            token_bucket::debit(state, spec, now_us, amount);
-        }
-        (State::SlidingWindow(state), Spec::SlidingWindow(spec)) => {
-            sliding_window::debit(state, spec, now_us, amount);
-        }
-        (State::SlidingCounter(state), Spec::SlidingCounter(spec)) => {
-            sliding_counter::debit(state, spec, now_us, amount);
-        }
-        (State::FixedWindow(state), Spec::FixedWindow(spec)) => {
-            fixed_window::debit(state, spec, now_us, amount);
-        }
-        (State::Quota(state), Spec::Quota(spec)) => quota::debit(state, spec, now_us, amount),
-        (State::Total(state), Spec::Total(spec)) => total::debit(state, spec, now_us, amount),
-        _ => {}
-    }
+    dispatch!(state, spec, debit(now_us, amount)).unwrap_or_default();
 }
 
 /// Gives back what is left of a charge made at `charged_at_us`. A held place is released instead.
 pub fn refund(state: &mut State, spec: &Spec, now_us: u64, charged_at_us: u64, cost: Amount) {
-    match (state, spec) {
-        (State::TokenBucket(state), Spec::TokenBucket(spec)) => {
-            token_bucket::refund(state, spec, now_us, charged_at_us, cost);
-        }
-        (State::SlidingWindow(state), Spec::SlidingWindow(spec)) => {
-            sliding_window::refund(state, spec, now_us, charged_at_us, cost);
-        }
-        (State::SlidingCounter(state), Spec::SlidingCounter(spec)) => {
-            sliding_counter::refund(state, spec, now_us, charged_at_us, cost);
-        }
-        (State::FixedWindow(state), Spec::FixedWindow(spec)) => {
-            fixed_window::refund(state, spec, now_us, charged_at_us, cost);
-        }
-        (State::Quota(state), Spec::Quota(spec)) => {
-            quota::refund(state, spec, now_us, charged_at_us, cost);
-        }
-        (State::Total(state), Spec::Total(spec)) => {
-            total::refund(state, spec, now_us, charged_at_us, cost);
-        }
-        _ => {}
-    }
+    dispatch!(state, spec, refund(now_us, charged_at_us, cost)).unwrap_or_default();
 }
 
 /// Adds to a charge made at `charged_at_us`, while it still has an effect.
 pub fn surcharge(state: &mut State, spec: &Spec, now_us: u64, charged_at_us: u64, extra: Amount) {
-    match (state, spec) {
-        (State::TokenBucket(state), Spec::TokenBucket(spec)) => {
-            token_bucket::surcharge(state, spec, now_us, charged_at_us, extra);
-        }
-        (State::SlidingWindow(state), Spec::SlidingWindow(spec)) => {
-            sliding_window::surcharge(state, spec, now_us, charged_at_us, extra);
-        }
-        (State::SlidingCounter(state), Spec::SlidingCounter(spec)) => {
-            sliding_counter::surcharge(state, spec, now_us, charged_at_us, extra);
-        }
-        (State::FixedWindow(state), Spec::FixedWindow(spec)) => {
-            fixed_window::surcharge(state, spec, now_us, charged_at_us, extra);
-        }
-        (State::Quota(state), Spec::Quota(spec)) => {
-            quota::surcharge(state, spec, now_us, charged_at_us, extra);
-        }
-        (State::Total(state), Spec::Total(spec)) => {
-            total::surcharge(state, spec, now_us, charged_at_us, extra);
-        }
-        _ => {}
-    }
+    dispatch!(state, spec, surcharge(now_us, charged_at_us, extra)).unwrap_or_default();
 }
 
 /// Gives a held place back; false if there is none.
@@ -172,33 +116,19 @@ pub fn renew(state: &mut State, spec: &Spec, now_us: u64, holder: u64) -> bool {
 #[must_use]
 pub fn reading(state: &State, spec: &Spec, now_us: u64) -> Reading {
     match (state, spec) {
-        (State::TokenBucket(state), Spec::TokenBucket(spec)) => {
-            token_bucket::reading(state, spec, now_us)
-        }
-        (State::SlidingWindow(state), Spec::SlidingWindow(spec)) => {
-            sliding_window::reading(state, spec, now_us)
-        }
-        (State::SlidingCounter(state), Spec::SlidingCounter(spec)) => {
-            sliding_counter::reading(state, spec, now_us)
-        }
-        (State::FixedWindow(state), Spec::FixedWindow(spec)) => {
-            fixed_window::reading(state, spec, now_us)
-        }
-        (State::Quota(state), Spec::Quota(spec)) => quota::reading(state, spec, now_us),
         (State::Concurrency(state), Spec::Concurrency(spec)) => {
             concurrency::reading(state, spec, now_us)
         }
-        (State::Total(state), Spec::Total(spec)) => total::reading(state, spec, now_us),
         (_, Spec::Ceiling(spec)) => ceiling::reading(spec, Amount::ZERO),
-        _ => match spec.new_state() {
-            Some(new) => reading(&new, spec, now_us),
-            None => Reading { available: spec.capacity(), reset_us: None },
-        },
+        _ => dispatch!(state, spec, reading(now_us)).unwrap_or_else(|| {
+            let unused = Reading { available: spec.capacity(), reset_us: None };
+            spec.new_state().map_or(unused, |new| reading(&new, spec, now_us))
+        }),
     }
 }
 
-/// How much of its limit is used, of 255; of a bucket nothing, since when it ends says that. A log is
-/// not added up for it: it counts as it was when it was last charged.
+/// How much of its limit is used, of 255; zero for a bucket, whose expiry says more. A log is not added up for it: it
+/// counts as it was when it was last charged.
 pub(crate) fn fullness(state: &State, spec: &Spec, now_us: u64) -> u8 {
     let as_of_us = match spec {
         Spec::TokenBucket(_) => return 0,
@@ -215,28 +145,14 @@ pub(crate) fn fullness(state: &State, spec: &Spec, now_us: u64) -> u8 {
 #[must_use]
 pub fn meaningless_at_us(state: &State, spec: &Spec) -> Option<u64> {
     match (state, spec) {
-        (State::TokenBucket(state), Spec::TokenBucket(spec)) => {
-            token_bucket::meaningless_at_us(state, spec)
-        }
-        (State::SlidingWindow(state), Spec::SlidingWindow(spec)) => {
-            sliding_window::meaningless_at_us(state, spec)
-        }
-        (State::SlidingCounter(state), Spec::SlidingCounter(spec)) => {
-            sliding_counter::meaningless_at_us(state, spec)
-        }
-        (State::FixedWindow(state), Spec::FixedWindow(spec)) => {
-            fixed_window::meaningless_at_us(state, spec)
-        }
-        (State::Quota(state), Spec::Quota(spec)) => quota::meaningless_at_us(state, spec),
         (State::Concurrency(state), Spec::Concurrency(spec)) => {
             concurrency::meaningless_at_us(state, spec)
         }
-        (State::Total(state), Spec::Total(spec)) => total::meaningless_at_us(state, spec),
-        _ => Some(0),
+        _ => dispatch!(state, spec, meaningless_at_us()).unwrap_or(Some(0)),
     }
 }
 
-/// Moves every instant of steady time by so much.
+/// Moves every instant of steady time.
 pub(super) fn shift(state: &mut State, by_us: i64) {
     match state {
         State::TokenBucket(state) => token_bucket::shift(state, by_us),
@@ -247,7 +163,7 @@ pub(super) fn shift(state: &mut State, by_us: i64) {
     }
 }
 
-/// Starts anew where the state belongs to another algorithm.
+/// Starts anew if the state belongs to another algorithm.
 fn make_match(state: &mut State, spec: &Spec) {
     if let Some(new) = spec.new_state()
         && std::mem::discriminant(&new) != std::mem::discriminant(state)

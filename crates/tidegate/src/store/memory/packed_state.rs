@@ -222,13 +222,9 @@ impl PackedState {
             .unwrap_or(u64::MAX)
     }
 
-    /// How much of its limit is used, of 255; `None` if the record stands in the overflow. The expiry of a bucket
-    /// says the same more precisely.
+    /// How much of its limit is used, of 255; `None` if the record stands in the overflow.
     pub(super) fn fullness(self, specs: &SpecRegistry, now_us: u64) -> Option<u8> {
         let registered = specs.get(self.spec_number())?;
-        if self.is_bucket() {
-            return Some(0);
-        }
         let state = self.state(registered)?;
         Some(algorithm::fullness(&state, &self.spec(registered), now_us))
     }

@@ -110,11 +110,6 @@ impl HashKey {
         texts.iter().for_each(|text| write_text(&mut hasher, text));
         hasher
     }
-
-    /// The secret itself, for another hash.
-    pub(crate) const fn bytes(&self) -> &[u8; 16] {
-        &self.0
-    }
 }
 
 impl fmt::Debug for HashKey {

@@ -1,10 +1,12 @@
 //! One limit by a key of one's own, without a policy.
 
-use siphasher::sip128::SipHasher13;
+use std::hash::{BuildHasher as _, Hasher as _};
+
+use foldhash::quality::RandomState;
 
 use crate::algorithm::{Spec, Verdict};
 use crate::clock::{Clock as _, QuickClock, SystemClock};
-use crate::key::{HashKey, Key};
+use crate::key::Key;
 use crate::rate::{BurstRate, Rate, RateError};
 use crate::store::Table;
 use crate::units::Amount;
@@ -40,7 +42,8 @@ const MAX_KEYS_DEFAULT: usize = 1_000_000;
 pub struct Keyed {
     spec: Spec,
     table: Table,
-    hasher: SipHasher13,
+    /// Seeded at random, so that nobody outside can choose texts that collide.
+    hasher: RandomState,
     /// The clock of limits by the calendar, if it is one.
     wall_clock: Option<SystemClock>,
     quick_clock: QuickClock,
@@ -92,7 +95,7 @@ impl Keyed {
         Self {
             spec,
             table: Table::standalone(MAX_KEYS_DEFAULT),
-            hasher: SipHasher13::new_with_key(HashKey::random().bytes()),
+            hasher: RandomState::default(),
             wall_clock: spec.uses_wall_clock().then(SystemClock::new),
             quick_clock: QuickClock::new(),
         }
@@ -130,8 +133,12 @@ impl Keyed {
         self.table.keys()
     }
 
+    /// A table places keys by their upper half, which is a hash here. 64 bits tell a million keys apart.
+    #[inline]
     fn key_of(&self, text: &str) -> Key {
-        Key(self.hasher.hash(text.as_bytes()).into())
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write(text.as_bytes());
+        Key(u128::from(hasher.finish()) << 64)
     }
 
     /// The time on the clock that the limit runs on.
@@ -145,6 +152,8 @@ impl Keyed {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
     use crate::algorithm::{fixed_window, sliding_window, token_bucket, total};
     use crate::units::DAY_US;
@@ -250,6 +259,61 @@ mod tests {
                 busy.filter(|verdict| *verdict == Verdict::Allowed).count() as u64
             });
             assert_eq!(admitted.iter().sum::<u64>(), LIMIT - 2);
+        }
+    }
+
+    /// Every letter of a text counts, wherever it stands, and so does its length.
+    #[test]
+    fn no_two_texts_that_differ_a_little_have_one_key() {
+        let (keyed, mut keys, mut texts) = (Keyed::of(specs()[0]), HashSet::new(), 0);
+        for length in 0..84 {
+            let plain: String = ('a'..='z').cycle().take(length).collect();
+            let changed = (0..length).flat_map(|place| {
+                ["!", "a", "\0"].map(|with| {
+                    let mut text = plain.clone();
+                    text.replace_range(place..=place, with);
+                    text
+                })
+            });
+            let mut all: HashSet<String> = changed.collect();
+            all.insert(plain.clone());
+            all.insert("\0".repeat(length));
+            texts += all.len();
+            keys.extend(all.iter().map(|text| keyed.key_of(text)));
+        }
+        assert_eq!(keys.len(), texts);
+    }
+
+    /// Wherever a table looks at a key, all values are about equally frequent, also for texts that differ in a counted
+    /// number, as names do.
+    #[test]
+    fn the_bits_that_place_a_key_are_even() {
+        const TEXTS: usize = 1 << 15;
+        const PLACES: usize = 1 << 6;
+        let keyed = Keyed::of(specs()[0]);
+        let kinds: [fn(usize) -> String; 6] = [
+            |number| number.to_string(),
+            |number| format!("u{number:06}"),
+            |number| format!("10.0.{}.{}", number >> 8, number & 255),
+            |number| format!("user-{number:020}"),
+            |number| format!("{number:040}@example.org"),
+            |number| format!("{number:0100}"),
+        ];
+        for kind in kinds {
+            let hash = |number| u64::try_from(keyed.key_of(&kind(number)).0 >> 64).unwrap();
+            let hashes: Vec<u64> = (0..TEXTS).map(hash).collect();
+            // The lowest bits choose the segment, the highest the page, the next ones its lines.
+            for first in [0, 6, 24, 32, 40, 46, 52, 58] {
+                let mut counts = [0_usize; PLACES];
+                let place =
+                    |hash: &u64| usize::try_from(hash >> first & (PLACES as u64 - 1)).unwrap();
+                hashes.iter().for_each(|hash| counts[place(hash)] += 1);
+                // Seven times the spread that chance has: the seed differs from run to run.
+                let even = TEXTS / PLACES;
+                let far = 7 * even.isqrt();
+                let is_even = |count: &usize| count.abs_diff(even) < far;
+                assert!(counts.iter().all(is_even), "{} from {first}: {counts:?}", kind(1));
+            }
         }
     }
 

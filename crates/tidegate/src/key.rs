@@ -120,7 +120,7 @@ impl fmt::Debug for HashKey {
 }
 
 /// A key's fingerprint: a keyed hash. A [memory store](crate::store::Memory) reads where a key stands off its
-/// upper half, whose bits must be as even as a hash's; numbers that somebody has counted are not.
+/// upper half, whose bits must be evenly spread, as those of a hash are.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Key(pub u128);
 

@@ -1,4 +1,4 @@
-//! One limit by a key of one's own, without a policy.
+//! One limit by keys of the caller, without a policy.
 
 use std::hash::{BuildHasher as _, Hasher as _};
 
@@ -11,19 +11,16 @@ use crate::rate::{BurstRate, Rate, RateError};
 use crate::store::Table;
 use crate::units::Amount;
 
-/// How many keys it holds unless told otherwise.
+/// How many keys it holds by default.
 const MAX_KEYS_DEFAULT: usize = 1_000_000;
 
-/// One limit by a key of one's own: for whoever needs no policy, no levels and no names, but a fast
-/// answer to "may this key go on?".
+/// One limit by keys of the caller, without a policy, levels or names: a fast answer to "may this key go on?".
 ///
-/// It is shared between threads by reference, and forgets keys as the
-/// [memory store](crate::store::Memory) does: those that owe nothing for free, and the one that owes
-/// least where all do and there are too many.
+/// Threads share it by reference. It evicts keys as the [memory store](crate::store::Memory) does: expired keys first,
+/// and if there are too many live keys, the one that owes least.
 ///
-/// Where the processor has an even counter, it is the clock: it is compared with the system's when the
-/// first is made, which may take some tenths of a second, and may go wrong by some seconds a day. Limits
-/// by the calendar go by the system's.
+/// If the processor has an invariant counter, the counter is the clock. It is calibrated when the first `Keyed` is made,
+/// which may take some tenths of a second, and may drift by some seconds a day. Calendar limits use the system's clock.
 ///
 /// ```
 /// use tidegate::Keyed;
@@ -44,7 +41,7 @@ pub struct Keyed {
     table: Table,
     /// Seeded at random, so that nobody outside can choose texts that collide.
     hasher: RandomState,
-    /// The clock of limits by the calendar, if it is one.
+    /// The clock of a calendar limit.
     wall_clock: Option<SystemClock>,
     quick_clock: QuickClock,
 }
@@ -107,27 +104,26 @@ impl Keyed {
         Self { table: Table::standalone(max_keys.max(1)), ..self }
     }
 
-    /// Charges one, if it fits.
+    /// Charges one if it fits.
     #[must_use]
     pub fn check(&self, key: &str) -> Verdict {
         self.check_n(key, Amount::ONE)
     }
 
-    /// Charges so much, if it fits.
+    /// Charges the cost if it fits.
     #[must_use]
     pub fn check_n(&self, key: &str, cost: Amount) -> Verdict {
         self.table.check(&self.spec, self.key_of(key), cost, self.now_us())
     }
 
-    /// Charges one to each key, if it fits, in their order, and appends what became of each. All at
-    /// one instant, and with their memory fetched together, so that it takes a fraction of the time
-    /// of as many single calls.
+    /// Charges one to each key if it fits, in their order, and appends the verdicts. All checks happen at one instant, and
+    /// their memory comes together, so that a batch takes less time than single checks.
     pub fn check_all<K: AsRef<str>>(&self, keys: &[K], verdicts: &mut Vec<Verdict>) {
         let keys = keys.iter().map(|key| self.key_of(key.as_ref()));
         self.table.check_all(&self.spec, keys, self.now_us(), verdicts);
     }
 
-    /// How many keys it holds, those that owe nothing any more included.
+    /// How many keys it holds, expired ones included.
     #[must_use]
     pub fn keys(&self) -> usize {
         self.table.keys()

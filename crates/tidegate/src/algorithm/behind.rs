@@ -1,7 +1,7 @@
-//! How long a cost waits behind others that are waiting for the same state already.
+//! How long a cost waits in a queue behind other costs of the same state.
 //!
-//! It is never more than the true wait if all of them stay, so that nobody is turned away who
-//! could have been served in time. For a bucket it is exact to the microsecond.
+//! The result is never more than the true wait if the whole queue stays, so that no request is turned away that could
+//! be served in time. For a bucket it is exact to the microsecond.
 
 use super::{Amount, Reading, Spec, Verdict, calendar, saturate};
 use crate::units::DAY_US;
@@ -32,17 +32,16 @@ pub(crate) fn behind_us(
             };
             match verdict {
                 Verdict::Denied { .. } => u128::from(alone_us) + refill_us(ahead_micros),
-                // The last millionth may be refilled in part already: only what is before it must
-                // wait for all of its refill, and it for some.
+                // The last millionth may be refilled in part already. Only the others need all of their refill.
                 Verdict::Allowed => match wanted.saturating_sub(available) {
                     0 => 0,
                     missing => refill_us(missing - 1) + 1,
                 },
             }
         }
-        // Any window has room for one limit, the one that ends with this cost too.
+        // Any window has room for one limit, also the window that ends with this cost.
         Spec::SlidingWindow(spec) => u128::from(spec.window_us) * windows.saturating_sub(1),
-        // Each aligned window has; the first and the last may be cut short.
+        // Each aligned window has room for one limit; the first and the last may be cut short.
         Spec::SlidingCounter(spec) => u128::from(spec.window_us) * windows.saturating_sub(2),
         Spec::FixedWindow(spec) => {
             aligned_us(wanted, available, limit, reading.reset_us, spec.window_us)
@@ -57,7 +56,7 @@ pub(crate) fn behind_us(
     Some(alone_us.max(saturate(queued_us)))
 }
 
-/// The rest of the present window, and a whole one for every further limit.
+/// The rest of the present window, and a whole window for every further limit.
 fn aligned_us(
     wanted: u128,
     available: u128,

@@ -15,8 +15,8 @@ const UNIX_US_MAX: u64 = 250_000_000_000 * 1_000_000;
 
 /// What a quota counts by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-// A whole word: a spec is told from others by the values that this has to spare, and what has a gap
-// behind it is copied in pieces that overlap, which nobody can read back until all are written.
+// A whole word, for two reasons. The unused values tell the variants of a spec apart. And a spec without gaps is copied
+// in pieces that do not overlap, so that a read soon after does not stall.
 #[repr(u64)]
 pub enum Unit {
     /// A local date.

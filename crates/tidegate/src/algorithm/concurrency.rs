@@ -1,5 +1,5 @@
-//! At most so many places held at once. A holder renews within its lease or loses its place, so
-//! that one who crashed does not hold it for ever.
+//! A number of places that are held at once. A holder renews within its lease or loses its place, so that a crashed
+//! holder does not keep it for ever.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use super::{
     Amount, DENIED_FOR_GOOD, Reading, Verdict, as_micros, denied_until, fits, rest, saturate,
 };
 
-/// How many places there are, and for how long one is held without a sign of life.
+/// How many places there are, and how long a holder keeps one without renewing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
     /// The places.
@@ -17,14 +17,14 @@ pub struct Spec {
     pub lease_us: u64,
 }
 
-/// Who holds places, by the end of their leases, so that the first to go stand first.
+/// The holders of places, in the order in which their leases end.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(from = "Vec<Holder>", into = "Vec<Holder>")]
 pub struct State {
     holders: Vec<Holder>,
 }
 
-/// One who holds places.
+/// A holder of places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     /// The name by which it renews and releases, unique among the holders of one key.
@@ -54,7 +54,7 @@ impl State {
 }
 
 impl From<Vec<Holder>> for State {
-    /// Whoever wrote the holders down, the first to go stand first.
+    /// Sorts the holders, whatever order they were written in.
     fn from(mut holders: Vec<Holder>) -> Self {
         holders.sort_by_key(|holder| holder.expires_us);
         Self { holders }
@@ -67,7 +67,7 @@ impl From<State> for Vec<Holder> {
     }
 }
 
-/// Are there places for this cost now, and if not, when will there be if nobody renews?
+/// Are there places for this cost now, and if not, when will there be if no holder renews?
 #[must_use]
 pub fn evaluate(state: &State, spec: &Spec, now_us: u64, cost: Amount) -> Verdict {
     let alive = state.alive(now_us);
@@ -89,7 +89,7 @@ pub fn evaluate(state: &State, spec: &Spec, now_us: u64, cost: Amount) -> Verdic
     denied_until(free_at_us, now_us)
 }
 
-/// Takes the places, whether they are free or not, and forgets who has lost theirs.
+/// Takes the places, whether they are free or not, and removes the holders whose leases have ended.
 pub fn hold(state: &mut State, spec: &Spec, now_us: u64, id: u64, cost: Amount) {
     if cost.is_zero() {
         return;
@@ -115,7 +115,7 @@ pub fn renew(state: &mut State, spec: &Spec, now_us: u64, id: u64) -> bool {
     true
 }
 
-/// How many places are free, and when all will be if nobody renews.
+/// How many places are free, and when all will be if no holder renews.
 #[must_use]
 pub fn reading(state: &State, spec: &Spec, now_us: u64) -> Reading {
     let alive = state.alive(now_us);
@@ -126,8 +126,8 @@ pub fn reading(state: &State, spec: &Spec, now_us: u64) -> Reading {
     }
 }
 
-/// Until when no place is free and whatever costs one is refused, if nobody takes, renews or gives back any
-/// meanwhile; `None` where one is free, or it takes more to tell.
+/// Until when every cost of one is refused, if no place is taken, renewed or given back meanwhile; `None` if a place is
+/// free, or if the first holder alone does not decide it.
 #[must_use]
 pub fn full_until_us(state: &State, spec: &Spec) -> Option<u64> {
     let first = state.holders.first()?;
@@ -142,7 +142,7 @@ pub fn meaningless_at_us(state: &State, _spec: &Spec) -> Option<u64> {
     Some(state.holders.last().map_or(0, |holder| holder.expires_us))
 }
 
-/// Moves every instant by so much.
+/// Moves every instant.
 pub(super) fn shift(state: &mut State, by_us: i64) {
     for holder in &mut state.holders {
         holder.expires_us = holder.expires_us.saturating_add_signed(by_us);

@@ -1,17 +1,17 @@
 //! What one key owes, at every pace that it was charged at.
 //!
-//! A tier, a reload, a factor or an override may bring other numbers from one request to the next.
-//! While only the size of a limit changes, one state serves all of them. At another pace it cannot:
-//! what a fast limit has paid back, a slow one still owes. So a ledger has an account for each
-//! pace, charges them all, and asks the one that the request is under; whoever changes back finds
-//! what they owe (rule 5). Nearly every key has one account: those that owe nothing any more close.
+//! A tier, a reload, a factor or an override may change the numbers of a limit from one request to the next. While only
+//! the size of the limit changes, one state serves all of them. At another pace it cannot: what a fast limit has paid
+//! back, a slow one still owes. So a ledger has an account for each pace, charges all accounts, and asks the one at the
+//! request's pace. A subject that changes back finds its debt (rule 5). Nearly every key has one account: accounts that
+//! owe nothing any more are closed.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Amount, Reading, Spec, State, Verdict};
 use super::{concurrency, dispatch, sliding_window};
 
-/// At most so many accounts: when a further one opens, the one that ends first closes.
+/// The most accounts: when a further one opens, the one that expires first closes.
 const ACCOUNTS_MAX: usize = 8;
 
 /// What one key owes.
@@ -40,7 +40,7 @@ pub struct Pace {
 }
 
 impl Ledger {
-    /// The ledger of a key that nobody has used; `None` where nothing is stored.
+    /// The ledger of a key that was never charged; `None` if nothing is stored.
     #[must_use]
     pub fn new(spec: &Spec) -> Option<Self> {
         let state = spec.new_state()?;
@@ -57,8 +57,7 @@ impl Ledger {
         self.others.is_empty().then_some((&self.first.spec, &self.first.state))
     }
 
-    /// Until when nothing is left under its only spec, and whatever costs one is refused; `None` where that
-    /// takes more to tell.
+    /// Until when every cost of one is refused under the only spec; `None` if that is not known.
     pub(crate) fn full_until_us(&self) -> Option<(&Spec, u64)> {
         match self.only()? {
             (spec @ Spec::SlidingWindow(window), State::SlidingWindow(state)) => {
@@ -104,7 +103,7 @@ impl Ledger {
         self.others.push(Account { spec: *spec, state });
     }
 
-    /// Takes the cost at every pace; `holder` is who holds a place under concurrency.
+    /// Takes the cost at every pace. Under concurrency, `holder` holds the place.
     pub fn charge(&mut self, spec: &Spec, now_us: u64, holder: u64, cost: Amount) {
         self.open(spec, now_us);
         self.close_what_is_over(spec, now_us);
@@ -177,8 +176,7 @@ impl Ledger {
         self.first.spec.uses_wall_clock()
     }
 
-    /// Forgets what is known of a bucket's debt beside how much it is, so that a refund gives back only
-    /// what the refill cannot have paid yet.
+    /// Keeps only the size of a bucket's debt, so that a refund gives back only what the refill cannot have paid yet.
     pub(crate) fn doubt(&mut self) {
         for account in self.accounts_mut() {
             if let State::TokenBucket(state) = &mut account.state {
@@ -187,7 +185,7 @@ impl Ledger {
         }
     }
 
-    /// Moves every instant of steady time by so much; those of the wall clock stay.
+    /// Moves every instant of steady time; instants of the wall clock stay.
     pub(crate) fn shift(&mut self, by_us: i64) {
         for account in self.accounts_mut() {
             dispatch::shift(&mut account.state, by_us);

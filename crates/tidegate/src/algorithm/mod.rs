@@ -53,8 +53,7 @@ pub enum Verdict {
     Allowed,
     /// It does not.
     Denied {
-        /// Microseconds until the same cost would fit if nobody else came; `None` where no waiting
-        /// helps.
+        /// Microseconds until the same cost would fit if no other request came; `None` if waiting does not help.
         retry_after_us: Option<u64>,
     },
 }
@@ -93,7 +92,7 @@ pub enum Spec {
     FixedWindow(fixed_window::Spec),
     /// Calendar windows.
     Quota(quota::Spec),
-    /// At most so many held at once.
+    /// A number of places held at once.
     Concurrency(concurrency::Spec),
     /// Never resets by itself.
     Total(total::Spec),
@@ -121,7 +120,7 @@ pub enum State {
 }
 
 impl Spec {
-    /// The state of a key that nobody has used; `None` where nothing is stored.
+    /// The state of a key that was never charged; `None` if nothing is stored.
     #[must_use]
     pub fn new_state(&self) -> Option<State> {
         match self {

@@ -38,7 +38,7 @@ impl Spec {
         Self { previous_us: 0, start_us: 0, end_us: 0, next_end_us: 0, ..self }
     }
 
-    /// The same in a window of which only so much is known: that it had begun by then, and when it ends.
+    /// The same in a window of which only an instant after its start and its end are known.
     pub(crate) const fn around(self, begun_us: u64, end_us: u64) -> Self {
         let next_end_us = end_us.saturating_add(end_us.saturating_sub(begun_us));
         Self { previous_us: 0, start_us: begun_us, end_us, next_end_us, ..self }

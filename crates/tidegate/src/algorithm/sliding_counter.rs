@@ -113,7 +113,7 @@ pub fn meaningless_at_us(state: &State, _spec: &Spec) -> Option<u64> {
     Some(empty_at_us(state))
 }
 
-/// Moves every instant by so much.
+/// Moves every instant.
 pub(super) fn shift(state: &mut State, by_us: i64) {
     state.start_us = state.start_us.saturating_add_signed(by_us);
 }

@@ -196,8 +196,8 @@ pub fn reading(state: &State, spec: &Spec, now_us: u64) -> Reading {
     }
 }
 
-/// Until when nothing is left and whatever costs one is refused, if nothing is charged or given back
-/// meanwhile; `None` where something is left, or it takes more to tell.
+/// Until when every cost of one is refused, if nothing is charged or given back meanwhile; `None` if something is left,
+/// or if the oldest entry alone does not decide it.
 #[must_use]
 pub fn full_until_us(state: &State, spec: &Spec) -> Option<u64> {
     let (mut entries, spent) = inside(state, spec, state.newest_us()?);
@@ -212,7 +212,7 @@ pub fn meaningless_at_us(state: &State, spec: &Spec) -> Option<u64> {
     Some(state.newest_us().map_or(0, |at_us| at_us.saturating_add(spec.window_us)))
 }
 
-/// Moves every instant by so much.
+/// Moves every instant.
 pub(super) fn shift(state: &mut State, by_us: i64) {
     let moved = |entry: Entry| Entry { at_us: entry.at_us.saturating_add_signed(by_us), ..entry };
     *state = State::of(state.all().map(moved));

@@ -74,7 +74,7 @@ pub(crate) fn take(state: &mut State, spec: &Spec, now_us: u64, cost: Amount) ->
     verdict
 }
 
-/// What a settled state says to a cost.
+/// Whether a cost fits a settled state.
 #[inline(always)]
 fn weigh(settled: &State, spec: &Spec, now_us: u64, cost: Amount) -> Verdict {
     if fits(spec.burst, settled.owed_micros, cost) {
@@ -83,7 +83,7 @@ fn weigh(settled: &State, spec: &Spec, now_us: u64, cost: Amount) -> Verdict {
     refused(settled, spec, now_us, cost)
 }
 
-/// The same to a cost that does not fit.
+/// The refusal of a cost that does not fit.
 fn refused(settled: &State, spec: &Spec, now_us: u64, cost: Amount) -> Verdict {
     if cost > spec.burst {
         return DENIED_FOR_GOOD;
@@ -115,7 +115,7 @@ pub fn debit(state: &mut State, spec: &Spec, now_us: u64, amount: Amount) {
 /// Gives back what is certain to be left of an earlier charge.
 ///
 /// Without the charge the debt would have been lower ever since, but never below zero: where it
-/// would have reached zero, the refill paid for whoever came later, and handing those tokens out
+/// would have reached zero, the refill paid for later requests, and handing those tokens out
 /// again would admit more than the promise. So no more is given back than was owed at all times
 /// since, of which the state knows a lower bound: the low-water mark of the present debt, or what
 /// the refill cannot have paid yet. A charge from before the present debt is paid.
@@ -159,7 +159,7 @@ pub fn reading(state: &State, spec: &Spec, now_us: u64) -> Reading {
     settled_reading(&settle(state, spec, now_us), spec, now_us)
 }
 
-/// The same of a state that is settled.
+/// As [`reading`], of a settled state.
 #[inline(always)]
 pub(crate) fn settled_reading(settled: &State, spec: &Spec, now_us: u64) -> Reading {
     let available = rest(spec.burst, settled.owed_micros);
@@ -180,7 +180,7 @@ pub fn meaningless_at_us(state: &State, spec: &Spec) -> Option<u64> {
     repaid_at_us(&settled, spec, settled.owed_micros)
 }
 
-/// Moves every instant by so much.
+/// Moves every instant.
 pub(super) fn shift(state: &mut State, by_us: i64) {
     state.at_us = state.at_us.saturating_add_signed(by_us);
     state.owing_since_us = state.owing_since_us.saturating_add_signed(by_us);

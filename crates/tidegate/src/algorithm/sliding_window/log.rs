@@ -61,7 +61,7 @@ impl Log {
         self.total_micros
     }
 
-    /// Adds an entry that is no older than the newest. Whoever calls it knows that the total fits.
+    /// Adds an entry that is no older than the newest. The caller knows that the total fits.
     pub(super) fn push(&mut self, entry: Entry) {
         self.total_micros += entry.cost_micros;
         let Some(Entry { at_us, cost_micros }) = self.newest.replace(entry) else { return };
@@ -100,7 +100,7 @@ impl Log {
         }
     }
 
-    /// Forgets the oldest, so many of them; the newest stays.
+    /// Drops the oldest entries; the newest stays.
     pub(super) fn forget_oldest(&mut self, count: usize) {
         let mut entries = self.entries();
         let oldest = entries.by_ref().take(count.min(self.packed_count));

@@ -11,8 +11,9 @@ use crate::plan::{Enforcement, Level, Mode, PerLevel, Plan};
 use crate::store::Reply;
 use crate::units::Amount;
 
-/// How many keys of a batch are hashed, then looked up, and then charged, so that they come from memory together.
-const BATCH: usize = 16;
+/// How many keys of a batch are hashed, then located, then looked up, and then charged. Each step is done for all of
+/// them, so that they come from memory together.
+const BATCH: usize = 32;
 
 /// A bucket after a check.
 struct CheckedBucket {
@@ -41,7 +42,10 @@ impl Table {
         verdicts.reserve(keys.len());
         while keys.len() > 0 {
             let some: ArrayVec<Key, BATCH> = keys.by_ref().take(BATCH).collect();
-            let lookups: ArrayVec<_, BATCH> = some.iter().map(|key| self.lookup(*key)).collect();
+            let located: ArrayVec<_, BATCH> = some.iter().map(|key| self.locate(*key)).collect();
+            let found = located.into_iter().zip(&some);
+            let lookups: ArrayVec<_, BATCH> =
+                found.map(|(located, key)| self.lookup_in(located, *key)).collect();
             for (key, lookup) in some.iter().zip(&lookups) {
                 verdicts.push(self.check_found(*lookup, spec, *key, Amount::ONE, now_us));
             }

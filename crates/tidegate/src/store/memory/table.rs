@@ -138,16 +138,31 @@ impl Table {
     /// Looks for a key without locking anything.
     #[inline(always)]
     pub(super) fn lookup(&self, key: Key) -> Lookup<'_> {
+        self.lookup_in(self.locate(key), key)
+    }
+
+    /// The segment of a key and its version, without locking anything.
+    #[inline(always)]
+    pub(super) fn locate(&self, key: Key) -> (&Segment, u32) {
         let hash = hash_of(key);
         loop {
             if let Some((number, segment)) = self.segment_of(hash) {
                 let version = segment.version();
                 if segment.owns(number, hash) {
-                    let hit = segment.find(&self.pages, key, hash);
-                    return Lookup { segment, version, hit };
+                    return (segment, version);
                 }
             }
         }
+    }
+
+    /// Looks for a key in the segment that was located for it.
+    #[inline(always)]
+    pub(super) fn lookup_in<'t>(
+        &'t self,
+        (segment, version): (&'t Segment, u32),
+        key: Key,
+    ) -> Lookup<'t> {
+        Lookup { segment, version, hit: segment.find(&self.pages, key, hash_of(key)) }
     }
 
     /// The segment of a key at this moment. It may be split before the caller locks it.

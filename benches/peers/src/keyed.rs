@@ -99,7 +99,7 @@ fn compare_batches(
         }
     });
     let ns = nanoseconds(1, &[ours, one_by_one(governor, population)]);
-    table.add(what, "ns", ns[0], ns[1], Some(0.125));
+    table.add(what, "ns", ns[0], ns[1], Some(0.25));
 }
 
 fn one_by_one<'c>(

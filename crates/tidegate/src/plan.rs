@@ -1,14 +1,15 @@
 //! A plan: all that a store needs to decide one request, as numbers that can travel.
 
 mod outline;
+mod per_level;
 mod planner;
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use smallvec::SmallVec;
 
 pub(crate) use outline::Outline;
+pub use per_level::{IntoIter, PerLevel};
 pub(crate) use planner::{Applicability, Inapplicability, Planner, key_names};
 
 use crate::algorithm::{self, Verdict};
@@ -19,13 +20,6 @@ use crate::units::Amount;
 
 /// At most this many limits apply to one request; a policy that could have more does not compile.
 pub const LEVELS_MAX: usize = 16;
-
-/// How many of them need no heap. A plan is moved about, so that it has no room for the rare request
-/// that meets more.
-pub(crate) const LEVELS_INLINE: usize = 6;
-
-/// Something for each level of a request, at most [`LEVELS_MAX`] of them.
-pub type PerLevel<T> = SmallVec<[T; LEVELS_INLINE]>;
 
 /// What to do with a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

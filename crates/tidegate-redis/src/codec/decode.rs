@@ -2,7 +2,7 @@
 
 use tidegate::algorithm::{Reading, Verdict, evaluate, reading};
 use tidegate::clock::Now;
-use tidegate::plan::{Level, PerLevel, Plan};
+use tidegate::plan::{LEVELS_MAX, Level, PerLevel, Plan};
 use tidegate::store::{Amended, Answer, Reply, StoreError};
 use tidegate::units::Amount;
 
@@ -149,7 +149,7 @@ fn read_results(command: &Command, reader: &mut Reader<'_>) -> Option<Response> 
         }
         Command::Amend(amendments) => {
             let mut amended = Amended::new();
-            for _ in amendments.iter().take(amended.capacity()) {
+            for _ in amendments.iter().take(LEVELS_MAX) {
                 amended.push(reader.flag()?);
             }
             Response::Amended(amended)

@@ -169,7 +169,7 @@ impl App {
             return Ok(Err(ChallengeError::Nobody));
         };
         let challenge = client_keys.policy.challenge().ok_or(ChallengeError::NoChallenges);
-        if self.engine.is_shut_out(request)? {
+        if self.engine.is_blocked_or_banned(request)? {
             return Ok(Err(ChallengeError::ShutOut));
         }
         Ok(challenge.map(|challenge| {
@@ -187,7 +187,7 @@ impl App {
         solution: Solution<'_>,
     ) -> Result<Result<Pass, ChallengeError>, RequestError> {
         let client_keys = self.engine.client_keys(request)?;
-        if self.engine.is_shut_out(request)? {
+        if self.engine.is_blocked_or_banned(request)? {
             return Ok(Err(ChallengeError::ShutOut));
         }
         let challenge =

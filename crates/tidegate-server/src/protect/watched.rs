@@ -47,7 +47,7 @@ impl Watched {
             return Ok(None);
         }
         // It was understood when it was decided.
-        let Ok(request) = app.engine.pared(request) else { return Ok(None) };
+        let Ok(request) = app.engine.trim_request(request) else { return Ok(None) };
         let text = |text: &Option<Cow<'_, str>>| text.as_deref().map(str::to_owned);
         let pairs = |pairs: &[(Cow<'_, str>, Cow<'_, str>)]| {
             pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
@@ -145,7 +145,7 @@ penalties:
         let kept = watched(&app, &request).unwrap().unwrap();
         let reported = app.engine.record_status_async(&kept.request(&app), 401).await.unwrap();
         assert_eq!(reported.events, ["wrong_password"]);
-        assert!(app.engine.is_shut_out(&request).unwrap());
+        assert!(app.engine.is_blocked_or_banned(&request).unwrap());
     }
 
     #[test]

@@ -149,7 +149,7 @@ impl ImmediateStore for FaultyStore {
         }
         match self.fault {
             Fault::PeeksCharge => plan.mode = Mode::Charge,
-            Fault::HoldsEightLevels => plan.levels.truncate(8),
+            Fault::HoldsEightLevels => plan.levels = plan.levels.iter().take(8).copied().collect(),
             Fault::BelievesEveryClock if plan.now.unix_us < 1_700_000_000_000_000 => {
                 let levels = plan.levels.iter();
                 let reset = |level: &Level| Amendment {

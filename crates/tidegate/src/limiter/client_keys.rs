@@ -48,7 +48,7 @@ impl<S: Store> Limiter<S> {
     ///
     /// # Errors
     /// The request cannot be understood, or names a policy that is not in force.
-    pub fn is_shut_out(&self, request: &Request<'_>) -> Result<bool, RequestError> {
+    pub fn is_blocked_or_banned(&self, request: &Request<'_>) -> Result<bool, RequestError> {
         let context = self.context(request)?;
         let banned = || {
             context.active.protection.bans.find(&self.inner.marks, &context, context.now).is_some()

@@ -85,14 +85,14 @@ impl<S: Store> Limiter<S> {
 
     /// Ends a ban; returns whether there was one here.
     pub fn unban(&self, policy: Option<&str>, subject: &Subject) -> bool {
-        let subject = self.as_found(policy, subject);
+        let subject = self.as_marked(policy, subject);
         let marks = &self.inner.marks;
         marks.remove(MarkKind::Ban, marks.id_of(MarkKind::Ban, policy, None, &subject))
     }
 
     /// Takes a flag away; returns whether there was one here.
     pub fn unflag(&self, policy: Option<&str>, flag: &str, subject: &Subject) -> bool {
-        let subject = self.as_found(policy, subject);
+        let subject = self.as_marked(policy, subject);
         let marks = &self.inner.marks;
         marks.remove(MarkKind::Flag, marks.id_of(MarkKind::Flag, policy, Some(flag), &subject))
     }
@@ -105,12 +105,12 @@ impl<S: Store> Limiter<S> {
     /// A subject in each way that marks of it may say it, in one policy or, without one, in any: an
     /// IPv6 client is marked as its network.
     #[must_use]
-    pub fn spellings(&self, policy: Option<&str>, subject: &Subject) -> Vec<Subject> {
-        let mut spellings = vec![subject.clone(), self.as_found(policy, subject)];
+    pub fn subject_aliases(&self, policy: Option<&str>, subject: &Subject) -> Vec<Subject> {
+        let mut spellings = vec![subject.clone(), self.as_marked(policy, subject)];
         if policy.is_none() {
             let policies = self.policies();
             spellings
-                .extend(policies.iter().map(|policy| self.as_found(Some(policy.name()), subject)));
+                .extend(policies.iter().map(|policy| self.as_marked(Some(policy.name()), subject)));
         }
         let mut seen: Vec<Subject> = Vec::new();
         for spelling in spellings {
@@ -190,7 +190,7 @@ impl<S: Store> Limiter<S> {
         let (marks, now) = (&self.inner.marks, self.now());
         let policy = order.policy.as_deref();
         self.check_order(kind, order)?;
-        let subject = self.as_found(policy, &order.subject);
+        let subject = self.as_marked(policy, &order.subject);
         let lasts_us = order.lasts.map(|us| u64::try_from(us.as_micros()).unwrap_or(u64::MAX));
         let mark = Mark {
             reason: order.reason.clone(),
@@ -231,7 +231,7 @@ impl<S: Store> Limiter<S> {
             check_value(name, value, &prefixes)
                 .map_err(|detail| RequestError::new(format!("key.{name}"), detail))?;
         }
-        if order.policy.is_none() && self.know_otherwise(&order.subject) {
+        if order.policy.is_none() && self.disagree_on_prefix(&order.subject) {
             let detail = "found none, expected one: policies know this IPv6 client by different \
                           prefixes";
             return Err(RequestError::new("policy", detail));
@@ -240,7 +240,7 @@ impl<S: Store> Limiter<S> {
     }
 
     /// Whether policies know a subject otherwise than each other. A network does not ask them.
-    fn know_otherwise(&self, subject: &Subject) -> bool {
+    fn disagree_on_prefix(&self, subject: &Subject) -> bool {
         let policies = self.inner.policies.load();
         let prefixes = policies.iter().map(|active| active.policy.identity.ipv6_prefix);
         let mut known = prefixes.map(|prefix| subject.clone().with_prefix(prefix, true));
@@ -250,7 +250,7 @@ impl<S: Store> Limiter<S> {
 
     /// A subject as requests are known by it: an IPv6 client is its network. In all policies, whose
     /// prefixes may differ, it is that of the first.
-    fn as_found(&self, policy: Option<&str>, subject: &Subject) -> Subject {
+    fn as_marked(&self, policy: Option<&str>, subject: &Subject) -> Subject {
         let policies = self.inner.policies.load();
         let named =
             |active: &&Arc<ActivePolicy>| policy.is_none_or(|name| active.policy.name == name);

@@ -8,8 +8,6 @@ use std::future::{Future, ready};
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrayvec::ArrayVec;
-
 pub use key_usage::KeyUsage;
 pub(crate) use memory::Table;
 pub use memory::{
@@ -18,7 +16,7 @@ pub use memory::{
 
 use crate::algorithm::{Reading, Verdict};
 use crate::clock::Now;
-use crate::plan::{LEVELS_MAX, Level, PerLevel, Plan};
+use crate::plan::{Level, PerLevel, Plan};
 use crate::units::Amount;
 
 /// A store's answer to a plan.
@@ -101,7 +99,7 @@ pub enum Change {
 }
 
 /// One result per amendment: whether it found what it was to change.
-pub type Amended = ArrayVec<bool, LEVELS_MAX>;
+pub type Amended = PerLevel<bool>;
 
 /// A store that may have to wait for its answer.
 ///
@@ -142,7 +140,7 @@ pub trait Store: Send + Sync + 'static {
     /// Decides a plan: every level is charged, or none.
     fn decide(&self, plan: &Plan) -> impl Future<Output = Result<Answer, StoreError>> + Send;
 
-    /// Makes corrections, at most [`LEVELS_MAX`] of them, each by itself.
+    /// Makes corrections, at most [`LEVELS_MAX`](crate::plan::LEVELS_MAX) of them, each by itself.
     fn amend(
         &self,
         now: Now,

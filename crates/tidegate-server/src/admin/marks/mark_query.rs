@@ -40,7 +40,7 @@ impl MarkQuery {
         };
         let mut parts = Vec::new();
         for (name, value) in query.into_rest() {
-            parts.push(engine.spellings(policy.as_deref(), &selected_part(&name, &value)?));
+            parts.push(engine.subject_aliases(policy.as_deref(), &selected_part(&name, &value)?));
         }
         if is_removal && id.is_none() && parts.is_empty() {
             let detail = "say whose: an id, or a subject such as user";

@@ -6,22 +6,22 @@ use crate::request::{Request, RequestError};
 use crate::store::Store;
 
 impl<S: Store> Limiter<S> {
-    /// A request as its policy reads it, for whoever keeps it until it is answered: without headers
-    /// and attributes that the policy does not know, and with the attributes that are read from its
-    /// body and query instead of these.
+    /// A request as its policy reads it, to be kept until the upstream answers. Headers and attributes
+    /// that the policy does not know are left out, and attributes stand in for the body and the query
+    /// that they are read from.
     ///
     /// # Errors
     /// The request cannot be understood.
-    pub fn pared<'r>(&self, request: &Request<'r>) -> Result<Request<'r>, RequestError> {
+    pub fn trim_request<'r>(&self, request: &Request<'r>) -> Result<Request<'r>, RequestError> {
         let context = self.context(request)?;
         let policy = context.policy();
-        let mut pared = request.clone();
+        let mut trimmed = request.clone();
         let has_claims = request.claims.is_some();
-        pared.headers.retain(|(name, _)| {
+        trimmed.headers.retain(|(name, _)| {
             has_claims && name.eq_ignore_ascii_case("authorization")
                 || policy.headers_read().iter().any(|read| name.eq_ignore_ascii_case(read))
         });
-        pared.attributes.retain(|(name, _)| policy.attribute_names.id(name).is_some());
+        trimmed.attributes.retain(|(name, _)| policy.attribute_names.id(name).is_some());
         for (id, declared) in (0..).zip(&policy.attributes) {
             let is_read = matches!(declared.source, Source::Body(_) | Source::Query(_));
             if is_read
@@ -29,15 +29,15 @@ impl<S: Store> Limiter<S> {
                 && let Some(value) = context.attribute(id)
             {
                 let name = policy.attribute_names.name(id).to_owned();
-                pared.attributes.push((name.into(), value.into_owned().into()));
+                trimmed.attributes.push((name.into(), value.into_owned().into()));
             }
         }
-        pared.body = None;
-        let query = pared.path.as_deref().and_then(|path| path.find(['?', '#']));
-        if let (Some(path), Some(query)) = (&mut pared.path, query) {
+        trimmed.body = None;
+        let query = trimmed.path.as_deref().and_then(|path| path.find(['?', '#']));
+        if let (Some(path), Some(query)) = (&mut trimmed.path, query) {
             path.to_mut().truncate(query);
         }
-        Ok(pared)
+        Ok(trimmed)
     }
 }
 
@@ -68,15 +68,15 @@ limits:
             .attribute("said", "s")
             .attribute("pad", &*pad)
             .body(format!(r#"{{"pad":"{pad}","email":"A@example.com"}}"#).into_bytes());
-        let pared = limiter.pared(&request).unwrap();
-        assert_eq!(pared.path.as_deref(), Some("/login"));
-        assert_eq!(pared.headers, [("user-agent".into(), "curl".into())]);
+        let trimmed = limiter.trim_request(&request).unwrap();
+        assert_eq!(trimmed.path.as_deref(), Some("/login"));
+        assert_eq!(trimmed.headers, [("user-agent".into(), "curl".into())]);
         let attributes: Vec<(&str, &str)> =
-            pared.attributes.iter().map(|(name, value)| (&**name, &**value)).collect();
+            trimmed.attributes.iter().map(|(name, value)| (&**name, &**value)).collect();
         assert_eq!(attributes, [("said", "s"), ("email", "a@example.com"), ("page", "7")]);
-        assert_eq!(pared.body, None);
+        assert_eq!(trimmed.body, None);
         for used in 1..=5 {
-            let request = if used % 2 == 0 { &request } else { &pared };
+            let request = if used % 2 == 0 { &request } else { &trimmed };
             assert!(limiter.check(request).unwrap().is_allowed(), "{used}");
         }
         assert!(!limiter.check(&request).unwrap().is_allowed(), "both are one");

@@ -14,9 +14,9 @@
 //! spec of the bucket, the wish, its bounds, and the reports on earlier loans.
 //!
 //! The reply is the store's time; the status of each level of a plain plan; for each key the value that
-//! plain plans left, from which the client computes their readings; and the other responses. Those begin
-//! with 0 and the store's time, followed by the result of each level or amendment; or with 1, followed by
-//! an error.
+//! plain plans left, from which the client computes their readings, because nodes have more cores than
+//! Redis; and the other responses. Those begin with 0 and the store's time, followed by the result of each
+//! level or amendment; or with 1, followed by an error.
 
 mod decode;
 mod encode;

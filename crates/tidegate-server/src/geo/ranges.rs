@@ -1,4 +1,5 @@
-//! Ranges of addresses, and the country of each.
+//! Ranges of addresses, and the country of each. They are made from the database once: to walk down its
+//! tree and decode a record takes ten times as long as a search among ranges.
 
 use tidegate::CountryCode;
 

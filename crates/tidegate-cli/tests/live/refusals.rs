@@ -202,6 +202,7 @@ fn addresses_are_told_by_example() {
         ("--upstream", "127.0.0.1", "http://"),
         ("--upstream", "ftp://shop.example", "http://"),
         ("--upstream", "http://shop.example/api?x=1", "http://"),
+        ("--upstream", "http://shop.example:99999", "65535"),
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
         command.args(["serve", "policy.yaml", flag, found]);

@@ -13,6 +13,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::body::Upload;
 use crate::error::StartError;
+use crate::http_client::UrlOrigin;
 use crate::tls::Trust;
 
 /// The server behind the gateway.
@@ -36,11 +37,7 @@ impl Upstream {
             StartError::new(format!("found the upstream `{url}`, expected {expected}"))
         };
         let uri: Uri = url.parse().map_err(|_| wrong("a URL such as `http://127.0.0.1:3000`"))?;
-        let is_tls = match uri.scheme_str() {
-            Some("http") => false,
-            Some("https") => true,
-            _ => return Err(wrong("one that starts with `http://` or `https://`")),
-        };
+        let UrlOrigin { host, port, tls } = UrlOrigin::of(&uri).map_err(wrong)?;
         if uri.path() != "/" || uri.query().is_some() {
             return Err(wrong("one without a path: the path of a request is forwarded as it is"));
         }
@@ -48,17 +45,15 @@ impl Upstream {
         if authority.as_str().contains('@') {
             return Err(wrong("one without a user"));
         }
-        let host = authority.host().trim_matches(['[', ']']).to_owned();
-        let port = authority.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
         let host_header = HeaderValue::from_str(authority.as_str());
         let host_header = host_header.map_err(|_| wrong("one with a host"))?;
-        let tls = if is_tls {
-            let name = ServerName::try_from(host.clone()).map_err(|_| wrong("one with a host"))?;
-            Some((own.map_or_else(|| Trust::load(None), Ok)?, name))
-        } else if own.is_some() {
-            return Err(wrong("one that starts with `https://`, since --upstream-ca is given"));
-        } else {
-            None
+        let tls = match (tls, own) {
+            (Some(name), Some(own)) => Some((own, name)),
+            (Some(name), None) => Some((Trust::load(None)?, name)),
+            (None, Some(_)) => {
+                return Err(wrong("one that starts with `https://`, since --upstream-ca is given"));
+            }
+            (None, None) => None,
         };
         Ok(Self { host, port, host_header, tls })
     }

@@ -175,4 +175,8 @@ fn an_upstream_is_a_host_without_a_path() {
     for url in ["a.test", "ftp://a.test", "http://a.test/x", "http://u@a.test", "http://a/?q", ""] {
         assert!(Upstream::parse(url).is_err(), "{url}");
     }
+    for url in ["http://a.test:99999", "https://a.test:0", "http://a.test:", "http://[::1]:65536"] {
+        let error = Upstream::parse(url).err().unwrap().to_string();
+        assert!(error.ends_with("expected a URL with a port up to 65535"), "{error}");
+    }
 }

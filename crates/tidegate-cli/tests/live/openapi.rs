@@ -86,6 +86,7 @@ fn what_is_refused(contract: &Contract) {
     assert_eq!(contract.post("/v1/challenge", &json!({ "user": "u" })).status, 404);
     for page in ["/v1/limits", "/limits"] {
         assert_eq!(contract.get(&format!("{page}?policy=none")).status, 404);
+        assert_eq!(contract.get(&format!("{page}?policy=")).status, 404);
         assert_eq!(contract.get(&format!("{page}?surprise=1")).status, 400);
     }
 }

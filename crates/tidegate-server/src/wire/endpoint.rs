@@ -18,7 +18,7 @@ use tidegate::store::StoreError;
 use tokio::time::timeout;
 
 use super::fields::FieldError;
-use super::routes::Route;
+use super::routes::{self, Route};
 use crate::admin::Status;
 use crate::app::App;
 use crate::auth::{Actor, Auth, Realm, TokenHolder};
@@ -105,6 +105,8 @@ impl Endpoint {
         let route = on_path().find(|route| route.takes(&parts.method));
         let role = match route {
             Some(route) => route.role,
+            // A health check on the wrong listener is a 404 with or without a token.
+            None if routes::is_health_check(parts) => None,
             None => Some(self.auth.realm().least_role(&parts.method)),
         };
         let holder = match role {

@@ -9,7 +9,7 @@ use super::fields::FieldError;
 const PAGE_DEFAULT: usize = 100;
 const PAGE_MAX: usize = 1_000;
 
-/// Parameters that no handler has taken yet. Each is there once and is not empty.
+/// Parameters that no handler has taken yet. Each is there once.
 pub(crate) struct Query<'q>(Vec<(Cow<'q, str>, Cow<'q, str>)>);
 
 impl<'q> Query<'q> {
@@ -19,12 +19,18 @@ impl<'q> Query<'q> {
             if parameters.iter().any(|(earlier, _)| *earlier == name) {
                 return Err(FieldError::new(shorten(&name), "is there twice, expected it once"));
             }
-            if value.is_empty() {
-                return Err(FieldError::new(shorten(&name), "is empty"));
-            }
             parameters.push((name, value));
         }
         Ok(Self(parameters))
+    }
+
+    /// Parses parameters that select something. None of them may be empty.
+    pub(crate) fn parse_selection(text: &'q str) -> Result<Self, FieldError> {
+        let query = Self::parse(text)?;
+        match query.0.iter().find(|(_, value)| value.is_empty()) {
+            Some((name, _)) => Err(FieldError::new(shorten(name), "is empty")),
+            None => Ok(query),
+        }
     }
 
     /// Removes a parameter.

@@ -2,6 +2,7 @@
 //! OpenAPI document are made from these rows, so that a new call needs one row and one handler.
 
 use http::Method;
+use http::request::Parts;
 use serde_json::json;
 use tidegate::marks::MarkKind;
 
@@ -222,6 +223,13 @@ impl Route {
     pub(super) fn methods(&self) -> &str {
         if self.method == Method::GET { "GET, HEAD" } else { self.method.as_str() }
     }
+}
+
+/// True for a call that everybody may make on the API listener: `/health` or `/ready`.
+pub(super) fn is_health_check(parts: &Parts) -> bool {
+    let path = parts.uri.path();
+    let mut open = API.iter().filter(|route| route.role.is_none());
+    open.any(|route| route.path == path && route.takes(&parts.method))
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ pub(super) struct KeyQuery<'q> {
 
 impl<'q> KeyQuery<'q> {
     pub(super) fn parse(text: &'q str, is_delete: bool) -> Result<Self, FieldError> {
-        let mut query = Query::parse(text)?;
+        let mut query = Query::parse_selection(text)?;
         let (count, cursor) = (query.take_count()?, query.take("cursor"));
         let dry_run = if is_delete { query.take_parsed("dry_run", boolean)? } else { None };
         let selected_by = query.names().map(str::to_owned).collect();

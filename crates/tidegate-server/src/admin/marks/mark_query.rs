@@ -29,7 +29,7 @@ impl MarkQuery {
         is_removal: bool,
         engine: &Engine,
     ) -> Result<Self, FieldError> {
-        let mut query = Query::parse(text)?;
+        let mut query = Query::parse_selection(text)?;
         let id = query.take_parsed("id", key)?;
         let policy = query.take("policy").map(String::from);
         let flag = if kind == MarkKind::Flag { query.take("flag") } else { None };

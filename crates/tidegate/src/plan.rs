@@ -118,6 +118,7 @@ pub struct Plan {
 
 impl Plan {
     /// A plan without levels, to be filled.
+    #[inline(always)]
     pub(crate) fn new(mode: Mode) -> Self {
         let now = Now { steady_us: 0, unix_us: 0 };
         Self { mode, now, holder: 0, levels: PerLevel::new(), names: Vec::new() }

@@ -1,6 +1,7 @@
 //! Conclude: from the store's answer to the decision.
 
 use std::cmp::Ordering;
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use super::pipeline::Attempt;
@@ -9,58 +10,101 @@ use crate::clock::Now;
 use crate::context::Context;
 use crate::decision::{Decision, LimitReport, Outcome};
 use crate::plan::{Enforcement, Level};
-use crate::policy::Policy;
-use crate::policy::model::Exceed;
+use crate::policy::model::{Exceed, Limit};
 use crate::precheck::Precheck;
 use crate::protection::events;
 use crate::reservation::Reservation;
-use crate::store::{Answer, Reply, StoreError};
+use crate::store::Reply;
 use crate::units::Amount;
 
-/// The decision on a request. Without an answer, no limit has a part in it; with an error, the store was
-/// lost and the answer is this node's own.
-#[inline]
-pub(super) fn conclude(
-    context: &Context<'_>,
-    attempt: &mut Attempt,
-    mut answer: Option<&mut Answer>,
-    store_error: Option<StoreError>,
-) -> Decision {
-    // The decision takes the ban over: a mark is too large to be copied.
-    let precheck = std::mem::replace(&mut attempt.precheck, Precheck::Ordinary);
-    let plan = &attempt.plan;
-    if let (Some(ahead), Some(answer)) = (&attempt.ahead, &mut answer) {
-        let_past(ahead, plan, answer);
+/// What the replies of a request's limits come to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Conclusion {
+    pub(super) outcome: Outcome,
+    /// The level that answers name, by its place in the plan.
+    named: Option<usize>,
+}
+
+impl Attempt {
+    /// Judges the answer, in which requests that wait already are let past.
+    #[inline]
+    pub(super) fn judge(&mut self, context: &Context<'_>) {
+        if let Some(ahead) = &self.ahead {
+            let_past(ahead, &self.plan, &mut self.answer);
+        }
+        let (outcome, named) = match &self.precheck {
+            Precheck::Ordinary => self.judge_replies(context),
+            settled => (settled.outcome(), None),
+        };
+        self.conclusion = Some(Conclusion { outcome, named });
     }
-    let replies = answer.as_ref().map_or(&[][..], |answer| &answer.replies);
-    let (outcome, named) = match &precheck {
-        Precheck::Ordinary => judge(context.policy(), &plan.levels, replies),
-        settled => (settled.outcome(), None),
-    };
-    let degraded = store_error.is_some();
-    let reservation = answer
-        .as_ref()
-        .filter(|_| attempt.may_change)
-        .and_then(|answer| Reservation::new(context, plan, answer, degraded));
-    // A shared store tells the wall clock's time; its steady time means nothing here.
-    let unix_us = answer.as_ref().map_or(context.now.unix_us, |answer| answer.now.unix_us);
-    Decision {
-        outcome,
-        reservation,
-        degraded,
-        store_error,
-        now: Now { unix_us, ..context.now },
-        active: Arc::clone(&context.active),
-        operation: context.operation,
-        tier: context.tier,
-        factor: attempt.factor,
-        sees_answers: precheck == Precheck::Ordinary && events::sees_answers(context),
-        penalty: match precheck {
-            Precheck::Banned(ban) => Some(Decision::ban_alone(*ban)),
-            _ => None,
-        },
-        named,
-        limits: plan.levels.iter().zip(replies).map(report).collect(),
+
+    #[inline]
+    fn judge_replies(&self, context: &Context<'_>) -> (Outcome, Option<usize>) {
+        let (levels, replies) = (&self.plan.levels, &self.answer.replies);
+        if replies.iter().all(Reply::is_allowed) {
+            return (Outcome::Allowed, smallest_share(levels, replies));
+        }
+        let over = |enforcement| longest_wait(levels, replies, enforcement);
+        let challenges = |limit: &Limit| limit.exceed == Exceed::Challenge;
+        match (over(Enforcement::Reject), over(Enforcement::Warn)) {
+            (Some(named), _) if self.refusing(context).all(challenges) => {
+                (Outcome::Challenged, Some(named))
+            }
+            (Some(named), _) => (Outcome::Limited, Some(named)),
+            (None, Some(named)) => (Outcome::Warned, Some(named)),
+            (None, None) => (Outcome::Allowed, smallest_share(levels, replies)),
+        }
+    }
+
+    /// The limits that refuse the request.
+    pub(super) fn refusing<'c>(&self, context: &'c Context<'_>) -> impl Iterator<Item = &'c Limit> {
+        let levels = self.plan.levels.iter().zip(&self.answer.replies);
+        let refusing = levels.filter(|(level, reply)| is_over(level, reply, Enforcement::Reject));
+        refusing.filter_map(|(level, _)| context.policy().limits.get(usize::from(level.limit)))
+    }
+
+    /// The decision on an attempt that has its conclusion.
+    pub(super) fn conclude(&mut self, context: &Context<'_>) -> Decision {
+        self.conclude_ok::<Infallible>(context).unwrap_or_else(|never| match never {})
+    }
+
+    /// The same as a result. A decision is large: the caller returns it where it is written.
+    #[inline(never)]
+    pub(super) fn conclude_ok<E>(&mut self, context: &Context<'_>) -> Result<Decision, E> {
+        let conclusion =
+            self.conclusion.unwrap_or(Conclusion { outcome: Outcome::Allowed, named: None });
+        let (plan, replies) = (&self.plan, &self.answer.replies);
+        let degraded = self.store_error.is_some();
+        let reservation = match self.may_change {
+            true => Reservation::new(context, plan, &self.answer, degraded),
+            false => None,
+        };
+        // A shared store tells the wall clock's time; its steady time means nothing here.
+        let unix_us = match replies.is_empty() {
+            true => context.now.unix_us,
+            false => self.answer.now.unix_us,
+        };
+        let is_ordinary = self.precheck == Precheck::Ordinary;
+        Ok(Decision {
+            outcome: conclusion.outcome,
+            reservation,
+            degraded,
+            store_error: self.store_error.clone(),
+            now: Now { unix_us, ..context.now },
+            active: Arc::clone(&context.active),
+            operation: context.operation,
+            tier: context.tier,
+            factor: self.factor,
+            sees_answers: is_ordinary && events::sees_answers(context),
+            // The decision takes the ban over: a mark is too large to be copied.
+            penalty: match std::mem::replace(&mut self.precheck, Precheck::Ordinary) {
+                Precheck::Banned(ban) => Some(Decision::ban_alone(*ban)),
+                _ => None,
+            },
+            named: conclusion.named,
+            limits: plan.levels.iter().zip(replies).map(report).collect(),
+        })
     }
 }
 
@@ -77,38 +121,9 @@ fn report((level, reply): (&Level, &Reply)) -> LimitReport {
     }
 }
 
-/// What the replies of a request's limits come to, and which of its levels answers name.
-#[inline]
-fn judge(policy: &Policy, levels: &[Level], replies: &[Reply]) -> (Outcome, Option<usize>) {
-    if replies.iter().all(Reply::is_allowed) {
-        return (Outcome::Allowed, smallest_share(levels, replies));
-    }
-    let over = |enforcement| longest_wait(levels, replies, enforcement);
-    match (over(Enforcement::Reject), over(Enforcement::Warn)) {
-        (Some(named), _) if only_challenges(policy, levels, replies) => {
-            (Outcome::Challenged, Some(named))
-        }
-        (Some(named), _) => (Outcome::Limited, Some(named)),
-        (None, Some(named)) => (Outcome::Warned, Some(named)),
-        (None, None) => (Outcome::Allowed, smallest_share(levels, replies)),
-    }
-}
-
 /// True if a level is over, and being over has this consequence.
 fn is_over(level: &Level, reply: &Reply, enforcement: Enforcement) -> bool {
     level.enforcement == enforcement && !reply.is_allowed()
-}
-
-/// True if every limit that refuses asks for a challenge.
-fn only_challenges(policy: &Policy, levels: &[Level], replies: &[Reply]) -> bool {
-    let mut refusing = levels
-        .iter()
-        .zip(replies)
-        .filter(|(level, reply)| is_over(level, reply, Enforcement::Reject));
-    refusing.all(|(level, _)| {
-        let limit = policy.limits.get(usize::from(level.limit));
-        limit.is_some_and(|limit| limit.exceed == Exceed::Challenge)
-    })
 }
 
 /// Of the limits that deny with this enforcement, the one with the longest wait; no waiting at all

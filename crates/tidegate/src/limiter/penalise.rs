@@ -83,7 +83,7 @@ impl<S: Store> Limiter<S> {
         attempt: &mut Attempt,
         mut decision: Decision,
     ) -> Decision {
-        if !attempt.counts(context, &decision) {
+        if !attempt.counts(context, decision.outcome) {
             return decision;
         }
         let events = events::made_by_decision(context, &decision);
@@ -121,13 +121,17 @@ impl<S: Store> Limiter<S> {
             // Others wait for their turn, and nobody passes them.
             return decision;
         }
+        if let Some(levels) = attempt.whole_levels.take() {
+            attempt.plan.levels = levels;
+        }
         for (level, report) in attempt.plan.levels.iter_mut().zip(&decision.limits) {
             if report.enforcement == Enforcement::Reject && !report.is_allowed() {
                 level.enforcement = Enforcement::Warn;
             }
         }
-        attempt.ahead = None;
-        self.inner.ask(context, attempt, store_error).await
+        (attempt.conclusion, attempt.store_error) = (None, store_error);
+        self.inner.ask(context, attempt).await;
+        attempt.conclude(context)
     }
 
     async fn count_events(

@@ -14,14 +14,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::conclude::conclude;
+use super::conclude::Conclusion;
 use super::waiting::{Acquisition, Ahead, NEWCOMER, Ticket, Timer, Turn};
 use super::{Inner, Limiter, block_on_ready};
 use crate::active_policy::ActivePolicy;
 use crate::algorithm::Spec;
 use crate::context::Context;
 use crate::decision::{Decision, Outcome};
-use crate::plan::{Level, Mode, Plan, Planner};
+use crate::plan::{Level, Mode, PerLevel, Plan, Planner};
+use crate::policy::Limit;
 use crate::precheck::{Precheck, precheck};
 use crate::protection::factors::{self, Times};
 use crate::request::{Request, RequestError};
@@ -54,12 +55,16 @@ pub struct Pending {
     /// The policy of the plan: [`Limiter::finish`] goes on under it, whatever is in force by then.
     active: Arc<ActivePolicy>,
     attempt: Box<Attempt>,
-    /// The decision of the limits, where only a turn or penalties are open.
-    decision: Option<Decision>,
     wait: Wait,
 }
 
 impl Pending {
+    // Not inlined: few requests wait, and the copy onto the heap would be code of all.
+    #[inline(never)]
+    fn new(context: &Context<'_>, attempt: Attempt, wait: Wait) -> Self {
+        Self { active: Arc::clone(&context.active), attempt: Box::new(attempt), wait }
+    }
+
     /// True if the request may wait for its turn, and not only for the store.
     #[must_use]
     pub fn may_wait(&self) -> bool {
@@ -67,19 +72,73 @@ impl Pending {
     }
 }
 
-/// One plan of a request, and what the stages before the store found.
+/// One plan of a request on its way through the stages. Each stage fills its part where it stands: plan and
+/// answer are too large to be copied from stage to stage.
 #[derive(Debug)]
 pub(super) struct Attempt {
-    pub(super) plan: Plan,
+    /// True if the request is to be charged. The plan of a request behind others that wait only peeks.
+    pub(super) charges: bool,
     pub(super) precheck: Precheck,
+    pub(super) plan: Plan,
     /// The factors that apply, multiplied.
     pub(super) factor: Times,
     /// What the requests that wait for the same keys want, where there are any.
     pub(super) ahead: Option<Ahead>,
     /// True if something of the plan may be settled, released or refunded.
     pub(super) may_change: bool,
-    /// True if the request is to be charged. The plan of a request behind others that wait only peeks.
-    pub(super) charges: bool,
+    /// The answer of the store, or of this node without it.
+    pub(super) answer: Answer,
+    /// Why the store is lost, if it is.
+    pub(super) store_error: Option<StoreError>,
+    /// The levels as the policy has them, where the plan has this node's shares without the store.
+    pub(super) whole_levels: Option<PerLevel<Level>>,
+    /// What the answer comes to; `None` while the store is waited for.
+    pub(super) conclusion: Option<Conclusion>,
+}
+
+impl Attempt {
+    // Inlined, as what it is made of, so that it is written where it stays.
+    #[inline(always)]
+    pub(super) fn new(context: &Context<'_>, mode: Mode) -> Self {
+        let mut attempt = Self {
+            charges: mode == Mode::Charge,
+            precheck: Precheck::Ordinary,
+            plan: Plan::new(mode),
+            factor: Times::ONE,
+            ahead: None,
+            may_change: false,
+            answer: Answer::empty(),
+            store_error: None,
+            whole_levels: None,
+            conclusion: None,
+        };
+        attempt.plan.now = context.now;
+        attempt
+    }
+
+    /// True if the request is decided: nothing is waited for, and no penalty counts the decision.
+    #[inline]
+    fn is_final(&self, context: &Context<'_>, wait: Wait) -> bool {
+        let Some(conclusion) = &self.conclusion else { return false };
+        conclusion.outcome.passes()
+            || !self.counts(context, conclusion.outcome) && !self.may_wait(context, wait)
+    }
+
+    /// True if a decision of this outcome makes an event that a penalty counts.
+    pub(super) fn counts(&self, context: &Context<'_>, outcome: Outcome) -> bool {
+        self.charges && !outcome.passes() && context.active.protection.counts(outcome)
+    }
+
+    /// True if a refused request may be worth its wait.
+    fn may_wait(&self, context: &Context<'_>, wait: Wait) -> bool {
+        let is_limited = |conclusion: &Conclusion| conclusion.outcome == Outcome::Limited;
+        self.conclusion.as_ref().is_some_and(is_limited)
+            && match wait {
+                Wait::Never => false,
+                Wait::ByPolicy => self.refusing(context).all(Limit::lets_wait),
+                Wait::AtMost(_) => true,
+            }
+    }
 }
 
 impl<S: Store> Limiter<S> {
@@ -108,16 +167,12 @@ impl<S: Store> Limiter<S> {
         mode: Mode,
         wait: Wait,
     ) -> Result<Progress, RequestError> {
-        let mut attempt = self.inner.plan(context, mode, NEWCOMER)?;
-        match self.inner.try_ask(context, &mut attempt) {
-            Some(decision) if !may_wait(&decision, wait) && !attempt.counts(context, &decision) => {
-                Ok(Progress::Decided(decision))
-            }
-            decision => {
-                let (active, attempt) = (Arc::clone(&context.active), Box::new(attempt));
-                Ok(Progress::Pending(Pending { active, attempt, decision, wait }))
-            }
+        let mut attempt = Attempt::new(context, mode);
+        self.inner.try_decide(context, &mut attempt, NEWCOMER)?;
+        if attempt.is_final(context, wait) {
+            return Ok(Progress::Decided(attempt.conclude(context)));
         }
+        Ok(Progress::Pending(Pending::new(context, attempt, wait)))
     }
 
     /// Decides a request that had to wait.
@@ -130,16 +185,14 @@ impl<S: Store> Limiter<S> {
         pending: Pending,
         timer: &T,
     ) -> Result<Acquisition, RequestError> {
-        let Pending { active, mut attempt, decision, wait } = pending;
+        let Pending { active, mut attempt, wait } = pending;
         context.follow(active, attempt.plan.now)?;
-        let decision = match decision {
-            Some(decision) => decision,
-            None => self.inner.ask(context, &mut attempt, None).await,
-        };
-        if may_wait(&decision, wait) {
+        self.inner.ask(context, &mut attempt).await;
+        if attempt.may_wait(context, wait) {
             let turn = Turn::new(self, context.now, wait);
-            return turn.take(context, *attempt, decision, timer).await;
+            return turn.take(context, *attempt, timer).await;
         }
+        let decision = attempt.conclude(context);
         let decision = self.penalise(context, &mut attempt, decision).await;
         Ok(Acquisition { decision, waited: Duration::ZERO })
     }
@@ -180,11 +233,9 @@ impl<S: Store> Limiter<S> {
         pending: Pending,
     ) -> Pin<Box<dyn Future<Output = Decision> + Send + 'f>> {
         Box::pin(async move {
-            let Pending { mut attempt, decision, .. } = pending;
-            let decision = match decision {
-                Some(decision) => decision,
-                None => self.inner.ask(context, &mut attempt, None).await,
-            };
+            let mut attempt = pending.attempt;
+            self.inner.ask(context, &mut attempt).await;
+            let decision = attempt.conclude(context);
             self.penalise(context, &mut attempt, decision).await
         })
     }
@@ -221,42 +272,49 @@ impl<S: ImmediateStore> Limiter<S> {
         context: &Context<'_>,
         mode: Mode,
     ) -> Result<Decision, RequestError> {
-        match self.start_in(context, mode, Wait::Never)? {
-            Progress::Decided(decision) => Ok(decision),
-            Progress::Pending(pending) => Ok(block_on_ready(self.finish_now(context, pending))),
+        let mut attempt = Attempt::new(context, mode);
+        self.inner.try_decide(context, &mut attempt, NEWCOMER)?;
+        if attempt.is_final(context, Wait::Never) {
+            return attempt.conclude_ok(context);
         }
+        let pending = Pending::new(context, attempt, Wait::Never);
+        Ok(block_on_ready(self.finish_now(context, pending)))
     }
 }
 
 impl<S: Store> Inner<S> {
-    /// Precheck and plan. A request that is settled by the precheck has no levels.
+    /// Every stage up to the answer of a store that need not be waited for.
     #[inline]
-    pub(super) fn plan(
+    pub(super) fn try_decide(
         &self,
         context: &Context<'_>,
-        mode: Mode,
+        attempt: &mut Attempt,
         ticket: Ticket,
-    ) -> Result<Attempt, RequestError> {
-        let mut attempt = Attempt {
-            plan: Plan { now: context.now, ..Plan::new(mode) },
-            precheck: precheck(context, &self.marks),
-            factor: Times::ONE,
-            ahead: None,
-            may_change: false,
-            charges: mode == Mode::Charge,
-        };
-        let policy = context.policy();
-        if attempt.precheck != Precheck::Ordinary || !policy.enabled {
-            return Ok(attempt);
+    ) -> Result<(), RequestError> {
+        attempt.precheck = precheck(context, &self.marks);
+        if attempt.precheck == Precheck::Ordinary && context.policy().enabled {
+            self.plan(context, attempt, ticket)?;
         }
+        self.try_ask(context, attempt);
+        Ok(())
+    }
+
+    /// Plan: the levels of the limits that apply.
+    #[inline]
+    fn plan(
+        &self,
+        context: &Context<'_>,
+        attempt: &mut Attempt,
+        ticket: Ticket,
+    ) -> Result<(), RequestError> {
+        let plan = &mut attempt.plan;
         let mut planner = Planner::new(context);
-        if !policy.protection.factors.is_empty() {
+        if !context.policy().protection.factors.is_empty() {
             planner.factor = factors::of_request(context, &self.marks);
         }
-        let plan = &mut attempt.plan;
         planner.levels(&mut plan.levels)?;
         if plan.levels.is_empty() {
-            return Ok(attempt);
+            return Ok(());
         }
         let reserve = context.request.reserve;
         attempt.factor = planner.factor;
@@ -268,47 +326,41 @@ impl<S: Store> Inner<S> {
         if attempt.ahead.is_some() {
             plan.mode = Mode::Peek;
         }
-        Ok(attempt)
+        Ok(())
     }
 
-    /// Asks the store where it need not be waited for, and concludes; `None` where it must be.
+    /// Ask, where the store need not be waited for. Otherwise the attempt has no conclusion.
     #[inline]
-    pub(super) fn try_ask(&self, context: &Context<'_>, attempt: &mut Attempt) -> Option<Decision> {
+    fn try_ask(&self, context: &Context<'_>, attempt: &mut Attempt) {
         if attempt.plan.levels.is_empty() {
-            return Some(conclude(context, attempt, None, None));
+            return attempt.judge(context);
         }
         if !self.store.is_immediate() && !context.active.leased {
-            return None;
+            return;
         }
-        let mut answer = Answer::empty();
         let tables = context.active.tables.get();
-        let answered = self.store.try_decide(&attempt.plan, tables, &mut answer)?;
-        if attempt.may_change {
-            self.name_keys(context, &mut attempt.plan);
-        }
-        match answered {
-            Ok(()) => Some(self.conclude_answer(context, attempt, answer)),
-            Err(error) => Some(self.conclude_without_store(context, attempt, error)),
+        let answered = self.store.try_decide(&attempt.plan, tables, &mut attempt.answer);
+        if let Some(answered) = answered {
+            if attempt.may_change {
+                self.name_keys(context, &mut attempt.plan);
+            }
+            self.judge_answer(context, attempt, answered);
         }
     }
 
-    /// Asks the store, and concludes. A store that failed this request before is not asked again: each
-    /// call would wait for its own deadline.
-    pub(super) async fn ask(
-        &self,
-        context: &Context<'_>,
-        attempt: &mut Attempt,
-        store_error: Option<StoreError>,
-    ) -> Decision {
-        self.name_keys(context, &mut attempt.plan);
-        let answered = match store_error {
-            Some(error) => Err(error),
-            None => self.store.decide(&attempt.plan).await,
-        };
-        match answered {
-            Ok(answer) => self.conclude_answer(context, attempt, answer),
-            Err(error) => self.conclude_without_store(context, attempt, error),
+    /// Ask, where the store must be waited for. An attempt that has its conclusion asks nothing.
+    pub(super) async fn ask(&self, context: &Context<'_>, attempt: &mut Attempt) {
+        if attempt.conclusion.is_some() {
+            return;
         }
+        self.name_keys(context, &mut attempt.plan);
+        let answered = match attempt.store_error.take() {
+            // A store that failed this request before is not asked again: each call would wait for its
+            // own deadline.
+            Some(error) => Err(error),
+            None => self.store.decide(&attempt.plan).await.map(|answer| attempt.answer = answer),
+        };
+        self.judge_answer(context, attempt, answered);
     }
 
     /// Gives the keys of a plan their names, once, for a store that has names.
@@ -318,53 +370,30 @@ impl<S: Store> Inner<S> {
         }
     }
 
+    /// What the answer comes to. Where the store could not answer, each limit does what its
+    /// `on_store_failure` says.
     #[inline]
-    fn conclude_answer(
+    fn judge_answer(
         &self,
         context: &Context<'_>,
         attempt: &mut Attempt,
-        mut answer: Answer,
-    ) -> Decision {
-        if !self.store.is_never_lost() {
-            self.fallback.note(&attempt.plan, &answer, self.clock.now());
+        answered: Result<(), StoreError>,
+    ) {
+        match answered {
+            Ok(()) if self.store.is_never_lost() => {}
+            Ok(()) => self.fallback.note(&attempt.plan, &attempt.answer, self.clock.now()),
+            Err(error) => self.decide_without_store(attempt, error),
         }
-        conclude(context, attempt, Some(&mut answer), None)
+        attempt.judge(context);
     }
 
-    /// The store could not answer: each limit does what its `on_store_failure` says.
     #[cold]
-    fn conclude_without_store(
-        &self,
-        context: &Context<'_>,
-        attempt: &mut Attempt,
-        error: StoreError,
-    ) -> Decision {
+    fn decide_without_store(&self, attempt: &mut Attempt, error: StoreError) {
         let nodes = self.nodes.load(Ordering::Relaxed);
-        let levels = attempt.plan.levels.clone();
-        let mut answer = self.fallback.decide(&mut attempt.plan, nodes);
-        let decision = conclude(context, attempt, Some(&mut answer), Some(error));
-        // The fallback made this node's shares of the limits. A later try divides the whole again.
-        attempt.plan.levels = levels;
-        decision
+        attempt.store_error = Some(error);
+        attempt.whole_levels = Some(attempt.plan.levels.clone());
+        attempt.answer = self.fallback.decide(&mut attempt.plan, nodes);
     }
-}
-
-impl Attempt {
-    /// True if the decision makes an event that a penalty counts.
-    #[inline]
-    pub(super) fn counts(&self, context: &Context<'_>, decision: &Decision) -> bool {
-        self.charges && !decision.is_allowed() && context.active.protection.counts(decision.outcome)
-    }
-}
-
-/// True if a refused request may be worth its wait.
-fn may_wait(decision: &Decision, wait: Wait) -> bool {
-    decision.outcome == Outcome::Limited
-        && match wait {
-            Wait::Never => false,
-            Wait::ByPolicy => decision.wait().is_some(),
-            Wait::AtMost(_) => true,
-        }
 }
 
 /// True if something of a plan may be given back, settled or held.

@@ -61,8 +61,14 @@ impl<'p> NormalPath<'p> {
     /// The segments from left to right; the root has none.
     #[inline]
     pub fn segments(&self) -> impl Iterator<Item = &str> + Clone {
-        let rest = self.text.strip_prefix('/').unwrap_or_default();
-        rest.split('/').filter(move |_| !rest.is_empty())
+        let mut rest = self.text.strip_prefix('/').filter(|rest| !rest.is_empty());
+        std::iter::from_fn(move || {
+            let text = rest?;
+            // Segments are short: a loop over their bytes is faster than a search for a character.
+            let end = text.bytes().position(|byte| byte == b'/');
+            rest = end.map(|end| &text[end + 1..]);
+            Some(&text[..end.unwrap_or(text.len())])
+        })
     }
 }
 

@@ -15,6 +15,7 @@ pub struct PerLevel<T>(SmallVec<[T; INLINE]>);
 impl<T> PerLevel<T> {
     /// An empty list.
     #[must_use]
+    #[inline(always)]
     pub fn new() -> Self {
         Self(SmallVec::new())
     }
@@ -56,6 +57,7 @@ impl<T> DerefMut for PerLevel<T> {
 }
 
 impl<T> FromIterator<T> for PerLevel<T> {
+    #[inline(always)]
     fn from_iter<I: IntoIterator<Item = T>>(entries: I) -> Self {
         Self(entries.into_iter().collect())
     }

@@ -201,6 +201,11 @@ impl Limit {
         &self.items.json_head
     }
 
+    /// True if a request that exceeds it may wait for its turn.
+    pub(crate) fn lets_wait(&self) -> bool {
+        matches!(self.exceed, Exceed::Wait { .. })
+    }
+
     /// True if nodes that share a store may borrow tokens of it in advance.
     #[must_use]
     pub fn is_leased(&self) -> bool {

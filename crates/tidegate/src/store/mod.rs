@@ -30,6 +30,7 @@ pub struct Answer {
 
 impl Answer {
     /// Without replies, to be filled.
+    #[inline(always)]
     pub(crate) fn empty() -> Self {
         Self { now: Now { steady_us: 0, unix_us: 0 }, replies: PerLevel::new() }
     }

@@ -134,10 +134,9 @@ impl<S: Store> Turn<S> {
         mut self,
         context: &mut Context<'_>,
         attempt: Attempt,
-        decision: Decision,
         timer: &T,
     ) -> Result<Acquisition, RequestError> {
-        let mut first = Some((attempt, decision));
+        let mut first = Some(attempt);
         loop {
             match self.advance(context, first.take()).await? {
                 ControlFlow::Break(acquisition) => return Ok(acquisition),
@@ -161,13 +160,14 @@ impl<S: Store> Turn<S> {
     async fn advance(
         &mut self,
         context: &mut Context<'_>,
-        mut tried: Option<(Attempt, Decision)>,
+        mut tried: Option<Attempt>,
     ) -> Result<ControlFlow<Acquisition, u64>, RequestError> {
         loop {
-            let (mut attempt, decision) = match tried.take() {
+            let mut attempt = match tried.take() {
                 Some(tried) => tried,
                 None => self.attempt(context).await?,
             };
+            let decision = attempt.conclude(context);
             let now_us = context.now.steady_us;
             let waited_us = now_us.saturating_sub(self.started_us);
             match self.join_line(&decision, &attempt, waited_us) {
@@ -189,10 +189,7 @@ impl<S: Store> Turn<S> {
     }
 
     /// One try under the policy that is in force now.
-    async fn attempt(
-        &self,
-        context: &mut Context<'_>,
-    ) -> Result<(Attempt, Decision), RequestError> {
+    async fn attempt(&self, context: &mut Context<'_>) -> Result<Attempt, RequestError> {
         if let Some(ticket) = &self.ticket {
             ticket.take_woken();
         }
@@ -200,12 +197,10 @@ impl<S: Store> Turn<S> {
         let active = inner.select(context.request)?;
         context.follow(active, self.limiter.now())?;
         let number = self.ticket.as_ref().map_or(NEWCOMER, QueueTicket::number);
-        let mut attempt = inner.plan(context, Mode::Charge, number)?;
-        let decision = match inner.try_ask(context, &mut attempt) {
-            Some(decision) => decision,
-            None => inner.ask(context, &mut attempt, None).await,
-        };
-        Ok((attempt, decision))
+        let mut attempt = Attempt::new(context, Mode::Charge);
+        inner.try_decide(context, &mut attempt, number)?;
+        inner.ask(context, &mut attempt).await;
+        Ok(attempt)
     }
 
     /// How soon the first in a line polls the store by itself. Where many wait they do so more rarely, so

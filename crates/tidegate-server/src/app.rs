@@ -46,75 +46,70 @@ pub(crate) struct App {
 }
 
 impl App {
-    /// Decides a request as far as that needs no waiting. A decision is counted and logged.
-    pub(crate) fn start(
-        &self,
-        context: &Context<'_>,
-        request_id: impl Fn() -> RequestId + Copy + Send,
-        wait: Wait,
-    ) -> Result<Progress, RequestError> {
-        // A request that waits could outlive the daemon: it is told when to come back.
-        let wait = if self.drain.has_started() { Wait::Never } else { wait };
-        let progress = self.engine.start(context, wait)?;
-        if let Progress::Decided(decision) = &progress {
-            self.record(context, decision, request_id);
-        }
-        Ok(progress)
-    }
-
-    /// Decides a request that had to wait, counts and logs it; also how long it waited, in microseconds.
-    pub(crate) async fn finish(
+    /// Decides a request, counts and logs it; also how long it waited, in microseconds. All surfaces call
+    /// this.
+    pub(crate) async fn decide(
         &self,
         context: &mut Context<'_>,
-        request_id: impl Fn() -> RequestId + Copy + Send,
+        request_id: impl Fn() -> RequestId + Send,
+        wait: Wait,
+    ) -> Result<(Decision, u64), RequestError> {
+        // A request that waits could outlive the daemon: it is told when to come back.
+        let wait = if self.drain.has_started() { Wait::Never } else { wait };
+        let (decision, waited_us) = match self.engine.start(context, wait)? {
+            Progress::Decided(decision) => (decision, 0),
+            Progress::Pending(pending) => Box::pin(self.finish(context, pending)).await?,
+        };
+        let took_us = self.clock.steady_us().saturating_sub(decision.now.steady_us);
+        self.metrics.decided(&decision, took_us);
+        self.follow_up(decision.events(), decision.effects());
+        if self.log.wants(&decision) {
+            self.log.decision(&self.engine, &decision, context, &request_id());
+        }
+        Ok((decision, waited_us))
+    }
+
+    /// Decides a request that has to wait: for the store, or for its turn.
+    async fn finish(
+        &self,
+        context: &mut Context<'_>,
         pending: Pending,
     ) -> Result<(Decision, u64), RequestError> {
-        let began_us = self.now().steady_us;
-        let waits = pending.may_wait();
+        let (began_us, waits) = (self.now().steady_us, pending.may_wait());
         let finished = tokio::select! {
             biased;
             finished = self.engine.finish(context, pending, &TokioTimer) => Some(finished?),
             () = self.drain.started(), if waits => None,
         };
-        let Some(Acquisition { decision, waited, .. }) = finished else {
-            // The daemon may end before the wait does: the client is told when to come back.
-            let waited_us = self.now().steady_us.saturating_sub(began_us);
-            let decided = self.decide(context.request(), request_id, Wait::Never).await;
-            return decided.map(|(decision, _)| (decision, waited_us));
-        };
-        self.record(context, &decision, request_id);
-        Ok((decision, u64::try_from(waited.as_micros()).unwrap_or(u64::MAX)))
-    }
-
-    /// Decides a request, counts and logs it; also how long it waited, in microseconds.
-    pub(crate) async fn decide(
-        &self,
-        request: &Request<'_>,
-        request_id: impl Fn() -> RequestId + Copy + Send,
-        wait: Wait,
-    ) -> Result<(Decision, u64), RequestError> {
-        let mut context = self.engine.context(request)?;
-        match self.start(&context, request_id, wait)? {
-            Progress::Decided(decision) => Ok((decision, 0)),
-            Progress::Pending(pending) => {
-                Box::pin(self.finish(&mut context, request_id, pending)).await
-            }
+        if let Some(Acquisition { decision, waited, .. }) = finished {
+            return Ok((decision, u64::try_from(waited.as_micros()).unwrap_or(u64::MAX)));
         }
+        // The daemon may end before the wait does: the client is told when to come back.
+        let waited_us = self.now().steady_us.saturating_sub(began_us);
+        let decision = match self.engine.start(context, Wait::Never)? {
+            Progress::Decided(decision) => decision,
+            Progress::Pending(pending) => {
+                self.engine.finish(context, pending, &TokioTimer).await?.decision
+            }
+        };
+        Ok((decision, waited_us))
     }
 
     /// Decides requests as if one after the other, counts and logs them. None waits for its turn. Those
     /// that a shared store is asked for travel together, in their order, up to the first whose refusal
     /// may ban the next client; one at a time where the store would carry them out in another order.
-    pub(crate) async fn decide_all(
+    pub(crate) async fn decide_all<'r>(
         &self,
-        requests: &[Request<'_>],
+        requests: &'r [Request<'r>],
         request_id: impl Fn() -> RequestId + Copy + Send,
-    ) -> Vec<Result<Decision, RequestError>> {
+    ) -> Vec<Result<(Context<'r>, Decision), RequestError>> {
         let mut decided = Vec::with_capacity(requests.len());
         while let Some(rest) = requests.get(decided.len()..).filter(|rest| !rest.is_empty()) {
             let (together, _) = rest.split_at(self.independent(rest));
             let decide = |request| async move {
-                self.decide(request, request_id, Wait::Never).await.map(|(decision, _)| decision)
+                let mut context = self.engine.context(request)?;
+                let decided = self.decide(&mut context, request_id, Wait::Never).await;
+                decided.map(|(decision, _)| (context, decision))
             };
             decided.extend(join_all(together.iter().map(decide)).await);
         }
@@ -129,21 +124,6 @@ impl App {
         let some = requests.iter().take(if keeps_order { BATCH_CALL_MAX } else { 1 });
         let counts = |request: &&Request<'_>| self.engine.counts_refusals(request);
         some.take_while(|request| !counts(request)).count().max(1)
-    }
-
-    /// Counts and logs a decision.
-    fn record(
-        &self,
-        context: &Context<'_>,
-        decision: &Decision,
-        request_id: impl Fn() -> RequestId + Copy + Send,
-    ) {
-        let took_us = self.clock.steady_us().saturating_sub(decision.now.steady_us);
-        self.metrics.decided(decision, took_us);
-        self.follow_up(decision.events(), decision.effects());
-        if self.log.wants(decision) {
-            self.log.decision(&self.engine, decision, context, &request_id());
-        }
     }
 
     /// Tells the webhook of a notice.
@@ -262,8 +242,9 @@ mod tests {
         ));
         let request = Request::new("GET", "/").user("u");
         for turn in 0..8 {
+            let mut context = app.engine.context(&request).unwrap();
             let (decision, waited_us) =
-                app.decide(&request, RequestId::random, Wait::ByPolicy).await.unwrap();
+                app.decide(&mut context, RequestId::random, Wait::ByPolicy).await.unwrap();
             assert_eq!(decision.outcome, tidegate::Outcome::Allowed, "{turn}");
             assert_eq!(waited_us > 0, turn > 0, "{turn}");
         }

@@ -6,7 +6,6 @@ use crate::policy::model::{Limit, Part, Settings};
 use crate::policy::protection::{Event, EventId, Factor, FactorKind};
 use crate::policy::when::{UnmetCondition, When};
 use crate::precheck::{is_blocked, is_exempt};
-use crate::request::Request;
 use crate::store::Store;
 
 impl<S: Store> Limiter<S> {
@@ -17,16 +16,14 @@ impl<S: Store> Limiter<S> {
     /// The answer is cautious: `true` where the body may turn out not to matter, never `false`
     /// where it does. What [`check`](Self::check) refuses as it stands needs no body either.
     #[must_use]
-    pub fn wants_body(&self, request: &Request<'_>) -> bool {
-        self.context(request).is_ok_and(|context| {
-            let bans_read_body = || {
-                let mut parts = context.active.protection.bans.other_parts_with_bans(self.marks());
-                parts.any(|by| parts_read_body(by, &context))
-                    && !is_exempt(&context)
-                    && !is_blocked(&context)
-            };
-            wants_body(&context) || bans_read_body()
-        })
+    pub fn wants_body(&self, context: &Context<'_>) -> bool {
+        let bans_read_body = || {
+            let mut parts = context.active.protection.bans.other_parts_with_bans(self.marks());
+            parts.any(|by| parts_read_body(by, context))
+                && !is_exempt(context)
+                && !is_blocked(context)
+        };
+        wants_body(context) || bans_read_body()
     }
 }
 

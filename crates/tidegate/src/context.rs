@@ -25,6 +25,8 @@ pub struct Context<'r> {
     pub(crate) request: &'r Request<'r>,
     /// When the request is decided.
     pub(crate) now: Now,
+    /// The body, or as much of it as was read.
+    body: Option<&'r [u8]>,
     pub(crate) address: Option<IpAddr>,
     pub(crate) user: Option<&'r str>,
     pub(crate) tier: TierId,
@@ -63,6 +65,7 @@ impl<'r> Context<'r> {
             active,
             request,
             now,
+            body: request.body.as_deref(),
             address,
             user,
             tier,
@@ -90,9 +93,16 @@ impl<'r> Context<'r> {
         if Arc::ptr_eq(&active, &self.active) {
             self.now = now;
         } else {
-            *self = Self::new(active, self.request, now)?;
+            let body = self.body;
+            *self = Self { body, ..Self::new(active, self.request, now)? };
         }
         Ok(())
+    }
+
+    /// Adds the body to a request that came without one. Identity and operation do not depend on it.
+    pub fn set_body(&mut self, body: &'r [u8]) {
+        self.body = Some(body);
+        self.body_attributes = Mutex::default();
     }
 
     /// The request.
@@ -208,7 +218,8 @@ impl<'r> Context<'r> {
 
     /// What the declared source has of an attribute.
     fn sourced(&self, id: AttributeId, source: &Source) -> AttributeValue<'_> {
-        let read = || attribute::from_source(source, self.request, self.headers_believed);
+        let read =
+            || attribute::from_source(source, self.request, self.body, self.headers_believed);
         if !matches!(source, Source::Body(_)) {
             return read();
         }

@@ -76,6 +76,7 @@ pub mod simulate;
 pub mod store;
 mod sync;
 pub mod text;
+mod trim_request;
 pub mod units;
 
 pub use active_policy::ActivePolicies;

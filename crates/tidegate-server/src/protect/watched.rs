@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use tidegate::{Decision, Request};
+use tidegate::{Context, Decision, Request};
 
 use crate::app::App;
 
@@ -39,15 +39,13 @@ pub(crate) struct Watched {
 impl Watched {
     /// Of a request in whose answer an event may be seen; `None` of others.
     pub(crate) fn of(
-        app: &App,
         decision: &Decision,
-        request: &Request<'_>,
+        context: &Context<'_>,
     ) -> Result<Option<Box<Self>>, TooLarge> {
         if !decision.sees_answers() {
             return Ok(None);
         }
-        // It was understood when it was decided.
-        let Ok(request) = app.engine.trim_request(request) else { return Ok(None) };
+        let request = context.trim_request();
         let text = |text: &Option<Cow<'_, str>>| text.as_deref().map(str::to_owned);
         let pairs = |pairs: &[(Cow<'_, str>, Cow<'_, str>)]| {
             pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
@@ -132,7 +130,7 @@ penalties:
 
     fn watched(app: &App, request: &Request<'_>) -> Result<Option<Box<Watched>>, TooLarge> {
         let decision = crate::engine::tests::check(&app.engine, request).unwrap();
-        Watched::of(app, &decision, request)
+        Watched::of(&decision, &app.engine.context(request).unwrap())
     }
 
     #[tokio::test]

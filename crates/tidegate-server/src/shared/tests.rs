@@ -126,7 +126,9 @@ fn request() -> Request<'static> {
 }
 
 async fn decide(app: &App, wait: Wait) -> tidegate::Decision {
-    app.decide(&request(), RequestId::random, wait).await.unwrap().0
+    let request = request();
+    let mut context = app.engine.context(&request).unwrap();
+    app.decide(&mut context, RequestId::random, wait).await.unwrap().0
 }
 
 async fn peek(app: &App) -> tidegate::Decision {
@@ -148,7 +150,7 @@ async fn nodes_share_one_limit_and_a_release_on_any_of_them_counts_on_all() {
     let nodes = [redis.node().await, redis.node().await];
     let request = request();
     let context = nodes[0].engine.context(&request).unwrap();
-    let progress = nodes[0].start(&context, RequestId::random, Wait::Never).unwrap();
+    let progress = nodes[0].engine.start(&context, Wait::Never).unwrap();
     assert!(matches!(progress, Progress::Pending(_)), "a shared store must be waited for");
     for turn in 0..3 {
         let mut lease = decide(&nodes[turn % 2], Wait::Never).await.reservation.unwrap();

@@ -35,7 +35,10 @@ type Handler = for<'c> fn(&'c Call<'_>) -> Reply<'c>;
 
 /// The calls of the decision API.
 pub(crate) static API: [Route; 13] = [
-    post("/v1/check", Role::Client, CALL_BYTES_MAX, check::check).docs(
+    post("/v1/check", Role::Client, CALL_BYTES_MAX, |call| {
+        Reply::later(check::check(call.app, &call.parts.headers, &call.body))
+    })
+    .docs(
         Docs::new("check", "Decide a request, and charge it if it passes")
             .takes(schema::<schemas::Check>, examples::check)
             .answers("The decision", schema::<schemas::Decision>, examples::decision),
@@ -48,7 +51,10 @@ pub(crate) static API: [Route; 13] = [
             .takes(schemas::check_batch, || json!([examples::check()]))
             .answers("Each decision", schemas::decision_batch, || json!([examples::decision()])),
     ),
-    post("/v1/acquire", Role::Client, CALL_BYTES_MAX, check::acquire).docs(
+    post("/v1/acquire", Role::Client, CALL_BYTES_MAX, |call| {
+        Reply::later(check::acquire(call.app, &call.parts.headers, &call.body))
+    })
+    .docs(
         Docs::new("acquire", "Decide a request that may wait its turn")
             .takes(schema::<schemas::Acquire>, examples::acquire)
             .answers("The decision", schema::<schemas::Decision>, examples::acquired),

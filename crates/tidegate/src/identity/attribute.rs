@@ -42,6 +42,7 @@ impl<'r> AttributeValue<'r> {
 pub(crate) fn from_source<'r>(
     source: &Source,
     request: &'r Request<'_>,
+    body: Option<&'r [u8]>,
     headers_believed: bool,
 ) -> AttributeValue<'r> {
     match source {
@@ -58,7 +59,7 @@ pub(crate) fn from_source<'r>(
             let claims = request.claims.as_ref();
             AttributeValue::of(claims.and_then(|claims| claims.text(claim)).map(Cow::Borrowed))
         }
-        Source::Body(pointer) => match request.body.as_deref() {
+        Source::Body(pointer) => match body {
             None | Some([]) => AttributeValue::Absent,
             Some(body) if body.len() > BODY_BYTES_MAX => AttributeValue::Unusable,
             Some(body) => json_value(body, pointer),

@@ -11,7 +11,7 @@
 //! | `policies` | putting policies in force, and finding the one of a request |
 //! | `operator` | bans, flags, resets and load, by hand |
 //! | `recovery` | what a store is owed that was lost |
-//! | `client_keys`, `trim_request` | what surfaces need beside a decision |
+//! | `client_keys` | whom a challenge's token is for |
 //! | `builder`, `error` | putting a limiter together |
 
 mod batch;
@@ -25,7 +25,6 @@ mod pipeline;
 mod policies;
 mod recovery;
 mod reservations;
-mod trim_request;
 mod waiting;
 
 use std::fmt;

@@ -31,7 +31,7 @@ pub(super) fn is_solution(head: &Parts) -> bool {
 
 /// The refusal of a request whose client must solve a challenge first.
 pub(super) fn refusal(app: &App, decision: &Decision, inbound: &InboundRequest) -> Response<Body> {
-    let offer = app.issue_challenge(&inbound.to_request(app, None)).ok().and_then(Result::ok);
+    let offer = app.issue_challenge(&inbound.to_request(app)).ok().and_then(Result::ok);
     let head = inbound.head();
     let mut response = match &offer {
         Some(offer) if wants_page(&head.headers) => {
@@ -91,7 +91,7 @@ async fn redeem_solution(
     let Ok(said) = serde_json::from_slice::<ChallengePost<'_>>(&text) else {
         return respond::bad_request("", "expected `token` and `solution`, or {}");
     };
-    let request = inbound.to_request(app, None);
+    let request = inbound.to_request(app);
     let answered = match said.solution() {
         Some(solution) => app
             .redeem_solution(&request, solution)

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
-use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
@@ -55,7 +54,7 @@ impl InboundRequest {
             Self { peer, parts, upgrade, active_policies, claims, has_pass: false, id };
         if !passes.is_empty() {
             let presented = passes.iter().map(String::as_str);
-            inbound.has_pass = app.has_valid_pass(&inbound.to_request(app, None), presented);
+            inbound.has_pass = app.has_valid_pass(&inbound.to_request(app), presented);
         }
         Ok((inbound, body))
     }
@@ -71,12 +70,8 @@ impl InboundRequest {
         proto.map_or(self.peer.is_tls, |proto| proto.eq_ignore_ascii_case(b"https"))
     }
 
-    /// The request for the engine, with the start of its body where that was read.
-    pub(super) fn to_request<'a>(
-        &'a self,
-        app: &'a App,
-        body: Option<&'a Bytes>,
-    ) -> tidegate::Request<'a> {
+    /// The request for the engine.
+    pub(super) fn to_request<'a>(&'a self, app: &'a App) -> tidegate::Request<'a> {
         let path = self.parts.uri.path_and_query().map_or("/", |path| path.as_str());
         let mut request = tidegate::Request::new(self.parts.method.as_str(), path)
             .under(&self.active_policies)
@@ -92,7 +87,6 @@ impl InboundRequest {
         request.peer = Some(self.peer.address.ip());
         request.claims = self.claims.clone();
         request.pass = self.has_pass;
-        request.body = body.map(|body| Cow::Borrowed(&**body));
         request
     }
 

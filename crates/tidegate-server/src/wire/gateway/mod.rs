@@ -124,20 +124,25 @@ impl Gateway {
             let answered = challenge::answer_solution(app, &inbound, body, self.bounds.body);
             return Ok(Box::pin(answered).await);
         }
-        let needs_body =
-            !body.is_end_stream() && app.engine.wants_body(&inbound.to_request(app, None));
-        let body = match needs_body {
+        let request = inbound.to_request(app);
+        let mut context = match app.engine.context(&request) {
+            Ok(context) => context,
+            Err(error) => return Ok(respond::bad_request(&error.field, &error.detail)),
+        };
+        let body = match !body.is_end_stream() && app.engine.wants_body(&context) {
             true => Box::pin(InboundBody::read_ahead(body, self.bounds.body)).await?,
             false => InboundBody::new(body),
         };
-        let request = inbound.to_request(app, body.start());
-        let decided = app.decide(&request, || inbound.id(), Wait::ByPolicy).await;
+        if let Some(start) = body.start() {
+            context.set_body(start);
+        }
+        let decided = app.decide(&mut context, || inbound.id(), Wait::ByPolicy).await;
         let decision = match decided {
             Ok((decision, _)) => decision,
             Err(error) => return Ok(respond::bad_request(&error.field, &error.detail)),
         };
         if decision.is_allowed() {
-            let answered = AnsweredRequest::new(&decision, request);
+            let answered = AnsweredRequest::new(&decision, &context);
             return Box::pin(self.forward(inbound, body, decision, answered)).await;
         }
         let response = match decision.outcome {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
-use tidegate::{Decision, Request};
+use tidegate::{Context, Decision, Request};
 use tokio::time::Instant;
 
 use crate::app::App;
@@ -21,8 +21,8 @@ const READ_BYTES_MAX: u64 = 64 * 1024;
 pub(super) struct AnsweredRequest(Box<Request<'static>>);
 
 impl AnsweredRequest {
-    pub(super) fn new(decision: &Decision, request: Request<'_>) -> Option<Self> {
-        decision.sees_answers().then(|| Self(Box::new(request.into_owned())))
+    pub(super) fn new(decision: &Decision, context: &Context<'_>) -> Option<Self> {
+        decision.sees_answers().then(|| Self(Box::new(context.trim_request().into_owned())))
     }
 }
 

@@ -30,7 +30,9 @@ fn request(cost: u64) -> Request<'static> {
 }
 
 async fn decide(app: &App, cost: u64) -> tidegate::Decision {
-    app.decide(&request(cost), RequestId::random, Wait::Never).await.unwrap().0
+    let request = request(cost);
+    let mut context = app.engine.context(&request).unwrap();
+    app.decide(&mut context, RequestId::random, Wait::Never).await.unwrap().0
 }
 
 /// The name of a lease on a request of this cost.

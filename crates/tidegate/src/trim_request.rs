@@ -1,20 +1,16 @@
 //! A request without what its policy does not read.
 
-use super::Limiter;
+use crate::context::Context;
 use crate::policy::model::Source;
-use crate::request::{Request, RequestError};
-use crate::store::Store;
+use crate::request::Request;
 
-impl<S: Store> Limiter<S> {
+impl<'r> Context<'r> {
     /// A request as its policy reads it, to be kept until the upstream answers. Headers and attributes
     /// that the policy does not know are left out, and attributes stand in for the body and the query
     /// that they are read from.
-    ///
-    /// # Errors
-    /// The request cannot be understood.
-    pub fn trim_request<'r>(&self, request: &Request<'r>) -> Result<Request<'r>, RequestError> {
-        let context = self.context(request)?;
-        let policy = context.policy();
+    #[must_use]
+    pub fn trim_request(&self) -> Request<'r> {
+        let (policy, request) = (self.policy(), self.request);
         let mut trimmed = request.clone();
         let has_claims = request.claims.is_some();
         trimmed.headers.retain(|(name, _)| {
@@ -25,8 +21,8 @@ impl<S: Store> Limiter<S> {
         for (id, declared) in (0..).zip(&policy.attributes) {
             let is_read = matches!(declared.source, Source::Body(_) | Source::Query(_));
             if is_read
-                && !context.overrides_source(id)
-                && let Some(value) = context.attribute(id)
+                && !self.overrides_source(id)
+                && let Some(value) = self.attribute(id)
             {
                 let name = policy.attribute_names.name(id).to_owned();
                 trimmed.attributes.push((name.into(), value.into_owned().into()));
@@ -37,7 +33,7 @@ impl<S: Store> Limiter<S> {
         if let (Some(path), Some(query)) = (&mut trimmed.path, query) {
             path.to_mut().truncate(query);
         }
-        Ok(trimmed)
+        trimmed
     }
 }
 
@@ -68,7 +64,7 @@ limits:
             .attribute("said", "s")
             .attribute("pad", &*pad)
             .body(format!(r#"{{"pad":"{pad}","email":"A@example.com"}}"#).into_bytes());
-        let trimmed = limiter.trim_request(&request).unwrap();
+        let trimmed = limiter.context(&request).unwrap().trim_request();
         assert_eq!(trimmed.path.as_deref(), Some("/login"));
         assert_eq!(trimmed.headers, [("user-agent".into(), "curl".into())]);
         let attributes: Vec<(&str, &str)> =

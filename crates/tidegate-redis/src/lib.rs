@@ -20,7 +20,7 @@
 //!  the script                    scripts/*.lua       ── all levels of a plan, or none
 //! ```
 //!
-//! [`codec`] turns commands into the script's arguments and its reply into answers. In the background,
+//! `codec` turns commands into the script's arguments and its reply into answers. In the background,
 //! `heartbeat` counts the nodes, `replication` keeps marks the same on all nodes, and `connection` and
 //! `store/slot_refresh` find servers again. A failure opens a shard's breaker; the engine above then does
 //! what each limit's `on_store_failure` says.

@@ -11,7 +11,7 @@ use tidegate::store::{
     Amended, Amendment, Answer, ImmediateStore as _, Memory, Store, StoreError, Tables,
 };
 
-pub(crate) use building::{Building, Built};
+pub(crate) use building::{EngineParts, EngineStart};
 
 use crate::shared::SharedStore;
 

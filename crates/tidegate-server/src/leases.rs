@@ -6,6 +6,8 @@
 //! With a shared store the lease is the reservation itself, [sealed](crate::seal), so that every
 //! node can release, renew and settle it. A charge made while the store is lost stays on this node.
 
+mod reserved_request;
+
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -15,7 +17,8 @@ use tidegate::Reservation;
 use tidegate::clock::Now;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use crate::protect::Watched;
+pub(crate) use reserved_request::{RequestTooLarge, ReservedRequest};
+
 use crate::seal::{Seal, SealedReservation};
 
 const LEASES_MAX: usize = 250_000;
@@ -50,7 +53,7 @@ struct Entry {
     /// Calls with the same lease take turns; the entry stays in the table meanwhile.
     reservation: Arc<Mutex<Reservation>>,
     /// The request of the check, if its status may make an event.
-    watched: Option<Box<Watched>>,
+    request: Option<Box<ReservedRequest>>,
     void_at_us: u64,
 }
 
@@ -69,18 +72,18 @@ impl Leases {
     pub(crate) fn give(
         &self,
         reservation: Reservation,
-        watched: Option<Box<Watched>>,
+        request: Option<Box<ReservedRequest>>,
         now: Now,
     ) -> String {
         let seal = self.seal.load();
         let seal = seal.as_deref().filter(|_| !reservation.is_local());
-        seal.and_then(|seal| seal.seal(&reservation, watched.as_deref(), now.unix_us))
-            .unwrap_or_else(|| format!("{:032x}", self.keep(reservation, watched, now.steady_us)))
+        seal.and_then(|seal| seal.seal(&reservation, request.as_deref(), now.unix_us))
+            .unwrap_or_else(|| format!("{:032x}", self.keep(reservation, request, now.steady_us)))
     }
 
     /// Takes the request of the check, if its status may make an event.
-    pub(crate) fn take_watched(&self, id: LeaseId) -> Option<Box<Watched>> {
-        self.lock().entries.get_mut(&id)?.watched.take()
+    pub(crate) fn take_request(&self, id: LeaseId) -> Option<Box<ReservedRequest>> {
+        self.lock().entries.get_mut(&id)?.request.take()
     }
 
     /// Parses a lease; `None` if the text cannot be one.
@@ -95,7 +98,7 @@ impl Leases {
     fn keep(
         &self,
         reservation: Reservation,
-        watched: Option<Box<Watched>>,
+        request: Option<Box<ReservedRequest>>,
         now_us: u64,
     ) -> LeaseId {
         let id = random_id();
@@ -103,7 +106,7 @@ impl Leases {
         let reservation = Arc::new(Mutex::new(reservation));
         let mut table = self.lock();
         table.make_room(now_us, self.max);
-        table.entries.insert(id, Entry { reservation, watched, void_at_us });
+        table.entries.insert(id, Entry { reservation, request, void_at_us });
         table.order.push_back(id);
         id
     }

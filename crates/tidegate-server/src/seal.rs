@@ -7,7 +7,7 @@ use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use serde::Deserialize;
 use tidegate::{HashKey, Reservation};
 
-use crate::protect::Watched;
+use crate::leases::ReservedRequest;
 
 /// Derives the key. A release that changes the sealed format changes this string too.
 const PURPOSE: &str = "leases, 3";
@@ -21,7 +21,7 @@ pub(crate) struct SealedReservation {
     pub(crate) given_unix_us: u64,
     pub(crate) reservation: Reservation,
     /// The request of the check, if its status may make an event.
-    pub(crate) watched: Option<Box<Watched>>,
+    pub(crate) request: Option<Box<ReservedRequest>>,
 }
 
 impl Seal {
@@ -35,10 +35,10 @@ impl Seal {
     pub(crate) fn seal(
         &self,
         reservation: &Reservation,
-        watched: Option<&Watched>,
+        request: Option<&ReservedRequest>,
         given_unix_us: u64,
     ) -> Option<String> {
-        let mut bytes = postcard::to_stdvec(&(given_unix_us, reservation, watched)).ok()?;
+        let mut bytes = postcard::to_stdvec(&(given_unix_us, reservation, request)).ok()?;
         let nonce = self.0.seal_in_place_append_tag(Aad::empty(), &mut bytes).ok()?;
         Some(HEXLOWER.encode(nonce.as_ref()) + &HEXLOWER.encode(&bytes))
     }
@@ -72,7 +72,7 @@ mod tests {
         let text = seal.seal(&reservation, None, 77).unwrap();
         assert_ne!(text, seal.seal(&reservation, None, 77).unwrap(), "no two look the same");
         let same = Seal::new(&HashKey::new([1; 16])).unwrap();
-        let sealed = SealedReservation { given_unix_us: 77, reservation, watched: None };
+        let sealed = SealedReservation { given_unix_us: 77, reservation, request: None };
         assert_eq!(same.open(&text), Some(sealed));
         assert_eq!(Seal::new(&HashKey::new([2; 16])).unwrap().open(&text), None);
     }

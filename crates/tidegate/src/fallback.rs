@@ -27,7 +27,7 @@ pub(crate) struct Fallback {
 }
 
 impl Fallback {
-    /// One that counts for at most so many keys.
+    /// A fallback that counts at most `max_keys` keys.
     pub(crate) fn new(max_keys: usize) -> Self {
         let memory = Memory::with_max_keys(max_keys);
         Self { memory, readings: Readings::default(), debts: Debts::default() }

@@ -70,7 +70,8 @@ pub struct Level {
 }
 
 impl Level {
-    /// One that only says which key it is, and of which algorithm: to look at it or to forget it.
+    /// A level that costs nothing and refuses nobody: it names a key and its algorithm, to inspect or to
+    /// reset the key.
     #[must_use]
     pub const fn of_key(family: u64, key: Key, spec: algorithm::Spec) -> Self {
         Self {

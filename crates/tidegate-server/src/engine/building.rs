@@ -19,16 +19,16 @@ use crate::telemetry::{Metrics, store_failed};
 /// How long the start waits for a shared store. It goes on without one.
 const CONNECT_WAIT: Duration = Duration::from_secs(1);
 
-/// What an engine is made of.
-pub(crate) struct Building<'b> {
+/// The parts that an engine is made of.
+pub(crate) struct EngineParts<'b> {
     pub(crate) config: &'b Config,
     pub(crate) policies: &'b [Arc<Policy>],
     pub(crate) metrics: &'b Arc<Metrics>,
     pub(crate) clock: &'b SystemClock,
 }
 
-/// An engine, and what it came with.
-pub(crate) struct Built {
+/// An engine at its start.
+pub(crate) struct EngineStart {
     pub(crate) engine: Engine,
     /// What keys are hashed with: this node's own secret, or that of all nodes.
     pub(crate) secret: HashKey,
@@ -36,20 +36,20 @@ pub(crate) struct Built {
     pub(crate) journals: Option<Journals>,
 }
 
-impl Building<'_> {
-    /// The engine, with what was saved of it.
-    pub(crate) async fn engine(
+impl EngineParts<'_> {
+    /// Builds the engine, and loads the saved state into it.
+    pub(crate) async fn build(
         &self,
         state: Option<&StateDir>,
         own: &HashKey,
-    ) -> Result<Built, StartError> {
+    ) -> Result<EngineStart, StartError> {
         match self.config.shared_store() {
             None => {
                 let memory = Memory::with_max_keys(self.config.max_keys);
                 let engine = self.limiter(DaemonStore::Memory(memory), own, None)?;
                 let load = |state| load(state, &engine, own, self.clock.now());
                 let journals = state.map(load).transpose()?;
-                Ok(Built { engine, secret: own.clone(), journals })
+                Ok(EngineStart { engine, secret: own.clone(), journals })
             }
             Some(shared) => {
                 let (metrics, clock) = (Arc::clone(self.metrics), self.clock.clone());
@@ -59,7 +59,7 @@ impl Building<'_> {
                 let engine = self.limiter(store, &secret, shared.nodes)?;
                 let load = |state| load_marks(state, engine.marks(), &secret, self.clock.now());
                 let journals = state.map(load).transpose()?;
-                Ok(Built { engine, secret, journals })
+                Ok(EngineStart { engine, secret, journals })
             }
         }
     }

@@ -4,11 +4,9 @@
 mod delay;
 pub(crate) mod load;
 pub(crate) mod replication;
-mod watched;
 
 pub(crate) use delay::DelayedAnswers;
 pub(crate) use load::Load;
-pub(crate) use watched::{TooLarge, Watched};
 
 use tidegate::marks::{Mark, MarkKind};
 use tidegate::{Consequences, Effect, Report, Request, RequestError};
@@ -49,8 +47,6 @@ impl App {
             Effect::Banned { mark, penalty } => self.banned(mark, penalty),
             Effect::Flagged { mark, .. } => self.log_set(mark),
             Effect::Notify(notice) => self.notify(notice),
-            // A later release of the engine may add effects.
-            _ => {}
         }
     }
 

@@ -75,9 +75,9 @@ pub struct Consequences {
     pub degraded: bool,
 }
 
-/// Something that happens once when a step of a ladder is reached.
+/// Something that happens once when a step of a ladder is reached. The enum is exhaustive: the compiler
+/// shows a caller every effect that it does not handle yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Effect {
     /// A subject was banned.
     Banned {

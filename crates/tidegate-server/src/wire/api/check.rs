@@ -9,7 +9,7 @@ use super::check_body::CheckBody;
 use super::decision_json::{self, Extras};
 use crate::app::App;
 use crate::challenge::passes_in;
-use crate::protect::{TooLarge, Watched};
+use crate::leases::{RequestTooLarge, ReservedRequest};
 use crate::respond;
 use crate::telemetry::RequestId;
 use crate::wire::endpoint::Answer;
@@ -87,11 +87,11 @@ fn write_decision(
     let now = decision.now;
     let mut status_unseen = false;
     let lease = decision.reservation.take().map(|reservation| {
-        let watched = Watched::of(decision, context).unwrap_or_else(|TooLarge| {
+        let request = ReservedRequest::of(decision, context).unwrap_or_else(|RequestTooLarge| {
             status_unseen = true;
             None
         });
-        app.leases.give(reservation, watched, now)
+        app.leases.give(reservation, request, now)
     });
     // The decision has read the request already. A client that cannot be identified has no challenge.
     let offer = match decision.outcome {

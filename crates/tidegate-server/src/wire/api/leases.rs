@@ -8,8 +8,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use crate::app::App;
 use crate::body::Body;
-use crate::leases::{Lease, LeaseId};
-use crate::protect::Watched;
+use crate::leases::{Lease, LeaseId, ReservedRequest};
 use crate::respond;
 use crate::seal::SealedReservation;
 use crate::wire::endpoint::{Answer, ErrorResponse};
@@ -54,8 +53,8 @@ pub(in crate::wire) async fn settle(app: &App, body: &[u8]) -> Answer {
     let settled = match open.may_settle(app).await {
         Ok(true) => {
             let settled = app.engine.settle_async(open.reservation(), settlement).await;
-            if let Some((status, watched)) = status.zip(open.take_watched(app)) {
-                consequences = app.answered(&watched.request(app), status).await;
+            if let Some((status, request)) = status.zip(open.take_request(app)) {
+                consequences = app.answered(&request.request(app), status).await;
             }
             open.close(app);
             settled.map(|()| true)
@@ -129,10 +128,10 @@ impl OpenReservation {
     }
 
     /// The request of the check, if its status may make an event.
-    fn take_watched(&mut self, app: &App) -> Option<Box<Watched>> {
+    fn take_request(&mut self, app: &App) -> Option<Box<ReservedRequest>> {
         match self {
-            Self::Local(id, _) => app.leases.take_watched(*id),
-            Self::Sealed(sealed) => sealed.watched.take(),
+            Self::Local(id, _) => app.leases.take_request(*id),
+            Self::Sealed(sealed) => sealed.request.take(),
         }
     }
 

@@ -1,9 +1,9 @@
-//! Who waits for what: a line for each key, each in the order of arrival.
+//! The queue of a node: one line of waiters for each key, each in the order of arrival.
 //!
-//! A waiter stands in one line only, that of the key which holds it up the longest, so that it
-//! never holds up others at a key that it does not wait for. When its turn there comes and another
-//! key holds it up, it moves to that line and keeps its ticket. Whoever waits, waits for a state or
-//! for an older ticket, so that no two wait for each other.
+//! A waiter stands in one line only: the line of the key with the longest wait. So it never holds up
+//! others at a key that it does not wait for. If another key refuses the waiter when its turn comes, the
+//! waiter moves to the line of that key and keeps its ticket. A waiter waits for a state, or for an older
+//! ticket. So no two waiters wait for each other.
 
 use std::collections::{BTreeMap, HashMap};
 use std::task::Waker;
@@ -12,10 +12,10 @@ use crate::key::Key;
 use crate::plan::Level;
 use crate::units::Amount;
 
-/// A number by arrival; the lower goes first.
+/// A waiter's number, by arrival. The lowest number goes first.
 pub(in crate::limiter) type Ticket = u64;
 
-/// The ticket of whoever does not wait: all who do were there before.
+/// The ticket of a request that does not wait yet: every waiter goes before it.
 pub(in crate::limiter) const NEWCOMER: Ticket = Ticket::MAX;
 
 /// A key that can be waited for.
@@ -31,12 +31,12 @@ impl QueueKey {
     }
 }
 
-/// Where a waiter finds itself.
+/// The place of a waiter after a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum QueueMove {
-    /// In another line than before.
+    /// The waiter is in another line than before.
     Moved,
-    /// Where it was; `first` if nobody there is before it.
+    /// The waiter is in the same line; `first` if no waiter is before it.
     Stays { first: bool },
 }
 
@@ -55,7 +55,7 @@ struct Waiter {
     waker: Option<Waker>,
 }
 
-/// What the waiters of one key want of it.
+/// The waiters of one key, and what they will charge.
 #[derive(Debug, Default)]
 struct Line {
     costs: BTreeMap<Ticket, Amount>,
@@ -76,8 +76,8 @@ impl Queue {
         ticket
     }
 
-    /// Puts a waiter into the line of the key that holds it up now. Also returns who is to be woken
-    /// because it left another.
+    /// Puts a waiter into the line of the key that refuses it now. Also returns the waker of the waiter
+    /// that is first in the line it left.
     pub(super) fn stand(
         &mut self,
         ticket: Ticket,
@@ -95,7 +95,7 @@ impl Queue {
         (if before == key { QueueMove::Stays { first } } else { QueueMove::Moved }, woken)
     }
 
-    /// A waiter is served, or goes away; returns who is to be woken.
+    /// Removes a waiter that is served or gives up; returns the waker of the next one.
     pub(super) fn leave(&mut self, ticket: Ticket) -> Option<Waker> {
         let waiter = self.waiters.remove(&ticket)?;
         self.step_out(waiter.key, ticket)
@@ -113,7 +113,7 @@ impl Queue {
         firsts.into_iter().filter_map(|ticket| self.wake(ticket)).collect()
     }
 
-    /// Whether a waiter was woken since it last asked; if not, its waker is kept until it is.
+    /// True if a waiter was woken since its last call. If not, keeps its waker until then.
     pub(super) fn take_woken(&mut self, ticket: Ticket, waker: Option<&Waker>) -> bool {
         let Some(waiter) = self.waiters.get_mut(&ticket) else { return true };
         if std::mem::take(&mut waiter.woken) {
@@ -126,7 +126,7 @@ impl Queue {
         false
     }
 
-    /// What those before a ticket want of a key, in millionths.
+    /// What the waiters before a ticket will charge to a key, in millionths.
     pub(super) fn ahead_micros(&self, key: QueueKey, ticket: Ticket) -> u128 {
         let Some(line) = self.lines.get(&key) else { return 0 };
         if line.costs.last_key_value().is_some_and(|(last, _)| *last < ticket) {
@@ -141,7 +141,7 @@ impl Queue {
         waiter.waker.take()
     }
 
-    /// Leaves a line; whoever comes to be the first there is woken.
+    /// Leaves a line, and wakes the waiter that becomes the first there.
     fn step_out(&mut self, key: QueueKey, ticket: Ticket) -> Option<Waker> {
         let line = self.lines.get_mut(&key)?;
         let was_first = line.first() == Some(ticket);

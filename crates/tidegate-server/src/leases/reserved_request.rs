@@ -18,11 +18,11 @@ type Pair = (String, String);
 
 /// The policy reads too much of a request for it to be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TooLarge;
+pub(crate) struct RequestTooLarge;
 
 /// What a caller said of a request, as far as the policy reads it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Watched {
+pub(crate) struct ReservedRequest {
     policy: Option<String>,
     method: Option<String>,
     path: Option<String>,
@@ -36,12 +36,12 @@ pub(crate) struct Watched {
     headers: Vec<Pair>,
 }
 
-impl Watched {
-    /// Of a request in whose answer an event may be seen; `None` of others.
+impl ReservedRequest {
+    /// The request, if the status of its answer may make an event; else `None`.
     pub(crate) fn of(
         decision: &Decision,
         context: &Context<'_>,
-    ) -> Result<Option<Box<Self>>, TooLarge> {
+    ) -> Result<Option<Box<Self>>, RequestTooLarge> {
         if !decision.sees_answers() {
             return Ok(None);
         }
@@ -50,7 +50,7 @@ impl Watched {
         let pairs = |pairs: &[(Cow<'_, str>, Cow<'_, str>)]| {
             pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
         };
-        let watched = Self {
+        let reserved = Self {
             policy: text(&request.policy),
             method: text(&request.method),
             path: text(&request.path),
@@ -63,11 +63,15 @@ impl Watched {
             attributes: pairs(&request.attributes),
             headers: pairs(&request.headers),
         };
-        if watched.bytes() > BYTES_MAX { Err(TooLarge) } else { Ok(Some(Box::new(watched))) }
+        if reserved.bytes() > BYTES_MAX {
+            Err(RequestTooLarge)
+        } else {
+            Ok(Some(Box::new(reserved)))
+        }
     }
 
     /// The request, as it is decided.
-    pub(crate) fn request<'w>(&'w self, app: &'w App) -> Request<'w> {
+    pub(crate) fn request<'r>(&'r self, app: &'r App) -> Request<'r> {
         fn text(text: &Option<String>) -> Option<Cow<'_, str>> {
             text.as_deref().map(Cow::Borrowed)
         }
@@ -128,9 +132,12 @@ penalties:
         App::new(policy.unwrap_or_else(|errors| panic!("{errors}")))
     }
 
-    fn watched(app: &App, request: &Request<'_>) -> Result<Option<Box<Watched>>, TooLarge> {
+    fn reserved(
+        app: &App,
+        request: &Request<'_>,
+    ) -> Result<Option<Box<ReservedRequest>>, RequestTooLarge> {
         let decision = crate::engine::tests::check(&app.engine, request).unwrap();
-        Watched::of(&decision, &app.engine.context(request).unwrap())
+        ReservedRequest::of(&decision, &app.engine.context(request).unwrap())
     }
 
     #[tokio::test]
@@ -140,7 +147,7 @@ penalties:
             .ip([192, 0, 2, 1].into())
             .header("cookie", &*pad)
             .body(format!(r#"{{"pad":"{pad}","email":"a@example.com"}}"#).into_bytes());
-        let kept = watched(&app, &request).unwrap().unwrap();
+        let kept = reserved(&app, &request).unwrap().unwrap();
         let reported = app.engine.record_status_async(&kept.request(&app), 401).await.unwrap();
         assert_eq!(reported.events, ["wrong_password"]);
         assert!(app.engine.is_blocked_or_banned(&request).unwrap());
@@ -154,8 +161,8 @@ penalties:
             Request::new("POST", "/login").user(&*pad),
             Request::new("POST", "/login").country(&*pad),
         ] {
-            assert_eq!(watched(&app, &request), Err(TooLarge));
+            assert_eq!(reserved(&app, &request), Err(RequestTooLarge));
         }
-        assert!(watched(&app, &Request::new("POST", "/login")).unwrap().is_some());
+        assert!(reserved(&app, &Request::new("POST", "/login")).unwrap().is_some());
     }
 }

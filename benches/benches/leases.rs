@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use tidegate::store::{Memory, Store};
+use tidegate::engine::store::{Memory, Store};
 use tidegate::{Limiter, Policy, Request};
 use tidegate_benches::store::{Checks, Figures, InFlight, Redis, median};
 use tidegate_redis::{Config, RedisStore};

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a benchmark may stop at the first surprise")]
 
-use tidegate::operation::{Matcher, NormalPath, Pattern};
+use tidegate::engine::operation::{Matcher, NormalPath, Pattern};
 use tidegate_benches::{Candidate, compare};
 
 /// An API of resources, each with the usual five operations.

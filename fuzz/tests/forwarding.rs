@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 
 use bolero::check;
-use tidegate::identity::{ForwardingHeader, Networks, canonical, client_address};
+use tidegate::engine::identity::{ForwardingHeader, Networks, canonical, client_address};
 use tidegate_fuzz::{Choices, bytes, corpus};
 
 const WORDS: [&str; 34] = [

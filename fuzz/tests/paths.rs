@@ -1,7 +1,7 @@
 //! Paths and patterns: one normal form, and a matcher that agrees with trying every pattern.
 
 use bolero::check;
-use tidegate::operation::{Matcher, NormalPath, Pattern, SEGMENTS_MAX};
+use tidegate::engine::operation::{Matcher, NormalPath, Pattern, SEGMENTS_MAX};
 use tidegate_fuzz::{Choices, bytes, corpus, is_harmless};
 
 const PATHS: [&str; 30] = [

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use bolero::check;
 use tidegate::clock::FakeClock;
-use tidegate::policy::Options;
-use tidegate::policy::diagnostics::Diagnostics;
+use tidegate::engine::policy::Options;
+use tidegate::engine::policy::diagnostics::Diagnostics;
 use tidegate::{Decision, HashKey, Jitter, Limiter, Policy, Request, Response};
 use tidegate_fuzz::{Choices, bytes, corpus, is_harmless, mutate};
 

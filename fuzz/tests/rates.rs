@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a target that cannot be set up must fail")]
 
 use bolero::check;
-use tidegate::policy::Options;
-use tidegate::units::{
+use tidegate::engine::policy::Options;
+use tidegate::engine::units::{
     Amount, DURATION_US_MAX, duration_in_words, parse_duration, parse_exact_duration, parse_period,
     per_duration, short_duration,
 };

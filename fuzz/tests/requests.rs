@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use bolero::check;
+use tidegate::Amount;
 use tidegate::clock::FakeClock;
-use tidegate::policy::Options;
-use tidegate::units::Amount;
+use tidegate::engine::policy::Options;
 use tidegate::{
     Decision, HashKey, Jitter, Limiter, Outcome, Policy, Request, Reservation, Response, Settlement,
 };

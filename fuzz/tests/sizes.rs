@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use tidegate::Policy;
-use tidegate::policy::Options;
-use tidegate::simulate::TestFile;
+use tidegate::engine::policy::Options;
+use tidegate::engine::simulate::TestFile;
 
 const BYTES_MAX: usize = 1 << 20;
 

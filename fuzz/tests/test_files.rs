@@ -1,7 +1,7 @@
 //! Policy tests: whatever the file, it is read and run to an end, the same each time.
 
 use bolero::check;
-use tidegate::simulate::TestFile;
+use tidegate::engine::simulate::TestFile;
 use tidegate_fuzz::{Choices, bytes, corpus, is_harmless, mutate};
 
 /// Files that would take more steps are read, but not run.

@@ -3,7 +3,8 @@
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
 
-use tidegate::{Limiter, MarkKind, NewMark, Policy, Report, Request, Subject};
+use tidegate::engine::marks::MarkKind;
+use tidegate::{Limiter, NewMark, Policy, Report, Request, Subject};
 use tidegate_benches::{Candidate, compare};
 
 const MANY: u32 = 1_000_000;

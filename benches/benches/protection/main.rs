@@ -9,8 +9,9 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
-use tidegate::identity::Networks;
-use tidegate::{Countries as _, Limiter, Policy, Request};
+use tidegate::engine::Countries as _;
+use tidegate::engine::identity::Networks;
+use tidegate::{Limiter, Policy, Request};
 use tidegate_benches::{Candidate, compare};
 use tidegate_server::GeoIp;
 use tidegate_testkit::geography::{RecordForm, database};

@@ -6,9 +6,9 @@ use std::hint::black_box;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tidegate::algorithm::Verdict;
+use tidegate::Verdict;
 use tidegate::clock::{Clock, Now};
-use tidegate::simulate::TestFile;
+use tidegate::engine::simulate::TestFile;
 use tidegate::{
     HashKey, Jitter, Keyed, Limiter, NewMark, Outcome, Policy, Rate, Request, Response, Subject,
 };

@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at a surprise")]
 
 use tidegate::clock::FakeClock;
-use tidegate::store::Memory;
+use tidegate::engine::store::Memory;
 use tidegate::{Limiter, Policy, Request};
 
 const MADE_UP: u64 = 20_000_000;

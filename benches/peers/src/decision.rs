@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use limitador::RateLimiter;
 use limitador::limit::{Context, Limit, Namespace};
-use tidegate::store::Memory;
+use tidegate::engine::store::Memory;
 use tidegate::{Limiter, Policy, Request};
 
 use crate::keyed::PLENTY;

@@ -3,7 +3,7 @@
 
 use std::process::{Command, Stdio};
 
-use tidegate::algorithm::Verdict;
+use tidegate::Verdict;
 
 use crate::keyed::Bucket;
 use crate::population::write_key;

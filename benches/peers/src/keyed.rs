@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::num::NonZeroU32;
 
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
-use tidegate::algorithm::Verdict;
+use tidegate::Verdict;
 use tidegate::{Keyed, Rate};
 
 use crate::population::{KEYS, Population};

@@ -1,6 +1,6 @@
 //! Policy tests, as `tidegate test` runs them: a million requests a second on one core.
 
-use tidegate::simulate::TestFile;
+use tidegate::engine::simulate::TestFile;
 
 use crate::decision::POLICY;
 use crate::rounds::now;

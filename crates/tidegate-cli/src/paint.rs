@@ -4,7 +4,7 @@ use std::fmt::{Arguments, Display};
 use std::io::{ErrorKind, Write as _};
 
 use anstyle::{AnsiColor, Style};
-use tidegate::policy::diagnostics::{Diagnostic, Position, Severity};
+use tidegate::engine::policy::diagnostics::{Diagnostic, Position, Severity};
 
 /// The widest excerpt of a line.
 const EXCERPT_CHARACTERS_MAX: usize = 160;

@@ -12,7 +12,7 @@ fn run(arguments: &[&str]) -> binary::CommandOutput {
 fn the_schema_is_printed_as_it_is() {
     let ran = run(&["export", "schema"]);
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
-    assert_eq!(ran.out, tidegate::policy::json_schema());
+    assert_eq!(ran.out, tidegate::engine::policy::json_schema());
     let schema = ran.json();
     assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
     assert_eq!(schema["$id"], "tidegate-policy-1");

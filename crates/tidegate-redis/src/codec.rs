@@ -26,8 +26,8 @@ mod writer;
 
 use std::sync::Arc;
 
-use tidegate::plan::{Level, Plan};
-use tidegate::store::{Amended, Amendment, Answer};
+use tidegate::engine::plan::{Level, Plan};
+use tidegate::engine::store::{Amended, Amendment, Answer};
 
 use crate::connection::Failure;
 use crate::loans::{LoanReply, LoanRequest};

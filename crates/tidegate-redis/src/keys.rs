@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use tidegate::plan::Level;
+use tidegate::engine::plan::Level;
 
 /// The key of a level's state.
 pub(crate) fn state(prefix: &str, name: Option<&Arc<str>>, level: &Level) -> Vec<u8> {
@@ -76,11 +76,11 @@ pub(crate) fn marks_changed(prefix: &str) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use tidegate::Key;
-    use tidegate::algorithm::{Spec, total};
-    use tidegate::plan::Enforcement;
-    use tidegate::policy::OnStoreFailure;
-    use tidegate::units::Amount;
+    use tidegate::Amount;
+    use tidegate::engine::Key;
+    use tidegate::engine::algorithm::{Spec, total};
+    use tidegate::engine::plan::Enforcement;
+    use tidegate::engine::policy::OnStoreFailure;
 
     use super::*;
 

@@ -1,5 +1,24 @@
 //! The shared store: one state for many nodes, on Redis or Valkey.
 //!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use tidegate::{HashKey, LimitBuilder, Limiter, Policy, Request};
+//! use tidegate_redis::{Config, RedisStore};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = RedisStore::connect(&Config::parse("redis://127.0.0.1:6379")?);
+//! // All nodes hash keys with one secret, which the server keeps.
+//! let secret = HashKey::new(store.secret(Duration::from_secs(1)).await?);
+//! let per_user = LimitBuilder::sliding_window("per-user", "100/min").by("user");
+//! let policy = Policy::builder("api").limit(per_user).build()?;
+//! let limiter = Limiter::builder().policy(policy).store(store).hash_key(secret).build()?;
+//! let decision = limiter.check_async(&Request::new("GET", "/things").user("u1")).await?;
+//! # let _ = decision;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! A plan passes these files on its way to the server. Each step answers, or passes the plan on:
 //!
 //! ```text

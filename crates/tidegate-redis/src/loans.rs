@@ -19,7 +19,7 @@ mod table;
 
 use std::sync::Arc;
 
-use tidegate::plan::Level;
+use tidegate::engine::plan::Level;
 
 pub(crate) use borrower::{keep_borrowing, return_all, send_first};
 pub use local_decision::PartialDecision;

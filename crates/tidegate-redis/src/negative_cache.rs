@@ -17,9 +17,9 @@ mod subscriber;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use tidegate::algorithm::{Spec, Verdict};
-use tidegate::plan::{Enforcement, Level, Plan};
-use tidegate::store::{Amendment, Answer, Change};
+use tidegate::engine::algorithm::{Spec, Verdict};
+use tidegate::engine::plan::{Enforcement, Level, Plan};
+use tidegate::engine::store::{Amendment, Answer, Change};
 
 pub(crate) use invalidation::Invalidation;
 pub(crate) use publisher::keep_publishing;

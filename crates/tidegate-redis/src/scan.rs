@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Value;
-use tidegate::store::{KeyUsage, StoreError};
+use tidegate::engine::store::{KeyUsage, StoreError};
 use tokio::time::Instant;
 
 use crate::connection::{Failure, ScriptCall};
@@ -110,7 +110,7 @@ impl RedisStore {
     }
 
     /// Deletes states that cannot be read, by their names; returns how many there were. States that can
-    /// be read should be [reset](tidegate::store::Change::Reset), so that all nodes are told.
+    /// be read should be [reset](tidegate::engine::store::Change::Reset), so that all nodes are told.
     ///
     /// # Errors
     /// A server does not answer; some states may be gone.

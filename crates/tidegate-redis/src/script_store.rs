@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 
 use redis::Connection;
 use tidegate::clock::Now;
-use tidegate::plan::Plan;
-use tidegate::store::{Amended, Amendment, Answer, Store, StoreError};
+use tidegate::engine::plan::Plan;
+use tidegate::engine::store::{Amended, Amendment, Answer, Store, StoreError};
 
 use crate::codec::{self, Command, Response};
 use crate::connection::Failure;

@@ -18,8 +18,8 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use tidegate::clock::Now;
-use tidegate::plan::Plan;
-use tidegate::store::{Amended, Amendment, Answer, Store, StoreError, Tables};
+use tidegate::engine::plan::Plan;
+use tidegate::engine::store::{Amended, Amendment, Answer, Store, StoreError, Tables};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};

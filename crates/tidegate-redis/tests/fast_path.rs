@@ -5,12 +5,12 @@
 mod server;
 
 use server::Server;
-use tidegate::Key;
-use tidegate::algorithm::{Spec, Verdict, fixed_window, sliding_window, token_bucket};
 use tidegate::clock::Now;
-use tidegate::plan::{Enforcement, Level, Mode, Plan};
-use tidegate::policy::OnStoreFailure;
-use tidegate::units::{Amount, SECOND_US};
+use tidegate::engine::Key;
+use tidegate::engine::algorithm::{Spec, Verdict, fixed_window, sliding_window, token_bucket};
+use tidegate::engine::plan::{Enforcement, Level, Mode, Plan};
+use tidegate::engine::policy::OnStoreFailure;
+use tidegate::engine::units::{Amount, SECOND_US};
 use tidegate_redis::Time;
 use tidegate_redis::script_store::ScriptStore;
 

@@ -6,13 +6,13 @@ mod server;
 
 use redis::Connection;
 use server::Server;
-use tidegate::Key;
-use tidegate::algorithm::{Spec, total};
+use tidegate::Amount;
 use tidegate::clock::Now;
-use tidegate::plan::{Enforcement, Level, Mode, Plan};
-use tidegate::policy::OnStoreFailure;
-use tidegate::store::{Answer, StoreError};
-use tidegate::units::Amount;
+use tidegate::engine::Key;
+use tidegate::engine::algorithm::{Spec, total};
+use tidegate::engine::plan::{Enforcement, Level, Mode, Plan};
+use tidegate::engine::policy::OnStoreFailure;
+use tidegate::engine::store::{Answer, StoreError};
 use tidegate_redis::Time;
 use tidegate_redis::script_store::ScriptStore;
 

@@ -12,16 +12,16 @@ use std::cell::RefCell;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use server::Server;
-use tidegate::Key;
-use tidegate::algorithm::{
+use tidegate::clock::Now;
+use tidegate::engine::Key;
+use tidegate::engine::algorithm::{
     Spec, Verdict, calendar, ceiling, concurrency, fixed_window, quota, sliding_counter,
     sliding_window, token_bucket, total,
 };
-use tidegate::clock::Now;
-use tidegate::plan::{Enforcement, Level, Mode, Plan};
-use tidegate::policy::OnStoreFailure;
-use tidegate::store::{Amendment, Answer, Change, Memory, Store};
-use tidegate::units::{Amount, DAY_US};
+use tidegate::engine::plan::{Enforcement, Level, Mode, Plan};
+use tidegate::engine::policy::OnStoreFailure;
+use tidegate::engine::store::{Amendment, Answer, Change, Memory, Store};
+use tidegate::engine::units::{Amount, DAY_US};
 use tidegate_redis::Time;
 use tidegate_redis::script_store::ScriptStore;
 use tidegate_testkit::block_on;

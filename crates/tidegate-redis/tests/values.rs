@@ -10,16 +10,17 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use redis::Connection;
 use server::Server;
-use tidegate::algorithm::{
+use tidegate::clock::Now;
+use tidegate::engine::Key;
+use tidegate::engine::algorithm::{
     Spec, Verdict, calendar, concurrency, fixed_window, quota, sliding_counter, sliding_window,
     token_bucket, total,
 };
-use tidegate::clock::Now;
-use tidegate::plan::{Enforcement, Level, Mode, Plan};
-use tidegate::policy::OnStoreFailure;
-use tidegate::store::{Amendment, Answer, Change, Store};
-use tidegate::units::{Amount, SECOND_US};
-use tidegate::{Key, Limiter, Policy, Request};
+use tidegate::engine::plan::{Enforcement, Level, Mode, Plan};
+use tidegate::engine::policy::OnStoreFailure;
+use tidegate::engine::store::{Amendment, Answer, Change, Store};
+use tidegate::engine::units::{Amount, SECOND_US};
+use tidegate::{Limiter, Policy, Request};
 use tidegate_redis::Time;
 use tidegate_redis::script_store::ScriptStore;
 use tidegate_testkit::block_on;

@@ -5,13 +5,11 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use futures_util::future::join_all;
+use tidegate::StoreError;
 use tidegate::clock::{Clock, Now, SystemClock};
-use tidegate::identity::Claims;
-use tidegate::store::StoreError;
-use tidegate::{
-    Acquisition, BuildError, Context, Decision, HashKey, Pending, Policy, Progress, Request,
-    RequestError, Timer, Wait,
-};
+use tidegate::engine::identity::Claims;
+use tidegate::engine::{Context, Pending, Progress, Wait};
+use tidegate::{Acquisition, BuildError, Decision, HashKey, Policy, Request, RequestError, Timer};
 
 use crate::challenge::Challenges;
 use crate::drain::Drain;
@@ -127,7 +125,7 @@ impl App {
     }
 
     /// Tells the webhook of a notice.
-    pub(crate) fn notify(&self, notice: &tidegate::Notice) {
+    pub(crate) fn notify(&self, notice: &tidegate::engine::Notice) {
         let subject = self.engine.format_subject(&notice.subject, self.log.identities());
         self.notifier.send(notice, &subject);
     }
@@ -187,7 +185,7 @@ impl App {
 impl App {
     /// One that logs nowhere.
     pub(crate) fn new(policy: tidegate::Policy) -> Self {
-        use tidegate::identity::Networks;
+        use tidegate::engine::identity::Networks;
 
         let (policy, clock) = (Arc::new(policy), SystemClock::new());
         let out = std::io::sink();
@@ -200,7 +198,7 @@ impl App {
             engine: tidegate::Limiter::builder()
                 .policy(policy)
                 .clock(clock.clone())
-                .store(crate::engine::DaemonStore::Memory(tidegate::store::Memory::new()))
+                .store(crate::engine::DaemonStore::Memory(tidegate::engine::store::Memory::new()))
                 .build()
                 .unwrap(),
             leases: Leases::new(),

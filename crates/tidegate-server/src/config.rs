@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use clap::Args;
 use http::Uri;
-use tidegate::identity::Networks;
-use tidegate::units::parse_duration;
+use tidegate::engine::identity::Networks;
+use tidegate::engine::units::parse_duration;
 
 use crate::listen::ConnectionTimeouts;
 use crate::telemetry::LogSettings;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tidegate::Limiter;
 use tidegate::clock::Now;
-use tidegate::plan::Plan;
-use tidegate::store::{
+use tidegate::engine::plan::Plan;
+use tidegate::engine::store::{
     Amended, Amendment, Answer, ImmediateStore as _, Memory, Store, StoreError, Tables,
 };
 

@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use tidegate::policy::document::BYTES_MAX;
+use tidegate::engine::policy::document::BYTES_MAX;
 
 /// Why a file cannot be read. The message names the file.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,8 +16,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tidegate::clock::Now;
-use tidegate::identity::Claims;
-use tidegate::units::canonical_number;
+use tidegate::engine::identity::Claims;
+use tidegate::engine::units::canonical_number;
 
 use crate::error::StartError;
 use keys::{Key, KeyFile};

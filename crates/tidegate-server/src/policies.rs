@@ -7,8 +7,9 @@ use std::sync::{Arc, OnceLock};
 
 use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
-use tidegate::policy::diagnostics::Diagnostics;
-use tidegate::{Options, Policy};
+use tidegate::Policy;
+use tidegate::engine::policy::Options;
+use tidegate::engine::policy::diagnostics::Diagnostics;
 
 use crate::config::Config;
 use crate::demo;

@@ -14,8 +14,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tidegate::clock::{Now, SystemClock};
-use tidegate::plan::{LEVELS_MAX, Mode, Plan};
-use tidegate::store::{Amended, Amendment, Answer, Store, StoreError, Tables};
+use tidegate::engine::plan::{LEVELS_MAX, Mode, Plan};
+use tidegate::engine::store::{Amended, Amendment, Answer, Store, StoreError, Tables};
 use tidegate::{HashKey, Settlement};
 use tidegate_redis::{AmendError, BreakerState, RedisStore, StoredKey, refunds};
 use tokio::runtime::Handle;

@@ -20,10 +20,11 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tidegate::HashKey;
 use tidegate::clock::Now;
-use tidegate::marks::{Mark, MarkChange, MarkKind, Marks};
-use tidegate::store::{ImportSummary, Memory, SavedChange};
-use tidegate::{HashKey, Key};
+use tidegate::engine::Key;
+use tidegate::engine::marks::{Mark, MarkChange, MarkKind, Marks};
+use tidegate::engine::store::{ImportSummary, Memory, SavedChange};
 
 pub(crate) use health::{SaveStatus, StateHealth};
 pub(crate) use journal::Journal;

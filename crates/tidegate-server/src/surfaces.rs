@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tidegate::policy::{ProtectionRequirement, Requirement};
+use tidegate::engine::policy::{ProtectionRequirement, Requirement};
 
 use crate::policies::LoadedPolicy;
 
@@ -175,7 +175,7 @@ fn names<'n>(names: impl Iterator<Item = &'n str>) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use tidegate::Options;
+    use tidegate::engine::policy::Options;
 
     use super::*;
 

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use tidegate::algorithm::token_bucket::Spec;
+use tidegate::engine::algorithm::token_bucket::Spec;
 use tidegate_redis::loans::{LoanReply, LoanReport, LoanRequest};
 
 /// How long an epoch is, and how long a loan lasts, as the script has it.

@@ -6,7 +6,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tidegate::units::Amount;
+use tidegate::Amount;
 
 use crate::checkers::{Entry, Violation};
 
@@ -167,7 +167,7 @@ impl Log {
 
 #[cfg(test)]
 mod tests {
-    use tidegate::algorithm::{Spec, sliding_window};
+    use tidegate::engine::algorithm::{Spec, sliding_window};
 
     use super::*;
     use crate::checkers::liveness;

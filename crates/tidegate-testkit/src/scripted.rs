@@ -9,8 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use tidegate::clock::Now;
-use tidegate::plan::Plan;
-use tidegate::store::{Amended, Amendment, Answer, ImmediateStore, Memory, Store, StoreError};
+use tidegate::engine::plan::Plan;
+use tidegate::engine::store::{
+    Amended, Amendment, Answer, ImmediateStore, Memory, Store, StoreError,
+};
 
 /// The results of calls, one after the other. After the end of the script all calls succeed.
 ///

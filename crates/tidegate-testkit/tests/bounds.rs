@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use tidegate::Amount;
 use tidegate::clock::FakeClock;
-use tidegate::store::Memory;
-use tidegate::units::Amount;
+use tidegate::engine::store::Memory;
 use tidegate::{Jitter, Limiter, Policy, Request, Response};
 
 const MAX_KEYS: usize = 10_000;
@@ -280,7 +280,7 @@ proptest! {
             let decision = limiter.check(&request).unwrap();
             prop_assert_eq!(peeked.outcome, decision.outcome, "nobody came between");
             let refused = decision.limits.iter().any(|report| {
-                report.enforcement == tidegate::plan::Enforcement::Reject && !report.is_allowed()
+                report.enforcement == tidegate::engine::plan::Enforcement::Reject && !report.is_allowed()
             });
             prop_assert!(!refused || decision.limits.iter().all(|report| !report.charged));
             let _ = Response::of(&decision, Jitter::None);

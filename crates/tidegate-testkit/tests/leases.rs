@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at a surprise")]
 
+use tidegate::Amount;
 use tidegate::clock::FakeClock;
-use tidegate::units::Amount;
 use tidegate::{Limiter, Policy, Request, Reservation, Settlement};
 
 /// A total of 10 under `counts:`, with 6 charged elsewhere and 2 to the reservation.

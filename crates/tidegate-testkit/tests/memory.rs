@@ -3,7 +3,7 @@
 mod faulty;
 
 use faulty::FaultyStore;
-use tidegate::store::Memory;
+use tidegate::engine::store::Memory;
 use tidegate_testkit::behaviours::{BEHAVIOURS, OnPlanTime, every_behaviour};
 use tidegate_testkit::block_on;
 

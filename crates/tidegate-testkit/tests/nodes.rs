@@ -2,9 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at a surprise")]
 
-use tidegate::algorithm::{sliding_window, token_bucket};
+use tidegate::Amount;
 use tidegate::clock::{Clock, FakeClock};
-use tidegate::units::Amount;
+use tidegate::engine::algorithm::{sliding_window, token_bucket};
 use tidegate::{HashKey, Limiter, Policy, Request};
 use tidegate_testkit::block_on;
 use tidegate_testkit::checkers::{Entry, Violation, bounds};

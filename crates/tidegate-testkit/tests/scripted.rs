@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use tidegate::Amount;
 use tidegate::clock::FakeClock;
-use tidegate::units::Amount;
 use tidegate::{Decision, HashKey, Limiter, Outcome, Policy, Request, Settlement};
 use tidegate_testkit::behaviours::{OnPlanTime, every_behaviour};
 use tidegate_testkit::block_on;

@@ -9,9 +9,9 @@ use std::thread;
 use std::time::Duration;
 
 use run::{Run, THREADS, USERS, by_user, policy};
-use tidegate::algorithm::{Spec, sliding_window};
+use tidegate::Amount;
 use tidegate::clock::{Clock, FakeClock};
-use tidegate::units::Amount;
+use tidegate::engine::algorithm::{Spec, sliding_window};
 use tidegate::{Limiter, Request};
 use tidegate_testkit::checkers::bounds::{self, Hold};
 use tidegate_testkit::checkers::liveness;

@@ -24,7 +24,7 @@ const MAX_KEYS_DEFAULT: usize = 1_000_000;
 ///
 /// ```
 /// use tidegate::Keyed;
-/// use tidegate::algorithm::Verdict;
+/// use tidegate::Verdict;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let logins = Keyed::token_bucket("10/min burst 2")?;

@@ -5,7 +5,8 @@
 //! ```
 //! use std::num::NonZeroU32;
 //! use std::time::Duration;
-//! use tidegate::{BurstRate, Rate};
+//! use tidegate::engine::{BurstRate};
+//! use tidegate::Rate;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! const FIVE: NonZeroU32 = NonZeroU32::new(5).unwrap();

@@ -21,7 +21,7 @@ use crate::units::Amount;
 /// are given back once in any case.
 ///
 /// ```
-/// use tidegate::units::Amount;
+/// use tidegate::Amount;
 /// use tidegate::{LimitBuilder, Limiter, Policy, Request, Settlement};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -4,7 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at a surprise")]
 
 use tidegate::clock::FakeClock;
-use tidegate::{Limiter, MarkKind, NewMark, Outcome, Policy, Report, Request, Subject};
+use tidegate::engine::marks::MarkKind;
+use tidegate::{Limiter, NewMark, Outcome, Policy, Report, Request, Subject};
 
 const POLICY: &str = "
 tidegate: 1

@@ -7,11 +7,12 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tidegate::clock::Now;
-use tidegate::plan::Plan;
-use tidegate::store::{
+use tidegate::engine::plan::Plan;
+use tidegate::engine::store::{
     Amended, Amendment, Answer, ImmediateStore, Memory, Store, StoreError, Tables,
 };
-use tidegate::{Decision, Limiter, Policy, Progress, Request, Wait};
+use tidegate::engine::{Progress, Wait};
+use tidegate::{Decision, Limiter, Policy, Request};
 
 #[derive(Default)]
 struct Held {

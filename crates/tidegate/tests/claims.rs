@@ -2,8 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at a surprise")]
 
-use tidegate::identity::Claims;
-use tidegate::{Explanation, Limiter, Policy, Request};
+use tidegate::engine::Explanation;
+use tidegate::engine::identity::Claims;
+use tidegate::{Limiter, Policy, Request};
 
 const POLICY: &str = "
 tidegate: 1

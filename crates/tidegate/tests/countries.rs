@@ -5,7 +5,8 @@
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tidegate::{Countries, CountryCode, Limiter, Outcome, Policy, Request};
+use tidegate::engine::{Countries, CountryCode};
+use tidegate::{Limiter, Outcome, Policy, Request};
 
 /// Everything in 192.0.2.0/24 is in Germany; how often it was asked.
 #[derive(Debug, Default)]

@@ -4,8 +4,9 @@
 
 use std::net::IpAddr;
 
-use tidegate::policy::Options;
-use tidegate::{Explanation, Limiter, Policy, Request};
+use tidegate::engine::Explanation;
+use tidegate::engine::policy::Options;
+use tidegate::{Limiter, Policy, Request};
 
 const POLICY: &str = "
 tidegate: 1

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tidegate::Amount;
 use tidegate::clock::{Clock, FakeClock, Now};
-use tidegate::policy::LimitBuilder;
-use tidegate::store::Memory;
-use tidegate::units::Amount;
+use tidegate::engine::ResetError;
+use tidegate::engine::policy::LimitBuilder;
+use tidegate::engine::store::Memory;
 use tidegate::{
-    BuildError, HashKey, Jitter, Limiter, NewMark, Outcome, Policy, Request, ResetError, Response,
-    Settlement, Subject,
+    BuildError, HashKey, Jitter, Limiter, NewMark, Outcome, Policy, Request, Response, Settlement,
+    Subject,
 };
 
 const MONDAY: u64 = 1_767_603_600;

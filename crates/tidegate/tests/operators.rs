@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use tidegate::clock::{Clock as _, FakeClock};
-use tidegate::{HashKey, Limiter, MarkKind, NewMark, Outcome, Policy, Request, Subject};
+use tidegate::engine::marks::MarkKind;
+use tidegate::{HashKey, Limiter, NewMark, Outcome, Policy, Request, Subject};
 
 const ONE: &str = "
 tidegate: 1

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use jsonschema::Validator;
 use tidegate::Policy;
-use tidegate::policy::document::Node;
-use tidegate::policy::{Options, json_schema};
+use tidegate::engine::policy::document::Node;
+use tidegate::engine::policy::{Options, json_schema};
 
 /// Valid policies, each with its file.
 const CORPUS: [(&str, &str); 11] = [

@@ -6,12 +6,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::{Value, json};
-use tidegate::identity::Claims;
-use tidegate::policy::Options;
-use tidegate::units::Amount;
-use tidegate::{
-    Counting, Explanation, HashKey, LimitExplanation, Limiter, PenaltyExplanation, Policy, Request,
-};
+use tidegate::Amount;
+use tidegate::engine::identity::Claims;
+use tidegate::engine::policy::Options;
+use tidegate::engine::{Counting, Explanation, LimitExplanation, PenaltyExplanation};
+use tidegate::{HashKey, Limiter, Policy, Request};
 use tidegate_server::files;
 
 use super::Error;

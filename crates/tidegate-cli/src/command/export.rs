@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use tidegate::{Options, Policy};
+use tidegate::Policy;
+use tidegate::engine::policy::Options;
 use tidegate_server::files;
 
 use super::Error;
@@ -36,6 +37,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool, Error> {
         let options = Options { env: files::environment(), ..Options::default() };
         Policy::check(&path.display().to_string(), &files::read(path)?, &options)?;
     }
-    say!("{}", tidegate::policy::json_schema().trim_end());
+    say!("{}", tidegate::engine::policy::json_schema().trim_end());
     Ok(true)
 }

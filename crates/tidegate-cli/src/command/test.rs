@@ -8,8 +8,8 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use tidegate::clock::{Clock as _, SystemClock};
-use tidegate::policy::diagnostics::Diagnostics;
-use tidegate::simulate::{Failure, FileReport, TestFile, TestReport};
+use tidegate::engine::policy::diagnostics::Diagnostics;
+use tidegate::engine::simulate::{Failure, FileReport, TestFile, TestReport};
 use tidegate_server::files;
 
 use super::Error;
@@ -264,7 +264,7 @@ fn file_json(file: &Path, outcome: &Outcome) -> Value {
 
 fn test_json(test: &TestReport) -> Value {
     let failure = test.failure.as_ref().map(|failure| {
-        let mismatch = |one: &tidegate::simulate::Mismatch| json!({ "what": one.what, "expected": one.expected, "found": one.found });
+        let mismatch = |one: &tidegate::engine::simulate::Mismatch| json!({ "what": one.what, "expected": one.expected, "found": one.found });
         json!({
             "line": failure.place.line,
             "column": failure.place.column,

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 use tidegate::Policy;
-use tidegate::policy::Options;
-use tidegate::policy::diagnostics::{Diagnostic, Diagnostics, Severity};
+use tidegate::engine::policy::Options;
+use tidegate::engine::policy::diagnostics::{Diagnostic, Diagnostics, Severity};
 use tidegate_server::files;
 
 use super::Error;

@@ -19,8 +19,8 @@ use std::process::Command;
 use std::thread;
 
 use tidegate::Policy;
-use tidegate::policy::Options;
-use tidegate::simulate::TestFile;
+use tidegate::engine::policy::Options;
+use tidegate::engine::simulate::TestFile;
 
 use markdown::{Block, blocks, documents, root, steps};
 use session::Session;

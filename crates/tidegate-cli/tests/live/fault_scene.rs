@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use serde_json::Value;
-use tidegate::algorithm::{Spec, token_bucket};
+use tidegate::Amount;
 use tidegate::clock::SystemClock;
-use tidegate::units::Amount;
+use tidegate::engine::algorithm::{Spec, token_bucket};
 use tidegate_testkit::checkers::trouble::{Trouble, check_bound};
 use tidegate_testkit::log::{CallRecord, Log};
 

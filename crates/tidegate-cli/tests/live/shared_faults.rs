@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tidegate::algorithm::{Spec, sliding_window};
+use tidegate::engine::algorithm::{Spec, sliding_window};
 use tidegate_testkit::checkers::trouble::Trouble;
 use tidegate_testkit::proxy::{Fault, Proxy};
 use tidegate_testkit::servers::Server;

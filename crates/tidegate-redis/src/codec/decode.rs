@@ -1,10 +1,10 @@
 //! Decodes the reply to one call.
 
-use tidegate::algorithm::{Reading, Verdict, evaluate, reading};
+use tidegate::Amount;
 use tidegate::clock::Now;
-use tidegate::plan::{LEVELS_MAX, Level, PerLevel, Plan};
-use tidegate::store::{Amended, Answer, Reply, StoreError};
-use tidegate::units::Amount;
+use tidegate::engine::algorithm::{Reading, Verdict, evaluate, reading};
+use tidegate::engine::plan::{LEVELS_MAX, Level, PerLevel, Plan};
+use tidegate::engine::store::{Amended, Answer, Reply, StoreError};
 
 use super::encode::BatchLayout;
 use super::value::{self, KeyState};

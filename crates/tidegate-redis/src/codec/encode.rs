@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tidegate::algorithm::Spec;
-use tidegate::plan::{LEVELS_MAX, Level, PerLevel, Plan};
+use tidegate::engine::algorithm::Spec;
+use tidegate::engine::plan::{LEVELS_MAX, Level, PerLevel, Plan};
 
 use super::Command;
 use super::writer::Writer;

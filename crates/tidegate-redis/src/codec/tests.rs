@@ -1,11 +1,13 @@
 use proptest::prelude::*;
-use tidegate::Key;
-use tidegate::algorithm::{Reading, Spec, Verdict, ceiling, fixed_window, token_bucket, total};
+use tidegate::Amount;
 use tidegate::clock::Now;
-use tidegate::plan::{Enforcement, Level, Mode};
-use tidegate::policy::OnStoreFailure;
-use tidegate::store::{Change, Reply, StoreError};
-use tidegate::units::Amount;
+use tidegate::engine::Key;
+use tidegate::engine::algorithm::{
+    Reading, Spec, Verdict, ceiling, fixed_window, token_bucket, total,
+};
+use tidegate::engine::plan::{Enforcement, Level, Mode};
+use tidegate::engine::policy::OnStoreFailure;
+use tidegate::engine::store::{Change, Reply, StoreError};
 
 use super::*;
 

@@ -1,7 +1,7 @@
 //! The values of keys, in the short forms that the script replies with.
 
-use tidegate::algorithm::{Spec, State, fixed_window, token_bucket};
-use tidegate::plan::Level;
+use tidegate::engine::algorithm::{Spec, State, fixed_window, token_bucket};
+use tidegate::engine::plan::Level;
 
 use super::Reader;
 

@@ -1,9 +1,9 @@
 //! Writes one command.
 
-use tidegate::algorithm::{Spec, calendar, token_bucket};
-use tidegate::plan::{Enforcement, LEVELS_MAX, Mode, Plan};
-use tidegate::store::{Amendment, Change};
-use tidegate::units::Amount;
+use tidegate::Amount;
+use tidegate::engine::algorithm::{Spec, calendar, token_bucket};
+use tidegate::engine::plan::{Enforcement, LEVELS_MAX, Mode, Plan};
+use tidegate::engine::store::{Amendment, Change};
 
 use super::Command;
 use crate::loans::LoanRequest;

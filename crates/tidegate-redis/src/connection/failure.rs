@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, ServerError};
-use tidegate::store::StoreError;
+use tidegate::StoreError;
 
 use crate::config::Server;
 

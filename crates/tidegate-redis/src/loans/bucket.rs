@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tidegate::algorithm::{Reading, Spec, token_bucket};
-use tidegate::plan::Level;
-use tidegate::units::Amount;
+use tidegate::Amount;
+use tidegate::engine::algorithm::{Reading, Spec, token_bucket};
+use tidegate::engine::plan::Level;
 
 use super::demand::Demand;
 use super::grant::Grant;

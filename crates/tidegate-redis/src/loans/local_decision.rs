@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use tidegate::algorithm::{Spec, Verdict, ceiling};
 use tidegate::clock::Now;
-use tidegate::plan::{Level, Mode, PerLevel, Plan};
-use tidegate::store::{Answer, Reply};
+use tidegate::engine::algorithm::{Spec, Verdict, ceiling};
+use tidegate::engine::plan::{Level, Mode, PerLevel, Plan};
+use tidegate::engine::store::{Answer, Reply};
 
 use super::LoanRequest;
 use super::table::LoanTable;

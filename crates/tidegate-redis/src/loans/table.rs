@@ -5,12 +5,12 @@ use std::hash::Hasher;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use tidegate::Key;
-use tidegate::algorithm::Spec;
-use tidegate::fold::{Fold, Folded};
-use tidegate::plan::Level;
-use tidegate::store::{Amendment, Change};
-use tidegate::units::Amount;
+use tidegate::Amount;
+use tidegate::engine::Key;
+use tidegate::engine::algorithm::Spec;
+use tidegate::engine::fold::{Fold, Folded};
+use tidegate::engine::plan::Level;
+use tidegate::engine::store::{Amendment, Change};
 use tokio::sync::Notify;
 
 use super::bucket::{BorrowedBucket, LoanTerms, LocalSpend};

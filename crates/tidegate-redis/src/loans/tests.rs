@@ -1,13 +1,13 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use tidegate::Key;
-use tidegate::algorithm::{Spec, Verdict, ceiling, token_bucket, total};
+use tidegate::Amount;
 use tidegate::clock::Now;
-use tidegate::plan::{Enforcement, Level, Mode, Plan};
-use tidegate::policy::OnStoreFailure;
-use tidegate::store::{Amendment, Answer, Change, Reply};
-use tidegate::units::Amount;
+use tidegate::engine::Key;
+use tidegate::engine::algorithm::{Spec, Verdict, ceiling, token_bucket, total};
+use tidegate::engine::plan::{Enforcement, Level, Mode, Plan};
+use tidegate::engine::policy::OnStoreFailure;
+use tidegate::engine::store::{Amendment, Answer, Change, Reply};
 
 use super::{LoanHealth, LoanReply, LoanRequest, LoanTable};
 
@@ -55,7 +55,7 @@ fn reply(granted: u64) -> LoanReply {
 
 fn answer(plan: &Plan, verdict: Verdict) -> Answer {
     let charged = verdict == Verdict::Allowed;
-    let reading = tidegate::algorithm::Reading { available: Amount::ONE, reset_us: None };
+    let reading = tidegate::engine::algorithm::Reading { available: Amount::ONE, reset_us: None };
     let reply = Reply { verdict, charged, charged_at_us: 5, reading };
     let now = Now { steady_us: 5, unix_us: 5 };
     Answer { now, replies: plan.levels.iter().map(|_| reply).collect() }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub(crate) enum Invalidation {
     /// One state, by its name behind the prefix.
     Key(Arc<str>),
-    /// All states of a limit, by its [family](tidegate::plan::Level::family).
+    /// All states of a limit, by its [family](tidegate::engine::plan::Level::family).
     Family(u64),
     /// All states.
     All,

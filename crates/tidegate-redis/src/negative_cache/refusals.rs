@@ -3,10 +3,10 @@
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use tidegate::algorithm::{Reading, Verdict};
 use tidegate::clock::Now;
-use tidegate::plan::{Level, Plan};
-use tidegate::store::{Answer, Reply};
+use tidegate::engine::algorithm::{Reading, Verdict};
+use tidegate::engine::plan::{Level, Plan};
+use tidegate::engine::store::{Answer, Reply};
 
 use super::invalidation::Invalidation;
 use super::is_cacheable;
@@ -168,11 +168,11 @@ fn hash(name: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use tidegate::Key;
-    use tidegate::algorithm::Spec;
-    use tidegate::plan::{Enforcement, Mode};
-    use tidegate::policy::OnStoreFailure;
-    use tidegate::units::Amount;
+    use tidegate::Amount;
+    use tidegate::engine::Key;
+    use tidegate::engine::algorithm::Spec;
+    use tidegate::engine::plan::{Enforcement, Mode};
+    use tidegate::engine::policy::OnStoreFailure;
 
     use super::*;
 
@@ -182,7 +182,7 @@ mod tests {
             limit: 0,
             family: 7,
             key: Key(1),
-            spec: Spec::Ceiling(tidegate::algorithm::ceiling::Spec { limit: Amount::ONE }),
+            spec: Spec::Ceiling(tidegate::engine::algorithm::ceiling::Spec { limit: Amount::ONE }),
             cost: Amount::ONE,
             refundable: false,
             reserved: false,

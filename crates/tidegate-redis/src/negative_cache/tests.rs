@@ -1,10 +1,10 @@
-use tidegate::Key;
-use tidegate::algorithm::{Reading, concurrency, token_bucket, total};
+use tidegate::Amount;
 use tidegate::clock::Now;
-use tidegate::plan::{Mode, PerLevel};
-use tidegate::policy::OnStoreFailure;
-use tidegate::store::Reply;
-use tidegate::units::Amount;
+use tidegate::engine::Key;
+use tidegate::engine::algorithm::{Reading, concurrency, token_bucket, total};
+use tidegate::engine::plan::{Mode, PerLevel};
+use tidegate::engine::policy::OnStoreFailure;
+use tidegate::engine::store::Reply;
 
 use super::refusals::REFUSALS_MAX;
 use super::*;

@@ -1,12 +1,12 @@
 //! Reads the reply of the script that inspects states.
 
 use redis::Value;
-use tidegate::algorithm::{
+use tidegate::Amount;
+use tidegate::engine::algorithm::{
     Pace, Reading, Spec, calendar, concurrency, fixed_window, quota, sliding_counter,
     sliding_window, token_bucket, total,
 };
-use tidegate::store::KeyUsage;
-use tidegate::units::Amount;
+use tidegate::engine::store::KeyUsage;
 
 use super::StoredKey;
 use crate::codec::Reader;

@@ -1,12 +1,12 @@
-use tidegate::Key;
-use tidegate::algorithm::{
+use tidegate::Amount;
+use tidegate::clock::Now;
+use tidegate::engine::Key;
+use tidegate::engine::algorithm::{
     Spec, calendar, concurrency, fixed_window, quota, sliding_counter, sliding_window,
     token_bucket, total,
 };
-use tidegate::clock::Now;
-use tidegate::plan::{Enforcement, Level, Mode, Plan};
-use tidegate::store::Store as _;
-use tidegate::units::Amount;
+use tidegate::engine::plan::{Enforcement, Level, Mode, Plan};
+use tidegate::engine::store::Store as _;
 use tidegate_testkit::servers::{Reply, Server};
 
 use super::*;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use futures_util::future::join_all;
-use tidegate::plan::{LEVELS_MAX, Mode, Plan};
-use tidegate::store::{Amended, Amendment, Answer};
+use tidegate::engine::plan::{LEVELS_MAX, Mode, Plan};
+use tidegate::engine::store::{Amended, Amendment, Answer};
 use tokio::time::Instant;
 
 use super::fragments::{Fragment, join_answers, refunds, tightest_first, verdicts};

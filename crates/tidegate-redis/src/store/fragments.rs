@@ -1,9 +1,9 @@
 //! The fragments of a command or a batch that lie in one slot each, and how their answers become one.
 
-use tidegate::algorithm::{Spec, Verdict};
 use tidegate::clock::Now;
-use tidegate::plan::{Enforcement, Mode, PerLevel, Plan};
-use tidegate::store::{Amendment, Answer, Change, Reply};
+use tidegate::engine::algorithm::{Spec, Verdict};
+use tidegate::engine::plan::{Enforcement, Mode, PerLevel, Plan};
+use tidegate::engine::store::{Amendment, Answer, Change, Reply};
 
 /// What lies in one slot: levels or amendments of a command, or commands of a batch, by their indices.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,11 +102,11 @@ pub fn refunds(plan: &Plan, answer: &Answer) -> Vec<Amendment> {
 
 #[cfg(test)]
 mod tests {
-    use tidegate::Key;
-    use tidegate::algorithm::{Reading, total};
-    use tidegate::plan::Level;
-    use tidegate::policy::OnStoreFailure;
-    use tidegate::units::Amount;
+    use tidegate::Amount;
+    use tidegate::engine::Key;
+    use tidegate::engine::algorithm::{Reading, total};
+    use tidegate::engine::plan::Level;
+    use tidegate::engine::policy::OnStoreFailure;
 
     use super::*;
 

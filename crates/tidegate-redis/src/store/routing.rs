@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tidegate::algorithm::Spec;
+use tidegate::engine::algorithm::Spec;
 use tokio::time::Instant;
 
 use super::fragments::Fragment;

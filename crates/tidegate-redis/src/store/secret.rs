@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redis::Value;
-use tidegate::store::StoreError;
+use tidegate::StoreError;
 use tokio::time::{Instant, sleep};
 
 use super::topology::Topology;

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use redis::Value;
-use tidegate::store::StoreError;
+use tidegate::StoreError;
 use tokio::time::Instant;
 
 use super::fragments::{Fragment, group_by_slot};

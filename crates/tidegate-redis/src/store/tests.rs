@@ -5,13 +5,14 @@ mod sentinel;
 
 use std::sync::atomic::AtomicU32;
 
-use tidegate::algorithm::{Spec, Verdict, token_bucket, total};
+use tidegate::Amount;
 use tidegate::clock::{Clock as _, FakeClock};
-use tidegate::plan::{Enforcement, Level, Mode};
-use tidegate::policy::OnStoreFailure;
-use tidegate::store::Change;
-use tidegate::units::Amount;
-use tidegate::{Key, Limiter, Policy, Request};
+use tidegate::engine::Key;
+use tidegate::engine::algorithm::{Spec, Verdict, token_bucket, total};
+use tidegate::engine::plan::{Enforcement, Level, Mode};
+use tidegate::engine::policy::OnStoreFailure;
+use tidegate::engine::store::Change;
+use tidegate::{Limiter, Policy, Request};
 use tidegate_testkit::behaviours::{StoreUnderTest, every_behaviour};
 use tidegate_testkit::proxy::{Fault, Proxy};
 use tidegate_testkit::servers::{Reply, Server};

@@ -1,6 +1,6 @@
 //! Bans, which are looked for without a lock.
 
-use tidegate_schedules::store::Memory;
+use tidegate_schedules::engine::store::Memory;
 use tidegate_schedules::{Limiter, NewMark, Outcome, Subject};
 
 use crate::limiter::{THREADS, check, limiter};

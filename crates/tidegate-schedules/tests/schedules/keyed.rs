@@ -4,7 +4,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use tidegate_schedules::algorithm::Verdict;
+use tidegate_schedules::engine::algorithm::Verdict;
 use tidegate_schedules::{Keyed, Rate};
 
 use crate::{at_once, each_schedule};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use shuttle::rand::Rng as _;
 use tidegate_schedules::clock::{Clock as _, FakeClock, Now};
-use tidegate_schedules::store::Memory;
+use tidegate_schedules::engine::store::Memory;
 use tidegate_schedules::{Decision, HashKey, Limiter, Outcome, Policy, Request};
 
 use crate::{at_once, each_schedule};

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
+use tidegate::Amount;
 use tidegate::clock::Now;
-use tidegate::marks::MarkKind;
-use tidegate::store::Memory;
-use tidegate::units::Amount;
+use tidegate::engine::marks::MarkKind;
+use tidegate::engine::store::Memory;
 use tidegate_redis::{LoanHealth, ShardHealth};
 
 use crate::app::App;

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Request, StatusCode, Uri};
 use serde::Deserialize;
-use tidegate::Key;
+use tidegate::engine::Key;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::http_client::{AddressFilter, HttpClient};

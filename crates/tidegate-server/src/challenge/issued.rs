@@ -1,7 +1,7 @@
 //! A challenge for one client, and its JSON.
 
 use serde::Serialize;
-use tidegate::policy::{Challenge, ChallengeKind};
+use tidegate::engine::policy::{Challenge, ChallengeKind};
 use utoipa::ToSchema;
 
 /// A challenge for one client.

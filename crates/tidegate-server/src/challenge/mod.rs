@@ -20,8 +20,9 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use serde::Deserialize;
 use tidegate::clock::Now;
-use tidegate::policy::{Challenge, ChallengeKind};
-use tidegate::{ClientKeys, HashKey, Report, Request, RequestError};
+use tidegate::engine::ClientKeys;
+use tidegate::engine::policy::{Challenge, ChallengeKind};
+use tidegate::{HashKey, Report, Request, RequestError};
 
 pub(crate) use self::error::ChallengeError;
 pub(crate) use self::issued::{ChallengeJson, IssuedChallenge, add_challenge_member};

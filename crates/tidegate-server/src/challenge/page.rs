@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use data_encoding::BASE64;
 use sha2::{Digest as _, Sha256};
-use tidegate::policy::ChallengeKind;
+use tidegate::engine::policy::ChallengeKind;
 
 use super::{IssuedChallenge, PATH};
 use crate::html::Escaped;
@@ -154,7 +154,7 @@ impl fmt::Display for Span {
 
 #[cfg(test)]
 mod tests {
-    use tidegate::policy::{Challenge, Secret};
+    use tidegate::engine::policy::{Challenge, Secret};
 
     use super::*;
 

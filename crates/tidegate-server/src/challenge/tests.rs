@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate::clock::{Clock as _, FakeClock, Now};
-use tidegate::{Key, Limiter, Options, Policy};
+use tidegate::engine::{Key, policy::Options};
+use tidegate::{Limiter, Policy};
 
 use super::*;
 

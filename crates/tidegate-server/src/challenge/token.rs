@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use aws_lc_rs::hmac::{self, HMAC_SHA256};
 use data_encoding::HEXLOWER;
+use tidegate::HashKey;
 use tidegate::clock::Now;
-use tidegate::{HashKey, Key};
+use tidegate::engine::Key;
 
 /// No token is longer.
 pub(crate) const TOKEN_BYTES_MAX: usize = 320;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::clock::{Clock as _, Now, SystemClock};
-use tidegate::marks::Marks;
-use tidegate::store::{ImportSummary, Memory};
+use tidegate::engine::marks::Marks;
+use tidegate::engine::store::{ImportSummary, Memory};
 use tidegate::{HashKey, Limiter, LimiterBuilder, Policy};
 
 use super::{DaemonStore, Engine};

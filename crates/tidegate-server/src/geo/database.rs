@@ -9,7 +9,7 @@ use std::path::Path;
 
 use maxminddb::{LookupResult, PathElement, Reader, WithinOptions};
 use serde::de::IgnoredAny;
-use tidegate::CountryCode;
+use tidegate::engine::CountryCode;
 
 use super::ranges::Ranges;
 use crate::error::StartError;

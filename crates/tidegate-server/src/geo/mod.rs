@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-use tidegate::{Countries, CountryCode};
+use tidegate::engine::{Countries, CountryCode};
 
 use crate::error::StartError;
 use database::Database;

@@ -1,7 +1,7 @@
 //! Ranges of addresses, and the country of each. They are made from the database once: to walk down its
 //! tree and decode a record takes ten times as long as a search among ranges.
 
-use tidegate::CountryCode;
+use tidegate::engine::CountryCode;
 
 /// Countries by sorted ranges of addresses. A lookup is a binary search.
 #[derive(Debug)]

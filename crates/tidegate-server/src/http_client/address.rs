@@ -6,7 +6,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::LazyLock;
 
-use tidegate::identity::{Networks, canonical};
+use tidegate::engine::identity::{Networks, canonical};
 
 /// Where clouds give a machine its credentials. No operator can allow these addresses.
 static METADATA: LazyLock<Networks> = LazyLock::new(|| {

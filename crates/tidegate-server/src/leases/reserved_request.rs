@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use tidegate::{Context, Decision, Request};
+use tidegate::engine::Context;
+use tidegate::{Decision, Request};
 
 use crate::app::App;
 

@@ -6,7 +6,7 @@ use aws_lc_rs::hmac;
 use bytes::Bytes;
 use data_encoding::HEXLOWER;
 use serde::Serialize;
-use tidegate::Notice;
+use tidegate::engine::Notice;
 
 use crate::telemetry::timestamp;
 
@@ -73,7 +73,7 @@ impl Message {
 
 #[cfg(test)]
 mod tests {
-    use tidegate::marks::Subject;
+    use tidegate::engine::marks::Subject;
 
     use super::*;
 

@@ -14,10 +14,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tidegate::Notice;
 use tidegate::clock::SystemClock;
-use tidegate::identity::Networks;
-use tidegate::policy::Policy;
+use tidegate::engine::Notice;
+use tidegate::engine::identity::Networks;
+use tidegate::engine::policy::Policy;
 use tokio::time::timeout;
 
 use crate::drain::Drain;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use aws_lc_rs::hmac;
 use http::Uri;
-use tidegate::policy::Webhook;
+use tidegate::engine::policy::Webhook;
 use tokio::sync::Semaphore;
 
 use crate::error::StartError;
@@ -65,7 +65,7 @@ impl Target {
 
 #[cfg(test)]
 mod tests {
-    use tidegate::identity::Networks;
+    use tidegate::engine::identity::Networks;
 
     use super::*;
 

@@ -8,8 +8,9 @@ pub(crate) mod replication;
 pub(crate) use delay::DelayedAnswers;
 pub(crate) use load::Load;
 
-use tidegate::marks::{Mark, MarkKind};
-use tidegate::{Consequences, Effect, Report, Request, RequestError};
+use tidegate::engine::Effect;
+use tidegate::engine::marks::{Mark, MarkKind};
+use tidegate::{Consequences, Report, Request, RequestError};
 
 use crate::app::App;
 use crate::auth::Actor;

@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tidegate::clock::Now;
-use tidegate::marks::{Mark, MarkChange, MarkKind, MarkSink};
+use tidegate::engine::marks::{Mark, MarkChange, MarkKind, MarkSink};
 use tidegate_redis::{
     MarkChange as PublishedChange, MarkOperation, MarkReplica, RedisStore, ReplicatedMark,
 };
@@ -146,7 +146,7 @@ struct MarkPages {
     app: Arc<App>,
     kind: MarkKind,
     page: std::vec::IntoIter<Mark>,
-    last: Option<tidegate::Key>,
+    last: Option<tidegate::engine::Key>,
 }
 
 impl MarkPages {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tidegate::Settlement;
-use tidegate::store::{Amendment, Change};
+use tidegate::engine::store::{Amendment, Change};
 
 use crate::seal::SealedReservation;
 
@@ -94,11 +94,11 @@ impl RetryQueue {
 
 #[cfg(test)]
 mod tests {
-    use tidegate::Key;
-    use tidegate::algorithm::{Spec, total};
-    use tidegate::plan::{Enforcement, Level};
-    use tidegate::policy::OnStoreFailure;
-    use tidegate::units::Amount;
+    use tidegate::Amount;
+    use tidegate::engine::Key;
+    use tidegate::engine::algorithm::{Spec, total};
+    use tidegate::engine::plan::{Enforcement, Level};
+    use tidegate::engine::policy::OnStoreFailure;
 
     use super::*;
 

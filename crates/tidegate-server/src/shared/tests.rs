@@ -2,7 +2,8 @@
 
 use std::task::Waker;
 
-use tidegate::{Limiter, Policy, Progress, Request, Wait};
+use tidegate::engine::{Progress, Wait};
+use tidegate::{Limiter, Policy, Request};
 use tidegate_testkit::proxy::{Fault, Proxy};
 use tidegate_testkit::servers::{Cluster, Reply, Server};
 

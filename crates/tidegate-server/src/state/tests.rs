@@ -8,8 +8,8 @@ mod steps;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
+use tidegate::Amount;
 use tidegate::clock::{Clock as _, FakeClock};
-use tidegate::units::Amount;
 use tidegate::{Limiter, Policy, Request};
 
 use super::*;

@@ -10,10 +10,10 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use serde::Serialize;
-use tidegate::Key;
 use tidegate::clock::Now;
-use tidegate::marks::{Mark, MarkChange, MarkKind, Marks};
-use tidegate::store::SavedChange;
+use tidegate::engine::Key;
+use tidegate::engine::marks::{Mark, MarkChange, MarkKind, Marks};
+use tidegate::engine::store::SavedChange;
 
 use super::health::StateHealth;
 use super::journal::{Journal, Snapshot};

@@ -13,9 +13,10 @@ use std::sync::Arc;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
+use tidegate::Decision;
+use tidegate::StoreError;
 use tidegate::clock::Clock;
-use tidegate::store::StoreError;
-use tidegate::{Context, Decision, IdentityFormat};
+use tidegate::engine::{Context, IdentityFormat};
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;

@@ -15,8 +15,8 @@ mod text;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
-use tidegate::policy::ChallengeKind;
-use tidegate::store::StoreError;
+use tidegate::StoreError;
+use tidegate::engine::policy::ChallengeKind;
 use tidegate::{Decision, Policy};
 use tidegate_redis::LoanHealth;
 

@@ -14,7 +14,7 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 use tidegate::RequestError;
-use tidegate::store::StoreError;
+use tidegate::StoreError;
 use tokio::time::timeout;
 
 use super::fields::FieldError;

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use tidegate::RequestError;
-use tidegate::units::{Amount, canonical_number};
+use tidegate::engine::units::{Amount, canonical_number};
 
 use super::query::{self, shorten};
 

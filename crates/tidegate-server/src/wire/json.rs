@@ -4,7 +4,7 @@ use http::Response;
 use serde::Serialize;
 use serde::ser::Serializer;
 use serde_json::value::RawValue;
-use tidegate::units::Amount;
+use tidegate::Amount;
 
 use crate::body::Body;
 use crate::respond;

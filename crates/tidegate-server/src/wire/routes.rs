@@ -4,7 +4,7 @@
 use http::Method;
 use http::request::Parts;
 use serde_json::json;
-use tidegate::marks::MarkKind;
+use tidegate::engine::marks::MarkKind;
 
 use super::api::{self, challenge, check, examples, leases, limits, report, schemas};
 use super::endpoint::{Call, Reply};

@@ -1,9 +1,9 @@
 //! A changed spec keeps what is owed (rule 5).
 
-use tidegate::Key;
-use tidegate::algorithm::{Spec, Verdict, calendar};
-use tidegate::plan::Level;
-use tidegate::units::{Amount, SECOND_US};
+use tidegate::engine::Key;
+use tidegate::engine::algorithm::{Spec, Verdict, calendar};
+use tidegate::engine::plan::Level;
+use tidegate::engine::units::{Amount, SECOND_US};
 
 use super::world::{CAPACITY, FORGOTTEN_US, World, equal, units};
 use super::{Shown, StoreUnderTest};

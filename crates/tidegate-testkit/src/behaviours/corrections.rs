@@ -1,10 +1,10 @@
 //! Refunds, surcharges and debits.
 
-use tidegate::algorithm::{Spec, ceiling};
 use tidegate::clock::Now;
-use tidegate::plan::Level;
-use tidegate::store::{Amendment, Change};
-use tidegate::units::{Amount, SECOND_US};
+use tidegate::engine::algorithm::{Spec, ceiling};
+use tidegate::engine::plan::Level;
+use tidegate::engine::store::{Amendment, Change};
+use tidegate::engine::units::{Amount, SECOND_US};
 
 use super::world::{CAPACITY, FORGOTTEN_US, World, bucket, equal, name, places, units};
 use super::{Shown, StoreUnderTest};

@@ -1,11 +1,11 @@
 //! Keys have separate states, and time affects each state correctly.
 
-use tidegate::Key;
-use tidegate::algorithm::{Spec, Verdict, ceiling};
 use tidegate::clock::Now;
-use tidegate::plan::{Level, Mode};
-use tidegate::store::Change;
-use tidegate::units::SECOND_US;
+use tidegate::engine::Key;
+use tidegate::engine::algorithm::{Spec, Verdict, ceiling};
+use tidegate::engine::plan::{Level, Mode};
+use tidegate::engine::store::Change;
+use tidegate::engine::units::SECOND_US;
 
 use super::world::{CAPACITY, FORGOTTEN_US, World, bucket, equal, units};
 use super::{Shown, StoreUnderTest};

@@ -15,7 +15,7 @@ use std::fmt;
 use std::future::Future;
 
 use tidegate::clock::{Clock, FakeClock, Now};
-use tidegate::store::Store;
+use tidegate::engine::store::Store;
 
 use world::World;
 

@@ -1,9 +1,9 @@
 //! Concurrency: places are held, renewed, given back and lost.
 
-use tidegate::algorithm::Spec;
-use tidegate::plan::Level;
-use tidegate::store::Change;
-use tidegate::units::Amount;
+use tidegate::Amount;
+use tidegate::engine::algorithm::Spec;
+use tidegate::engine::plan::Level;
+use tidegate::engine::store::Change;
 
 use super::world::{World, equal, places, units};
 use super::{Shown, StoreUnderTest};

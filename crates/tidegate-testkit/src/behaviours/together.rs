@@ -1,8 +1,8 @@
 //! Levels are charged together, or not at all (rule 1).
 
-use tidegate::algorithm::Verdict;
-use tidegate::plan::{Enforcement, LEVELS_MAX, Level, Mode};
-use tidegate::units::Amount;
+use tidegate::Amount;
+use tidegate::Verdict;
+use tidegate::engine::plan::{Enforcement, LEVELS_MAX, Level, Mode};
 
 use super::world::{CAPACITY, World, bucket, equal, units};
 use super::{Shown, StoreUnderTest};
@@ -133,7 +133,7 @@ pub(super) async fn as_many_levels_as_a_plan_can_hold_are_charged_together<S: St
     }
     // The last of them is reset: it alone has room, and must not be charged.
     let last = levels[LEVELS_MAX - 1];
-    world.correct(&last, world.now(), tidegate::store::Change::Reset).await?;
+    world.correct(&last, world.now(), tidegate::engine::store::Change::Reset).await?;
     let replies = world.charge(&levels, 9).await?.replies;
     equal("charged any", replies.iter().any(|reply| reply.charged), false)?;
     world.available(&last, CAPACITY).await

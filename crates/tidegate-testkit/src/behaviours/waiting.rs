@@ -1,8 +1,8 @@
 //! Waiting, resetting and reading are exact (rules 1 and 4).
 
-use tidegate::algorithm::{Spec, Verdict};
-use tidegate::plan::Level;
-use tidegate::units::Amount;
+use tidegate::Amount;
+use tidegate::engine::algorithm::{Spec, Verdict};
+use tidegate::engine::plan::Level;
 
 use super::world::{CAPACITY, World, bucket, equal, units};
 use super::{Shown, StoreUnderTest};

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use tidegate::Key;
-use tidegate::algorithm::{
+use tidegate::clock::Now;
+use tidegate::engine::Key;
+use tidegate::engine::algorithm::{
     Reading, Spec, Verdict, calendar, concurrency, fixed_window, quota, sliding_counter,
     sliding_window, token_bucket, total,
 };
-use tidegate::clock::Now;
-use tidegate::plan::{Enforcement, Level, Mode, PerLevel, Plan};
-use tidegate::policy::OnStoreFailure;
-use tidegate::store::{Amendment, Answer, Change, Reply, Store};
-use tidegate::units::{Amount, SECOND_US};
+use tidegate::engine::plan::{Enforcement, Level, Mode, PerLevel, Plan};
+use tidegate::engine::policy::OnStoreFailure;
+use tidegate::engine::store::{Amendment, Answer, Change, Reply, Store};
+use tidegate::engine::units::{Amount, SECOND_US};
 
 use super::{Shown, StoreUnderTest};
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use tidegate::algorithm::{sliding_counter, sliding_window, token_bucket};
-use tidegate::units::Amount;
+use tidegate::Amount;
+use tidegate::engine::algorithm::{sliding_counter, sliding_window, token_bucket};
 
 use super::{Entry, Violation, admissions, by_key, micros, violation};
 

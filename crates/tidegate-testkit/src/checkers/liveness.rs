@@ -1,7 +1,7 @@
 //! Liveness: no request is denied while the limit has room, and a client that waits as told gets in.
 
-use tidegate::algorithm::{Spec, token_bucket};
-use tidegate::units::Amount;
+use tidegate::Amount;
+use tidegate::engine::algorithm::{Spec, token_bucket};
 
 use super::{Entry, Violation, by_key, micros, violation};
 
@@ -109,7 +109,7 @@ fn bucket_has_room(
 
 #[cfg(test)]
 mod tests {
-    use tidegate::algorithm::{
+    use tidegate::engine::algorithm::{
         calendar, fixed_window, quota, sliding_counter, sliding_window, total,
     };
 

@@ -16,7 +16,7 @@ pub mod trouble;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use tidegate::units::Amount;
+use tidegate::Amount;
 
 /// One decision of one limit.
 #[derive(Clone, Debug, PartialEq, Eq)]

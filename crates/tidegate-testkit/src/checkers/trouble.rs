@@ -1,7 +1,7 @@
 //! The bounds of a deployment in trouble: nodes cut off, failovers, clocks that differ.
 
-use tidegate::algorithm::{Spec, sliding_counter, sliding_window, token_bucket};
-use tidegate::units::Amount;
+use tidegate::Amount;
+use tidegate::engine::algorithm::{Spec, sliding_counter, sliding_window, token_bucket};
 
 use super::{Entry, Violation, bounds, micros};
 
@@ -141,7 +141,7 @@ fn amount(micros: u128) -> Amount {
 
 #[cfg(test)]
 mod tests {
-    use tidegate::algorithm::{calendar, fixed_window, quota, total};
+    use tidegate::engine::algorithm::{calendar, fixed_window, quota, total};
 
     use super::*;
 

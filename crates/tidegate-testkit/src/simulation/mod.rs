@@ -24,7 +24,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use tidegate::Policy;
-use tidegate::algorithm::Spec;
+use tidegate::engine::algorithm::Spec;
 use tidegate_redis::LoanHealth;
 
 pub use judge::BrokenPromise;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tidegate::clock::Now;
-use tidegate::plan::Plan;
-use tidegate::store::{Answer, StoreError};
+use tidegate::engine::plan::Plan;
+use tidegate::engine::store::{Answer, StoreError};
 use tidegate_redis::loans::{LoanReply, LoanRequest};
 
 use super::DEADLINE_US;

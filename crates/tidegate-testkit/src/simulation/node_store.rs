@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use tidegate::clock::{Clock as _, Now};
-use tidegate::plan::Plan;
-use tidegate::store::{Amended, Amendment, Answer, Store, StoreError, Tables};
+use tidegate::engine::plan::Plan;
+use tidegate::engine::store::{Amended, Amendment, Answer, Store, StoreError, Tables};
 use tidegate_redis::loans::LoanTable;
 
 use super::clock::NodeClock;

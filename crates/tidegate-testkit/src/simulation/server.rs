@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 
-use tidegate::Key;
-use tidegate::algorithm::{Reading, Spec, Verdict};
+use tidegate::Amount;
 use tidegate::clock::Now;
-use tidegate::plan::{Level, Mode, Plan};
-use tidegate::store::{Amended, Amendment, Answer, ImmediateStore, Memory, Reply, StoreError};
-use tidegate::units::Amount;
+use tidegate::engine::Key;
+use tidegate::engine::algorithm::{Reading, Spec, Verdict};
+use tidegate::engine::plan::{Level, Mode, Plan};
+use tidegate::engine::store::{
+    Amended, Amendment, Answer, ImmediateStore, Memory, Reply, StoreError,
+};
 use tidegate_redis::loans::{LoanReply, LoanRequest};
 
 use super::network::{Ask, ServerReply};

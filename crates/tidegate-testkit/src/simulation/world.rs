@@ -6,10 +6,10 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use tidegate::algorithm::Spec;
+use tidegate::Amount;
 use tidegate::clock::FakeClock;
-use tidegate::policy::Limit;
-use tidegate::units::Amount;
+use tidegate::engine::algorithm::Spec;
+use tidegate::engine::policy::Limit;
 use tidegate::{Decision, HashKey, Limiter, Request, RequestError};
 use tidegate_redis::LoanHealth;
 use tidegate_redis::loans::LoanRequest;

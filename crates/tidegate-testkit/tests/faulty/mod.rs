@@ -1,11 +1,13 @@
 //! Stores with one fault each.
 
-use tidegate::Key;
-use tidegate::algorithm::{Spec, Verdict};
+use tidegate::Amount;
 use tidegate::clock::Now;
-use tidegate::plan::{Enforcement, Level, Mode, PerLevel, Plan};
-use tidegate::store::{Amended, Amendment, Answer, Change, ImmediateStore, Memory, StoreError};
-use tidegate::units::Amount;
+use tidegate::engine::Key;
+use tidegate::engine::algorithm::{Spec, Verdict};
+use tidegate::engine::plan::{Enforcement, Level, Mode, PerLevel, Plan};
+use tidegate::engine::store::{
+    Amended, Amendment, Answer, Change, ImmediateStore, Memory, StoreError,
+};
 
 /// A fault of a store.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -3,7 +3,7 @@
 use std::future::{Future, pending};
 use std::task::{Context, Waker};
 
-use tidegate::units::Amount;
+use tidegate::Amount;
 use tidegate::{Outcome, Request, Timer};
 
 use crate::{Fixture, seconds, user};

@@ -1,6 +1,6 @@
 //! Rule 3: a cost or value that is no decimal of at most six places is answered 400.
 
-use tidegate::units::Amount;
+use tidegate::Amount;
 use tidegate::{Outcome, Request};
 
 use crate::{Fixture, user};

@@ -1,8 +1,9 @@
 //! Rule 7: factors of behaviour and of load, and the ratios behind them.
 
+use tidegate::Amount;
 use tidegate::clock::Clock as _;
-use tidegate::units::Amount;
-use tidegate::{Consequences, Effect, MarkKind, Outcome, Report, Request};
+use tidegate::engine::{Effect, marks::MarkKind};
+use tidegate::{Consequences, Outcome, Report, Request};
 
 use crate::{Fixture, seconds, user};
 

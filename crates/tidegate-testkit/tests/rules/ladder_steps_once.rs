@@ -1,6 +1,7 @@
 //! Rule 6: a step bans, flags and notifies once while the count stays, and a missed step is taken late.
 
-use tidegate::{Effect, NewMark, Report, Subject};
+use tidegate::engine::Effect;
+use tidegate::{NewMark, Report, Subject};
 
 use crate::{Fixture, seconds, user};
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tidegate::{Consequences, Decision, Effect, MarkKind, Outcome, Report, Request, Subject};
+use tidegate::engine::{Effect, marks::MarkKind};
+use tidegate::{Consequences, Decision, Outcome, Report, Request, Subject};
 use tidegate_testkit::block_on;
 
 use crate::{Fixture, seconds, user};

@@ -1,6 +1,6 @@
 //! Rule 9: profiles and variables.
 
-use tidegate::policy::Options;
+use tidegate::engine::policy::Options;
 use tidegate::{Limiter, Policy, Request};
 
 const POLICY: &str = "

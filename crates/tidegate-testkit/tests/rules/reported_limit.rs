@@ -1,7 +1,7 @@
 //! Rule 4: which limit a decision names, and its `retry_after`, `remaining` and `reset`.
 
+use tidegate::Amount;
 use tidegate::Outcome;
-use tidegate::units::Amount;
 
 use crate::{Fixture, seconds, user};
 

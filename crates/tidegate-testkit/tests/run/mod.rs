@@ -3,9 +3,9 @@
 use std::sync::Barrier;
 use std::thread;
 
-use tidegate::algorithm::{Spec, Verdict};
+use tidegate::Amount;
 use tidegate::clock::{Clock, FakeClock};
-use tidegate::units::Amount;
+use tidegate::engine::algorithm::{Spec, Verdict};
 use tidegate::{LimitReport, Limiter, Policy, Request};
 use tidegate_testkit::checkers::Entry;
 

@@ -1,6 +1,6 @@
 use super::*;
-use crate::Key;
 use crate::algorithm::{sliding_window, token_bucket};
+use crate::key::Key;
 
 const SECOND_US: u64 = 1_000_000;
 const START_US: u64 = 1_767_603_600 * SECOND_US;

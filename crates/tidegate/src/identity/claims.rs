@@ -15,7 +15,7 @@ const DEPTH_MAX: usize = 32;
 /// The claims of a verified token. Clones share them.
 ///
 /// ```
-/// use tidegate::identity::Claims;
+/// use tidegate::engine::identity::Claims;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let claims = Claims::parse(r#"{"sub":"u1","plan":{"level":2.0},"groups":["a","b"]}"#)?;

@@ -98,7 +98,7 @@ impl<S: Store> Limiter<S> {
     }
 
     /// Takes a mark away by its id; returns whether there was one here.
-    pub fn unmark(&self, kind: MarkKind, id: crate::Key) -> bool {
+    pub fn unmark(&self, kind: MarkKind, id: crate::key::Key) -> bool {
         self.inner.marks.remove(kind, id)
     }
 

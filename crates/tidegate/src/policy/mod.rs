@@ -67,7 +67,8 @@ impl Policy {
     /// Reads a policy with a profile and environment variables, and keeps the warnings.
     ///
     /// ```
-    /// use tidegate::{Options, Policy};
+    /// use tidegate::engine::{policy::Options};
+    /// use tidegate::Policy;
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let text = "{tidegate: 1, name: api, limits: {a: {by: ip, total: \"${MOST:-5}\"}}}";
@@ -100,7 +101,7 @@ impl Policy {
     /// A policy from a few lines of Rust.
     ///
     /// ```
-    /// use tidegate::policy::{LimitBuilder, Policy};
+    /// use tidegate::engine::policy::{LimitBuilder, Policy};
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let policy = Policy::builder("api")

@@ -50,6 +50,6 @@ pub(crate) mod effects;
 pub(crate) mod events;
 pub(crate) mod factors;
 pub(crate) mod ladder;
-pub mod marks;
+pub(crate) mod marks;
 pub(crate) mod penalise;
 pub(crate) mod step_cache;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use stage::{Stage, policy, user};
-use tidegate::units::Amount;
+use tidegate::Amount;
 use tidegate::{Limiter, Outcome, Request, Settlement, Timer};
 
 const BUCKET: &str = "  rate: { by: user, token_bucket: 1/s burst 1 }";

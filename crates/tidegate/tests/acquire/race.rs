@@ -7,8 +7,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tidegate::clock::{FakeClock, Now};
-use tidegate::plan::Plan;
-use tidegate::store::{Amended, Amendment, Answer, Change, ImmediateStore, Memory, StoreError};
+use tidegate::engine::plan::Plan;
+use tidegate::engine::store::{
+    Amended, Amendment, Answer, Change, ImmediateStore, Memory, StoreError,
+};
 use tidegate::{Limiter, Timer};
 
 use crate::stage::{policy, user};

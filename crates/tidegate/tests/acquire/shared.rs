@@ -6,8 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate::clock::Now;
-use tidegate::plan::Plan;
-use tidegate::store::{Amended, Amendment, Answer, ImmediateStore as _, Memory, Store, StoreError};
+use tidegate::engine::plan::Plan;
+use tidegate::engine::store::{
+    Amended, Amendment, Answer, ImmediateStore as _, Memory, Store, StoreError,
+};
 use tidegate::{HashKey, Limiter, Reservation, Timer};
 
 use crate::stage::{policy, user};

@@ -24,9 +24,9 @@ use std::fmt::Write as _;
 
 use insta::assert_snapshot;
 use tidegate::Policy;
-use tidegate::policy::diagnostics::{Diagnostics, Severity};
-use tidegate::policy::{LimitBuilder, Options};
-use tidegate::simulate::TestFile;
+use tidegate::engine::policy::diagnostics::{Diagnostics, Severity};
+use tidegate::engine::policy::{LimitBuilder, Options};
+use tidegate::engine::simulate::TestFile;
 
 fn options(profile: Option<&str>) -> Options {
     let env = BTreeMap::from([("SET".to_owned(), "5".to_owned())]);

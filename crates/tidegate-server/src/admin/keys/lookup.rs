@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use tidegate::clock::Now;
-use tidegate::plan::Level;
-use tidegate::store::{KeyCursor, KeyUsage, Memory};
-use tidegate::{ActivePolicies, Key, KeyedLimit, SubjectKey};
+use tidegate::engine::plan::Level;
+use tidegate::engine::store::{KeyCursor, KeyUsage, Memory};
+use tidegate::engine::{ActivePolicies, Key, KeyedLimit, SubjectKey};
 use tidegate_redis::{Cursor, StoredKey};
 
 use super::key_query::KeyQuery;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use serde::Serialize;
-use tidegate::plan::LEVELS_MAX;
-use tidegate::store::StoreError;
+use tidegate::StoreError;
+use tidegate::engine::plan::LEVELS_MAX;
 
 use self::key_query::KeyQuery;
 use self::lookup::{KeyEntry, find_page};

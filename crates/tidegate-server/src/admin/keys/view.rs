@@ -1,9 +1,9 @@
 //! A key as JSON for operators: its numbers, and their meaning in words.
 
 use serde::Serialize;
-use tidegate::algorithm::{Pace, Spec};
-use tidegate::policy::Algorithm;
-use tidegate::units::{Amount, DAY_US, SECOND_US, duration_in_words};
+use tidegate::engine::algorithm::{Pace, Spec};
+use tidegate::engine::policy::Algorithm;
+use tidegate::engine::units::{Amount, DAY_US, SECOND_US, duration_in_words};
 
 use super::lookup::KeyEntry;
 use crate::wire::json::JsonNumber;
@@ -120,7 +120,7 @@ fn rounded(us: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tidegate::algorithm::{Reading, sliding_window, token_bucket, total};
+    use tidegate::engine::algorithm::{Reading, sliding_window, token_bucket, total};
 
     use super::*;
 

@@ -1,8 +1,8 @@
 //! The parameters of `/admin/v1/bans` and `/admin/v1/flags`.
 
-use tidegate::Key;
-use tidegate::identity::Networks;
-use tidegate::marks::{Mark, MarkKind, Subject};
+use tidegate::engine::Key;
+use tidegate::engine::identity::Networks;
+use tidegate::engine::marks::{Mark, MarkKind, Subject};
 
 use super::new_mark::subject_part;
 use crate::engine::Engine;

@@ -5,9 +5,9 @@ mod new_mark;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use tidegate::Key;
 use tidegate::clock::Now;
-use tidegate::marks::{Mark, MarkKind};
+use tidegate::engine::Key;
+use tidegate::engine::marks::{Mark, MarkKind};
 
 use self::mark_query::MarkQuery;
 use self::new_mark::parse_new_mark;
@@ -154,7 +154,7 @@ fn find(app: &App, kind: MarkKind, query: &MarkQuery) -> (Vec<Mark>, Option<Key>
 mod tests {
     use std::time::Duration;
 
-    use tidegate::marks::Subject;
+    use tidegate::engine::marks::Subject;
     use tidegate::{NewMark, Policy};
 
     use super::*;

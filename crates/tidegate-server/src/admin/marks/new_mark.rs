@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tidegate::NewMark;
-use tidegate::marks::{MarkKind, Subject};
-use tidegate::units::parse_duration;
+use tidegate::engine::marks::{MarkKind, Subject};
+use tidegate::engine::units::parse_duration;
 
 use crate::wire::fields::{FieldError, Object, scalar, text};
 use crate::wire::query::shorten;

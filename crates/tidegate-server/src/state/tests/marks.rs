@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate::NewMark;
-use tidegate::marks::Subject;
+use tidegate::engine::marks::Subject;
 
 use super::*;
 

@@ -3,8 +3,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tidegate::marks::Subject;
-use tidegate::store::Memory;
+use tidegate::engine::marks::Subject;
+use tidegate::engine::store::Memory;
 use tidegate::{HashKey, Limiter, NewMark, Policy, Request};
 
 use super::*;

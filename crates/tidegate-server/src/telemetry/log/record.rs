@@ -3,7 +3,8 @@
 use std::fmt::{self, Display, Write as _};
 
 use jiff::Timestamp;
-use tidegate::{Decision, LogIdentity};
+use tidegate::Decision;
+use tidegate::engine::LogIdentity;
 
 use super::LogFormat;
 use crate::telemetry::request_id::RequestId;

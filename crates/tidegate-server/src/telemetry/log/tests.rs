@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 use tidegate::clock::{FakeClock, SystemClock};
-use tidegate::store::Memory;
+use tidegate::engine::store::Memory;
 use tidegate::{HashKey, Limiter, Policy, Request};
 
 use super::*;

@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Weak};
 
-use tidegate::plan::Enforcement;
+use tidegate::engine::plan::Enforcement;
 use tidegate::{Decision, LimitReport, Outcome, Policy};
 
 use super::striped_counters::StripedCounters;

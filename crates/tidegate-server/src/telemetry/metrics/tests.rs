@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tidegate::clock::{Clock as _, FakeClock, Now};
-use tidegate::plan::Plan;
-use tidegate::store::{Amended, Amendment, Answer, ImmediateStore};
+use tidegate::engine::plan::Plan;
+use tidegate::engine::store::{Amended, Amendment, Answer, ImmediateStore};
 use tidegate::{Limiter, Request};
 use tidegate_redis::{BreakerState, Health, NegativeCacheHealth, Reason, ShardHealth};
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use http::HeaderMap;
-use tidegate::{Context, Decision, Outcome, Wait};
+use tidegate::engine::{Context, Wait};
+use tidegate::{Decision, Outcome};
 
 use super::check_body::CheckBody;
 use super::decision_json::{self, Extras};

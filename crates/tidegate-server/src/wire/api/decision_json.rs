@@ -1,9 +1,10 @@
 //! A decision as JSON. It is written by hand, because no other JSON is made as often.
 
-use tidegate::plan::Enforcement;
-use tidegate::policy::Limit;
-use tidegate::text::{push_decimal, push_json, push_name, push_number};
-use tidegate::{Decision, LimitReport, Sink, render};
+use tidegate::engine::plan::Enforcement;
+use tidegate::engine::policy::Limit;
+use tidegate::engine::text::{push_decimal, push_json, push_name, push_number};
+use tidegate::engine::{Sink, render};
+use tidegate::{Decision, LimitReport};
 
 use crate::challenge::add_challenge_member;
 use crate::respond::jitter;

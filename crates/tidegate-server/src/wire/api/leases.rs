@@ -2,7 +2,7 @@
 
 use http::{Response, StatusCode};
 use serde_json::value::RawValue;
-use tidegate::store::StoreError;
+use tidegate::StoreError;
 use tidegate::{Consequences, Reservation, Settlement};
 use tokio::sync::OwnedMutexGuard;
 

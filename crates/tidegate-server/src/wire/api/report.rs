@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
+use tidegate::Amount;
 use tidegate::Report;
-use tidegate::units::Amount;
 use utoipa::ToSchema;
 
 use super::check::identify;

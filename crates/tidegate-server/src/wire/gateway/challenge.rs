@@ -8,7 +8,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use hyper::body::Incoming;
 use tidegate::Decision;
-use tidegate::operation::forwarded_path;
+use tidegate::engine::operation::forwarded_path;
 
 use super::inbound::InboundRequest;
 use crate::app::App;

@@ -2,7 +2,7 @@
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use tidegate::Policy;
-use tidegate::identity::canonical;
+use tidegate::engine::identity::canonical;
 
 use super::inbound::Rejection;
 use crate::listen::Peer;

@@ -6,8 +6,9 @@ use std::sync::OnceLock;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
-use tidegate::identity::Claims;
-use tidegate::{ActivePolicies, Policy};
+use tidegate::Policy;
+use tidegate::engine::ActivePolicies;
+use tidegate::engine::identity::Claims;
 
 use super::tunnel::Upgrade;
 use super::{Upstream, headers, target};

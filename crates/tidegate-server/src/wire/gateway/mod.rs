@@ -38,7 +38,8 @@ use std::time::Duration;
 use http::{Request, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
-use tidegate::{Decision, Outcome, Wait};
+use tidegate::engine::Wait;
+use tidegate::{Decision, Outcome};
 
 pub(crate) use upstream::Upstream;
 

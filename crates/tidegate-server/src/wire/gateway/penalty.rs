@@ -5,7 +5,8 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
-use tidegate::{Context, Decision, Request};
+use tidegate::engine::Context;
+use tidegate::{Decision, Request};
 use tokio::time::Instant;
 
 use crate::app::App;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use http::request::Parts;
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderValue, Method, StatusCode, Uri, Version, header};
-use tidegate::operation::forwarded_path;
+use tidegate::engine::operation::forwarded_path;
 
 use super::Upstream;
 use super::inbound::Rejection;

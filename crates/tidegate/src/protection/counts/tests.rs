@@ -146,6 +146,6 @@ penalties: { p: { event: bad, by: user, within: 1h, ladder: { 3: { ban: 1h } } }
         }
     }
     assert!(store.keys() <= 500, "{}", store.keys());
-    assert!(limiter.marks().count(crate::MarkKind::Ban) <= 3);
+    assert!(limiter.marks().count(crate::protection::marks::MarkKind::Ban) <= 3);
     assert!(report("first").banned, "no flood ends a ban");
 }

@@ -117,8 +117,8 @@ fn correct(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Key;
     use crate::algorithm::{Spec, token_bucket};
+    use crate::key::Key;
     use crate::plan::{Enforcement, Mode, Plan};
     use crate::policy::model::OnStoreFailure;
 

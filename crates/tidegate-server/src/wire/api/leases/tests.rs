@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use http_body_util::BodyExt as _;
-use tidegate::units::Amount;
-use tidegate::{Request, Wait};
+use tidegate::Amount;
+use tidegate::Request;
+use tidegate::engine::Wait;
 
 use super::*;
 use crate::shared::follow;

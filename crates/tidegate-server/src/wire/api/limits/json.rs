@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use tidegate::HeaderStyle;
-use tidegate::algorithm::Spec as LimitSpec;
-use tidegate::policy::{
+use tidegate::engine::HeaderStyle;
+use tidegate::engine::algorithm::Spec as LimitSpec;
+use tidegate::engine::policy::{
     Conditions, Published, PublishedCost, PublishedLimit, PublishedOperation, Row, Rows,
 };
 use utoipa::ToSchema;

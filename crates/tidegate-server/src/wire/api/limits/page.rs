@@ -4,8 +4,8 @@ use std::fmt::{self, Write as _};
 
 use data_encoding::BASE64;
 use sha2::{Digest as _, Sha256};
-use tidegate::algorithm::Spec;
-use tidegate::policy::{
+use tidegate::engine::algorithm::Spec;
+use tidegate::engine::policy::{
     Published, PublishedLimit, PublishedOperation, PublishedPattern, Row, Rows,
 };
 

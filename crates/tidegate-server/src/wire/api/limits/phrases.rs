@@ -1,9 +1,9 @@
 //! Limits in plain words.
 
-use tidegate::algorithm::calendar::Unit;
-use tidegate::algorithm::{Spec, Window};
-use tidegate::policy::{Conditions, PublishedCost, PublishedLimit, Row, Rows};
-use tidegate::units::{Amount, duration_in_words, parse_duration};
+use tidegate::engine::algorithm::calendar::Unit;
+use tidegate::engine::algorithm::{Spec, Window};
+use tidegate::engine::policy::{Conditions, PublishedCost, PublishedLimit, Row, Rows};
+use tidegate::engine::units::{Amount, duration_in_words, parse_duration};
 
 /// A number with its thousands apart: `10,000`.
 pub(super) fn number(amount: Amount) -> String {

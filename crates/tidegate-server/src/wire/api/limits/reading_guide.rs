@@ -3,8 +3,8 @@
 use std::fmt::{self, Write as _};
 
 use http::StatusCode;
-use tidegate::HeaderStyle;
-use tidegate::policy::{Published, Rows};
+use tidegate::engine::HeaderStyle;
+use tidegate::engine::policy::{Published, Rows};
 
 use crate::html::Escaped;
 

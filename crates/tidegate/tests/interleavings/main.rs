@@ -247,7 +247,7 @@ impl Segment {
 
     fn count(&self) -> u64 {
         let (_, seen) = self.find().unwrap();
-        assert_eq!(seen, PackedState::counting(seen.payload), "both state are of one instant");
+        assert_eq!(seen, PackedState::counting(seen.payload), "header and payload are of one instant");
         seen.payload
     }
 }
@@ -320,7 +320,7 @@ fn a_key_that_is_moved_back_is_charged_once() {
 }
 
 #[test]
-fn a_reader_sees_both_state_of_one_instant() {
+fn a_reader_sees_header_and_payload_of_one_instant() {
     let look = |segment: &Segment| {
         let seen = segment.read();
         assert_eq!(seen, PackedState::counting(seen.payload));

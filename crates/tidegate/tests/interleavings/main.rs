@@ -247,7 +247,11 @@ impl Segment {
 
     fn count(&self) -> u64 {
         let (_, seen) = self.find().unwrap();
-        assert_eq!(seen, PackedState::counting(seen.payload), "header and payload are of one instant");
+        assert_eq!(
+            seen,
+            PackedState::counting(seen.payload),
+            "header and payload are of one instant"
+        );
         seen.payload
     }
 }

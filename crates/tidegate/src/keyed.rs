@@ -40,7 +40,7 @@ pub struct Keyed {
     spec: Spec,
     table: Table,
     /// Seeded at random, so that nobody outside can choose texts that collide.
-    hasher: RandomState,
+    hashers: [RandomState; 2],
     /// The clock of a calendar limit.
     wall_clock: Option<SystemClock>,
     quick_clock: QuickClock,
@@ -92,7 +92,7 @@ impl Keyed {
         Self {
             spec,
             table: Table::standalone(MAX_KEYS_DEFAULT),
-            hasher: RandomState::default(),
+            hashers: Default::default(),
             wall_clock: spec.uses_wall_clock().then(SystemClock::new),
             quick_clock: QuickClock::new(),
         }
@@ -129,12 +129,15 @@ impl Keyed {
         self.table.keys()
     }
 
-    /// A table places keys by their upper half, which is a hash here. 64 bits tell a million keys apart.
+    /// Two hashes with a seed each: keys are told apart by 128 bits, as those of a policy's limits are.
     #[inline]
     fn key_of(&self, text: &str) -> Key {
-        let mut hasher = self.hasher.build_hasher();
-        hasher.write(text.as_bytes());
-        Key(u128::from(hasher.finish()) << 64)
+        let [upper, lower] = self.hashers.each_ref().map(|state| {
+            let mut hasher = state.build_hasher();
+            hasher.write(text.as_bytes());
+            u128::from(hasher.finish())
+        });
+        Key(upper << 64 | lower)
     }
 
     /// The time on the clock that the limit runs on.

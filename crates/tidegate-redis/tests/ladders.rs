@@ -40,8 +40,8 @@ notify: { n: { webhook: 'https://hooks.example.org/x' } }
 ";
 
 fn seen(reported: &Consequences, factor_ppm: u64) -> String {
-    let Consequences { delay_us, warnings, banned, flags, effects, degraded, .. } = reported;
-    format!("{delay_us} {warnings:?} {banned} {flags:?} {effects:?} {degraded} {factor_ppm}")
+    let Consequences { delay, warnings, banned, flags, effects, degraded, .. } = reported;
+    format!("{delay:?} {warnings:?} {banned} {flags:?} {effects:?} {degraded} {factor_ppm}")
 }
 
 #[test]

@@ -128,7 +128,7 @@ pub struct LimitReport {
     /// How much could be spent now, after this request.
     pub available: Amount,
     /// Microseconds until nothing is owed any more.
-    pub reset_us: Option<u64>,
+    pub(crate) reset_us: Option<u64>,
     /// What being over means.
     pub enforcement: Enforcement,
 }
@@ -146,9 +146,19 @@ impl LimitReport {
         self.verdict == Verdict::Allowed
     }
 
-    /// Microseconds until the same request would fit; `None` if it does now, or never will.
+    /// How long until the same request would fit; `None` if it does now, or never will.
     #[must_use]
-    pub fn retry_after_us(&self) -> Option<u64> {
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after_us().map(Duration::from_micros)
+    }
+
+    /// How long until nothing is owed any more; `None` where that never comes by itself.
+    #[must_use]
+    pub fn reset_after(&self) -> Option<Duration> {
+        self.reset_us.map(Duration::from_micros)
+    }
+
+    pub(crate) fn retry_after_us(&self) -> Option<u64> {
         self.verdict.retry_after_us()
     }
 }
@@ -271,8 +281,8 @@ impl Decision {
 
     /// How long the answer is to be held, by penalties.
     #[must_use]
-    pub fn delay_us(&self) -> u64 {
-        self.reported().map_or(0, |reported| reported.delay_us)
+    pub fn delay(&self) -> Duration {
+        self.reported().map_or(Duration::ZERO, |reported| reported.delay)
     }
 
     /// Whether the answer to the request may make an event, so that somebody must look at its status.

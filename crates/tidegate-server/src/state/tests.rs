@@ -94,10 +94,10 @@ impl Daemon {
     }
 
     /// What every limit has left for a user.
-    fn remaining(&self, user: &str) -> Vec<(Amount, Option<u64>)> {
+    fn remaining(&self, user: &str) -> Vec<(Amount, Option<std::time::Duration>)> {
         let request = Request::new("GET", "/").user(user).cost(Amount::ZERO);
         let decision = self.limiter.check(&request).unwrap();
-        decision.limits.iter().map(|one| (one.available, one.reset_us)).collect()
+        decision.limits.iter().map(|one| (one.available, one.reset_after())).collect()
     }
 
     /// What a user has spent in all.

@@ -1,5 +1,7 @@
 //! Values as JSON answers.
 
+use std::time::Duration;
+
 use http::Response;
 use serde::Serialize;
 use serde::ser::Serializer;
@@ -31,4 +33,9 @@ impl Serialize for JsonNumber {
         let decimal = RawValue::from_string(self.0.to_string());
         decimal.map_err(serde::ser::Error::custom)?.serialize(serializer)
     }
+}
+
+/// Milliseconds, rounded up.
+pub(crate) fn millis_up(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX)
 }

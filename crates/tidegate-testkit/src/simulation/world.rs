@@ -274,7 +274,7 @@ impl World {
                 recorded.admitted = decision.is_allowed();
                 recorded.degraded = decision.degraded;
                 let report = decision.limit();
-                recorded.retry_after_us = report.and_then(|report| report.retry_after_us());
+                recorded.retry_after_us = report.and_then(|report| report.verdict.retry_after_us());
             }
             Err(error) => recorded.error = Some(error.to_string()),
         }

@@ -149,8 +149,12 @@ fn reset_is_the_instant_when_nothing_is_owed_rule_4() {
         fixture.advance(seconds(1));
         let cost = if spec.starts_with("token") { units(2) } else { units(1) };
         let decision = fixture.check(&user("u").cost(cost));
-        assert_eq!(decision.limits[0].reset_us, Some(reset * 1_000_000), "{spec}");
+        assert_eq!(
+            decision.limits[0].reset_after(),
+            Some(std::time::Duration::from_secs(reset)),
+            "{spec}"
+        );
     }
     let fixture = Fixture::with_limits("  a: { by: user, total: 9 }");
-    assert_eq!(fixture.check(&user("u")).limits[0].reset_us, None);
+    assert_eq!(fixture.check(&user("u")).limits[0].reset_after(), None);
 }

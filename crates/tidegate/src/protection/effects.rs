@@ -1,6 +1,8 @@
 //! Effects: what a step does. On every event it delays, warns, challenges or lets pass; once it bans,
 //! flags and notifies.
 
+use std::time::Duration;
+
 use crate::clock::Now;
 use crate::policy::model::Part;
 use crate::policy::protection::{EventId, Penalty, Ratio, Step};
@@ -35,7 +37,7 @@ impl Penaliser<'_> {
     /// Applies what a step does on every event: the delay, the warning, the challenge.
     pub(super) fn apply_each_time(&mut self, step: &Step) {
         let consequences = &mut self.effects.consequences;
-        consequences.delay_us = consequences.delay_us.max(step.delay_us);
+        consequences.delay = consequences.delay.max(Duration::from_micros(step.delay_us));
         consequences.warnings.extend(step.warn.clone());
         consequences.challenged |= step.challenge && !self.context.request.pass;
     }

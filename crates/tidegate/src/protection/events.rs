@@ -2,6 +2,7 @@
 //! know of their consequences.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -58,7 +59,7 @@ pub(crate) enum EventSource {
 #[non_exhaustive]
 pub struct Consequences {
     /// How long to delay the answer.
-    pub delay_us: u64,
+    pub delay: Duration,
     /// What to tell the client.
     pub warnings: Vec<String>,
     /// True if the subject is banned now, by these events or before.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value as Json;
 
+use crate::clock::micros;
 use crate::decision::{Decision, LimitReport, Outcome};
 use crate::policy::compile::fields::{
     Fields, Keys, boolean, entries, integer, one_or_many, parsed, text, word,
@@ -248,8 +249,8 @@ impl StepResult<'_> {
     }
 
     fn delay_us(&self) -> u64 {
-        let decided_us = self.decision().map_or(0, Decision::delay_us);
-        self.consequences().map_or(0, |led_to| led_to.delay_us).max(decided_us)
+        let decided = self.decision().map_or(Duration::ZERO, Decision::delay);
+        micros(self.consequences().map_or(Duration::ZERO, |led_to| led_to.delay).max(decided))
     }
 
     fn warnings(&self) -> impl Iterator<Item = &str> {

@@ -8,6 +8,7 @@ use tidegate::engine::LogIdentity;
 
 use super::LogFormat;
 use crate::telemetry::request_id::RequestId;
+use crate::wire::json::millis_up;
 
 /// The longest text from a client in a line, in characters.
 const TEXT_MAX: usize = 128;
@@ -38,7 +39,7 @@ impl Record<'_> {
         line.field("window_ms", spec.and_then(|spec| spec.window_us()).map(ms));
         line.field("used", used);
         line.field("retry_after_ms", retry_after_us(decision).map(ms));
-        line.field("reset_ms", named.and_then(|report| report.reset_us).map(ms));
+        line.field("reset_ms", named.and_then(|report| report.reset_after()).map(millis_up));
         line.field("status", Some(decision.status()));
         line.text("user", self.subject.user.as_deref());
         line.text("ip", self.subject.address.as_deref());

@@ -1,5 +1,7 @@
 //! A decision as JSON. It is written by hand, because no other JSON is made as often.
 
+use std::time::Duration;
+
 use tidegate::engine::plan::Enforcement;
 use tidegate::engine::policy::Limit;
 use tidegate::engine::text::{push_decimal, push_json, push_name, push_number};
@@ -8,6 +10,7 @@ use tidegate::{Decision, LimitReport};
 
 use crate::challenge::add_challenge_member;
 use crate::respond::jitter;
+use crate::wire::json::millis_up;
 
 const MILLISECOND_US: u64 = 1_000;
 
@@ -39,7 +42,7 @@ pub(super) fn write(json: &mut String, decision: &Decision, extras: &Extras<'_>)
     push_number(json, decision.status().into());
     json.push_str(",\"retry_after_ms\":");
     let wait = decision.retry_after();
-    push_ms(json, wait.map(|wait| u64::try_from(wait.as_micros()).unwrap_or(u64::MAX)));
+    push_ms(json, wait);
     json.push_str(",\"operation\":");
     push_name(json, decision.operation());
     json.push_str(",\"tier\":");
@@ -58,9 +61,9 @@ pub(super) fn write(json: &mut String, decision: &Decision, extras: &Extras<'_>)
     push_text(json, lease, push_json);
     json.push_str(",\"degraded\":");
     json.push_str(boolean(decision.degraded));
-    if decision.delay_us() > 0 {
+    if !decision.delay().is_zero() {
         json.push_str(",\"delay_ms\":");
-        push_number(json, decision.delay_us().div_ceil(MILLISECOND_US));
+        push_number(json, millis_up(decision.delay()));
     }
     if let Some(us) = waited_us {
         json.push_str(",\"waited_ms\":");
@@ -110,11 +113,11 @@ fn write_limit(json: &mut String, decision: &Decision, report: &LimitReport) {
     json.push_str("\"limit\":");
     push_decimal(json, report.spec.number().micros());
     json.push_str(",\"window_ms\":");
-    push_ms(json, report.spec.window_us());
+    push_ms(json, report.spec.window_us().map(Duration::from_micros));
     json.push_str(",\"remaining\":");
     push_number(json, report.remaining());
     json.push_str(",\"reset_ms\":");
-    push_ms(json, report.reset_us);
+    push_ms(json, report.reset_after());
     json.push_str(",\"allowed\":");
     json.push_str(boolean(report.is_allowed()));
     json.push_str(",\"shadow\":");
@@ -134,9 +137,9 @@ fn push_text(json: &mut String, text: Option<&str>, push: fn(&mut String, &str))
 }
 
 /// Milliseconds, rounded up.
-fn push_ms(json: &mut String, us: Option<u64>) {
-    match us {
-        Some(us) => push_number(json, us.div_ceil(MILLISECOND_US)),
+fn push_ms(json: &mut String, duration: Option<Duration>) {
+    match duration {
+        Some(duration) => push_number(json, millis_up(duration)),
         None => json.push_str("null"),
     }
 }

@@ -13,7 +13,7 @@ use crate::respond;
 use crate::seal::SealedReservation;
 use crate::wire::endpoint::{Answer, ErrorResponse};
 use crate::wire::fields::{FieldError, Object, amount, text, whole};
-use crate::wire::json::to_json;
+use crate::wire::json::{millis_up, to_json};
 
 /// Gives the reservation's places back.
 pub(in crate::wire) async fn release(app: &App, body: &[u8]) -> Answer {
@@ -74,7 +74,7 @@ fn penalty_members(consequences: &Consequences) -> String {
     if consequences.events.is_empty() {
         return String::new();
     }
-    let (delay_ms, banned) = (consequences.delay_us.div_ceil(1_000), consequences.banned);
+    let (delay_ms, banned) = (millis_up(consequences.delay), consequences.banned);
     let warnings = to_json(&consequences.warnings);
     format!(",\"delay_ms\":{delay_ms},\"warnings\":{warnings},\"banned\":{banned}")
 }

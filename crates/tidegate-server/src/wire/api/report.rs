@@ -13,7 +13,7 @@ use super::check_body::CheckBody;
 use crate::app::App;
 use crate::wire::endpoint;
 use crate::wire::fields::{FieldError, Object, amount, text};
-use crate::wire::json::json_response;
+use crate::wire::json::{json_response, millis_up};
 
 /// Counts an event, or takes a load.
 pub(in crate::wire) async fn report(app: &App, body: &[u8]) -> endpoint::Answer {
@@ -27,7 +27,7 @@ pub(in crate::wire) async fn report(app: &App, body: &[u8]) -> endpoint::Answer 
     report.value = value;
     let consequences = app.report(&report).await?;
     Ok(json_response(&Answer {
-        delay_ms: consequences.delay_us.div_ceil(1_000),
+        delay_ms: millis_up(consequences.delay),
         warnings: &consequences.warnings,
         banned: consequences.banned,
         challenged: consequences.challenged,

@@ -150,7 +150,7 @@ impl Gateway {
             Outcome::Challenged => challenge::refusal(app, &decision, &inbound),
             _ => respond::refusal(&decision),
         };
-        if decision.delay_us() > 0 {
+        if !decision.delay().is_zero() {
             Box::pin(penalty::delay_refusal(app, &decision)).await;
         }
         Ok(response)
@@ -182,7 +182,7 @@ impl Gateway {
             }
         };
         respond::annotate(&mut response, &decision);
-        if answered.is_some() || decision.delay_us() > 0 {
+        if answered.is_some() || !decision.delay().is_zero() {
             response = penalty::penalise_answer(&self.app, answered, &decision, response).await;
         }
         Ok(response)

@@ -1,7 +1,5 @@
 //! Penalties on answers: an upstream's answer makes events, which may add warnings and a delay.
 
-use std::time::Duration;
-
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
@@ -29,7 +27,7 @@ impl AnsweredRequest {
 
 /// Waits as long as a penalty delays a refusal.
 pub(super) async fn delay_refusal(app: &App, decision: &Decision) {
-    let until = Instant::now() + Duration::from_micros(decision.delay_us());
+    let until = Instant::now() + decision.delay();
     app.delayed_answers.delay(until, &app.drain).await;
 }
 
@@ -41,11 +39,11 @@ pub(super) async fn penalise_answer(
     decision: &Decision,
     mut response: Response<Body>,
 ) -> Response<Body> {
-    let (began, mut delay_us) = (Instant::now(), decision.delay_us());
+    let (began, mut delay) = (Instant::now(), decision.delay());
     if let Some(AnsweredRequest(request)) = request {
         let request = request.locate(&app.countries);
         let reported = app.answered(&request, response.status().as_u16()).await;
-        delay_us = delay_us.max(reported.delay_us);
+        delay = delay.max(reported.delay);
         for warning in &reported.warnings {
             // A name of the policy that HTTP cannot carry is left out.
             if let Ok(warning) = HeaderValue::from_str(warning) {
@@ -54,10 +52,10 @@ pub(super) async fn penalise_answer(
         }
     }
     let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-    if delay_us == 0 || switches {
+    if delay.is_zero() || switches {
         return response;
     }
-    delay_answer(app, response, began + Duration::from_micros(delay_us)).await
+    delay_answer(app, response, began + delay).await
 }
 
 /// Delays an answer. A body that comes later than that is waited for, as it would be without a penalty.

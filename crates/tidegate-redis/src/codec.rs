@@ -27,7 +27,7 @@ mod writer;
 use std::sync::Arc;
 
 use tidegate::engine::plan::{Level, Plan};
-use tidegate::engine::store::{Amended, Amendment, Answer};
+use tidegate::engine::store::{Amendment, AmendmentResults, Answer};
 
 use crate::connection::Failure;
 use crate::loans::{LoanReply, LoanRequest};
@@ -75,7 +75,7 @@ pub(crate) enum Response {
     /// To a plan.
     Decided(Answer),
     /// To corrections.
-    Amended(Amended),
+    AmendmentResults(AmendmentResults),
     /// To a loan request.
     Lent(LoanReply),
 }
@@ -85,8 +85,8 @@ impl Response {
         if let Self::Decided(answer) = self { Ok(answer) } else { Err(mismatch()) }
     }
 
-    pub(crate) fn into_amended(self) -> Result<Amended, Failure> {
-        if let Self::Amended(amended) = self { Ok(amended) } else { Err(mismatch()) }
+    pub(crate) fn into_amended(self) -> Result<AmendmentResults, Failure> {
+        if let Self::AmendmentResults(amended) = self { Ok(amended) } else { Err(mismatch()) }
     }
 
     pub(crate) fn into_loan_reply(self) -> Result<LoanReply, Failure> {

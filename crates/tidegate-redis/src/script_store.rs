@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use redis::Connection;
 use tidegate::clock::Now;
 use tidegate::engine::plan::Plan;
-use tidegate::engine::store::{Amended, Amendment, Answer, Store, StoreError};
+use tidegate::engine::store::{Amendment, AmendmentResults, Answer, Store, StoreError};
 
 use crate::codec::{self, Command, Response};
 use crate::connection::Failure;
@@ -124,7 +124,7 @@ impl Store for ScriptStore {
         &self,
         now: Now,
         amendments: &[Amendment],
-    ) -> impl Future<Output = Result<Amended, StoreError>> + Send {
+    ) -> impl Future<Output = Result<AmendmentResults, StoreError>> + Send {
         let response = self.execute(now, Command::Amend(amendments.into()));
         ready(response.and_then(|response| Ok(response.into_amended()?)))
     }

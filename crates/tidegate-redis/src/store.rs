@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use tidegate::clock::Now;
 use tidegate::engine::plan::Plan;
-use tidegate::engine::store::{Amended, Amendment, Answer, Store, StoreError, Tables};
+use tidegate::engine::store::{Amendment, AmendmentResults, Answer, Store, StoreError, Tables};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
@@ -215,7 +215,10 @@ impl RedisStore {
     ///
     /// # Errors
     /// The store does not answer.
-    pub async fn try_amend(&self, amendments: &[Amendment]) -> Result<Amended, AmendError> {
+    pub async fn try_amend(
+        &self,
+        amendments: &[Amendment],
+    ) -> Result<AmendmentResults, AmendError> {
         let (loans, now_us) = (&self.inner.loans, self.now_us());
         let local: Vec<bool> = amendments.iter().map(|one| loans.can_amend(one, now_us)).collect();
         let remote = amendments.iter().zip(&local).filter(|(_, is_local)| !**is_local);
@@ -364,7 +367,11 @@ impl Store for RedisStore {
     }
 
     /// Goes by the server's clock, whatever `now` is.
-    async fn amend(&self, _: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {
+    async fn amend(
+        &self,
+        _: Now,
+        amendments: &[Amendment],
+    ) -> Result<AmendmentResults, StoreError> {
         self.try_amend(amendments).await.map_err(|failed| failed.error)
     }
 

@@ -8,7 +8,7 @@ use tidegate::Limiter;
 use tidegate::clock::Now;
 use tidegate::engine::plan::Plan;
 use tidegate::engine::store::{
-    Amended, Amendment, Answer, ImmediateStore as _, Memory, Store, StoreError, Tables,
+    Amendment, AmendmentResults, Answer, ImmediateStore as _, Memory, Store, StoreError, Tables,
 };
 
 pub(crate) use building::{EngineParts, EngineStart};
@@ -84,7 +84,11 @@ impl Store for DaemonStore {
         }
     }
 
-    async fn amend(&self, now: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {
+    async fn amend(
+        &self,
+        now: Now,
+        amendments: &[Amendment],
+    ) -> Result<AmendmentResults, StoreError> {
         match self {
             Self::Memory(memory) => memory.amend_now(now, amendments),
             Self::Shared(store) => store.amend(now, amendments).await,

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tidegate::clock::{Now, SystemClock};
 use tidegate::engine::plan::{LEVELS_MAX, Mode, Plan};
-use tidegate::engine::store::{Amended, Amendment, Answer, Store, StoreError, Tables};
+use tidegate::engine::store::{Amendment, AmendmentResults, Answer, Store, StoreError, Tables};
 use tidegate::{HashKey, Settlement};
 use tidegate_redis::{AmendError, BreakerState, RedisStore, StoredKey, refunds};
 use tokio::runtime::Handle;
@@ -151,7 +151,11 @@ impl Store for SharedStore {
     }
 
     /// Corrections that the store cannot take now wait in the retry queue, and count as made.
-    async fn amend(&self, _: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {
+    async fn amend(
+        &self,
+        _: Now,
+        amendments: &[Amendment],
+    ) -> Result<AmendmentResults, StoreError> {
         let began_us = self.clock.steady_us();
         let amended = self.redis.try_amend(amendments).await;
         let took_us = self.clock.steady_us().saturating_sub(began_us);

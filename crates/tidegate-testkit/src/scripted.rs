@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use tidegate::clock::Now;
 use tidegate::engine::plan::Plan;
 use tidegate::engine::store::{
-    Amended, Amendment, Answer, ImmediateStore, Memory, Store, StoreError,
+    Amendment, AmendmentResults, Answer, ImmediateStore, Memory, Store, StoreError,
 };
 
 /// The results of calls, one after the other. After the end of the script all calls succeed.
@@ -159,7 +159,11 @@ impl Store for ScriptedStore {
         self.call(|memory| memory.decide_now(plan)).await
     }
 
-    async fn amend(&self, now: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {
+    async fn amend(
+        &self,
+        now: Now,
+        amendments: &[Amendment],
+    ) -> Result<AmendmentResults, StoreError> {
         self.call(|memory| memory.amend_now(now, amendments)).await
     }
 

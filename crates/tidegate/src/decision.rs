@@ -10,7 +10,7 @@ use crate::plan::{Enforcement, PerLevel};
 use crate::policy::Policy;
 use crate::policy::model::{Exceed, Limit, OperationId, TierId};
 use crate::protection::events::{Consequences, Effect};
-use crate::protection::factors::Times;
+use crate::protection::factors::Multiplier;
 use crate::protection::marks::Mark;
 use crate::reservation::Reservation;
 use crate::store::StoreError;
@@ -96,17 +96,17 @@ pub struct Decision {
     pub(crate) operation: OperationId,
     pub(crate) tier: TierId,
     /// The factors that applied, multiplied.
-    pub(crate) factor: Times,
+    pub(crate) factor: Multiplier,
     pub(crate) sees_answers: bool,
     /// What protects had to say, which is nothing for nearly every request.
-    pub(crate) penalty: Option<Box<Penalised>>,
+    pub(crate) penalty: Option<Box<PenaltyRecord>>,
     /// Where the limit that answers name stands among the reports.
     pub(crate) named: Option<usize>,
 }
 
 /// What events led to, or a ban.
 #[derive(Debug)]
-pub(crate) struct Penalised {
+pub(crate) struct PenaltyRecord {
     reported: Consequences,
     ban: Option<Mark>,
 }
@@ -334,12 +334,12 @@ impl Decision {
     }
 
     pub(crate) fn penalise(&mut self, reported: Consequences, ban: Option<Mark>) {
-        self.penalty = Some(Box::new(Penalised { reported, ban }));
+        self.penalty = Some(Box::new(PenaltyRecord { reported, ban }));
     }
 
     /// What penalties had to say of a request that only met a ban.
-    pub(crate) fn ban_alone(ban: Mark) -> Box<Penalised> {
-        Box::new(Penalised { reported: Consequences::default(), ban: Some(ban) })
+    pub(crate) fn ban_alone(ban: Mark) -> Box<PenaltyRecord> {
+        Box::new(PenaltyRecord { reported: Consequences::default(), ban: Some(ban) })
     }
 
     fn reported(&self) -> Option<&Consequences> {

@@ -12,7 +12,9 @@ use crate::algorithm::{Reading, Spec, Verdict};
 use crate::clock::Now;
 use crate::plan::{Enforcement, Level, Mode, PerLevel, Plan};
 use crate::policy::model::OnStoreFailure;
-use crate::store::{Amended, Amendment, Answer, Change, ImmediateStore as _, Memory, Reply};
+use crate::store::{
+    Amendment, AmendmentResults, Answer, Change, ImmediateStore as _, Memory, Reply,
+};
 use crate::units::Amount;
 
 pub(crate) use debts::Debts;
@@ -75,7 +77,7 @@ impl Fallback {
     }
 
     /// Corrects what this node charged by itself.
-    pub(crate) fn amend(&self, now: Now, amendments: &[Amendment]) -> Amended {
+    pub(crate) fn amend(&self, now: Now, amendments: &[Amendment]) -> AmendmentResults {
         for amendment in amendments {
             if amendment.change == Change::Reset {
                 self.readings.forget(amendment.level.key);

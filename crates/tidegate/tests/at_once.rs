@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tidegate::clock::Now;
 use tidegate::engine::plan::Plan;
 use tidegate::engine::store::{
-    Amended, Amendment, Answer, ImmediateStore, Memory, Store, StoreError, Tables,
+    Amendment, AmendmentResults, Answer, ImmediateStore, Memory, Store, StoreError, Tables,
 };
 use tidegate::engine::{Progress, Wait};
 use tidegate::{Decision, Limiter, Policy, Request};
@@ -44,7 +44,7 @@ impl Store for Held {
         &self,
         now: Now,
         amendments: &[Amendment],
-    ) -> impl Future<Output = Result<Amended, StoreError>> + Send {
+    ) -> impl Future<Output = Result<AmendmentResults, StoreError>> + Send {
         assert!(amendments.iter().all(|amendment| amendment.name.is_some()), "by its key's name");
         ready(self.memory.amend_now(now, amendments))
     }
@@ -162,7 +162,7 @@ impl Store for ReloadingStore {
         &self,
         now: Now,
         amendments: &[Amendment],
-    ) -> impl Future<Output = Result<Amended, StoreError>> + Send {
+    ) -> impl Future<Output = Result<AmendmentResults, StoreError>> + Send {
         ready(self.memory.amend_now(now, amendments))
     }
 

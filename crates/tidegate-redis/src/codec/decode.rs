@@ -4,7 +4,7 @@ use tidegate::Amount;
 use tidegate::clock::Now;
 use tidegate::engine::algorithm::{Reading, Verdict, evaluate, reading};
 use tidegate::engine::plan::{LEVELS_MAX, Level, PerLevel, Plan};
-use tidegate::engine::store::{Amended, Answer, Reply, StoreError};
+use tidegate::engine::store::{AmendmentResults, Answer, Reply, StoreError};
 
 use super::encode::BatchLayout;
 use super::value::{self, KeyState};
@@ -148,11 +148,11 @@ fn read_results(command: &Command, reader: &mut Reader<'_>) -> Option<Response> 
             Response::Decided(Answer { now: Now { steady_us: now_us, unix_us: now_us }, replies })
         }
         Command::Amend(amendments) => {
-            let mut amended = Amended::new();
+            let mut amended = AmendmentResults::new();
             for _ in amendments.iter().take(LEVELS_MAX) {
                 amended.push(reader.flag()?);
             }
-            Response::Amended(amended)
+            Response::AmendmentResults(amended)
         }
         Command::Lend(_) => Response::Lent(LoanReply {
             now_us,

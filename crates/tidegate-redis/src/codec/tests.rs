@@ -247,7 +247,7 @@ fn every_kind_of_reply_is_read() {
 #[test]
 fn corrections_are_answered_one_by_one() {
     let reply = replied(&full(3, &[vec![1, 0, 1]]));
-    let expected = Response::Amended([true, false, true].into_iter().collect());
+    let expected = Response::AmendmentResults([true, false, true].into_iter().collect());
     assert_eq!(read_one(&amendments(3), &reply), Ok(expected));
 }
 

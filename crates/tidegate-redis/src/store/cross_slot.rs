@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use futures_util::future::join_all;
 use tidegate::engine::plan::{LEVELS_MAX, Mode, Plan};
-use tidegate::engine::store::{Amended, Amendment, Answer};
+use tidegate::engine::store::{Amendment, AmendmentResults, Answer};
 use tokio::time::Instant;
 
 use super::fragments::{Fragment, join_answers, refunds, tightest_first, verdicts};
@@ -28,7 +28,10 @@ impl Topology {
         let plan = match command {
             Command::Decide(plan) => plan,
             Command::Amend(amendments) => {
-                return self.amend(amendments, fragments, deadline).await.map(Response::Amended);
+                return self
+                    .amend(amendments, fragments, deadline)
+                    .await
+                    .map(Response::AmendmentResults);
             }
             Command::Lend(_) => return Err(Failure::unreadable("a loan of several keys")),
         };
@@ -115,7 +118,7 @@ impl Topology {
         amendments: &[Amendment],
         fragments: &[Fragment],
         deadline: Instant,
-    ) -> Result<Amended, Failure> {
+    ) -> Result<AmendmentResults, Failure> {
         let each = |fragment| self.amend_fragment(amendments, fragment, deadline);
         let amended = join_results(join_all(fragments.iter().map(each)).await)?;
         let mut results = vec![false; amendments.len()];

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use tidegate::clock::{Clock as _, Now};
 use tidegate::engine::plan::Plan;
-use tidegate::engine::store::{Amended, Amendment, Answer, Store, StoreError, Tables};
+use tidegate::engine::store::{Amendment, AmendmentResults, Answer, Store, StoreError, Tables};
 use tidegate_redis::loans::LoanTable;
 
 use super::clock::NodeClock;
@@ -70,7 +70,11 @@ impl Store for NodeStore {
     }
 
     /// Corrections take no time: they happen at once, or not at all.
-    async fn amend(&self, _: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {
+    async fn amend(
+        &self,
+        _: Now,
+        amendments: &[Amendment],
+    ) -> Result<AmendmentResults, StoreError> {
         let mut network = lock(&self.network);
         if network.cut_off().contains(&self.node) {
             return Err(unreachable());

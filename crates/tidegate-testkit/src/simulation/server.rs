@@ -8,7 +8,7 @@ use tidegate::engine::Key;
 use tidegate::engine::algorithm::{Reading, Spec, Verdict};
 use tidegate::engine::plan::{Level, Mode, Plan};
 use tidegate::engine::store::{
-    Amended, Amendment, Answer, ImmediateStore, Memory, Reply, StoreError,
+    Amendment, AmendmentResults, Answer, ImmediateStore, Memory, Reply, StoreError,
 };
 use tidegate_redis::loans::{LoanReply, LoanRequest};
 
@@ -124,7 +124,7 @@ impl Server {
         &mut self,
         true_us: u64,
         amendments: &[Amendment],
-    ) -> Result<Amended, StoreError> {
+    ) -> Result<AmendmentResults, StoreError> {
         let now = self.clock(true_us);
         let amended = self.memory.amend_now(now, amendments);
         let write = Write::Amendments(now, amendments.to_vec());

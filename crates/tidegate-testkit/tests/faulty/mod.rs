@@ -6,7 +6,7 @@ use tidegate::engine::Key;
 use tidegate::engine::algorithm::{Spec, Verdict};
 use tidegate::engine::plan::{Enforcement, Level, Mode, PerLevel, Plan};
 use tidegate::engine::store::{
-    Amended, Amendment, Answer, Change, ImmediateStore, Memory, StoreError,
+    Amendment, AmendmentResults, Answer, Change, ImmediateStore, Memory, StoreError,
 };
 
 /// A fault of a store.
@@ -175,8 +175,12 @@ impl ImmediateStore for FaultyStore {
         self.decide_and_spoil(&plan)
     }
 
-    fn amend_now(&self, now: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {
-        let mut amended = Amended::new();
+    fn amend_now(
+        &self,
+        now: Now,
+        amendments: &[Amendment],
+    ) -> Result<AmendmentResults, StoreError> {
+        let mut amended = AmendmentResults::new();
         for amendment in amendments {
             let mut amendment = amendment.clone();
             amendment.level = self.seen(&amendment.level);

@@ -11,7 +11,7 @@ use crate::plan::{LEVELS_MAX, Level, Planner, key_names};
 use crate::policy::Policy;
 use crate::protection::marks::{Mark, MarkKind, Marks, SetOutcome, Subject};
 use crate::request::{Request, RequestError};
-use crate::store::{Amended, Amendment, Change, ImmediateStore, Store, StoreError};
+use crate::store::{Amendment, AmendmentResults, Change, ImmediateStore, Store, StoreError};
 
 /// Whom an operator is named as.
 const OPERATOR: &str = "operator";
@@ -149,7 +149,10 @@ impl<S: Store> Limiter<S> {
     ///
     /// # Errors
     /// The store cannot answer.
-    pub async fn forget(&self, keys: &[(Level, Option<Arc<str>>)]) -> Result<Amended, StoreError> {
+    pub async fn forget(
+        &self,
+        keys: &[(Level, Option<Arc<str>>)],
+    ) -> Result<AmendmentResults, StoreError> {
         // This node's own count first: it decides while the shared store cannot be asked.
         let local = self.forget_here(keys).await?;
         let shared = self.amend(false, &resets(keys)).await?;
@@ -160,7 +163,7 @@ impl<S: Store> Limiter<S> {
     pub(super) async fn forget_here(
         &self,
         keys: &[(Level, Option<Arc<str>>)],
-    ) -> Result<Amended, StoreError> {
+    ) -> Result<AmendmentResults, StoreError> {
         self.amend(true, &resets(keys)).await
     }
 

@@ -24,7 +24,7 @@ use crate::decision::{Decision, Outcome};
 use crate::plan::{Level, Mode, PerLevel, Plan, Planner};
 use crate::policy::Limit;
 use crate::precheck::{Precheck, precheck};
-use crate::protection::factors::{self, Times};
+use crate::protection::factors::{self, Multiplier};
 use crate::request::{Request, RequestError};
 use crate::store::{Answer, ImmediateStore, Store, StoreError};
 
@@ -81,7 +81,7 @@ pub(super) struct Attempt {
     pub(super) precheck: Precheck,
     pub(super) plan: Plan,
     /// The factors that apply, multiplied.
-    pub(super) factor: Times,
+    pub(super) factor: Multiplier,
     /// What the requests that wait for the same keys want, where there are any.
     pub(super) ahead: Option<Ahead>,
     /// True if something of the plan may be settled, released or refunded.
@@ -104,7 +104,7 @@ impl Attempt {
             charges: mode == Mode::Charge,
             precheck: Precheck::Ordinary,
             plan: Plan::new(mode),
-            factor: Times::ONE,
+            factor: Multiplier::ONE,
             ahead: None,
             may_change: false,
             answer: Answer::empty(),

@@ -11,7 +11,7 @@ use crate::key::Key;
 use crate::plan::{Enforcement, Level, Mode, Plan};
 use crate::policy::model::OnStoreFailure;
 use crate::reservation::{Reservation, Settlement};
-use crate::store::{Amended, Amendment, Answer, ImmediateStore, Store, StoreError};
+use crate::store::{Amendment, AmendmentResults, Answer, ImmediateStore, Store, StoreError};
 use crate::units::Amount;
 
 /// Whether a claim was the first, and whether all nodes were asked.
@@ -115,9 +115,9 @@ impl<S: Store> Limiter<S> {
         &self,
         local: bool,
         amendments: &[Amendment],
-    ) -> Result<Amended, StoreError> {
+    ) -> Result<AmendmentResults, StoreError> {
         if amendments.is_empty() {
-            return Ok(Amended::new());
+            return Ok(AmendmentResults::new());
         }
         let (inner, now) = (&*self.inner, self.now());
         let amended = if local {

@@ -10,7 +10,7 @@ use crate::policy::model::{
     Algorithm, AttributeId, Cost, Limit, Missing, Part, Policy, Setting, Settings, Source, Spec,
 };
 use crate::policy::when::UnmetCondition;
-use crate::protection::factors::Times;
+use crate::protection::factors::Multiplier;
 use crate::request::RequestError;
 use crate::units::Amount;
 
@@ -60,13 +60,13 @@ impl Otherwise {
 pub(crate) struct Planner<'p> {
     context: &'p Context<'p>,
     /// The factors that apply, multiplied.
-    pub(crate) factor: Times,
+    pub(crate) factor: Multiplier,
 }
 
 impl<'p> Planner<'p> {
     /// Without factors.
     pub(crate) const fn new(context: &'p Context<'p>) -> Self {
-        Self { context, factor: Times::ONE }
+        Self { context, factor: Multiplier::ONE }
     }
 }
 
@@ -173,7 +173,7 @@ impl Planner<'_> {
         let context = self.context;
         let (windows, zone) = (&context.active.windows, &context.policy().zone);
         let spec = spec.within(|unit| windows.at(unit, zone, context.now.unix_us));
-        let is_scaled = limit.scaled && self.factor != Times::ONE;
+        let is_scaled = limit.scaled && self.factor != Multiplier::ONE;
         let spec = if is_scaled { spec.scaled(self.factor) } else { spec };
         self.outline(index).level(limit, context.request, key, spec, cost)
     }

@@ -15,15 +15,15 @@ use crate::units::Amount;
 /// A product of factors, in parts of 10¹². The product of two factors is exact, and further ones round
 /// by less than a limit can show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Times(u64);
+pub(crate) struct Multiplier(u64);
 
 /// The largest product: a million times.
 const TIMES_MAX: u128 = 1_000_000_000_000_000_000;
 
-impl Times {
+impl Multiplier {
     pub(crate) const ONE: Self = Self(1_000_000_000_000);
 
-    /// Times another factor.
+    /// Multiplied by another factor.
     pub(crate) fn and(self, ppm: u64) -> Self {
         let times = u128::from(self.0) * u128::from(ppm) / u128::from(PPM);
         Self(u64::try_from(times.min(TIMES_MAX)).unwrap_or(u64::MAX))
@@ -45,7 +45,7 @@ impl Times {
 
 impl Spec {
     /// The spec times a factor: count and burst, each at least 1.
-    pub(crate) fn scaled(mut self, times: Times) -> Self {
+    pub(crate) fn scaled(mut self, times: Multiplier) -> Self {
         match &mut self {
             Self::TokenBucket(spec) => {
                 (spec.count, spec.burst) = (times.of(spec.count), times.of(spec.burst));
@@ -63,8 +63,8 @@ impl Spec {
 }
 
 /// All factors that apply to a request, multiplied.
-pub(crate) fn of_request(context: &Context<'_>, marks: &Marks) -> Times {
-    applying(context, marks).fold(Times::ONE, |times, (_, ppm)| times.and(ppm))
+pub(crate) fn of_request(context: &Context<'_>, marks: &Marks) -> Multiplier {
+    applying(context, marks).fold(Multiplier::ONE, |times, (_, ppm)| times.and(ppm))
 }
 
 /// The factors that apply to a request, in millionths.

@@ -16,7 +16,7 @@ use crate::protection::ladder::{RECORD_HOLDER, renewal};
 use crate::protection::marks::Marks;
 use crate::protection::step_cache::StepCache;
 use crate::request::RequestError;
-use crate::store::{Amended, Amendment, Change, Store, StoreError};
+use crate::store::{Amendment, AmendmentResults, Change, Store, StoreError};
 
 /// The store while events are counted. Once the store has failed this request, this node counts by
 /// itself: each call would wait for its own deadline.
@@ -239,7 +239,7 @@ impl<S: Store> CountStore<'_, S> {
     }
 
     /// Amends levels in the store alone; `None` without the store.
-    async fn amend_shared(&mut self, amendments: &[Amendment]) -> Option<Amended> {
+    async fn amend_shared(&mut self, amendments: &[Amendment]) -> Option<AmendmentResults> {
         if self.error.is_some() {
             return None;
         }

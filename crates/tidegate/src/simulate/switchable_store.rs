@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::clock::Now;
 use crate::plan::Plan;
-use crate::store::{Amended, Amendment, Answer, ImmediateStore, Memory, StoreError};
+use crate::store::{Amendment, AmendmentResults, Answer, ImmediateStore, Memory, StoreError};
 
 /// A store that a test runs on.
 pub(super) trait SwitchableStore: ImmediateStore {
@@ -47,7 +47,11 @@ impl ImmediateStore for SwitchableMemory {
         self.answering()?.decide_now(plan)
     }
 
-    fn amend_now(&self, now: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {
+    fn amend_now(
+        &self,
+        now: Now,
+        amendments: &[Amendment],
+    ) -> Result<AmendmentResults, StoreError> {
         self.answering()?.amend_now(now, amendments)
     }
 

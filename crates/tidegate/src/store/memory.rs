@@ -64,7 +64,7 @@ pub use journal::{Changes, SavedChange};
 pub use snapshot::{Export, ImportSummary, SavedKey};
 pub(crate) use table::Table;
 
-use super::{Amended, Amendment, Answer, ImmediateStore, StoreError};
+use super::{Amendment, AmendmentResults, Answer, ImmediateStore, StoreError};
 use crate::algorithm::Spec;
 use crate::clock::Now;
 use crate::key::Key;
@@ -232,7 +232,11 @@ impl ImmediateStore for Memory {
         Tables(tables.collect::<Option<_>>().unwrap_or_default())
     }
 
-    fn amend_now(&self, now: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {
+    fn amend_now(
+        &self,
+        now: Now,
+        amendments: &[Amendment],
+    ) -> Result<AmendmentResults, StoreError> {
         let amend = |amendment: &Amendment| self.amend(amendment, now);
         Ok(amendments.iter().take(LEVELS_MAX).map(amend).collect())
     }

@@ -100,7 +100,7 @@ pub enum Change {
 }
 
 /// One result per amendment: whether it found what it was to change.
-pub type Amended = PerLevel<bool>;
+pub type AmendmentResults = PerLevel<bool>;
 
 /// A store that may have to wait for its answer.
 ///
@@ -146,7 +146,7 @@ pub trait Store: Send + Sync + 'static {
         &self,
         now: Now,
         amendments: &[Amendment],
-    ) -> impl Future<Output = Result<Amended, StoreError>> + Send;
+    ) -> impl Future<Output = Result<AmendmentResults, StoreError>> + Send;
 
     /// Names the limits that there are, so that each can have its share of the memory.
     fn announce(&self, families: &[u64]);
@@ -198,7 +198,8 @@ pub trait ImmediateStore: Send + Sync + 'static {
     ///
     /// # Errors
     /// The store cannot answer.
-    fn amend_now(&self, now: Now, amendments: &[Amendment]) -> Result<Amended, StoreError>;
+    fn amend_now(&self, now: Now, amendments: &[Amendment])
+    -> Result<AmendmentResults, StoreError>;
 
     /// As [`Store::announce`].
     fn announce_now(&self, families: &[u64]);
@@ -238,7 +239,7 @@ impl<S: ImmediateStore> Store for S {
         &self,
         now: Now,
         amendments: &[Amendment],
-    ) -> impl Future<Output = Result<Amended, StoreError>> + Send {
+    ) -> impl Future<Output = Result<AmendmentResults, StoreError>> + Send {
         ready(self.amend_now(now, amendments))
     }
 
@@ -273,7 +274,11 @@ impl<S: ImmediateStore> ImmediateStore for Arc<S> {
         (**self).tables_now(families)
     }
 
-    fn amend_now(&self, now: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {
+    fn amend_now(
+        &self,
+        now: Now,
+        amendments: &[Amendment],
+    ) -> Result<AmendmentResults, StoreError> {
         (**self).amend_now(now, amendments)
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tidegate::clock::{FakeClock, Now};
 use tidegate::engine::plan::Plan;
 use tidegate::engine::store::{
-    Amended, Amendment, Answer, Change, ImmediateStore, Memory, StoreError,
+    Amendment, AmendmentResults, Answer, Change, ImmediateStore, Memory, StoreError,
 };
 use tidegate::{Limiter, Timer};
 
@@ -49,7 +49,11 @@ impl ImmediateStore for Freeing {
         Ok(answer)
     }
 
-    fn amend_now(&self, now: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {
+    fn amend_now(
+        &self,
+        now: Now,
+        amendments: &[Amendment],
+    ) -> Result<AmendmentResults, StoreError> {
         self.memory.amend_now(now, amendments)
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidegate::clock::Now;
 use tidegate::engine::plan::Plan;
 use tidegate::engine::store::{
-    Amended, Amendment, Answer, ImmediateStore as _, Memory, Store, StoreError,
+    Amendment, AmendmentResults, Answer, ImmediateStore as _, Memory, Store, StoreError,
 };
 use tidegate::{HashKey, Limiter, Reservation, Timer};
 
@@ -34,7 +34,7 @@ impl Store for Shared {
         &self,
         now: Now,
         amendments: &[Amendment],
-    ) -> impl Future<Output = Result<Amended, StoreError>> + Send {
+    ) -> impl Future<Output = Result<AmendmentResults, StoreError>> + Send {
         ready(self.0.amend_now(now, amendments))
     }
 

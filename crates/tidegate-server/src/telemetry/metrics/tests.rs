@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate::clock::{Clock as _, FakeClock, Now};
 use tidegate::engine::plan::Plan;
-use tidegate::engine::store::{Amended, Amendment, Answer, ImmediateStore};
+use tidegate::engine::store::{Amendment, AmendmentResults, Answer, ImmediateStore};
 use tidegate::{Limiter, Request};
 use tidegate_redis::{BreakerState, Health, NegativeCacheHealth, Reason, ShardHealth};
 
@@ -278,7 +278,7 @@ impl ImmediateStore for Broken {
     fn decide_now(&self, _: &Plan) -> Result<Answer, StoreError> {
         Err(StoreError { transient: true, detail: "gone".to_owned() })
     }
-    fn amend_now(&self, _: Now, _: &[Amendment]) -> Result<Amended, StoreError> {
+    fn amend_now(&self, _: Now, _: &[Amendment]) -> Result<AmendmentResults, StoreError> {
         Err(StoreError { transient: false, detail: "no".to_owned() })
     }
     fn announce_now(&self, _: &[u64]) {}

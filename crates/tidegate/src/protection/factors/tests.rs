@@ -8,17 +8,17 @@ fn units(units: u64) -> Amount {
 
 #[test]
 fn a_product_is_exact_where_its_factors_are() {
-    let times = Times::ONE.and(700_000).and(300_000);
+    let times = Multiplier::ONE.and(700_000).and(300_000);
     assert_eq!((times.of(units(100)), times.ppm()), (units(21), 210_000));
-    assert_eq!(Times::ONE.and(100_000).and(10_000_000).of(units(7)), units(7));
+    assert_eq!(Multiplier::ONE.and(100_000).and(10_000_000).of(units(7)), units(7));
 }
 
 #[test]
 fn however_small_or_large_a_factor_there_is_one_and_no_overflow() {
-    assert_eq!(Times::ONE.and(0).of(units(1_000)), Amount::ONE);
-    let huge = (0..9).fold(Times::ONE, |times, _| times.and(u64::MAX));
+    assert_eq!(Multiplier::ONE.and(0).of(units(1_000)), Amount::ONE);
+    let huge = (0..9).fold(Multiplier::ONE, |times, _| times.and(u64::MAX));
     assert_eq!(huge.of(Amount::MAX), Amount::MAX);
-    assert_eq!(Times::ONE.and(1_000).of(Amount::MAX), units(4_000_000));
+    assert_eq!(Multiplier::ONE.and(1_000).of(Amount::MAX), units(4_000_000));
 }
 
 #[test]
@@ -35,9 +35,9 @@ proptest! {
         n in 1..4_000_000_u64, first in 1..20_000_000_u64, second in 1..20_000_000_u64
     ) {
         let one = u128::from(n) * u128::from(first) / 1_000_000;
-        prop_assert_eq!(u128::from(Times::ONE.and(first).of(units(n)).whole()), one.clamp(1, 4_000_000_000));
+        prop_assert_eq!(u128::from(Multiplier::ONE.and(first).of(units(n)).whole()), one.clamp(1, 4_000_000_000));
         let both = u128::from(n) * u128::from(first) * u128::from(second) / 1_000_000_000_000;
-        let times = Times::ONE.and(first).and(second);
+        let times = Multiplier::ONE.and(first).and(second);
         prop_assert_eq!(u128::from(times.of(units(n)).whole()), both.clamp(1, 4_000_000_000));
     }
 

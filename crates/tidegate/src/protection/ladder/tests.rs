@@ -13,7 +13,7 @@ use crate::protection::events::{Effect, Report};
 use crate::protection::marks::{MarkChange, MarkSink, Subject};
 use crate::protection::step_cache::{ENTRIES_MAX, StepCache, StepDuty};
 use crate::request::Request;
-use crate::store::{Amended, Amendment, Answer, ImmediateStore, Memory, StoreError};
+use crate::store::{Amendment, AmendmentResults, Answer, ImmediateStore, Memory, StoreError};
 
 const START: u64 = 1_767_603_600;
 
@@ -43,7 +43,11 @@ impl ImmediateStore for FlakyStore {
         self.answer(|| self.memory.decide_now(plan))
     }
 
-    fn amend_now(&self, now: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {
+    fn amend_now(
+        &self,
+        now: Now,
+        amendments: &[Amendment],
+    ) -> Result<AmendmentResults, StoreError> {
         self.answer(|| self.memory.amend_now(now, amendments))
     }
 

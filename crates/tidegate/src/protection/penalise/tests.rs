@@ -10,7 +10,7 @@ use crate::policy::Policy;
 use crate::protection::events::{Consequences, Effect, Report};
 use crate::protection::marks::{MarkKind, Subject};
 use crate::request::Request;
-use crate::store::{Amended, Amendment, Answer, ImmediateStore, Memory, StoreError};
+use crate::store::{Amendment, AmendmentResults, Answer, ImmediateStore, Memory, StoreError};
 use crate::units::Amount;
 
 const START: u64 = 1_767_603_600;
@@ -39,7 +39,11 @@ impl ImmediateStore for TestStore {
         Ok(answer)
     }
 
-    fn amend_now(&self, now: Now, amendments: &[Amendment]) -> Result<Amended, StoreError> {
+    fn amend_now(
+        &self,
+        now: Now,
+        amendments: &[Amendment],
+    ) -> Result<AmendmentResults, StoreError> {
         self.answering()?.amend_now(now, amendments)
     }
 

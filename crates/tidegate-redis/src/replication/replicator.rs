@@ -43,7 +43,7 @@ pub(crate) struct Replicator {
     is_complete: watch::Sender<bool>,
     node: String,
     position: Position,
-    /// The marks of the server, while everything is pulled anew.
+    /// The marks of the server, while all marks are pulled again.
     pulled_ids: Option<HashSet<u128>>,
     extended_at: Option<Instant>,
     is_error_logged: bool,

@@ -26,7 +26,7 @@ pub(super) enum BanAction {
     List(MarkList),
     /// Ban a user, a client, an address, a network or the value of an attribute
     ///
-    /// Whoever is banned already is banned until the later end.
+    /// A subject that is banned already stays banned until the later end.
     #[command(
         after_help = "Examples:\n  tidegate admin bans add --user u1 --for 1h --reason 'card testing'\n  tidegate admin bans add --network 203.0.113.0/24 --for 7d\n  tidegate admin bans add --policy shop --attr email=a@b.c --for 15min --json"
     )]

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a target that cannot be set up must fail")]
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bolero::check;
 use tidegate::clock::FakeClock;
@@ -106,7 +107,7 @@ fn decide(policy: Policy) -> Vec<String> {
                 Err(error) => error.to_string(),
             });
         }
-        clock.advance_us(400_000);
+        clock.advance(Duration::from_micros(400_000));
     }
     answers
 }

@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use bolero::check;
 use tidegate::Amount;
@@ -154,7 +155,7 @@ fn hold(bytes: &[u8]) {
         if let Some(lease) = leases.last_mut() {
             amend(&limiter, lease, &mut choices);
         }
-        clock.advance_us(choices.number() % 100_000_000_000);
+        clock.advance(Duration::from_micros(choices.number() % 100_000_000_000));
         if choices.is_empty() {
             break;
         }

@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at a surprise")]
 
+use std::time::Duration;
+
 use tidegate::clock::FakeClock;
 use tidegate::engine::store::Memory;
 use tidegate::{Limiter, Policy, Request};
@@ -34,7 +36,7 @@ fn a_flood_stays_within_its_memory_and_a_limited_key_stays_limited() {
         };
         allowed += (0..101).map(|_| allows("attacked".to_owned())).sum::<u64>();
         for number in 0..MADE_UP {
-            clock.advance_us(APART_US);
+            clock.advance(Duration::from_micros(APART_US));
             assert_eq!(allows(format!("made-up-{number}")), 1);
             if number % 1_000 == 0 {
                 allowed += allows("attacked".to_owned());

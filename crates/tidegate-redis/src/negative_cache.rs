@@ -17,6 +17,7 @@ mod subscriber;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use tidegate::clock::micros;
 use tidegate::engine::algorithm::{Spec, Verdict};
 use tidegate::engine::plan::{Enforcement, Level, Plan};
 use tidegate::engine::store::{Amendment, Answer, Change};
@@ -171,12 +172,13 @@ impl NegativeCache {
 fn refusal_ttl_us(plan: &Plan, answer: &Answer) -> Option<u64> {
     let (mut is_refused, mut ttl_us) = (false, TTL_US_MAX);
     for (level, reply) in plan.levels.iter().zip(&answer.replies) {
-        if let Verdict::Denied { retry_after_us } = reply.verdict {
+        if let Verdict::Denied { retry_after } = reply.verdict {
             if !is_cacheable(level) {
                 return None;
             }
             is_refused |= level.enforcement == Enforcement::Reject;
-            ttl_us = ttl_us.min(retry_after_us.unwrap_or(TTL_US_MAX));
+            let wait_us = retry_after.map_or(TTL_US_MAX, micros);
+            ttl_us = ttl_us.min(wait_us);
         }
     }
     (is_refused && plan.levels.len() == answer.replies.len()).then_some(ttl_us)

@@ -8,6 +8,7 @@ mod server;
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -66,7 +67,7 @@ fn ladders_climb_on_the_script_as_in_memory() {
             (builder().build().unwrap(), builder().store(store).build().unwrap());
         let mut steps = 0;
         for (user, event, wait_us) in events {
-            clock.advance_us(wait_us);
+            clock.advance(Duration::from_micros(wait_us));
             let Some(event) = EVENTS.get(event) else {
                 steps = 1 - steps;
                 memory.replace_policies(vec![policy(steps)]).unwrap();

@@ -8,13 +8,14 @@
 mod server;
 
 use std::cell::Cell;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use redis::Commands;
 use server::Server;
 use tidegate::Amount;
-use tidegate::clock::Now;
+use tidegate::clock::{Now, micros};
 use tidegate::engine::Key;
 use tidegate::engine::algorithm::{Spec, Verdict, token_bucket};
 use tidegate::engine::plan::{Enforcement, Level, Mode, Plan};
@@ -164,7 +165,8 @@ fn follow(world: &mut World, naive: &mut Lender, step: &Step) -> Result<(), Test
             let fits = naive.charge(world.now_us, *cost);
             prop_assert_eq!(reply.verdict == Verdict::Allowed, fits, "{:?}", reply);
             prop_assert_eq!(reply.reading.available.micros(), naive.available());
-            if let Verdict::Denied { retry_after_us: Some(wait_us) } = reply.verdict {
+            if let Verdict::Denied { retry_after: Some(wait) } = reply.verdict {
+                let wait_us = micros(wait);
                 let exact_us = naive.fits_after_us(*cost, wait_us);
                 prop_assert_eq!(exact_us, Some(wait_us), "the wait");
             }
@@ -257,7 +259,10 @@ fn exact_and_leased_limits_share_one_state() {
     world.level.leased = false;
     assert_eq!(world.charge(UNIT).replies[0].reading.available.micros(), 49 * UNIT);
     let denied = world.charge(60 * UNIT).replies[0];
-    assert_eq!(denied.verdict, Verdict::Denied { retry_after_us: Some(1_100_000) });
+    assert_eq!(
+        denied.verdict,
+        Verdict::Denied { retry_after: Some(Duration::from_micros(1_100_000)) }
+    );
 }
 
 #[test]

@@ -8,6 +8,7 @@
 mod server;
 
 use std::cell::RefCell;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -371,8 +372,8 @@ fn name(key: usize) -> std::sync::Arc<str> {
 fn bounded(mut answer: Answer) -> Answer {
     let most_us = LAST_US - answer.now.unix_us;
     for reply in &mut answer.replies {
-        if let Verdict::Denied { retry_after_us: Some(us) } = &mut reply.verdict {
-            *us = most_us.min(*us);
+        if let Verdict::Denied { retry_after: Some(wait) } = &mut reply.verdict {
+            *wait = Duration::from_micros(most_us).min(*wait);
         }
         reply.reading.reset_us = reply.reading.reset_us.map(|us| most_us.min(us));
     }

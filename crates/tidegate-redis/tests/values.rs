@@ -5,6 +5,7 @@
 mod server;
 
 use std::cell::RefCell;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -192,7 +193,7 @@ fn a_key_that_was_refused_at_a_slower_pace_lasts_as_long_as_that_says() {
     let plans = vec![one("key", bucket(SECOND_US)), one("key", bucket(WINDOW_US))];
     let answers = store.decide_all(Time::Server, None, plans).unwrap();
     let refused = answers[1].as_ref().unwrap().replies[0];
-    let wait = Verdict::Denied { retry_after_us: Some(WINDOW_US) };
+    let wait = Verdict::Denied { retry_after: Some(Duration::from_micros(WINDOW_US)) };
     assert_eq!(refused.verdict, wait);
     assert!(ttl_ms(&mut admin, "tg:key") >= i64::try_from(WINDOW_US / 1_000).unwrap());
 }
@@ -389,5 +390,5 @@ fn what_cannot_be_written_is_an_error_and_what_need_not_be_is_answered() {
     let answers = store.decide_all(Time::Server, None, plans).unwrap();
     assert!(answers[0].is_err() && answers[2].is_err(), "{answers:?}");
     let verdict = answers[1].as_ref().unwrap().replies[0].verdict;
-    assert_eq!(verdict, Verdict::Denied { retry_after_us: None });
+    assert_eq!(verdict, Verdict::Denied { retry_after: None });
 }

@@ -14,7 +14,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwapOption;
 use tidegate::Reservation;
-use tidegate::clock::Now;
+use tidegate::clock::{Now, micros};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 pub(crate) use reserved_request::{RequestTooLarge, ReservedRequest};
@@ -102,7 +102,7 @@ impl Leases {
         now_us: u64,
     ) -> LeaseId {
         let id = random_id();
-        let void_at_us = now_us.saturating_add(reservation.void_after_us());
+        let void_at_us = now_us.saturating_add(micros(reservation.void_after()));
         let reservation = Arc::new(Mutex::new(reservation));
         let mut table = self.lock();
         table.make_room(now_us, self.max);
@@ -132,7 +132,7 @@ impl Leases {
         if !reservation.may_change() {
             table.entries.remove(&id);
         } else if let Some(entry) = table.entries.get_mut(&id) {
-            entry.void_at_us = now_us.saturating_add(reservation.void_after_us());
+            entry.void_at_us = now_us.saturating_add(micros(reservation.void_after()));
         }
     }
 
@@ -229,7 +229,7 @@ mod tests {
     async fn a_lease_is_void_after_its_window() {
         let leases = Leases::new();
         let id = leases.keep(reservation(), None, 0);
-        let void_after_us = reservation().void_after_us();
+        let void_after_us = micros(reservation().void_after());
         assert!(leases.open(id, void_after_us - 1).await.is_some());
         assert!(leases.open(id, void_after_us).await.is_none());
     }

@@ -84,7 +84,7 @@ fn states_empty_of_meaning_make_room_for_free() {
         let gate = Gate::new(&format!("  a: {{ by: user, {spec} }}"), MAX_KEYS);
         for hit in 0..40_000_u64 {
             assert!(gate.passes("/", &format!("once-{hit}")));
-            gate.clock.advance_us(250);
+            gate.clock.advance(Duration::from_micros(250));
         }
         assert_eq!(gate.memory.evicted_keys(), 0, "{spec}");
         assert!(gate.memory.keys() < 9_000, "{spec}: {} keys", gate.memory.keys());
@@ -139,7 +139,7 @@ fn a_reload_that_adds_limits_leaves_room_for_them() {
     let gate = Gate::new(&limit("a"), 1_000);
     for user in 0..1_000 {
         assert!(gate.passes("/", &user.to_string()));
-        gate.clock.advance_us(1);
+        gate.clock.advance(Duration::from_micros(1));
     }
     let limits: String = ["a", "b", "c", "d"].map(limit).concat();
     let text = format!("tidegate: 1\nname: gate\nlimits:\n{limits}");
@@ -284,7 +284,7 @@ proptest! {
             });
             prop_assert!(!refused || decision.limits.iter().all(|report| !report.charged));
             let _ = Response::of(&decision, Jitter::None);
-            clock.advance_us(later_us);
+            clock.advance(Duration::from_micros(later_us));
         }
     }
 }

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at a surprise")]
 
+use std::time::Duration;
+
 use tidegate::Amount;
 use tidegate::clock::{Clock, FakeClock};
 use tidegate::engine::algorithm::{sliding_window, token_bucket};
@@ -54,7 +56,7 @@ impl Deployment {
         let mut log = Vec::new();
         for _ in 0..requests {
             let wait_us = self.random(30_000);
-            self.clock.advance_us(wait_us);
+            self.clock.advance(Duration::from_micros(wait_us));
             let node = usize::try_from(self.random(u64::from(NODES))).unwrap();
             let limiter = &self.nodes[node].0;
             let decision = block_on(limiter.check_async(&request)).unwrap();

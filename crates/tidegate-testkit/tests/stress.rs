@@ -60,7 +60,7 @@ fn threads_on_few_keys_keep_every_promise_at_once() {
 }
 
 fn contend(limits: &str, steps: usize) -> Run {
-    let clock = FakeClock::at_unix_us(MIDNIGHT_US - 900_000);
+    let clock = FakeClock::at_unix(Duration::from_micros(MIDNIGHT_US - 900_000));
     Run::in_steps(limits, &clock, steps, 37_000, |thread, turn| {
         let cost = [500_000, 1_000_000, 2_000_000, 1][(thread + turn) % 4];
         (USERS[(thread * turn) % 3], Amount::from_micros(cost).unwrap())
@@ -88,7 +88,7 @@ fn judge(run: &Run) {
 
 #[test]
 fn levels_are_charged_together_under_contention() {
-    let clock = FakeClock::at_unix_us(MIDNIGHT_US);
+    let clock = FakeClock::at_unix(Duration::from_micros(MIDNIGHT_US));
     let run = Run::in_steps(EVERY_KIND, &clock, 20, 37_000, |thread, turn| {
         (USERS[(thread + turn) % 3], Amount::ONE)
     });
@@ -113,7 +113,7 @@ fn a_refusal_by_the_shared_limit_charges_no_user() {
   everybody: { by: global, sliding_window: 5/min }
   client:    { by: client, token_bucket: 1000/h burst 1000 }
 ";
-    let clock = FakeClock::at_unix_us(MIDNIGHT_US);
+    let clock = FakeClock::at_unix(Duration::from_micros(MIDNIGHT_US));
     let run = Run::in_steps(limits, &clock, 4, 1_000_000, |thread, turn| {
         (USERS[(thread + turn) % 3], Amount::ONE)
     });
@@ -134,12 +134,12 @@ fn time_that_moves_while_threads_decide_admits_no_more() {
   bucket:  { by: global, token_bucket: 100/s burst 20 }
   sliding: { by: user, sliding_window: 300/10s }
 ";
-    let clock = FakeClock::at_unix_us(MIDNIGHT_US);
+    let clock = FakeClock::at_unix(Duration::from_micros(MIDNIGHT_US));
     let limiter = Limiter::builder().policy(policy(limits)).clock(clock.clone()).build().unwrap();
     let hammer = |thread: usize| {
         let user = |turn: usize| USERS[(thread + turn) % 3];
         let decide = |turn| {
-            clock.advance_us(1_000);
+            clock.advance(Duration::from_micros(1_000));
             run::decide(&limiter, &clock, user(turn), Amount::ONE)
         };
         (0..4_000).map(decide).collect::<Vec<_>>()

@@ -136,7 +136,9 @@ fn unix_us() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, micros)
 }
 
-pub(crate) fn micros(duration: Duration) -> u64 {
+/// A duration in microseconds, the unit of [`Now`].
+#[must_use]
+pub fn micros(duration: Duration) -> u64 {
     let whole_us = duration.as_secs().saturating_mul(1_000_000);
     whole_us.saturating_add(u64::from(duration.subsec_micros()))
 }
@@ -161,30 +163,27 @@ impl FakeClock {
     /// A clock that stands at this Unix time.
     #[must_use]
     pub fn at_unix_seconds(seconds: u64) -> Self {
-        Self::at_unix_us(seconds.saturating_mul(1_000_000))
+        Self::at_unix(Duration::from_secs(seconds))
     }
 
-    /// A clock that stands at this Unix time in microseconds.
+    /// A clock that stands at this time after the Unix epoch.
     #[must_use]
-    pub fn at_unix_us(us: u64) -> Self {
+    pub fn at_unix(since_epoch: Duration) -> Self {
+        let us = micros(since_epoch);
         Self { times: Arc::new([AtomicU64::new(us), AtomicU64::new(us)]) }
     }
 
     /// Moves both clocks forward.
     pub fn advance(&self, by: Duration) {
-        self.advance_us(micros(by));
-    }
-
-    /// Moves both clocks forward by microseconds.
-    pub fn advance_us(&self, by_us: u64) {
         for time in self.times.iter() {
-            time.fetch_add(by_us, Ordering::SeqCst);
+            time.fetch_add(micros(by), Ordering::SeqCst);
         }
     }
 
-    /// Sets the wall clock alone, as an operator or NTP would; steady time does not change.
-    pub fn step_wall_clock_to_us(&self, unix_us: u64) {
-        self.times[1].store(unix_us, Ordering::SeqCst);
+    /// Sets the wall clock alone to a time after the Unix epoch, as an operator or NTP would; steady time
+    /// does not change.
+    pub fn step_wall_clock(&self, since_epoch: Duration) {
+        self.times[1].store(micros(since_epoch), Ordering::SeqCst);
     }
 }
 
@@ -208,8 +207,8 @@ mod tests {
     #[test]
     fn steady_time_ignores_a_stepped_wall_clock() {
         let clock = FakeClock::at_unix_seconds(100);
-        clock.step_wall_clock_to_us(5);
-        clock.advance_us(2);
+        clock.step_wall_clock(Duration::from_micros(5));
+        clock.advance(Duration::from_micros(2));
         assert_eq!(clock.now(), Now { steady_us: 100_000_002, unix_us: 7 });
     }
 

@@ -4,19 +4,25 @@
 //! A context is made once for a request and carried to the end, across awaits too. It owns its policy,
 //! so that a reload in between changes nothing for this request.
 
+mod owned_context;
+
+pub use owned_context::OwnedContext;
+
 use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::active_policy::ActivePolicy;
 use crate::clock::Now;
-
 use crate::countries::CountryCode;
 use crate::identity::attribute::{self, AttributeValue};
 use crate::identity::{self, ClientNetwork, Identity};
 use crate::operation::{self, Match, NormalPath, PathPattern};
 use crate::policy::model::{AttributeId, OperationId, Part, Policy, Source, TierId};
 use crate::request::{Request, RequestError};
+
+/// The values of attributes that need not be read again.
+type ReadAttributes = Vec<(AttributeId, AttributeValue<'static>)>;
 
 /// One request with its policy, identity, operation and time.
 #[derive(Debug)]
@@ -27,6 +33,8 @@ pub struct Context<'r> {
     pub(crate) now: Now,
     /// The body, or as much of it as was read.
     body: Option<&'r [u8]>,
+    /// True if the client has solved a challenge.
+    pub(crate) has_pass: bool,
     pub(crate) address: Option<IpAddr>,
     pub(crate) user: Option<&'r str>,
     pub(crate) tier: TierId,
@@ -37,8 +45,8 @@ pub struct Context<'r> {
     path: Option<NormalPath<'r>>,
     headers_believed: bool,
     matched: Option<Match>,
-    /// The attributes that were read from the body. Each is read once: parsing is slow.
-    body_attributes: Mutex<Vec<(AttributeId, AttributeValue<'static>)>>,
+    /// The attributes that were parsed out of body and query. Each is parsed once.
+    read_attributes: Mutex<ReadAttributes>,
     /// The country of the client's address. The address is looked up once.
     address_country: OnceLock<Option<CountryCode>>,
 }
@@ -66,6 +74,7 @@ impl<'r> Context<'r> {
             request,
             now,
             body: request.body.as_deref(),
+            has_pass: request.pass,
             address,
             user,
             tier,
@@ -76,7 +85,7 @@ impl<'r> Context<'r> {
             path,
             headers_believed,
             matched,
-            body_attributes: Mutex::default(),
+            read_attributes: Mutex::default(),
             address_country: OnceLock::new(),
         };
         context.check_query()?;
@@ -93,8 +102,8 @@ impl<'r> Context<'r> {
         if Arc::ptr_eq(&active, &self.active) {
             self.now = now;
         } else {
-            let body = self.body;
-            *self = Self { body, ..Self::new(active, self.request, now)? };
+            let (body, has_pass) = (self.body, self.has_pass);
+            *self = Self { body, has_pass, ..Self::new(active, self.request, now)? };
         }
         Ok(())
     }
@@ -102,7 +111,12 @@ impl<'r> Context<'r> {
     /// Adds the body to a request that came without one. Identity and operation do not depend on it.
     pub fn set_body(&mut self, body: &'r [u8]) {
         self.body = Some(body);
-        self.body_attributes = Mutex::default();
+        self.read_attributes = Mutex::default();
+    }
+
+    /// Says whether the client has solved a challenge, which the caller has verified.
+    pub fn set_pass(&mut self, has_pass: bool) {
+        self.has_pass = has_pass;
     }
 
     /// The request.
@@ -220,10 +234,10 @@ impl<'r> Context<'r> {
     fn sourced(&self, id: AttributeId, source: &Source) -> AttributeValue<'_> {
         let read =
             || attribute::from_source(source, self.request, self.body, self.headers_believed);
-        if !matches!(source, Source::Body(_)) {
+        if !source.is_parsed() {
             return read();
         }
-        let mut values = self.body_attributes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut values = self.read_attributes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, value)) = values.iter().find(|(known, _)| *known == id) {
             return value.clone();
         }

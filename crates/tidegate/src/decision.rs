@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::active_policy::ActivePolicy;
 use crate::algorithm::{self, Verdict};
-use crate::clock::Now;
+use crate::clock::{Now, micros};
 use crate::plan::{Enforcement, PerLevel};
 use crate::policy::Policy;
 use crate::policy::model::{Exceed, Limit, OperationId, TierId};
@@ -216,7 +216,7 @@ impl Decision {
     pub(crate) fn retry_after_us(&self) -> Option<u64> {
         match self.outcome {
             Outcome::Limited => self.limit()?.retry_after_us(),
-            Outcome::Banned => self.ban()?.left_us(self.now),
+            Outcome::Banned => self.ban()?.time_left(self.now).map(micros),
             _ => None,
         }
     }

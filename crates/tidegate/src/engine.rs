@@ -12,7 +12,7 @@
 //! [`Limiter::finish`]: crate::Limiter::finish
 
 pub use crate::active_policy::ActivePolicies;
-pub use crate::context::Context;
+pub use crate::context::{Context, OwnedContext};
 pub use crate::countries::{Countries, CountryCode};
 pub use crate::explain::{
     Application, Counting, Explanation, LimitExplanation, PenaltyExplanation,

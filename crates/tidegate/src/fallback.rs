@@ -140,7 +140,7 @@ fn refuses(level: &Level) -> bool {
 fn denied() -> Reply {
     let reading = Reading { available: Amount::ZERO, reset_us: None };
     Reply {
-        verdict: Verdict::Denied { retry_after_us: None },
+        verdict: Verdict::Denied { retry_after: None },
         charged: false,
         charged_at_us: 0,
         reading,

@@ -181,7 +181,7 @@ mod tests {
                 assert_eq!(keyed.check(key), Verdict::Allowed, "{spec}");
                 assert_ne!(keyed.check(key), Verdict::Allowed, "{spec}");
             }
-            assert_eq!(keyed.check_n("c", units(3)), Verdict::Denied { retry_after_us: None });
+            assert_eq!(keyed.check_n("c", units(3)), Verdict::Denied { retry_after: None });
             assert_eq!(keyed.keys(), 2, "what was refused is not kept: {spec}");
         }
     }

@@ -126,10 +126,11 @@ impl Reservation {
     /// How long anything of it may still change, counted from now: places live on while they are
     /// renewed, and a charge is void once its window is over.
     #[must_use]
-    pub fn void_after_us(&self) -> u64 {
+    pub fn void_after(&self) -> Duration {
         let span_us = |receipt: &Receipt| receipt.level.spec.forgets_within_us();
         let open = self.receipts.iter().filter(|receipt| receipt.may_change()).map(span_us).max();
-        open.or_else(|| self.receipts.iter().map(span_us).max()).unwrap_or_default()
+        let last_us = open.or_else(|| self.receipts.iter().map(span_us).max());
+        Duration::from_micros(last_us.unwrap_or_default())
     }
 
     /// Whether a place can still be given back, or a cost or status still be told.

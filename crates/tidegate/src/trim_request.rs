@@ -1,15 +1,30 @@
 //! A request without what its policy does not read.
 
 use crate::context::Context;
-use crate::policy::model::Source;
 use crate::request::Request;
 
 impl<'r> Context<'r> {
-    /// A request as its policy reads it, to be kept until the upstream answers. Headers and attributes
+    /// A request as its policy reads it, to be kept until its lease is settled. Headers and attributes
     /// that the policy does not know are left out, and attributes stand in for the body and the query
     /// that they are read from.
     #[must_use]
     pub fn trim_request(&self) -> Request<'r> {
+        let (policy, mut trimmed) = (self.policy(), self.trim_head());
+        for (id, declared) in (0..).zip(&policy.attributes) {
+            if declared.source.is_parsed()
+                && !self.overrides_source(id)
+                && let Some(value) = self.attribute(id)
+            {
+                let name = policy.attribute_names.name(id).to_owned();
+                trimmed.attributes.push((name.into(), value.into_owned().into()));
+            }
+        }
+        trimmed
+    }
+
+    /// The request without body and query, and without headers and attributes that the policy does not
+    /// know.
+    pub(crate) fn trim_head(&self) -> Request<'r> {
         let (policy, request) = (self.policy(), self.request);
         let mut trimmed = request.clone();
         let has_claims = request.claims.is_some();
@@ -18,16 +33,6 @@ impl<'r> Context<'r> {
                 || policy.headers_read().iter().any(|read| name.eq_ignore_ascii_case(read))
         });
         trimmed.attributes.retain(|(name, _)| policy.attribute_names.id(name).is_some());
-        for (id, declared) in (0..).zip(&policy.attributes) {
-            let is_read = matches!(declared.source, Source::Body(_) | Source::Query(_));
-            if is_read
-                && !self.overrides_source(id)
-                && let Some(value) = self.attribute(id)
-            {
-                let name = policy.attribute_names.name(id).to_owned();
-                trimmed.attributes.push((name.into(), value.into_owned().into()));
-            }
-        }
         trimmed.body = None;
         let query = trimmed.path.as_deref().and_then(|path| path.find(['?', '#']));
         if let (Some(path), Some(query)) = (&mut trimmed.path, query) {

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at a surprise")]
 
+use std::time::Duration;
+
 use tidegate::clock::FakeClock;
 use tidegate::engine::marks::MarkKind;
 use tidegate::{Limiter, NewMark, Outcome, Policy, Report, Request, Subject};
@@ -102,12 +104,12 @@ factors: { f: { by: user, good: [r < 50%], step: 0.1 every 1h, range: 0.5..2 } }
     limiter.ban(&NewMark::new(Subject::user("u9"))).unwrap();
     let request = Request::new("GET", "/").user("u1").tier("premium");
     limiter.report(&Report::new("good", request.clone())).unwrap();
-    clock.advance_us(3_600_000_000);
+    clock.advance(Duration::from_micros(3_600_000_000));
     limiter.report(&Report::new("good", request.clone())).unwrap();
     assert!(limiter.check(&request).unwrap().limits[0].available.whole() > 2_000, "it is scaled");
     // The log of an exact window grows with what it holds, up to as much as fits its limit.
     for _ in 0..1_000 {
-        clock.advance_us(7_000);
+        clock.advance(Duration::from_micros(7_000));
         limiter.check(&request).unwrap();
     }
     assert_eq!(allocations_of(&limiter, &clock, &request, Outcome::Allowed, 6), 0);
@@ -137,7 +139,7 @@ fn allocations_of(
     for _ in 0..2 {
         limiter.check(request).unwrap();
     }
-    clock.advance_us(1);
+    clock.advance(Duration::from_micros(1));
     let counted = allocation_counter::measure(|| {
         let decision = limiter.check(request).unwrap();
         assert_eq!((decision.outcome, decision.limits.len()), (outcome, limits));

@@ -1,5 +1,7 @@
 //! Decodes the reply to one call.
 
+use std::time::Duration;
+
 use tidegate::Amount;
 use tidegate::clock::Now;
 use tidegate::engine::algorithm::{Reading, Verdict, evaluate, reading};
@@ -168,10 +170,10 @@ fn read_results(command: &Command, reader: &mut Reader<'_>) -> Option<Response> 
 
 fn read_reply(reader: &mut Reader<'_>) -> Option<Reply> {
     let code = reader.byte()?;
-    let retry_after_us = reader.optional()?;
+    let retry_after = reader.optional()?.map(Duration::from_micros);
     let verdict = match code {
         PEEKED | CHARGED => Verdict::Allowed,
-        DENIED => Verdict::Denied { retry_after_us },
+        DENIED => Verdict::Denied { retry_after },
         _ => return None,
     };
     let charged_at_us = reader.number()?;

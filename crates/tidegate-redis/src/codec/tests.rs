@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use proptest::prelude::*;
 use tidegate::Amount;
 use tidegate::clock::Now;
@@ -196,7 +198,7 @@ fn what_plain_plans_found_is_told_from_what_they_left() {
         reading: reading(owed),
     };
     assert_eq!(replies[..2], [charged(98_500_000), charged(99_500_000)]);
-    let verdict = Verdict::Denied { retry_after_us: reset_us(500_000) };
+    let verdict = Verdict::Denied { retry_after: reset_us(500_000).map(Duration::from_micros) };
     let denied = Reply { verdict, charged: false, charged_at_us: 0, reading: reading(99_500_000) };
     assert_eq!(replies[2], denied);
     let wrong = [&now_us.to_le_bytes()[..], &[1, 2, 1], &value.concat()].concat();
@@ -234,7 +236,7 @@ fn every_kind_of_reply_is_read() {
         let available = Amount::from_micros(micros).unwrap();
         Reply { verdict, charged, charged_at_us, reading: Reading { available, reset_us } }
     };
-    let denied = |retry_after_us| Verdict::Denied { retry_after_us };
+    let denied = |us: Option<u64>| Verdict::Denied { retry_after: us.map(Duration::from_micros) };
     let expected = [
         reply(Verdict::Allowed, false, 0, 9, Some(8)),
         reply(Verdict::Allowed, true, 7, 6, None),

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate::Amount;
@@ -162,7 +163,7 @@ fn what_the_store_refuses_is_put_back() {
     let exact = Level { leased: false, ..level(2, bucket(100)) };
     borrowing(&table, &leased, 5 * UNIT, 0);
     let both = plan(&[leased, exact]);
-    let denied = Verdict::Denied { retry_after_us: Some(9) };
+    let denied = Verdict::Denied { retry_after: Some(Duration::from_micros(9)) };
     for (verdict, left) in [(denied, 5), (Verdict::Allowed, 4)] {
         let partial = table.begin(&both, 1);
         let rest = partial.remainder.clone().unwrap();

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
 
 use tidegate::clock::Now;
 use tidegate::engine::algorithm::{Reading, Verdict};
@@ -148,8 +149,9 @@ impl RefusedLevel {
 
     fn reply_after(&self, age_us: u64) -> Reply {
         let verdict = match self.reply.verdict {
-            Verdict::Denied { retry_after_us: Some(us) } => {
-                Verdict::Denied { retry_after_us: Some(us.saturating_sub(age_us).max(1)) }
+            Verdict::Denied { retry_after: Some(wait) } => {
+                let rest = wait.saturating_sub(Duration::from_micros(age_us));
+                Verdict::Denied { retry_after: Some(rest.max(Duration::from_micros(1))) }
             }
             verdict => verdict,
         };
@@ -191,7 +193,7 @@ mod tests {
             on_store_failure: OnStoreFailure::Local,
         };
         let reading = Reading { available: Amount::ZERO, reset_us: None };
-        let verdict = Verdict::Denied { retry_after_us: None };
+        let verdict = Verdict::Denied { retry_after: None };
         let reply = Reply { verdict, charged: false, charged_at_us: 0, reading };
         let plan = Plan {
             mode: Mode::Charge,

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use tidegate::Amount;
 use tidegate::clock::Now;
 use tidegate::engine::Key;
@@ -42,7 +44,7 @@ fn plan(levels: &[Level]) -> Plan {
 fn answer(waits_us: &[Option<u64>]) -> Answer {
     let reply = |wait_us: &Option<u64>| Reply {
         verdict: match wait_us {
-            Some(_) => Verdict::Denied { retry_after_us: *wait_us },
+            Some(_) => Verdict::Denied { retry_after: wait_us.map(Duration::from_micros) },
             None => Verdict::Allowed,
         },
         charged: false,
@@ -84,7 +86,10 @@ fn what_is_told_counts_down_from_when_the_answer_was_here() {
     refuse(&cache, &plan, &[Some(1_000)]);
     let told = cache.find(&plan, || 400).unwrap();
     assert_eq!(told.now, Now { steady_us: 1_150, unix_us: 1_250 });
-    assert_eq!(told.replies[0].verdict, Verdict::Denied { retry_after_us: Some(750) });
+    assert_eq!(
+        told.replies[0].verdict,
+        Verdict::Denied { retry_after: Some(Duration::from_micros(750)) }
+    );
     assert_eq!(told.replies[0].reading.reset_us, Some(5 * SECOND_US - 250));
     assert!(!told.replies[0].charged);
 }

@@ -4,6 +4,7 @@ mod secured;
 mod sentinel;
 
 use std::sync::atomic::AtomicU32;
+use std::time::Duration;
 
 use tidegate::Amount;
 use tidegate::clock::{Clock as _, FakeClock};
@@ -130,7 +131,7 @@ impl StoreUnderTest for OnSetTime {
     }
 
     async fn advance(&self, us: u64) {
-        self.clock.advance_us(us);
+        self.clock.advance(Duration::from_micros(us));
         self.store.set_clock(Time::Fixed(self.clock.now().unix_us));
     }
 }
@@ -141,7 +142,7 @@ async fn it_shows_every_behaviour() {
     let shown = every_behaviour(async || {
         let number = made.fetch_add(1, Ordering::Relaxed);
         let config = patient(&server).prefix(&format!("tg{number}:")).unwrap();
-        let clock = FakeClock::at_unix_us(1_767_603_612_345_678);
+        let clock = FakeClock::at_unix(Duration::from_micros(1_767_603_612_345_678));
         let subject = OnSetTime { store: connected(config).await, clock };
         subject.advance(0).await;
         subject

@@ -1,5 +1,8 @@
 //! A challenge for one client, and its JSON.
 
+use std::time::Duration;
+
+use crate::wire::json::millis_up;
 use serde::Serialize;
 use tidegate::engine::policy::{Challenge, ChallengeKind};
 use utoipa::ToSchema;
@@ -8,7 +11,7 @@ use utoipa::ToSchema;
 pub(crate) struct IssuedChallenge {
     pub(crate) token: String,
     pub(crate) challenge: Challenge,
-    pub(crate) lasts_us: u64,
+    pub(crate) lasts: Duration,
 }
 
 /// A challenge, as programs read it.
@@ -43,7 +46,7 @@ impl IssuedChallenge {
         let mut json = ChallengeJson {
             kind: "captcha",
             token: &self.token,
-            expires_in_ms: self.lasts_us / 1_000,
+            expires_in_ms: millis_up(self.lasts),
             answer_to,
             ..ChallengeJson::default()
         };

@@ -19,10 +19,10 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use serde::Deserialize;
-use tidegate::clock::Now;
-use tidegate::engine::ClientKeys;
+use tidegate::HashKey;
+use tidegate::clock::{Now, micros};
 use tidegate::engine::policy::{Challenge, ChallengeKind};
-use tidegate::{HashKey, Report, Request, RequestError};
+use tidegate::engine::{ClientKeys, Context};
 
 pub(crate) use self::error::ChallengeError;
 pub(crate) use self::issued::{ChallengeJson, IssuedChallenge, add_challenge_member};
@@ -41,9 +41,9 @@ use crate::telemetry::{ChallengeResult, LogThrottle};
 pub(crate) const PATH: &str = "/.well-known/tidegate/challenge";
 
 /// The time to solve a challenge.
-const LASTS_US: u64 = 600_000_000;
+const LASTS: Duration = Duration::from_secs(600);
 /// A claim outlives its challenge on every node's clock.
-const CLAIMED_US: u64 = LASTS_US + 2 * SKEW_US;
+const CLAIMED_FOR: Duration = LASTS.saturating_add(Duration::from_micros(2 * SKEW_US));
 /// The event of a wrong solution.
 const FAILED: &str = "challenge_failed";
 /// The purpose of the claims.
@@ -113,12 +113,12 @@ impl Challenges {
         subject: TokenSubject,
         now: Now,
     ) -> String {
-        let lasts_us = match kind {
-            TokenKind::Challenge => LASTS_US,
-            TokenKind::Pass => challenge.pass_us,
+        let lasts = match kind {
+            TokenKind::Challenge => LASTS,
+            TokenKind::Pass => challenge.pass,
         };
         let (issued_us, difficulty) = (self.clock.at_us(now), difficulty(challenge));
-        let expires_us = issued_us.saturating_add(lasts_us);
+        let expires_us = issued_us.saturating_add(micros(lasts));
         let token = Token { subject, difficulty, issued_us, expires_us, nonce: random_id() };
         self.signer.load().sign(kind, &token)
     }
@@ -128,7 +128,7 @@ impl Challenges {
         let now_us = self.clock.at_us(now);
         let opened = self.signer.load().open(TokenKind::Pass, pass, subject, now_us);
         opened.is_ok_and(|pass| {
-            let ends_us = pass.issued_us.saturating_add(challenge.pass_us);
+            let ends_us = pass.issued_us.saturating_add(micros(challenge.pass));
             pass.difficulty == difficulty(challenge) && now_us < ends_us
         })
     }
@@ -164,32 +164,28 @@ impl App {
     /// Issues a challenge for the client of a request.
     pub(crate) fn issue_challenge(
         &self,
-        request: &Request<'_>,
-    ) -> Result<Result<IssuedChallenge, ChallengeError>, RequestError> {
-        let Some(client_keys) = self.engine.client_keys(request)? else {
-            return Ok(Err(ChallengeError::Nobody));
-        };
-        let challenge = client_keys.policy.challenge().ok_or(ChallengeError::NoChallenges);
-        if self.engine.is_blocked_or_banned(request)? {
-            return Ok(Err(ChallengeError::ShutOut));
+        context: &Context<'_>,
+    ) -> Result<IssuedChallenge, ChallengeError> {
+        let client_keys = self.engine.client_keys(context).ok_or(ChallengeError::Nobody)?;
+        if self.engine.is_blocked_or_banned(context) {
+            return Err(ChallengeError::ShutOut);
         }
-        Ok(challenge.map(|challenge| {
-            let (subject, now) = (token_subject(&client_keys), self.now());
-            let token = self.challenges.sign(TokenKind::Challenge, challenge, subject, now);
-            self.metrics.challenged(&challenge.kind, ChallengeResult::Issued);
-            IssuedChallenge { token, challenge: challenge.clone(), lasts_us: LASTS_US }
-        }))
+        let challenge = client_keys.policy.challenge().ok_or(ChallengeError::NoChallenges)?;
+        let (subject, now) = (token_subject(&client_keys), self.now());
+        let token = self.challenges.sign(TokenKind::Challenge, challenge, subject, now);
+        self.metrics.challenged(&challenge.kind, ChallengeResult::Issued);
+        Ok(IssuedChallenge { token, challenge: challenge.clone(), lasts: LASTS })
     }
 
     /// The pass for a solution. A failed solution is an event.
     pub(crate) async fn redeem_solution(
         &self,
-        request: &Request<'_>,
+        context: &Context<'_>,
         solution: Solution<'_>,
-    ) -> Result<Result<Pass, ChallengeError>, RequestError> {
-        let client_keys = self.engine.client_keys(request)?;
-        if self.engine.is_blocked_or_banned(request)? {
-            return Ok(Err(ChallengeError::ShutOut));
+    ) -> Result<Pass, ChallengeError> {
+        let client_keys = self.engine.client_keys(context);
+        if self.engine.is_blocked_or_banned(context) {
+            return Err(ChallengeError::ShutOut);
         }
         let challenge =
             client_keys.as_ref().and_then(|client_keys| client_keys.policy.challenge()).cloned();
@@ -204,10 +200,10 @@ impl App {
             self.metrics.challenged(&challenge.kind, result);
         }
         if fails {
-            // A policy may have penalties for this event.
-            self.report(&Report::new(FAILED, request.clone())).await?;
+            // A policy may have penalties for this event. Every policy has the event.
+            self.report(context, FAILED, None).await.ok();
         }
-        Ok(redeemed)
+        redeemed
     }
 
     async fn verify_solution(
@@ -240,13 +236,12 @@ impl App {
         }
         let (subject, now) = (token_subject(&client_keys), self.now());
         let token = self.challenges.sign(TokenKind::Pass, challenge, subject, now);
-        Ok(Pass { token, lasts_us: challenge.pass_us })
+        Ok(Pass { token, lasts: challenge.pass })
     }
 
     /// Makes sure that a challenge is solved only once, over all nodes.
     async fn claim_challenge(&self, token: &Token) -> Result<(), ChallengeError> {
-        let lasts = Duration::from_micros(CLAIMED_US);
-        let claim = self.engine.claim_once(CLAIMED, token.nonce, lasts).await;
+        let claim = self.engine.claim_once(CLAIMED, token.nonce, CLAIMED_FOR).await;
         if let Some(error) = &claim.store_error {
             self.store_failed(error, "a challenge counts as answered on this node alone");
         }
@@ -267,14 +262,14 @@ impl App {
     /// True if one of these tokens is a valid pass of the request's client.
     pub(crate) fn has_valid_pass<'p>(
         &self,
-        request: &Request<'_>,
+        context: &Context<'_>,
         presented: impl IntoIterator<Item = &'p str>,
     ) -> bool {
         let mut presented = presented.into_iter().peekable();
         if presented.peek().is_none() {
             return false;
         }
-        let Ok(Some(client_keys)) = self.engine.client_keys(request) else { return false };
+        let Some(client_keys) = self.engine.client_keys(context) else { return false };
         let Some(challenge) = client_keys.policy.challenge() else { return false };
         let (subject, now) = (token_subject(&client_keys), self.now());
         presented.any(|pass| self.challenges.is_good(challenge, subject, pass, now))

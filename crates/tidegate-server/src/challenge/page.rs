@@ -104,7 +104,7 @@ fn write_page(
          </noscript><footer><p>Once it is solved, a cookie that says so, and nothing else, lets \
          you through for {}.</p></footer></main>\
          <script>{SCRIPT}</script></body></html>",
-        Span(issued.challenge.pass_us / 1_000_000)
+        Span(issued.challenge.pass.as_secs())
     )
 }
 
@@ -156,11 +156,13 @@ impl fmt::Display for Span {
 mod tests {
     use tidegate::engine::policy::{Challenge, Secret};
 
+    use std::time::Duration;
+
     use super::*;
 
     fn issue(kind: ChallengeKind) -> IssuedChallenge {
-        let challenge = Challenge { kind, pass_us: 3_600_000_000 };
-        IssuedChallenge { token: "c1.t\"<".to_owned(), challenge, lasts_us: 600_000_000 }
+        let challenge = Challenge { kind, pass: Duration::from_secs(3_600) };
+        IssuedChallenge { token: "c1.t\"<".to_owned(), challenge, lasts: Duration::from_secs(600) }
     }
 
     fn captcha(site_key: Option<&str>) -> IssuedChallenge {

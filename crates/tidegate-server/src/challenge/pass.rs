@@ -1,6 +1,7 @@
 //! Passes: a cookie or a header of the client, which no upstream sees.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
@@ -15,20 +16,20 @@ const PRESENTED_MAX: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Pass {
     pub(crate) token: String,
-    pub(crate) lasts_us: u64,
+    pub(crate) lasts: Duration,
 }
 
 impl Pass {
     /// The value of `Set-Cookie`.
     pub(crate) fn cookie(&self, secure: bool) -> String {
-        let (pass, seconds) = (&self.token, self.lasts_us / 1_000_000);
+        let (pass, seconds) = (&self.token, self.lasts.as_secs());
         let secure = if secure { "; Secure" } else { "" };
         format!("{COOKIE}={pass}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}")
     }
 
     /// The pass, as programs read it.
     pub(crate) fn json(&self, secure: bool) -> String {
-        let (pass, ms, cookie) = (&self.token, self.lasts_us / 1_000, self.cookie(secure));
+        let (pass, ms, cookie) = (&self.token, self.lasts.as_millis(), self.cookie(secure));
         // None of the values holds a character that JSON escapes.
         format!("{{\"pass\":\"{pass}\",\"expires_in_ms\":{ms},\"cookie\":\"{cookie}\"}}")
     }
@@ -128,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_cookie_is_out_of_reach_of_scripts_and_of_plain_connections_where_there_are_others() {
-        let granted = Pass { token: "p1.x".to_owned(), lasts_us: 3_600_000_000 };
+        let granted = Pass { token: "p1.x".to_owned(), lasts: Duration::from_secs(3_600) };
         let plain = "Tidegate-Pass=p1.x; Path=/; Max-Age=3600; HttpOnly; SameSite=Lax";
         assert_eq!(granted.cookie(false), plain);
         assert_eq!(granted.cookie(true), format!("{plain}; Secure"));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate::clock::{Clock as _, FakeClock, Now};
 use tidegate::engine::{Key, policy::Options};
-use tidegate::{Limiter, Policy};
+use tidegate::{Limiter, Policy, Request};
 
 use super::*;
 
@@ -41,8 +41,16 @@ fn user(name: &'static str) -> Request<'static> {
     Request::new("GET", "/").user(name)
 }
 
+fn issue(app: &App, request: &Request<'_>) -> Result<IssuedChallenge, ChallengeError> {
+    app.issue_challenge(&app.context(request).unwrap())
+}
+
 fn offered(app: &App, request: &Request<'_>) -> IssuedChallenge {
-    app.issue_challenge(request).unwrap().unwrap_or_else(|refused| panic!("{refused:?}"))
+    issue(app, request).unwrap_or_else(|refused| panic!("{refused:?}"))
+}
+
+fn has_pass<const N: usize>(app: &App, request: &Request<'_>, presented: [&str; N]) -> bool {
+    app.has_valid_pass(&app.context(request).unwrap(), presented)
 }
 
 async fn redeemed(
@@ -51,7 +59,8 @@ async fn redeemed(
     token: &str,
     solution: &str,
 ) -> Result<Pass, ChallengeError> {
-    app.redeem_solution(request, Solution { token, solution }).await.unwrap()
+    let context = app.context(request).unwrap();
+    app.redeem_solution(&context, Solution { token, solution }).await
 }
 
 /// What memory answers.
@@ -68,15 +77,12 @@ async fn a_solved_challenge_earns_a_pass_for_its_own_client_once() {
     let offer = offered(&app, &user("u1"));
     let solution = proof_of_work::solve(&offer.token, 6);
     let pass = redeemed(&app, &user("u1"), &offer.token, &solution).await.unwrap();
-    assert_eq!(pass.lasts_us, 3_600_000_000);
-    assert!(app.has_valid_pass(&user("u1"), [pass.token.as_str()]));
-    assert!(!app.has_valid_pass(&user("u2"), [pass.token.as_str()]), "it is nobody else's");
-    assert!(
-        app.has_valid_pass(&user("u1"), ["x", pass.token.as_str()]),
-        "one of several is enough"
-    );
-    assert!(!app.has_valid_pass(&user("u1"), [offer.token.as_str()]), "a challenge is no pass");
-    assert!(!app.has_valid_pass(&user("u1"), []));
+    assert_eq!(pass.lasts, Duration::from_secs(3_600));
+    assert!(has_pass(&app, &user("u1"), [pass.token.as_str()]));
+    assert!(!has_pass(&app, &user("u2"), [pass.token.as_str()]), "it is nobody else's");
+    assert!(has_pass(&app, &user("u1"), ["x", pass.token.as_str()]), "one of several is enough");
+    assert!(!has_pass(&app, &user("u1"), [offer.token.as_str()]), "a challenge is no pass");
+    assert!(!has_pass(&app, &user("u1"), []));
     let replayed = redeemed(&app, &user("u1"), &offer.token, &solution).await;
     assert_eq!(replayed.unwrap_err(), ChallengeError::Used);
 }
@@ -148,7 +154,7 @@ async fn a_captcha_is_used_up_by_its_first_answer_whatever_the_service_says() {
 async fn a_captcha_for_which_there_is_no_place_is_not_used_up() {
     let app = app(CAPTCHA);
     let token = offered(&app, &user("u1")).token;
-    let client = app.engine.client_keys(&user("u1")).unwrap().unwrap().client_key;
+    let client = app.engine.client_keys(&app.context(&user("u1")).unwrap()).unwrap().client_key;
     let places = std::iter::repeat_with(|| app.challenges.verifier.admit(client));
     let taken: Vec<_> = places.map_while(Result::ok).collect();
     let refused = redeemed(&app, &user("u1"), &token, "").await.unwrap_err();
@@ -182,7 +188,7 @@ async fn a_pass_is_good_only_for_what_the_policy_asks_for_by_now() {
     let pass = redeemed(&app, &user("u1"), &token, &solution).await.unwrap().token;
     let honoured_by = |policy: &str| {
         app.put_in_force(&[parsed(policy).into()], crate::notify::Targets::default()).unwrap();
-        app.has_valid_pass(&user("u1"), [pass.as_str()])
+        has_pass(&app, &user("u1"), [pass.as_str()])
     };
     assert!(!honoured_by(&POLICY.replace("difficulty: 6", "difficulty: 20")));
     assert!(!honoured_by(CAPTCHA));
@@ -193,7 +199,7 @@ async fn a_pass_is_good_only_for_what_the_policy_asks_for_by_now() {
 fn a_pass_lasts_no_longer_than_the_policy_says_by_now() {
     let challenges = Challenges::new(&HashKey::new([3; 16]));
     let long = parsed(POLICY).challenge().unwrap().clone();
-    let short = Challenge { pass_us: 1_000_000, ..long.clone() };
+    let short = Challenge { pass: Duration::from_secs(1), ..long.clone() };
     let subject = TokenSubject { policy: Key(1), client: Key(2) };
     let after_us = |us: u64| Now { steady_us: us, unix_us: 1_767_603_600_000_000 + us };
     let lasts_us = |given: &Challenge, asked: &Challenge| {
@@ -216,12 +222,12 @@ fn a_clock_that_is_set_back_makes_no_pass_last_longer() {
     let clock = FakeClock::at_unix_seconds(1_767_603_600);
     let pass = challenges.sign(TokenKind::Pass, &asked, subject, clock.now());
     let is_good = || challenges.is_good(&asked, subject, &pass, clock.now());
-    clock.advance_us(asked.pass_us / 2);
+    clock.advance(asked.pass / 2);
     assert!(is_good());
-    clock.step_wall_clock_to_us(clock.now().unix_us - asked.pass_us / 2);
-    clock.advance_us(asked.pass_us / 2 - 1);
+    clock.step_wall_clock(Duration::from_micros(clock.now().unix_us) - asked.pass / 2);
+    clock.advance(asked.pass / 2 - Duration::from_micros(1));
     assert!(is_good());
-    clock.advance_us(1);
+    clock.advance(Duration::from_micros(1));
     assert!(!is_good());
     let fresh = challenges.sign(TokenKind::Pass, &asked, subject, clock.now());
     assert!(challenges.is_good(&asked, subject, &fresh, clock.now()));
@@ -231,14 +237,11 @@ fn a_clock_that_is_set_back_makes_no_pass_last_longer() {
 async fn nobody_in_particular_has_no_challenge_and_neither_has_a_policy_without() {
     let app = app(POLICY);
     let nobody = Request::new("GET", "/");
-    assert_eq!(app.issue_challenge(&nobody).unwrap().err(), Some(ChallengeError::Nobody));
+    assert_eq!(issue(&app, &nobody).err(), Some(ChallengeError::Nobody));
     assert_eq!(redeemed(&app, &nobody, "x", "1").await.unwrap_err(), ChallengeError::Nobody);
     let open = self::app("{ tidegate: 1, name: open }");
-    assert_eq!(
-        open.issue_challenge(&user("u1")).unwrap().err(),
-        Some(ChallengeError::NoChallenges)
-    );
-    assert!(!open.has_valid_pass(&user("u1"), ["x"]));
+    assert_eq!(issue(&open, &user("u1")).err(), Some(ChallengeError::NoChallenges));
+    assert!(!has_pass(&open, &user("u1"), ["x"]));
 }
 
 #[tokio::test]
@@ -251,9 +254,9 @@ async fn nodes_with_one_secret_take_each_others_passes_and_strangers_do_not() {
     let token = offered(&one, &user("u1")).token;
     let solution = proof_of_work::solve(&token, 6);
     let pass = redeemed(&other, &user("u1"), &token, &solution).await.unwrap();
-    assert!(one.has_valid_pass(&user("u1"), [pass.token.as_str()]));
+    assert!(has_pass(&one, &user("u1"), [pass.token.as_str()]));
     one.challenges.rekey(&HashKey::new([8; 16]));
-    assert!(!one.has_valid_pass(&user("u1"), [pass.token.as_str()]));
+    assert!(!has_pass(&one, &user("u1"), [pass.token.as_str()]));
 }
 
 #[tokio::test]
@@ -274,10 +277,10 @@ async fn a_solution_of_before_another_secret_came_earns_nothing_and_is_no_failur
 async fn who_is_blocked_gets_neither_a_challenge_nor_a_pass() {
     let app = app(&format!("{POLICY}block: {{ ips: [192.0.2.0/24] }}\n"));
     let blocked = Request::new("GET", "/").ip([192, 0, 2, 1].into());
-    assert_eq!(app.issue_challenge(&blocked).unwrap().err(), Some(ChallengeError::ShutOut));
+    assert_eq!(issue(&app, &blocked).err(), Some(ChallengeError::ShutOut));
     assert_eq!(redeemed(&app, &blocked, "x", "1").await.unwrap_err(), ChallengeError::ShutOut);
     let other = Request::new("GET", "/").ip([198, 51, 100, 1].into());
-    assert!(app.issue_challenge(&other).unwrap().is_ok());
+    assert!(issue(&app, &other).is_ok());
 }
 
 #[test]
@@ -319,27 +322,27 @@ proptest! {
         let limiter =
             Limiter::builder().policy(parsed(POLICY)).clock(clock.clone()).build().unwrap();
         let challenges = Challenges::new(&HashKey::new([3; 16]));
-        let client_keys = limiter.client_keys(&user("u1")).unwrap().unwrap();
+        let client_keys = limiter.client_keys(&limiter.context(&user("u1")).unwrap()).unwrap();
         let asked = client_keys.policy.challenge().unwrap();
         let began = clock.now();
         let token = challenges.sign(TokenKind::Challenge, asked, token_subject(&client_keys), began);
         let (mut answered, mut ahead_us) = (0, 0);
         for (advance_us, step_us) in happenings {
-            clock.advance_us(advance_us);
+            clock.advance(Duration::from_micros(advance_us));
             if let Some(step_us) = step_us {
                 let now_us = clock.now().unix_us;
-                clock.step_wall_clock_to_us(now_us.saturating_add_signed(step_us));
+                clock.step_wall_clock(Duration::from_micros(now_us.saturating_add_signed(step_us)));
             }
             let now = clock.now();
-            if now.steady_us >= began.steady_us + CLAIMED_US {
+            if now.steady_us >= began.steady_us + micros(CLAIMED_FOR) {
                 break;
             }
             let judged = challenges.open(asked, &client_keys, &token, now);
             ahead_us = ahead_us.max(now.unix_us.saturating_sub(now.steady_us));
-            let in_time = now.steady_us + ahead_us < began.unix_us + LASTS_US;
+            let in_time = now.steady_us + ahead_us < began.unix_us + micros(LASTS);
             prop_assert_eq!(judged.is_ok(), in_time);
             if let Ok(token) = judged {
-                let claim = at_once(limiter.claim_once(CLAIMED, token.nonce, Duration::from_micros(CLAIMED_US)));
+                let claim = at_once(limiter.claim_once(CLAIMED, token.nonce, CLAIMED_FOR));
                 answered += u32::from(claim.is_first);
             }
         }

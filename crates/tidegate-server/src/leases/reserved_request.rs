@@ -151,7 +151,7 @@ penalties:
         let kept = reserved(&app, &request).unwrap().unwrap();
         let reported = app.engine.record_status_async(&kept.request(&app), 401).await.unwrap();
         assert_eq!(reported.events, ["wrong_password"]);
-        assert!(app.engine.is_blocked_or_banned(&request).unwrap());
+        assert!(app.engine.is_blocked_or_banned(&app.engine.context(&request).unwrap()));
     }
 
     #[test]

@@ -8,9 +8,9 @@ pub(crate) mod replication;
 pub(crate) use delay::DelayedAnswers;
 pub(crate) use load::Load;
 
-use tidegate::engine::Effect;
 use tidegate::engine::marks::{Mark, MarkKind};
-use tidegate::{Consequences, Report, Request, RequestError};
+use tidegate::engine::{Context, Effect, OwnedContext};
+use tidegate::{Amount, Consequences, Request, RequestError};
 
 use crate::app::App;
 use crate::auth::Actor;
@@ -21,18 +21,34 @@ const OPERATOR: &str = "operator";
 
 impl App {
     /// Counts an event that an application reports.
-    pub(crate) async fn report(&self, report: &Report<'_>) -> Result<Consequences, RequestError> {
-        let reported = self.engine.report_async(report).await?;
-        self.follow_up(reported.events.iter().map(String::as_str), &reported.effects);
+    pub(crate) async fn report(
+        &self,
+        context: &Context<'_>,
+        event: &str,
+        value: Option<Amount>,
+    ) -> Result<Consequences, RequestError> {
+        let reported = self.engine.record_event_async(context, event, value).await?;
+        self.follow_up_report(&reported);
         Ok(reported)
     }
 
     /// Counts the events that an upstream's answer makes.
-    pub(crate) async fn answered(&self, request: &Request<'_>, status: u16) -> Consequences {
-        // It was decided before: what cannot be read of it now was in force then.
-        let reported = self.engine.record_status_async(request, status).await.unwrap_or_default();
-        self.follow_up(reported.events.iter().map(String::as_str), &reported.effects);
+    pub(crate) async fn record_answer(&self, request: &OwnedContext, status: u16) -> Consequences {
+        let reported = self.engine.record_answer_async(request, status).await;
+        self.follow_up_report(&reported);
         reported
+    }
+
+    /// Counts the events of the status that a lease is settled with.
+    pub(crate) async fn record_status(&self, request: &Request<'_>, status: u16) -> Consequences {
+        // A reload since the decision may have removed what the request names: no event is left to count.
+        let reported = self.engine.record_status_async(request, status).await.unwrap_or_default();
+        self.follow_up_report(&reported);
+        reported
+    }
+
+    fn follow_up_report(&self, reported: &Consequences) {
+        self.follow_up(reported.events.iter().map(String::as_str), &reported.effects);
     }
 
     /// Counts events and their effects, logs them, and calls webhooks.

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tidegate::clock::Now;
+use tidegate::clock::{Now, micros};
 use tidegate::engine::marks::{Mark, MarkChange, MarkKind, MarkSink};
 use tidegate_redis::{
     MarkChange as PublishedChange, MarkOperation, MarkReplica, RedisStore, ReplicatedMark,
@@ -63,7 +63,7 @@ fn publish_since(app: &Arc<App>, store: &SharedStore, since_unix_us: u64) {
     let now = app.now();
     for mark in app.engine.marks().export(now) {
         if mark.since_unix_us >= since_unix_us {
-            let lasts = mark.left_us(now).map(Duration::from_micros);
+            let lasts = mark.time_left(now);
             store.redis().publish_mark(PublishedChange {
                 operation: MarkOperation::SetIfLonger,
                 ..published_set(&mark, lasts)
@@ -166,7 +166,7 @@ impl Iterator for MarkPages {
         }
         let mark = self.page.next()?;
         self.last = Some(mark.id);
-        let lasts = mark.left_us(self.app.now()).map(Duration::from_micros);
+        let lasts = mark.time_left(self.app.now());
         Some(published_set(&mark, lasts))
     }
 }
@@ -203,10 +203,6 @@ fn adjust_times(mark: &mut Mark, lasts: Option<Duration>, now: Now) {
 fn encode(change: &MarkChange) -> Vec<u8> {
     // Strings and numbers into memory: neither can fail.
     serde_json::to_vec(change).unwrap_or_default()
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

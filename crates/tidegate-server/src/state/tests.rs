@@ -7,6 +7,7 @@ mod steps;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
 
 use tidegate::Amount;
 use tidegate::clock::{Clock as _, FakeClock};
@@ -134,7 +135,7 @@ fn a_clean_stop_and_start_keeps_every_counter() {
     let mut after = Daemon::new(START + 5);
     let imported = after.load(&dir).unwrap().unwrap();
     assert_eq!(imported, ImportSummary { restored: 14, ..ImportSummary::default() });
-    before.clock.advance_us(5 * SECOND_US);
+    before.clock.advance(Duration::from_micros(5 * SECOND_US));
     for user in ["u1", "u2", "u3"] {
         assert_eq!(after.remaining(user), before.remaining(user), "{user}");
     }
@@ -149,7 +150,7 @@ fn a_kill_loses_what_came_after_the_last_look() {
     killed.spend("u2");
     assert_eq!(killed.tick().unwrap(), 14);
     killed.spend("u1");
-    killed.clock.advance_us(SECOND_US);
+    killed.clock.advance(Duration::from_micros(SECOND_US));
     assert_eq!(killed.tick().unwrap(), 7, "only what has changed");
     killed.spend("u1");
     drop(killed);
@@ -169,7 +170,7 @@ fn where_nothing_changes_nothing_is_written() {
     let written = fs::read(dir.path().join("counters.log.0")).unwrap();
     assert!(daemon.journal().take_written() > written.len() as u64, "with the snapshot");
     daemon.remaining("u1");
-    daemon.clock.advance_us(60 * SECOND_US);
+    daemon.clock.advance(Duration::from_micros(60 * SECOND_US));
     assert_eq!(daemon.tick().unwrap(), 0);
     assert_eq!(daemon.journal().take_written(), 0);
     assert_eq!(fs::read(dir.path().join("counters.log.0")).unwrap(), written);
@@ -212,7 +213,7 @@ fn what_is_saved_keeps_its_age_over_several_processes_and_clocks_that_step() {
     }
     first.tick().unwrap();
     // The wall clock is set an hour ahead; nothing of that has passed.
-    first.clock.step_wall_clock_to_us((START + 3_600) * SECOND_US);
+    first.clock.step_wall_clock(Duration::from_micros((START + 3_600) * SECOND_US));
     first.spend("u2");
     first.tick().unwrap();
     // Six seconds later, by that clock, and one token more.
@@ -220,7 +221,7 @@ fn what_is_saved_keeps_its_age_over_several_processes_and_clocks_that_step() {
     assert_eq!(second.remaining("u1")[0].0.whole(), 1);
     second.spend("u3");
     second.tick().unwrap();
-    second.clock.advance_us(12 * SECOND_US);
+    second.clock.advance(Duration::from_micros(12 * SECOND_US));
     second.spend("u3");
     second.tick().unwrap();
     let third = Daemon::start(&dir, START + 3_621);

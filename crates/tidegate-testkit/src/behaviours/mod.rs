@@ -13,6 +13,7 @@ mod world;
 
 use std::fmt;
 use std::future::Future;
+use std::time::Duration;
 
 use tidegate::clock::{Clock, FakeClock, Now};
 use tidegate::engine::store::Store;
@@ -47,7 +48,7 @@ pub struct OnPlanTime<S> {
 impl<S> OnPlanTime<S> {
     /// On a clock that stands somewhere in 2026, in the middle of everything.
     pub fn new(store: S) -> Self {
-        Self { store, clock: FakeClock::at_unix_us(1_767_603_612_345_678) }
+        Self { store, clock: FakeClock::at_unix(Duration::from_micros(1_767_603_612_345_678)) }
     }
 }
 
@@ -63,7 +64,7 @@ impl<S: Store> StoreUnderTest for OnPlanTime<S> {
     }
 
     async fn advance(&self, us: u64) {
-        self.clock.advance_us(us);
+        self.clock.advance(Duration::from_micros(us));
     }
 }
 

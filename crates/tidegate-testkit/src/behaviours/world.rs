@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate::clock::Now;
+use tidegate::clock::{Now, micros};
 use tidegate::engine::Key;
 use tidegate::engine::algorithm::{
     Reading, Spec, Verdict, calendar, concurrency, fixed_window, quota, sliding_counter,
@@ -167,7 +167,7 @@ impl<S: StoreUnderTest> World<S> {
         let reply = self.take_as(level, NOBODY).await?;
         equal(&format!("charged by `{}`", level.spec), reply.charged, false)?;
         match reply.verdict {
-            Verdict::Denied { retry_after_us } => Ok(retry_after_us),
+            Verdict::Denied { retry_after } => Ok(retry_after.map(micros)),
             Verdict::Allowed => Err(format!("`{}` admitted {}", level.spec, level.cost)),
         }
     }

@@ -87,7 +87,7 @@ impl Server {
         let verdict = match fits {
             true => Verdict::Allowed,
             // No wait is computed: other nodes may return tokens at any time.
-            false => Verdict::Denied { retry_after_us: None },
+            false => Verdict::Denied { retry_after: None },
         };
         let available = Amount::from_micros(lender.available()).unwrap_or(Amount::ZERO);
         let charged = fits && plan.mode == Mode::Charge;

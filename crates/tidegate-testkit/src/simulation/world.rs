@@ -5,9 +5,10 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use tidegate::Amount;
-use tidegate::clock::FakeClock;
+use tidegate::clock::{FakeClock, micros};
 use tidegate::engine::algorithm::Spec;
 use tidegate::engine::policy::Limit;
 use tidegate::{Decision, HashKey, Limiter, Request, RequestError};
@@ -274,7 +275,8 @@ impl World {
                 recorded.admitted = decision.is_allowed();
                 recorded.degraded = decision.degraded;
                 let report = decision.limit();
-                recorded.retry_after_us = report.and_then(|report| report.verdict.retry_after_us());
+                recorded.retry_after_us =
+                    report.and_then(|report| report.verdict.retry_after()).map(micros);
             }
             Err(error) => recorded.error = Some(error.to_string()),
         }
@@ -323,7 +325,7 @@ impl World {
 
 /// The numbers of the limit; for a quota, with the day in which the run begins.
 fn spec_of(setting: &Setting) -> Result<Spec, SetupError> {
-    let clock = FakeClock::at_unix_us(START_US);
+    let clock = FakeClock::at_unix(Duration::from_micros(START_US));
     let alone = Limiter::builder().policy(Arc::clone(&setting.policy)).clock(clock).build()?;
     let decision = alone.peek(&Request::new("GET", "/").user("u0"))?;
     let report = decision.limits.first().ok_or("the policy limits nobody")?;

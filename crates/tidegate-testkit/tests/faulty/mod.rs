@@ -1,5 +1,7 @@
 //! Stores with one fault each.
 
+use std::time::Duration;
+
 use tidegate::Amount;
 use tidegate::clock::Now;
 use tidegate::engine::Key;
@@ -8,6 +10,8 @@ use tidegate::engine::plan::{Enforcement, Level, Mode, PerLevel, Plan};
 use tidegate::engine::store::{
     Amendment, AmendmentResults, Answer, Change, ImmediateStore, Memory, StoreError,
 };
+
+const MICROSECOND: Duration = Duration::from_micros(1);
 
 /// A fault of a store.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -116,11 +120,11 @@ impl FaultyStore {
                 (Fault::ResetsLate, _) => {
                     reply.reading.reset_us = reply.reading.reset_us.map(|us| us + 1);
                 }
-                (Fault::RetriesAMicrosecondEarly, Verdict::Denied { retry_after_us }) => {
-                    *retry_after_us = retry_after_us.map(|us| us.max(2) - 1);
+                (Fault::RetriesAMicrosecondEarly, Verdict::Denied { retry_after }) => {
+                    *retry_after = retry_after.map(|wait| wait.max(2 * MICROSECOND) - MICROSECOND);
                 }
-                (Fault::RetriesAMicrosecondLate, Verdict::Denied { retry_after_us }) => {
-                    *retry_after_us = retry_after_us.map(|us| us + 1);
+                (Fault::RetriesAMicrosecondLate, Verdict::Denied { retry_after }) => {
+                    *retry_after = retry_after.map(|wait| wait + MICROSECOND);
                 }
                 _ => {}
             }

@@ -1,5 +1,7 @@
 //! Rule 4: which limit a decision names, and its `retry_after`, `remaining` and `reset`.
 
+use std::time::Duration;
+
 use tidegate::Amount;
 use tidegate::Outcome;
 
@@ -25,12 +27,12 @@ fn retry_after_is_the_earliest_instant_for_each_algorithm_rule_4() {
         let fixture = Fixture::with_limits(&format!("  a: {{ by: user, {spec} }}"));
         for _ in 0..3 {
             assert_eq!(fixture.outcome(&user("u")), Outcome::Allowed, "{spec}");
-            fixture.clock.advance_us(1_234_567);
+            fixture.clock.advance(Duration::from_micros(1_234_567));
         }
         let wait = fixture.check(&user("u")).retry_after().unwrap();
         fixture.advance(wait - std::time::Duration::from_micros(1));
         assert_eq!(fixture.outcome(&user("u")), Outcome::Limited, "{spec}: {wait:?}");
-        fixture.clock.advance_us(1);
+        fixture.clock.advance(Duration::from_micros(1));
         assert_eq!(fixture.outcome(&user("u")), Outcome::Allowed, "{spec}: {wait:?}");
     }
 }
@@ -126,9 +128,9 @@ fn remaining_is_rounded_down_rule_4() {
     let half = Amount::parse("0.5").unwrap();
     let remaining = |cost| fixture.check(&user("u").cost(cost)).limit().unwrap().remaining();
     assert_eq!([remaining(half), remaining(half), remaining(half)], [2, 2, 1]);
-    fixture.clock.advance_us(499_999);
+    fixture.clock.advance(Duration::from_micros(499_999));
     assert_eq!(fixture.remaining(0, &user("u")), 1);
-    fixture.clock.advance_us(1);
+    fixture.clock.advance(Duration::from_micros(1));
     assert_eq!(fixture.remaining(0, &user("u")), 2);
 }
 

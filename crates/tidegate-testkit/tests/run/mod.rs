@@ -2,9 +2,10 @@
 
 use std::sync::Barrier;
 use std::thread;
+use std::time::Duration;
 
 use tidegate::Amount;
-use tidegate::clock::{Clock, FakeClock};
+use tidegate::clock::{Clock, FakeClock, micros};
 use tidegate::engine::algorithm::{Spec, Verdict};
 use tidegate::{LimitReport, Limiter, Policy, Request};
 use tidegate_testkit::checkers::Entry;
@@ -68,7 +69,7 @@ impl Run {
                 let mut log = Vec::new();
                 for step in 0..steps {
                     if barrier.wait().is_leader() {
-                        clock.advance_us(step_us);
+                        clock.advance(Duration::from_micros(step_us));
                     }
                     barrier.wait();
                     for turn in 0..TURNS {
@@ -106,8 +107,8 @@ impl Run {
                 Verdict::Allowed => {
                     report.charged.then(|| Entry::admitted(key, time_us, report.cost))
                 }
-                Verdict::Denied { retry_after_us } => {
-                    Some(Entry::denied(key, time_us, report.cost, retry_after_us))
+                Verdict::Denied { retry_after } => {
+                    Some(Entry::denied(key, time_us, report.cost, retry_after.map(micros)))
                 }
             }
         };

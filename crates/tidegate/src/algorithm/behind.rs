@@ -4,6 +4,7 @@
 //! be served in time. For a bucket it is exact to the microsecond.
 
 use super::{Amount, Reading, Spec, Verdict, calendar, saturate};
+use crate::clock::micros;
 use crate::units::DAY_US;
 
 /// Microseconds until the cost would fit behind `ahead_micros` of others, at the least; `None`
@@ -19,7 +20,7 @@ pub(crate) fn behind_us(
 ) -> Option<u64> {
     let alone_us = match verdict {
         Verdict::Allowed => 0,
-        Verdict::Denied { retry_after_us } => retry_after_us?,
+        Verdict::Denied { retry_after } => micros(retry_after?),
     };
     let wanted = ahead_micros + u128::from(cost.micros());
     let available = u128::from(reading.available.micros());
@@ -120,10 +121,10 @@ mod tests {
     ) -> u64 {
         let mut now_us = from_us;
         for (holder, cost) in costs.iter().enumerate() {
-            while let Verdict::Denied { retry_after_us } =
+            while let Verdict::Denied { retry_after } =
                 evaluate(&state, spec, now_us, amount(*cost))
             {
-                now_us += retry_after_us.unwrap();
+                now_us += micros(retry_after.unwrap());
             }
             charge(&mut state, spec, now_us, 100 + holder as u64, amount(*cost));
         }
@@ -184,7 +185,7 @@ mod tests {
 
     #[test]
     fn where_no_waiting_helps_none_is_told() {
-        let never = Verdict::Denied { retry_after_us: None };
+        let never = Verdict::Denied { retry_after: None };
         let seen = Reading { available: Amount::ZERO, reset_us: None };
         let total = Spec::Total(total::Spec { limit: amount(5) });
         assert_eq!(behind_us(&total, Verdict::Allowed, &seen, 1, amount(1)), None);

@@ -215,7 +215,7 @@ mod tests {
         charge(&mut state, &CEILING, 5, 0, Amount::ONE);
         assert_eq!(Some(&state), BUCKET.new_state().as_ref());
         assert_eq!(evaluate(&state, &CEILING, 5, Amount::ONE), Verdict::Allowed);
-        let denied = Verdict::Denied { retry_after_us: None };
+        let denied = Verdict::Denied { retry_after: None };
         assert_eq!(evaluate(&state, &CEILING, 5, Amount::MAX), denied);
     }
 

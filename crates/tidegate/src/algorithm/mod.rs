@@ -42,8 +42,11 @@ pub(crate) use dispatch::{fullness, take};
 pub(crate) use ledger::same_pace;
 pub use ledger::{Ledger, Pace};
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
+use crate::clock::micros;
 use crate::units::Amount;
 
 /// Whether a cost fits.
@@ -53,19 +56,29 @@ pub enum Verdict {
     Allowed,
     /// It does not.
     Denied {
-        /// Microseconds until the same cost would fit if no other request came; `None` if waiting does not help.
-        retry_after_us: Option<u64>,
+        /// How long until the same cost would fit if no other request came; `None` if waiting does not help.
+        retry_after: Option<Duration>,
     },
 }
 
 impl Verdict {
-    /// Microseconds until the same cost would fit; `None` if it does now, or never will.
+    /// How long until the same cost would fit; `None` if it does now, or never will.
     #[must_use]
-    pub const fn retry_after_us(self) -> Option<u64> {
+    pub const fn retry_after(self) -> Option<Duration> {
         match self {
-            Self::Denied { retry_after_us } => retry_after_us,
+            Self::Denied { retry_after } => retry_after,
             Self::Allowed => None,
         }
+    }
+
+    /// The same in microseconds.
+    pub(crate) fn retry_after_us(self) -> Option<u64> {
+        self.retry_after().map(micros)
+    }
+
+    /// A denial until the same cost would fit, in microseconds.
+    pub(crate) const fn denied_for_us(us: u64) -> Self {
+        Self::Denied { retry_after: Some(Duration::from_micros(us)) }
     }
 }
 
@@ -188,11 +201,11 @@ fn debitable(limit: Amount, owed_micros: u64, amount: Amount) -> Amount {
 /// A denial that ends at an instant, counted from the caller's own `now_us`: also a caller whose
 /// clock lags behind the state then comes back at the right moment.
 const fn denied_until(instant_us: u64, now_us: u64) -> Verdict {
-    Verdict::Denied { retry_after_us: Some(instant_us.saturating_sub(now_us)) }
+    Verdict::denied_for_us(instant_us.saturating_sub(now_us))
 }
 
 /// A denial that no waiting ends.
-const DENIED_FOR_GOOD: Verdict = Verdict::Denied { retry_after_us: None };
+const DENIED_FOR_GOOD: Verdict = Verdict::Denied { retry_after: None };
 
 /// An intermediate result as far as it fits.
 fn saturate(wide: u128) -> u64 {

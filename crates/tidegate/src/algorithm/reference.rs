@@ -7,6 +7,7 @@ use super::{
     Amount, Reading, Spec, State, Verdict, charge, evaluate, meaningless_at_us, reading, refund,
     release,
 };
+use crate::clock::micros;
 
 /// One unit in millionths.
 pub(super) const UNIT: u64 = 1_000_000;
@@ -164,11 +165,11 @@ impl Run {
         }
         match verdict {
             Verdict::Allowed => self.admit(cost),
-            Verdict::Denied { retry_after_us: None } => {
+            Verdict::Denied { retry_after: None } => {
                 let for_good = matches!(self.spec, Spec::Total(_));
                 assert!(for_good || amount(cost) > self.spec.capacity(), "{cost} fits some day");
             }
-            Verdict::Denied { retry_after_us: Some(retry_us) } => self.check_retry(cost, retry_us),
+            Verdict::Denied { retry_after: Some(wait) } => self.check_retry(cost, micros(wait)),
         }
     }
 
@@ -204,10 +205,10 @@ impl Run {
         let at = |now_us| evaluate(&self.state, &self.spec, now_us, amount(cost));
         assert!(retry_us > 0, "denied with nothing to wait for");
         let too_early = at(self.now_us + retry_us - 1);
-        assert_eq!(too_early, Verdict::Denied { retry_after_us: Some(1) });
+        assert_eq!(too_early, Verdict::denied_for_us(1));
         assert_eq!(at(self.now_us + retry_us), Verdict::Allowed);
         if self.now_us > 0 {
-            let lagging = Verdict::Denied { retry_after_us: Some(retry_us + 1) };
+            let lagging = Verdict::denied_for_us(retry_us + 1);
             assert_eq!(at(self.now_us - 1), lagging, "a lagging clock");
         }
         self.retry_us = retry_us;

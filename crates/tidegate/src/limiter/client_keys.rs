@@ -4,11 +4,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::Limiter;
-use crate::identity::{self, Identity};
+use crate::context::Context;
 use crate::key::Key;
 use crate::policy::Policy;
 use crate::precheck::{is_blocked, is_exempt};
-use crate::request::{Request, RequestError};
 use crate::store::Store;
 
 /// A client under a policy, as keyed hashes that every node makes alike.
@@ -28,32 +27,25 @@ pub struct ClientKeys {
 impl<S: Store> Limiter<S> {
     /// Whom a token that is given for a request is for. `None` where nothing tells its client from
     /// others.
-    ///
-    /// # Errors
-    /// The request names a policy that is not in force.
-    pub fn client_keys(&self, request: &Request<'_>) -> Result<Option<ClientKeys>, RequestError> {
-        let policy = &self.inner.select(request)?.policy;
-        let Identity { address, user, .. } = identity::identify(policy, request);
-        let network = address.map(|ip| identity::client_network(ip, policy.identity.ipv6_prefix));
-        let keys = self.secret().client_keys(&policy.name, user, network.as_ref());
-        Ok(keys.map(|(policy_key, client_key)| ClientKeys {
+    #[must_use]
+    pub fn client_keys(&self, context: &Context<'_>) -> Option<ClientKeys> {
+        let policy = &context.active.policy;
+        let network = context.client_network();
+        let keys = self.secret().client_keys(&policy.name, context.user, network.as_ref());
+        keys.map(|(policy_key, client_key)| ClientKeys {
             policy: Arc::clone(policy),
             policy_key,
             client_key,
-            address,
-        }))
+            address: context.address,
+        })
     }
 
-    /// Whether the client of a request is blocked or banned, whatever it asks for. Nothing is counted.
-    ///
-    /// # Errors
-    /// The request cannot be understood, or names a policy that is not in force.
-    pub fn is_blocked_or_banned(&self, request: &Request<'_>) -> Result<bool, RequestError> {
-        let context = self.context(request)?;
-        let banned = || {
-            context.active.protection.bans.find(&self.inner.marks, &context, context.now).is_some()
-        };
-        Ok(!is_exempt(&context) && is_blocked(&context) || banned())
+    /// True if the client of a request is blocked or banned now, whatever it asks for. Nothing is counted.
+    #[must_use]
+    pub fn is_blocked_or_banned(&self, context: &Context<'_>) -> bool {
+        let bans = &context.active.protection.bans;
+        let is_banned = || bans.find(&self.inner.marks, context, self.now()).is_some();
+        !is_exempt(context) && is_blocked(context) || is_banned()
     }
 }
 
@@ -61,6 +53,7 @@ impl<S: Store> Limiter<S> {
 mod tests {
     use super::*;
     use crate::key::HashKey;
+    use crate::request::Request;
 
     fn limiter(secret: u8) -> Limiter {
         let policy = |name: &str| {
@@ -72,7 +65,8 @@ mod tests {
     }
 
     fn keys(limiter: &Limiter, request: &Request<'_>) -> (Key, Key) {
-        let client_keys = limiter.client_keys(request).unwrap().unwrap();
+        let context = limiter.context(request).unwrap();
+        let client_keys = limiter.client_keys(&context).unwrap();
         (client_keys.policy_key, client_keys.client_key)
     }
 
@@ -103,7 +97,7 @@ mod tests {
     #[test]
     fn who_is_nobody_is_no_bearer() {
         let node = limiter(1);
-        assert!(node.client_keys(&Request::new("GET", "/")).unwrap().is_none());
-        assert!(node.client_keys(&Request::new("GET", "/").policy("third")).is_err());
+        let request = Request::new("GET", "/");
+        assert!(node.client_keys(&node.context(&request).unwrap()).is_none());
     }
 }

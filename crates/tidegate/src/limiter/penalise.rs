@@ -3,7 +3,7 @@
 
 use super::pipeline::Attempt;
 use super::{Inner, Limiter, block_on_ready};
-use crate::context::Context;
+use crate::context::{Context, OwnedContext};
 use crate::decision::{Decision, LimitReport, Outcome};
 use crate::plan::{Enforcement, Mode};
 use crate::policy::model::{Algorithm, Cost, Limit};
@@ -14,6 +14,7 @@ use crate::protection::events::{self, Consequences, EventSource, Events, Report}
 use crate::protection::penalise::{CountStore, penalise};
 use crate::request::{Request, RequestError};
 use crate::store::{ImmediateStore, Store, StoreError};
+use crate::units::Amount;
 
 impl<S: Store> Limiter<S> {
     /// Takes a report of an event: counts it, and says what it led to.
@@ -44,14 +45,26 @@ impl<S: Store> Limiter<S> {
     /// 400.
     pub async fn report_async(&self, report: &Report<'_>) -> Result<Consequences, RequestError> {
         let context = self.context(&report.request)?;
-        let name = &*report.event;
+        self.record_event_async(&context, &report.event, report.value).await
+    }
+
+    /// As [`report_async`](Self::report_async), of a request whose context is made already.
+    ///
+    /// # Errors
+    /// The policy has no such event, or the value cannot be read: a 400.
+    pub async fn record_event_async(
+        &self,
+        context: &Context<'_>,
+        name: &str,
+        value: Option<Amount>,
+    ) -> Result<Consequences, RequestError> {
         let event = context.policy().protection.event_names.id(name);
         let event = event.and_then(|id| u16::try_from(id).ok()).ok_or_else(|| {
             let detail = format!("found `{name}`, expected the name of an event of the policy");
             RequestError::new("event", detail)
         })?;
-        let (events, source) = (Events::from_iter([event]), EventSource::Report(report.value));
-        Ok(self.count_events(&context, &events, source, None).await?.consequences)
+        let (events, source) = (Events::from_iter([event]), EventSource::Report(value));
+        Ok(self.count_events(context, &events, source, None).await?.consequences)
     }
 
     /// Counts the events that the status of the upstream's answer makes, and returns what they led to.
@@ -64,15 +77,26 @@ impl<S: Store> Limiter<S> {
         request: &Request<'_>,
         status: u16,
     ) -> Result<Consequences, RequestError> {
-        let context = self.context(request)?;
-        if !context.active.protection.sees_answers || is_exempt(&context) {
-            return Ok(Consequences::default());
+        Ok(self.count_answer(&self.context(request)?, status).await)
+    }
+
+    /// As [`record_status_async`](Self::record_status_async), of a request that was decided before: its
+    /// policy, identity and operation are those of the decision.
+    pub async fn record_answer_async(&self, request: &OwnedContext, status: u16) -> Consequences {
+        self.count_answer(&request.context(self.now()), status).await
+    }
+
+    async fn count_answer(&self, context: &Context<'_>, status: u16) -> Consequences {
+        if !context.active.protection.sees_answers || is_exempt(context) {
+            return Consequences::default();
         }
-        let events = events::made_by_answer(&context, status);
+        let events = events::made_by_answer(context, status);
         if events.is_empty() {
-            return Ok(Consequences::default());
+            return Consequences::default();
         }
-        Ok(self.count_events(&context, &events, EventSource::Traffic, None).await?.consequences)
+        // Only the value of a report can be an error.
+        let counted = self.count_events(context, &events, EventSource::Traffic, None).await;
+        counted.map(|effects| effects.consequences).unwrap_or_default()
     }
 
     /// The decision after the events that it makes: a violation may pass by grace, start a ban, or be

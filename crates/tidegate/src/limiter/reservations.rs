@@ -64,7 +64,7 @@ impl<S: Store> Limiter<S> {
     /// The store cannot answer, and the reservation must not be settled.
     pub async fn claim(&self, reservation: &Reservation) -> Result<bool, StoreError> {
         let (family, key) = self.secret().claim(reservation.holder);
-        let lasts_us = reservation.void_after_us();
+        let lasts_us = micros(reservation.void_after());
         let plan = self.claim_plan(family, key, lasts_us, OnStoreFailure::Deny, "settled");
         let answer = self.inner.store.decide(&plan).await?;
         Ok(was_first(&answer))
@@ -197,12 +197,12 @@ mod tests {
         assert!(!claims("a", 7));
         assert!(claims("a", 8), "another number");
         assert!(claims("b", 7), "another purpose");
-        clock.step_wall_clock_to_us(5);
+        clock.step_wall_clock(Duration::from_micros(5));
         assert!(!claims("a", 7));
-        clock.step_wall_clock_to_us(u64::MAX / 4);
-        clock.advance_us(999);
+        clock.step_wall_clock(Duration::from_micros(u64::MAX / 4));
+        clock.advance(Duration::from_micros(999));
         assert!(!claims("a", 7));
-        clock.advance_us(1);
+        clock.advance(Duration::from_micros(1));
         assert!(claims("a", 7));
     }
 }

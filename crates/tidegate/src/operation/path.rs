@@ -52,6 +52,11 @@ impl<'p> NormalPath<'p> {
         Ok(Self { text })
     }
 
+    /// The same, without borrowing from the request.
+    pub(crate) fn into_owned(self) -> NormalPath<'static> {
+        NormalPath { text: Cow::Owned(self.text.into_owned()) }
+    }
+
     /// The whole path: `/a/b`, and `/` for the root.
     #[must_use]
     pub fn as_str(&self) -> &str {

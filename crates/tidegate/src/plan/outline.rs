@@ -2,6 +2,7 @@
 
 use super::{Enforcement, Level};
 use crate::algorithm;
+use crate::context::Context;
 use crate::key::{HashKey, Key, LimitKeys};
 use crate::policy::model::{Algorithm, Cost, Counts, Exceed, Limit, OnStoreFailure, Policy};
 use crate::request::Request;
@@ -66,7 +67,7 @@ impl Outline {
     pub(super) fn level(
         &self,
         limit: &Limit,
-        request: &Request<'_>,
+        context: &Context<'_>,
         key: Key,
         spec: algorithm::Spec,
         cost: Amount,
@@ -78,9 +79,9 @@ impl Outline {
             spec,
             cost,
             refundable: self.refundable,
-            reserved: request.reserve && limit.cost == Cost::Requested,
+            reserved: context.request.reserve && limit.cost == Cost::Requested,
             leased: self.leased,
-            enforcement: if request.pass { self.enforcement_passed } else { self.enforcement },
+            enforcement: if context.has_pass { self.enforcement_passed } else { self.enforcement },
             on_store_failure: self.on_store_failure,
         }
     }

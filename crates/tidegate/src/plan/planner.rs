@@ -175,7 +175,7 @@ impl Planner<'_> {
         let spec = spec.within(|unit| windows.at(unit, zone, context.now.unix_us));
         let is_scaled = limit.scaled && self.factor != Multiplier::ONE;
         let spec = if is_scaled { spec.scaled(self.factor) } else { spec };
-        self.outline(index).level(limit, context.request, key, spec, cost)
+        self.outline(index).level(limit, context, key, spec, cost)
     }
 }
 

@@ -1,6 +1,8 @@
 //! The protection of a policy, as it is written: events, penalties, ratios, factors, challenges,
 //! notices.
 
+use std::time::Duration;
+
 use super::Policy;
 use super::model::{AttributeId, Part};
 use super::names::Names;
@@ -171,7 +173,7 @@ pub struct Challenge {
     /// What the client must do.
     pub kind: ChallengeKind,
     /// How long a pass is valid, in microseconds.
-    pub pass_us: u64,
+    pub pass: Duration,
 }
 
 /// What a challenge asks for.
@@ -455,8 +457,8 @@ notify:
         let policy = policy();
         assert_eq!(policy.limits[1].exceed, Exceed::Challenge);
         let expected = ChallengeKind::ProofOfWork { difficulty: 18 };
-        let challenge = policy.challenge().map(|one| (&one.kind, one.pass_us));
-        assert_eq!(challenge, Some((&expected, 3_600 * SECOND_US)));
+        let challenge = policy.challenge().map(|one| (&one.kind, one.pass));
+        assert_eq!(challenge, Some((&expected, Duration::from_secs(3_600))));
         let none = Policy::parse("p.yaml", "{tidegate: 1, name: n}").unwrap();
         assert_eq!(none.challenge(), None);
     }

@@ -68,3 +68,10 @@ pub(crate) enum Source {
     /// A claim of a verified token: its name, or a JSON pointer.
     Jwt(String),
 }
+
+impl Source {
+    /// True if the value is parsed out of the body or the query.
+    pub(crate) const fn is_parsed(&self) -> bool {
+        matches!(self, Self::Body(_) | Self::Query(_))
+    }
+}

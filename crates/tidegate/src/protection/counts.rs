@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::algorithm::{Spec, Verdict, sliding_counter, sliding_window};
-use crate::clock::Now;
+use crate::clock::{Now, micros};
 use crate::context::Context;
 use crate::identity::attribute::AttributeValue;
 use crate::key::{LimitKeys, counted_name};
@@ -246,14 +246,14 @@ impl PenaltyCount<'_> {
     /// If the count is full, replaces the oldest event by this one.
     pub(super) fn make_room(&self, reply: &CountReply) -> Option<[Amendment; 2]> {
         let (level, _) = &self.level;
-        let (Spec::SlidingWindow(spec), Verdict::Denied { retry_after_us: Some(wait_us) }) =
+        let (Spec::SlidingWindow(spec), Verdict::Denied { retry_after: Some(wait) }) =
             (level.spec, reply.reply.verdict)
         else {
             return None;
         };
         let now_us = level.time_us(reply.now);
         // The wait ends when the oldest event is one window old.
-        let oldest_us = now_us.saturating_add(wait_us).saturating_sub(spec.window_us);
+        let oldest_us = now_us.saturating_add(micros(wait)).saturating_sub(spec.window_us);
         let debit = amendment(&self.level, Change::Debit(Amount::ONE));
         let refund = amendment(&self.level, Change::Refund(Amount::ONE));
         Some([debit, Amendment { charged_at_us: oldest_us, ..refund }])

@@ -39,7 +39,7 @@ impl Penaliser<'_> {
         let consequences = &mut self.effects.consequences;
         consequences.delay = consequences.delay.max(Duration::from_micros(step.delay_us));
         consequences.warnings.extend(step.warn.clone());
-        consequences.challenged |= step.challenge && !self.context.request.pass;
+        consequences.challenged |= step.challenge && !self.context.has_pass;
     }
 
     /// Applies what a step does once: the flag, the ban, and the notice of them.
@@ -149,9 +149,9 @@ pub(crate) fn longer_ban(
     one: Option<(Mark, Now)>,
     other: Option<(Mark, Now)>,
 ) -> Option<(Mark, Now)> {
-    let left_us = |(mark, now): &(Mark, Now)| mark.left_us(*now).unwrap_or(u64::MAX);
+    let left = |(mark, now): &(Mark, Now)| mark.time_left(*now).unwrap_or(Duration::MAX);
     match (one, other) {
-        (Some(one), Some(other)) if left_us(&other) > left_us(&one) => Some(other),
+        (Some(one), Some(other)) if left(&other) > left(&one) => Some(other),
         (one, other) => one.or(other),
     }
 }

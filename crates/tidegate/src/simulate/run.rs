@@ -142,7 +142,7 @@ fn run_on<S: SwitchableStore>(
     policy: &Arc<Policy>,
     start_us: u64,
 ) -> TestReport {
-    let clock = FakeClock::at_unix_us(start_us);
+    let clock = FakeClock::at_unix(Duration::from_micros(start_us));
     let builder = Limiter::builder().policy(Arc::clone(policy)).clock(clock.clone());
     let limiter = builder.store(store).hash_key(HashKey::new([0; 16])).assemble();
     let mut run = Run {
@@ -191,7 +191,7 @@ impl<'t, S: SwitchableStore> Run<'t, S> {
             let next_us = self.waiting.iter().map(|one| one.until_us).min();
             let next_us = next_us.filter(|next_us| target_us.is_none_or(|us| *next_us <= us));
             let Some(until_us) = next_us.or(target_us) else { return Ok(()) };
-            self.clock.advance_us(until_us.saturating_sub(now_us));
+            self.clock.advance(Duration::from_micros(until_us.saturating_sub(now_us)));
             if next_us.is_none() {
                 return Ok(());
             }

@@ -130,7 +130,7 @@ impl Stage {
             let mut sleepers = self.timer.sleepers.lock().unwrap();
             let next_us = sleepers.iter().map(|(until_us, _)| *until_us).min();
             let next_us = next_us.filter(|us| *us <= target_us).unwrap_or(target_us);
-            self.clock.advance_us(next_us.saturating_sub(now_us));
+            self.clock.advance(Duration::from_micros(next_us.saturating_sub(now_us)));
             let due = |(until_us, _): &mut (u64, Waker)| *until_us <= next_us;
             let woken: Vec<Waker> = sleepers.extract_if(.., due).map(|(_, waker)| waker).collect();
             drop(sleepers);

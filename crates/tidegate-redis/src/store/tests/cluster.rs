@@ -1,6 +1,7 @@
 //! A cluster of six: limits in several slots, slots that move, servers that are lost.
 
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use tidegate_testkit::servers::Cluster;
 
@@ -67,7 +68,7 @@ async fn shows_every_behaviour(cluster: &Cluster, tag: Option<&str>) {
             Some(tag) => config.cluster_tag(tag).unwrap(),
             None => config,
         };
-        let clock = FakeClock::at_unix_us(1_767_603_612_345_678);
+        let clock = FakeClock::at_unix(Duration::from_micros(1_767_603_612_345_678));
         let subject = OnSetTime { store: connected(config).await, clock };
         subject.advance(0).await;
         subject

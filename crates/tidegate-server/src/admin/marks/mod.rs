@@ -16,6 +16,7 @@ use crate::auth::Actor;
 use crate::telemetry::timestamp;
 use crate::wire::endpoint::{Answer, Call};
 use crate::wire::json::json_response;
+use crate::wire::json::millis_up;
 
 /// How many marks are read at once.
 const STEP: usize = 1_000;
@@ -65,7 +66,7 @@ impl<'m> MarkView<'m> {
             reason: &mark.reason,
             since: timestamp(mark.since_unix_us),
             until: mark.until_unix_us.map(timestamp),
-            left_ms: mark.left_us(now).map(|us| us.div_ceil(1_000)),
+            left_ms: mark.time_left(now).map(millis_up),
         }
     }
 }

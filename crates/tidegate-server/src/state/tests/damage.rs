@@ -1,5 +1,7 @@
 //! What is torn, damaged or foreign.
 
+use std::time::Duration;
+
 use super::*;
 use crate::state::record_format::{HEAD_BYTES, RecordReader};
 
@@ -29,7 +31,7 @@ fn log(dir: &StateDir, seconds: usize) -> (Vec<u8>, Vec<usize>) {
     let lengths = (0..seconds).map(|_| {
         daemon.spend("u1");
         daemon.tick().unwrap();
-        daemon.clock.advance_us(SECOND_US);
+        daemon.clock.advance(Duration::from_micros(SECOND_US));
         usize::try_from(fs::metadata(&path).unwrap().len()).unwrap()
     });
     let lengths = lengths.collect();

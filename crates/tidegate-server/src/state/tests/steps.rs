@@ -1,5 +1,7 @@
 //! Snapshots, and a process that ends at any step.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -156,15 +158,15 @@ proptest! {
                 }
                 Step::Wait(time) => {
                     seconds += time;
-                    reference.clock.advance_us(time * SECOND_US);
-                    daemon.clock.advance_us(time * SECOND_US);
+                    reference.clock.advance(Duration::from_micros(time * SECOND_US));
+                    daemon.clock.advance(Duration::from_micros(time * SECOND_US));
                 }
                 Step::Tick => drop(daemon.tick().unwrap()),
                 Step::Snapshot => drop(daemon.write_snapshot()),
                 Step::Kill(time) => {
                     daemon.tick().unwrap();
                     seconds += time;
-                    reference.clock.advance_us(time * SECOND_US);
+                    reference.clock.advance(Duration::from_micros(time * SECOND_US));
                     daemon = Daemon::start(&dir, seconds);
                 }
             }

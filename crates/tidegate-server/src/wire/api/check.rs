@@ -9,7 +9,6 @@ use tidegate::{Decision, Outcome};
 use super::check_body::CheckBody;
 use super::decision_json::{self, Extras};
 use crate::app::App;
-use crate::challenge::passes_in;
 use crate::leases::{RequestTooLarge, ReservedRequest};
 use crate::respond;
 use crate::telemetry::RequestId;
@@ -33,8 +32,8 @@ pub(in crate::wire) async fn acquire(app: &App, headers: &HeaderMap, body: &[u8]
 }
 
 async fn decide(app: &App, headers: &HeaderMap, check: CheckBody<'_>, wait: Wait) -> Answer {
-    let request = identify(app, check);
-    let mut context = app.engine.context(&request)?;
+    let request = to_request(app, check);
+    let mut context = app.context(&request)?;
     let decided = app.decide(&mut context, || RequestId::of(headers), wait).await;
     let (mut decision, waited_us) = decided?;
     let waited_us = matches!(wait, Wait::AtMost(_)).then_some(waited_us);
@@ -46,7 +45,7 @@ async fn decide(app: &App, headers: &HeaderMap, check: CheckBody<'_>, wait: Wait
 /// Decides several requests, in order. None of them waits.
 pub(in crate::wire) async fn check_batch(app: &App, headers: &HeaderMap, body: &[u8]) -> Answer {
     let checks = CheckBody::parse_batch(body, BATCH_MAX)?;
-    let requests: Vec<_> = checks.into_iter().map(|check| identify(app, check)).collect();
+    let requests: Vec<_> = checks.into_iter().map(|check| to_request(app, check)).collect();
     let decisions = app.decide_all(&requests, || RequestId::of(headers)).await;
     let mut json = String::with_capacity(1_024 * requests.len());
     json.push('[');
@@ -69,11 +68,9 @@ pub(in crate::wire) async fn check_batch(app: &App, headers: &HeaderMap, body: &
     Ok(respond::json(json))
 }
 
-/// The request with the claims of its bearer token, with its pass, and with the country of its
-/// address.
-pub(super) fn identify<'c>(app: &'c App, mut check: CheckBody<'c>) -> tidegate::Request<'c> {
+/// The request with the claims of its bearer token, and with the country of its address.
+pub(super) fn to_request<'c>(app: &'c App, mut check: CheckBody<'c>) -> tidegate::Request<'c> {
     check.request.claims = check.authorization().and_then(|token| app.claims_of(token));
-    check.request.pass = app.has_valid_pass(&check.request, passes_in(&check.request.headers));
     check.request.locate(&app.countries)
 }
 
@@ -96,7 +93,7 @@ fn write_decision(
     });
     // The decision has read the request already. A client that cannot be identified has no challenge.
     let offer = match decision.outcome {
-        Outcome::Challenged => app.issue_challenge(context.request()).ok().and_then(Result::ok),
+        Outcome::Challenged => app.issue_challenge(context).ok(),
         _ => None,
     };
     let challenge = offer.map(|offer| offer.json(None));

@@ -54,7 +54,7 @@ pub(in crate::wire) async fn settle(app: &App, body: &[u8]) -> Answer {
         Ok(true) => {
             let settled = app.engine.settle_async(open.reservation(), settlement).await;
             if let Some((status, request)) = status.zip(open.take_request(app)) {
-                consequences = app.answered(&request.request(app), status).await;
+                consequences = app.record_status(&request.request(app), status).await;
             }
             open.close(app);
             settled.map(|()| true)

@@ -5,10 +5,9 @@ use std::borrow::Cow;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tidegate::Amount;
-use tidegate::Report;
 use utoipa::ToSchema;
 
-use super::check::identify;
+use super::check::to_request;
 use super::check_body::CheckBody;
 use crate::app::App;
 use crate::wire::endpoint;
@@ -23,9 +22,9 @@ pub(in crate::wire) async fn report(app: &App, body: &[u8]) -> endpoint::Answer 
         app.load.report(load.micros(), app.now().steady_us);
         return Ok(json_response(&Answer::default()));
     };
-    let mut report = Report::new(event, identify(app, subject));
-    report.value = value;
-    let consequences = app.report(&report).await?;
+    let request = to_request(app, subject);
+    let context = app.context(&request)?;
+    let consequences = app.report(&context, &event, value).await?;
     Ok(json_response(&Answer {
         delay_ms: millis_up(consequences.delay),
         warnings: &consequences.warnings,

@@ -8,12 +8,13 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use hyper::body::Incoming;
 use tidegate::Decision;
+use tidegate::engine::Context;
 use tidegate::engine::operation::forwarded_path;
 
 use super::inbound::InboundRequest;
 use crate::app::App;
 use crate::body::Body;
-use crate::challenge::{ChallengePost, IssuedChallenge, PATH, Page, Pass, add_challenge_member};
+use crate::challenge::{ChallengeError, ChallengePost, PATH, Page, Pass, add_challenge_member};
 use crate::respond;
 use crate::wire::endpoint::{ErrorResponse, read_body};
 
@@ -30,9 +31,13 @@ pub(super) fn is_solution(head: &Parts) -> bool {
 }
 
 /// The refusal of a request whose client must solve a challenge first.
-pub(super) fn refusal(app: &App, decision: &Decision, inbound: &InboundRequest) -> Response<Body> {
-    let offer = app.issue_challenge(&inbound.to_request(app)).ok().and_then(Result::ok);
-    let head = inbound.head();
+pub(super) fn refusal(
+    app: &App,
+    decision: &Decision,
+    context: &Context<'_>,
+    head: &Parts,
+) -> Response<Body> {
+    let offer = app.issue_challenge(context).ok();
     let mut response = match &offer {
         Some(offer) if wants_page(&head.headers) => {
             let page = Page::new(offer, head.method.is_safe());
@@ -92,22 +97,20 @@ async fn redeem_solution(
         return respond::bad_request("", "expected `token` and `solution`, or {}");
     };
     let request = inbound.to_request(app);
+    let context = match app.engine.context(&request) {
+        Ok(context) => context,
+        Err(error) => return respond::bad_request(&error.field, &error.detail),
+    };
     let answered = match said.solution() {
         Some(solution) => app
-            .redeem_solution(&request, solution)
+            .redeem_solution(&context, solution)
             .await
-            .map(|redeemed| redeemed.map(|granted| grant_pass(&granted, inbound.is_over_tls()))),
-        None => app.issue_challenge(&request).map(|offered| {
-            let challenge =
-                |offer: IssuedChallenge| format!("{{\"challenge\":{}}}", offer.json(Some(PATH)));
-            offered.map(|offer| respond::json(challenge(offer)))
-        }),
+            .map(|granted| grant_pass(&granted, inbound.is_over_tls())),
+        None => app
+            .issue_challenge(&context)
+            .map(|offer| respond::json(format!("{{\"challenge\":{}}}", offer.json(Some(PATH))))),
     };
-    match answered {
-        Ok(Ok(response)) => response,
-        Ok(Err(refused)) => refused.answer(),
-        Err(error) => respond::bad_request(&error.field, &error.detail),
-    }
+    answered.unwrap_or_else(ChallengeError::answer)
 }
 
 fn grant_pass(granted: &Pass, over_tls: bool) -> Response<Body> {

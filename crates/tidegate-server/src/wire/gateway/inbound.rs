@@ -27,8 +27,8 @@ pub(super) struct InboundRequest {
     /// A reload must not let another policy decide on what this one has prepared.
     active_policies: ActivePolicies,
     claims: Option<Claims>,
-    /// The client has a pass.
-    has_pass: bool,
+    /// The passes that the client presents.
+    passes: Vec<String>,
     /// Made only for a request that is logged or forwarded, and the same for both.
     id: OnceLock<RequestId>,
 }
@@ -51,18 +51,17 @@ impl InboundRequest {
         headers::check_facts(&parts.headers, policy)?;
         let passes = challenge::take_passes(&mut parts.headers);
         let id = OnceLock::new();
-        let mut inbound =
-            Self { peer, parts, upgrade, active_policies, claims, has_pass: false, id };
-        if !passes.is_empty() {
-            let presented = passes.iter().map(String::as_str);
-            inbound.has_pass = app.has_valid_pass(&inbound.to_request(app), presented);
-        }
-        Ok((inbound, body))
+        Ok((Self { peer, parts, upgrade, active_policies, claims, passes, id }, body))
     }
 
     /// The head, without the headers that only this hop may write.
     pub(super) fn head(&self) -> &Parts {
         &self.parts
+    }
+
+    /// The passes that the client presents, valid or not.
+    pub(super) fn passes(&self) -> impl Iterator<Item = &str> {
+        self.passes.iter().map(String::as_str)
     }
 
     /// True if the client came over TLS, to this hop or to a trusted proxy.
@@ -87,7 +86,6 @@ impl InboundRequest {
         request.headers = lines.map(line).collect();
         request.peer = Some(self.peer.address.ip());
         request.claims = self.claims.clone();
-        request.pass = self.has_pass;
         request
     }
 

@@ -38,7 +38,7 @@ use std::time::Duration;
 use http::{Request, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
-use tidegate::engine::Wait;
+use tidegate::engine::{OwnedContext, Wait};
 use tidegate::{Decision, Outcome};
 
 pub(crate) use upstream::Upstream;
@@ -49,7 +49,6 @@ use crate::listen::{Peer, Service};
 use crate::respond;
 use body::{InboundBody, Upload};
 use inbound::{InboundRequest, Rejection};
-use penalty::AnsweredRequest;
 use pool::{Pool, PooledConnection};
 use reservation::ReservationGuard;
 use tunnel::Upgrade;
@@ -130,6 +129,9 @@ impl Gateway {
             Ok(context) => context,
             Err(error) => return Ok(respond::bad_request(&error.field, &error.detail)),
         };
+        if app.has_valid_pass(&context, inbound.passes()) {
+            context.set_pass(true);
+        }
         let body = match !body.is_end_stream() && app.engine.wants_body(&context) {
             true => Box::pin(InboundBody::read_ahead(body, self.bounds.body)).await?,
             false => InboundBody::new(body),
@@ -143,11 +145,11 @@ impl Gateway {
             Err(error) => return Ok(respond::bad_request(&error.field, &error.detail)),
         };
         if decision.is_allowed() {
-            let answered = AnsweredRequest::new(&decision, &context);
+            let answered = penalty::answered_context(&decision, &context);
             return Box::pin(self.forward(inbound, body, decision, answered)).await;
         }
         let response = match decision.outcome {
-            Outcome::Challenged => challenge::refusal(app, &decision, &inbound),
+            Outcome::Challenged => challenge::refusal(app, &decision, &context, inbound.head()),
             _ => respond::refusal(&decision),
         };
         if !decision.delay().is_zero() {
@@ -162,7 +164,7 @@ impl Gateway {
         inbound: InboundRequest,
         body: InboundBody,
         mut decision: Decision,
-        answered: Option<AnsweredRequest>,
+        answered: Option<Box<OwnedContext>>,
     ) -> Result<Response<Body>, Rejection> {
         let reservation = decision.reservation.take();
         let reservation =

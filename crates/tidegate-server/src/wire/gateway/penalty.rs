@@ -3,8 +3,8 @@
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
-use tidegate::engine::Context;
-use tidegate::{Decision, Request};
+use tidegate::Decision;
+use tidegate::engine::{Context, OwnedContext};
 use tokio::time::Instant;
 
 use crate::app::App;
@@ -16,13 +16,12 @@ const WARNING: HeaderName = HeaderName::from_static("x-ratelimit-warning");
 /// connection to the upstream.
 const READ_BYTES_MAX: u64 = 64 * 1024;
 
-/// A request whose answer may make an event.
-pub(super) struct AnsweredRequest(Box<Request<'static>>);
-
-impl AnsweredRequest {
-    pub(super) fn new(decision: &Decision, context: &Context<'_>) -> Option<Self> {
-        decision.sees_answers().then(|| Self(Box::new(context.trim_request().into_owned())))
-    }
+/// The context of a request whose answer may make an event.
+pub(super) fn answered_context(
+    decision: &Decision,
+    context: &Context<'_>,
+) -> Option<Box<OwnedContext>> {
+    decision.sees_answers().then(|| Box::new(context.to_owned_context()))
 }
 
 /// Waits as long as a penalty delays a refusal.
@@ -35,14 +34,13 @@ pub(super) async fn delay_refusal(app: &App, decision: &Decision) {
 /// them and from the decision.
 pub(super) async fn penalise_answer(
     app: &App,
-    request: Option<AnsweredRequest>,
+    context: Option<Box<OwnedContext>>,
     decision: &Decision,
     mut response: Response<Body>,
 ) -> Response<Body> {
     let (began, mut delay) = (Instant::now(), decision.delay());
-    if let Some(AnsweredRequest(request)) = request {
-        let request = request.locate(&app.countries);
-        let reported = app.answered(&request, response.status().as_u16()).await;
+    if let Some(context) = context {
+        let reported = app.record_answer(&context, response.status().as_u16()).await;
         delay = delay.max(reported.delay);
         for warning in &reported.warnings {
             // A name of the policy that HTTP cannot carry is left out.

@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{self, Poll};
+use std::time::Duration;
 
 use super::queue::{Queue, QueueKey, QueueMove, Ticket};
 use crate::algorithm::{Verdict, behind_us};
@@ -97,7 +98,8 @@ pub(in crate::limiter) fn let_past(ahead: &[u128], plan: &Plan, answer: &mut Ans
     let levels = plan.levels.iter().zip(&mut answer.replies).zip(ahead);
     for ((level, reply), ahead) in levels.filter(|(_, ahead)| **ahead > 0) {
         let wait_us = behind_us(&level.spec, reply.verdict, &reply.reading, *ahead, level.cost);
-        reply.verdict = Verdict::Denied { retry_after_us: wait_us.map(|us| us.max(1)) };
+        reply.verdict =
+            Verdict::Denied { retry_after: wait_us.map(|us| Duration::from_micros(us.max(1))) };
         let taken = u64::try_from(*ahead).ok().and_then(Amount::from_micros);
         let available = &mut reply.reading.available;
         *available = available.saturating_sub(taken.unwrap_or(Amount::MAX));

@@ -1,10 +1,11 @@
 //! The `challenge:` section.
 
+use std::time::Duration;
+
 use super::Compiler;
 use super::fields::{Fields, Keys, word};
 use crate::policy::document::Node;
 use crate::policy::protection::{Challenge, ChallengeKind, Secret};
-use crate::units::SECOND_US;
 
 pub(super) const KEYS: Keys =
     Keys::new("kind difficulty pass verify_url secret_env site_key script_url");
@@ -12,7 +13,7 @@ pub(super) const KEYS: Keys =
 /// More work than this takes a phone minutes.
 const DIFFICULTY_MAX: u64 = 28;
 const DIFFICULTY_DEFAULT: u8 = 18;
-const PASS_DEFAULT_US: u64 = 3_600 * SECOND_US;
+const PASS_DEFAULT: Duration = Duration::from_secs(3_600);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -28,7 +29,7 @@ impl Challenge {
     /// For a policy that challenges and does not say how.
     pub(super) const DEFAULT: Self = Self {
         kind: ChallengeKind::ProofOfWork { difficulty: DIFFICULTY_DEFAULT },
-        pass_us: PASS_DEFAULT_US,
+        pass: PASS_DEFAULT,
     };
 }
 
@@ -36,7 +37,7 @@ impl Compiler<'_> {
     pub(super) fn challenge(&self, node: &Node) -> Option<Challenge> {
         let fields = Fields::of(node, "`challenge`", &KEYS, self.diagnostics)?;
         let words = [("proof_of_work", Kind::ProofOfWork), ("captcha", Kind::Captcha)];
-        let pass_us = fields.duration_us("pass").unwrap_or(PASS_DEFAULT_US);
+        let pass = fields.duration_us("pass").map_or(PASS_DEFAULT, Duration::from_micros);
         let message = "found no `kind`, expected `proof_of_work` or `captcha`";
         let kind = word(fields.require("kind", node.at, message)?, &words, self.diagnostics)?;
         let (foreign, name): (&[&str], _) = match kind {
@@ -56,7 +57,7 @@ impl Compiler<'_> {
             }
             Kind::Captcha => self.captcha(node, &fields)?,
         };
-        Some(Challenge { kind, pass_us })
+        Some(Challenge { kind, pass })
     }
 
     fn captcha(&self, node: &Node, fields: &Fields<'_>) -> Option<ChallengeKind> {

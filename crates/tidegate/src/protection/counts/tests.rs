@@ -38,7 +38,7 @@ penalties:
         let mut lists: [Vec<u64>; 3] = Default::default();
         let mut now_us = 0;
         for (user, wait_us, kind) in events {
-            clock.advance_us(wait_us);
+            clock.advance(Duration::from_micros(wait_us));
             now_us += wait_us;
             let name = ["u0", "u1", "u2"][user];
             let request = Request::default().user(name);
@@ -76,7 +76,7 @@ notify: { n: { webhook: 'https://hooks.example.org/x' } }
 ");
         let (mut list, mut now_us, mut told_us) = (Vec::new(), 0, None);
         for wait_us in waits {
-            clock.advance_us(wait_us);
+            clock.advance(Duration::from_micros(wait_us));
             now_us += wait_us;
             list.push(now_us);
             let within = list.iter().filter(|at| **at + WITHIN_US > now_us).count();
@@ -140,7 +140,7 @@ penalties: { p: { event: bad, by: user, within: 1h, ladder: { 3: { ban: 1h } } }
         report("first");
     }
     for flood in 0..5_000 {
-        clock.advance_us(10);
+        clock.advance(Duration::from_micros(10));
         for _ in 0..3 {
             report(&format!("flood{flood}"));
         }

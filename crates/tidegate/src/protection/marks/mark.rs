@@ -1,5 +1,7 @@
 //! A mark as users, other nodes and the state directory see it.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::Subject;
@@ -79,7 +81,8 @@ impl Mark {
 
     /// How long the mark still lasts; `None` for a mark without an end.
     #[must_use]
-    pub fn left_us(&self, now: Now) -> Option<u64> {
-        self.until_unix_us.map(|until_us| until_us.saturating_sub(now.unix_us))
+    pub fn time_left(&self, now: Now) -> Option<Duration> {
+        let left_us = |until_us: u64| until_us.saturating_sub(now.unix_us);
+        self.until_unix_us.map(|until_us| Duration::from_micros(left_us(until_us)))
     }
 }

@@ -3,6 +3,7 @@ mod lookup;
 mod subjects;
 
 use std::sync::Mutex;
+use std::time::Duration;
 
 use proptest::prelude::*;
 
@@ -112,7 +113,7 @@ fn a_wall_clock_that_steps_moves_no_end_but_what_is_shown() {
         let stepped = Now { steady_us: START.steady_us + HOUR_US - 1, unix_us };
         let shown = marks.get(MarkKind::Ban, mark.id, stepped).unwrap();
         assert_eq!(shown.until_unix_us, Some(unix_us + 1));
-        assert_eq!(shown.left_us(stepped), Some(1));
+        assert_eq!(shown.time_left(stepped), Some(Duration::from_micros(1)));
         let ended = Now { steady_us: START.steady_us + HOUR_US, unix_us };
         assert!(!holds(&marks, &mark, ended));
     }
@@ -148,7 +149,7 @@ fn what_was_exported_holds_again_after_a_restart_also_under_another_secret() {
         after.id_of(MarkKind::Ban, Some("api"), None, &Subject::user("u")),
         restarted,
     );
-    assert_eq!(known.unwrap().left_us(restarted), Some(HOUR_US - 1_000));
+    assert_eq!(known.unwrap().time_left(restarted), Some(Duration::from_micros(HOUR_US - 1_000)));
 }
 
 #[test]

@@ -76,9 +76,9 @@ fn view_refusal(
     if level.cost != Amount::ONE || !registered.is(&level.spec) {
         return None;
     }
-    let retry_after_us = Some(until_us.checked_sub(now_us).filter(|us| *us > 0)?);
+    let wait_us = until_us.checked_sub(now_us).filter(|us| *us > 0)?;
     let reading = Reading { available: Amount::ZERO, reset_us: Some(expires_us - now_us) };
-    Some((Verdict::Denied { retry_after_us }, reading))
+    Some((Verdict::denied_for_us(wait_us), reading))
 }
 
 /// The state of a slot after a charge, and what the level shows then; `None` if the cost does not fit, or the state

@@ -70,15 +70,15 @@ fn who_is_full_refuses_without_holding_its_segment_though_it_fits_no_slot() {
         let before = version();
         for now_us in [NOW_US, NOW_US + 20, NOW_US + LASTS_US - 1] {
             let reply = charge(&store, at(now_us), [level])[0];
-            let retry_after_us = Some(NOW_US + LASTS_US - now_us);
-            assert_eq!(reply.verdict, Verdict::Denied { retry_after_us }, "{spec:?}");
+            let denied = Verdict::denied_for_us(NOW_US + LASTS_US - now_us);
+            assert_eq!(reply.verdict, denied, "{spec:?}");
             let reset_us = Some(NOW_US + LASTS_US + 20 - now_us);
             assert_eq!(reply.reading, Reading { available: Amount::ZERO, reset_us }, "{spec:?}");
         }
         assert_eq!(version(), before, "{spec:?}");
         let more = Level { cost: units(2), ..level };
         let later = charge(&store, at(NOW_US + 50), [more])[0].verdict;
-        assert_eq!(later, Verdict::Denied { retry_after_us: Some(LASTS_US + 10 - 50) });
+        assert_eq!(later, Verdict::denied_for_us(LASTS_US + 10 - 50));
         assert!(charge(&store, at(NOW_US + LASTS_US), [level])[0].charged, "{spec:?}");
     }
 }
@@ -95,9 +95,9 @@ fn a_place_that_is_given_back_is_free_at_once_and_one_that_is_renewed_is_not() {
     };
     let take = |now_us| charge(&store, at(now_us), [level])[0].verdict;
     assert_eq!(take(NOW_US), Verdict::Allowed);
-    assert_eq!(take(NOW_US + 9), Verdict::Denied { retry_after_us: Some(LEASE_US - 9) });
+    assert_eq!(take(NOW_US + 9), Verdict::denied_for_us(LEASE_US - 9));
     assert!(amend(Change::Renew, NOW_US + 100));
-    assert_eq!(take(NOW_US + LEASE_US), Verdict::Denied { retry_after_us: Some(100) });
+    assert_eq!(take(NOW_US + LEASE_US), Verdict::denied_for_us(100));
     assert!(amend(Change::Release, NOW_US + LEASE_US));
     assert_eq!(take(NOW_US + LEASE_US), Verdict::Allowed);
 }

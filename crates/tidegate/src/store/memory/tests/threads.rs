@@ -163,7 +163,7 @@ fn a_refusal_is_right_however_the_key_is_moved_about() {
         scope.spawn(move || {
             while movers.iter().any(|mover| !mover.is_finished()) {
                 let reply = charge(store, at(5), [refused()])[0];
-                assert_eq!(reply.verdict, Verdict::Denied { retry_after_us: Some(1 << 40) });
+                assert_eq!(reply.verdict, Verdict::denied_for_us(1 << 40));
             }
         });
     });

@@ -96,7 +96,7 @@ impl Amount {
     }
 
     /// Reads a count as policies write it: a whole number with `_` between digits and an optional
-    /// `k` (thousand) or `m` (million) behind it.
+    /// `k` (thousand) or `m` (million) behind it. `10.0`, as programs write a number, is 10.
     ///
     /// # Errors
     /// Anything else, zero, or a number above [`Amount::MAX`].
@@ -107,6 +107,7 @@ impl Amount {
             Some(b'm') => (&text[..text.len() - 1], 1_000_000),
             _ => (text, 1),
         };
+        let digits = if scale == 1 { without_zero_fraction(digits) } else { digits };
         let well_placed =
             !digits.starts_with('_') && !digits.ends_with('_') && !digits.contains("__");
         let plain = digits.replace('_', "");
@@ -121,6 +122,14 @@ impl Amount {
             Some(amount) => Ok(amount),
             None => Err(too_large()),
         }
+    }
+}
+
+/// `10.0` without its fraction, if that is nothing but up to six zeros.
+fn without_zero_fraction(text: &str) -> &str {
+    match text.split_once('.') {
+        Some((whole, "0" | "00" | "000" | "0000" | "00000" | "000000")) => whole,
+        _ => text,
     }
 }
 
@@ -170,8 +179,25 @@ mod tests {
         assert_eq!(units("1_000_000"), Ok(1_000_000));
         assert_eq!(units("10k"), Ok(10_000));
         assert_eq!(units("2m"), Ok(2_000_000));
-        for text in ["0", "", "k", "_1", "1_", "1__0", "1.5", "-3", "99999999999999999999", "5m k"]
-        {
+        assert_eq!(units("10.0"), Ok(10));
+        assert_eq!(units("1_000.000000"), Ok(1_000));
+        for text in [
+            "0",
+            "",
+            "k",
+            "_1",
+            "1_",
+            "1__0",
+            "1.5",
+            "1.",
+            ".0",
+            "1.0k",
+            "1_.0",
+            "1.0000000",
+            "-3",
+            "99999999999999999999",
+            "5m k",
+        ] {
             assert!(units(text).is_err(), "{text}");
         }
     }

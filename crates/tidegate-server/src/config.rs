@@ -8,9 +8,12 @@ use std::time::Duration;
 
 use clap::Args;
 use http::Uri;
+use http::uri::PathAndQuery;
 use tidegate::engine::identity::Networks;
+use tidegate::engine::operation::forwarded_path;
 use tidegate::engine::units::parse_duration;
 
+use crate::challenge;
 use crate::listen::ConnectionTimeouts;
 use crate::telemetry::LogSettings;
 
@@ -52,6 +55,9 @@ pub struct Config {
     /// The secret that hashes keys: 32 hex digits
     #[arg(long, value_name = "FILE", env = "TIDEGATE_HASH_KEY")]
     pub(crate) hash_key: Option<PathBuf>,
+    /// Show the published limits on the gateway at this path, such as /rate-limits
+    #[arg(long, value_name = "PATH", env = "TIDEGATE_PUBLIC_LIMITS", value_parser = parse_public_path)]
+    pub(crate) public_limits: Option<String>,
     /// Lay this profile over the policies
     #[arg(long, value_name = "NAME", env = "TIDEGATE_PROFILE")]
     pub(crate) profile: Option<String>,
@@ -184,7 +190,10 @@ pub(crate) struct Bounds {
     /// Until the upstream begins its answer
     #[arg(long, value_name = "TIME", env = "TIDEGATE_UPSTREAM_TIMEOUT", default_value = "60s", value_parser = parse_bound)]
     pub(crate) upstream_timeout: Duration,
-    /// For what is under way at SIGTERM
+    /// From SIGTERM until nothing new is accepted; meanwhile /ready is 503
+    #[arg(long, value_name = "TIME", env = "TIDEGATE_DRAIN_DELAY", default_value = "0s", value_parser = parse_wait)]
+    pub(crate) drain_delay: Duration,
+    /// For what is under way after that
     #[arg(long, value_name = "TIME", env = "TIDEGATE_DRAIN_TIMEOUT", default_value = "30s", value_parser = parse_wait)]
     pub(crate) drain_timeout: Duration,
 }
@@ -205,6 +214,19 @@ fn parse_address(text: &str) -> Result<SocketAddr, String> {
         let port = text.rsplit(':').next().and_then(|port| port.parse::<u16>().ok()).unwrap_or(0);
         format!("expected an address and a port, such as 127.0.0.1:{port}")
     })
+}
+
+/// A path that requests have only one way to write, and that nothing else answers.
+fn parse_public_path(text: &str) -> Result<String, String> {
+    let is_path =
+        text.starts_with('/') && text.parse::<PathAndQuery>().is_ok_and(|path| path.path() == text);
+    if !is_path || !forwarded_path(text).is_ok_and(|forwarded| forwarded == text) {
+        return Err("expected a path without dots and a query, such as /rate-limits".to_owned());
+    }
+    if text == challenge::PATH {
+        return Err("this is where the solutions of challenges go".to_owned());
+    }
+    Ok(text.to_owned())
 }
 
 fn parse_networks(text: &str) -> Result<Networks, String> {

@@ -11,6 +11,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use tidegate::clock::{Clock as _, SystemClock};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use crate::admin::{ListenerStatus, Status};
 use crate::app::App;
@@ -85,6 +86,11 @@ struct Daemon {
 impl Daemon {
     async fn read(config: Arc<Config>) -> Result<Self, StartError> {
         refuse_open_listeners(&config)?;
+        if config.public_limits.is_some() && !config.has_gateway() {
+            return Err(StartError::new(
+                "--public-limits: there is no gateway to show them; give --upstream URL",
+            ));
+        }
         let clock = SystemClock::new();
         let (log, flush) = Log::start(config.logging, io::stderr(), clock.clone())?;
         // A second daemon in one process logs through the subscriber of the first.
@@ -137,7 +143,7 @@ impl Daemon {
             announce(&demo::invitation(&gateway.url));
         }
         let stop = reloader.run_until_stopped(changes, hang_up, stop).await;
-        listeners.drain(config.bounds.drain_timeout, stop).await;
+        listeners.drain(config.bounds.drain_delay, config.bounds.drain_timeout, stop).await;
         app.notifier.finish(NOTIFY_DRAIN).await;
         following.abort();
         loaded.abort();
@@ -178,13 +184,14 @@ impl Daemon {
         let status = Arc::new(self.status(listening, [&api_auth, &admin_auth]));
         if let Some((listener, upstream)) = gateway {
             let bounds = gateway_bounds(config, &shares);
-            listeners.spawn(listener, Gateway::new(Arc::clone(&self.app), upstream, bounds));
+            let gateway = Gateway::new(Arc::clone(&self.app), upstream, bounds);
+            listeners.spawn(listener, gateway.publish_limits(config.public_limits.clone()));
         }
         let endpoint = |routes: &'static [Route], auth, body_timeout| {
             Endpoint::new(routes, Arc::clone(&self.app), Arc::clone(&status), auth, body_timeout)
         };
         listeners.spawn(api, endpoint(&routes::API, api_auth, config.bounds.body_timeout));
-        listeners.spawn(admin, endpoint(&routes::ADMIN, admin_auth, ADMIN_BODY_TIMEOUT));
+        listeners.spawn_admin(admin, endpoint(&routes::ADMIN, admin_auth, ADMIN_BODY_TIMEOUT));
         Ok((listeners, status))
     }
 
@@ -323,6 +330,9 @@ fn save_last(writer: StateWriter) -> Result<(), StartError> {
 struct Listeners {
     tasks: JoinSet<()>,
     drain: Drain,
+    /// The admin listener, which ends after the others, so that operators can watch them end.
+    admin: JoinSet<()>,
+    admin_drain: Drain,
     /// The service of the demo, which ends after the gateway before it.
     upstream: JoinSet<()>,
     upstream_drain: Drain,
@@ -330,34 +340,62 @@ struct Listeners {
 
 impl Listeners {
     fn new(drain: Drain) -> Self {
-        let (tasks, upstream, upstream_drain) = (JoinSet::new(), JoinSet::new(), Drain::new());
-        Self { tasks, drain, upstream, upstream_drain }
+        Self {
+            tasks: JoinSet::new(),
+            drain,
+            admin: JoinSet::new(),
+            admin_drain: Drain::new(),
+            upstream: JoinSet::new(),
+            upstream_drain: Drain::new(),
+        }
     }
 
     fn spawn<S: Service>(&mut self, listener: Listener, service: S) {
         self.tasks.spawn(listener.serve(service, self.drain.clone()));
     }
 
+    fn spawn_admin<S: Service>(&mut self, listener: Listener, service: S) {
+        self.admin.spawn(listener.serve(service, self.admin_drain.clone()));
+    }
+
     fn spawn_upstream<S: Service>(&mut self, listener: Listener, service: S) {
         self.upstream.spawn(listener.serve(service, self.upstream_drain.clone()));
     }
 
-    /// Finishes the accepted requests, within a bound, or until a second signal comes.
-    async fn drain(&mut self, bound: Duration, mut stop: StopSignals) {
-        self.drain.start();
-        tracing::info!(event = "draining", "told to stop: what was accepted is finished");
-        let finished = async {
-            while self.tasks.join_next().await.is_some() {}
-            self.upstream_drain.start();
-            while self.upstream.join_next().await.is_some() {}
-        };
-        tokio::select! {
-            () = finished => {}
-            () = tokio::time::sleep(bound) => {
+    /// Announces the drain, and after the delay finishes the accepted requests, within a bound. A second
+    /// signal ends it at once.
+    async fn drain(&mut self, delay: Duration, bound: Duration, mut stop: StopSignals) {
+        let ended = async {
+            self.announce(delay).await;
+            if timeout(bound, self.finish()).await.is_err() {
                 tracing::warn!(event = "drain_timeout", "some connections did not end in time");
             }
+        };
+        tokio::select! {
+            () = ended => {}
             () = stop.wait() => {}
         }
+    }
+
+    /// Gives load balancers the time to notice that this daemon ends.
+    async fn announce(&self, delay: Duration) {
+        self.drain.announce();
+        self.admin_drain.announce();
+        if !delay.is_zero() {
+            let delay_ms = delay.as_millis();
+            tracing::info!(event = "drain_delay", delay_ms, "told to stop: /ready is 503");
+            tokio::time::sleep(delay).await;
+        }
+    }
+
+    async fn finish(&mut self) {
+        self.drain.start();
+        tracing::info!(event = "draining", "told to stop: what was accepted is finished");
+        while self.tasks.join_next().await.is_some() {}
+        self.upstream_drain.start();
+        while self.upstream.join_next().await.is_some() {}
+        self.admin_drain.start();
+        while self.admin.join_next().await.is_some() {}
     }
 }
 

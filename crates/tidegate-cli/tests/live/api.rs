@@ -261,7 +261,11 @@ fn tokens_open_each_listener_to_the_roles_that_it_serves() {
     );
     for open in ["/health", "/ready"] {
         assert_eq!(contract.get(open).status, 200);
-        assert_eq!(daemon.admin().send("GET", open, &[], None).status, 404);
+        assert_eq!(daemon.admin().get(open).status, 200);
+    }
+    for open in ["/limits", "/v1/limits"] {
+        assert_eq!(contract.get(open).status, 200);
+        assert_eq!(daemon.admin().get(open).status, 401);
     }
     assert_eq!(daemon.admin().send("GET", "/none", &[], None).status, 401);
 }

@@ -232,3 +232,50 @@ fn the_demo_serves_to_the_last_request() {
     assert_eq!(kept.answer().status, 200);
     assert!(daemon.wait().success(), "{}", daemon.log());
 }
+
+#[test]
+fn during_the_delay_everything_is_still_accepted_and_told_to_go_elsewhere() {
+    let upstream = Upstream::start();
+    let mut daemon = Daemon::with_policy_and(OPEN, Some(&upstream), &["--drain-delay", "3s"]);
+    let mut kept = daemon.gateway().connect();
+    kept.request("GET", "/", &[], None);
+    assert_eq!(kept.answer().header("connection"), None);
+    daemon.signal("TERM");
+    daemon.wait_for_log("drain_delay");
+    kept.request("GET", "/", &[], None);
+    let answer = kept.answer();
+    assert_eq!((answer.status, answer.header("connection")), (200, Some("close")));
+    assert!(kept.is_closed());
+    let answer = daemon.gateway().get("/");
+    assert_eq!((answer.status, answer.header("connection")), (200, Some("close")), "a new one");
+    assert_eq!(daemon.api().post("/v1/check", CHECK).status, 200);
+    for listener in [daemon.api(), daemon.admin()] {
+        let ready = listener.get("/ready");
+        assert_eq!((ready.status, ready.header("connection")), (503, Some("close")));
+        assert_eq!(listener.get("/health").status, 200);
+    }
+    assert_eq!(daemon.status()["draining"], true);
+    assert!(!daemon.log().contains("what was accepted"), "{}", daemon.log());
+    assert!(daemon.wait().success(), "{}", daemon.log());
+}
+
+#[test]
+fn the_admin_listener_ends_last() {
+    let go = Arc::new(AtomicBool::new(false));
+    let upstream = slow(&go);
+    let mut daemon = Daemon::with_policy(OPEN, Some(&upstream));
+    let mut connection = daemon.gateway().connect();
+    connection.request("GET", "/", &[], None);
+    connection.socket.read_exact(&mut [0; 20]).unwrap();
+    daemon.signal("TERM");
+    for closed in ["gateway", "api"] {
+        eventually("refused connections", || TcpStream::connect(daemon.address(closed)).is_err());
+    }
+    assert_eq!(daemon.admin().get("/ready").status, 503);
+    assert_eq!(daemon.admin().get("/metrics").status, 200);
+    go.store(true, Ordering::Relaxed);
+    let mut rest = String::new();
+    connection.socket.read_to_string(&mut rest).unwrap();
+    assert!(rest.ends_with("halffull"), "{rest}");
+    assert!(daemon.wait().success(), "{}", daemon.log());
+}

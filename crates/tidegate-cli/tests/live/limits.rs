@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Contract, Daemon, eventually};
+use crate::support::{Contract, Daemon, Upstream, eventually};
 
 const POLICY: &str = r#"
 tidegate: 1
@@ -166,4 +166,35 @@ fn a_reload_shows_at_once() {
         let answer = contract.send("GET", "/v1/limits", &[("If-None-Match", tag)], None);
         answer.status == 200 && answer.json()["limits"][0]["everyone"]["limit"] == 2
     });
+}
+
+#[test]
+fn the_gateway_shows_its_limits_to_everybody_at_the_path_that_it_is_told() {
+    let upstream = Upstream::start();
+    let policy = "{ tidegate: 1, name: shop, block: { ips: [127.0.0.0/8] },
+                    limits: { all: { by: ip, total: 5 }, hush: { by: ip, total: 9, publish: false } } }";
+    let arguments = ["--public-limits", "/about/limits"];
+    let daemon = Daemon::with_policy_and(policy, Some(&upstream), &arguments);
+    let gateway = daemon.gateway();
+    let ask = |path: &str, accept: &str| gateway.send("GET", path, &[("Accept", accept)], None);
+    let page = ask("/about/limits", "text/html,*/*;q=0.8");
+    assert_eq!(page.status, 200, "even for those who are blocked");
+    assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
+    assert!(page.text().contains("Rate limits of shop") && !page.text().contains("hush"));
+    assert_eq!(page.header("x-ratelimit-limit"), None, "it is not counted");
+    for path in ["/about/limits?x=y&policy=none", "//about/limits", "/about/./limits"] {
+        let answer = ask(path, "application/json");
+        assert_eq!(answer.status, 200, "{path}");
+        assert_eq!(answer.json(), daemon.api().get("/v1/limits").json());
+    }
+    let tag = page.header("etag").unwrap();
+    assert_eq!(gateway.send("GET", "/about/limits", &[("If-None-Match", tag)], None).status, 304);
+    let head = gateway.raw(b"HEAD /about/limits HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 200 ") && head.ends_with("\r\n\r\n"), "{head}");
+    let posted = gateway.post("/about/limits", "{}");
+    assert_eq!((posted.status, posted.header("allow")), (405, Some("GET, HEAD")));
+    for path in ["/about/limits/", "/about", "/x/about/limits", "/limits"] {
+        assert_eq!(gateway.get(path).status, 403, "{path} is the service's");
+    }
+    assert_eq!(upstream.count(), 0);
 }

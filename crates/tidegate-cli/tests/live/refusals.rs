@@ -214,6 +214,20 @@ fn addresses_are_told_by_example() {
 }
 
 #[test]
+fn a_path_for_the_limits_is_one_that_a_gateway_can_answer() {
+    let folder = Folder::new();
+    let upstream = "http://127.0.0.1:9";
+    let challenges = "/.well-known/tidegate/challenge";
+    for path in ["limits", "/a/../b", "//a", "/a?b", "/a#b", "/a b", "", challenges] {
+        let arguments = ["policy.yaml", "--upstream", upstream, "--public-limits", path];
+        let said = folder.refusal(2, &arguments);
+        assert!(said.contains("--public-limits"), "{path}: {said}");
+    }
+    let said = folder.refusal(1, &["policy.yaml", "--public-limits", "/limits"]);
+    assert!(said.contains("--public-limits") && said.contains("--upstream"), "{said}");
+}
+
+#[test]
 fn a_mistyped_option_is_named_with_the_nearest_one() {
     let said = Folder::new().refusal(2, &["policy.yaml", "--upstrem", "http://127.0.0.1:9"]);
     assert!(said.contains("'--upstrem'") && said.contains("'--upstream'"), "{said}");

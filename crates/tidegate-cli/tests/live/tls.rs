@@ -5,6 +5,7 @@ use std::future::Future;
 use std::io::Write as _;
 use std::net::TcpStream as StdStream;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 use http_body_util::{BodyExt as _, Full};
@@ -23,19 +24,20 @@ use crate::support::{Daemon, Reply, Upstream, eventually};
 const TWO: &str = "{ tidegate: 1, name: two, limits: { two: { by: ip, total: 2 } } }";
 const PLACE: &str = "{ tidegate: 1, name: one, limits: { one: { by: ip, concurrency: 1 } } }";
 
-struct Files {
+/// A certificate for `localhost` and its key, in files.
+pub(crate) struct Files {
     folder: tempfile::TempDir,
     made: CertifiedKey<KeyPair>,
 }
 
 impl Files {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let files = Self { folder: tempfile::tempdir().unwrap(), made: made() };
         files.write();
         files
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
@@ -51,6 +53,26 @@ impl Files {
         let arguments =
             ["--header-timeout", "500ms", "--tls-cert", &files[0], "--tls-key", &files[1]];
         Daemon::with_policy_and(policy, Some(upstream), &arguments)
+    }
+
+    /// A daemon whose listeners all speak TLS: the API and the admin listener are beyond loopback, for the
+    /// client with the token `one` and the operator with the token `three`.
+    pub(crate) fn public_daemon(&self, policy: &str, upstream: &str) -> Daemon {
+        let tokens = "\
+            client shop 7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed\n\
+            operator alice 8b5b9db0c13db24256c829aa364aa90c6d2eba318b9232a4ab9313b954d3555f\n";
+        fs::write(self.path("tokens"), tokens).unwrap();
+        fs::write(self.path("policy.yaml"), policy).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.current_dir(self.folder.path()).args([
+            "serve",
+            "policy.yaml",
+            "--upstream",
+            upstream,
+        ]);
+        command.args(["--gateway", "127.0.0.1:0", "--api", "0.0.0.0:0", "--admin", "0.0.0.0:0"]);
+        command.args(["--tls-cert", "cert.pem", "--tls-key", "key.pem", "--tokens", "tokens"]);
+        Daemon::start(&mut command)
     }
 
     /// A connection whose certificate is this one.

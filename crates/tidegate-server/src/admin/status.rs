@@ -228,7 +228,7 @@ impl Status {
         let view = StatusView {
             version: env!("CARGO_PKG_VERSION"),
             uptime_seconds: app.now().steady_us.saturating_sub(self.started.steady_us) / 1_000_000,
-            draining: app.drain.has_started(),
+            draining: app.drain.is_announced(),
             policies,
             reload: Reload {
                 loaded_at: timestamp(*loaded_unix_us),

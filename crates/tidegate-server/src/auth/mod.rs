@@ -32,14 +32,25 @@ pub(crate) enum Realm {
 }
 
 impl Realm {
-    /// The role for a request that matches no route: 404 and 405 are for those who may call.
-    pub(crate) fn least_role(self, method: &Method) -> Role {
-        match self {
+    /// Who may make a call that does not exist: 404 and 405 are for those who may call.
+    pub(crate) fn least_access(self, method: &Method) -> Access {
+        Access::Role(match self {
             Self::Api => Role::Client,
             Self::Admin if matches!(*method, Method::GET | Method::HEAD) => Role::Viewer,
             Self::Admin => Role::Operator,
-        }
+        })
     }
+}
+
+/// Who may make a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Everybody, with any `Host` and from any page: probes send what they like.
+    Anywhere,
+    /// Everybody; on loopback no page from elsewhere.
+    Everybody,
+    /// The holder of a token with a role that covers this one.
+    Role(Role),
 }
 
 /// Authorises the requests of one listener.
@@ -103,17 +114,17 @@ impl Auth {
         }
     }
 
-    /// Authorises a request for a route that needs this role, and returns the token's holder.
+    /// Authorises a request for a call, and returns the token's holder.
     pub(crate) fn authorize(
         &self,
         parts: &Parts,
-        role: Role,
+        access: Access,
     ) -> Result<Option<TokenHolder>, AuthError> {
-        if self.loopback {
+        if self.loopback && access != Access::Anywhere {
             check_host(parts)?;
             check_page(parts, self.realm)?;
         }
-        let Some(tokens) = &self.tokens else { return Ok(None) };
+        let (Access::Role(role), Some(tokens)) = (access, &self.tokens) else { return Ok(None) };
         let holder = bearer(parts, &tokens.load())?;
         match holder.role {
             found if found.covers(role) => Ok(Some(holder)),

@@ -25,7 +25,7 @@ fn status(auth: &Auth, headers: &[(&str, &str)]) -> u16 {
 }
 
 fn get(auth: &Auth, parts: &Parts) -> Result<Option<TokenHolder>, AuthError> {
-    auth.authorize(parts, auth.realm.least_role(&Method::GET))
+    auth.authorize(parts, auth.realm.least_access(&Method::GET))
 }
 
 fn tokens() -> Option<SharedTokens> {
@@ -149,8 +149,8 @@ fn a_viewer_looks_and_changes_nothing() {
         let parts = parts("/x", &[("authorization", &format!("Bearer {}", role.name()))]);
         assert!(get(&auth, &parts).is_ok());
         for method in [Method::DELETE, Method::POST, Method::PUT] {
-            let needed = Realm::Admin.least_role(&method);
-            assert_eq!(needed, Role::Operator);
+            let needed = Realm::Admin.least_access(&method);
+            assert_eq!(needed, Access::Role(Role::Operator));
             assert_eq!(auth.authorize(&parts, needed).is_ok(), may, "{role:?}");
         }
     }
@@ -194,4 +194,21 @@ async fn a_401_says_what_it_wants_as_problem_details() {
     let problem: serde_json::Value = serde_json::from_slice(&body).unwrap();
     assert_eq!(problem["status"], 401);
     assert_eq!(problem["title"], "Unauthorized");
+}
+
+#[test]
+fn what_needs_no_token_is_open_to_everybody_but_pages_from_elsewhere() {
+    let public = Auth::new(Realm::Api, PUBLIC, tokens());
+    let local = Auth::new(Realm::Api, LOOPBACK, tokens());
+    let may = |auth: &Auth, headers: &[(&str, &str)], access| {
+        auth.authorize(&parts("/limits", headers), access).is_ok()
+    };
+    let (here, elsewhere) = ([("host", "localhost")], [("host", "evil.example")]);
+    for access in [Access::Everybody, Access::Anywhere] {
+        assert!(may(&public, &elsewhere, access) && may(&local, &here, access), "{access:?}");
+        assert_eq!(may(&local, &elsewhere, access), access == Access::Anywhere);
+        let page = [("host", "localhost"), ("origin", "https://evil.example")];
+        assert_eq!(may(&local, &page, access), access == Access::Anywhere);
+    }
+    assert!(!may(&public, &here, Access::Role(Role::Client)));
 }

@@ -1,10 +1,9 @@
 //! The demo: a policy and an upstream, so that a newcomer sees Tidegate work at once.
 
 use http::{Method, Request, Response, StatusCode};
-use hyper::body::Incoming;
 
 use crate::body::Body;
-use crate::listen::{Peer, Service};
+use crate::listen::{Peer, RequestBody, Service};
 use crate::respond;
 
 /// The demo's policy.
@@ -17,7 +16,7 @@ pub(crate) const POLICY_NAME: &str = "demo policy";
 pub(crate) struct DemoService;
 
 impl Service for DemoService {
-    async fn call(&self, _peer: Peer, request: Request<Incoming>) -> Response<Body> {
+    async fn call(&self, _peer: Peer, request: Request<RequestBody>) -> Response<Body> {
         let said = match (request.method(), request.uri().path()) {
             (_, "/health") => "ok\n",
             (&Method::POST, "/login") => "hello, whoever you are\n",

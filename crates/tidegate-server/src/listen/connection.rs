@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::reaper::{ConnectionEnd, Reaper};
 use super::timeouts::{ActivitySocket, ConnectionActivity, InFlightRequest};
-use super::{ConnectionPermit, Peer, Service};
+use super::{ConnectionPermit, Peer, Service, unread};
 use crate::body::Body;
 use crate::drain::Drain;
 use crate::respond;
@@ -69,23 +69,34 @@ impl<S: Service> Connection<S> {
 
     async fn answer(
         &self,
-        mut request: Request<Incoming>,
+        request: Request<Incoming>,
         in_flight: InFlightRequest,
     ) -> Response<Body> {
         let is_http1 = request.version() < Version::HTTP_2;
         let is_ambiguous = in_flight.is_ambiguous();
+        let (mut request, rest) = unread::watch(request, in_flight.activity());
         if is_http1 && request.headers().contains_key(header::UPGRADE) {
             request.extensions_mut().insert(Arc::clone(&self.permit));
         }
         let mut response = if is_ambiguous {
+            drop(request);
             respond::problem(StatusCode::BAD_REQUEST, AMBIGUOUS)
         } else if has_too_many_lines(request.headers()) {
             let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+            drop(request);
             respond::problem(status, "the head has too many lines")
         } else {
             self.service.call(self.peer, request).await
         };
-        if is_http1 && (is_ambiguous || self.drain.has_started()) {
+        let is_read = match rest {
+            None => true,
+            // Nobody can tell where the body ends, or it was waited for long enough.
+            Some(rest) if is_ambiguous || response.status() == StatusCode::REQUEST_TIMEOUT => {
+                rest.cut()
+            }
+            Some(rest) => rest.discard().await,
+        };
+        if is_http1 && (is_ambiguous || !is_read || self.drain.is_announced()) {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {

@@ -16,6 +16,7 @@ mod reaper;
 #[cfg(test)]
 mod tests;
 mod timeouts;
+mod unread;
 
 use std::future::Future;
 use std::io;
@@ -26,7 +27,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::{Request, Response};
-use hyper::body::Incoming;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
@@ -35,6 +35,7 @@ use tokio_rustls::TlsAcceptor;
 
 pub(crate) use timeouts::ConnectionTimeouts;
 pub(crate) use timeouts::InFlightRequest;
+pub(crate) use unread::RequestBody;
 
 use crate::body::Body;
 use crate::drain::Drain;
@@ -60,7 +61,7 @@ pub(crate) trait Service: Send + Sync + 'static {
     fn call(
         &self,
         peer: Peer,
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
     ) -> impl Future<Output = Response<Body>> + Send;
 }
 

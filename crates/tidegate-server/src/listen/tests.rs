@@ -10,14 +10,13 @@ use bytes::Bytes;
 use http::{Request, Response, Version};
 use http_body::{Body as _, Frame};
 use http_body_util::Empty;
-use hyper::body::Incoming;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::timeouts::{ActivitySocket, ConnectionActivity};
-use super::{ConnectionTimeouts, Listener, ListenerBounds, Peer, Service};
+use super::{ConnectionTimeouts, Listener, ListenerBounds, Peer, RequestBody, Service};
 use crate::body::{Body, BodyError};
 use crate::drain::Drain;
 
@@ -27,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 struct Greets;
 
 impl Service for Greets {
-    async fn call(&self, _: Peer, _: Request<Incoming>) -> Response<Body> {
+    async fn call(&self, _: Peer, _: Request<RequestBody>) -> Response<Body> {
         Response::new(Body::whole("hello"))
     }
 }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http::Version;
@@ -16,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 use super::framing::Framing;
+use super::unread::Linger;
 
 /// How long a connection may take.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +70,8 @@ pub(super) struct ActivityState {
     is_http2: bool,
     /// The connection no longer speaks HTTP.
     has_switched: bool,
+    /// The connection ends before everything is read that its peer sends.
+    is_lingering: bool,
 }
 
 impl ConnectionActivity {
@@ -83,6 +86,7 @@ impl ConnectionActivity {
             ambiguous_from: None,
             is_http2: false,
             has_switched: false,
+            is_lingering: false,
         })))
     }
 
@@ -110,6 +114,11 @@ impl ActivityState {
     /// True if a request has begun to arrive.
     pub(super) fn is_inside_head(&self) -> bool {
         self.head_since.is_some()
+    }
+
+    /// Before the connection ends, it reads on for a while, lest its last answer be lost.
+    pub(super) fn set_lingering(&mut self) {
+        self.is_lingering = true;
     }
 
     /// For how long no request is being answered, if none is.
@@ -180,6 +189,10 @@ impl InFlightRequest {
         self.activity.lock().has_switched = true;
     }
 
+    pub(super) fn activity(&self) -> &Arc<ConnectionActivity> {
+        &self.activity
+    }
+
     /// True if other servers could read the request's head differently.
     pub(super) fn is_ambiguous(&self) -> bool {
         self.is_ambiguous
@@ -200,11 +213,12 @@ pub(super) struct ActivitySocket<T> {
     socket: T,
     activity: Arc<ConnectionActivity>,
     framing: Framing,
+    linger: Option<Linger>,
 }
 
 impl<T> ActivitySocket<T> {
     pub(super) fn new(socket: T, activity: Arc<ConnectionActivity>) -> Self {
-        Self { socket, activity, framing: Framing::default() }
+        Self { socket, activity, framing: Framing::default(), linger: None }
     }
 }
 
@@ -225,7 +239,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for ActivitySocket<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for ActivitySocket<T> {
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ActivitySocket<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -240,8 +254,16 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for ActivitySocket<T> {
         Pin::new(&mut self.socket).poll_flush(context)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_shutdown(context)
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.linger.is_none() {
+            ready!(Pin::new(&mut this.socket).poll_shutdown(context))?;
+            if !this.activity.lock().is_lingering {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        let linger = this.linger.get_or_insert_with(Linger::new);
+        linger.poll(&mut this.socket, context).map(Ok)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -12,18 +12,18 @@ use http::header::CACHE_CONTROL;
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Body as _;
 use tidegate::RequestError;
 use tidegate::StoreError;
 use tokio::time::timeout;
 
 use super::fields::FieldError;
-use super::routes::{self, Route};
+use super::routes::Route;
 use crate::admin::Status;
 use crate::app::App;
-use crate::auth::{Actor, Auth, Realm, TokenHolder};
+use crate::auth::{Actor, Auth, AuthError, Realm, TokenHolder};
 use crate::body::Body;
-use crate::listen::{Peer, Service};
+use crate::listen::{Peer, RequestBody, Service};
 use crate::respond;
 
 /// A listener's routes, and everything that its handlers need.
@@ -79,7 +79,7 @@ impl Endpoint {
         Self { routes, app, status, auth, body_timeout }
     }
 
-    async fn answer(&self, peer: Peer, request: Request<Incoming>) -> Answer {
+    async fn answer(&self, peer: Peer, request: Request<RequestBody>) -> Answer {
         let (parts, body) = request.into_parts();
         let (route, holder) = self.find_route(&parts)?;
         let body = match route.body_bytes_max {
@@ -103,18 +103,9 @@ impl Endpoint {
         let path = parts.uri.path();
         let on_path = || self.routes.iter().filter(|route| route.path == path);
         let route = on_path().find(|route| route.takes(&parts.method));
-        let role = match route {
-            Some(route) => route.role,
-            // A health check on the wrong listener is a 404 with or without a token.
-            None if routes::is_health_check(parts) => None,
-            None => Some(self.auth.realm().least_role(&parts.method)),
-        };
-        let holder = match role {
-            Some(role) => {
-                self.auth.authorize(parts, role).map_err(|error| error.into_response())?
-            }
-            None => None,
-        };
+        let least = || self.auth.realm().least_access(&parts.method);
+        let access = route.map_or_else(least, |route| route.access);
+        let holder = self.auth.authorize(parts, access).map_err(AuthError::into_response)?;
         let methods = || on_path().map(Route::methods).collect::<Vec<_>>().join(", ");
         match route {
             Some(route) => Ok((route, holder)),
@@ -138,7 +129,7 @@ const fn not_found(realm: Realm) -> &'static str {
 }
 
 impl Service for Endpoint {
-    async fn call(&self, peer: Peer, request: Request<Incoming>) -> Response<Body> {
+    async fn call(&self, peer: Peer, request: Request<RequestBody>) -> Response<Body> {
         let answer = self.answer(peer, request).await;
         let mut response = answer.unwrap_or_else(|ErrorResponse(response)| *response);
         if self.auth.realm() == Realm::Admin {
@@ -150,7 +141,7 @@ impl Service for Endpoint {
 
 /// Reads a body of at most `max` bytes within `bound`.
 pub(crate) async fn read_body(
-    body: Incoming,
+    body: RequestBody,
     max: usize,
     bound: Duration,
 ) -> Result<Bytes, ErrorResponse> {
@@ -171,7 +162,7 @@ pub(crate) async fn read_body(
 }
 
 /// Collects a body. Nearly every body is one frame, which is not copied.
-async fn collect(mut body: Incoming, max: usize) -> Result<Bytes, ErrorResponse> {
+async fn collect(mut body: RequestBody, max: usize) -> Result<Bytes, ErrorResponse> {
     let (mut first, mut all) = (Bytes::new(), Vec::new());
     while let Some(frame) = body.frame().await {
         let cut_off = |_| respond::problem(StatusCode::BAD_REQUEST, "the body was cut off");

@@ -17,6 +17,7 @@ use utoipa::openapi::{Components, Ref, RefOr, Required, Response, ResponseBuilde
 use utoipa::{OpenApi, ToSchema};
 
 use super::routes::{API, Route};
+use crate::auth::Access;
 use crate::respond::Problem;
 
 const JSON: &str = "application/json";
@@ -88,6 +89,7 @@ const AUTH_STATUSES: StatusDocs = &[
     ("401", "A token is needed, and there is none or it is not known"),
     ("403", "The token's role is not served here; on loopback, a foreign Host or Origin"),
 ];
+const PAGE_STATUSES: StatusDocs = &[("403", "On loopback, a foreign Host or Origin")];
 const BODY_STATUSES: StatusDocs = &[
     ("400", "A field is wrong, missing or unknown; nothing was decided"),
     ("408", "The body did not arrive in time"),
@@ -157,9 +159,13 @@ fn operation(route: &Route, docs: &Docs, schemas: &mut Schemas) -> Operation {
         operation = operation.parameter(parameter);
     }
     let mut statuses = Vec::new();
-    match route.role {
-        Some(_) => statuses.extend(AUTH_STATUSES),
-        None => operation = operation.security(SecurityRequirement::default()),
+    match route.access {
+        Access::Role(_) => statuses.extend(AUTH_STATUSES),
+        Access::Everybody => statuses.extend(PAGE_STATUSES),
+        Access::Anywhere => {}
+    }
+    if !matches!(route.access, Access::Role(_)) {
+        operation = operation.security(SecurityRequirement::default());
     }
     if let Some((schema, example)) = docs.takes {
         let body = RequestBodyBuilder::new().required(Some(Required::True));

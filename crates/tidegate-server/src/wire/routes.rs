@@ -2,7 +2,6 @@
 //! OpenAPI document are made from these rows, so that a new call needs one row and one handler.
 
 use http::Method;
-use http::request::Parts;
 use serde_json::json;
 use tidegate::engine::marks::MarkKind;
 
@@ -10,7 +9,7 @@ use super::api::{self, challenge, check, examples, leases, limits, report, schem
 use super::endpoint::{Call, Reply};
 use super::openapi::{self, Docs, NO_EXAMPLE, StatusDocs, schema};
 use crate::admin::{self, keys, marks};
-use crate::auth::Role;
+use crate::auth::{Access, Role};
 use crate::respond;
 
 /// The longest body of a call: a JSON body of 64 KiB with every character escaped, and the rest.
@@ -22,8 +21,7 @@ const ADMIN_BYTES_MAX: usize = 16 * 1024;
 pub(crate) struct Route {
     pub(super) method: Method,
     pub(super) path: &'static str,
-    /// The role that a token needs; `None` if everybody may call.
-    pub(super) role: Option<Role>,
+    pub(super) access: Access,
     /// The longest body; 0 if the call takes none.
     pub(super) body_bytes_max: usize,
     pub(super) handler: Handler,
@@ -111,49 +109,57 @@ pub(crate) static API: [Route; 13] = [
                 ("503", "The CAPTCHA service does not answer"),
             ]),
     ),
-    get("/v1/limits", Role::Client, |call| Reply::Now(limits::json(call.app, &call.parts))).docs(
-        Docs::new("limits", "Tell the published limits")
-            .query(POLICY_PARAMETER)
-            .answers("The limits", schema::<limits::Limits<'static>>, examples::limits)
-            .statuses(POLICY_STATUSES),
-    ),
-    get("/limits", Role::Client, |call| Reply::Now(limits::page(call.app, &call.parts))).docs(
-        Docs::new("limitsPage", "Show the published limits to people")
-            .query(POLICY_PARAMETER)
-            .answers(
-                "A page, or JSON for whoever accepts that alone",
-                schema::<limits::Limits<'static>>,
-                examples::limits,
-            )
-            .or_html()
-            .statuses(POLICY_STATUSES),
-    ),
+    get("/v1/limits", Role::Client, |call| Reply::Now(limits::json(call.app, &call.parts)))
+        .open_to(Access::Everybody)
+        .docs(
+            Docs::new("limits", "Tell the published limits")
+                .query(POLICY_PARAMETER)
+                .answers("The limits", schema::<limits::Limits<'static>>, examples::limits)
+                .statuses(POLICY_STATUSES),
+        ),
+    get("/limits", Role::Client, |call| Reply::Now(limits::page(call.app, &call.parts)))
+        .open_to(Access::Everybody)
+        .docs(
+            Docs::new("limitsPage", "Show the published limits to people")
+                .query(POLICY_PARAMETER)
+                .answers(
+                    "A page, or JSON for whoever accepts that alone",
+                    schema::<limits::Limits<'static>>,
+                    examples::limits,
+                )
+                .or_html()
+                .statuses(POLICY_STATUSES),
+        ),
     get("/openapi.json", Role::Client, |_| Reply::Now(Ok(respond::json(openapi::document()))))
         .docs(Docs::new("openapi", "Describe the API").answers(
             "This document",
             schemas::object,
             NO_EXAMPLE,
         )),
-    get("/health", Role::Client, |_| Reply::Now(Ok(respond::json("{\"status\":\"ok\"}"))))
-        .for_everybody()
-        .docs(Docs::new("health", "Tell that it is alive").answers(
+    get("/health", Role::Client, |_| Reply::Now(api::health())).open_to(Access::Anywhere).docs(
+        Docs::new("health", "Tell that it is alive").answers(
             "Tell that it is alive",
             schema::<schemas::Health>,
             || json!({ "status": "ok" }),
-        )),
-    get("/ready", Role::Client, |call| Reply::Now(api::ready(call.app))).for_everybody().docs(
-        Docs::new("ready", "Tell that it takes requests")
-            .answers(
-                "Tell that it takes requests",
-                schema::<schemas::Health>,
-                || json!({ "status": "ready" }),
-            )
-            .statuses(&[("503", "It is draining")]),
+        ),
     ),
+    get("/ready", Role::Client, |call| Reply::Now(api::ready(call.app)))
+        .open_to(Access::Anywhere)
+        .docs(
+            Docs::new("ready", "Tell that it takes requests")
+                .answers(
+                    "Tell that it takes requests",
+                    schema::<schemas::Health>,
+                    || json!({ "status": "ready" }),
+                )
+                .statuses(&[("503", "It is draining")]),
+        ),
 ];
 
 /// The calls of the admin API.
-pub(crate) static ADMIN: [Route; 10] = [
+pub(crate) static ADMIN: [Route; 12] = [
+    get("/health", Role::Viewer, |_| Reply::Now(api::health())).open_to(Access::Anywhere),
+    get("/ready", Role::Viewer, |call| Reply::Now(api::ready(call.app))).open_to(Access::Anywhere),
     get("/admin/v1/status", Role::Viewer, |call| Reply::Now(admin::status(call))),
     get("/metrics", Role::Viewer, |call| Reply::Now(admin::metrics(call))),
     get("/admin/v1/keys", Role::Viewer, |call| Reply::later(keys::list(call.app, call.query()))),
@@ -206,7 +212,7 @@ const fn route(
     body_bytes_max: usize,
     handler: Handler,
 ) -> Route {
-    Route { method, path, role: Some(role), body_bytes_max, handler, docs: None }
+    Route { method, path, access: Access::Role(role), body_bytes_max, handler, docs: None }
 }
 
 impl Route {
@@ -215,8 +221,8 @@ impl Route {
         self
     }
 
-    const fn for_everybody(mut self) -> Self {
-        self.role = None;
+    const fn open_to(mut self, access: Access) -> Self {
+        self.access = access;
         self
     }
 
@@ -229,13 +235,6 @@ impl Route {
     pub(super) fn methods(&self) -> &str {
         if self.method == Method::GET { "GET, HEAD" } else { self.method.as_str() }
     }
-}
-
-/// True for a call that everybody may make on the API listener: `/health` or `/ready`.
-pub(super) fn is_health_check(parts: &Parts) -> bool {
-    let path = parts.uri.path();
-    let mut open = API.iter().filter(|route| route.role.is_none());
-    open.any(|route| route.path == path && route.takes(&parts.method))
 }
 
 #[cfg(test)]
@@ -254,21 +253,22 @@ mod tests {
     }
 
     #[test]
-    fn everybody_may_ask_for_health_and_nothing_else() {
-        let open: Vec<&str> = API
-            .iter()
-            .chain(&ADMIN)
-            .filter(|route| route.role.is_none())
-            .map(|route| route.path)
-            .collect();
-        assert_eq!(open, ["/health", "/ready"]);
+    fn without_a_token_there_are_health_and_limits_and_nothing_else() {
+        let open = |routes: &[Route], access| -> Vec<&str> {
+            let open = routes.iter().filter(|route| route.access == access);
+            open.map(|route| route.path).collect()
+        };
+        assert_eq!(open(&API, Access::Anywhere), ["/health", "/ready"]);
+        assert_eq!(open(&API, Access::Everybody), ["/v1/limits", "/limits"]);
+        assert_eq!(open(&ADMIN, Access::Anywhere), ["/health", "/ready"]);
+        assert!(open(&ADMIN, Access::Everybody).is_empty());
     }
 
     #[test]
     fn what_changes_something_on_the_admin_listener_takes_an_operator() {
-        for route in &ADMIN {
+        for route in ADMIN.iter().filter(|route| route.access != Access::Anywhere) {
             let role = if route.method == Method::GET { Role::Viewer } else { Role::Operator };
-            assert_eq!(route.role, Some(role), "{} {}", route.method, route.path);
+            assert_eq!(route.access, Access::Role(role), "{} {}", route.method, route.path);
         }
     }
 }

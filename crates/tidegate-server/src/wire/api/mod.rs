@@ -16,9 +16,14 @@ use super::endpoint::Answer;
 use crate::app::App;
 use crate::respond;
 
-/// `GET /ready`.
+/// `GET /health`, on the API and the admin listener.
+pub(super) fn health() -> Answer {
+    Ok(respond::json("{\"status\":\"ok\"}"))
+}
+
+/// `GET /ready`, on the API and the admin listener.
 pub(super) fn ready(app: &App) -> Answer {
-    if app.drain.has_started() {
+    if app.drain.is_announced() {
         let detail = "draining: about to stop";
         return Err(respond::problem(StatusCode::SERVICE_UNAVAILABLE, detail).into());
     }

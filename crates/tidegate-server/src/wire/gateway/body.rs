@@ -10,11 +10,11 @@ use http::StatusCode;
 use http::header::{self, HeaderMap, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use tokio::time::{Sleep, sleep, timeout};
 
 use super::inbound::Rejection;
 use crate::body::{BodyError, NextFrame};
+use crate::listen::RequestBody;
 
 /// Attributes are read from bodies of at most this size. One byte more says that the body is larger.
 const READ_AHEAD_MAX: usize = 64 * 1024;
@@ -22,23 +22,23 @@ const READ_AHEAD_MAX: usize = 64 * 1024;
 /// A client's body, of which the gateway may have read the start.
 pub(super) struct InboundBody {
     start: Option<Bytes>,
-    rest: Incoming,
+    rest: RequestBody,
 }
 
 impl InboundBody {
-    pub(super) fn new(body: Incoming) -> Self {
+    pub(super) fn new(body: RequestBody) -> Self {
         Self { start: None, rest: body }
     }
 
     /// Reads a body to its end, or until it is larger than attributes are read from. All of that must
     /// come within one timeout, so that a client cannot send it a byte at a time.
-    pub(super) async fn read_ahead(body: Incoming, bound: Duration) -> Result<Self, Rejection> {
+    pub(super) async fn read_ahead(body: RequestBody, bound: Duration) -> Result<Self, Rejection> {
         let detail = "the body did not come in time";
         let late = Err(Rejection { status: StatusCode::REQUEST_TIMEOUT, detail });
         timeout(bound, Self::read_start(body)).await.unwrap_or(late)
     }
 
-    async fn read_start(mut body: Incoming) -> Result<Self, Rejection> {
+    async fn read_start(mut body: RequestBody) -> Result<Self, Rejection> {
         let mut start = BytesMut::new();
         while start.len() <= READ_AHEAD_MAX {
             let Some(frame) = body.frame().await else { break };
@@ -57,8 +57,8 @@ impl InboundBody {
 }
 
 /// A body whose next piece must come within a timeout. Trailers are left out.
-pub(super) struct TimedBody {
-    body: Incoming,
+pub(super) struct TimedBody<B> {
+    body: B,
     bound: Duration,
     /// Made only once a piece has to be waited for.
     timer: Option<Pin<Box<Sleep>>>,
@@ -70,8 +70,8 @@ pub(super) enum ReadError {
     Broken(hyper::Error),
 }
 
-impl TimedBody {
-    pub(super) fn new(body: Incoming, bound: Duration) -> Self {
+impl<B: Body<Data = Bytes, Error = hyper::Error> + Unpin> TimedBody<B> {
+    pub(super) fn new(body: B, bound: Duration) -> Self {
         Self { body, bound, timer: None }
     }
 
@@ -113,7 +113,7 @@ pub(super) struct Upload(Option<Box<UploadStream>>);
 
 struct UploadStream {
     start: Option<Bytes>,
-    rest: TimedBody,
+    rest: TimedBody<RequestBody>,
     progress: Arc<UploadProgress>,
 }
 

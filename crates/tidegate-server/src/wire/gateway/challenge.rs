@@ -6,28 +6,24 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
-use hyper::body::Incoming;
 use tidegate::Decision;
 use tidegate::engine::Context;
-use tidegate::engine::operation::forwarded_path;
 
 use super::inbound::InboundRequest;
+use super::target;
 use crate::app::App;
 use crate::body::Body;
 use crate::challenge::{ChallengeError, ChallengePost, PATH, Page, Pass, add_challenge_member};
+use crate::listen::RequestBody;
 use crate::respond;
 use crate::wire::endpoint::{ErrorResponse, read_body};
 
 /// The longest solution: the tokens of some services are long.
 const SOLUTION_BYTES_MAX: usize = 16 * 1024;
-/// Every way to write [`PATH`] ends with this; other paths need no closer look.
-const LAST_SEGMENT: &str = "/challenge";
 
-/// True if a request is for [`PATH`], however its dots and slashes are written: it would be forwarded
-/// without them.
+/// True if a request is for [`PATH`].
 pub(super) fn is_solution(head: &Parts) -> bool {
-    let path = head.uri.path();
-    path.ends_with(LAST_SEGMENT) && forwarded_path(path).is_ok_and(|path| path == PATH)
+    target::is_path(head, PATH)
 }
 
 /// The refusal of a request whose client must solve a challenge first.
@@ -66,7 +62,7 @@ pub(super) fn refusal(
 pub(super) async fn answer_solution(
     app: &App,
     inbound: &InboundRequest,
-    body: Incoming,
+    body: RequestBody,
     body_timeout: Duration,
 ) -> Response<Body> {
     let mut response = redeem_solution(app, inbound, body, body_timeout).await;
@@ -77,7 +73,7 @@ pub(super) async fn answer_solution(
 async fn redeem_solution(
     app: &App,
     inbound: &InboundRequest,
-    body: Incoming,
+    body: RequestBody,
     body_timeout: Duration,
 ) -> Response<Body> {
     let head = inbound.head();

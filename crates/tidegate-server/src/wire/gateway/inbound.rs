@@ -5,7 +5,6 @@ use std::sync::OnceLock;
 
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Version, header};
-use hyper::body::Incoming;
 use tidegate::Policy;
 use tidegate::engine::ActivePolicies;
 use tidegate::engine::identity::Claims;
@@ -15,7 +14,7 @@ use super::{Upstream, headers, target};
 use crate::app::App;
 use crate::body::Body;
 use crate::challenge;
-use crate::listen::Peer;
+use crate::listen::{Peer, RequestBody};
 use crate::respond;
 use crate::telemetry::RequestId;
 
@@ -39,8 +38,8 @@ impl InboundRequest {
         app: &App,
         upstream: &Upstream,
         peer: Peer,
-        mut request: Request<Incoming>,
-    ) -> Result<(Self, Incoming), Rejection> {
+        mut request: Request<RequestBody>,
+    ) -> Result<(Self, RequestBody), Rejection> {
         let upgrade = Upgrade::take(&mut request);
         let (mut parts, body) = request.into_parts();
         target::check(&mut parts, upstream)?;

@@ -3,7 +3,7 @@
 //! ```text
 //! client's request
 //!   │ inbound.rs      made safe to decide on and to forward (target.rs, headers.rs)
-//!   │ challenge.rs    a solution of a challenge is answered here
+//!   │ challenge.rs    a solution of a challenge is answered here, and a look at the published limits
 //!   │ body.rs         the start of the body is read where an attribute needs it
 //!   │ mod.rs          App::decide ───────────────► refused: answered here (challenge.rs, penalty.rs)
 //!   │ reservation.rs  guards what the request holds
@@ -35,7 +35,8 @@ mod upstream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, Response, StatusCode};
+use http::request::Parts;
+use http::{Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use tidegate::engine::{OwnedContext, Wait};
@@ -45,8 +46,9 @@ pub(crate) use upstream::Upstream;
 
 use crate::app::App;
 use crate::body::Body;
-use crate::listen::{Peer, Service};
+use crate::listen::{Peer, RequestBody, Service};
 use crate::respond;
+use crate::wire::api::limits;
 use body::{InboundBody, Upload};
 use inbound::{InboundRequest, Rejection};
 use pool::{Pool, PooledConnection};
@@ -97,16 +99,24 @@ pub(crate) struct Gateway {
     app: Arc<App>,
     pool: Pool,
     bounds: GatewayBounds,
+    /// Where the published limits are shown.
+    limits_path: Option<String>,
 }
 
 impl Gateway {
     pub(crate) fn new(app: Arc<App>, upstream: Upstream, bounds: GatewayBounds) -> Self {
-        Self { app, pool: Pool::new(upstream, bounds), bounds }
+        Self { app, pool: Pool::new(upstream, bounds), bounds, limits_path: None }
+    }
+
+    /// Shows the published limits at this path, which is not forwarded.
+    pub(crate) fn publish_limits(mut self, path: Option<String>) -> Self {
+        self.limits_path = path;
+        self
     }
 }
 
 impl Service for Gateway {
-    async fn call(&self, peer: Peer, request: Request<Incoming>) -> Response<Body> {
+    async fn call(&self, peer: Peer, request: Request<RequestBody>) -> Response<Body> {
         self.answer(peer, request).await.unwrap_or_else(Rejection::into_response)
     }
 }
@@ -116,13 +126,16 @@ impl Gateway {
     async fn answer(
         &self,
         peer: Peer,
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
     ) -> Result<Response<Body>, Rejection> {
         let app = &*self.app;
         let (inbound, body) = InboundRequest::new(app, self.pool.upstream(), peer, request)?;
         if challenge::is_solution(inbound.head()) {
             let answered = challenge::answer_solution(app, &inbound, body, self.bounds.body);
             return Ok(Box::pin(answered).await);
+        }
+        if self.limits_path.as_deref().is_some_and(|path| target::is_path(inbound.head(), path)) {
+            return Ok(show_limits(app, inbound.head()));
         }
         let request = inbound.to_request(app);
         let mut context = match app.engine.context(&request) {
@@ -212,5 +225,17 @@ impl Gateway {
             }
             None => relay::relay_answer(response, connection, reservation, self.bounds.body),
         }
+    }
+}
+
+/// The published limits of the policy that decides here. Asking for them costs nothing and is never refused, so
+/// that clients who are refused can learn why.
+fn show_limits(app: &App, head: &Parts) -> Response<Body> {
+    if !matches!(head.method, Method::GET | Method::HEAD) {
+        return respond::wrong_method("GET, HEAD");
+    }
+    match app.engine.first_policy() {
+        Some(policy) => limits::page_of(&policy, app, &head.headers),
+        None => respond::problem(StatusCode::NOT_FOUND, "there is no policy in force"),
     }
 }

@@ -39,7 +39,7 @@ pub(super) fn relay_answer(
 /// The body of an answer, streamed as it comes. At its end the connection goes back to the pool and the
 /// reservation is released. If the body is dropped before its end, the connection is closed.
 struct AnswerBody {
-    body: TimedBody,
+    body: TimedBody<Incoming>,
     connection: Option<PooledConnection>,
     reservation: Option<ReservationGuard>,
 }

@@ -30,6 +30,14 @@ pub(super) fn check(parts: &mut Parts, upstream: &Upstream) -> Result<(), Reject
     }
 }
 
+/// True if a request is for a path, however its dots and slashes are written: it would be forwarded without
+/// them.
+pub(super) fn is_path(head: &Parts, path: &str) -> bool {
+    let (asked, last_slash) = (head.uri.path(), path.rfind('/').unwrap_or_default());
+    // Every way to write the path ends as it does; other requests need no closer look.
+    asked.ends_with(&path[last_slash..]) && forwarded_path(asked).is_ok_and(|asked| asked == path)
+}
+
 /// The target without its dot segments, if it has any.
 pub(super) fn without_dot_segments(uri: &Uri) -> Result<Option<Uri>, Rejection> {
     let path = uri.path_and_query().map_or("/", |path| path.as_str());

@@ -25,7 +25,7 @@ use super::reservation::ReservationGuard;
 use super::{GatewayBounds, headers};
 use crate::body::Body;
 use crate::drain::Drain;
-use crate::listen::ConnectionPermit;
+use crate::listen::{ConnectionPermit, RequestBody};
 
 /// How long the two sides may take to switch protocols.
 const SWITCH_TIMEOUT: Duration = Duration::from_secs(10);
@@ -42,7 +42,7 @@ pub(super) struct Upgrade {
 impl Upgrade {
     /// Takes the upgrade out of a request, if it asks for one. HTTP/2 in clear text is not forwarded: it
     /// would carry requests past the policy.
-    pub(super) fn take(request: &mut Request<Incoming>) -> Option<Self> {
+    pub(super) fn take(request: &mut Request<RequestBody>) -> Option<Self> {
         let headers = request.headers();
         let protocol = headers.get(header::UPGRADE)?.clone();
         let mut lines = headers.get_all(header::CONNECTION).iter();

@@ -22,20 +22,27 @@ use crate::wire::query::{Query, unknown_parameter};
 
 /// `GET /v1/limits`.
 pub(in crate::wire) fn json(app: &App, parts: &Parts) -> Answer {
-    let policy = find_policy(app, parts)?;
-    let text = json::render(&policy.published(app.now()));
-    Ok(with_etag(&parts.headers, respond::json(text.clone()), text.as_bytes()))
+    Ok(json_of(&*find_policy(app, parts)?, app, &parts.headers))
 }
 
 /// `GET /limits`: a page, or JSON for a caller that accepts JSON alone.
 pub(in crate::wire) fn page(app: &App, parts: &Parts) -> Answer {
-    let mut response = if wants_json(&parts.headers) {
-        json(app, parts)?
+    Ok(page_of(&*find_policy(app, parts)?, app, &parts.headers))
+}
+
+fn json_of(policy: &Policy, app: &App, request: &HeaderMap) -> Response<Body> {
+    let text = json::render(&policy.published(app.now()));
+    with_etag(request, respond::json(text.clone()), text.as_bytes())
+}
+
+/// The published limits of one policy, as a page or as JSON.
+pub(in crate::wire) fn page_of(policy: &Policy, app: &App, request: &HeaderMap) -> Response<Body> {
+    let mut response = if wants_json(request) {
+        json_of(policy, app, request)
     } else {
-        let policy = find_policy(app, parts)?;
         let text = page::render(&policy.published(app.now()));
         let whole = respond::with_type(StatusCode::OK, "text/html; charset=utf-8", text.clone());
-        let mut response = with_etag(&parts.headers, whole, text.as_bytes());
+        let mut response = with_etag(request, whole, text.as_bytes());
         let headers = response.headers_mut();
         if let Ok(csp) = HeaderValue::try_from(page::content_security_policy()) {
             headers.insert(header::CONTENT_SECURITY_POLICY, csp);
@@ -44,7 +51,7 @@ pub(in crate::wire) fn page(app: &App, parts: &Parts) -> Answer {
         response
     };
     response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept"));
-    Ok(response)
+    response
 }
 
 /// The policy that `?policy=NAME` names, or the first.

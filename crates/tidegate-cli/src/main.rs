@@ -34,6 +34,8 @@ enum Command {
     Explain(Box<command::explain::Arguments>),
     /// Print documents made from the policy language
     Export(command::export::Arguments),
+    /// Ask a daemon whether it is ready, for probes
+    Health(command::health::Arguments),
     /// Look into a running daemon and change what it counts
     Admin(Box<command::admin::Arguments>),
 }
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
         Command::Test(arguments) => command::test::run(&arguments),
         Command::Explain(arguments) => command::explain::run(&arguments),
         Command::Export(arguments) => command::export::run(&arguments),
+        Command::Health(arguments) => command::health::run(&arguments),
         Command::Admin(arguments) => command::admin::run(&arguments),
     };
     match outcome {

@@ -9,6 +9,7 @@ mod address;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -26,6 +27,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 pub use self::address::AddressFilter;
+use crate::error::StartError;
 use crate::tls::Trust;
 
 /// The time to connect to one address.
@@ -109,6 +111,15 @@ impl HttpClient {
     pub fn new(filter: AddressFilter, deadline: Duration, body_bytes_max: usize) -> Self {
         let (resolver, trust) = (Box::new(SystemResolver), OnceLock::new());
         Self { filter, deadline, body_bytes_max, resolver, trust }
+    }
+
+    /// Verifies certificates by the authorities of a PEM file too, beside the well-known ones.
+    ///
+    /// # Errors
+    /// The file cannot be read, or holds something else.
+    pub fn trust_authorities(mut self, file: &Path) -> Result<Self, StartError> {
+        self.trust = OnceLock::from(Trust::load(Some(file))?);
+        Ok(self)
     }
 
     #[cfg(test)]

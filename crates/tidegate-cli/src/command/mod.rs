@@ -1,8 +1,10 @@
 //! The commands. Each has its `Arguments` and a `run` that returns whether all is well.
 
 pub(crate) mod admin;
+mod client;
 pub(crate) mod explain;
 pub(crate) mod export;
+pub(crate) mod health;
 mod name_value;
 pub(crate) mod serve;
 pub(crate) mod test;

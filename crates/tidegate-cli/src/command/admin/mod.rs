@@ -1,23 +1,28 @@
 //! `tidegate admin`: a client of the admin listener.
 
-mod client;
 mod keys;
 mod marks;
 mod pages;
+
+use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
 use super::Error;
+use super::client::Client;
 use crate::paint;
-use client::Client;
+
+/// The daemon answers within a second or says why not.
+const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Look into a running daemon and change what it counts and whom it bans.
 ///
 /// Talks to the admin listener (`--admin` of `tidegate serve`), by default the one on this machine.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  tidegate admin keys list --limit login-ip\n  tidegate admin keys delete --user u1 --dry-run\n  tidegate admin bans list\n  tidegate admin bans add --ip 203.0.113.7 --for 1h --reason 'credential stuffing'\n  tidegate admin flags remove --user u1"
+    after_help = "Examples:\n  tidegate admin keys list --limit login-ip\n  tidegate admin keys delete --user u1 --dry-run\n  tidegate admin bans list\n  tidegate admin bans add --ip 203.0.113.7 --for 1h --reason 'credential stuffing'\n  tidegate admin flags remove --user u1\n  tidegate admin keys list --limit login-ip --url https://gate.example:7071 --ca ca.pem"
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -64,6 +69,9 @@ struct Daemon {
         default_value = "http://127.0.0.1:7071"
     )]
     url: String,
+    /// Certificates of authorities (PEM) to verify an https URL by, beside the well-known ones
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_ADMIN_CA")]
+    ca: Option<PathBuf>,
     /// A token, where the daemon has --tokens; to change something, that of an operator. Better in the variable
     /// than on the command line, which others on the machine can see
     #[arg(long, value_name = "TOKEN", env = "TIDEGATE_ADMIN_TOKEN", hide_env_values = true)]
@@ -75,7 +83,7 @@ struct Daemon {
 
 impl Daemon {
     fn client(&self) -> Result<Client, Error> {
-        Client::new(&self.url, self.token.as_deref())
+        Client::new(&self.url, self.ca.as_deref(), DEADLINE)?.with_token(self.token.as_deref())
     }
 }
 

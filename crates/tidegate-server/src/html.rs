@@ -1,6 +1,31 @@
-//! Escapes text for HTML.
+//! What pages share: escaped text, the small page with one card, and sources for content security
+//! policies.
 
 use std::fmt::{self, Display, Write as _};
+
+use data_encoding::BASE64;
+use sha2::{Digest as _, Sha256};
+
+/// The style of a page with one card: a challenge, a refusal.
+pub(crate) const CARD_STYLE: &str = include_str!("card.css");
+
+/// Writes the head of a page with one card, up to its body.
+pub(crate) fn write_card_head(out: &mut String, title: &str) -> fmt::Result {
+    write!(
+        out,
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <meta name=\"color-scheme\" content=\"light dark\">\
+         <meta name=\"robots\" content=\"noindex\">\
+         <title>{}</title><style>{CARD_STYLE}</style></head>",
+        Escaped(title)
+    )
+}
+
+/// A script or style as a content security policy names it.
+pub(crate) fn hash_source(text: &str) -> String {
+    format!("sha256-{}", BASE64.encode(&Sha256::digest(text)))
+}
 
 /// Text as HTML: markup in it has no effect.
 pub(crate) struct Escaped<'a>(pub(super) &'a str);

@@ -141,12 +141,19 @@ pub(crate) fn jitter() -> Jitter {
     Jitter::Millionths(fastrand::u32(..=1_000_000))
 }
 
-/// Names and values come from a checked policy; one that HTTP cannot carry is left out.
+/// Names and values come from a checked policy; one that HTTP cannot carry is left out. `RateLimit` and
+/// `RateLimit-Policy` are lists: those of an upstream stay, and ours are added.
 fn set_headers<B>(response: &mut Response<B>, text: &Bytes, headers: &[(&str, Range<usize>)]) {
     for (name, span) in headers {
         let value = HeaderValue::from_maybe_shared(text.slice(span.clone()));
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(*name), value) {
-            response.headers_mut().insert(name, value);
+            let is_list = matches!(name.as_str(), "ratelimit" | "ratelimit-policy");
+            let headers = response.headers_mut();
+            if is_list {
+                headers.append(name, value);
+            } else {
+                headers.insert(name, value);
+            }
         }
     }
 }

@@ -97,6 +97,8 @@ pub struct Decision {
     pub(crate) tier: TierId,
     /// The factors that applied, multiplied.
     pub(crate) factor: Multiplier,
+    /// Whether a factor that follows the load made the limits smaller that refuse.
+    pub(crate) load_reduces: bool,
     pub(crate) sees_answers: bool,
     /// What protects had to say, which is nothing for nearly every request.
     pub(crate) penalty: Option<Box<PenaltyRecord>>,
@@ -331,6 +333,16 @@ impl Decision {
     #[must_use]
     pub fn factor_ppm(&self) -> u64 {
         self.factor.ppm()
+    }
+
+    /// Whether a limit refuses while there is less to give than usual: the store is lost, or a factor
+    /// follows a high load.
+    pub(crate) fn has_reduced_capacity(&self) -> bool {
+        let Some(report) = self.limit().filter(|_| self.outcome == Outcome::Limited) else {
+            return false;
+        };
+        let is_scaled = self.limit_of(report).is_some_and(|limit| limit.scaled);
+        self.degraded && !report.spec.is_stateless() || self.load_reduces && is_scaled
     }
 
     pub(crate) fn penalise(&mut self, reported: Consequences, ban: Option<Mark>) {

@@ -182,8 +182,9 @@ fn the_standard_refusal_is_problem_details_with_all_headers() {
     assert_eq!(response.headers().collect::<Vec<_>>(), expected);
     assert_eq!(
         response.body().unwrap(),
-        "{\"type\":\"about:blank\",\"title\":\"Too Many Requests\",\"status\":429,\
-         \"detail\":\"Too many requests\",\"limit\":\"a\",\"retryAfter\":60}"
+        "{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
+         \"title\":\"Too Many Requests\",\"status\":429,\"detail\":\"Too many requests\",\
+         \"limit\":\"a\",\"violated-policies\":[\"a\"],\"retryAfter\":60}"
     );
 }
 
@@ -221,7 +222,9 @@ fn who_is_banned_is_told_so_and_until_when() {
         limiter.ban(&order).unwrap();
         let decision = limiter.check(&user(banned)).unwrap();
         let response = Response::of(&decision, Jitter::None);
-        let head = "{\"type\":\"about:blank\",\"title\":\"Forbidden\",\"status\":403,\"detail\":\"";
+        let head = "{\"type\":\"https://iana.org/assignments/http-problem-types\
+                    #abnormal-usage-detected\",\"title\":\"Forbidden\",\"status\":403,\
+                    \"detail\":\"";
         assert_eq!(response.body().unwrap(), format!("{head}{expected}"));
     }
 }

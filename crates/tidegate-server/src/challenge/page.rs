@@ -4,15 +4,12 @@
 use std::fmt::{self, Write as _};
 use std::sync::LazyLock;
 
-use data_encoding::BASE64;
-use sha2::{Digest as _, Sha256};
 use tidegate::engine::policy::ChallengeKind;
 
 use super::{IssuedChallenge, PATH};
-use crate::html::Escaped;
+use crate::html::{CARD_STYLE, Escaped, hash_source, write_card_head};
 use crate::leases::random_id;
 
-const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
 /// Allows this page's own script and style. The script makes the worker.
@@ -20,8 +17,8 @@ static OWN_POLICY: LazyLock<String> = LazyLock::new(|| {
     format!(
         "default-src 'none'; script-src '{}'; style-src '{}'; worker-src blob:; \
          connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-        hash(SCRIPT),
-        hash(STYLE)
+        hash_source(SCRIPT),
+        hash_source(CARD_STYLE)
     )
 });
 
@@ -35,7 +32,7 @@ impl Page {
     /// The page for a challenge. After the solution the script repeats a safe request.
     pub(crate) fn new(issued: &IssuedChallenge, is_safe: bool) -> Self {
         let nonce = format!("{:032x}", random_id());
-        let mut html = String::with_capacity(SCRIPT.len() + STYLE.len() + 4096);
+        let mut html = String::with_capacity(SCRIPT.len() + CARD_STYLE.len() + 4096);
         // Writing to a String cannot fail.
         let _ = write_page(&mut html, issued, is_safe, &nonce);
         let content_security_policy = match &issued.challenge.kind {
@@ -48,17 +45,13 @@ impl Page {
 
 /// The script of a service loads further scripts, frames and styles from its own places.
 fn with_widget(nonce: &str) -> String {
-    let script = hash(SCRIPT);
+    let script = hash_source(SCRIPT);
     format!(
         "default-src 'none'; script-src '{script}' 'nonce-{nonce}' 'strict-dynamic'; \
          style-src 'unsafe-inline' https:; img-src https: data:; font-src https:; \
          frame-src https:; worker-src blob: https:; connect-src 'self' https:; \
          base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
-}
-
-fn hash(text: &str) -> String {
-    format!("sha256-{}", BASE64.encode(&Sha256::digest(text)))
 }
 
 fn write_page(
@@ -72,14 +65,10 @@ fn write_page(
         ChallengeKind::Captcha { .. } => ("captcha", 0),
     };
     let (token, safe) = (Escaped(&issued.token), if is_safe { "yes" } else { "no" });
+    write_card_head(out, "One moment, please")?;
     write!(
         out,
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <meta name=\"color-scheme\" content=\"light dark\">\
-         <meta name=\"robots\" content=\"noindex\">\
-         <title>One moment, please</title><style>{STYLE}</style></head><body>\
-         <main id=\"challenge\" data-kind=\"{kind}\" data-token=\"{token}\" \
+        "<body><main id=\"challenge\" data-kind=\"{kind}\" data-token=\"{token}\" \
          data-difficulty=\"{difficulty}\" data-post=\"{PATH}\" data-safe=\"{safe}\">\
          <h1>One moment, please</h1>"
     )?;

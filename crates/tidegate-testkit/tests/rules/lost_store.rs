@@ -45,7 +45,10 @@ response: { body: { why: \"{message}\", limit: \"{name}\", wait: \"{retry_after}
 #[test]
 fn the_default_status_of_a_lost_store_is_429_and_never_5xx_rule_8() {
     let cut = LostStore::off("limits:\n  a: { by: user, total: 5, on_store_failure: deny }");
-    assert_eq!(cut.check(&user("u")).status(), 429);
+    let refused = cut.check(&user("u"));
+    assert_eq!(refused.status(), 429);
+    let response = Response::of(&refused, Jitter::None);
+    assert!(response.body().unwrap().contains("#temporary-reduced-capacity"));
 }
 
 #[test]

@@ -92,6 +92,19 @@ impl Spec {
         }
     }
 
+    /// How long it takes to give its whole capacity once: an empty bucket refills, a window passes. In
+    /// microseconds; `None` where time alone gives nothing back.
+    #[must_use]
+    pub fn refill_us(&self) -> Option<u64> {
+        match self {
+            Self::TokenBucket(spec) => {
+                let product = u128::from(spec.burst.micros()) * u128::from(spec.period_us);
+                Some(saturate(product.div_ceil(u128::from(spec.count.micros().max(1)))))
+            }
+            _ => self.window_us(),
+        }
+    }
+
     /// How long a charge can have an effect at most. That on a total never ends by itself; what may
     /// still be corrected is kept for as long as the longest calendar window.
     #[must_use]

@@ -12,7 +12,7 @@ use crate::decision::{Decision, LimitReport, Outcome};
 use crate::plan::{Enforcement, Level};
 use crate::policy::model::{Exceed, Limit};
 use crate::precheck::Precheck;
-use crate::protection::events;
+use crate::protection::{events, factors};
 use crate::reservation::Reservation;
 use crate::store::Reply;
 use crate::units::Amount;
@@ -96,6 +96,7 @@ impl Attempt {
             operation: context.operation,
             tier: context.tier,
             factor: self.factor,
+            load_reduces: conclusion.outcome == Outcome::Limited && factors::load_reduces(context),
             sees_answers: is_ordinary && events::sees_answers(context),
             // The decision takes the ban over: a mark is too large to be copied.
             penalty: match std::mem::replace(&mut self.precheck, Precheck::Ordinary) {

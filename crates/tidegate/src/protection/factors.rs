@@ -67,6 +67,17 @@ pub(crate) fn of_request(context: &Context<'_>, marks: &Marks) -> Multiplier {
     applying(context, marks).fold(Multiplier::ONE, |times, (_, ppm)| times.and(ppm))
 }
 
+/// True if a factor that follows the load makes the limits of a request smaller now.
+pub(crate) fn load_reduces(context: &Context<'_>) -> bool {
+    let active = &context.active;
+    let mut factors = active.policy.protection.factors.iter().zip(&active.protection.factors);
+    factors.any(|(factor, active)| {
+        matches!(factor.kind, FactorKind::Load { times_ppm, .. } if times_ppm < PPM)
+            && active.is_tripped.load(Ordering::Relaxed)
+            && factor.when.holds(context)
+    })
+}
+
 /// The factors that apply to a request, in millionths.
 pub(crate) fn applying<'f>(
     context: &'f Context<'_>,

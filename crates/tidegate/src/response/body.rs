@@ -1,31 +1,28 @@
-//! Bodies of refusals: any JSON value, with placeholders in its strings.
+//! Bodies of refusals and messages: any JSON value, with placeholders in its strings.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 
-use jiff::Timestamp;
-
-use super::reset_unix_seconds;
-use crate::decision::{Decision, LimitReport, Outcome};
+use super::headers::reset_unix_seconds;
+use crate::decision::{Decision, LimitReport};
 use crate::text::{push_decimal, push_escaped, push_json, push_number};
 use crate::units::seconds_rounded_up;
 
 /// A body as the policy writes it, its placeholders found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Body {
+pub(crate) enum Body<P = Placeholder> {
     /// A number, `true` or `false`, as JSON.
     Literal(String),
     /// A string, in pieces.
-    Text(Vec<Piece>),
-    List(Vec<Body>),
-    Map(Vec<(String, Body)>),
+    Text(Vec<Piece<P>>),
+    List(Vec<Body<P>>),
+    Map(Vec<(String, Body<P>)>),
 }
 
 /// A piece of a string.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Piece {
+pub(crate) enum Piece<P = Placeholder> {
     Literal(String),
-    Placeholder(Placeholder),
+    Placeholder(P),
 }
 
 /// A text as a policy writes it: `{limit}` where a value stands later.
@@ -82,7 +79,7 @@ impl Placeholder {
         ("version", Self::Version),
     ];
 
-    fn named(word: &str) -> Option<Self> {
+    pub(crate) fn named(word: &str) -> Option<Self> {
         Self::ALL.iter().find(|(name, _)| *name == word).map(|(_, placeholder)| *placeholder)
     }
 }
@@ -92,7 +89,10 @@ impl Placeholder {
 ///
 /// # Errors
 /// The word between braces that is no placeholder.
-pub(crate) fn parse_text(text: &str) -> Result<Vec<Piece>, &str> {
+pub(crate) fn parse_text<P>(
+    text: &str,
+    named: impl Fn(&str) -> Option<P>,
+) -> Result<Vec<Piece<P>>, &str> {
     let mut pieces = Vec::new();
     let mut literal = String::new();
     let mut rest = text;
@@ -112,7 +112,7 @@ pub(crate) fn parse_text(text: &str) -> Result<Vec<Piece>, &str> {
             rest = &from[1..];
             continue;
         };
-        let placeholder = Placeholder::named(word).ok_or(word)?;
+        let placeholder = named(word).ok_or(word)?;
         if !literal.is_empty() {
             pieces.push(Piece::Literal(std::mem::take(&mut literal)));
         }
@@ -142,12 +142,25 @@ pub(super) struct Values<'d> {
     pub(super) retry_after_us: Option<u64>,
 }
 
-impl Body {
+/// The values of placeholders.
+pub(crate) trait Fill<P> {
+    /// Writes a value as JSON, in its own type.
+    fn write_value(&self, placeholder: &P, out: &mut String);
+
+    /// Writes a value as a part of a string, escaped; nothing if there is none.
+    fn write_within(&self, placeholder: &P, out: &mut String);
+}
+
+impl<P> Body<P> {
     /// Writes the body as JSON, in the order in which it was written.
-    pub(super) fn write(&self, values: &Values<'_>, out: &mut String) {
+    pub(crate) fn write(&self, values: &impl Fill<P>, out: &mut String) {
         match self {
             Self::Literal(text) => out.push_str(text),
-            Self::Text(pieces) => write_text(pieces, values, out),
+            // A string that is only one placeholder takes the value's own type.
+            Self::Text(pieces) => match &pieces[..] {
+                [Piece::Placeholder(placeholder)] => values.write_value(placeholder, out),
+                pieces => write_quoted(out, |out| fill(pieces, values, out)),
+            },
             Self::List(items) => {
                 write_joined(out, ['[', ']'], items, |item, out| item.write(values, out));
             }
@@ -176,17 +189,30 @@ fn write_joined<T>(
     out.push(close);
 }
 
-/// A string that is only one placeholder takes the value's own type.
-fn write_text(pieces: &[Piece], values: &Values<'_>, out: &mut String) {
-    if let [Piece::Placeholder(placeholder)] = pieces {
-        match values.value(*placeholder) {
-            Some(value) if value.is_number() => value.write(values, out),
-            Some(value) => write_quoted(out, |out| value.write(values, out)),
+/// Writes a text with its placeholders filled, for between quotes.
+fn fill<P>(pieces: &[Piece<P>], values: &impl Fill<P>, out: &mut String) {
+    for piece in pieces {
+        match piece {
+            Piece::Literal(literal) => push_escaped(out, literal),
+            Piece::Placeholder(placeholder) => values.write_within(placeholder, out),
+        }
+    }
+}
+
+impl Fill<Placeholder> for Values<'_> {
+    fn write_value(&self, placeholder: &Placeholder, out: &mut String) {
+        match self.value(*placeholder) {
+            Some(value) if value.is_number() => value.write(self, out),
+            Some(value) => write_quoted(out, |out| value.write(self, out)),
             None => out.push_str("null"),
         }
-        return;
     }
-    write_quoted(out, |out| values.fill(pieces, out));
+
+    fn write_within(&self, placeholder: &Placeholder, out: &mut String) {
+        if let Some(value) = self.value(*placeholder) {
+            value.write(self, out);
+        }
+    }
 }
 
 fn write_quoted(out: &mut String, write: impl FnOnce(&mut String)) {
@@ -264,29 +290,15 @@ impl<'d> Values<'d> {
 
     /// Writes what a client reads as `{message}`: the limit's own, or the policy's. No message holds
     /// itself: compiling refuses that.
-    fn write_message(&self, out: &mut String) {
-        self.fill(self.own_message().unwrap_or(&self.decision.policy().response.message), out);
+    pub(super) fn write_message(&self, out: &mut String) {
+        let message = self.own_message().unwrap_or(&self.decision.policy().response.message);
+        fill(message, self, out);
     }
 
     /// What the limit that is named says itself.
-    fn own_message(&self) -> Option<&'d Vec<Piece>> {
+    pub(super) fn own_message(&self) -> Option<&'d Vec<Piece>> {
         let limit = self.report().and_then(|report| self.decision.limit_of(report));
         limit.and_then(|limit| limit.refusal.message.as_ref())
-    }
-
-    /// Writes a text with its placeholders filled, for between quotes; those that have no value
-    /// leave nothing.
-    fn fill(&self, pieces: &[Piece], out: &mut String) {
-        for piece in pieces {
-            match piece {
-                Piece::Literal(literal) => push_escaped(out, literal),
-                Piece::Placeholder(placeholder) => {
-                    if let Some(value) = self.value(*placeholder) {
-                        value.write(self, out);
-                    }
-                }
-            }
-        }
     }
 
     fn report(&self) -> Option<&'d LimitReport> {
@@ -294,66 +306,13 @@ impl<'d> Values<'d> {
     }
 }
 
-/// RFC 9457, for policies that write no body of their own.
-pub(super) fn write_problem_details(values: &Values<'_>, out: &mut String) {
-    let decision = values.decision;
-    out.push_str("{\"type\":\"about:blank\"");
-    if let Some(title) = title(decision.status()) {
-        out.push_str(",\"title\":");
-        push_json(out, title);
-    }
-    out.push_str(",\"status\":");
-    push_number(out, u64::from(decision.status()));
-    out.push_str(",\"detail\":\"");
-    match decision.outcome {
-        Outcome::Blocked => out.push_str("This address is blocked"),
-        Outcome::Banned => write_banned(decision, out),
-        Outcome::Challenged if values.own_message().is_none() => {
-            out.push_str("A challenge must be solved first");
-        }
-        _ => values.write_message(out),
-    }
-    out.push('"');
-    if let Some(name) = decision.limit_name() {
-        out.push_str(",\"limit\":");
-        push_json(out, name);
-    }
-    if let Some(us) = values.retry_after_us {
-        out.push_str(",\"retryAfter\":");
-        push_number(out, seconds_rounded_up(us).max(1));
-    }
-    out.push('}');
-}
-
-/// That a client is banned, and until when, where that ends by itself.
-fn write_banned(decision: &Decision, out: &mut String) {
-    out.push_str("This client is banned");
-    let until_us = decision.ban().and_then(|ban| ban.until_unix_us);
-    let until = until_us.and_then(|us| i64::try_from(seconds_rounded_up(us)).ok());
-    if let Some(until) = until.and_then(|seconds| Timestamp::from_second(seconds).ok()) {
-        // Writing to a String cannot fail.
-        let _ = write!(out, " until {until}");
-    }
-}
-
-/// What HTTP calls a status, for those that a policy is likely to refuse with.
-fn title(status: u16) -> Option<&'static str> {
-    Some(match status {
-        401 => "Unauthorized",
-        402 => "Payment Required",
-        403 => "Forbidden",
-        404 => "Not Found",
-        409 => "Conflict",
-        423 => "Locked",
-        429 => "Too Many Requests",
-        503 => "Service Unavailable",
-        _ => return None,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn parse_text(text: &str) -> Result<Vec<Piece>, &str> {
+        super::parse_text(text, Placeholder::named)
+    }
 
     #[test]
     fn placeholders_are_found_and_other_braces_are_text() {

@@ -1,18 +1,19 @@
 //! Renders the answer to a decision: status, headers and body, the same on every surface.
 
 mod body;
+mod headers;
+mod problem;
 
 use std::ops::Range;
 
 use smallvec::SmallVec;
 
-pub(crate) use body::{Body, Piece, Placeholder, parse_text, template_text};
+pub(crate) use body::{Body, Fill, Piece, Placeholder, parse_text, template_text};
+pub(crate) use headers::HeaderItems;
 
-use crate::decision::{Decision, LimitReport, Outcome};
-use crate::plan::Enforcement;
-use crate::policy::model::{Algorithm, Limit};
-use crate::text::{push_decimal, push_escaped, push_number};
-use crate::units::{SECOND_US, seconds_rounded_up};
+use crate::decision::{Decision, Outcome};
+use crate::text::{push_escaped, push_number};
+use crate::units::seconds_rounded_up;
 
 /// Room for the headers and body of nearly every answer.
 const TEXT_BYTES: usize = 512;
@@ -102,7 +103,7 @@ pub trait Sink<'d> {
 
 /// Renders the headers and body that a decision asks for.
 pub fn render<'d>(decision: &'d Decision, jitter: Jitter, sink: &mut impl Sink<'d>) {
-    render_rate_limits(decision, sink);
+    headers::render(decision, sink);
     if decision.warnings().next().is_some() {
         sink.header("X-RateLimit-Warning", |text| {
             for (index, name) in decision.warnings().enumerate() {
@@ -179,22 +180,6 @@ impl<'d> Sink<'d> for Response<'d> {
     }
 }
 
-fn render_rate_limits<'d, S: Sink<'d>>(decision: &Decision, sink: &mut S) {
-    let style = decision.policy().response.headers;
-    if let Some(named) = decision.limit().filter(|_| style != HeaderStyle::Ietf) {
-        let limit = named.spec.number().micros();
-        sink.header("X-RateLimit-Limit", |text| push_decimal(text, limit));
-        sink.header("X-RateLimit-Remaining", |text| push_number(text, named.remaining()));
-        if let Some(reset) = reset_unix_seconds(decision, named) {
-            sink.header("X-RateLimit-Reset", |text| push_number(text, reset));
-        }
-    }
-    if style != HeaderStyle::X && public_limits(decision).next().is_some() {
-        sink.header("RateLimit-Policy", |text| write_policies(decision, S::IN_JSON, text));
-        sink.header("RateLimit", |text| write_states(decision, S::IN_JSON, text));
-    }
-}
-
 /// Everything that only a refusal has.
 fn render_refusal<'d, S: Sink<'d>>(
     decision: &'d Decision,
@@ -217,7 +202,7 @@ fn render_refusal<'d, S: Sink<'d>>(
     let values = body::Values { decision, retry_after_us };
     sink.body(|text| match body {
         Some(body) => body.write(&values, text),
-        None => body::write_problem_details(&values, text),
+        None => problem::write(&values, text),
     });
 }
 
@@ -232,6 +217,14 @@ fn add_jitter(us: u64, jitter: Jitter, decision: &Decision) -> u64 {
     us.saturating_add(u64::try_from(extra).unwrap_or(u64::MAX))
 }
 
+impl Decision {
+    /// True if the policy sets the body of this refusal; otherwise the body is problem details.
+    #[must_use]
+    pub fn has_own_body(&self) -> bool {
+        policy_body(self).is_some()
+    }
+}
+
 fn policy_body(decision: &Decision) -> Option<&Body> {
     let rules = &decision.policy().response;
     if let Some(refusal) = rules.refusal(decision.outcome) {
@@ -239,63 +232,4 @@ fn policy_body(decision: &Decision) -> Option<&Body> {
     }
     let limit = decision.limit().and_then(|report| decision.limit_of(report));
     limit.and_then(|limit| limit.refusal.body.as_ref()).or(rules.body.as_ref())
-}
-
-/// The limits that a client may know of.
-fn public_limits(decision: &Decision) -> impl Iterator<Item = (&Limit, &LimitReport)> {
-    let shown = |report: &&LimitReport| report.enforcement != Enforcement::Shadow;
-    decision.limits.iter().filter(shown).filter_map(|report| {
-        let limit = decision.limit_of(report).filter(|limit| limit.is_published())?;
-        Some((limit, report))
-    })
-}
-
-/// A limit's name in quotes and the name of its first parameter, as the rate limit headers have them:
-/// as it is, and as it stands in a JSON string; and the beginning of an object that tells of it. Every
-/// answer has a few of them.
-#[derive(Debug)]
-pub(crate) struct HeaderItems {
-    policy: [String; 2],
-    state: [String; 2],
-    pub(crate) json_head: String,
-}
-
-impl HeaderItems {
-    pub(crate) fn new(name: &str, algorithm: Algorithm) -> Self {
-        let item = |quote, parameter| format!("{quote}{name}{quote};{parameter}=");
-        let both = |parameter| [item("\"", parameter), item("\\\"", parameter)];
-        let json_head = format!("{{\"name\":\"{name}\",\"algorithm\":\"{}\",", algorithm.name());
-        Self { policy: both("q"), state: both("r"), json_head }
-    }
-}
-
-/// `"per-user";q=100;w=60, …`
-fn write_policies(decision: &Decision, in_json: bool, text: &mut String) {
-    for (index, (limit, report)) in public_limits(decision).enumerate() {
-        text.push_str(if index > 0 { ", " } else { "" });
-        text.push_str(&limit.items.policy[usize::from(in_json)]);
-        push_number(text, report.spec.number().whole());
-        if let Some(us) = report.spec.window_us() {
-            text.push_str(";w=");
-            push_number(text, seconds_rounded_up(us));
-        }
-    }
-}
-
-/// `"per-user";r=99;t=1, …`
-fn write_states(decision: &Decision, in_json: bool, text: &mut String) {
-    for (index, (limit, report)) in public_limits(decision).enumerate() {
-        text.push_str(if index > 0 { ", " } else { "" });
-        text.push_str(&limit.items.state[usize::from(in_json)]);
-        push_number(text, report.remaining());
-        if let Some(us) = report.retry_after_us().or(report.reset_us) {
-            text.push_str(";t=");
-            push_number(text, seconds_rounded_up(us));
-        }
-    }
-}
-
-/// When nothing is owed any more, as Unix seconds, rounded up.
-pub(crate) fn reset_unix_seconds(decision: &Decision, report: &LimitReport) -> Option<u64> {
-    report.reset_us.map(|us| decision.now.unix_us.saturating_add(us).div_ceil(SECOND_US))
 }

@@ -10,6 +10,7 @@ use tidegate::Decision;
 use tidegate::engine::Context;
 
 use super::inbound::InboundRequest;
+use super::page;
 use super::target;
 use crate::app::App;
 use crate::body::Body;
@@ -38,20 +39,13 @@ pub(super) fn refusal(
         Some(offer) if wants_page(&head.headers) => {
             let page = Page::new(offer, head.method.is_safe());
             let mut response = respond::refusal_with(decision, |_| Bytes::from(page.html));
-            let headers = response.headers_mut();
-            let html = HeaderValue::from_static("text/html; charset=utf-8");
-            headers.insert(header::CONTENT_TYPE, html);
-            if let Ok(csp) = HeaderValue::try_from(page.content_security_policy) {
-                headers.insert(header::CONTENT_SECURITY_POLICY, csp);
-            }
-            headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));
-            headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+            page::set_headers(&mut response, &page.content_security_policy);
             response
         }
         Some(offer) => {
             respond::refusal_with(decision, |body| add_challenge(body, &offer.json(Some(PATH))))
         }
-        None => respond::refusal(decision),
+        None => page::refusal(decision, &head.headers),
     };
     no_store(&mut response);
     response.headers_mut().append(header::VARY, HeaderValue::from_static("accept"));
@@ -146,11 +140,7 @@ fn wants_page(headers: &HeaderMap) -> bool {
     lines.flat_map(|line| line.split(',')).any(|range| {
         let mut parts = range.split(';').map(str::trim);
         let is_html = parts.next().is_some_and(|kind| kind.eq_ignore_ascii_case("text/html"));
-        let is_out = |part: &str| {
-            let quality = part.strip_prefix("q=").or_else(|| part.strip_prefix("Q="));
-            quality.is_some_and(|q| q.bytes().all(|byte| matches!(byte, b'0' | b'.')))
-        };
-        is_html && !parts.any(is_out)
+        is_html && !parts.any(page::is_zero_quality)
     })
 }
 

@@ -22,6 +22,7 @@ mod body;
 mod challenge;
 mod headers;
 mod inbound;
+mod page;
 mod penalty;
 mod pool;
 mod relay;
@@ -48,6 +49,7 @@ use crate::app::App;
 use crate::body::Body;
 use crate::listen::{Peer, RequestBody, Service};
 use crate::respond;
+use crate::telemetry::UpstreamFailure;
 use crate::wire::api::limits;
 use body::{InboundBody, Upload};
 use inbound::{InboundRequest, Rejection};
@@ -163,7 +165,7 @@ impl Gateway {
         }
         let response = match decision.outcome {
             Outcome::Challenged => challenge::refusal(app, &decision, &context, inbound.head()),
-            _ => respond::refusal(&decision),
+            _ => page::refusal(&decision, &inbound.head().headers),
         };
         if !decision.delay().is_zero() {
             Box::pin(penalty::delay_refusal(app, &decision)).await;
@@ -182,18 +184,25 @@ impl Gateway {
         let reservation = decision.reservation.take();
         let reservation =
             reservation.map(|reserved| ReservationGuard::new(Arc::clone(&self.app), reserved));
+        let for_people = page::is_preferred(&inbound.head().headers);
         let (mut parts, upgrade) = inbound.into_outbound()?;
         let upload = Upload::new(body, self.bounds.body);
         upload.set_framing(&mut parts.headers);
+        let sent_us = self.app.clock.steady_us();
         let sent = self.pool.send(Request::from_parts(parts, upload)).await;
         let (mut response, answered) = match sent {
             Ok((response, connection)) => {
+                let took_us = self.app.clock.steady_us().saturating_sub(sent_us);
+                self.app.metrics.upstream_answered(took_us);
                 (self.relay(response, connection, upgrade, reservation), answered)
             }
             // Only the upstream's own answers make events.
             Err(error) => {
                 drop(reservation);
-                (error.to_response(), None)
+                if let Some((failure, detail)) = error.failure() {
+                    self.app.upstream_failed(failure, &detail);
+                }
+                (error.to_response(for_people), None)
             }
         };
         respond::annotate(&mut response, &decision);
@@ -213,6 +222,7 @@ impl Gateway {
         let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         if switches && upgrade.is_none() {
             let detail = "the upstream switched protocols unasked";
+            self.app.upstream_failed(UpstreamFailure::Broken, &detail);
             return respond::problem(StatusCode::BAD_GATEWAY, detail);
         }
         if let Some(reservation) = &mut reservation {

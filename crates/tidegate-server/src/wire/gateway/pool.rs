@@ -17,9 +17,10 @@ use tokio::time::{Instant, interval, sleep, timeout};
 
 use super::body::{Upload, UploadProgress, UploadState};
 use super::upstream::{UpstreamConnection, UpstreamPermit};
-use super::{GatewayBounds, Upstream};
+use super::{GatewayBounds, Upstream, page};
 use crate::body::Body;
 use crate::respond;
+use crate::telemetry::UpstreamFailure;
 
 /// The shortest time between two looks at the kept connections.
 const SWEEP_MIN: Duration = Duration::from_millis(100);
@@ -162,31 +163,43 @@ impl UpstreamError {
         }
     }
 
-    /// Logs the error, and answers the client instead of the upstream.
-    pub(super) fn to_response(&self) -> Response<Body> {
-        let (status, detail) = match self {
+    /// The upstream's failure, with its description for the log; `None` if the client failed.
+    pub(super) fn failure(&self) -> Option<(UpstreamFailure, String)> {
+        Some(match self {
             Self::Unreachable(error) => {
-                tracing::warn!(event = "upstream_unreachable", %error, "the upstream cannot be reached");
-                (StatusCode::BAD_GATEWAY, "the upstream cannot be reached")
+                (UpstreamFailure::Unreachable, format!("the upstream cannot be reached: {error}"))
             }
             Self::Crowded => {
-                tracing::warn!(
-                    event = "upstream_crowded",
-                    "a request found all connections to the upstream in use"
-                );
-                let detail =
-                    "all connections to the upstream are in use, and none came free in time";
-                (StatusCode::SERVICE_UNAVAILABLE, detail)
+                let detail = "a request found all connections to the upstream in use";
+                (UpstreamFailure::Crowded, detail.to_owned())
             }
             Self::Broken(error) => {
-                tracing::warn!(event = "upstream_broken", %error, "the upstream did not answer");
-                (StatusCode::BAD_GATEWAY, "the upstream did not answer")
+                (UpstreamFailure::Broken, format!("the upstream did not answer: {error}"))
             }
+            Self::TimedOut => {
+                (UpstreamFailure::TimedOut, "the upstream did not answer in time".to_owned())
+            }
+            Self::ClientTimedOut | Self::ClientBrokeOff => return None,
+        })
+    }
+
+    /// Answers the client instead of the upstream: people with a page.
+    pub(super) fn to_response(&self, for_people: bool) -> Response<Body> {
+        let (status, detail) = match self {
+            Self::Unreachable(_) => (StatusCode::BAD_GATEWAY, "the upstream cannot be reached"),
+            Self::Crowded => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "all connections to the upstream are in use, and none came free in time",
+            ),
+            Self::Broken(_) => (StatusCode::BAD_GATEWAY, "the upstream did not answer"),
             Self::TimedOut => (StatusCode::GATEWAY_TIMEOUT, "the upstream did not answer in time"),
             Self::ClientTimedOut => (StatusCode::REQUEST_TIMEOUT, "the body did not come in time"),
             Self::ClientBrokeOff => (StatusCode::BAD_REQUEST, "the body could not be read"),
         };
-        let mut response = respond::problem(status, detail);
+        let mut response = match for_people && status.is_server_error() {
+            true => page::unavailable(status),
+            false => respond::problem(status, detail),
+        };
         if status == StatusCode::SERVICE_UNAVAILABLE {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }

@@ -24,8 +24,11 @@ pub(super) fn write(out: &mut String, published: &Published<'_>) -> fmt::Result 
         ("X-RateLimit-Reset", "When nothing is owed any more, in Unix seconds."),
     ];
     let ietf = [
-        ("RateLimit-Policy", "Each limit that applies: its number q, its window w in seconds."),
-        ("RateLimit", "The state of each: r remaining, t seconds until more comes back."),
+        (
+            "RateLimit-Policy",
+            "Each limit that applies: q at most, w seconds until all of it is back.",
+        ),
+        ("RateLimit", "The state of each: r remaining, and no more within t seconds."),
     ];
     let refusal = [
         ("Retry-After", "Only on a refusal: wait so many seconds, and the same request passes."),
@@ -57,7 +60,7 @@ fn sample(out: &mut String, published: &Published<'_>) -> fmt::Result {
             Rows::ByTier(rows) => rows.iter().find_map(|row| row.spec.as_ref()),
         };
         let spec = spec?;
-        Some((limit, spec, spec.window_us()?.div_ceil(1_000_000)))
+        Some((limit, spec, spec.refill_us()?.div_ceil(1_000_000).max(1)))
     });
     let mut refusing = specs.filter(|(limit, ..)| !matches!(&*limit.exceed, "warn" | "challenge"));
     let Some((limit, spec, seconds)) = refusing.next() else {
@@ -74,8 +77,8 @@ fn sample(out: &mut String, published: &Published<'_>) -> fmt::Result {
         out.push_str("\nX-RateLimit-Reset: 1767603660");
     }
     if with_ietf {
-        let whole = number.whole();
-        write!(out, "\nRateLimit-Policy: \"{name}\";q={whole};w={seconds}")?;
+        let quota = spec.capacity().whole();
+        write!(out, "\nRateLimit-Policy: \"{name}\";q={quota};w={seconds}")?;
         write!(out, "\nRateLimit: \"{name}\";r=0;t=12")?;
     }
     Ok(())

@@ -180,3 +180,83 @@ fn an_upstream_is_a_host_without_a_path() {
         assert!(error.ends_with("expected a URL with a port up to 65535"), "{error}");
     }
 }
+
+#[tokio::test]
+async fn the_upstreams_own_rate_limit_lists_are_kept_and_added_to() {
+    let upstream = saying("HTTP/1.1 200 OK\r\nRateLimit-Policy: \"theirs\";q=9;w=1\r\nRateLimit: \"theirs\";r=8;t=1\r\nContent-Length: 2\r\n\r\nok").await;
+    let world = World::start(COUNTED, upstream).await;
+    let answer = world.get("/", "").await.to_lowercase();
+    for line in [
+        "ratelimit-policy: \"theirs\";q=9;w=1",
+        "ratelimit-policy: \"all\";q=5;w=3600",
+        "ratelimit: \"theirs\";r=8;t=1",
+        "ratelimit: \"all\";r=4;t=3600",
+    ] {
+        assert!(answer.contains(&format!("{line}\r\n")), "{line}: {answer}");
+    }
+}
+
+const BROWSER: &str = "Accept: text/html,application/xhtml+xml,*/*;q=0.8\r\n";
+const ONCE: &str = "by: ip, fixed_window: 1/h, message: '<b>slow</b>'";
+
+#[tokio::test]
+async fn a_browser_reads_refusals_and_errors_on_a_page_and_programs_as_problem_details() {
+    let policy = format!("{{ tidegate: 1, name: p, limits: {{ all: {{ {ONCE} }} }} }}");
+    let world = World::start(&policy, nobody().await).await;
+    let unreachable = world.get("/", BROWSER).await;
+    assert!(unreachable.starts_with("HTTP/1.1 502"), "{unreachable}");
+    assert!(unreachable.contains("<h1>Not available right now</h1>"), "{unreachable}");
+    let refused = world.get("/", BROWSER).await;
+    assert!(refused.starts_with("HTTP/1.1 429"), "{refused}");
+    assert!(refused.contains("<p>&lt;b&gt;slow&lt;/b&gt;</p>"), "{refused}");
+    for answer in [unreachable, refused] {
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let head = head.to_lowercase();
+        assert!(head.contains("content-type: text/html; charset=utf-8"), "{head}");
+        assert!(head.contains("content-security-policy: default-src 'none'; style-src 'sha256-"));
+        assert!(head.contains("x-ratelimit-limit: 1") && head.contains("vary: accept"), "{head}");
+        assert!(!body.contains("<script"), "{body}");
+    }
+    let for_programs = world.get("/", "Accept: application/json, text/html\r\n").await;
+    assert!(for_programs.contains("application/problem+json"), "{for_programs}");
+}
+
+#[tokio::test]
+async fn a_body_of_the_policy_is_for_browsers_too() {
+    let policy = format!(
+        "{{ tidegate: 1, name: p, limits: {{ all: {{ {ONCE} }} }}, response: {{ body: {{ a: 1 }} }} }}"
+    );
+    let world = World::start(&policy, nobody().await).await;
+    world.get("/", BROWSER).await;
+    let refused = world.get("/", BROWSER).await;
+    assert!(refused.contains("application/json") && refused.ends_with("{\"a\":1}"), "{refused}");
+}
+
+#[tokio::test]
+async fn answers_are_timed_and_missing_ones_counted_by_reason() {
+    let page = |world: &World| world.app.metrics.render(&crate::telemetry::Present::default());
+    let answering =
+        World::start(OPEN, saying("HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n").await);
+    let answering = answering.await;
+    answering.get("/", "").await;
+    let counted = page(&answering);
+    assert!(counted.contains("tidegate_upstream_seconds_count 1\n"), "{counted}");
+    assert!(!counted.contains("tidegate_upstream_errors_total{reason=\"broken\"} 1"), "{counted}");
+
+    for (upstream, reason) in [
+        (nobody().await, "unreachable"),
+        (saying("").await, "broken"),
+        (saying("HTTP/1.1 101 S\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n").await, "broken"),
+        (
+            raw_upstream(|mut stream| async move { drop(rest(&mut stream).await) }).await,
+            "timed_out",
+        ),
+    ] {
+        let bounds =
+            GatewayBounds { upstream: Duration::from_millis(200), ..GatewayBounds::default() };
+        let world = World::bounded(OPEN, upstream, bounds).await;
+        world.get("/", "").await;
+        let line = format!("tidegate_upstream_errors_total{{reason=\"{reason}\"}} 1\n");
+        assert!(page(&world).contains(&line), "{line}: {}", page(&world));
+    }
+}

@@ -1,6 +1,7 @@
 //! The document of the decision API, compared with all its answers.
 
 use std::io::Write as _;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
@@ -11,6 +12,25 @@ tidegate: 1
 name: contract
 limits:
   places: { by: user, concurrency: 2 }
+";
+
+const FUZZED: &str = "
+tidegate: 1
+name: fuzzed
+identity: { attributes: { room: given } }
+operations: { login: POST /login, order: {} }
+limits:
+  places: { by: user, concurrency: 20, exceed: challenge }
+  rate: { by: client, sliding_window: 1000/min }
+events: { auth_failure: { when: login, status: 401 } }
+challenge: { kind: proof_of_work, difficulty: 8 }
+";
+
+/// In a batch, a call that cannot be decided is told in its place, with status 200.
+const FUZZING: &str = "
+[[operations]]
+include-path = \"/v1/check/batch\"
+checks.negative_data_rejection.enabled = false
 ";
 
 /// Of `secret`, as `printf %s secret | sha256sum` has it.
@@ -181,6 +201,26 @@ fn only_known_fields_are_documented_and_taken() {
         let nothing: Value = fields.map(|field| (field.clone(), Value::Null)).collect();
         assert_eq!(contract.post(call, &nothing).status, 200);
     }
+}
+
+/// By calls that schemathesis makes up. `TIDEGATE_TEST_SCHEMATHESIS` names the folder that holds it.
+#[test]
+fn calls_that_fit_the_document_are_taken_and_others_are_refused() {
+    let Some(packages) = std::env::var_os("TIDEGATE_TEST_SCHEMATHESIS") else {
+        eprintln!("left out: TIDEGATE_TEST_SCHEMATHESIS names no folder of schemathesis");
+        return;
+    };
+    let daemon = Daemon::with_policy(FUZZED, None);
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("schemathesis.toml"), FUZZING).unwrap();
+    let document = format!("http://{}/openapi.json", daemon.address("api"));
+    let mut command = Command::new("python3");
+    command.args(["-m", "schemathesis.cli", "run", &document, "--max-examples", "15"]);
+    command.args(["--no-color", "--warnings", "off"]);
+    let ended = command.env("PYTHONPATH", packages).current_dir(folder.path()).output().unwrap();
+    let text = String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success(), "{text}{}", String::from_utf8_lossy(&ended.stderr));
+    assert!(text.contains("API Links:    6 covered"), "leases are settled and released: {text}");
 }
 
 /// Every object with a schema among calls.

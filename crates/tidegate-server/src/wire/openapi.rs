@@ -2,11 +2,14 @@
 //!
 //! The live tests compare the document with the daemon's answers.
 
-use std::sync::LazyLock;
+use std::collections::BTreeSet;
+use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
-use serde_json::Value;
+use serde_json::{Value, json};
+use tidegate::Policy;
 use utoipa::openapi::content::{Content, ContentBuilder};
+use utoipa::openapi::link::LinkBuilder;
 use utoipa::openapi::path::{
     HttpMethod, Operation, OperationBuilder, ParameterBuilder, ParameterIn, PathItem, PathsBuilder,
 };
@@ -16,6 +19,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement
 use utoipa::openapi::{Components, Ref, RefOr, Required, Response, ResponseBuilder, Schema};
 use utoipa::{OpenApi, ToSchema};
 
+use super::api::schemas;
 use super::routes::{API, Route};
 use crate::auth::Access;
 use crate::respond::Problem;
@@ -42,11 +46,21 @@ pub(crate) struct Docs {
     answers: Option<(&'static str, SchemaFn, ExampleFn)>,
     html: bool,
     statuses: StatusDocs,
+    gives_lease: bool,
 }
 
 impl Docs {
     pub(crate) const fn new(id: &'static str, summary: &'static str) -> Self {
-        Self { id, summary, takes: None, query: &[], answers: None, html: false, statuses: &[] }
+        Self {
+            id,
+            summary,
+            takes: None,
+            query: &[],
+            answers: None,
+            html: false,
+            statuses: &[],
+            gives_lease: false,
+        }
     }
 
     /// The body of the request.
@@ -78,6 +92,12 @@ impl Docs {
         self
     }
 
+    /// The answer may have a lease, which other calls take.
+    pub(crate) const fn gives_lease(mut self) -> Self {
+        self.gives_lease = true;
+        self
+    }
+
     /// Statuses besides 200 and those that authorisation and the body bring.
     pub(crate) const fn statuses(mut self, statuses: StatusDocs) -> Self {
         self.statuses = statuses;
@@ -96,6 +116,13 @@ const BODY_STATUSES: StatusDocs = &[
     ("413", "The body is too large"),
 ];
 
+/// The calls that take the lease of a decision, each with its body.
+const LEASE_CALLS: [(&str, ExampleFn); 3] = [
+    ("release", || json!({ "lease": "$response.body#/lease" })),
+    ("renew", || json!({ "lease": "$response.body#/lease" })),
+    ("settle", || json!({ "lease": "$response.body#/lease", "status": 200 })),
+];
+
 /// Adds a type's schema and those that it refers to, and returns a reference to it.
 pub(crate) fn schema<T: ToSchema>(schemas: &mut Schemas) -> RefOr<Schema> {
     let name = T::name();
@@ -104,9 +131,9 @@ pub(crate) fn schema<T: ToSchema>(schemas: &mut Schemas) -> RefOr<Schema> {
     Ref::from_schema_name(&*name).into()
 }
 
-/// `GET /openapi.json`.
-pub(crate) fn document() -> Bytes {
-    static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| {
+/// `GET /openapi.json`, with the names that these policies know.
+pub(crate) fn document(policies: &[Arc<Policy>]) -> Bytes {
+    static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
         let mut document = Info::openapi();
         let (mut paths, mut schemas) = (PathsBuilder::new(), Schemas::new());
         for route in &API {
@@ -126,9 +153,31 @@ pub(crate) fn document() -> Bytes {
         let with_token = SecurityRequirement::new::<_, [&str; 0], &str>("token", []);
         document.security = Some(vec![SecurityRequirement::default(), with_token]);
         // Strings and numbers into memory: neither can fail.
-        Bytes::from(document.to_json().unwrap_or_default())
+        serde_json::to_value(&document).unwrap_or_default()
     });
-    DOCUMENT.clone()
+    let mut document = DOCUMENT.clone();
+    list_names(&mut document, policies);
+    Bytes::from(document.to_string())
+}
+
+/// Lists the names that a call may say: others are a 400.
+fn list_names(document: &mut Value, policies: &[Arc<Policy>]) {
+    let policies = || policies.iter().map(|policy| &**policy);
+    let names: [(&str, BTreeSet<&str>); 3] = [
+        ("policy", policies().map(Policy::name).collect()),
+        ("operation", policies().flat_map(Policy::operations).collect()),
+        ("event", policies().flat_map(Policy::events).collect()),
+    ];
+    for schema in schemas::WITH_NAMES {
+        for (field, names) in &names {
+            let pointer = format!("/components/schemas/{schema}/properties/{field}");
+            let Some(field) = document.pointer_mut(&pointer) else { continue };
+            let may_be_null = field["type"].is_array();
+            let names = names.iter().map(|name| json!(name));
+            let null = may_be_null.then_some(Value::Null);
+            field["enum"] = names.chain(null).collect();
+        }
+    }
 }
 
 #[derive(OpenApi)]
@@ -177,6 +226,12 @@ fn operation(route: &Route, docs: &Docs, schemas: &mut Schemas) -> Operation {
         let mut answer = ResponseBuilder::new()
             .description(description)
             .content(JSON, content(schema(schemas), example));
+        if docs.gives_lease {
+            for (id, body) in LEASE_CALLS {
+                let link = LinkBuilder::new().operation_id(id).request_body(Some(body()));
+                answer = answer.link(id, link.build());
+            }
+        }
         if docs.html {
             let text = ObjectBuilder::new().schema_type(Type::String);
             answer = answer.content("text/html", content(text.into(), NO_EXAMPLE));
@@ -208,9 +263,18 @@ fn content(schema: RefOr<Schema>, example: ExampleFn) -> Content {
 mod tests {
     #[test]
     fn the_document_is_openapi_3_1_and_every_reference_leads_somewhere() {
-        let text = super::document();
+        let policy = "{ tidegate: 1, name: shop, operations: { login: POST /login } }";
+        let policy = tidegate::Policy::parse("shop.yaml", policy).unwrap();
+        let text = super::document(&[std::sync::Arc::new(policy)]);
         let document: serde_json::Value = serde_json::from_slice(&text).unwrap();
         assert_eq!(document["openapi"], "3.1.0");
+        let check = &document["components"]["schemas"]["Check"]["properties"];
+        assert_eq!(check["policy"]["enum"], serde_json::json!(["shop", null]));
+        assert_eq!(check["operation"]["enum"], serde_json::json!(["default", "login", null]));
+        let event = &document["components"]["schemas"]["EventReport"]["properties"]["event"];
+        assert!(event["enum"].as_array().is_some_and(|names| names.contains(&"limited".into())));
+        let links = &document["paths"]["/v1/check"]["post"]["responses"]["200"]["links"];
+        assert_eq!(links["settle"]["operationId"], "settle", "{links}");
         let text = String::from_utf8(text.to_vec()).unwrap();
         for reference in text.split("\"$ref\":").skip(1) {
             let pointer = reference.split('"').nth(1).unwrap().strip_prefix('#').unwrap();

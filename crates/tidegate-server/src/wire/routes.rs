@@ -39,7 +39,8 @@ pub(crate) static API: [Route; 13] = [
     .docs(
         Docs::new("check", "Decide a request, and charge it if it passes")
             .takes(schema::<schemas::Check>, examples::check)
-            .answers("The decision", schema::<schemas::Decision>, examples::decision),
+            .answers("The decision", schema::<schemas::Decision>, examples::decision)
+            .gives_lease(),
     ),
     post("/v1/check/batch", Role::Client, BATCH_BYTES_MAX, |call| {
         Reply::later(check::check_batch(call.app, &call.parts.headers, &call.body))
@@ -55,7 +56,8 @@ pub(crate) static API: [Route; 13] = [
     .docs(
         Docs::new("acquire", "Decide a request that may wait its turn")
             .takes(schema::<schemas::Acquire>, examples::acquire)
-            .answers("The decision", schema::<schemas::Decision>, examples::acquired),
+            .answers("The decision", schema::<schemas::Decision>, examples::acquired)
+            .gives_lease(),
     ),
     post("/v1/release", Role::Client, CALL_BYTES_MAX, |call| {
         Reply::later(leases::release(call.app, &call.body))
@@ -80,7 +82,7 @@ pub(crate) static API: [Route; 13] = [
     })
     .docs(
         Docs::new("settle", "Tell the true cost, or the answer's status")
-            .takes(schema::<schemas::Settle>, || json!({ "lease": examples::LEASE, "cost": 734 }))
+            .takes(schemas::settle, || json!({ "lease": examples::LEASE, "cost": 734 }))
             .answers("Settled", schema::<schemas::Settled>, || json!({ "settled": true }))
             .statuses(LEASE_STATUSES),
     ),
@@ -89,7 +91,7 @@ pub(crate) static API: [Route; 13] = [
     })
     .docs(
         Docs::new("report", "Tell what befell a subject, or how loaded a service is")
-            .takes(schema::<schemas::Report>, examples::report)
+            .takes(schemas::report, examples::report)
             .answers(
                 "What follows from it",
                 schema::<report::Answer<'static>>,
@@ -101,7 +103,7 @@ pub(crate) static API: [Route; 13] = [
     })
     .docs(
         Docs::new("challenge", "Give a client a challenge, or a pass for its solution")
-            .takes(schema::<schemas::Solution>, examples::solution)
+            .takes(schemas::solution, examples::solution)
             .answers("The challenge, or the pass", schemas::challenge_or_pass, examples::pass)
             .statuses(&[
                 ("403", "The solution earns no pass; or as for other calls"),
@@ -130,12 +132,14 @@ pub(crate) static API: [Route; 13] = [
                 .or_html()
                 .statuses(POLICY_STATUSES),
         ),
-    get("/openapi.json", Role::Client, |_| Reply::Now(Ok(respond::json(openapi::document()))))
-        .docs(Docs::new("openapi", "Describe the API").answers(
-            "This document",
-            schemas::object,
-            NO_EXAMPLE,
-        )),
+    get("/openapi.json", Role::Client, |call| {
+        Reply::Now(Ok(respond::json(openapi::document(&call.app.engine.policies()))))
+    })
+    .docs(Docs::new("openapi", "Describe the API").answers(
+        "This document",
+        schemas::object,
+        NO_EXAMPLE,
+    )),
     get("/health", Role::Client, |_| Reply::Now(api::health())).open_to(Access::Anywhere).docs(
         Docs::new("health", "Tell that it is alive").answers(
             "Tell that it is alive",

@@ -43,7 +43,7 @@ pub(in crate::wire) fn acquired() -> Value {
 }
 
 pub(in crate::wire) fn report() -> Value {
-    json!({ "event": "auth_failure", "attributes": { "email": "a@b.c" } })
+    json!({ "event": "limited", "attributes": { "email": "a@b.c" } })
 }
 
 pub(in crate::wire) fn consequences() -> Value {

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use utoipa::openapi::schema::{
-    ArrayBuilder, Object, ObjectBuilder, OneOfBuilder, SchemaType, Type,
+    AdditionalProperties, AllOfBuilder, AnyOfBuilder, ArrayBuilder, KnownFormat, Object,
+    ObjectBuilder, OneOfBuilder, SchemaFormat, SchemaType, Type,
 };
 use utoipa::openapi::{Ref, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
@@ -17,6 +18,9 @@ use utoipa::{PartialSchema, ToSchema};
 use crate::challenge::ChallengeJson;
 use crate::respond::Problem;
 use crate::wire::openapi::{Schemas, schema};
+
+/// The schemas with fields that only names of a policy fit.
+pub(in crate::wire) const WITH_NAMES: [&str; 4] = ["Check", "Acquire", "EventReport", "Solution"];
 
 /// Any JSON object.
 pub(in crate::wire) fn object(_: &mut Schemas) -> RefOr<Schema> {
@@ -68,31 +72,69 @@ impl PartialSchema for Acquire {
 
 impl ToSchema for Acquire {}
 
-/// A check without a charge, and what happened.
-pub(in crate::wire) struct Report;
+/// A report: of an event, or of a load alone.
+pub(in crate::wire) fn report(schemas: &mut Schemas) -> RefOr<Schema> {
+    let (event, load) = (schema::<EventReport>(schemas), schema::<LoadReport>(schemas));
+    schema::<Decimal>(schemas);
+    OneOfBuilder::new().item(event).item(load).into()
+}
 
-impl PartialSchema for Report {
+/// A check without a charge, and what happened.
+struct EventReport;
+
+impl PartialSchema for EventReport {
     fn schema() -> RefOr<Schema> {
-        check_like("What befell a subject, or how loaded a service is.", |check| {
+        check_like("What befell a subject.", |check| {
             check.properties.remove("cost");
             check.properties.remove("reserve");
-            let event = one_of(&[Type::String, Type::Null])
-                .description(Some("The event's name in the policy; missing only with `load`."));
-            add(check, "event", event);
-            add(check, "value", Ref::from_schema_name("Decimal"));
-            let load = one_of(&[Type::Number, Type::String, Type::Null])
-                .description(Some("How loaded a service is, from 0 to 1, instead of an event."))
-                .minimum(Some(0))
-                .maximum(Some(1));
-            add(check, "load", load);
+            let name = one_of(&[Type::String]);
+            add(check, "event", name.description(Some("The event's name in the policy.")));
+            add(check, "value", or_null(Ref::from_schema_name("Decimal")));
+            add(check, "load", one_of(&[Type::Null]));
+            check.required.push("event".to_owned());
         })
     }
 }
 
-impl ToSchema for Report {}
+impl ToSchema for EventReport {}
 
-/// Who the client is, as in a check, and the solution of its challenge.
-pub(in crate::wire) struct Solution;
+/// How loaded a service is.
+struct LoadReport;
+
+impl PartialSchema for LoadReport {
+    fn schema() -> RefOr<Schema> {
+        let number = decimal(1).description(Some("From 0, idle, to 1, saturated."));
+        let text = one_of(&[Type::String]).pattern(Some(r"^0*(0(\.[0-9]{1,6})?|1(\.0{1,6})?)$"));
+        let object = ObjectBuilder::new()
+            .schema_type(Type::Object)
+            .description(Some("How loaded a service is."))
+            .property("load", OneOfBuilder::new().item(number).item(text))
+            .property("event", one_of(&[Type::Null]))
+            .property("value", one_of(&[Type::Null]))
+            .additional_properties(Some(AdditionalProperties::FreeForm(false)));
+        object.required("load").into()
+    }
+}
+
+impl ToSchema for LoadReport {}
+
+/// Who the client is, and either nothing else or the token and the solution of its challenge.
+pub(in crate::wire) fn solution(schemas: &mut Schemas) -> RefOr<Schema> {
+    let call = schema::<Solution>(schemas);
+    let user = one_of(&[Type::String, Type::Number, Type::Boolean]).min_length(Some(1));
+    let client = AnyOfBuilder::new()
+        .item(requires("user", user))
+        .item(requires("ip", one_of(&[Type::String])));
+    let text = || one_of(&[Type::String]);
+    let solved = requires("token", text()).property("solution", text()).required("solution");
+    let null = || one_of(&[Type::Null]);
+    let asked = ObjectBuilder::new().property("token", null()).property("solution", null());
+    let either = OneOfBuilder::new().item(asked).item(solved);
+    AllOfBuilder::new().item(call).item(client).item(either).into()
+}
+
+/// A check, with the fields of a solution.
+struct Solution;
 
 impl PartialSchema for Solution {
     fn schema() -> RefOr<Schema> {
@@ -110,6 +152,24 @@ impl PartialSchema for Solution {
 
 impl ToSchema for Solution {}
 
+/// The true cost, the answer's status, or both.
+pub(in crate::wire) fn settle(schemas: &mut Schemas) -> RefOr<Schema> {
+    let call = schema::<Settle>(schemas);
+    let told = AnyOfBuilder::new()
+        .item(requires("cost", Ref::from_schema_name("Decimal")))
+        .item(requires("status", one_of(&[Type::Integer])));
+    AllOfBuilder::new().item(call).item(told).into()
+}
+
+/// A condition of its own: this field is there, and is like this.
+fn requires(field: &str, like: impl Into<RefOr<Schema>>) -> ObjectBuilder {
+    ObjectBuilder::new().property(field, like).required(field)
+}
+
+fn or_null(like: impl Into<RefOr<Schema>>) -> OneOfBuilder {
+    OneOfBuilder::new().item(like).item(one_of(&[Type::Null]))
+}
+
 /// A request to decide. What is said here is believed.
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -117,9 +177,10 @@ pub(in crate::wire) struct Check {
     /// The policy's name; the first policy without it.
     policy: Option<String>,
     method: Option<String>,
+    #[schema(value_type = Option<RequestPath>)]
     path: Option<String>,
     /// The client's address.
-    ip: Option<String>,
+    ip: Option<Address>,
     user: Option<Scalar>,
     tier: Option<Scalar>,
     /// Called by another service of the same owner.
@@ -265,15 +326,69 @@ impl PartialSchema for Lines {
 
 impl ToSchema for Lines {}
 
+/// An IP address.
+pub(in crate::wire) struct Address;
+
+impl PartialSchema for Address {
+    fn schema() -> RefOr<Schema> {
+        let of_format =
+            |format| one_of(&[Type::String]).format(Some(SchemaFormat::KnownFormat(format)));
+        let either = AnyOfBuilder::new().item(of_format(KnownFormat::Ipv4));
+        either.item(of_format(KnownFormat::Ipv6)).into()
+    }
+}
+
+impl ToSchema for Address {}
+
+/// A path that every server reads alike: without backslashes, control characters, encoded slashes, and
+/// escapes of anything but UTF-8.
+pub(in crate::wire) struct RequestPath;
+
+impl PartialSchema for RequestPath {
+    fn schema() -> RefOr<Schema> {
+        // The second and further bytes of a letter in UTF-8.
+        let more = "%[89ABab][0-9A-Fa-f]";
+        let escapes = [
+            "%(?:[346][0-9A-Fa-f]|2[0-9A-Ea-e]|5[0-9ABDEFabdef]|7[0-9A-Ea-e])".to_owned(),
+            // The letters that begin with C2 80 to C2 9F are control characters.
+            "%[Cc]2%[ABab][0-9A-Fa-f]".to_owned(),
+            format!("%(?:[Cc][3-9A-Fa-f]|[Dd][0-9A-Fa-f]){more}"),
+            format!("%[Ee]0%[ABab][0-9A-Fa-f]{more}"),
+            format!("%[Ee][1-9ABCEFabcef]{more}{more}"),
+            format!("%[Ee][Dd]%[89][0-9A-Fa-f]{more}"),
+            format!("%[Ff]0%[9ABab][0-9A-Fa-f]{more}{more}"),
+            format!("%[Ff][1-3]{more}{more}{more}"),
+            format!("%[Ff]4%8[0-9A-Fa-f]{more}{more}"),
+        ];
+        let letter = r"[^%\\?#\u0000-\u001f\u007f-\u009f]";
+        let path = format!(r"/(?:{letter}|{})*", escapes.join("|"));
+        let pattern = format!(r"^(?:\*|{path})(?:[?#][\s\S]*)?$");
+        let path = one_of(&[Type::String]).pattern(Some(pattern));
+        path.description(Some("A path as it stands in a request line, with its query.")).into()
+    }
+}
+
+impl ToSchema for RequestPath {}
+
 /// An exact decimal.
 pub(in crate::wire) struct Decimal;
 
 impl PartialSchema for Decimal {
     fn schema() -> RefOr<Schema> {
-        let text = "An exact decimal with at most six places, as a number or as a string.";
-        let decimal = one_of(&[Type::Number, Type::String]).description(Some(text));
-        decimal.minimum(Some(0)).pattern(Some(r"^[0-9]+(\.[0-9]{1,6})?$")).into()
+        let description = "An exact decimal with at most six places, as a number or as a string.";
+        let places = r"(\.[0-9]{1,6})?";
+        let pattern =
+            format!(r"^0*([0-9]{{1,9}}{places}|[1-3][0-9]{{9}}{places}|4000000000(\.0{{1,6}})?)$");
+        let text = one_of(&[Type::String]).pattern(Some(pattern));
+        let either = OneOfBuilder::new().item(decimal(4_000_000_000)).item(text);
+        either.description(Some(description)).into()
     }
+}
+
+/// A number from 0 to this, with at most six places.
+fn decimal(max: u32) -> ObjectBuilder {
+    let number = one_of(&[Type::Number]).minimum(Some(0)).maximum(Some(max));
+    number.multiple_of(Some(0.000_001))
 }
 
 impl ToSchema for Decimal {}
@@ -293,8 +408,7 @@ pub(in crate::wire) struct Reservation {
 /// What became of it: the true cost, the answer's status, or both.
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(min_properties = 2)]
-pub(in crate::wire) struct Settle {
+struct Settle {
     #[schema(pattern = "^[0-9a-fA-F]{32}$")]
     lease: String,
     /// What it really cost.

@@ -11,6 +11,7 @@ mod tests;
 
 use std::path::Path;
 
+use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{decode, decode_header};
 use serde::Deserialize;
 use serde_json::Value;
@@ -20,6 +21,7 @@ use tidegate::engine::identity::Claims;
 use tidegate::engine::units::canonical_number;
 
 use crate::error::StartError;
+use crate::telemetry::TokenFailure;
 use keys::{Key, KeyFile};
 
 /// The largest difference between the issuer's clock and ours, in seconds.
@@ -58,28 +60,46 @@ impl Verifier {
         &self.skipped
     }
 
-    /// The claims of the token in an `Authorization` header; `None` without a bearer token, or if it
-    /// does not verify.
-    #[must_use]
-    pub(crate) fn claims(&self, authorization: &str, now: Now) -> Option<Claims> {
-        let (scheme, token) = authorization.trim_ascii().split_once(' ')?;
-        let token = token.trim_ascii_start();
-        if !scheme.eq_ignore_ascii_case("bearer") || token.len() > TOKEN_BYTES_MAX {
-            return None;
+    /// The claims of the token in an `Authorization` header; `None` without a bearer token.
+    ///
+    /// # Errors
+    /// Why the token does not verify.
+    pub(crate) fn claims(
+        &self,
+        authorization: &str,
+        now: Now,
+    ) -> Result<Option<Claims>, TokenFailure> {
+        match bearer_token(authorization) {
+            Some(token) => self.verify(token, now).map(Some),
+            None => Ok(None),
         }
-        let header = decode_header(token).ok()?;
+    }
+
+    fn verify(&self, token: &str, now: Now) -> Result<Claims, TokenFailure> {
+        if token.len() > TOKEN_BYTES_MAX {
+            return Err(TokenFailure::Malformed);
+        }
+        let header = decode_header(token).map_err(|_| TokenFailure::Malformed)?;
         // We must understand all critical extensions, and we understand none.
         if header.crit.is_some() {
-            return None;
+            return Err(TokenFailure::Malformed);
         }
-        let Key { key, validation, .. } = self.key(header.kid.as_deref())?;
-        let payload: Box<RawValue> = decode(token, key, validation).ok()?.claims;
-        unique_names::check(payload.get()).ok()?;
-        let registered: RegisteredClaims<'_> = serde_json::from_str(payload.get()).ok()?;
-        let accepted = registered.is_timely(now.unix_us / 1_000_000)
-            && self.issuer.as_ref().is_none_or(|issuer| registered.is_from(issuer))
-            && self.audience.as_ref().is_none_or(|audience| registered.is_for(audience));
-        accepted.then(|| Claims::parse(payload.get()).ok()).flatten()
+        let key = self.key(header.kid.as_deref()).ok_or(TokenFailure::UnknownKey)?;
+        let decoded = decode::<Box<RawValue>>(token, &key.key, &key.validation);
+        let payload = decoded.map_err(|error| failure_of(error.kind()))?.claims;
+        unique_names::check(payload.get()).map_err(|_| TokenFailure::Malformed)?;
+        let registered: RegisteredClaims<'_> =
+            serde_json::from_str(payload.get()).map_err(|_| TokenFailure::Malformed)?;
+        if !registered.is_timely(now.unix_us / 1_000_000) {
+            return Err(TokenFailure::Time);
+        }
+        if !self.issuer.as_ref().is_none_or(|issuer| registered.is_from(issuer)) {
+            return Err(TokenFailure::Issuer);
+        }
+        if !self.audience.as_ref().is_none_or(|audience| registered.is_for(audience)) {
+            return Err(TokenFailure::Audience);
+        }
+        Claims::parse(payload.get()).map_err(|_| TokenFailure::Malformed)
     }
 
     /// The key of this id. A key without an id is the only one, and verifies every token.
@@ -89,6 +109,20 @@ impl Verifier {
             (None, _) => None,
             (Some(kid), keys) => keys.iter().find(|key| key.kid.as_deref() == Some(kid)),
         }
+    }
+}
+
+/// The token of an `Authorization` header of this scheme.
+fn bearer_token(authorization: &str) -> Option<&str> {
+    let (scheme, token) = authorization.trim_ascii().split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim_ascii_start())
+}
+
+fn failure_of(error: &ErrorKind) -> TokenFailure {
+    match error {
+        // The key decides the algorithm, so that another one is another signature.
+        ErrorKind::InvalidSignature | ErrorKind::InvalidAlgorithm => TokenFailure::Signature,
+        _ => TokenFailure::Malformed,
     }
 }
 

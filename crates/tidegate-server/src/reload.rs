@@ -10,6 +10,7 @@ use crate::admin::Status;
 use crate::app::App;
 use crate::drain::StopSignals;
 use crate::error::StartError;
+use crate::telemetry::ReloadResult;
 use crate::watch::Changes;
 
 /// Reads everything again that can be read again.
@@ -76,6 +77,7 @@ impl Reloader {
             }
         }
         self.status.tried(now, outcome.error());
+        self.app.metrics.reloaded(outcome.result());
         outcome.log(&self.pipes);
     }
 }
@@ -88,6 +90,14 @@ struct Outcome {
 }
 
 impl Outcome {
+    fn result(&self) -> ReloadResult {
+        match (self.refused.is_empty(), self.taken.is_empty()) {
+            (true, _) => ReloadResult::Taken,
+            (false, false) => ReloadResult::Partial,
+            (false, true) => ReloadResult::Refused,
+        }
+    }
+
     /// What was wrong. After a partial reload it also names the parts that were replaced.
     fn error(&self) -> Option<String> {
         let refused = self.refused.iter();

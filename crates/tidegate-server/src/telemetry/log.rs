@@ -7,7 +7,7 @@ mod queue;
 mod record;
 mod throttle;
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::io::{self, Write};
 use std::sync::Arc;
 
@@ -25,6 +25,7 @@ use tracing_subscriber::{Layer as _, Registry};
 
 pub(crate) use queue::Flush;
 
+use super::metrics::{TokenFailure, UpstreamFailure};
 use super::request_id::RequestId;
 use crate::engine::Engine;
 use queue::Queue;
@@ -70,8 +71,15 @@ impl Default for LogSettings {
 pub(crate) struct Log {
     queue: Queue,
     settings: LogSettings,
-    /// A lost store fails every decision: one log line a second is enough.
-    store_throttle: Arc<LogThrottle>,
+    throttles: Arc<Throttles>,
+}
+
+/// What every request may cause: one log line a second of each kind is enough.
+#[derive(Debug, Default)]
+struct Throttles {
+    store: LogThrottle,
+    token: [LogThrottle; TokenFailure::NAMES.len()],
+    upstream: [LogThrottle; UpstreamFailure::NAMES.len()],
 }
 
 impl Log {
@@ -87,7 +95,7 @@ impl Log {
         let now = clock.clone();
         let report = move |dropped| dropped_line(settings.format, now.now().unix_us, dropped);
         let (queue, flush) = Queue::start(out, clock, report)?;
-        Ok((Self { queue, settings, store_throttle: Arc::default() }, flush))
+        Ok((Self { queue, settings, throttles: Arc::default() }, flush))
     }
 
     /// The subscriber of `tracing`. Events of other crates are logged from `warn` on at most.
@@ -145,9 +153,39 @@ impl Log {
 
     /// Logs a decision without the store, and the number of those that were not logged before.
     fn store_failed(&self, error: &StoreError, now_us: u64) {
-        if let Some(more) = self.store_throttle.pass(now_us) {
+        if let Some(more) = self.throttles.store.pass(now_us) {
             let (transient, consequence) = (error.transient, "decided without it");
             tracing::error!(event = "store_failed", transient, consequence, more, "{error}");
+        }
+    }
+
+    /// Logs a bearer token that does not verify: its request has no identity.
+    pub(crate) fn token_failed(&self, failure: TokenFailure, now_us: u64) {
+        if let Some(more) = self.throttles.token[failure as usize].pass(now_us) {
+            let reason = failure.name();
+            tracing::warn!(event = "token_refused", reason, more, "a bearer token does not verify");
+        }
+    }
+
+    /// Logs an upstream that did not answer.
+    pub(crate) fn upstream_failed(
+        &self,
+        failure: UpstreamFailure,
+        detail: &dyn Display,
+        now_us: u64,
+    ) {
+        let Some(more) = self.throttles.upstream[failure as usize].pass(now_us) else { return };
+        match failure {
+            UpstreamFailure::Unreachable => {
+                tracing::warn!(event = "upstream_unreachable", more, "{detail}");
+            }
+            UpstreamFailure::Crowded => {
+                tracing::warn!(event = "upstream_crowded", more, "{detail}");
+            }
+            UpstreamFailure::Broken => tracing::warn!(event = "upstream_broken", more, "{detail}"),
+            UpstreamFailure::TimedOut => {
+                tracing::warn!(event = "upstream_timed_out", more, "{detail}");
+            }
         }
     }
 }

@@ -5,6 +5,7 @@
 //! address. Every metric is a row of the table in `families`.
 
 mod counters;
+mod failures;
 mod families;
 mod histogram;
 mod policy_counters;
@@ -20,6 +21,7 @@ use tidegate::engine::policy::ChallengeKind;
 use tidegate::{Decision, Policy};
 use tidegate_redis::LoanHealth;
 
+pub(crate) use failures::{TokenFailure, UpstreamFailure};
 pub(crate) use families::SharedPresent;
 pub(crate) use text::CONTENT_TYPE;
 
@@ -49,6 +51,11 @@ pub(crate) struct Metrics {
     bans: NameCounters,
     /// By kind, then by [`ChallengeResult`].
     challenges: [LabelCounters<4>; 2],
+    token_failures: LabelCounters<{ TokenFailure::NAMES.len() }>,
+    upstream_errors: LabelCounters<{ UpstreamFailure::NAMES.len() }>,
+    upstream_seconds: Histogram,
+    /// By [`ReloadResult`].
+    reloads: LabelCounters<3>,
     started_unix_s: u64,
 }
 
@@ -78,6 +85,15 @@ pub(crate) enum ChallengeResult {
     Failed,
     /// The solution came too late, or could not be verified.
     Void,
+}
+
+/// The result of a reload: the values of the label `result`, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReloadResult {
+    Taken,
+    /// Some files are in force, others stay as they were.
+    Partial,
+    Refused,
 }
 
 /// The values that are read at the moment when a page is made.
@@ -123,6 +139,10 @@ impl Metrics {
             events: EventCounters::new(),
             bans: NameCounters::default(),
             challenges: [challenges(), challenges()],
+            token_failures: LabelCounters::new(TokenFailure::NAMES),
+            upstream_errors: LabelCounters::new(UpstreamFailure::NAMES),
+            upstream_seconds: Histogram::new(),
+            reloads: LabelCounters::new(["taken", "partial", "refused"]),
             started_unix_s,
         };
         metrics.load(policies);
@@ -188,6 +208,26 @@ impl Metrics {
     /// Counts a call to a shared store, and how many microseconds it took.
     pub(crate) fn store_answered(&self, call: StoreCall, micros: u64) {
         self.store_seconds[call as usize].observe(micros);
+    }
+
+    /// Counts a bearer token that does not verify.
+    pub(crate) fn token_failed(&self, failure: TokenFailure) {
+        self.token_failures.add(failure as usize, 1);
+    }
+
+    /// Counts an upstream that did not answer.
+    pub(crate) fn upstream_failed(&self, failure: UpstreamFailure) {
+        self.upstream_errors.add(failure as usize, 1);
+    }
+
+    /// Counts an answer of the upstream, and how many microseconds its head took.
+    pub(crate) fn upstream_answered(&self, micros: u64) {
+        self.upstream_seconds.observe(micros);
+    }
+
+    /// Counts a reload.
+    pub(crate) fn reloaded(&self, result: ReloadResult) {
+        self.reloads.add(result as usize, 1);
     }
 
     /// The page, in the Prometheus text format.

@@ -6,7 +6,8 @@ mod request_id;
 
 pub(crate) use log::{Flush, Log, LogSettings, LogThrottle, store_failed, timestamp};
 pub(crate) use metrics::{
-    CONTENT_TYPE, ChallengeResult, Metrics, Present, SharedPresent, StoreCall,
+    CONTENT_TYPE, ChallengeResult, Metrics, Present, ReloadResult, SharedPresent, StoreCall,
+    TokenFailure, UpstreamFailure,
 };
 pub(crate) use request_id::RequestId;
 

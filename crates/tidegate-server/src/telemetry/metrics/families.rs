@@ -228,6 +228,20 @@ pub(super) const FAMILIES: &[Family] = families! {
                 seconds.write(samples, Some(("op", op)));
             }
         });
+    Counter("tidegate_token_failures_total",
+        "Bearer tokens that do not verify, by reason.",
+        |view, samples| samples.each("reason", view.metrics.token_failures.samples()));
+    Counter("tidegate_upstream_errors_total",
+        "Requests that the upstream did not answer (502, 503, 504), by reason.",
+        |view, samples| samples.each("reason", view.metrics.upstream_errors.samples()));
+    Histogram("tidegate_upstream_seconds",
+        "How long the upstream took until the head of its answer, in seconds.",
+        |view, samples| view.metrics.upstream_seconds.write(samples, None));
+    Counter("tidegate_reloads_total",
+        "Reloads by result: taken, partial (some files stay as they were), refused.",
+        |view, samples| samples.each("result", view.metrics.reloads.samples()));
+    Gauge("tidegate_build_info", "The version of this binary; always 1.",
+        |_, samples| samples.labelled(&[("version", env!("CARGO_PKG_VERSION"))], 1));
     Gauge("process_start_time_seconds",
         "When the process started, in seconds since the Unix epoch.",
         |view, samples| samples.value(view.metrics.started_unix_s));

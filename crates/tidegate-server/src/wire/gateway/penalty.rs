@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use crate::app::App;
 use crate::body::Body;
 use crate::respond;
+use crate::telemetry::UpstreamFailure;
 
 const WARNING: HeaderName = HeaderName::from_static("x-ratelimit-warning");
 /// Answers of at most this size are read before they are delayed, so that the delay does not occupy a
@@ -71,6 +72,7 @@ async fn delay_answer(app: &App, response: Response<Body>, until: Instant) -> Re
         }
         Err(_) => {
             let detail = "the upstream did not bring its answer to an end";
+            app.upstream_failed(UpstreamFailure::Broken, &detail);
             respond::problem(StatusCode::BAD_GATEWAY, detail)
         }
     }

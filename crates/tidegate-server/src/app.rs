@@ -1,5 +1,6 @@
 //! What all surfaces share: one engine, and what stands around it.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use futures_util::future::join_all;
 use tidegate::StoreError;
 use tidegate::clock::{Clock, Now, SystemClock, micros};
 use tidegate::engine::identity::Claims;
-use tidegate::engine::{Context, Pending, Progress, Wait};
+use tidegate::engine::{Context, IdentityFormat, Pending, Progress, Wait};
 use tidegate::{Acquisition, BuildError, Decision, HashKey, Policy, Request, RequestError, Timer};
 
 use crate::challenge::{Challenges, passes_in};
@@ -20,7 +21,7 @@ use crate::leases::Leases;
 use crate::notify::{Notifier, Targets};
 use crate::protect::{DelayedAnswers, Load};
 use crate::seal::{Seal, SealedReservation};
-use crate::telemetry::{Log, Metrics, RequestId, store_failed};
+use crate::telemetry::{Log, Metrics, RequestId, UpstreamFailure, store_failed};
 
 /// How many requests of a batch are decided at once: as many as travel in one call to the store.
 const BATCH_CALL_MAX: usize = 64;
@@ -138,8 +139,13 @@ impl App {
 
     /// Tells the webhook of a notice.
     pub(crate) fn notify(&self, notice: &tidegate::engine::Notice) {
-        let subject = self.engine.format_subject(&notice.subject, self.log.identities());
-        self.notifier.send(notice, &subject);
+        self.notifier.send(notice, |with_identities| {
+            let format = match with_identities {
+                true => IdentityFormat::Plain,
+                false => self.log.identities(),
+            };
+            self.engine.format_subject(&notice.subject, format)
+        });
     }
 
     /// Replaces the policies, and with them the webhooks.
@@ -162,7 +168,18 @@ impl App {
     /// The claims of the bearer token in an `Authorization` header, if it verifies. Whether the
     /// policies read them is not asked: others may be in force by the time of the decision.
     pub(crate) fn claims_of(&self, authorization: &str) -> Option<Claims> {
-        self.verifier.load().as_deref()?.claims(authorization, self.now())
+        let (verifier, now) = (self.verifier.load(), self.now());
+        verifier.as_deref()?.claims(authorization, now).unwrap_or_else(|failure| {
+            self.metrics.token_failed(failure);
+            self.log.token_failed(failure, now.steady_us);
+            None
+        })
+    }
+
+    /// Counts and logs an upstream that did not answer.
+    pub(crate) fn upstream_failed(&self, failure: UpstreamFailure, detail: &dyn Display) {
+        self.metrics.upstream_failed(failure);
+        self.log.upstream_failed(failure, detail, self.now().steady_us);
     }
 
     /// True if a sealed reservation may be settled: once on all nodes, and only in its time.
@@ -273,5 +290,19 @@ mod tests {
             page.contains("tidegate_store_fallback_total{reason=\"unavailable\"} 0\n"),
             "{page}"
         );
+    }
+
+    #[test]
+    fn a_bearer_token_that_does_not_verify_is_counted_and_no_token_is_not() {
+        let app = App::new(policy("{ tidegate: 1, name: a }"));
+        let folder = tempfile::tempdir().unwrap();
+        let key = folder.path().join("key");
+        std::fs::write(&key, [7; 32]).unwrap();
+        app.verifier.store(Some(Arc::new(Verifier::load(&key, None, None).unwrap())));
+        for authorization in ["Bearer nonsense", "bearer  x.y.z", "Basic dTpw"] {
+            assert_eq!(app.claims_of(authorization), None);
+        }
+        let page = app.metrics.render(&crate::telemetry::Present::default());
+        assert!(page.contains("tidegate_token_failures_total{reason=\"malformed\"} 2\n"), "{page}");
     }
 }

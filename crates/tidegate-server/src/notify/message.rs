@@ -1,5 +1,6 @@
 //! The message to a webhook: a JSON object with a stable id, signed together with the time of sending.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use aws_lc_rs::hmac;
@@ -7,6 +8,7 @@ use bytes::Bytes;
 use data_encoding::HEXLOWER;
 use serde::Serialize;
 use tidegate::engine::Notice;
+use tidegate::engine::policy::{MessageTemplate, MessageValue};
 
 use crate::telemetry::timestamp;
 
@@ -34,9 +36,36 @@ struct Payload<'n> {
     timestamp: String,
 }
 
+impl Payload<'_> {
+    /// The value of a placeholder of a webhook's own body.
+    fn value(&self, word: &str) -> Option<MessageValue<'_>> {
+        let text = |text| Some(MessageValue::Text(Cow::Borrowed(text)));
+        match word {
+            "id" => text(self.id),
+            "event" => text(self.event),
+            "policy" => text(self.policy),
+            "penalty" => self.penalty.or(self.ratio).and_then(text),
+            "subject" => {
+                let parts = self.subject.iter().map(|(part, value)| format!("{part} {value}"));
+                Some(MessageValue::Text(parts.collect::<Vec<_>>().join(", ").into()))
+            }
+            "action" => text(self.action),
+            "count" => Some(MessageValue::Number(self.count)),
+            "until" => self.until.as_deref().and_then(text),
+            "timestamp" => text(&self.timestamp),
+            part => self.subject.get(part).copied().and_then(text),
+        }
+    }
+}
+
 impl Message {
     /// A message with an id of its own.
-    pub(super) fn new(notice: &Notice, subject: &[(String, String)], is_ratio: bool) -> Self {
+    pub(super) fn new(
+        notice: &Notice,
+        subject: &[(String, String)],
+        is_ratio: bool,
+        template: Option<&MessageTemplate>,
+    ) -> Self {
         let id = format!("{:032x}", fastrand::u128(..));
         let (event, penalty, ratio) = if is_ratio {
             ("ratio", None, Some(&*notice.source))
@@ -57,8 +86,11 @@ impl Message {
             timestamp: timestamp(notice.at_unix_us),
         };
         // Strings and numbers: nothing of it can fail.
-        let body = Bytes::from(serde_json::to_vec(&payload).unwrap_or_default());
-        Self { id, body }
+        let body = match template {
+            Some(template) => template.fill(|word| payload.value(word)).into_bytes(),
+            None => serde_json::to_vec(&payload).unwrap_or_default(),
+        };
+        Self { body: Bytes::from(body), id }
     }
 
     /// The signature shows that the holder of the secret sent this body, and when. So the receiver
@@ -88,7 +120,7 @@ mod tests {
             until_unix_us: Some(1_767_603_600_000_000),
             at_unix_us: 1_767_602_700_000_000,
         };
-        Message::new(&notice, &[("email".to_owned(), "6f1c".to_owned())], is_ratio)
+        Message::new(&notice, &[("email".to_owned(), "6f1c".to_owned())], is_ratio, None)
     }
 
     #[test]

@@ -17,7 +17,7 @@ use arc_swap::ArcSwap;
 use tidegate::clock::SystemClock;
 use tidegate::engine::Notice;
 use tidegate::engine::identity::Networks;
-use tidegate::engine::policy::Policy;
+use tidegate::engine::policy::{Policy, Webhook};
 use tokio::time::timeout;
 
 use crate::drain::Drain;
@@ -131,9 +131,13 @@ impl Notifier {
         current
     }
 
-    /// Queues a notice about a subject: its parts and values, hashed unless identities may be shown. It
-    /// must be called within the runtime, and never waits.
-    pub(crate) fn send(&self, notice: &Notice, subject: &[(String, String)]) {
+    /// Queues a notice. `format_subject` tells the parts of its subject, hashed unless the webhook is to
+    /// know who it is. It must be called within the runtime, and never waits.
+    pub(crate) fn send(
+        &self,
+        notice: &Notice,
+        format_subject: impl FnOnce(bool) -> Vec<(String, String)>,
+    ) {
         let targets = self.shared.targets.load();
         let Some(target) = targets.get(&notice.policy, &notice.webhook) else {
             // A policy that was replaced a moment ago may still raise a notice.
@@ -143,7 +147,9 @@ impl Notifier {
             Ok(place) => {
                 let (shared, target) = (Arc::clone(&self.shared), Arc::clone(target));
                 let is_ratio = target.ratios.contains(&notice.source);
-                let message = Message::new(notice, subject, is_ratio);
+                let Webhook { identities, body, .. } = &target.webhook;
+                let subject = format_subject(*identities);
+                let message = Message::new(notice, &subject, is_ratio, body.as_ref());
                 tokio::spawn(deliver(shared, target, message, place));
             }
             Err(_) => self.drop_notice(notice, "too many messages wait for it"),

@@ -70,7 +70,8 @@ mod tests {
     use super::*;
 
     fn target(url: &str) -> Result<Target, String> {
-        let webhook = Webhook { name: "security".to_owned(), url: url.to_owned(), secret: None };
+        let (name, url) = ("security".to_owned(), url.to_owned());
+        let webhook = Webhook { name, url, secret: None, identities: false, body: None };
         let filter = AddressFilter::Public { besides: Networks::default() };
         Target::new(&webhook, &filter).map_err(|error| error.to_string())
     }

@@ -118,7 +118,8 @@ fn on_loopback(hook: &Hook) -> Notifier {
 
 fn load(notifier: &Notifier, url: &str) {
     let secret = Some("s3cret".to_owned());
-    let webhook = Webhook { name: "security".to_owned(), url: url.to_owned(), secret };
+    let (name, url) = ("security".to_owned(), url.to_owned());
+    let webhook = Webhook { name, url, secret, identities: false, body: None };
     let target = Target::new(&webhook, &notifier.shared.client.filter).unwrap();
     let key = ("shop".to_owned(), "security".to_owned());
     notifier.replace_targets(Targets([(key, Arc::new(target))].into()));
@@ -135,7 +136,7 @@ fn tell(notifier: &Notifier) {
         until_unix_us: None,
         at_unix_us: 0,
     };
-    notifier.send(&notice, &[("email".to_owned(), "6f1c".to_owned())]);
+    notifier.send(&notice, |_| vec![("email".to_owned(), "6f1c".to_owned())]);
 }
 
 /// Tells one thing, and waits until its message has ended.

@@ -4,6 +4,7 @@ mod builder;
 pub(crate) mod compile;
 pub mod diagnostics;
 pub mod document;
+mod message;
 pub(crate) mod model;
 pub(crate) mod names;
 pub(crate) mod overlay;
@@ -17,6 +18,7 @@ pub(crate) mod when;
 use std::collections::BTreeMap;
 
 pub use builder::{LimitBuilder, PolicyBuilder};
+pub use message::{MessageTemplate, MessageValue};
 pub use model::{Algorithm, Limit, OnStoreFailure, Policy};
 pub use protection::{Challenge, ChallengeKind, Secret, Webhook};
 pub use published::{

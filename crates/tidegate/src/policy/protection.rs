@@ -8,6 +8,7 @@ use super::model::{AttributeId, Part};
 use super::names::Names;
 use super::when::When;
 use crate::decision::Outcome;
+use crate::policy::message::MessageTemplate;
 use crate::units::Amount;
 
 /// The index of an event; the built-in events come first.
@@ -230,6 +231,10 @@ pub struct Webhook {
     pub url: String,
     /// The secret that signs the messages.
     pub secret: Option<String>,
+    /// True if messages say who it is, and not a keyed hash.
+    pub identities: bool,
+    /// The body of its messages, instead of the documented one.
+    pub body: Option<MessageTemplate>,
 }
 
 impl std::fmt::Debug for Webhook {

@@ -90,6 +90,7 @@ notify:
   empty: {}
   none: { webhook: "" }
   pager: { webhook: "https://user:hush@example.org/", secret_env: UNSET }
+  chat: { webhook: "https://example.org/", identities: maybe, body: { text: "{pnalty} {user} {limit}", until: {until} } }
 "#
     ));
     assert_snapshot!(lines(

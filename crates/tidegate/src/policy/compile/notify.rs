@@ -1,13 +1,15 @@
 //! The `notify:` section: where notices go.
 
-use super::Compiler;
 use super::fields::{Fields, Keys, check_name, entries, text};
 use super::penalties::require;
+use super::{Compiler, RESERVED_PARTS};
 use crate::policy::diagnostics::shown;
 use crate::policy::document::{Entry, Node};
+use crate::policy::message::MessageTemplate;
 use crate::policy::protection::Webhook;
+use crate::response::{Piece, parse_text};
 
-pub(super) const KEYS: Keys = Keys::new("webhook secret_env");
+pub(super) const KEYS: Keys = Keys::new("webhook secret_env identities body");
 
 const WEBHOOKS_MAX: usize = 100;
 const URL_BYTES_MAX: usize = 2_048;
@@ -31,7 +33,27 @@ impl Compiler<'_> {
         let url = require(&fields, entry, "webhook", expected);
         let url = url.and_then(|node| self.web_address(node));
         let secret = fields.get("secret_env").and_then(|node| self.secret(node));
-        Some(Webhook { name: entry.key.clone(), url: url?, secret })
+        let identities = fields.boolean("identities").unwrap_or(false);
+        let body = fields.get("body").and_then(|node| self.message_template(node));
+        Some(Webhook { name: entry.key.clone(), url: url?, secret, identities, body })
+    }
+
+    fn message_template(&self, node: &Node) -> Option<MessageTemplate> {
+        self.body_of(node, &|text, node| self.message_pieces(text, node)).map(MessageTemplate)
+    }
+
+    /// The pieces of a text with placeholders: a word of every message, or a part that a key may have.
+    fn message_pieces(&self, text: &str, node: &Node) -> Option<Vec<Piece<String>>> {
+        let words = || {
+            let fixed = MessageTemplate::WORDS.into_iter().chain(RESERVED_PARTS);
+            fixed.chain(self.attribute_names.iter())
+        };
+        let named = |word: &str| words().find(|known| *known == word).map(str::to_owned);
+        let report = |found: &str| {
+            let message = format!("found the placeholder `{{{}}}`", shown(found));
+            self.diagnostics.unknown_word(node.at, message, found, words());
+        };
+        parse_text(text, named).map_err(report).ok()
     }
 
     /// An HTTP address. The error does not show the address, which may hold secrets.

@@ -100,8 +100,16 @@ impl Compiler<'_> {
         Some(value.to_owned())
     }
 
-    /// Any JSON value. A null is nearly always `{limit}` without its quotes.
     pub(super) fn body(&self, node: &Node) -> Option<Body> {
+        self.body_of(node, &|text, node| self.pieces(text, node))
+    }
+
+    /// Any JSON value, its strings in pieces. A null is nearly always `{limit}` without its quotes.
+    pub(super) fn body_of<P>(
+        &self,
+        node: &Node,
+        pieces: &impl Fn(&str, &Node) -> Option<Vec<Piece<P>>>,
+    ) -> Option<Body<P>> {
         match &node.value {
             Value::Scalar(scalar) if scalar.is_null() => {
                 let message = "found nothing (null) in a body, expected a value";
@@ -111,14 +119,15 @@ impl Compiler<'_> {
             Value::Scalar(scalar) if scalar.is_json_literal() => {
                 Some(Body::Literal(scalar.text.clone()))
             }
-            Value::Scalar(scalar) => self.pieces(&scalar.text, node).map(Body::Text),
+            Value::Scalar(scalar) => pieces(&scalar.text, node).map(Body::Text),
             Value::List(nodes) => {
-                let items: Vec<Option<Body>> = nodes.iter().map(|node| self.body(node)).collect();
+                let items: Vec<_> = nodes.iter().map(|node| self.body_of(node, pieces)).collect();
                 items.into_iter().collect::<Option<_>>().map(Body::List)
             }
             Value::Map(written) => {
-                let item = |entry: &Entry| Some((entry.key.clone(), self.body(&entry.value)?));
-                let items: Vec<Option<(String, Body)>> = written.iter().map(item).collect();
+                let item =
+                    |entry: &Entry| Some((entry.key.clone(), self.body_of(&entry.value, pieces)?));
+                let items: Vec<Option<_>> = written.iter().map(item).collect();
                 items.into_iter().collect::<Option<_>>().map(Body::Map)
             }
         }
@@ -142,6 +151,6 @@ impl Compiler<'_> {
             let words = Placeholder::ALL.iter().map(|(word, _)| *word);
             self.diagnostics.unknown_word(node.at, message, found, words);
         };
-        parse_text(text).map_err(report).ok()
+        parse_text(text, Placeholder::named).map_err(report).ok()
     }
 }

@@ -54,11 +54,11 @@ fn an_order_too_many_reads_the_printed_refusal() {
 #[test]
 fn an_answer_says_limit_remaining_and_reset() {
     let example = Example::start_with(NAME, &[], &LIMITS_ALONE);
-    assert_headers(&account(&example, "a1", "retail").send("POST", "/api/v1/orders"), 5, 9);
+    assert_headers(&account(&example, "a1", "retail").send("POST", "/api/v1/orders"), 5, 5);
     let mut trader = account(&example, "a2", "intermediate");
-    assert_headers(&trader.send("POST", "/api/v1/orders"), 20, 39);
+    assert_headers(&trader.send("POST", "/api/v1/orders"), 20, 20);
     let mut trader = account(&example, "a3", "professional");
-    assert_headers(&trader.send("POST", "/api/v1/orders"), 100, 199);
+    assert_headers(&trader.send("POST", "/api/v1/orders"), 100, 100);
 }
 
 #[test]

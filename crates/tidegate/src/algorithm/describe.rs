@@ -97,7 +97,7 @@ impl Spec {
     #[must_use]
     pub fn refill_us(&self) -> Option<u64> {
         match self {
-            Self::TokenBucket(spec) => {
+            Self::TokenBucket(spec) if spec.burst != spec.count => {
                 let product = u128::from(spec.burst.micros()) * u128::from(spec.period_us);
                 Some(saturate(product.div_ceil(u128::from(spec.count.micros().max(1)))))
             }

@@ -108,33 +108,34 @@ fn window_s(spec: &Spec) -> Option<u64> {
 /// The seconds in which a client can use no more than what remains: until more comes, and not less than
 /// the limit takes to give that much, so that nobody concludes a rate above the limit's.
 fn effective_window_s(report: &LimitReport, remaining: u64, window_s: u64) -> u64 {
-    let product = u128::from(remaining) * u128::from(window_s);
-    let pace_s = product.div_ceil(u128::from(quota(&report.spec).max(1)));
-    let pace_s = u64::try_from(pace_s).unwrap_or(window_s);
+    let pace_s = match remaining.checked_mul(window_s) {
+        Some(product) => product.div_ceil(quota(&report.spec).max(1)),
+        // What remains is at most the quota.
+        None => window_s,
+    };
     seconds_rounded_up(us_until_more(report)).max(pace_s).max(1)
 }
 
-/// Until a further unit can be spent; zero if all can.
+/// Until a further unit can be spent, as far as that is longer than the pace says.
 fn us_until_more(report: &LimitReport) -> u64 {
-    if report.available >= report.spec.capacity() {
-        return 0;
-    }
     match &report.spec {
-        Spec::TokenBucket(bucket) => us_until_next_token(bucket, report),
+        Spec::TokenBucket(bucket) if report.remaining() == 0 => us_until_token(bucket, report),
+        // The next token comes sooner than the bucket would have given what is left.
+        Spec::TokenBucket(_) => 0,
+        spec if report.available >= spec.capacity() => 0,
         // A sliding window that passes a request tells only when its newest entry is gone.
         _ => report.retry_after_us().or(report.reset_us).unwrap_or_default(),
     }
 }
 
-/// A bucket tells when it is full, and lacks all but the next token until shortly before.
-fn us_until_next_token(bucket: &token_bucket::Spec, report: &LimitReport) -> u64 {
+/// Until an empty bucket has a token: when it is full, without what comes after that token.
+fn us_until_token(bucket: &token_bucket::Spec, report: &LimitReport) -> u64 {
     let refill_us = |amount: Amount| {
         let product = u128::from(amount.micros()) * u128::from(bucket.period_us);
         let us = product / u128::from(bucket.count.micros().max(1));
         u64::try_from(us).unwrap_or(u64::MAX)
     };
-    let missing_now = bucket.burst.saturating_sub(report.available);
-    let next = Amount::from_units(report.remaining() + 1).unwrap_or(bucket.burst);
-    let full_us = report.reset_us.unwrap_or_else(|| refill_us(missing_now));
-    full_us.saturating_sub(refill_us(bucket.burst.saturating_sub(next)))
+    let missing = bucket.burst.saturating_sub(report.available);
+    let full_us = report.reset_us.unwrap_or_else(|| refill_us(missing));
+    full_us.saturating_sub(refill_us(bucket.burst.saturating_sub(Amount::ONE)))
 }

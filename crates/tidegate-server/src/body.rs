@@ -19,13 +19,15 @@ pub(crate) type NextFrame = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
 /// A body that a listener answers with. While it lasts, its request is in flight.
 pub(crate) struct Body {
     content: UnsyncBoxBody<Bytes, BodyError>,
+    is_whole: bool,
     in_flight: Option<InFlightRequest>,
 }
 
 impl Body {
     /// A body that is in memory.
     pub(crate) fn whole(bytes: impl Into<Bytes>) -> Self {
-        Self::streamed(Full::new(bytes.into()).map_err(|never| match never {}))
+        let body = Self::streamed(Full::new(bytes.into()).map_err(|never| match never {}));
+        Self { is_whole: true, ..body }
     }
 
     /// No body.
@@ -37,7 +39,12 @@ impl Body {
     pub(crate) fn streamed(
         body: impl HttpBody<Data = Bytes, Error = BodyError> + Send + 'static,
     ) -> Self {
-        Self { content: body.boxed_unsync(), in_flight: None }
+        Self { content: body.boxed_unsync(), is_whole: false, in_flight: None }
+    }
+
+    /// True if the body is in memory, and nothing is held for it.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.is_whole
     }
 
     /// Keeps the request in flight until the body is over.

@@ -14,7 +14,7 @@ use crate::say;
 /// TIDEGATE_UPSTREAM.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  tidegate serve\n  tidegate serve policy.yaml --upstream http://127.0.0.1:3000\n  tidegate serve policy.yaml --upstream http://127.0.0.1:3000 --gateway 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem\n  tidegate serve a.yaml b.yaml --api 127.0.0.1:7070 --state-dir /var/lib/tidegate\n\nSIGHUP or a changed file reloads; SIGTERM or Ctrl-C finishes what was accepted, and stops."
+    after_help = "Examples:\n  tidegate serve\n  tidegate serve policy.yaml --upstream http://127.0.0.1:3000\n  tidegate serve policy.yaml --upstream http://127.0.0.1:3000 --gateway 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem\n  tidegate serve policy.yaml --upstream http://127.0.0.1:3000 --public-limits /rate-limits --drain-delay 5s\n  tidegate serve a.yaml b.yaml --api 127.0.0.1:7070 --state-dir /var/lib/tidegate\n\nSIGHUP or a changed file reloads; SIGTERM or Ctrl-C finishes what was accepted, and stops."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]

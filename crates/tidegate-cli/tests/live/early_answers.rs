@@ -125,16 +125,40 @@ fn the_api_and_the_admin_listener_answer_curl_whatever_it_still_sends() {
 #[test]
 fn an_upstream_that_answers_before_it_has_the_body_is_heard() {
     let scene = Scene::new();
+    let upstream = refusing_upstream();
+    let daemon = scene.files.public_daemon(ALLOWED, &upstream);
+    scene.posts(&daemon, ("gateway", "/"), &["--http2"], 5, "413");
+    scene.posts(&daemon, ("gateway", "/"), &["--http1.1"], 2, "413");
+}
+
+#[test]
+fn the_answer_of_an_upstream_does_not_wait_for_a_slow_body() {
+    let upstream = refusing_upstream();
+    let policy = "{ tidegate: 1, name: one, limits: { one: { by: ip, concurrency: 1 } } }";
+    let arguments = ["--gateway", "127.0.0.1:0", "--upstream", &upstream];
+    let daemon = Daemon::with_policy_and(policy, None, &arguments);
+    let started = now();
+    for _ in 0..8 {
+        // The place of the last one is free, although its body never came.
+        let mut slow = daemon.gateway().connect();
+        let start = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc";
+        slow.socket.write_all(start).unwrap();
+        assert_eq!(slow.answer().status, 413);
+    }
+    let took = started.elapsed();
+    assert!(took < Duration::from_secs(8), "{took:?}, where each could wait two seconds");
+}
+
+/// The URL of a service that refuses every request once it has the head.
+fn refusing_upstream() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let upstream = format!("http://{}", listener.local_addr().unwrap());
+    let url = format!("http://{}", listener.local_addr().unwrap());
     thread::spawn(move || {
         for socket in listener.incoming().map_while(Result::ok) {
             thread::spawn(move || refuse_by_head(socket));
         }
     });
-    let daemon = scene.files.public_daemon(ALLOWED, &upstream);
-    scene.posts(&daemon, ("gateway", "/"), &["--http2"], 5, "413");
-    scene.posts(&daemon, ("gateway", "/"), &["--http1.1"], 2, "413");
+    url
 }
 
 /// Reads a head, answers, and reads on until the other side closes.

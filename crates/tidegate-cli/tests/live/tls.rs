@@ -271,3 +271,32 @@ fn draining_finishes_the_requests_of_http_2_and_takes_no_more() {
     daemon.stop();
     assert_eq!(client.join().unwrap(), [200; 5]);
 }
+
+#[test]
+fn a_head_over_http_2_is_answered_without_the_body() {
+    let (files, upstream) = (Files::new(), Upstream::start());
+    let one = "{ tidegate: 1, name: one, limits: { one: { by: ip, total: 1 } } }";
+    let daemon = files.public_daemon(one, &upstream.url());
+    let head = |listener: &str, path: &str| {
+        let url = format!("https://localhost:{}{path}", daemon.address(listener).port());
+        let curl = Command::new("curl")
+            .args(["-sSI", "--http2", &url, "--cacert"])
+            .arg(files.path("cert.pem"))
+            .output()
+            .unwrap();
+        assert!(curl.status.success(), "{url}: {}", String::from_utf8_lossy(&curl.stderr));
+        String::from_utf8(curl.stdout).unwrap()
+    };
+    for (listener, path, status) in [
+        ("gateway", "/", "200"),
+        ("gateway", "/", "429"),
+        ("api", "/limits", "200"),
+        ("api", "/openapi.json", "401"),
+        ("admin", "/ready", "200"),
+    ] {
+        let text = head(listener, path);
+        assert!(text.starts_with(&format!("HTTP/2 {status} ")), "{text}");
+        let length = text.lines().find_map(|line| line.strip_prefix("content-length: "));
+        assert!(length.is_some_and(|length| length != "0"), "{text}");
+    }
+}

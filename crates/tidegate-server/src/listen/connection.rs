@@ -4,8 +4,8 @@ use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version, header};
-use hyper::body::Incoming;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header};
+use hyper::body::{Body as _, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -73,6 +73,7 @@ impl<S: Service> Connection<S> {
         in_flight: InFlightRequest,
     ) -> Response<Body> {
         let is_http1 = request.version() < Version::HTTP_2;
+        let is_head = request.method() == Method::HEAD;
         let is_ambiguous = in_flight.is_ambiguous();
         let (mut request, rest) = unread::watch(request, in_flight.activity());
         if is_http1 && request.headers().contains_key(header::UPGRADE) {
@@ -94,10 +95,15 @@ impl<S: Service> Connection<S> {
             Some(rest) if is_ambiguous || response.status() == StatusCode::REQUEST_TIMEOUT => {
                 rest.cut()
             }
-            Some(rest) => rest.discard().await,
+            Some(rest) if response.body().is_whole() => rest.discard().await,
+            // A slow body must not hold what the answer holds: its place, its connection to the upstream.
+            Some(rest) => rest.discard_later(),
         };
         if is_http1 && (is_ambiguous || !is_read || self.drain.is_announced()) {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        if is_head && !is_http1 {
+            response = without_body(response);
         }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             in_flight.set_switched();
@@ -105,6 +111,16 @@ impl<S: Service> Connection<S> {
         response.body_mut().keep_in_flight(in_flight);
         response
     }
+}
+
+/// The answer to a HEAD over HTTP/2, where hyper would send the body, which is an error to clients.
+fn without_body(response: Response<Body>) -> Response<Body> {
+    let length = response.body().size_hint().exact().filter(|length| *length > 0);
+    let mut response = response.map(|_| Body::empty());
+    if let Some(length) = length {
+        response.headers_mut().entry(header::CONTENT_LENGTH).or_insert_with(|| length.into());
+    }
+    response
 }
 
 /// True if a head has more lines than are served. Cookies, which HTTP/2 splits, are one line.

@@ -78,6 +78,24 @@ impl Rest {
         }
     }
 
+    /// Throws away what the service has dropped or will drop, while the answer goes out.
+    pub(super) fn discard_later(self: Arc<Self>) -> bool {
+        let state = std::mem::replace(&mut *self.lock(), RestState::Answered);
+        match state {
+            RestState::Dropped(body) => self.spawn_discard(body),
+            RestState::Unasked => return self.cut(),
+            RestState::Reading | RestState::Answered => {}
+        }
+        true
+    }
+
+    fn spawn_discard(self: Arc<Self>, body: Incoming) {
+        // Without a runtime nobody is left to read for.
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(async move { self.discard_body(body).await });
+        }
+    }
+
     async fn discard_body(&self, body: Incoming) -> bool {
         // A body that announces too many bytes need not be waited for.
         let is_short = usize::try_from(body.size_hint().lower()).is_ok_and(|n| n <= BYTES_MAX);
@@ -156,9 +174,7 @@ impl Drop for RequestBody {
             // The upstream has answered before it had the whole body, and takes no more of it.
             RestState::Answered => {
                 drop(state);
-                if let Ok(runtime) = Handle::try_current() {
-                    runtime.spawn(async move { rest.discard_body(body).await });
-                }
+                rest.spawn_discard(body);
             }
         }
     }

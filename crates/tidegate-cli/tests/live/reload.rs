@@ -72,6 +72,12 @@ fn an_invalid_policy_is_refused_and_logged_and_the_next_valid_one_is_taken() {
     });
     eventually("no error in the status", || !errors(&daemon).contains("No such file"));
     assert_eq!(check(&daemon).1, 9);
+    let counted = |result: &str| {
+        let page = daemon.admin().get("/metrics").text();
+        let name = format!("tidegate_reloads_total{{result=\"{result}\"}} ");
+        page.lines().find_map(|line| line.strip_prefix(&name)?.parse::<u32>().ok()).unwrap()
+    };
+    eventually("both counted", || counted("refused") >= 5 && counted("taken") >= 1);
 }
 
 /// Sends without pause until told to stop. Returns the number of answers, and the first failure.

@@ -25,6 +25,22 @@ fn user_and_tier_come_from_the_token() {
 }
 
 #[test]
+fn tokens_that_do_not_verify_are_counted_by_reason_and_logged_once_a_second() {
+    let world = World::new(SECRET);
+    let expired = hs256(&claims(json!({ "exp": unix_seconds() - 3_600 })));
+    for _ in 0..3 {
+        world.assert_anonymous(&expired);
+    }
+    world.assert_anonymous("nonsense");
+    let page = world.daemon.admin().get("/metrics").text();
+    for (reason, count) in [("time", 3), ("malformed", 1), ("signature", 0)] {
+        let line = format!("tidegate_token_failures_total{{reason=\"{reason}\"}} {count}\n");
+        assert!(page.contains(&line), "{line}: {page}");
+    }
+    world.daemon.wait_for_log("token_refused");
+}
+
+#[test]
 fn the_api_reads_the_token_that_its_caller_passes_on() {
     let world = World::new(SECRET);
     let check = |request: Value| world.daemon.check(&request).json()["limits"][0]["limit"].clone();

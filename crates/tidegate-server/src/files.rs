@@ -1,11 +1,13 @@
-//! Reading files: bounded, and with errors that name the file.
+//! Reading files: bounded, without ever waiting for a writer, and with errors that name the file.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{self, File};
+use std::fs::{self, File, FileType, OpenOptions};
 use std::io::{self, Read as _};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{OFlags, fcntl_setfl};
 use tidegate::engine::policy::document::BYTES_MAX;
 
 /// Why a file cannot be read. The message names the file.
@@ -13,17 +15,11 @@ use tidegate::engine::policy::document::BYTES_MAX;
 pub struct FileError {
     path: PathBuf,
     why: String,
-    is_missing: bool,
 }
 
 impl FileError {
     pub(crate) fn new(path: &Path, why: impl fmt::Display) -> Self {
-        Self { path: path.to_owned(), why: why.to_string(), is_missing: false }
-    }
-
-    /// True if there is no such file.
-    pub(crate) const fn is_missing(&self) -> bool {
-        self.is_missing
+        Self { path: path.to_owned(), why: why.to_string() }
     }
 }
 
@@ -50,17 +46,43 @@ pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>, FileError> {
     read_open(path, open(path)?)
 }
 
-/// Opens a file, so that its metadata can be checked before it is read.
+/// Opens a file, so that its metadata can be checked before it is read. Anything but a file is refused
+/// at once, and a pipe unless this process [inherited](is_pipe) it: a pipe may never have a writer.
 pub(crate) fn open(path: &Path) -> Result<File, FileError> {
-    File::open(path).map_err(|error| FileError {
-        is_missing: error.kind() == io::ErrorKind::NotFound,
-        ..FileError::new(path, error)
-    })
+    let refuse = |error: io::Error| FileError::new(path, error);
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(refuse)?;
+    let kind = file.metadata().map_err(refuse)?.file_type();
+    if kind.is_fifo() && is_inherited(path) {
+        // Its writer may not be done yet.
+        fcntl_setfl(&file, OFlags::empty()).map_err(|error| refuse(error.into()))?;
+        return Ok(file);
+    }
+    check_kind(kind).map_err(refuse)?;
+    Ok(file)
 }
 
-/// True for a pipe and the like, which can be read only once.
+/// Refuses what is no file.
+pub(crate) fn check_kind(kind: FileType) -> io::Result<()> {
+    let found = match kind {
+        _ if kind.is_file() => return Ok(()),
+        _ if kind.is_dir() => "a directory",
+        _ if kind.is_fifo() => "a pipe",
+        _ if kind.is_socket() => "a socket",
+        _ => "a device",
+    };
+    Err(io::Error::other(format!("it is {found}, expected a file")))
+}
+
+/// True for a pipe that this process was started with, which can be read only once.
 pub(crate) fn is_pipe(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
+    is_inherited(path) && fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo())
+}
+
+/// True for the name of an open file of this process.
+fn is_inherited(path: &Path) -> bool {
+    let folders = ["/dev/fd", "/proc/self/fd"];
+    path == Path::new("/dev/stdin") || folders.iter().any(|folder| path.starts_with(folder))
 }
 
 /// Reads an open file up to the bound; its path is for errors.
@@ -83,20 +105,57 @@ pub fn environment() -> BTreeMap<String, String> {
         .collect()
 }
 
+/// Makes a pipe with a name, which nobody writes to.
+#[cfg(test)]
+pub(crate) fn make_fifo(path: &Path) {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn no_more_than_1_mib_is_read_however_much_there_is() {
-        let error = read_bytes(Path::new("/dev/zero")).unwrap_err();
-        assert_eq!(error.to_string(), "cannot read /dev/zero: it is larger than 1 MiB");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        File::create(&path).unwrap().set_len(1 << 40).unwrap();
+        let error = read_bytes(&path).unwrap_err().to_string();
+        assert!(error.ends_with("/file: it is larger than 1 MiB"), "{error}");
     }
 
     #[test]
-    fn only_a_file_that_is_not_there_is_missing() {
-        assert!(read(Path::new("no/such/file")).unwrap_err().is_missing());
-        assert!(!read(Path::new("/")).unwrap_err().is_missing());
+    fn what_is_no_file_is_refused_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let (fifo, socket) = (dir.path().join("fifo"), dir.path().join("socket"));
+        make_fifo(&fifo);
+        let _socket = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        for (path, found) in [
+            (&*fifo, "it is a pipe, expected a file"),
+            (dir.path(), "it is a directory, expected a file"),
+            (&*socket, "No such device or address"),
+            (Path::new("/dev/zero"), "it is a device, expected a file"),
+        ] {
+            let error = read(path).unwrap_err().to_string();
+            assert!(error.contains(found), "{error}");
+            assert!(!is_pipe(path));
+        }
+    }
+
+    #[test]
+    fn a_pipe_of_this_process_is_read_to_the_end_of_its_writer() {
+        use std::io::Write as _;
+        use std::os::fd::AsRawFd as _;
+        let (reader, mut writer) = io::pipe().unwrap();
+        let path = PathBuf::from(format!("/dev/fd/{}", reader.as_raw_fd()));
+        assert!(is_pipe(&path));
+        let reading = std::thread::spawn(move || read(&path));
+        for part in ["one ", "two"] {
+            writer.write_all(part.as_bytes()).unwrap();
+        }
+        drop(writer);
+        assert_eq!(reading.join().unwrap().unwrap(), "one two");
     }
 
     #[test]

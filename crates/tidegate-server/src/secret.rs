@@ -35,15 +35,17 @@ pub(crate) fn hash_key(
 
 fn read_or_make(state_dir: &StateDir) -> Result<[u8; 16], StartError> {
     let path = state_dir.path().join(FILE);
-    match read(&path) {
-        Ok(found) => parse(&found, &path),
-        Err(error) if error.is_missing() => {
+    match state_dir.open_file(FILE) {
+        Ok(file) => {
+            parse(&files::read_open(&path, file).map_err(|error| unreadable(&error))?, &path)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let secret = random().map_err(|error| cannot("make", &path, &error))?;
             let write = |file: &mut File| writeln!(file, "{:032x}", u128::from_be_bytes(secret));
             state_dir.replace(FILE, write).map_err(|error| cannot("write", &path, &error))?;
             Ok(secret)
         }
-        Err(error) => Err(unreadable(&error)),
+        Err(error) => Err(unreadable(&FileError::new(&path, error))),
     }
 }
 

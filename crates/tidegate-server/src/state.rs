@@ -9,14 +9,14 @@
 mod file_names;
 mod health;
 mod journal;
+mod ownership;
 mod record_format;
 mod recovery;
 mod writer;
 
 use std::collections::HashMap;
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -32,6 +32,7 @@ pub(crate) use writer::{SaveSummary, StateWriter};
 
 use crate::error::StartError;
 use file_names::FileNames;
+use ownership::{make_own_directory, open_writable};
 use recovery::{Recovery, TornTail};
 
 const LOCK: &str = "lock";
@@ -56,11 +57,11 @@ impl StateDir {
     /// Opens a state directory. A missing one is made, for this user alone.
     ///
     /// # Errors
-    /// It cannot be made or written to, or another process uses it.
+    /// It cannot be made or written to, belongs to another user, or another process uses it.
     pub(crate) fn open(path: &Path) -> Result<Self, StartError> {
         let at = path.display();
-        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|error| {
-            StartError::new(format!("cannot make the state directory {at}: {error}"))
+        make_own_directory(path).map_err(|error| {
+            StartError::new(format!("cannot use the state directory {at}: {error}"))
         })?;
         let lock = open_writable(&path.join(LOCK), false).map_err(|error| {
             StartError::new(format!("cannot write to the state directory {at}: {error}"))
@@ -148,24 +149,19 @@ impl StateDir {
         Ok((Journal::new(names, secret.fingerprint(), position), restored))
     }
 
-    /// Writes a file beside the one of this name and renames it over that, durably.
+    /// Reads a file, which must belong to this user alone.
+    pub(crate) fn open_file(&self, name: &str) -> io::Result<File> {
+        ownership::open_own(&self.path.join(name))
+    }
+
+    /// Replaces a file, durably.
     pub(crate) fn replace(
         &self,
         name: &str,
         write: impl FnOnce(&mut File) -> io::Result<()>,
     ) -> io::Result<()> {
-        let (path, temporary) = (self.path.join(name), self.path.join(format!("{name}.tmp")));
-        let mut file = open_writable(&temporary, true)?;
-        write(&mut file)?;
-        file.sync_all()?;
-        std::fs::rename(&temporary, &path)?;
-        File::open(&self.path)?.sync_all()
+        ownership::replace(&self.path.join(name), write)
     }
-}
-
-/// Opens a file to be written, for this user alone.
-fn open_writable(path: &Path, truncate: bool) -> io::Result<File> {
-    OpenOptions::new().write(true).create(true).truncate(truncate).mode(0o600).open(path)
 }
 
 fn warn_of_torn_tail(torn: Option<&TornTail>) {

@@ -17,11 +17,11 @@ use notify::event::{AccessKind, AccessMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::mpsc;
 
-use contents::{Contents, directories, has_news, merge_contents, read_contents};
+use contents::{Contents, directories, is_gone, read_contents};
 
 /// The time that the writer of a file has to finish.
 const QUIET: Duration = Duration::from_millis(50);
-/// A file that keeps changing is reported after this many reads.
+/// A file that keeps changing, or that is gone, is reported after this many reads.
 const READS_MAX: usize = 10;
 const POLL: Duration = Duration::from_secs(1);
 
@@ -49,9 +49,8 @@ enum Signal {
     Stop,
 }
 
-/// Watches these files. Each message says that some have changed since the last one. A deleted file is
-/// reported once it is back with other content. A caller that reads the files after this call misses no
-/// change.
+/// Watches these files. Each message says that some have changed since the last one, or are gone, or are
+/// back. A caller that reads the files after this call misses no change.
 ///
 /// # Errors
 /// No thread can be started.
@@ -111,18 +110,18 @@ impl WatchThread {
     fn has_changed(&mut self) -> bool {
         let mut found = read_contents(&self.paths);
         for _ in 0..READS_MAX {
-            if !has_news(&self.reported, &found) {
+            if found == self.reported {
                 return false;
             }
             thread::sleep(QUIET);
             let again = read_contents(&self.paths);
-            if again == found {
+            if again == found && !is_gone(&self.reported, &found) {
                 break;
             }
             found = again;
         }
-        let is_changed = has_news(&self.reported, &found);
-        merge_contents(&mut self.reported, found);
+        let is_changed = found != self.reported;
+        self.reported = found;
         is_changed
     }
 }

@@ -1,12 +1,13 @@
 //! Reloads of policies and certificates, and the counts that survive them.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use serde_json::json;
 
-use crate::support::{Client, Daemon, Upstream, eventually};
+use crate::support::{Client, Daemon, Upstream, eventually, make_fifo};
 
 fn policy(total: u64) -> String {
     format!("{{ tidegate: 1, name: live, limits: {{ one: {{ by: user, total: {total} }} }} }}")
@@ -78,6 +79,51 @@ fn an_invalid_policy_is_refused_and_logged_and_the_next_valid_one_is_taken() {
         page.lines().find_map(|line| line.strip_prefix(&name)?.parse::<u32>().ok()).unwrap()
     };
     eventually("both counted", || counted("refused") >= 5 && counted("taken") >= 1);
+}
+
+#[test]
+fn a_policy_that_is_gone_or_becomes_a_pipe_is_told_and_the_old_one_stays() {
+    let daemon = Daemon::with_policy(&policy(3), None);
+    let error = || daemon.status()["reload"]["error"].to_string();
+    for (is_pipe, told) in [(false, "No such file"), (true, "it is a pipe, expected a file")] {
+        let refusals = || daemon.log().matches("reload was refused").count();
+        let before = refusals();
+        fs::remove_file(daemon.policy_path()).unwrap();
+        if is_pipe {
+            make_fifo(&daemon.policy_path());
+        }
+        eventually("the status to tell", || error().contains(told));
+        eventually("the log to tell", || refusals() > before);
+        daemon.signal("HUP");
+        assert_eq!(check(&daemon).1, 3);
+        _ = fs::remove_file(daemon.policy_path());
+        fs::write(daemon.policy_path(), policy(3)).unwrap();
+        eventually("no error in the status", || error() == "null");
+    }
+}
+
+#[test]
+fn what_is_no_file_ends_the_start_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (fifo, good) = (folder.path().join("fifo"), folder.path().join("policy.yaml"));
+    make_fifo(&fifo);
+    fs::write(&good, policy(3)).unwrap();
+    let said = |arguments: &[&OsStr]| {
+        let ended = Daemon::command().args(arguments).output().unwrap();
+        assert!(!ended.status.success(), "{arguments:?}");
+        String::from_utf8_lossy(&ended.stderr).into_owned()
+    };
+    let (fifo, good) = (fifo.as_os_str(), good.as_os_str());
+    for (path, found) in [(fifo, "pipe"), (folder.path().as_os_str(), "directory")] {
+        let found = format!("it is a {found}, expected a file");
+        assert!(said(&[path]).contains(&found), "{found}");
+        for flag in ["--tokens", "--jwt-key", "--geoip", "--hash-key"] {
+            let said = said(&[good, flag.as_ref(), path]);
+            assert!(said.contains(&found), "{flag}: {said}");
+        }
+    }
+    let said = said(&[good, "--state-dir".as_ref(), fifo]);
+    assert!(said.contains("fifo: it is no directory"), "{said}");
 }
 
 /// Sends without pause until told to stop. Returns the number of answers, and the first failure.

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +10,7 @@ use std::thread::{self, JoinHandle};
 
 use serde_json::{Value, json};
 
-use crate::support::{Client, Daemon, eventually};
+use crate::support::{Client, Daemon, eventually, make_fifo};
 
 const MANY: u64 = 1_000_000_000;
 const POLICY: &str = "
@@ -139,6 +140,50 @@ fn bans_and_lifted_bans_survive_a_kill() {
     );
 }
 
+/// What a daemon says that does not start.
+fn refusal(state: &Path) -> String {
+    let policy = tempfile::NamedTempFile::new().unwrap();
+    fs::write(&policy, POLICY).unwrap();
+    let mut command = Daemon::command();
+    let ended = command.arg(policy.path()).arg("--state-dir").arg(state).output().unwrap();
+    assert!(!ended.status.success());
+    String::from_utf8_lossy(&ended.stderr).into_owned()
+}
+
+#[test]
+fn a_deleted_log_with_bans_refuses_the_start() {
+    let state = tempfile::tempdir().unwrap();
+    let daemon = start(state.path());
+    for user in 1..=6 {
+        ban(&daemon, &format!("u{user}"));
+    }
+    saved(&daemon);
+    kill(daemon);
+    let log = state.path().join("marks.log.0");
+    let whole = fs::read(&log).unwrap();
+    fs::remove_file(&log).unwrap();
+    let said = refusal(state.path());
+    assert!(said.contains("marks.log.0: it is not there"), "{said}");
+    assert!(said.contains("put it back, or move marks and marks.* away"), "{said}");
+    fs::write(&log, whole).unwrap();
+    assert_eq!(outcome(&start(state.path()), "u6"), "banned");
+}
+
+#[test]
+fn a_directory_that_others_could_write_is_mended_and_a_pipe_in_it_is_refused_at_once() {
+    let state = tempfile::tempdir().unwrap();
+    fs::set_permissions(state.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let mut daemon = start(state.path());
+    daemon.wait_for_log("state_mended");
+    daemon.stop();
+    let mode = fs::metadata(state.path()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o755);
+    fs::remove_file(state.path().join("marks")).unwrap();
+    make_fifo(&state.path().join("marks"));
+    let said = refusal(state.path());
+    assert!(said.contains("marks: it cannot be read: it is a pipe, expected a file"), "{said}");
+}
+
 #[test]
 fn the_torn_end_of_a_log_is_cut_off_and_a_damaged_one_refuses_the_start() {
     let state = tempfile::tempdir().unwrap();
@@ -159,15 +204,15 @@ fn the_torn_end_of_a_log_is_cut_off_and_a_damaged_one_refuses_the_start() {
     let mut damaged = whole.clone();
     damaged[whole.len() / 2] ^= 1;
     fs::write(&path, damaged).unwrap();
-    let policy = state.path().join("policy.yaml");
-    fs::write(&policy, POLICY).unwrap();
-    let ended =
-        Daemon::command().arg(&policy).arg("--state-dir").arg(state.path()).output().unwrap();
-    let said = String::from_utf8_lossy(&ended.stderr);
-    assert!(!ended.status.success() && said.contains("counters.log.0: it is damaged"), "{said}");
-    assert!(said.contains("move counters and counters.log.* away"), "{said}");
-    for name in ["counters", "counters.log.0"] {
-        fs::rename(state.path().join(name), state.path().join(format!("{name}.away"))).unwrap();
+    let said = refusal(state.path());
+    assert!(said.contains("counters.log.0: it is damaged"), "{said}");
+    assert!(said.contains("move counters and counters.* away"), "{said}");
+    let away = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(state.path()).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if name.starts_with("counters") {
+            fs::rename(state.path().join(&name), away.path().join(&name)).unwrap();
+        }
     }
     assert_eq!(used(&start(state.path()), "u1", "total"), 0);
 }

@@ -39,6 +39,11 @@ impl FileNames {
         self.directory.join(format!("{}.log.{number}", self.of))
     }
 
+    /// The file that says which logs there must be.
+    pub(super) fn newest(&self) -> PathBuf {
+        self.directory.join(format!("{}.newest", self.of))
+    }
+
     /// The name of a file until it is whole.
     pub(super) fn unfinished(&self, role: &str) -> PathBuf {
         self.directory.join(format!("{}{role}.tmp", self.of))
@@ -63,9 +68,10 @@ impl FileNames {
     /// Says why a file cannot be used, and what to do.
     pub(super) fn refuse(&self, path: &Path, why: &FileFault) -> StartError {
         let (of, without) = (self.of, self.without);
-        let away = format!("move {of} and {of}.log.* away to start {without}");
+        let away = format!("move {of} and {of}.* away to start {without}");
         let advice = match why {
-            FileFault::Io(_) => format!("try again, or {away}"),
+            FileFault::Io(_) => format!("mend that, or {away}"),
+            FileFault::Missing => format!("put it back, or {away}"),
             FileFault::OtherVersion(_) => format!("use the release that wrote it, or {away}"),
             FileFault::OtherSecret => format!("use the hash key that it was saved with, or {away}"),
             _ => away,

@@ -2,10 +2,11 @@
 //!
 //! A new snapshot begins with a new log, so that changes during its writing are in that log. The whole
 //! snapshot is renamed over the earlier one, and then the logs before the new one are removed. A crash
-//! at any step leaves files that recovery can read.
+//! at any step leaves files that recovery can read. A small file notes the newest log before a change is
+//! written there, so that recovery misses a log that somebody has deleted.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write as _};
 use std::marker::PhantomData;
 use std::path::PathBuf;
 
@@ -13,7 +14,7 @@ use serde::Serialize;
 use tidegate::clock::Now;
 
 use super::file_names::FileNames;
-use super::open_writable;
+use super::ownership::{open_writable, replace};
 use super::record_format::{FileHeader, FileRole, RecordWriter};
 
 /// A new snapshot is due once the logs are this many times as long as the snapshot,
@@ -31,6 +32,8 @@ const SNAPSHOT_SYNC_BYTES: u64 = 4 << 20;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Position {
     pub(super) has_snapshot: bool,
+    /// The newest log is noted, or that there is none.
+    pub(super) has_newest: bool,
     pub(super) snapshot_bytes: u64,
     /// The bytes of the logs since the snapshot, and their number.
     pub(super) logged: (u64, usize),
@@ -182,7 +185,7 @@ impl<T: Serialize> Journal<T> {
         self.sync_directory()?;
         self.written_bytes += snapshot.to.bytes();
         self.position.snapshot_bytes = snapshot.to.bytes();
-        Ok(())
+        if self.position.has_newest { Ok(()) } else { self.note_newest(now, snapshot.number) }
     }
 
     fn try_append(&mut self, now: Now, changes: impl Iterator<Item = T>) -> io::Result<u64> {
@@ -217,10 +220,22 @@ impl<T: Serialize> Journal<T> {
         log.sync(File::sync_all)?;
         fs::rename(&unfinished, self.names.log(header.number))?;
         self.sync_directory()?;
+        self.note_newest(now, header.number + 1)?;
         self.written_bytes += log.bytes();
         self.position.logged.0 += log.bytes();
         self.position.logged.1 += 1;
         self.log = Some(log);
+        Ok(())
+    }
+
+    /// Notes that the logs before this number are on the disk.
+    fn note_newest(&mut self, now: Now, number: u64) -> io::Result<()> {
+        let header = FileHeader { number, ..self.header(FileRole::Newest, now) };
+        let mut newest = Vec::new();
+        RecordWriter::begin(&mut newest, &header)?;
+        replace(&self.names.newest(), |file| file.write_all(&newest))?;
+        self.written_bytes += newest.len() as u64;
+        self.position.has_newest = true;
         Ok(())
     }
 

@@ -58,7 +58,7 @@ impl fmt::Display for FileFault {
                 write!(f, "it is damaged: a checksum does not match at byte {at}")
             }
             Self::Malformed(what) => write!(f, "it is damaged: {what}"),
-            Self::Missing => f.write_str("it is not there, and what was written after it is"),
+            Self::Missing => f.write_str("it is not there, and another file says that it was"),
             Self::OtherSecret => {
                 f.write_str("it was saved with another hash key, under which no key is the same")
             }
@@ -79,6 +79,8 @@ pub(super) enum FileRole {
     Snapshot,
     /// The changes since the snapshot.
     Log,
+    /// Nothing: its header says which logs there must be.
+    Newest,
 }
 
 /// The first block of a file.
@@ -87,7 +89,8 @@ pub(super) struct FileHeader {
     pub(super) role: FileRole,
     /// `counters` or `marks`.
     pub(super) of: String,
-    /// Of a log, its number; of a snapshot, the number of the first log after it.
+    /// Of a log, its number; of a snapshot, the number of the first log after it; of `newest`, the
+    /// number after the newest log.
     pub(super) number: u64,
     /// Of a log, how many bytes of the log before it count.
     pub(super) previous_bytes: u64,

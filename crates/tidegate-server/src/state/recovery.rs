@@ -14,6 +14,7 @@ use tidegate::clock::Now;
 
 use super::file_names::FileNames;
 use super::journal::Position;
+use super::ownership::open_own;
 use super::record_format::{BLOCK, FileFault, FileHeader, FileRole, RecordReader};
 use crate::error::StartError;
 
@@ -25,6 +26,8 @@ pub(super) struct Recovery<T> {
     files: Vec<RecoveredFile>,
     /// The cut end of the newest log, if there is one.
     pub(super) torn: Option<TornTail>,
+    /// What the directory says of the newest log; nothing in one of an earlier release.
+    newest: Option<u64>,
     records: PhantomData<T>,
 }
 
@@ -44,10 +47,13 @@ impl<T: DeserializeOwned> Recovery<T> {
             opened.map_err(|fault| refuse(&path, fault))
         };
         let mut numbers = names.log_numbers()?;
+        let newest = open(names.newest(), FileRole::Newest)?.map(|newest| newest.header.number);
         let Some(mut snapshot) = open(names.snapshot(), FileRole::Snapshot)? else {
-            return match numbers.first() {
-                None => Ok(Self { files: Vec::new(), torn: None, records: PhantomData }),
-                Some(_) => Err(refuse(&names.snapshot(), FileFault::Missing)),
+            return match (numbers.first(), newest) {
+                (None, None) => {
+                    Ok(Self { files: Vec::new(), torn: None, newest, records: PhantomData })
+                }
+                _ => Err(refuse(&names.snapshot(), FileFault::Missing)),
             };
         };
         snapshot.check_snapshot::<T>().map_err(|fault| refuse(&snapshot.path, fault))?;
@@ -55,7 +61,9 @@ impl<T: DeserializeOwned> Recovery<T> {
         let mut files = vec![snapshot];
         // Older logs are useless. A crash came before their removal.
         numbers.retain(|number| *number >= first);
-        for number in (first..).take(numbers.len()) {
+        // A crash may have come before the newest log was noted.
+        let end = first.saturating_add(numbers.len() as u64).max(newest.unwrap_or(0));
+        for number in first..end {
             match open(names.log(number), FileRole::Log)? {
                 Some(log) if log.header.number == number => files.push(log),
                 Some(log) => return Err(refuse(&log.path, misplaced())),
@@ -68,7 +76,7 @@ impl<T: DeserializeOwned> Recovery<T> {
         for (log, end) in files.iter_mut().skip(1).zip(ends) {
             torn = log.check_log::<T>(end).map_err(|fault| refuse(&log.path, fault))?;
         }
-        Ok(Self { files, torn, records: PhantomData })
+        Ok(Self { files, torn, newest, records: PhantomData })
     }
 
     /// Where the journal continues.
@@ -79,8 +87,14 @@ impl<T: DeserializeOwned> Recovery<T> {
             Some(last) => (last.header.number + 1, last.end),
         };
         let logged = (logs.iter().map(|log| log.end).sum(), logs.len());
-        let snapshot_bytes = snapshot.end;
-        Position { has_snapshot: true, snapshot_bytes, logged, next, previous_bytes }
+        Position {
+            has_snapshot: true,
+            has_newest: self.newest.is_some(),
+            snapshot_bytes: snapshot.end,
+            logged,
+            next,
+            previous_bytes,
+        }
     }
 
     /// Gives all records in the order in which they were written, some at a time. The clocks beside
@@ -117,7 +131,7 @@ impl RecoveredFile {
         role: FileRole,
         fingerprint: Option<u64>,
     ) -> Result<Option<Self>, FileFault> {
-        let file = match File::open(path) {
+        let file = match open_own(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             file => file?,
         };

@@ -30,6 +30,7 @@ limits:
 const SECRET: HashKey = HashKey::new([7; 16]);
 const START: u64 = 1_767_603_600;
 const SECOND_US: u64 = 1_000_000;
+const NEWEST: &str = "counters.newest";
 
 /// A limiter, and what it saves to.
 struct Daemon {
@@ -123,6 +124,13 @@ fn files(dir: &StateDir) -> Vec<String> {
     names
 }
 
+/// The same without the file that names the newest log.
+fn snapshot_and_logs(dir: &StateDir) -> Vec<String> {
+    let mut names = files(dir);
+    names.retain(|name| name != NEWEST);
+    names
+}
+
 #[test]
 fn a_clean_stop_and_start_keeps_every_counter() {
     let (_scratch, dir) = scratch();
@@ -131,7 +139,7 @@ fn a_clean_stop_and_start_keeps_every_counter() {
         before.spend(user);
     }
     assert_eq!(before.write_snapshot(), 14);
-    assert_eq!(files(&dir), ["counters"]);
+    assert_eq!(files(&dir), ["counters", NEWEST]);
     let mut after = Daemon::new(START + 5);
     let imported = after.load(&dir).unwrap().unwrap();
     assert_eq!(imported, ImportSummary { restored: 14, ..ImportSummary::default() });
@@ -166,7 +174,7 @@ fn where_nothing_changes_nothing_is_written() {
     assert_eq!(files(&dir), [""; 0]);
     daemon.spend("u1");
     daemon.tick().unwrap();
-    assert_eq!(files(&dir), ["counters", "counters.log.0"]);
+    assert_eq!(files(&dir), ["counters", "counters.log.0", NEWEST]);
     let written = fs::read(dir.path().join("counters.log.0")).unwrap();
     assert!(daemon.journal().take_written() > written.len() as u64, "with the snapshot");
     daemon.remaining("u1");
@@ -192,6 +200,19 @@ fn the_directory_and_its_files_are_for_this_user_alone() {
     assert_eq!(mode(dir.path()), 0o700);
     assert_eq!(mode(&dir.path().join("counters")), 0o600);
     assert_eq!(mode(&dir.path().join("counters.log.0")), 0o600);
+    assert_eq!(mode(&dir.path().join(NEWEST)), 0o600);
+}
+
+#[test]
+fn a_directory_that_is_none_or_is_anothers_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, "x").unwrap();
+    let message = StateDir::open(&file).unwrap_err().to_string();
+    assert!(message.ends_with("file: it is no directory"), "{message}");
+    crate::files::make_fifo(&dir.path().join(LOCK));
+    let message = StateDir::open(dir.path()).unwrap_err().to_string();
+    assert!(message.starts_with("cannot write to the state directory"), "{message}");
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! The contents of the watched files, and the directories through which they are reached.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Component, Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
+
+use crate::files::{is_pipe, open};
 
 /// A longer file is read up to here, and at its end, where databases have their date.
 const BYTES_MAX: u64 = 16 << 20;
@@ -23,26 +25,19 @@ pub(super) fn read_contents(paths: &[PathBuf]) -> Contents {
     paths.iter().map(|path| content(path)).collect()
 }
 
-/// True if a file has new content. A missing file has none: an editor may delete a file before it
-/// writes the new one.
-pub(super) fn has_news(reported: &Contents, found: &Contents) -> bool {
-    reported.iter().zip(found).any(|(reported, found)| found.is_some() && found != reported)
-}
-
-/// Takes over the contents of all files that are there.
-pub(super) fn merge_contents(reported: &mut Contents, found: Contents) {
-    for (reported, found) in reported.iter_mut().zip(found) {
-        *reported = found.or(*reported);
-    }
+/// True if a file is gone, or has become something else. An editor may delete a file before it writes
+/// the new one.
+pub(super) fn is_gone(reported: &Contents, found: &Contents) -> bool {
+    reported.iter().zip(found).any(|(reported, found)| reported.is_some() && found.is_none())
 }
 
 fn content(path: &Path) -> Content {
     let read = || -> io::Result<(u64, [u8; 32])> {
-        // Reading a pipe would consume it, or wait for its writer.
-        if !fs::metadata(path)?.is_file() {
+        // Reading a pipe would consume it.
+        if is_pipe(path) {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        let mut file = File::open(path)?;
+        let mut file = open(path).map_err(io::Error::other)?;
         let length = file.metadata()?.len();
         let mut bytes = Vec::new();
         (&mut file).take(BYTES_MAX).read_to_end(&mut bytes)?;

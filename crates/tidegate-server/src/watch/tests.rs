@@ -5,6 +5,7 @@ use std::path::Path;
 use tokio::time::timeout;
 
 use super::*;
+use crate::files::make_fifo;
 
 /// Far longer than it takes; only a change that is never told runs into it.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -74,13 +75,30 @@ async fn a_file_behind_a_link_to_elsewhere_is_told() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_deleted_is_told_once_it_is_back() {
+async fn a_file_that_is_deleted_and_at_once_written_again_is_told_once() {
     let dir = tempfile::tempdir().unwrap();
     let path = policy_in(dir.path());
     let (_watcher, mut changes) = watch(vec![path.clone()]).unwrap();
     fs::remove_file(&path).unwrap();
     fs::write(&path, "two").unwrap();
     told(&mut changes).await;
+}
+
+#[tokio::test]
+async fn a_file_that_is_gone_or_becomes_a_pipe_is_told_and_told_again_when_it_is_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = policy_in(dir.path());
+    let (_watcher, mut changes) = watch(vec![path.clone()]).unwrap();
+    for is_pipe in [false, true] {
+        fs::remove_file(&path).unwrap();
+        if is_pipe {
+            make_fifo(&path);
+        }
+        told(&mut changes).await;
+        _ = fs::remove_file(&path);
+        fs::write(&path, "one").unwrap();
+        told(&mut changes).await;
+    }
 }
 
 #[tokio::test]
@@ -113,7 +131,7 @@ fn a_neighbour_is_no_news() {
     let paths = [policy_in(dir.path())];
     let reported = read_contents(&paths);
     fs::write(dir.path().join("neighbour"), "noise").unwrap();
-    assert!(!has_news(&reported, &read_contents(&paths)));
+    assert_eq!(reported, read_contents(&paths));
 }
 
 #[tokio::test]
@@ -145,21 +163,19 @@ async fn nothing_is_told_once_the_watcher_is_dropped() {
 }
 
 #[test]
-fn neither_a_touch_nor_a_deletion_is_news() {
+fn a_touch_is_no_news_and_a_deletion_waits() {
     let dir = tempfile::tempdir().unwrap();
     let path = policy_in(dir.path());
     let paths = [path.clone()];
-    let mut reported = read_contents(&paths);
+    let reported = read_contents(&paths);
     fs::write(&path, "one").unwrap();
-    assert!(!has_news(&reported, &read_contents(&paths)));
-    fs::remove_file(&path).unwrap();
-    assert!(!has_news(&reported, &read_contents(&paths)));
-    merge_contents(&mut reported, read_contents(&paths));
+    assert_eq!(reported, read_contents(&paths));
     fs::write(&path, "two").unwrap();
-    let found = read_contents(&paths);
-    assert!(has_news(&reported, &found));
-    merge_contents(&mut reported, found);
-    assert!(!has_news(&reported, &read_contents(&paths)));
+    assert_ne!(reported, read_contents(&paths));
+    assert!(!is_gone(&reported, &read_contents(&paths)));
+    fs::remove_file(&path).unwrap();
+    assert!(is_gone(&reported, &read_contents(&paths)));
+    assert!(!is_gone(&read_contents(&paths), &reported));
 }
 
 #[test]

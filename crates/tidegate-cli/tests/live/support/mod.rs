@@ -11,6 +11,7 @@ pub(crate) use contract::Contract;
 pub(crate) use daemon::Daemon;
 pub(crate) use upstream::{Reply, Upstream};
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Waits for a condition, and fails if it does not come within twenty seconds.
@@ -29,4 +30,10 @@ pub(crate) fn eventually_within(bound: Duration, what: &str, mut condition: impl
 #[allow(clippy::disallowed_methods, reason = "a test waits in real time")]
 pub(crate) fn now() -> Instant {
     Instant::now()
+}
+
+/// Makes a pipe with a name, which nobody writes to.
+pub(crate) fn make_fifo(path: &Path) {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
 }

@@ -82,11 +82,12 @@ fn every_flipped_bit_of_a_snapshot_is_refused() {
 fn a_log_that_is_torn_at_any_byte_gives_all_that_is_whole_and_is_gone_on_with() {
     let (_scratch, dir) = scratch();
     let (whole, lengths) = log(&dir, 3);
-    let path = dir.path().join(LOG);
+    let (path, newest) = (dir.path().join(LOG), fs::read(dir.path().join(NEWEST)).unwrap());
     let header = RecordReader::begin(&whole[..]).unwrap().1.position();
     let header = usize::try_from(header).unwrap();
     for length in 0..whole.len() {
         _ = fs::remove_file(dir.path().join("counters.log.1"));
+        fs::write(dir.path().join(NEWEST), &newest).unwrap();
         fs::write(&path, &whole[..length]).unwrap();
         if length < header {
             // It is given its name when that much is on the disk, so that no crash leaves this.
@@ -169,7 +170,7 @@ fn a_log_that_others_follow_must_be_whole_and_there() {
     let mut second = start(&dir, START + 5);
     second.spend("u2");
     second.tick().unwrap();
-    assert_eq!(files(&dir), ["counters", LOG, "counters.log.1"]);
+    assert_eq!(snapshot_and_logs(&dir), ["counters", LOG, "counters.log.1"]);
     let message = refusal_of(&dir, LOG, &whole[..whole.len() - 1]);
     assert!(message.contains("it is torn") && message.contains(LOG), "{message}");
     let mut flipped = whole.clone();
@@ -182,6 +183,83 @@ fn a_log_that_others_follow_must_be_whole_and_there() {
     assert_eq!(start(&dir, START + 6).spent("u1"), 2);
     fs::remove_file(dir.path().join("counters")).unwrap();
     assert!(refusal(&dir).contains("it is not there"));
+}
+
+#[test]
+fn a_deleted_newest_log_refuses_the_start_until_it_is_back() {
+    let (_scratch, dir) = scratch();
+    let mut daemon = start(&dir, START);
+    // A log of the first process, of the second after a kill, and after a snapshot.
+    for (log, snapshot) in [(LOG, false), ("counters.log.1", true), ("counters.log.2", false)] {
+        daemon.spend("u1");
+        daemon.tick().unwrap();
+        let (path, spent) = (dir.path().join(log), daemon.spent("u1"));
+        let whole = fs::read(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        let message = refusal(&dir);
+        assert!(message.contains(&format!("{log}: it is not there")), "{message}");
+        assert!(message.contains("put it back, or move counters and counters.* away"), "{message}");
+        fs::write(&path, &whole).unwrap();
+        daemon = start(&dir, START + 1);
+        assert_eq!(daemon.spent("u1"), spent);
+        if snapshot {
+            daemon.write_snapshot();
+        }
+    }
+}
+
+#[test]
+fn a_deleted_snapshot_refuses_the_start_after_a_clean_stop_too() {
+    let (_scratch, dir) = scratch();
+    snapshot(&dir);
+    fs::remove_file(dir.path().join("counters")).unwrap();
+    let message = refusal(&dir);
+    assert!(message.contains("counters: it is not there"), "{message}");
+    fs::remove_file(dir.path().join(NEWEST)).unwrap();
+    assert_eq!(start(&dir, START).store.keys(), 0, "all of it was moved away");
+}
+
+#[test]
+fn every_prefix_and_flipped_bit_of_the_note_of_the_newest_log_is_refused() {
+    let (_scratch, dir) = scratch();
+    log(&dir, 1);
+    let whole = fs::read(dir.path().join(NEWEST)).unwrap();
+    for place in 0..whole.len() {
+        refusal_of(&dir, NEWEST, &whole[..place]);
+        let mut flipped = whole.clone();
+        flipped[place] ^= 8;
+        refusal_of(&dir, NEWEST, &flipped);
+    }
+}
+
+#[test]
+fn a_directory_of_an_earlier_release_loads_and_is_guarded_from_the_first_change_on() {
+    let (_scratch, dir) = scratch();
+    log(&dir, 2);
+    // That release noted nothing.
+    fs::remove_file(dir.path().join(NEWEST)).unwrap();
+    let mut daemon = start(&dir, START + 5);
+    assert_eq!(daemon.spent("u1"), 2);
+    daemon.spend("u1");
+    daemon.tick().unwrap();
+    fs::remove_file(dir.path().join("counters.log.1")).unwrap();
+    assert!(refusal(&dir).contains("counters.log.1: it is not there"));
+}
+
+#[test]
+fn a_pipe_in_place_of_a_file_refuses_the_start_at_once() {
+    let (_scratch, dir) = scratch();
+    log(&dir, 1);
+    for name in ["counters", LOG, NEWEST] {
+        let path = dir.path().join(name);
+        let whole = fs::read(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        crate::files::make_fifo(&path);
+        let message = refusal(&dir);
+        assert!(message.contains("it is a pipe, expected a file"), "{message}");
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, &whole).unwrap();
+    }
 }
 
 #[test]

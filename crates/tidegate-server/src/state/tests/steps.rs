@@ -47,7 +47,7 @@ fn a_snapshot_takes_the_place_of_the_logs_and_a_crash_at_any_step_leaves_what_lo
     assert_eq!((spent("u1"), spent("u2")), (4, 1), "what changed meanwhile is in the next log");
     let before = copied(&dir);
     assert_eq!(daemon.journal().finish_snapshot(now, snapshot).unwrap(), 7);
-    assert_eq!(files(&dir), ["counters", "counters.log.1"]);
+    assert_eq!(snapshot_and_logs(&dir), ["counters", "counters.log.1"]);
     assert_eq!((spent("u1"), spent("u2")), (4, 1), "in its place");
     let logs: Vec<_> = before.iter().filter(|(name, _)| name.contains(".log.")).cloned().collect();
     put_back(&dir, &logs);
@@ -58,7 +58,7 @@ fn a_snapshot_takes_the_place_of_the_logs_and_a_crash_at_any_step_leaves_what_lo
     daemon.tick().unwrap();
     assert_eq!((spent("u1"), spent("u2")), (4, 2));
     daemon.write_snapshot();
-    assert_eq!(files(&dir), ["counters", "counters.log.tmp"], "what was left is gone");
+    assert_eq!(snapshot_and_logs(&dir), ["counters", "counters.log.tmp"], "what was left is gone");
     assert_eq!((spent("u1"), spent("u2")), (4, 2));
 }
 
@@ -92,9 +92,9 @@ fn processes_that_crash_one_after_the_other_leave_what_loads_until_a_snapshot_is
         daemon.spend("u1");
         daemon.tick().unwrap();
     }
-    assert_eq!(files(&dir).len(), 11);
+    assert_eq!(snapshot_and_logs(&dir).len(), 11);
     Daemon::start(&dir, START + 10).write_snapshot();
-    assert_eq!(files(&dir), ["counters"]);
+    assert_eq!(snapshot_and_logs(&dir), ["counters"]);
     assert_eq!(Daemon::start(&dir, START + 10).spent("u1"), 10);
 }
 

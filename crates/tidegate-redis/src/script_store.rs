@@ -102,6 +102,7 @@ impl ScriptStore {
             .query(&mut *lock(&self.connection))
             .map_err(|error| StoreError { transient: true, detail: error.to_string() })?;
         codec::decode(&commands.iter().collect::<Vec<_>>(), &layout, &reply)
+            .ok_or_else(|| Failure::malformed("a reply of another format").into())
     }
 
     fn execute(&self, now: Now, command: Command) -> Result<Response, StoreError> {

@@ -33,20 +33,14 @@ struct CommandStatus {
     in_full: bool,
 }
 
-/// Decodes the reply to a call of this layout; one response for each command, in order.
+/// Decodes the reply to a call of this layout; one response for each command, in order. `None` if it
+/// is no reply to such a call.
 pub(crate) fn decode(
     commands: &[&Command],
     layout: &BatchLayout,
     reply: &[u8],
-) -> Result<Vec<Result<Response>>> {
-    read(commands, layout, &mut Reader::new(reply)).ok_or_else(unreadable)
-}
-
-fn read(
-    commands: &[&Command],
-    layout: &BatchLayout,
-    reader: &mut Reader<'_>,
 ) -> Option<Vec<Result<Response>>> {
+    let reader = &mut Reader::new(reply);
     let now_us = reader.number()?;
     let statuses = layout.plain.iter().map(|keys| read_status(reader, keys.as_ref()));
     let statuses = statuses.collect::<Option<Vec<CommandStatus>>>()?;

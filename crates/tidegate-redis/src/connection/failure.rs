@@ -18,8 +18,10 @@ pub enum Reason {
     Connection,
     /// The server answered with an error.
     Refused,
-    /// The answer could not be read.
+    /// The server answered, but its answer about this key could not be read.
     Unreadable,
+    /// The server answered something else than what was asked.
+    Malformed,
     /// Too many commands waited.
     Overload,
     /// The store was not asked, because it failed before.
@@ -28,11 +30,12 @@ pub enum Reason {
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Timeout,
         Self::Connection,
         Self::Refused,
         Self::Unreadable,
+        Self::Malformed,
         Self::Overload,
         Self::Open,
     ];
@@ -45,6 +48,7 @@ impl Reason {
             Self::Connection => "connection",
             Self::Refused => "refused",
             Self::Unreadable => "unreadable",
+            Self::Malformed => "malformed",
             Self::Overload => "overload",
             Self::Open => "open",
         }
@@ -118,7 +122,7 @@ impl Failure {
     /// A connection that broke during a call.
     pub(super) fn broken(error: &RedisError) -> Self {
         if error.kind() == ErrorKind::Parse {
-            return Self::new(Reason::Unreadable, true, error.to_string());
+            return Self::malformed(error.to_string());
         }
         let failure = Self::new(Reason::Connection, true, error.to_string());
         Self { remedy: Remedy::SendAgain, ..failure }
@@ -152,9 +156,14 @@ impl Failure {
         Self { reason, ..self }
     }
 
-    /// An answer of the wrong shape.
+    /// An answer about a key, or about the deployment, that cannot be used.
     pub(crate) fn unreadable(detail: impl Into<String>) -> Self {
         Self::new(Reason::Unreadable, false, detail)
+    }
+
+    /// An answer of the wrong shape: whatever answers is no server of this store.
+    pub(crate) fn malformed(detail: impl Into<String>) -> Self {
+        Self::new(Reason::Malformed, false, detail)
     }
 
     /// True if the server is to blame, rather than the command or its route.
@@ -162,7 +171,7 @@ impl Failure {
         let is_redirect =
             matches!(self.remedy, Remedy::Moved { .. } | Remedy::Ask { .. } | Remedy::TryAgain);
         match self.reason {
-            Reason::Timeout | Reason::Connection => true,
+            Reason::Timeout | Reason::Connection | Reason::Malformed => true,
             Reason::Refused => !is_redirect,
             Reason::Unreadable | Reason::Overload | Reason::Open => false,
         }

@@ -143,10 +143,20 @@ fn decode(
     commands: &[RoutedCommand],
     reply: Value,
 ) -> Result<Vec<Result<Response, StoreError>>, Failure> {
-    let Value::BulkString(reply) = reply else {
-        return Err(Failure::unreadable("the script's reply has another shape"));
-    };
     let in_slot: Vec<&Command> =
         group.indices.iter().map(|index| &commands[*index].command).collect();
-    codec::decode(&in_slot, layout, &reply).map_err(Failure::of_command)
+    decode_reply(&in_slot, layout, &reply)
+}
+
+/// Decodes the reply to one call.
+pub(super) fn decode_reply(
+    commands: &[&Command],
+    layout: &BatchLayout,
+    reply: &Value,
+) -> Result<Vec<Result<Response, StoreError>>, Failure> {
+    let decoded = match reply {
+        Value::BulkString(reply) => codec::decode(commands, layout, reply),
+        _ => None,
+    };
+    decoded.ok_or_else(|| Failure::malformed("the script's reply has another shape"))
 }

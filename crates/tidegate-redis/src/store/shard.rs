@@ -9,8 +9,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::deployment::Deployment;
-use super::idempotency::IdempotencyKey;
+use super::send::decode_reply;
 use crate::breaker::{Breaker, BreakerState, Permit};
+use crate::codec::BatchLayout;
 use crate::connection::{Connection, Failure, Reason, Remedy, ScriptCall};
 use crate::health::{Counters, ShardHealth, UNREACHED};
 use crate::lock;
@@ -141,9 +142,9 @@ impl Shard {
         while let Ok(state) = status.wait_for(needs_probe).await.map(|status| status.state) {
             if state == BreakerState::Merging {
                 sleep(PROBE_EVERY).await;
-                let deadline = Instant::now() + self.deployment.timeout;
-                let key = self.deployment.idempotency.take();
-                _ = self.eval(&script::DECIDE, self.probe_call(&key), deadline).await;
+                if let Ok(permit) = self.permit() {
+                    self.record_outcome(permit, self.try_empty_call().await.err().as_ref());
+                }
                 continue;
             }
             self.wait_until_probe().await;
@@ -169,22 +170,24 @@ impl Shard {
     /// Makes the probe that the half-open breaker waits for.
     async fn probe(&self) -> bool {
         self.connection.connected(Instant::now() + PROBE_CONNECT_MAX).await;
-        let deadline = Instant::now() + self.deployment.timeout;
-        let key = self.deployment.idempotency.take();
-        let replied = self.connection.eval(&script::DECIDE, self.probe_call(&key), deadline).await;
+        let replied = self.try_empty_call().await;
         if let Err(failure) = &replied {
             self.note(failure);
         }
         replied.is_ok()
     }
 
-    /// A call without commands. It writes its idempotency key, which shows whether the server accepts
-    /// writes.
-    fn probe_call(&self, key: &IdempotencyKey<'_>) -> ScriptCall {
+    /// Makes a call without commands. It writes its idempotency key, which shows whether the server
+    /// accepts writes.
+    async fn try_empty_call(&self) -> Result<(), Failure> {
+        let deadline = Instant::now() + self.deployment.timeout;
+        let key = &self.deployment.idempotency.take();
         let slot = Some(self.probe_slot.load(Ordering::Relaxed)).filter(|slot| *slot < SLOTS);
         let keys = slot.map(|slot| self.deployment.idempotency_key(key, slot));
         let arguments = vec![self.deployment.header(slot.map(|_| key))];
-        ScriptCall { keys: keys.into_iter().collect(), arguments, asking: false }
+        let call = ScriptCall { keys: keys.into_iter().collect(), arguments, asking: false };
+        let replied = self.connection.eval(&script::DECIDE, call, deadline).await?;
+        decode_reply(&[], &BatchLayout::default(), &replied).map(drop)
     }
 
     pub(super) fn set_probe_slot(&self, slot: Option<u16>) {

@@ -2,6 +2,7 @@ mod cluster;
 mod loans;
 mod secured;
 mod sentinel;
+mod wrong_shapes;
 
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;

@@ -46,7 +46,7 @@ pub struct Config {
     pub(crate) insecure: bool,
     #[command(flatten)]
     pub(crate) store: SharedStoreConfig,
-    /// At most N keys in memory
+    /// At most N keys in memory: an equal share for each limit, which lends what it does not use
     #[arg(long, value_name = "N", env = "TIDEGATE_MAX_KEYS", default_value_t = 1_000_000)]
     pub(crate) max_keys: usize,
     /// Keep counters here over a restart

@@ -2,6 +2,8 @@
 //!
 //! ```text
 //! Memory ── one Table for each limit, each with an equal share of max_keys
+//!   │           │
+//!   └─ Pool ────┘    lends what a table does not use of its share to others; has all pages
 //!
 //! Table      segment 0   segment 1   segment 2 …    by the low bits of a key's hash;
 //!               │                                   grows by splitting one segment at a time
@@ -24,7 +26,7 @@
 //!
 //! 1. [`decide`]: a plan, all levels or none. [`fast_path`]: a single bucket, which is most of the traffic.
 //! 2. [`table`]: from the key's hash to its segment. `table/growth` splits segments; `table/eviction` inserts keys, and
-//!    evicts expired keys, or else those that have used least of their limit.
+//!    evicts expired keys, or else those that have used least of their limit. The [`pool`] says which table gives up a key.
 //! 3. [`segment`]: the lookup, under the [`seqlock`]. `segment/guard` is the locked segment, `segment/placement` says
 //!    where a key stands, `segment/overflow` has what does not fit.
 //! 4. [`slot`]: the words and the slot lock; [`packed_state`]: what they say, under a spec from the [`spec_registry`].
@@ -45,6 +47,7 @@ mod journal;
 mod level;
 mod packed_state;
 mod pages;
+mod pool;
 mod record;
 mod segment;
 mod seqlock;
@@ -61,6 +64,7 @@ use arrayvec::ArrayVec;
 
 pub use inspection::{KeyCursor, KeyPage};
 pub use journal::{Changes, SavedChange};
+use pool::Pool;
 pub use snapshot::{Export, ImportSummary, SavedKey};
 pub(crate) use table::Table;
 
@@ -83,7 +87,7 @@ pub struct Memory {
     max_keys: usize,
     /// How many keys of a limit will come, where that is known.
     expected_keys: usize,
-    counters: Arc<table::Counters>,
+    pool: Arc<Pool>,
     /// The keys of dropped limits, for the journal.
     removed: Mutex<Vec<(u64, Key)>>,
 }
@@ -92,8 +96,6 @@ pub struct Memory {
 #[derive(Clone, Debug, Default)]
 struct Limits {
     tables: HashMap<u64, Arc<Table>, foldhash::fast::RandomState>,
-    /// The limits that were announced. They share the keys.
-    announced: HashSet<u64>,
 }
 
 impl Memory {
@@ -103,7 +105,8 @@ impl Memory {
         Self::with_max_keys(MAX_KEYS_DEFAULT)
     }
 
-    /// A store of at most this many keys, shared equally among the limits. Each limit may have at least one.
+    /// A store of at most this many keys. Each limit has an equal share of them, at least one, and lends what it does not
+    /// use.
     #[must_use]
     pub fn with_max_keys(max_keys: usize) -> Self {
         Self {
@@ -111,7 +114,7 @@ impl Memory {
             changing: Mutex::default(),
             max_keys,
             expected_keys: 0,
-            counters: Arc::default(),
+            pool: Arc::new(Pool::new(max_keys)),
             removed: Mutex::default(),
         }
     }
@@ -127,10 +130,10 @@ impl Memory {
         self.limits.load().tables.values().map(|table| table.keys()).sum()
     }
 
-    /// How many live keys were evicted because their limit's share was full.
+    /// How many live keys were evicted because the store was full.
     #[must_use]
     pub fn evicted_keys(&self) -> u64 {
-        self.counters.evicted.load(Ordering::Relaxed)
+        self.pool.evicted.load(Ordering::Relaxed)
     }
 
     fn tables(&self) -> Vec<(u64, Arc<Table>)> {
@@ -151,19 +154,25 @@ impl Memory {
             return table;
         }
         let mut limits = Limits::clone(&self.limits.load());
-        let table = self.new_table(self.share(limits.announced.len()));
+        let table = self.new_table();
         limits.tables.insert(family, Arc::clone(&table));
+        self.share_out(&limits);
         self.limits.store(Arc::new(limits));
         table
     }
 
-    fn new_table(&self, max_keys: usize) -> Arc<Table> {
-        Arc::new(Table::new(max_keys, self.expected_keys, Arc::clone(&self.counters)))
+    fn new_table(&self) -> Arc<Table> {
+        let table = Arc::new(Table::new(0, self.expected_keys, Arc::clone(&self.pool)));
+        self.pool.enrol(&table);
+        table
     }
 
-    /// How many keys one of so many limits may have.
-    fn share(&self, limits: usize) -> usize {
-        (self.max_keys / limits.max(1)).max(1)
+    /// Gives every table an equal share, and at least one key.
+    fn share_out(&self, limits: &Limits) {
+        let count = limits.tables.len().max(1);
+        let share = (self.max_keys / count).max(1);
+        self.pool.set_max_keys(self.max_keys.max(count));
+        limits.tables.values().for_each(|table| table.usage.set_share(share));
     }
 
     /// Decides a plan. A memory store always answers.
@@ -245,7 +254,6 @@ impl ImmediateStore for Memory {
     fn announce_now(&self, families: &[u64]) {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let announced: HashSet<u64> = families.iter().copied().collect();
-        let share = self.share(announced.len());
         let mut tables = self.limits.load().tables.clone();
         tables.retain(|family, table| {
             let stays = announced.contains(family);
@@ -256,12 +264,11 @@ impl ImmediateStore for Memory {
             stays
         });
         for family in &announced {
-            tables.entry(*family).or_insert_with(|| self.new_table(share));
+            tables.entry(*family).or_insert_with(|| self.new_table());
         }
-        for table in tables.values() {
-            table.set_max_keys(share);
-        }
-        self.limits.store(Arc::new(Limits { tables, announced }));
+        let limits = Limits { tables };
+        self.share_out(&limits);
+        self.limits.store(Arc::new(limits));
     }
 }
 

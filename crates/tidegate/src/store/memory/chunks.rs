@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 const NEAR: usize = 64;
 /// How many chunks each far row has.
 const ROW: usize = 256;
-/// Enough segments and pages for some 670 million keys of one limit, which take 30 GB.
+/// Enough segments and pages for some 670 million keys, which take 30 GB.
 const ROWS: usize = 64;
 
 /// Chunks by number.

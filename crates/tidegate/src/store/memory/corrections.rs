@@ -16,7 +16,7 @@ impl Memory {
         let Amendment { level, charged_at_us, holder, change, .. } = amendment;
         let (spec, now_us) = (&level.spec, level.time_us(now));
         if let Change::Debit(amount) = change {
-            return self.debit(level, now_us, *amount);
+            return self.debit(level, now, *amount);
         }
         let Some(table) = self.table(level.family) else { return false };
         let guard = table.lock(level.key);
@@ -51,13 +51,13 @@ impl Memory {
         }
     }
 
-    fn debit(&self, level: &Level, now_us: u64, amount: Amount) -> bool {
+    fn debit(&self, level: &Level, now: Now, amount: Amount) -> bool {
         let table = self.table_or_create(level.family);
         let guard = table.lock(level.key);
         let hit = table.find(&guard, level.key);
-        let is_debited = level::debit(&table, &guard, hit, level, now_us, amount);
+        let is_debited = level::debit(&table, &guard, hit, level, level.time_us(now), amount);
         drop(guard);
-        table.grow();
+        table.grow(now);
         is_debited
     }
 
@@ -82,7 +82,7 @@ impl Memory {
             level::charge(&table, &guard, hit, &Level { cost, ..*level }, at_us, 0);
         }
         drop(guard);
-        table.grow();
+        table.grow(at);
     }
 }
 

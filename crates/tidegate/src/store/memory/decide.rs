@@ -84,7 +84,7 @@ pub(super) fn decide(plan: &Plan, steps: &mut [Step<'_>], replies: &mut PerLevel
         decide_locked(plan, steps, replies);
     }
     if replies.iter().any(|reply| reply.charged) {
-        steps.iter().filter_map(|step| step.table).for_each(Table::grow);
+        steps.iter().filter_map(|step| step.table).for_each(|table| table.grow(plan.now));
     }
 }
 

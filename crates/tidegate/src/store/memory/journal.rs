@@ -43,7 +43,7 @@ impl Memory {
     /// Notes the keys that change from now on, for [`changes`](Self::changes). A store without a journal does not pay
     /// for it.
     pub fn track_changes(&self) {
-        self.counters.is_journaling.store(true, Ordering::Relaxed);
+        self.pool.is_journaling.store(true, Ordering::Relaxed);
     }
 
     /// True if more keys were reset since the last call than could be noted, so that the
@@ -51,7 +51,7 @@ impl Memory {
     /// beginning on.
     #[must_use]
     pub fn lost_track(&self) -> bool {
-        self.counters.lost_resets.swap(false, Ordering::Relaxed)
+        self.pool.lost_resets.swap(false, Ordering::Relaxed)
     }
 
     /// Every key that changed since it was last returned here, once, as it is at its turn, a few at a time: no segment
@@ -108,7 +108,7 @@ impl Memory {
             removed.extend(keys.into_iter().map(|key| (family, key)));
         } else {
             *removed = Vec::new();
-            self.counters.lost_resets.store(true, Ordering::Relaxed);
+            self.pool.lost_resets.store(true, Ordering::Relaxed);
         }
     }
 }
@@ -133,7 +133,7 @@ impl Iterator for Changes<'_> {
             if let Some(change) = self.page.next() {
                 return Some(change);
             }
-            if !self.store.counters.is_journaling.load(Ordering::Relaxed) {
+            if !self.store.pool.is_journaling.load(Ordering::Relaxed) {
                 return None;
             }
             self.read_page()?;
@@ -190,7 +190,7 @@ impl Table {
     /// begin anew.
     pub(super) fn note_reset(&self, key: Key) {
         if self.is_journaling() && !self.removals.add(key, 2 * self.evictions_max()) {
-            self.counters.lost_resets.store(true, Ordering::Relaxed);
+            self.pool.lost_resets.store(true, Ordering::Relaxed);
         }
     }
 
@@ -203,7 +203,7 @@ impl Table {
     }
 
     fn evictions_max(&self) -> usize {
-        (self.max_keys() / 4).max(REMOVALS_MIN)
+        (self.usage.share() / 4).max(REMOVALS_MIN)
     }
 
     fn take_removals(&self) -> HashSet<Key, RandomState> {

@@ -143,6 +143,11 @@ impl PackedState {
         Self { payload: self.payload & !INDEX_MASK | index as u64 & INDEX_MASK, ..self }
     }
 
+    /// True if the slot holds a state whose times are of the wall clock.
+    pub(super) const fn uses_wall_clock(self) -> bool {
+        matches!(self.header & KIND_MASK, WINDOW | QUOTA)
+    }
+
     /// The index in the overflow; `None` if the slot holds the whole state.
     pub(super) fn overflow_index(self) -> Option<usize> {
         let is_overflow = self.header & KIND_MASK == OVERFLOW;

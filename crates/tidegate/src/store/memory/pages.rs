@@ -1,4 +1,4 @@
-//! The memory of a table's slots: pages that segments take and return.
+//! The memory of a store's slots: pages that segments take and return.
 
 use std::sync::PoisonError;
 
@@ -19,7 +19,7 @@ const CHUNK_PAGES: usize = if cfg!(shuttle) { 16 } else { 1_024 };
 /// The words of a chunk's pages, and some more, so that the first page can begin at a cache line.
 const CHUNK_WORDS: usize = CHUNK_PAGES * PAGE_WORDS + LINE_WORDS;
 
-/// All pages of a table. Their memory is never freed: a reader of a page that has changed hands reads outdated
+/// All pages of a store. Their memory is never freed: a reader of a page that has changed hands reads outdated
 /// words, never foreign memory.
 #[derive(Debug, Default)]
 pub(super) struct Pages {
@@ -80,5 +80,13 @@ impl Pages {
             "the next owner expects empty slots"
         );
         self.free.lock().unwrap_or_else(PoisonError::into_inner).push(number);
+    }
+}
+
+#[cfg(test)]
+impl Pages {
+    /// How many pages exist.
+    pub(super) fn created(&self) -> u32 {
+        self.created.load(Ordering::Relaxed)
     }
 }

@@ -48,7 +48,7 @@ impl Memory {
 
     /// Restores keys that were exported at `saved_at`, as if only the downtime had passed since; a wall clock that was
     /// set back counts as no downtime. Keys of limits that were not announced are left out, and so are keys that have
-    /// expired. If a limit's share is too small, the keys nearest to their limits stay. A key that exists keeps its
+    /// expired. If the store is too small, the keys nearest to their limits stay. A key that exists keeps its
     /// state.
     pub fn import(
         &self,
@@ -61,15 +61,13 @@ impl Memory {
         let mut summary = ImportSummary::default();
         for saved in saved {
             let (family, key) = (saved.family, saved.key);
-            let table = limits.tables.get(&family);
-            let Some(table) = table.filter(|_| limits.announced.contains(&family)) else {
+            let Some(table) = limits.tables.get(&family) else {
                 summary.strangers += 1;
                 continue;
             };
             let record = saved.into_record(shift_us);
             if record.is_live(now) {
-                let now_us = record.time_us(now);
-                table.import_record(key, record, now_us);
+                table.import_record(key, record, now);
                 summary.restored += 1;
             } else {
                 summary.meaningless += 1;
@@ -106,7 +104,8 @@ impl SavedKey {
 
 impl Table {
     /// Restores a key, unless it exists.
-    fn import_record(&self, key: Key, record: Record, now_us: u64) {
+    fn import_record(&self, key: Key, record: Record, now: Now) {
+        let now_us = record.time_us(now);
         self.grow_for(key);
         let guard = self.lock(key);
         if self.find(&guard, key).is_none() {
@@ -114,7 +113,7 @@ impl Table {
             self.insert_saved(&guard, key, state, now_us);
         }
         drop(guard);
-        self.grow();
+        self.grow(now);
     }
 }
 

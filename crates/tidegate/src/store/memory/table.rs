@@ -11,12 +11,12 @@ use std::sync::Arc;
 use super::chunks::Chunks;
 use super::journal::RemovalLog;
 use super::packed_state::PackedState;
-use super::pages::Pages;
+use super::pool::{Pool, Usage};
 use super::record::Record;
 use super::segment::{KeyList, LookupHit, Segment, SegmentGuard, hash_of};
 use super::spec_registry::SpecRegistry;
 use crate::key::Key;
-use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
+use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering};
 
 /// The keys of one limit.
 #[derive(Debug)]
@@ -27,33 +27,26 @@ pub(crate) struct Table {
     /// The largest power of two that is not larger. Stored, because the instruction that computes it waits for its
     /// target register, which may hold a word that is still on its way from memory.
     segment_power: AtomicUsize,
-    pages: Pages,
     pub(super) specs: SpecRegistry,
-    keys: AtomicUsize,
-    max_keys: AtomicUsize,
+    pub(super) usage: Arc<Usage>,
     /// How many keys will come, where that is known.
     expected_keys: usize,
+    /// Set if the times of all keys are of the wall clock.
+    uses_wall_clock: AtomicBool,
     /// Set when the store has dropped the table.
     is_retired: AtomicBool,
-    /// When a key was last inserted.
-    last_insert_us: AtomicU64,
     /// The segment that the next eviction from another segment begins with.
     eviction_cursor: AtomicUsize,
     /// Held while a segment is split.
     splitting: Mutex<()>,
     pub(super) removals: RemovalLog,
-    pub(super) counters: Arc<Counters>,
+    pub(super) pool: Arc<Pool>,
 }
 
-/// What all tables of a store share.
-#[derive(Debug, Default)]
-pub(super) struct Counters {
-    /// How many live keys were evicted.
-    pub(super) evicted: AtomicU64,
-    /// Set where a journal is kept.
-    pub(super) is_journaling: AtomicBool,
-    /// Set when more keys were reset than the journal could note.
-    pub(super) lost_resets: AtomicBool,
+impl Drop for Table {
+    fn drop(&mut self) {
+        self.pool.subtract(&self.usage, self.keys());
+    }
 }
 
 /// How many segments are allocated at once.
@@ -85,43 +78,39 @@ impl Lookup<'_> {
 }
 
 impl Table {
-    pub(super) fn new(max_keys: usize, expected_keys: usize, counters: Arc<Counters>) -> Self {
+    pub(super) fn new(share: usize, expected_keys: usize, pool: Arc<Pool>) -> Self {
         let segments = Chunks::default();
         segments.get_or_create(0);
         Self {
             segments,
             segment_count: AtomicUsize::new(1),
             segment_power: AtomicUsize::new(1),
-            pages: Pages::default(),
             specs: SpecRegistry::default(),
-            keys: AtomicUsize::new(0),
-            max_keys: AtomicUsize::new(max_keys),
+            usage: Arc::new(Usage::new(share)),
             expected_keys,
+            uses_wall_clock: AtomicBool::new(false),
             is_retired: AtomicBool::new(false),
-            last_insert_us: AtomicU64::new(0),
             eviction_cursor: AtomicUsize::new(0),
             splitting: Mutex::default(),
             removals: RemovalLog::default(),
-            counters,
+            pool,
         }
     }
 
     /// A table that belongs to no store.
     pub(crate) fn standalone(max_keys: usize) -> Self {
-        Self::new(max_keys, 0, Arc::default())
+        Self::new(max_keys, 0, Arc::new(Pool::new(max_keys)))
     }
 
     /// How many keys the table has, expired ones included.
     pub(crate) fn keys(&self) -> usize {
-        self.keys.load(Ordering::Relaxed)
+        self.usage.keys()
     }
 
-    pub(super) fn max_keys(&self) -> usize {
-        self.max_keys.load(Ordering::Relaxed)
-    }
-
-    /// Drops the table from its store: a caller that still has it must ask the store again.
+    /// Drops the table from its store: a caller that still has it must ask the store again. Its keys are the first that
+    /// make room for others.
     pub(super) fn retire(&self) {
+        self.usage.set_share(0);
         self.is_retired.store(true, Ordering::Release);
     }
 
@@ -132,7 +121,7 @@ impl Table {
 
     #[inline]
     pub(super) fn is_journaling(&self) -> bool {
-        self.counters.is_journaling.load(Ordering::Relaxed)
+        self.pool.is_journaling.load(Ordering::Relaxed)
     }
 
     /// Looks for a key without locking anything.
@@ -162,7 +151,7 @@ impl Table {
         (segment, version): (&'t Segment, u32),
         key: Key,
     ) -> Lookup<'t> {
-        Lookup { segment, version, hit: segment.find(&self.pages, key, hash_of(key)) }
+        Lookup { segment, version, hit: segment.find(&self.pool.pages, key, hash_of(key)) }
     }
 
     /// The segment of a key at this moment. It may be split before the caller locks it.
@@ -195,7 +184,7 @@ impl Table {
 
     /// Looks for a key in its locked segment.
     pub(super) fn find(&self, guard: &SegmentGuard<'_>, key: Key) -> Option<LookupHit<'_>> {
-        guard.find(&self.pages, key, hash_of(key))
+        guard.find(&self.pool.pages, key, hash_of(key))
     }
 
     /// Locks the segment of a position in the scan order; returns where the next segment begins.
@@ -224,7 +213,7 @@ impl Table {
         guard: &SegmentGuard<'_>,
     ) -> impl Iterator<Item = (Key, PackedState)> + use<> {
         let mut keys = KeyList::new();
-        guard.read_keys(&self.pages, &mut keys);
+        guard.read_keys(&self.pool.pages, &mut keys);
         keys.into_iter()
     }
 
@@ -305,15 +294,15 @@ impl Table {
 
     /// Removes a key that was reset, or whose charges were all given back.
     pub(super) fn remove(&self, guard: &SegmentGuard<'_>, hit: LookupHit<'_>) {
-        if let Some(index) = guard.index_of(&self.pages, hit) {
+        if let Some(index) = guard.index_of(&self.pool.pages, hit) {
             self.note_reset(hit.slot.key());
             self.remove_slot(guard, index);
         }
     }
 
     fn remove_slot(&self, guard: &SegmentGuard<'_>, index: usize) {
-        guard.remove(&self.pages, index);
-        self.keys.fetch_sub(1, Ordering::Relaxed);
+        guard.remove(&self.pool.pages, index);
+        self.pool.subtract(&self.usage, 1);
     }
 
     /// The segment of a hash and its number, as the table is just now.
@@ -361,7 +350,7 @@ impl Table {
             for (key, state) in self.keys_of(&guard) {
                 if self.with_record(&guard, state, &is_match) == Some(true)
                     && let Some(hit) = self.find(&guard, key)
-                    && let Some(index) = guard.index_of(&self.pages, hit)
+                    && let Some(index) = guard.index_of(&self.pool.pages, hit)
                 {
                     self.remove_slot(&guard, index);
                 }

@@ -2,6 +2,7 @@
 
 mod compact;
 mod flood;
+mod lending;
 mod model;
 mod naive;
 mod tables;

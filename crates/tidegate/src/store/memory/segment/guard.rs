@@ -5,7 +5,7 @@ use arrayvec::ArrayVec;
 use super::{KEYS_MAX, LookupHit, PAGES, Segment, hash_of, keys_max, placement_of};
 use crate::key::Key;
 use crate::store::memory::packed_state::PackedState;
-use crate::store::memory::pages::Pages;
+use crate::store::memory::pages::{PAGE_SLOTS, Pages};
 use crate::store::memory::record::Record;
 use crate::store::memory::slot::Slot;
 use crate::sync::{Ordering, fence};
@@ -91,6 +91,23 @@ impl<'s> SegmentGuard<'s> {
         let fitting = keys.iter().take(keys_max(self.page_count()));
         let placed = fitting.filter(|(key, state)| self.place(pages, *key, *state)).count();
         self.set_len(placed);
+    }
+
+    /// Removes all keys, and returns all pages. The records in the overflow stay.
+    pub(in super::super) fn remove_all(&self, pages: &Pages) {
+        self.clear(pages);
+        self.resize(pages, 0);
+        self.set_len(0);
+    }
+
+    /// Returns pages that stand empty. Half a page stays free, so that it is not taken again at once.
+    pub(in super::super) fn return_pages(&self, pages: &Pages) {
+        let count = self.page_count();
+        if count > 1 && self.len() + PAGE_SLOTS / 2 < keys_max(count - 1) {
+            let mut keys = KeyList::new();
+            self.read_keys(pages, &mut keys);
+            self.replace_all(pages, &keys);
+        }
     }
 
     /// Adds a record to the overflow; returns its index.

@@ -1,11 +1,13 @@
-//! Inserting keys, and evicting others where the limit's share of the store is full.
+//! Inserting keys, and evicting others where the store is full: of the table that has borrowed most.
 //!
 //! Expired keys go first. If every key is live, the key with the lowest rank goes and is counted: the one that has
 //! used least of its limit, or of those the one that expires first. A small table compares all keys, a large one some
 //! of them. So an eviction never takes a key that has reached its limit while others were used once.
 
 use super::Table;
+use crate::clock::Now;
 use crate::key::Key;
+use crate::plan::LEVELS_MAX;
 use crate::store::memory::packed_state::PackedState;
 use crate::store::memory::segment::{Segment, SegmentGuard};
 use crate::sync::Ordering;
@@ -13,7 +15,7 @@ use crate::sync::Ordering;
 /// How long an expired key stays, because it may well come again, and how many slots an insertion sweeps in turn,
 /// beside its candidate slots.
 const SWEEP: (u64, usize) = (60_000_000, 0);
-/// The same if the table is nearly full.
+/// The same if the store is nearly full.
 const SWEEP_NEARLY_FULL: (u64, usize) = (500_000, 4);
 /// How many slots of a segment an eviction looks at, if there are several segments.
 const COMPARED: usize = 24;
@@ -22,6 +24,9 @@ const COMPARED: usize = 24;
 const COMPARED_MIN: usize = 8;
 /// How many other segments an eviction looks at.
 const NEIGHBOURS: usize = 64;
+/// How many keys a caller evicts for others at most: twice those of a plan, because an earlier caller may have found
+/// none.
+const SETTLED: usize = 2 * LEVELS_MAX;
 
 /// How important a key is. An expired key is worth nothing; a live one the more, the nearer it is to its limit and
 /// the longer it stays there. The expiry of a bucket says both.
@@ -33,7 +38,8 @@ struct EvictionRank {
 }
 
 impl Table {
-    /// Inserts a new key. If the table is full, another key goes.
+    /// Inserts a new key. If the store is full and this table has borrowed most, another key goes. If another table has,
+    /// that one gives up a key when the caller [holds no segment](Self::settle).
     pub(in super::super) fn insert(
         &self,
         guard: &SegmentGuard<'_>,
@@ -41,30 +47,32 @@ impl Table {
         state: PackedState,
         now_us: u64,
     ) {
-        self.last_insert_us.store(now_us, Ordering::Relaxed);
-        let max_keys = self.max_keys();
-        if self.keys.fetch_add(1, Ordering::Relaxed) < max_keys {
+        if self.pool.add(&self.usage) == 0 {
+            self.uses_wall_clock.store(is_of_wall_clock(guard, state), Ordering::Relaxed);
+        }
+        if !self.pool.is_over() {
             self.sweep_expired(guard, key, now_us);
-        } else {
-            self.evict(guard, now_us);
+        } else if self.pool.larger_borrower(&self.usage).is_none() {
+            self.evict(Some(guard), now_us);
             // An earlier insertion may have found no key to evict.
-            if self.keys() > max_keys {
-                self.evict(guard, now_us);
+            if self.pool.is_over() {
+                self.evict(Some(guard), now_us);
             }
         }
         let state = state.with_dirty(self.is_journaling());
-        if guard.insert(&self.pages, key, state) {
+        if guard.insert(&self.pool.pages, key, state) {
             return;
         }
         // The segment is full before its turn to be split has come.
-        self.evict(guard, now_us);
-        if !guard.insert(&self.pages, key, state) {
+        self.evict(Some(guard), now_us);
+        if !guard.insert(&self.pool.pages, key, state) {
             guard.discard_overflow(state);
-            self.keys.fetch_sub(1, Ordering::Relaxed);
+            self.pool.subtract(&self.usage, 1);
         }
     }
 
-    /// Inserts a saved key. If the table is full, the key of lowest rank goes, which may be this one.
+    /// Inserts a saved key. If the store is full, another key goes: of this table the one of lowest rank, which may be
+    /// this one.
     pub(in super::super) fn insert_saved(
         &self,
         guard: &SegmentGuard<'_>,
@@ -72,60 +80,42 @@ impl Table {
         state: PackedState,
         now_us: u64,
     ) {
-        let is_full = self.keys() >= self.max_keys();
-        let lowest = if is_full { self.lowest_ranked(guard, now_us) } else { None };
+        let gives_up = self.pool.is_full() && self.pool.larger_borrower(&self.usage).is_none();
+        let lowest = if gives_up { self.lowest_ranked(guard, now_us) } else { None };
         if lowest.is_some_and(|(lowest, _)| self.rank(guard, state, now_us) < lowest) {
             guard.discard_overflow(state);
-            self.counters.evicted.fetch_add(1, Ordering::Relaxed);
+            self.pool.evicted.fetch_add(1, Ordering::Relaxed);
         } else {
             self.insert(guard, key, state, now_us);
         }
     }
 
-    /// Sets how many keys there may be. If there are more, those of lowest rank go at once.
-    pub(in super::super) fn set_max_keys(&self, max_keys: usize) {
-        self.max_keys.store(max_keys, Ordering::Relaxed);
-        let excess = self.keys().saturating_sub(max_keys);
-        if excess == 0 {
-            return;
-        }
-        let now_us = self.last_insert_us.load(Ordering::Relaxed);
-        let mut ranks: Vec<EvictionRank> = Vec::with_capacity(self.keys());
-        for guard in self.lock_each() {
-            ranks.extend(self.keys_of(&guard).map(|(_, state)| self.rank(&guard, state, now_us)));
-        }
-        if ranks.is_empty() {
-            return;
-        }
-        let last = excess.min(ranks.len()) - 1;
-        let (_, &mut highest, _) = ranks.select_nth_unstable(last);
-        let lower = ranks.iter().filter(|rank| **rank < highest).count();
-        let mut ties = excess.saturating_sub(lower);
-        for guard in self.lock_each() {
-            for (key, state) in self.keys_of(&guard) {
-                let rank = self.rank(&guard, state, now_us);
-                let is_tie = rank == highest && ties > 0;
-                ties -= usize::from(is_tie);
-                let hit = self.find(&guard, key).filter(|_| rank < highest || is_tie);
-                if let Some(index) = hit.and_then(|hit| guard.index_of(&self.pages, hit)) {
-                    self.evict_slot(&guard, index, now_us);
-                }
+    /// Evicts keys of the tables that have borrowed most, while the store has too many. The caller holds no segment.
+    pub(super) fn settle(&self, now: Now) {
+        for _ in 0..SETTLED {
+            if !self.pool.is_over() {
+                return;
             }
-            // Returns the pages that the segment does not need any more.
-            let mut keys = super::KeyList::new();
-            guard.read_keys(&self.pages, &mut keys);
-            guard.replace_all(&self.pages, &keys);
+            match self.pool.larger_borrower(&self.usage) {
+                Some(borrower) => borrower.give_up(now),
+                None => self.give_up(now),
+            }
         }
+    }
+
+    /// Evicts a key, and returns memory that the table does not need any more.
+    fn give_up(&self, now: Now) {
+        let is_wall = self.uses_wall_clock.load(Ordering::Relaxed);
+        self.evict(None, if is_wall { now.unix_us } else { now.steady_us });
+        self.shrink();
     }
 
     /// Removes expired keys where a new key is going to stand: those slots are in the cache.
     fn sweep_expired(&self, guard: &SegmentGuard<'_>, key: Key, now_us: u64) {
-        let max_keys = self.max_keys();
-        let is_nearly_full = self.keys() > max_keys - max_keys / 8;
-        let (stays_us, others) = if is_nearly_full { SWEEP_NEARLY_FULL } else { SWEEP };
+        let (stays_us, others) = if self.pool.is_nearly_full() { SWEEP_NEARLY_FULL } else { SWEEP };
         let others = (0..others).filter_map(|_| guard.next_slot());
         for index in guard.candidate_slots(key).chain(others) {
-            let Some((_, state)) = guard.read_slot(&self.pages, index) else { continue };
+            let Some((_, state)) = guard.read_slot(&self.pool.pages, index) else { continue };
             // No key expires before its last charge, and the expiry takes longer to compute.
             let is_over = |us: u64| us.saturating_add(stays_us) <= now_us;
             if is_over(state.at_us()) && is_over(state.expires_us(&self.specs)) {
@@ -134,10 +124,10 @@ impl Table {
         }
     }
 
-    /// Evicts the key of lowest rank, from this segment or from another.
-    fn evict(&self, guard: &SegmentGuard<'_>, now_us: u64) {
-        let (mut lowest, mut elsewhere) = (self.lowest_ranked(guard, now_us), None);
-        let mut compared = guard.len();
+    /// Evicts the key of lowest rank, from the segment that the caller holds or from another.
+    fn evict(&self, held: Option<&SegmentGuard<'_>>, now_us: u64) {
+        let mut lowest = held.and_then(|guard| self.lowest_ranked(guard, now_us));
+        let (mut elsewhere, mut compared) = (None, held.map_or(0, |guard| guard.len()));
         let mut neighbours = self.neighbours();
         while compared < COMPARED_MIN
             && let Some(segment) = neighbours.next()
@@ -150,8 +140,9 @@ impl Table {
                 (lowest, elsewhere) = (lowest_there, Some(other));
             }
         }
-        if let Some((_, index)) = lowest {
-            self.evict_slot(elsewhere.as_ref().unwrap_or(guard), index, now_us);
+        if let (Some((_, index)), Some(guard)) = (lowest, elsewhere.as_ref().or(held)) {
+            self.evict_slot(guard, index, now_us);
+            guard.return_pages(&self.pool.pages);
         }
     }
 
@@ -181,7 +172,7 @@ impl Table {
                 break;
             }
             let Some(index) = guard.next_slot() else { break };
-            let Some((_, state)) = guard.read_slot(&self.pages, index) else { continue };
+            let Some((_, state)) = guard.read_slot(&self.pool.pages, index) else { continue };
             let ranked = (self.rank(guard, state, now_us), index);
             lowest =
                 Some(lowest.map_or(ranked, |lowest: (EvictionRank, usize)| lowest.min(ranked)));
@@ -204,10 +195,11 @@ impl Table {
 
     /// Removes a key to make room, which counts if the key is live.
     fn evict_slot(&self, guard: &SegmentGuard<'_>, index: usize, now_us: u64) {
-        let Some((key, state)) = guard.read_slot(&self.pages, index) else { return };
-        let is_live = state.expires_us(&self.specs) > now_us;
+        let Some((key, state)) = guard.read_slot(&self.pool.pages, index) else { return };
+        // Nobody misses the keys of a limit that is gone.
+        let is_live = state.expires_us(&self.specs) > now_us && !self.is_retired();
         if is_live {
-            self.counters.evicted.fetch_add(1, Ordering::Relaxed);
+            self.pool.evicted.fetch_add(1, Ordering::Relaxed);
         }
         // The journal may know an older state of a dirty key, which lasts longer.
         if is_live || state.is_dirty() {
@@ -215,4 +207,13 @@ impl Table {
         }
         self.remove_slot(guard, index);
     }
+}
+
+/// True if the times of a new state are of the wall clock.
+fn is_of_wall_clock(guard: &SegmentGuard<'_>, state: PackedState) -> bool {
+    match state.overflow_index() {
+        Some(index) => guard.with_overflow(index, |record| record.ledger.uses_wall_clock()),
+        None => Some(state.uses_wall_clock()),
+    }
+    .unwrap_or(false)
 }

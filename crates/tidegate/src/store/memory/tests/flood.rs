@@ -52,35 +52,6 @@ fn a_key_that_spent_its_total_outlives_others_that_never_end() {
 }
 
 #[test]
-fn a_share_that_a_reload_made_smaller_is_kept_to() {
-    const KEYS: u128 = 40_000;
-    let (store, spec) = (Memory::with_max_keys(40_000), bucket(100, 60_000_000_000));
-    store.announce_now(&[1]);
-    let limited = level(1, 1 << 100, spec);
-    for _ in 0..100 {
-        assert!(charge(&store, at(5), [limited])[0].charged);
-    }
-    let made_up = |key: u128| level(1, key.wrapping_mul(SPREAD), spec);
-    for key in 1..KEYS {
-        assert!(charge(&store, at(5), [made_up(key)])[0].charged);
-    }
-    let table = store.table(1).unwrap();
-    assert_eq!(table.keys(), 40_000);
-    for families in [100, 2_000] {
-        let announced: Vec<u64> = (1..=families).collect();
-        store.announce_now(&announced);
-        let share = 40_000 / usize::try_from(families).unwrap();
-        assert_eq!(table.keys(), share);
-        for key in 0..KEYS / 4 {
-            let now = at(6 + u64::try_from(key).unwrap() / 100);
-            assert!(charge(&store, now, [made_up(key + KEYS * u128::from(families))])[0].charged);
-            assert!(table.keys() <= share, "{} of {share} after {key}", table.keys());
-        }
-        assert_ne!(charge(&store, at(500), [limited])[0].verdict, Verdict::Allowed);
-    }
-}
-
-#[test]
 fn keys_that_have_meant_nothing_for_a_minute_make_room_for_new_ones() {
     const A_SECOND: u64 = 200;
     let store = Memory::new();

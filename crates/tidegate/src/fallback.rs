@@ -8,7 +8,7 @@
 mod debts;
 mod readings;
 
-use crate::algorithm::{Reading, Spec, Verdict};
+use crate::algorithm::{self, Reading, Spec, Verdict};
 use crate::clock::Now;
 use crate::plan::{Enforcement, Level, Mode, PerLevel, Plan};
 use crate::policy::model::OnStoreFailure;
@@ -65,7 +65,7 @@ impl Fallback {
         let reply = |level: &Level| match level.on_store_failure {
             _ if is_local(level) => decided.next().unwrap_or(denied()),
             OnStoreFailure::Deny => denied(),
-            OnStoreFailure::Allow | OnStoreFailure::Local => passed(level),
+            OnStoreFailure::Allow | OnStoreFailure::Local => passed(level, plan.now),
         };
         let replies: PerLevel<Reply> = plan.levels.iter().map(reply).collect();
         for (at, (level, reply)) in whole.iter().zip(&replies).enumerate() {
@@ -147,8 +147,12 @@ fn denied() -> Reply {
     }
 }
 
-fn passed(level: &Level) -> Reply {
-    let reading = Reading { available: level.spec.capacity(), reset_us: None };
+/// The reply of a limit that nobody has used, as far as this node knows.
+fn passed(level: &Level, now: Now) -> Reply {
+    let reading = match level.spec.new_state() {
+        Some(state) => algorithm::reading(&state, &level.spec, level.time_us(now)),
+        None => Reading { available: level.spec.capacity(), reset_us: None },
+    };
     Reply { verdict: Verdict::Allowed, charged: false, charged_at_us: 0, reading }
 }
 

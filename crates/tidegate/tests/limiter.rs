@@ -189,6 +189,17 @@ fn the_standard_refusal_is_problem_details_with_all_headers() {
 }
 
 #[test]
+fn a_total_has_no_reset() {
+    let (limiter, _) = limiter(policy("a: {by: user, total: 1}"));
+    for _ in 0..2 {
+        let decision = limiter.check(&user("u1")).unwrap();
+        let response = Response::of(&decision, Jitter::None);
+        assert_eq!(response.header("X-RateLimit-Remaining"), Some("0"));
+        assert_eq!(response.header("X-RateLimit-Reset"), None);
+    }
+}
+
+#[test]
 fn who_is_challenged_is_told_what_to_do_unless_the_limit_says_something_itself() {
     for (message, expected) in
         [("", "A challenge must be solved first"), (", message: Slow down", "Slow down")]

@@ -1,5 +1,5 @@
 use super::*;
-use crate::algorithm::{sliding_window, token_bucket};
+use crate::algorithm::{fixed_window, sliding_window, token_bucket, total};
 use crate::key::Key;
 
 const SECOND_US: u64 = 1_000_000;
@@ -187,4 +187,21 @@ fn only_what_is_counted_here_is_owed() {
         fallback.decide(&mut plan, 1);
     }
     assert_eq!(fallback.debts.keys(), 0);
+}
+
+#[test]
+fn a_limit_that_lets_all_pass_tells_what_an_unused_one_tells() {
+    let minute =
+        Spec::FixedWindow(fixed_window::Spec { limit: units(5), window_us: 60 * SECOND_US });
+    let total = Spec::Total(total::Spec { limit: units(5) });
+    // An unused bucket is full now, a window ends when it ends, and a total never does.
+    for (spec, reset_us) in
+        [(bucket(), Some(0)), (window(5), Some(0)), (minute, Some(50 * SECOND_US)), (total, None)]
+    {
+        let mut plan = plan(spec, at(10));
+        plan.levels[0].on_store_failure = OnStoreFailure::Allow;
+        let reply = &Fallback::new(10).decide(&mut plan, 1).replies[0];
+        assert_eq!(reply.reading, Reading { available: spec.capacity(), reset_us }, "{spec:?}");
+        assert_eq!((reply.verdict, reply.charged), (Verdict::Allowed, false));
+    }
 }

@@ -21,7 +21,10 @@ pub(super) fn write(out: &mut String, published: &Published<'_>) -> fmt::Result 
     let x = [
         ("X-RateLimit-Limit", "The number of the limit that you are closest to."),
         ("X-RateLimit-Remaining", "How many more requests like this one would pass now."),
-        ("X-RateLimit-Reset", "When nothing is owed any more, in Unix seconds."),
+        (
+            "X-RateLimit-Reset",
+            "When nothing is owed any more, in Unix seconds; absent where no time brings that.",
+        ),
     ];
     let ietf = [
         (

@@ -123,7 +123,9 @@ fn decode_all(
     let mut responses: Vec<Result<Response, Failure>> =
         commands.iter().map(|_| Err(Failure::no_reply())).collect();
     for ((group, layout), reply) in groups.iter().zip(layouts).zip(replies) {
-        match reply.and_then(|reply| decode(group, layout, commands, reply)) {
+        let in_slot: Vec<&Command> =
+            group.indices.iter().map(|index| &commands[*index].command).collect();
+        match reply.and_then(|reply| decode_reply(&in_slot, layout, &reply)) {
             Ok(decoded) => {
                 for (index, response) in group.indices.iter().zip(decoded) {
                     responses[*index] = response.map_err(Failure::of_command);
@@ -135,17 +137,6 @@ fn decode_all(
         }
     }
     responses
-}
-
-fn decode(
-    group: &Fragment,
-    layout: &BatchLayout,
-    commands: &[RoutedCommand],
-    reply: Value,
-) -> Result<Vec<Result<Response, StoreError>>, Failure> {
-    let in_slot: Vec<&Command> =
-        group.indices.iter().map(|index| &commands[*index].command).collect();
-    decode_reply(&in_slot, layout, &reply)
 }
 
 /// Decodes the reply to one call.

@@ -95,6 +95,7 @@ fn a_policy_that_is_gone_or_becomes_a_pipe_is_told_and_the_old_one_stays() {
         eventually("the status to tell", || error().contains(told));
         eventually("the log to tell", || refusals() > before);
         daemon.signal("HUP");
+        eventually("the log to tell again", || refusals() > before + 1);
         assert_eq!(check(&daemon).1, 3);
         _ = fs::remove_file(daemon.policy_path());
         fs::write(daemon.policy_path(), policy(3)).unwrap();

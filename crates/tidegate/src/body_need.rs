@@ -6,6 +6,7 @@ use crate::policy::model::{Limit, Part, Settings};
 use crate::policy::protection::{Event, EventId, Factor, FactorKind};
 use crate::policy::when::{UnmetCondition, When};
 use crate::precheck::{is_blocked, is_exempt};
+use crate::protection::bans::BanLookups;
 use crate::store::Store;
 
 impl<S: Store> Limiter<S> {
@@ -18,8 +19,9 @@ impl<S: Store> Limiter<S> {
     #[must_use]
     pub fn wants_body(&self, context: &Context<'_>) -> bool {
         let bans_read_body = || {
-            let mut parts = context.active.protection.bans.other_parts_with_bans(self.marks());
-            parts.any(|by| parts_read_body(by, context))
+            let parts = context.active.protection.bans.other_parts_with_bans(self.marks());
+            let unreadable = BanLookups::unreadable_parts(context.policy(), self.marks());
+            parts.chain(unreadable).any(|by| parts_read_body(by, context))
                 && !is_exempt(context)
                 && !is_blocked(context)
         };

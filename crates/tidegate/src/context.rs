@@ -268,10 +268,11 @@ impl<'r> Context<'r> {
     /// value cannot be read. Those are counted together, so that nobody gets away by sending what is
     /// no value; but nobody is banned for what another has sent.
     pub(crate) fn distinguishes(&self, part: &Part) -> bool {
-        self.has(part) || self.is_unusable(part)
+        self.has(part) || self.is_unreadable(part)
     }
 
-    fn is_unusable(&self, part: &Part) -> bool {
+    /// True if there is something in the place of this part that cannot be read.
+    pub(crate) fn is_unreadable(&self, part: &Part) -> bool {
         matches!(part, Part::Attribute(id) if self.find(*id) == AttributeValue::Unusable)
     }
 

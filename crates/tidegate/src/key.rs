@@ -18,6 +18,7 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 pub(crate) use limit_keys::LimitKeys;
 pub(crate) use names::{
     Piece, RAW_BYTES_MAX, Raw, Template, called, counted_name, generated, is_plain, name,
+    penalty_name,
 };
 
 use crate::identity::ClientNetwork;

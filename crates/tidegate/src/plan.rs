@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use outline::Outline;
 pub use per_level::{IntoIter, PerLevel};
-pub(crate) use planner::{Applicability, Inapplicability, Planner, key_names};
+pub(crate) use planner::{Applicability, Inapplicability, Planner, field_of, key_names};
 
 use crate::algorithm::{self, Verdict};
 use crate::clock::Now;

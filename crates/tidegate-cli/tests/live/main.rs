@@ -43,6 +43,7 @@ mod sockets;
 mod state;
 mod support;
 mod tls;
+mod unreadable;
 mod upstream_ca;
 mod upstreams;
 mod waiting;

@@ -12,6 +12,7 @@ mod lost_store;
 mod order_of_checks;
 mod profiles;
 mod reported_limit;
+mod unreadable;
 mod unsupported;
 
 use std::sync::Arc;

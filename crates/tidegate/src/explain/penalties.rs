@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::decision::Outcome;
-use crate::key::counted_name;
+use crate::key::penalty_name;
 use crate::policy::model::Policy;
 use crate::policy::protection::{BanBy, Event, EventId, Penalty, Step};
 use crate::units::written_duration;
@@ -48,11 +48,17 @@ pub(super) fn penalties(
         };
         let events: Vec<&EventId> = penalty.events.iter().filter(may_happen).collect();
         let keys = context.active.protection.penalties.get(index);
-        let applies = match keys.and_then(|keys| keys.count.key_by(&penalty.by, context)) {
-            None => Err(explain_missing_part(penalty, context)),
-            Some(_) if events.is_empty() => Err("none of its events comes of this".to_owned()),
-            Some(key) => Ok(Counting {
-                key: counted_name(&penalty.name, key).as_ref().to_owned(),
+        let counted = keys.filter(|_| penalty.counts(context));
+        let secret = &context.active.protection.secret;
+        let key = counted.map(|keys| keys.count.key_by(&penalty.by, context));
+        let applies = match (penalty.check_request(context), key) {
+            (Err(error), _) => Err(format!("asked, it would answer 400: {error}")),
+            (Ok(()), None) => Err(explain_missing_part(penalty, context)),
+            (Ok(()), Some(_)) if events.is_empty() => {
+                Err("none of its events comes of this".to_owned())
+            }
+            (Ok(()), Some(key)) => Ok(Counting {
+                key: penalty_name(secret, penalty, context, key).as_ref().to_owned(),
                 by: penalty.by.iter().map(|part| part.name(policy)).collect(),
                 events: events.into_iter().map(|id| name(policy, *id)).collect(),
                 within: written_duration(penalty.within_us),
@@ -83,7 +89,7 @@ fn may_be_made(event: &Event, context: &Context<'_>, limits: &[LimitExplanation]
 }
 
 fn explain_missing_part(penalty: &Penalty, context: &Context<'_>) -> String {
-    let part = penalty.by.iter().find(|part| !context.distinguishes(part));
+    let part = penalty.by.iter().find(|part| !context.has(part));
     let name = part.map(|part| part.name(context.policy())).unwrap_or_default();
     format!("it counts by `{name}`, and there is none")
 }

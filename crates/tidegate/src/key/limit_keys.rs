@@ -50,17 +50,14 @@ impl LimitKeys {
         Self { family, ..self }
     }
 
-    /// The key of a request's subject by these parts; `None` if one is missing. Requests with a part that cannot be read
-    /// share the key of a missing one.
-    pub(crate) fn key_by(&self, by: &[Part], context: &Context<'_>) -> Option<Key> {
+    /// The key of a request's subject by these parts. Requests without a part share the key of those whose part cannot
+    /// be read.
+    pub(crate) fn key_by(&self, by: &[Part], context: &Context<'_>) -> Key {
         let mut hasher = self.hasher;
         for part in by {
-            if !context.distinguishes(part) {
-                return None;
-            }
             write_part(&mut hasher, part, context);
         }
-        Some(Key(hasher.finish128().as_u128()))
+        Key(hasher.finish128().as_u128())
     }
 
     /// The key of a request's subject on the limit. A missing part has a key of its own.

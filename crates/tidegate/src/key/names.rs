@@ -7,6 +7,7 @@ use super::limit_keys::row;
 use super::{HashKey, Key, hashed};
 use crate::context::Context;
 use crate::policy::model::{Limit, Part};
+use crate::policy::protection::Penalty;
 
 /// The longest value that stands in a key's name as it is.
 pub(crate) const RAW_BYTES_MAX: usize = 64;
@@ -44,7 +45,7 @@ pub(crate) fn name(
     key: impl FnOnce() -> Key,
 ) -> String {
     match &limit.key {
-        Some(template) => template.fill(secret, limit, context, raw),
+        Some(template) => template.fill(secret, row(limit, context).as_deref(), context, raw),
         None => generated(limit, key()),
     }
 }
@@ -61,6 +62,19 @@ pub(crate) fn generated(limit: &Limit, key: Key) -> String {
 /// The name of a key of a counter that belongs to no limit.
 pub(crate) fn counted_name(name: &str, key: Key) -> Arc<str> {
     format!("count:{name}:{}", key.digits().collect::<String>()).into()
+}
+
+/// The name of a penalty's count: its template, or the penalty's name and the key's fingerprint.
+pub(crate) fn penalty_name(
+    secret: &HashKey,
+    penalty: &Penalty,
+    context: &Context<'_>,
+    key: Key,
+) -> Arc<str> {
+    match &penalty.key {
+        Some(template) => template.fill(secret, None, context, Raw::Shown).into(),
+        None => counted_name(&penalty.name, key),
+    }
 }
 
 /// Tests whether a key has these digits in its generated name; `None` if no key can have them.
@@ -100,7 +114,14 @@ pub(crate) enum Piece {
 }
 
 impl Template {
-    fn fill(&self, secret: &HashKey, limit: &Limit, context: &Context<'_>, shown: Raw) -> String {
+    /// The row of a map stands behind what the operator wrote.
+    fn fill(
+        &self,
+        secret: &HashKey,
+        row: Option<&str>,
+        context: &Context<'_>,
+        shown: Raw,
+    ) -> String {
         let mut name = String::with_capacity(self.text.len() + 16);
         for piece in &self.pieces {
             match piece {
@@ -118,10 +139,9 @@ impl Template {
                 },
             }
         }
-        // The row of a map stands behind what the operator wrote.
-        if let Some(row) = row(limit, context) {
+        if let Some(row) = row {
             name.push(':');
-            name.push_str(&row);
+            name.push_str(row);
         }
         name
     }

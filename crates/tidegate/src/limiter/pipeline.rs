@@ -308,6 +308,9 @@ impl<S: Store> Inner<S> {
         ticket: Ticket,
     ) -> Result<(), RequestError> {
         let plan = &mut attempt.plan;
+        for penalty in &context.active.protection.refusing {
+            context.policy().protection.penalties[*penalty].check_request(context)?;
+        }
         let mut planner = Planner::new(context);
         if !context.policy().protection.factors.is_empty() {
             planner.factor = factors::of_request(context, &self.marks);

@@ -292,7 +292,8 @@ fn refused(limit: &Limit, part: &Part, policy: &Policy) -> RequestError {
     RequestError::new(field_of(part, &part.name(policy)), detail)
 }
 
-fn field_of(part: &Part, name: &str) -> String {
+/// The field of a request that a part is read from.
+pub(crate) fn field_of(part: &Part, name: &str) -> String {
     match part {
         Part::Attribute(_) => format!("attributes.{name}"),
         Part::Header(header) => format!("headers.{header}"),

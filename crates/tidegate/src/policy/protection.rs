@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use super::Policy;
-use super::model::{AttributeId, Part};
+use super::model::{AttributeId, Missing, Part};
 use super::names::Names;
 use super::when::When;
 use crate::decision::Outcome;
+use crate::key::Template;
 use crate::policy::message::MessageTemplate;
 use crate::units::Amount;
 
@@ -69,6 +70,11 @@ pub(crate) struct Penalty {
     pub(crate) forgive: Vec<EventId>,
     /// Rising by the count; never empty.
     pub(crate) ladder: Vec<Step>,
+    /// What becomes of a request without a part of `by`. Without it, a part that cannot be read is
+    /// refused, and a request that lacks one is not counted.
+    pub(crate) missing: Option<Missing>,
+    /// The template of the count's name in a store that has names.
+    pub(crate) key: Option<Template>,
 }
 
 /// What happens from a count on.

@@ -39,6 +39,11 @@ pub(crate) enum UnmetCondition {
 }
 
 impl When {
+    /// True if it names operations or paths.
+    pub(crate) fn names_requests(&self) -> bool {
+        self.operations.is_some() || self.paths.is_some()
+    }
+
     /// True if it has a condition on tiers and no other.
     pub(crate) fn is_only_tiers(&self) -> bool {
         self.operations.is_none() && self.is_only_tiers_and_operations()

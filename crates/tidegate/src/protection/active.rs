@@ -19,6 +19,10 @@ pub(crate) struct ActiveProtection {
     pub(crate) ratios: Vec<RatioKeys>,
     pub(crate) factors: Vec<ActiveFactor>,
     pub(crate) bans: BanLookups,
+    /// The indices of the penalties that refuse some requests for a part of their `by`.
+    pub(crate) refusing: Vec<usize>,
+    /// Hashes the parts of key templates.
+    pub(crate) secret: HashKey,
     /// The outcomes that make events, a bit each.
     outcomes: u8,
     /// True if the status of an answer may make an event.
@@ -52,6 +56,7 @@ impl ActiveProtection {
             LimitKeys::of_counts(secret, &texts, by, policy)
         };
         let penalties = protection.penalties.iter();
+        let refusing = penalties.clone().enumerate().filter(|(_, one)| one.may_refuse(policy));
         let ratios = protection.ratios.iter().map(|ratio| RatioKeys {
             sums: ["of", "to", "number"].map(|kind| keys(kind, &ratio.name, &ratio.by)),
             once: keys("ratio", &ratio.name, &ratio.by),
@@ -69,6 +74,8 @@ impl ActiveProtection {
             ratios: ratios.collect(),
             factors: factors.collect(),
             bans: BanLookups::new(secret, policy),
+            refusing: refusing.map(|(index, _)| index).collect(),
+            secret: secret.clone(),
             outcomes: counted_outcomes(protection),
             sees_answers: protection.events.iter().any(|event| !event.statuses.is_empty()),
         }

@@ -72,7 +72,18 @@ impl BanLookups {
                 lengths.for_each(|length| look_up(keys.network_id(ip, length)));
             }
         }
+        unreadable_ids(marks, context).for_each(look_up);
         longest
+    }
+
+    /// The parts by which requests that cannot be read are banned, if there are such bans.
+    pub(crate) fn unreadable_parts<'p>(
+        policy: &'p Policy,
+        marks: &Marks,
+    ) -> impl Iterator<Item = &'p [Part]> {
+        let has_bans = marks.has_bans(SubjectKind::Unreadable, false);
+        let penalties = policy.protection.penalties.iter().filter(move |_| has_bans);
+        penalties.filter(|one| one.may_ban_unreadable(policy)).map(|one| &*one.by)
     }
 
     /// The parts of the subjects that are no user, client, address or network.
@@ -134,4 +145,15 @@ impl BanLookups {
             self.0.push(BanLookup { kind, everywhere: scope.is_none(), keys });
         }
     }
+}
+
+/// The ids of the bans that refuse a request because a part of it cannot be read.
+fn unreadable_ids(marks: &Marks, context: &Context<'_>) -> impl Iterator<Item = Key> {
+    let has_bans = marks.has_bans(SubjectKind::Unreadable, false);
+    let policy = context.policy();
+    let penalties = policy.protection.penalties.iter().filter(move |_| has_bans);
+    penalties.filter(|penalty| penalty.bans_unreadable(context)).filter_map(|penalty| {
+        let subject = penalty.unreadable_subject(context)?;
+        Some(marks.id_of(MarkKind::Ban, Some(&policy.name), None, &subject))
+    })
 }

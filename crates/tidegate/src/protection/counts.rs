@@ -10,7 +10,7 @@ use crate::algorithm::{Spec, Verdict, sliding_counter, sliding_window};
 use crate::clock::{Now, micros};
 use crate::context::Context;
 use crate::identity::attribute::AttributeValue;
-use crate::key::{LimitKeys, counted_name};
+use crate::key::{LimitKeys, counted_name, penalty_name};
 use crate::plan::Level;
 use crate::policy::model::Part;
 use crate::policy::protection::{EventId, FactorKind, Penalty, Ratio};
@@ -63,9 +63,9 @@ pub(crate) struct RatioSums<'p> {
 
 /// Makes levels for the subjects of one request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LevelBuilder<'p> {
-    pub(super) context: &'p Context<'p>,
-    pub(super) has_names: bool,
+pub(crate) struct LevelBuilder<'p> {
+    pub(crate) context: &'p Context<'p>,
+    pub(crate) has_names: bool,
 }
 
 /// What the store replied to a count.
@@ -112,14 +112,16 @@ impl<'p> EventCounts<'p> {
             if !forgives && !penalty.events.iter().any(|id| events.contains(id)) {
                 continue;
             }
-            let limit = Amount::from_units(penalty.highest().into()).unwrap_or(Amount::MAX);
-            let window = sliding_window::Spec { limit, window_us: penalty.within_us };
-            let (spec, name) = (Spec::SlidingWindow(window), (&*penalty.name, ""));
-            let cost = if forgives { Amount::ZERO } else { Amount::ONE };
-            // A request without such a key is not counted: nobody would answer for it.
-            let level = builder.level(&keys.count, &penalty.by, name, spec, cost);
-            let count = level.map(|level| PenaltyCount { penalty, keys, level });
-            if forgives { &mut self.forgiven } else { &mut self.penalties }.extend(count);
+            let (is_counted, cost) = match forgives {
+                // Nobody forgives a count that strangers share: an attacker could, at will.
+                true => (penalty.by.iter().all(|part| builder.context.has(part)), Amount::ZERO),
+                false => (penalty.counts(builder.context), Amount::ONE),
+            };
+            if is_counted {
+                let level = builder.penalty_level(penalty, &keys.count, cost);
+                let counts = if forgives { &mut self.forgiven } else { &mut self.penalties };
+                counts.push(PenaltyCount { penalty, keys, level });
+            }
         }
     }
 
@@ -147,9 +149,8 @@ impl<'p> EventCounts<'p> {
                 let (spec, cost) = (Spec::SlidingCounter(counter), cost.min(SUM_MAX));
                 builder.level(&keys.sums[at], &ratio.by, name, spec, cost)
             };
-            let levels = (level(0, ":of", of), level(1, ":to", to), level(2, ":number", number));
-            let (Some(of), Some(to), Some(number)) = levels else { continue };
-            let (levels, has_event) = ([of, to, number], has_event(ratio, events));
+            let levels = [level(0, ":of", of), level(1, ":to", to), level(2, ":number", number)];
+            let has_event = has_event(ratio, events);
             self.ratios.push(RatioSums { index, ratio, keys, has_event, levels });
         }
     }
@@ -204,8 +205,23 @@ fn event_value(
 }
 
 impl LevelBuilder<'_> {
-    /// The level of the request's subject by these parts; `None` if the request lacks a part. The name
-    /// is in two halves.
+    /// The level that counts the events of a penalty.
+    pub(crate) fn penalty_level(
+        self,
+        penalty: &Penalty,
+        keys: &LimitKeys,
+        cost: Amount,
+    ) -> NamedLevel {
+        let key = keys.key_by(&penalty.by, self.context);
+        let limit = Amount::from_units(penalty.highest().into()).unwrap_or(Amount::MAX);
+        let window = sliding_window::Spec { limit, window_us: penalty.within_us };
+        let level = Level::of_key(keys.family, key, Spec::SlidingWindow(window));
+        let secret = &self.context.active.protection.secret;
+        let name = self.has_names.then(|| penalty_name(secret, penalty, self.context, key));
+        (Level { cost, ..level }, name)
+    }
+
+    /// The level of the request's subject by these parts. The name is in two halves.
     pub(super) fn level(
         self,
         keys: &LimitKeys,
@@ -213,10 +229,10 @@ impl LevelBuilder<'_> {
         (name, suffix): (&str, &str),
         spec: Spec,
         cost: Amount,
-    ) -> Option<NamedLevel> {
-        let key = keys.key_by(by, self.context)?;
+    ) -> NamedLevel {
+        let key = keys.key_by(by, self.context);
         let name = self.has_names.then(|| counted_name(&format!("{name}{suffix}"), key));
-        Some((Level { cost, ..Level::of_key(keys.family, key, spec) }, name))
+        (Level { cost, ..Level::of_key(keys.family, key, spec) }, name)
     }
 
     /// A level that only one node can charge within a span.
@@ -226,7 +242,7 @@ impl LevelBuilder<'_> {
         by: &[Part],
         name: &str,
         within_us: u64,
-    ) -> Option<NamedLevel> {
+    ) -> NamedLevel {
         let spec = sliding_window::Spec { limit: Amount::ONE, window_us: within_us.max(1) };
         self.level(keys, by, (name, ":once"), Spec::SlidingWindow(spec), Amount::ONE)
     }

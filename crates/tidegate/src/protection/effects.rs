@@ -7,7 +7,7 @@ use crate::clock::Now;
 use crate::policy::model::Part;
 use crate::policy::protection::{EventId, Penalty, Ratio, Step};
 use crate::protection::events::{Consequences, Effect, Notice};
-use crate::protection::marks::{Mark, MarkKind, SetOutcome, Subject};
+use crate::protection::marks::{Mark, MarkKind, SetOutcome, Subject, SubjectKind};
 use crate::protection::penalise::Penaliser;
 use crate::store::StoreError;
 use crate::units::written_duration;
@@ -28,6 +28,8 @@ pub(crate) struct EventEffects {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cause<'p> {
     source: &'p str,
+    /// `None` for a ratio.
+    penalty: Option<&'p Penalty>,
     by: &'p [Part],
     within_us: u64,
     count: u64,
@@ -44,7 +46,7 @@ impl Penaliser<'_> {
 
     /// Applies what a step does once: the flag, the ban, and the notice of them.
     pub(super) fn apply_once(&mut self, step: &Step, cause: Cause<'_>) {
-        // Nobody is marked for a value that cannot be read: other clients send such values too.
+        // Nobody is flagged for a value that cannot be read: other clients send such values too.
         let subject = Subject::of(cause.by, self.context);
         let (mut action, mut was_marked) = (None, false);
         if let Some((flag, subject)) = step.flag.as_ref().zip(subject.as_ref()) {
@@ -58,20 +60,20 @@ impl Penaliser<'_> {
                 self.effects.consequences.effects.push(Effect::Flagged { mark, source });
             }
         }
-        if let (Some(ban), Some(subject)) = (&step.ban, self.banned_subject(step, subject.as_ref()))
-        {
+        let banned = self.banned_subject(step, cause, subject.as_ref());
+        let subject = subject.unwrap_or_else(|| Subject::for_notice(cause.by, self.context));
+        if let Some((ban, banned)) = step.ban.as_ref().zip(banned) {
             let until_us = self.now.unix_us.saturating_add(ban.for_us);
-            let outcome = self.ban(subject.clone(), cause, until_us);
+            let is_unreadable = banned.kind() == SubjectKind::Unreadable;
+            let outcome = self.ban(banned.clone(), cause, until_us);
             was_marked |= outcome == SetOutcome::Unchanged;
             if outcome.is_set() {
-                action = Some(("ban", subject, Some(until_us)));
+                let banned = if is_unreadable { subject.clone() } else { banned };
+                action = Some(("ban", banned, Some(until_us)));
             }
         }
         // A mark that found no room is worth a notice too. A mark that was there had its notice before.
-        let action = action.or_else(|| {
-            let subject = subject.unwrap_or_else(|| Subject::for_notice(cause.by, self.context));
-            (!was_marked).then_some(("notice", subject, None))
-        });
+        let action = action.or_else(|| (!was_marked).then_some(("notice", subject, None)));
         if let Some((action, subject, until_unix_us)) = action {
             self.notify(step, cause, action, &subject, until_unix_us);
         }
@@ -81,7 +83,10 @@ impl Penaliser<'_> {
         let mark = self.mark(MarkKind::Ban, None, subject, cause);
         let mark = Mark { until_unix_us: Some(until_unix_us), ..mark };
         let outcome = self.marks.set(&mark, self.now);
-        if outcome != SetOutcome::Full {
+        let refuses_this = |penalty: &Penalty| penalty.bans_unreadable(self.context);
+        let is_met = mark.subject.kind() != SubjectKind::Unreadable
+            || cause.penalty.is_some_and(refuses_this);
+        if outcome != SetOutcome::Full && is_met {
             // The ban that was there may end later.
             let ban = self.marks.get(MarkKind::Ban, mark.id, self.now);
             let ban = ban.map(|ban| (ban, self.now));
@@ -94,11 +99,18 @@ impl Penaliser<'_> {
         outcome
     }
 
-    /// The subject that a step bans: the subject of the count, unless the step names another.
-    pub(super) fn banned_subject(&self, step: &Step, subject: Option<&Subject>) -> Option<Subject> {
-        match step.ban.as_ref()?.by {
-            None => subject.cloned(),
-            Some(by) => Subject::of_ban(by, self.context),
+    /// The subject that a step bans: the subject of the count, unless the step names another. The count
+    /// of requests without a part is that of many clients, and bans none of them: it bans such requests.
+    pub(super) fn banned_subject(
+        &self,
+        step: &Step,
+        cause: Cause<'_>,
+        subject: Option<&Subject>,
+    ) -> Option<Subject> {
+        match (subject, step.ban.as_ref()?.by) {
+            (None, _) => cause.penalty?.unreadable_subject(self.context),
+            (Some(subject), None) => Some(subject.clone()),
+            (Some(_), Some(by)) => Subject::of_ban(by, self.context),
         }
     }
 
@@ -136,11 +148,13 @@ impl Penaliser<'_> {
 
 impl<'p> Cause<'p> {
     pub(super) fn of_penalty(penalty: &'p Penalty, count: u64) -> Self {
-        Self { source: &penalty.name, by: &penalty.by, within_us: penalty.within_us, count }
+        let Penalty { name, by, within_us, .. } = penalty;
+        Self { source: name, penalty: Some(penalty), by, within_us: *within_us, count }
     }
 
     pub(super) fn of_ratio(ratio: &'p Ratio, count: u64) -> Self {
-        Self { source: &ratio.name, by: &ratio.by, within_us: ratio.within_us, count }
+        let Ratio { name, by, within_us, .. } = ratio;
+        Self { source: name, penalty: None, by, within_us: *within_us, count }
     }
 }
 

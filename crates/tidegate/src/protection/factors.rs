@@ -170,7 +170,7 @@ impl<'p> Penaliser<'p> {
             return None;
         }
         let (by, every_us) = (&behaviour.by, behaviour.every_us);
-        let level = self.levels.once(&keys.step, by, &factor.name, every_us)?;
+        let level = self.levels.once(&keys.step, by, &factor.name, every_us);
         Some(Claim::once(level, ClaimEffect::Factor(factor, to_ppm)))
     }
 

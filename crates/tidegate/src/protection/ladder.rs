@@ -85,7 +85,7 @@ impl LadderKeys {
 
 impl StepKeys {
     /// The record that says that the step is applied to the subject of a request.
-    fn record(&self, penalty: &Penalty, levels: LevelBuilder<'_>) -> Option<NamedLevel> {
+    fn record(&self, penalty: &Penalty, levels: LevelBuilder<'_>) -> NamedLevel {
         let lease_us = penalty.step_lease_us();
         let spec = Spec::Concurrency(concurrency::Spec { places: Amount::ONE, lease_us });
         levels.level(&self.record, &penalty.by, (&penalty.name, ":taken"), spec, Amount::ONE)
@@ -187,7 +187,7 @@ impl<'p> Penaliser<'p> {
     /// The records of a count that is forgiven, as far as this node knows them: the count begins anew.
     pub(super) fn forget_steps(&self, count: &PenaltyCount<'p>) -> Vec<NamedLevel> {
         let steps = count.keys.steps.iter();
-        let records = steps.filter_map(|keys| keys.record(count.penalty, self.levels));
+        let records = steps.map(|keys| keys.record(count.penalty, self.levels));
         records.filter(|(level, _)| self.steps.remove(level.key)).collect()
     }
 
@@ -197,15 +197,14 @@ impl<'p> Penaliser<'p> {
             Some(claim) => self.claims.push(claim),
             None => self.apply_once(reached.step, reached.cause()),
         }
-        if let Some(record) = reached.keys.record(reached.penalty, self.levels) {
-            self.steps.set_applied(record.0.key, self.now.steady_us);
-            self.claims.push(Claim::record(record, None));
-        }
+        let record = reached.keys.record(reached.penalty, self.levels);
+        self.steps.set_applied(record.0.key, self.now.steady_us);
+        self.claims.push(Claim::record(record, None));
     }
 
     /// The count was raised to the step before, or jumped over it.
     fn pass(&mut self, reached: ReachedStep<'p>) {
-        let Some(record) = reached.keys.record(reached.penalty, self.levels) else { return };
+        let record = reached.keys.record(reached.penalty, self.levels);
         match self.steps.duty(record.0.key, reached.penalty, self.now.steady_us) {
             StepDuty::Nothing => {}
             StepDuty::LookUp => self.lookups.push(StepLookup { record, is_applied: false }),
@@ -223,7 +222,7 @@ impl<'p> Penaliser<'p> {
     /// count reaches the step.
     fn notice_claim(&self, reached: ReachedStep<'p>) -> Option<Claim<'p>> {
         let (keys, penalty) = (reached.keys.notice.as_ref()?, reached.penalty);
-        let level = self.levels.once(keys, &penalty.by, &penalty.name, penalty.within_us)?;
+        let level = self.levels.once(keys, &penalty.by, &penalty.name, penalty.within_us);
         Some(Claim::once(level, reached.effect()))
     }
 
@@ -240,14 +239,14 @@ impl<'p> Penaliser<'p> {
         if !is_due {
             return None;
         }
-        let level = self.levels.once(&sums.keys.once, &ratio.by, &ratio.name, ratio.within_us)?;
+        let level = self.levels.once(&sums.keys.once, &ratio.by, &ratio.name, ratio.within_us);
         Some(Claim::once(level, ClaimEffect::Step(step, Cause::of_ratio(ratio, count))))
     }
 
     /// True if the marks of a step are in force, so that a node has applied it.
     fn has_marks(&self, reached: ReachedStep<'_>) -> bool {
         let subject = Subject::of(&reached.penalty.by, self.context);
-        let banned = self.banned_subject(reached.step, subject.as_ref());
+        let banned = self.banned_subject(reached.step, reached.cause(), subject.as_ref());
         let flagged = reached.step.flag.as_deref().zip(subject.as_ref());
         banned.is_none_or(|subject| self.has_mark(MarkKind::Ban, None, &subject))
             && flagged

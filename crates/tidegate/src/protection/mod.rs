@@ -36,6 +36,9 @@
 //! warned, challenged, banned, or passes by grace. Bans, flags and personal factors are set as marks.
 //! Notices go to webhooks.
 //!
+//! **Missing parts.** A request may lack a part of a penalty's `by`, or have one that cannot be read.
+//! `missing.rs` says whether it is refused, not counted, or counted together with all such requests.
+//!
 //! **Marks.** Every node has all marks in memory; the daemon replicates and saves them. The precheck
 //! reads one counter while nobody is banned. A personal factor scales the limits of its subject in the
 //! plan.
@@ -51,5 +54,6 @@ pub(crate) mod events;
 pub(crate) mod factors;
 pub(crate) mod ladder;
 pub(crate) mod marks;
+mod missing;
 pub(crate) mod penalise;
 pub(crate) mod step_cache;

@@ -67,7 +67,7 @@ pub(super) enum ClaimEffect<'p> {
 /// Counts the events of a request, and applies what the counts come to.
 ///
 /// # Errors
-/// The value of a reported event cannot be read.
+/// The value of a reported event cannot be read, or the report lacks what a penalty needs.
 pub(crate) async fn penalise<'p, S: Store>(
     mut store: CountStore<'p, S>,
     context: &'p Context<'p>,
@@ -82,8 +82,9 @@ pub(crate) async fn penalise<'p, S: Store>(
         EventSource::Report(value) => (true, value),
     };
     let mut counts = EventCounts::new(levels, events, value);
-    if let Some(error) = counts.value_error.take().filter(|_| is_report) {
-        return Err(error);
+    if is_report {
+        counts.value_error.take().map_or(Ok(()), Err)?;
+        check_report(context, events)?;
     }
     let mut penaliser = Penaliser {
         context,
@@ -103,6 +104,13 @@ pub(crate) async fn penalise<'p, S: Store>(
         penaliser.effects.consequences.degraded = store.error.is_some();
     }
     Ok(penaliser.finish(store, events))
+}
+
+/// Refuses a report without a part that a penalty of its event needs. Nothing is counted.
+fn check_report(context: &Context<'_>, events: &Events) -> Result<(), RequestError> {
+    let penalties = context.policy().protection.penalties.iter();
+    let mut counting = penalties.filter(|one| one.events.iter().any(|id| events.contains(id)));
+    counting.try_for_each(|penalty| penalty.check_report(context))
 }
 
 impl<'p> Penaliser<'p> {

@@ -47,6 +47,19 @@ penalties:
       7: { ban: { by: networks } }
       8: { ban: { for: 1h, by: ip, ipv4_prefix: 16 } }
       9: { ban: { for: 1h, by: network, ipv4_prefix: 33, ipv6_prefix: 0 } }
+  parts:
+    event: failure
+    by: [ip, method]
+    within: 15min
+    missing: refused
+    key: "fail:{ip}"
+    ladder: { 1: {} }
+  first: { event: failure, by: ip, within: 1h, ladder: { 1: {} }, key: "fail:{ip:raw}:{user}" }
+  second: { event: failure, by: ip, within: 1h, ladder: { 1: {} }, key: "rl:{ip}" }
+  third: { event: failure, by: ip, within: 1h, ladder: { 1: {} }, key: "rl:{ip}" }
+  fourth: { event: failure, by: ip, within: 1h, ladder: { 1: {} }, key: "l:{ip}" }
+limits:
+  taken: { by: ip, total: 5, key: "l:{ip}" }
 "#
     ));
 }
@@ -128,6 +141,30 @@ ratios:
 factors: { half: { times: 0.5 } }
 challenge: { kind: proof_of_work }
 notify: { pager: { webhook: "https://example.org/" } }
+"#
+    ));
+}
+
+#[test]
+fn penalties_that_a_body_escapes() {
+    assert_snapshot!(lines(
+        r#"
+identity: { attributes: { email: { body: /email }, card: given } }
+operations: { login: POST /login }
+events:
+  failure: { when: login, status: 401 }
+  anywhere: { status: 401 }
+  told: {}
+penalties:
+  unsaid: { event: failure, by: email, within: 1h, ladder: { 2: { delay: 1s } } }
+  skips: { event: failure, by: [ip, email], within: 1h, ladder: { 2: { delay: 1s } }, missing: skip }
+  shares: { event: failure, by: email, within: 1h, ladder: { 2: { ban: 1h } }, missing: share }
+  everywhere: { event: anywhere, by: email, within: 1h, ladder: { 2: { ban: 1h } }, missing: refuse }
+  sound: { event: failure, by: email, within: 1h, ladder: { 2: { ban: 1h } }, missing: refuse }
+  slow: { event: failure, by: email, within: 1h, ladder: { 2: { delay: 1s } }, missing: share }
+  watched: { event: failure, by: email, within: 1h, ladder: { 2: { flag: review } } }
+  reported: { event: told, by: email, within: 1h, ladder: { 2: { ban: 1h } } }
+  given: { event: failure, by: card, within: 1h, ladder: { 2: { ban: 1h } } }
 "#
     ));
 }

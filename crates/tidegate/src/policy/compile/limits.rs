@@ -22,6 +22,10 @@ pub(in crate::policy) const KEYS: Keys = Keys::with_later(
 );
 pub(super) const DEFAULTS_KEYS: Keys = Keys::new("on_store_failure consistency exceed shadow");
 
+/// What becomes of a request without a part of `by`.
+pub(super) const MISSING_WORDS: [(&str, Missing); 3] =
+    [("skip", Missing::Skip), ("share", Missing::Share), ("refuse", Missing::Refuse)];
+
 const LIMITS_MAX: usize = 1_000;
 /// The longest that a limit may hold a request.
 const WAIT_US_MAX: u64 = 3_600 * SECOND_US;
@@ -44,7 +48,6 @@ impl Compiler<'_> {
         let written = section(node, "limits", LIMITS_MAX, self.diagnostics);
         let limits: Vec<Limit> =
             written.iter().filter_map(|entry| self.limit(entry, defaults)).collect();
-        self.check_templates(&limits, written);
         self.check_levels(&limits, node.at);
         limits
     }
@@ -122,9 +125,7 @@ impl Compiler<'_> {
         let scope = Scope::of(when.operations.as_deref());
         let algorithm = self.algorithm(&fields, entry);
         let by = self.by(&fields, entry, algorithm, &scope);
-        let missing =
-            [("skip", Missing::Skip), ("share", Missing::Share), ("refuse", Missing::Refuse)];
-        let missing = fields.word("missing", &missing);
+        let missing = fields.word("missing", &MISSING_WORDS);
         let audience = Audience { when: &when, by: &by, missing };
         let settings = algorithm
             .and_then(|algorithm| self.settings(&fields, algorithm, audience, entry.key_at));

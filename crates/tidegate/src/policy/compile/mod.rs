@@ -244,6 +244,7 @@ impl Compiler<'_> {
             challenge,
             ..std::mem::take(&mut self.protection)
         };
+        self.check_templates(fields, limits, &protection.penalties);
         let challenges = limits.iter().any(|limit| limit.exceed == Exceed::Challenge)
             || protection.steps().any(|step| step.challenge);
         if challenges {

@@ -3,6 +3,7 @@
 use super::fields::{
     Fields, Keys, check_name, declared_id, duration_us, entries, section, text, texts,
 };
+use super::limits::MISSING_WORDS;
 use super::{Compiler, Scope};
 use crate::policy::diagnostics::{Position, shown};
 use crate::policy::document::{Entry, Node, Value};
@@ -10,7 +11,7 @@ use crate::policy::model::Part;
 use crate::policy::protection::{Ban, BanBy, EventId, Penalty, Step};
 use crate::units::SECOND_US;
 
-pub(super) const KEYS: Keys = Keys::new("event by within forgive ladder");
+pub(super) const KEYS: Keys = Keys::new("event by within forgive ladder missing key");
 pub(super) const STEP_KEYS: Keys = Keys::new("allow delay warn challenge ban flag notify");
 /// Grace is a matter of ladders alone.
 pub(super) const THEN_KEYS: Keys = Keys::new("delay warn challenge ban flag notify");
@@ -40,6 +41,10 @@ impl Compiler<'_> {
         let events = require(&fields, entry, "event", "the name of an event");
         let events = events.map(|node| self.event_ids(node)).unwrap_or_default();
         let by = self.subject_parts(&fields, entry, &events);
+        let key = fields.get("key").and_then(|node| {
+            let operations = self.operations_of(&events);
+            self.template(node, &by, &Scope { operations: &operations })
+        });
         let within = require(&fields, entry, "within", "a span such as `15min`");
         let within_us = within.and_then(|node| duration_us(node, self.diagnostics));
         let forgive = fields.get("forgive").map(|node| self.forgiven_events(node, &events));
@@ -52,6 +57,8 @@ impl Compiler<'_> {
             within_us: within_us?,
             forgive: forgive.unwrap_or_default(),
             ladder: ladder?,
+            missing: fields.word("missing", &MISSING_WORDS),
+            key,
         })
     }
 

@@ -5,7 +5,7 @@ use super::warnings::{before_login, position};
 use crate::decision::Outcome;
 use crate::policy::diagnostics::{Position, Reporter};
 use crate::policy::document::Node;
-use crate::policy::model::{Exceed, Limit, Part, Policy};
+use crate::policy::model::{Exceed, Limit, Missing, Part, Policy, Source};
 use crate::policy::protection::{BUILT_IN_EVENTS, Event, EventId, Penalty, Step};
 
 /// Warns of what only the whole policy shows.
@@ -16,6 +16,7 @@ pub(super) fn warn(policy: &Policy, root: &Node, diagnostics: &Reporter) {
         warn_idle_penalty(policy, penalty, at, diagnostics);
         warn_useless_grace(policy, penalty, at, diagnostics);
         warn_users_before_login(policy, penalty, at, diagnostics);
+        warn_unread_bodies(policy, penalty, at, diagnostics);
         for step in &penalty.ladder {
             warn_mass_ban(&penalty.by, step, &penalty.name, at, diagnostics);
         }
@@ -121,6 +122,44 @@ fn warn_users_before_login(
         let help = "use `by: ip`, or an attribute such as the e-mail address in the body";
         diagnostics.warn(at, message, help);
     }
+}
+
+/// A client chooses what its body says. If it says nothing that can be read, the penalty must not be
+/// without a subject.
+fn warn_unread_bodies(policy: &Policy, penalty: &Penalty, at: Position, diagnostics: &Reporter) {
+    let is_of_body = |part: &&Part| {
+        let id = part.attribute().and_then(|id| usize::try_from(id).ok());
+        let attribute = id.and_then(|id| policy.attributes.get(id));
+        attribute.is_some_and(|attribute| matches!(attribute.source, Source::Body(_)))
+    };
+    let is_seen = |id: &EventId| {
+        let event = policy.protection.events.get(usize::from(*id));
+        event.is_some_and(|event| event.outcome.is_some() || !event.statuses.is_empty())
+    };
+    let bans = penalty.ladder.iter().any(|step| step.ban.is_some());
+    let delays = penalty.ladder.iter().any(|step| step.delay_us > 0);
+    let part = penalty.by.iter().find(is_of_body).filter(|_| bans || delays);
+    let Some(part) = part.filter(|_| penalty.events.iter().any(is_seen)) else { return };
+    let (name, part) = (&penalty.name, part.name(policy));
+    let escapes = match penalty.missing {
+        _ if !penalty.has_own_requests(policy) && !bans => return,
+        _ if !penalty.has_own_requests(policy) => {
+            let message = format!(
+                "`{name}` counts by `{part}` of the body, at no operation: a client whose body cannot \
+                 be read is never banned"
+            );
+            let help = "name the operations in the `when` of its events, and say `missing: refuse`";
+            return diagnostics.warn(at, message, help);
+        }
+        Some(Missing::Refuse) => return,
+        Some(Missing::Skip) => "whose body cannot be read is not counted",
+        Some(Missing::Share) if !bans => return,
+        Some(Missing::Share) => "without it is never banned",
+        None => "without it is not counted",
+    };
+    let message = format!("`{name}` counts by `{part}` of the body, and a request {escapes}");
+    let help = "say `missing: refuse`: such a request is answered with 400";
+    diagnostics.warn(at, message, help);
 }
 
 /// A ban by a key that does not tell clients apart.

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 
-use super::fields::text;
+use super::fields::{Fields, text};
 use super::{Compiler, Scope};
 use crate::key::{Piece, Template};
 use crate::policy::diagnostics::shown;
-use crate::policy::document::{Entry, Node};
+use crate::policy::document::Node;
 use crate::policy::model::{Limit, Part};
+use crate::policy::protection::Penalty;
 
 /// The longest template.
 const BYTES_MAX: usize = 512;
@@ -62,20 +63,25 @@ impl Compiler<'_> {
         Some(Template { text: text.to_owned(), pieces })
     }
 
-    pub(super) fn check_templates(&self, limits: &[Limit], written: &[Entry]) {
-        let mut seen: HashMap<&str, &str> = HashMap::new();
-        for limit in limits {
-            let Some(template) = &limit.key else { continue };
-            let Some(earlier) = seen.insert(&template.text, &limit.name) else { continue };
-            let node = written
-                .iter()
-                .find(|entry| entry.key == limit.name)
-                .and_then(|entry| entry.value.get("key"));
-            let message = format!(
-                "found the key template `{}` of the limit `{earlier}` again",
-                shown(&template.text)
-            );
-            if let Some(node) = node {
+    /// Reports a template that several limits or penalties have: their counts would share a key.
+    pub(super) fn check_templates(
+        &self,
+        fields: &Fields<'_>,
+        limits: &[Limit],
+        penalties: &[Penalty],
+    ) {
+        let of_limits = limits.iter().map(|one| ("limits", "limit", &*one.name, &one.key));
+        let of_penalties =
+            penalties.iter().map(|one| ("penalties", "penalty", &*one.name, &one.key));
+        let mut seen: HashMap<&str, (&str, &str)> = HashMap::new();
+        for (section, what, name, template) in of_limits.chain(of_penalties) {
+            let Some(Template { text, .. }) = template else { continue };
+            let Some((other, earlier)) = seen.insert(text, (what, name)) else { continue };
+            let written = fields.get(section).and_then(|node| node.get(name));
+            if let Some(node) = written.and_then(|node| node.get("key")) {
+                let found = shown(text);
+                let message =
+                    format!("found the key template `{found}` of the {other} `{earlier}` again");
                 self.diagnostics.error(node.at, message);
             }
         }

@@ -57,7 +57,7 @@ impl MarkKeys {
             (SubjectKind::Ip | SubjectKind::Client, _) => {
                 hasher.write(&context.client_network()?.key_bytes());
             }
-            (SubjectKind::Network | SubjectKind::Other, _) => {
+            (SubjectKind::Network | SubjectKind::Other | SubjectKind::Unreadable, _) => {
                 for (part, name) in self.by.iter().zip(&self.names) {
                     write_text(&mut hasher, name);
                     self.write_value(&mut hasher, part, context)?;
@@ -114,7 +114,7 @@ impl Subject {
                     None => write_network(&mut hasher, value.strip_prefix("ip:").unwrap_or(value)),
                 },
                 SubjectKind::Ip | SubjectKind::Network => write_network(&mut hasher, value),
-                SubjectKind::Other => {
+                SubjectKind::Other | SubjectKind::Unreadable => {
                     write_text(&mut hasher, name);
                     write_text(&mut hasher, value);
                 }

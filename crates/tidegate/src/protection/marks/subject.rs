@@ -27,10 +27,15 @@ pub(crate) enum SubjectKind {
     Network = 3,
     /// Another part, or several.
     Other = 4,
+    /// Requests that cannot be read, to the operations of a penalty.
+    Unreadable = 5,
 }
 
+/// What stands before the name of a part that cannot be read. No part has a name with a space.
+const UNREADABLE: &str = "unreadable ";
+
 impl SubjectKind {
-    pub(crate) const COUNT: usize = 5;
+    pub(crate) const COUNT: usize = 6;
 
     /// The kind of the subjects of a `by`.
     pub(crate) const fn of(by: &[Part]) -> Self {
@@ -74,6 +79,21 @@ impl Subject {
         Self(vec![(name.into(), value.into())])
     }
 
+    /// A part as people write it, with addresses and networks in their canonical form.
+    ///
+    /// # Errors
+    /// An `ip` or a `network` is none.
+    pub fn parse_part(name: &str, value: &str) -> Result<Self, &'static str> {
+        Ok(match name {
+            "ip" => Self::ip(value.parse().map_err(|_| "expected an IP address")?),
+            "network" => {
+                let expected = "expected a network such as 203.0.113.0/24";
+                Self::network(value.parse().map_err(|_| expected)?)
+            }
+            name => Self::part(name, value),
+        })
+    }
+
     /// Several parts together.
     #[must_use]
     pub fn of_parts(parts: Vec<(String, String)>) -> Self {
@@ -96,6 +116,19 @@ impl Subject {
     pub(crate) fn for_notice(by: &[Part], context: &Context<'_>) -> Self {
         let value = |part| context.part(part).map_or_else(|| "-".to_owned(), Cow::into_owned);
         Self(by.iter().map(|part| (part.name(context.policy()), value(part))).collect())
+    }
+
+    /// The requests that are like this one, but for the parts that it lacks or that cannot be read, and
+    /// that belong to the penalty of this name: `unreadable email brute-force`.
+    pub(crate) fn unreadable(by: &[Part], penalty: &str, context: &Context<'_>) -> Self {
+        let part = |part: &Part| {
+            let name = part.name(context.policy());
+            match context.part(part) {
+                Some(value) => (name, value.into_owned()),
+                None => (format!("{UNREADABLE}{name}"), penalty.to_owned()),
+            }
+        };
+        Self(by.iter().map(part).collect())
     }
 
     /// The subject that a ban of a request is on; `None` if the request has no such part.
@@ -145,6 +178,9 @@ impl Subject {
     }
 
     pub(crate) fn kind(&self) -> SubjectKind {
+        if self.parts().any(|(name, _)| name.starts_with(UNREADABLE)) {
+            return SubjectKind::Unreadable;
+        }
         match &*self.0 {
             [(name, _)] => match &**name {
                 "user" => SubjectKind::User,

@@ -18,7 +18,7 @@ pub use crate::explain::{
     Application, Counting, Explanation, LimitExplanation, PenaltyExplanation,
 };
 pub use crate::key::Key;
-pub use crate::key_lookup::{KeyedLimit, SubjectKey};
+pub use crate::key_lookup::{KeyOwner, SubjectKey};
 pub use crate::limiter::{
     Claim, ClientKeys, MergeSummary, Pending, Progress, ResetError, StoreDebt, Wait,
 };

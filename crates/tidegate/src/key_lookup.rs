@@ -1,4 +1,4 @@
-//! Key lookup for operators: from a subject to its keys, and from a key to its limit.
+//! Key lookup for operators: from a subject to its keys, and from a key to its limit or penalty.
 
 mod names;
 
@@ -10,22 +10,27 @@ use crate::limiter::Limiter;
 use crate::plan::{Level, Planner};
 use crate::policy::diagnostics::{nearest, shown};
 use crate::policy::model::{Algorithm, Limit, OperationId, Part, Policy, TierId};
+use crate::policy::protection::{EventId, Penalty};
+use crate::protection::counts::LevelBuilder;
 use crate::request::{Request, RequestError};
 use crate::store::Store;
+use crate::units::Amount;
 
-pub use names::KeyedLimit;
+pub use names::KeyOwner;
 
 /// The most keys of one subject.
 const SUBJECT_KEYS_MAX: usize = 1_000;
 
-/// A key that a subject has on a limit, whether or not anything is counted there.
+/// A key that a subject has on a limit or a penalty, whether or not anything is counted there.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SubjectKey {
     /// The policy's name.
     pub policy: String,
-    /// The limit's name.
-    pub limit: String,
+    /// The limit's name; `None` for the key of a penalty.
+    pub limit: Option<String>,
+    /// The penalty's name; `None` for the key of a limit.
+    pub penalty: Option<String>,
     /// What it is called in the store; the generated name in one that does not name its keys.
     pub name: Arc<str>,
     /// Where the store has it.
@@ -48,11 +53,28 @@ impl<S: Store> Limiter<S> {
     ) -> Result<Vec<SubjectKey>, RequestError> {
         let secret = self.secret();
         let (context, named) = (self.context(request)?, self.store().names_keys());
-        let mut search = Search { secret: &secret, named, context };
+        let mut search = Search { secret: &secret, named, context, keys: Vec::new() };
         match limit {
-            Some(name) => search.keys_on_limit(name),
-            None => search.keys_on_all(),
+            Some(name) => search.find_on_limit(name)?,
+            None => search.find_on_limits()?,
         }
+        Ok(search.keys)
+    }
+
+    /// As [`keys_of`](Self::keys_of), of the counts of one penalty or of all penalties.
+    ///
+    /// # Errors
+    /// As [`keys_of`](Self::keys_of).
+    pub fn penalty_keys_of(
+        &self,
+        request: &Request<'_>,
+        penalty: Option<&str>,
+    ) -> Result<Vec<SubjectKey>, RequestError> {
+        let secret = self.secret();
+        let (context, named) = (self.context(request)?, self.store().names_keys());
+        let mut search = Search { secret: &secret, named, context, keys: Vec::new() };
+        search.find_on_penalties(penalty)?;
+        Ok(search.keys)
     }
 }
 
@@ -62,82 +84,120 @@ struct Search<'s> {
     /// Whether the store calls keys by their names.
     named: bool,
     context: Context<'s>,
+    /// The keys that are found.
+    keys: Vec<SubjectKey>,
 }
 
 impl Search<'_> {
-    fn keys_on_limit(&mut self, name: &str) -> Result<Vec<SubjectKey>, RequestError> {
+    fn find_on_limit(&mut self, name: &str) -> Result<(), RequestError> {
         let active = Arc::clone(&self.context.active);
         let policy = &*active.policy;
         let found = policy.limits.iter().position(|limit| limit.name == name);
-        let index = found.ok_or_else(|| unknown_limit(policy, name))?;
+        let names = policy.limits.iter().map(|limit| &*limit.name);
+        let index = found.ok_or_else(|| unknown_name(policy, "limit", name, names))?;
         let limit = &policy.limits[index];
-        if let Some(part) = limit.by.iter().find(|part| !self.context.has(part)) {
-            let detail = format!("counts by `{}`, which is not said", part.name(policy));
-            return Err(RequestError::new("limit", format!("`{}` {detail}", shown(name))));
-        }
-        let mut keys = Vec::new();
-        self.add_keys(index, limit, &mut keys)?;
-        Ok(keys)
+        self.check_parts("limit", name, &limit.by)?;
+        self.add_limit(index, limit)
     }
 
-    fn keys_on_all(&mut self) -> Result<Vec<SubjectKey>, RequestError> {
-        let (active, mut keys) = (Arc::clone(&self.context.active), Vec::new());
+    fn find_on_limits(&mut self) -> Result<(), RequestError> {
+        let active = Arc::clone(&self.context.active);
         for (index, limit) in active.policy.limits.iter().enumerate() {
-            if self.is_about(limit) {
-                self.add_keys(index, limit, &mut keys)?;
+            if self.is_about(&limit.by) {
+                self.add_limit(index, limit)?;
             }
         }
-        Ok(keys)
+        Ok(())
     }
 
-    /// True if the request has all parts of a limit's key and states at least one of them. A key
-    /// that all clients share is of no subject.
-    fn is_about(&self, limit: &Limit) -> bool {
+    /// On the penalty of this name, or on all.
+    fn find_on_penalties(&mut self, name: Option<&str>) -> Result<(), RequestError> {
+        let active = Arc::clone(&self.context.active);
+        let penalties = &active.policy.protection.penalties;
+        if let Some(name) = name {
+            let found = penalties.iter().find(|penalty| penalty.name == name);
+            let names = penalties.iter().map(|penalty| &*penalty.name);
+            let found =
+                found.ok_or_else(|| unknown_name(&active.policy, "penalty", name, names))?;
+            self.check_parts("penalty", name, &found.by)?;
+        }
+        for (index, penalty) in penalties.iter().enumerate() {
+            let is_selected = match name {
+                Some(name) => penalty.name == name,
+                None => self.is_about(&penalty.by),
+            };
+            if is_selected {
+                self.add_keys(&penalty.by, false, |search| search.penalty_key(index, penalty))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a limit or penalty whose parts the request does not say.
+    fn check_parts(&self, field: &str, name: &str, by: &[Part]) -> Result<(), RequestError> {
+        match by.iter().find(|part| !self.context.has(part)) {
+            None => Ok(()),
+            Some(part) => {
+                let part = part.name(self.context.policy());
+                let detail = format!("`{}` counts by `{part}`, which is not said", shown(name));
+                Err(RequestError::new(field, detail))
+            }
+        }
+    }
+
+    /// True if the request has all parts of a key and states at least one of them. A key that all
+    /// clients share is of no subject.
+    fn is_about(&self, by: &[Part]) -> bool {
         let said = |part: &Part| match part {
             Part::Global => false,
             Part::Tier => self.context.stated_tier.is_some(),
             Part::Operation => self.says_operation(),
             part => self.context.has(part),
         };
-        limit.by.iter().all(|part| self.context.has(part)) && limit.by.iter().any(said)
+        by.iter().all(|part| self.context.has(part)) && by.iter().any(said)
     }
 
     fn says_operation(&self) -> bool {
         self.context.request.operation.is_some() || self.context.request.path.is_some()
     }
 
-    /// Adds the subject's keys on one limit.
-    fn add_keys(
-        &mut self,
-        index: usize,
-        limit: &Limit,
-        keys: &mut Vec<SubjectKey>,
-    ) -> Result<(), RequestError> {
+    fn add_limit(&mut self, index: usize, limit: &Limit) -> Result<(), RequestError> {
         if limit.algorithm == Algorithm::Ceiling {
             return Ok(());
         }
+        let has_tiers = limit.row == Some(Part::Tier);
+        self.add_keys(&limit.by, has_tiers, |search| search.limit_key(index, limit))
+    }
+
+    /// Adds the subject's keys on one limit or penalty: of each tier and operation that the request does
+    /// not say.
+    fn add_keys(
+        &mut self,
+        by: &[Part],
+        has_tiers: bool,
+        make: impl Fn(&Self) -> Option<SubjectKey>,
+    ) -> Result<(), RequestError> {
         let (tier, operation) = (self.context.tier, self.context.operation);
-        for tier in self.tiers(limit, tier) {
-            for operation in self.operations(limit, operation) {
+        for tier in self.tiers(has_tiers || by.contains(&Part::Tier), tier) {
+            for operation in self.operations(by, operation) {
                 (self.context.tier, self.context.operation) = (tier, operation);
-                let Some(key) = self.key(index, limit) else { continue };
-                if keys.iter().any(|known| known.level.key == key.level.key) {
+                let Some(key) = make(self) else { continue };
+                if self.keys.iter().any(|known| known.level.key == key.level.key) {
                     continue;
                 }
-                if keys.len() == SUBJECT_KEYS_MAX {
+                if self.keys.len() == SUBJECT_KEYS_MAX {
                     let detail = format!("has more than {SUBJECT_KEYS_MAX} keys; say a limit too");
                     return Err(RequestError::new("limit", detail));
                 }
-                keys.push(key);
+                self.keys.push(key);
             }
         }
         (self.context.tier, self.context.operation) = (tier, operation);
         Ok(())
     }
 
-    /// The tiers that a key on a limit may be of.
-    fn tiers(&self, limit: &Limit, own: TierId) -> Vec<TierId> {
-        let matters = limit.row == Some(Part::Tier) || limit.by.contains(&Part::Tier);
+    /// The tiers that a key may be of.
+    fn tiers(&self, matters: bool, own: TierId) -> Vec<TierId> {
         let names = self.context.policy().tiers.iter();
         match matters && self.context.stated_tier.is_none() {
             true => (0..).zip(names).map(|(id, _)| id).collect(),
@@ -145,15 +205,15 @@ impl Search<'_> {
         }
     }
 
-    fn operations(&self, limit: &Limit, own: OperationId) -> Vec<OperationId> {
+    fn operations(&self, by: &[Part], own: OperationId) -> Vec<OperationId> {
         let names = self.context.policy().operations.names().iter();
-        match limit.by.contains(&Part::Operation) && !self.says_operation() {
+        match by.contains(&Part::Operation) && !self.says_operation() {
             true => (0..).zip(names).map(|(id, _)| id).collect(),
             false => vec![own],
         }
     }
 
-    fn key(&self, index: usize, limit: &Limit) -> Option<SubjectKey> {
+    fn limit_key(&self, index: usize, limit: &Limit) -> Option<SubjectKey> {
         if self.says_operation() && !limit.when.holds(&self.context) {
             return None;
         }
@@ -163,16 +223,38 @@ impl Search<'_> {
             true => key::name(self.secret, limit, &self.context, Raw::Shown, || level.key),
             false => key::generated(limit, level.key),
         };
-        let (policy, limit) = (policy.name.clone(), limit.name.clone());
-        Some(SubjectKey { policy, limit, name: name.into(), level })
+        let (policy, limit) = (policy.name.clone(), Some(limit.name.clone()));
+        Some(SubjectKey { policy, limit, penalty: None, name: name.into(), level })
+    }
+
+    fn penalty_key(&self, index: usize, penalty: &Penalty) -> Option<SubjectKey> {
+        let policy = self.context.policy();
+        let may_happen = |id: &EventId| {
+            let event = policy.protection.events.get(usize::from(*id));
+            event.is_some_and(|event| event.when.holds(&self.context))
+        };
+        if self.says_operation() && !penalty.events.iter().any(may_happen) {
+            return None;
+        }
+        let keys = &self.context.active.protection.penalties.get(index)?.count;
+        let builder = LevelBuilder { context: &self.context, has_names: self.named };
+        let (level, name) = builder.penalty_level(penalty, keys, Amount::ZERO);
+        let name = name.unwrap_or_else(|| key::counted_name(&penalty.name, level.key));
+        let (policy, penalty) = (policy.name.clone(), Some(penalty.name.clone()));
+        Some(SubjectKey { policy, limit: None, penalty, name, level })
     }
 }
 
-fn unknown_limit(policy: &Policy, name: &str) -> RequestError {
-    let known: Vec<&str> = policy.limits.iter().map(|limit| &*limit.name).collect();
+fn unknown_name<'n>(
+    policy: &Policy,
+    what: &str,
+    name: &str,
+    known: impl Iterator<Item = &'n str>,
+) -> RequestError {
+    let known: Vec<&str> = known.collect();
     let meant = nearest(name, &known).map(|word| format!("; did you mean `{word}`?"));
-    let found = format!("found `{}`, expected a limit of `{}`", shown(name), policy.name);
-    RequestError::new("limit", found + &meant.unwrap_or_default())
+    let found = format!("found `{}`, expected a {what} of `{}`", shown(name), policy.name);
+    RequestError::new(what, found + &meant.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -193,6 +275,11 @@ limits:
   everybody:     { by: global, token_bucket: 1000/s }
   each-tier:     { by: tier, total: 9 }
   largest:       { when: buy, by: user, ceiling: 100, value: amount }
+events: { bad: { when: buy, status: 402 }, told: {} }
+penalties:
+  cards:  { event: bad, by: user, within: 1h, ladder: { 2: { delay: 1s } }, key: 'cards:{user}' }
+  places: { event: told, by: [user, operation], within: 1h, ladder: { 2: { delay: 1s } } }
+  hosts:  { event: told, by: ip, within: 1h, ladder: { 2: { delay: 1s } } }
 ";
 
     fn limiter() -> Limiter {
@@ -204,9 +291,10 @@ limits:
     fn counted(request: &Request<'_>, limit: Option<&str>) -> Vec<(String, usize)> {
         let mut counted: Vec<(String, usize)> = Vec::new();
         for key in limiter().keys_of(request, limit).unwrap() {
-            match counted.iter_mut().find(|(name, _)| *name == key.limit) {
+            let limit = key.limit.unwrap();
+            match counted.iter_mut().find(|(name, _)| *name == limit) {
                 Some((_, count)) => *count += 1,
-                None => counted.push((key.limit, 1)),
+                None => counted.push((limit, 1)),
             }
         }
         counted
@@ -254,6 +342,29 @@ limits:
             let counted = limiter.store().key_usage(key.level.family, key.level.key, now);
             assert!(counted.is_some(), "{} was charged", key.name);
         }
+    }
+
+    #[test]
+    fn a_subject_has_a_key_on_each_penalty_that_counts_by_its_parts() {
+        let limiter = limiter();
+        let found = |request: &Request<'_>, penalty: Option<&str>| {
+            let keys = limiter.penalty_keys_of(request, penalty).unwrap();
+            keys.into_iter().map(|key| key.penalty.unwrap()).collect::<Vec<_>>()
+        };
+        let user = Request::default().user("u1");
+        assert_eq!(found(&user, None), ["cards", "places", "places", "places"]);
+        assert_eq!(found(&user, Some("cards")), ["cards"]);
+        let looks = Request::new("GET", "/items").user("u1");
+        assert_eq!(found(&looks, None), ["places"]);
+        let buys = Request::operation("buy").user("u1").attribute("amount", "1");
+        limiter.record_status(&buys, 402).unwrap();
+        let [key] = &*limiter.penalty_keys_of(&user, Some("cards")).unwrap() else { panic!() };
+        let usage = limiter.store().key_usage(key.level.family, key.level.key, limiter.now());
+        assert!(usage.is_some(), "{} was charged", key.name);
+        let error = limiter.penalty_keys_of(&user, Some("hosts")).unwrap_err();
+        assert_eq!(error.to_string(), "penalty: `hosts` counts by `ip`, which is not said");
+        let error = limiter.penalty_keys_of(&user, Some("card")).unwrap_err();
+        assert!(error.to_string().ends_with("did you mean `cards`?"), "{error}");
     }
 
     #[test]

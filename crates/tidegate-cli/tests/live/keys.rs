@@ -347,3 +347,44 @@ fn the_command_lists_shows_and_deletes_keys() {
     });
     assert_snapshot!(told.join("\n\n"));
 }
+
+const PENALTIES: &str = "
+tidegate: 1
+name: shop
+events: { failure: {} }
+penalties:
+  guessing: { event: failure, by: user, within: 1h, ladder: { 3: { delay: 1s } }, key: 'fail:{user:raw}' }
+  hosts:    { event: failure, by: ip, within: 1h, ladder: { 3: { delay: 1s } } }
+";
+
+#[test]
+fn counts_of_penalties_are_found_and_deleted() {
+    let redis = Server::start().unwrap();
+    for store in ["memory".to_owned(), redis.url()] {
+        let daemon = daemon_with(PENALTIES, &["--store", &store]);
+        let report = |user: &str| {
+            let body = json!({ "event": "failure", "user": user, "ip": "192.0.2.1" });
+            let answer = daemon.api().post("/v1/report", &body.to_string());
+            answer.json()["delay_ms"].as_u64().unwrap()
+        };
+        assert_eq!([report("u1"), report("u1"), report("u2")], [0, 0, 1_000], "by address");
+        let of_user = keys(&daemon, "user=u1")["keys"].clone();
+        assert_eq!((&of_user[0]["penalty"], &of_user[0]["used"]), (&json!("guessing"), &json!(2)));
+        assert_eq!(of_user[0]["limit"], Value::Null);
+        assert_eq!(keys(&daemon, "penalty=guessing")["keys"].as_array().unwrap().len(), 2);
+        assert_eq!(keys(&daemon, "penalty=hosts&ip=192.0.2.1")["keys"][0]["used"], 3);
+        if store != "memory" {
+            assert_eq!(keys(&daemon, "key=fail:u1")["keys"][0]["penalty"], "guessing");
+        }
+        let listed = cli(&daemon, &["show", "--penalty", "guessing", "--user", "u1"]);
+        assert!(listed.contains("penalty    guessing"), "{listed}");
+        let name = of_user[0]["key"].as_str().unwrap();
+        assert_eq!(delete(&daemon, &format!("key={name}")).json()["deleted"], 1);
+        assert_eq!(delete(&daemon, "penalty=hosts").json()["deleted"], 1);
+        assert_eq!([report("u1"), report("u1"), report("u1")], [0, 0, 1_000], "counted anew");
+        for (query, field) in [("penalty=hostz", "penalty"), ("user=u1&penalty=hosts", "penalty")] {
+            let answer = daemon.admin().get(&format!("/admin/v1/keys?{query}"));
+            assert_eq!((answer.status, answer.json()["field"].clone()), (400, json!(field)));
+        }
+    }
+}

@@ -1,77 +1,101 @@
-//! Finds the limit of a key by the key's name.
+//! Finds the limit or penalty of a key by the key's name.
 
 use std::collections::BTreeSet;
 
 use crate::active_policy::{ActivePolicies, ActivePolicy};
-use crate::key::{self, Key, Piece, RAW_BYTES_MAX, is_plain};
+use crate::key::{self, Key, Piece, RAW_BYTES_MAX, Template, is_plain};
 use crate::policy::model::{Algorithm, Limit, Part};
+use crate::policy::protection::Penalty;
 
 /// How many hexadecimal digits stand for a part of a template.
 const PART_DIGITS: usize = 16;
 
-/// A limit in force, as the owner of keys.
+/// A limit or a penalty in force, as the owner of keys.
 #[derive(Clone, Copy)]
-pub struct KeyedLimit<'p> {
+pub struct KeyOwner<'p> {
     active: &'p ActivePolicy,
-    index: usize,
+    counter: Counter<'p>,
+    family: u64,
+}
+
+#[derive(Clone, Copy)]
+enum Counter<'p> {
+    Limit(&'p Limit),
+    Penalty(&'p Penalty),
 }
 
 impl ActivePolicies {
-    /// All limits that have keys, policy by policy.
-    pub fn keyed_limits(&self) -> impl Iterator<Item = KeyedLimit<'_>> {
+    /// All limits and penalties that have keys, policy by policy.
+    pub fn key_owners(&self) -> impl Iterator<Item = KeyOwner<'_>> {
         self.policies().iter().flat_map(|active| {
-            let limits = active.policy.limits.iter().enumerate();
-            let keyed = limits.filter(|(_, limit)| limit.algorithm != Algorithm::Ceiling);
-            keyed.map(move |(index, _)| KeyedLimit { active, index })
+            let limits = active.policy.limits.iter().zip(&active.outlines);
+            let keyed = limits.filter(|(limit, _)| limit.algorithm != Algorithm::Ceiling);
+            let limits = keyed.map(|(limit, outline)| (Counter::Limit(limit), outline.keys.family));
+            let penalties = active.policy.protection.penalties.iter();
+            let penalties = penalties.zip(&active.protection.penalties);
+            let penalties =
+                penalties.map(|(penalty, keys)| (Counter::Penalty(penalty), keys.count.family));
+            let counters = limits.chain(penalties);
+            counters.map(move |(counter, family)| KeyOwner { active, counter, family })
         })
     }
 
-    /// The limits that a key may be of, by its name: none, one, or several of one name in several
-    /// policies, whose keys only their fingerprints tell apart.
-    pub fn limits_of_key(&self, name: &str) -> impl Iterator<Item = KeyedLimit<'_>> {
-        self.keyed_limits().filter(move |owner| owner.owns(name))
+    /// The limits and penalties that a key may be of, by its name: none, one, or several of one name in
+    /// several policies, whose keys only their fingerprints tell apart.
+    pub fn owners_of_key(&self, name: &str) -> impl Iterator<Item = KeyOwner<'_>> {
+        self.key_owners().filter(move |owner| owner.owns(name))
     }
 }
 
-impl<'p> KeyedLimit<'p> {
+impl<'p> KeyOwner<'p> {
     /// The policy's name.
     #[must_use]
     pub fn policy(&self) -> &'p str {
         &self.active.policy.name
     }
 
-    /// The limit.
+    /// The limit's name, if it is a limit.
     #[must_use]
-    pub fn limit(&self) -> &'p Limit {
-        // The index is that of a limit of this policy.
-        &self.active.policy.limits[self.index]
+    pub fn limit(&self) -> Option<&'p str> {
+        match self.counter {
+            Counter::Limit(limit) => Some(&limit.name),
+            Counter::Penalty(_) => None,
+        }
     }
 
-    /// What all keys of the limit share in a store that does not name them.
+    /// The penalty's name, if it is a penalty.
     #[must_use]
-    pub fn family(&self) -> u64 {
-        self.active.outlines[self.index].keys.family
+    pub fn penalty(&self) -> Option<&'p str> {
+        match self.counter {
+            Counter::Limit(_) => None,
+            Counter::Penalty(penalty) => Some(&penalty.name),
+        }
+    }
+
+    /// What all its keys share in a store that does not name them.
+    #[must_use]
+    pub const fn family(&self) -> u64 {
+        self.family
     }
 
     /// What all names of its keys match, as Redis writes patterns; others may match it too.
     #[must_use]
     pub fn pattern(&self) -> String {
-        let limit = self.limit();
-        let Some(template) = &limit.key else {
-            return format!("{}:*", escaped(&limit.name));
+        let Some(template) = self.template() else {
+            return format!("{}*", escaped(&self.generated_prefix()));
         };
         let piece = |piece: &Piece| match piece {
             Piece::Literal(text) => escaped(text),
             Piece::Part { .. } => "*".to_owned(),
         };
-        let row = if limit.row.is_some() { "*" } else { "" };
+        let row = if self.row().is_some() { "*" } else { "" };
         template.pieces.iter().map(piece).chain([row.to_owned()]).collect()
     }
 
-    /// True if a key of this name can be of this limit.
+    /// True if a key of this name can be its own.
     #[must_use]
     pub fn owns(&self, name: &str) -> bool {
-        match &self.limit().key {
+        match self.template() {
             Some(template) => self.fills(&template.pieces, name),
             None => self.keys_called(name).is_some(),
         }
@@ -80,14 +104,39 @@ impl<'p> KeyedLimit<'p> {
     /// A test for the keys of a generated name; `None` for any other name.
     #[must_use]
     pub fn keys_called(&self, name: &str) -> Option<impl Fn(Key) -> bool + use<>> {
-        let digits = name.strip_prefix(&*self.limit().name)?.strip_prefix(':')?;
-        key::called(digits)
+        key::called(name.strip_prefix(&*self.generated_prefix())?)
     }
 
     /// The generated name of a key, for a store that does not name them.
     #[must_use]
     pub fn name_of(&self, key: Key) -> String {
-        key::generated(self.limit(), key)
+        match self.counter {
+            Counter::Limit(limit) => key::generated(limit, key),
+            Counter::Penalty(penalty) => key::counted_name(&penalty.name, key).as_ref().to_owned(),
+        }
+    }
+
+    /// What stands before the fingerprint in a generated name.
+    fn generated_prefix(&self) -> String {
+        match self.counter {
+            Counter::Limit(limit) => format!("{}:", limit.name),
+            Counter::Penalty(penalty) => format!("count:{}:", penalty.name),
+        }
+    }
+
+    const fn template(&self) -> Option<&'p Template> {
+        match self.counter {
+            Counter::Limit(limit) => limit.key.as_ref(),
+            Counter::Penalty(penalty) => penalty.key.as_ref(),
+        }
+    }
+
+    /// The part whose rows count separately.
+    const fn row(&self) -> Option<&'p Part> {
+        match self.counter {
+            Counter::Limit(limit) => limit.row.as_ref(),
+            Counter::Penalty(_) => None,
+        }
     }
 
     /// True if a template can become this name. All ways to read the name are followed at once, so
@@ -108,7 +157,7 @@ impl<'p> KeyedLimit<'p> {
     fn is_row(&self, text: &str) -> bool {
         let row = text.strip_prefix(':');
         text.is_empty()
-            || row.is_some_and(|row| match &self.limit().row {
+            || row.is_some_and(|row| match self.row() {
                 Some(Part::Tier) => self.active.policy.tiers.id(row).is_some(),
                 Some(Part::Row { rows, .. }) => rows.iter().any(|known| known == row),
                 _ => false,
@@ -116,9 +165,9 @@ impl<'p> KeyedLimit<'p> {
     }
 }
 
-impl std::fmt::Debug for KeyedLimit<'_> {
+impl std::fmt::Debug for KeyOwner<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "KeyedLimit({}:{})", self.policy(), self.limit().name)
+        write!(f, "KeyOwner({}:{})", self.policy(), self.generated_prefix())
     }
 }
 
@@ -172,6 +221,10 @@ limits:
   hashed:  { by: user, total: 1, key: 'rl:{user}' }
   raw:     { by: [user, ip], total: 1, key: 'rl:w*:{user:raw}-{ip}' }
   rows:    { by: ip, total: { free: 1, pro: 2 }, key: 'rows:{ip}' }
+events: { told: {} }
+penalties:
+  counted: { event: told, by: user, within: 1h, ladder: { 2: { ban: 1h } } }
+  failed:  { event: told, by: user, within: 1h, ladder: { 2: { ban: 1h } }, key: 'rl:fail:{user:raw}' }
 ";
 
     fn limiter() -> Limiter {
@@ -181,7 +234,8 @@ limits:
 
     fn owner_of(name: &str) -> Option<String> {
         let active_policies = limiter().active_policies();
-        active_policies.limits_of_key(name).next().map(|owner| owner.limit().name().to_owned())
+        let owner = active_policies.owners_of_key(name).next()?;
+        owner.limit().or(owner.penalty()).map(str::to_owned)
     }
 
     #[test]
@@ -194,6 +248,10 @@ limits:
                 for limit in explained.limits {
                     let name = limit.applies.unwrap().key;
                     assert_eq!(owner_of(&name).as_deref(), Some(&*limit.name), "{name}");
+                }
+                for penalty in explained.penalties {
+                    let name = penalty.applies.unwrap().key;
+                    assert_eq!(owner_of(&name).as_deref(), Some(&*penalty.name), "{name}");
                 }
             }
         }
@@ -224,21 +282,23 @@ limits:
         let policy = Policy::parse("shop.yaml", &text).unwrap();
         let limiter = Limiter::new(policy);
         let name = format!("rl:w*:{}!", "-".repeat(100_000));
-        assert!(limiter.active_policies().limits_of_key(&name).next().is_none());
+        assert!(limiter.active_policies().owners_of_key(&name).next().is_none());
     }
 
     #[test]
     fn patterns_take_names_literally() {
         let active_policies = limiter().active_policies();
         let patterns: Vec<String> =
-            active_policies.keyed_limits().map(|owner| owner.pattern()).collect();
-        assert_eq!(patterns, ["plain:*", "rl:*", r"rl:w\*:*-*", "rows:**"]);
+            active_policies.key_owners().map(|owner| owner.pattern()).collect();
+        let expected =
+            ["plain:*", "rl:*", r"rl:w\*:*-*", "rows:**", "count:counted:*", "rl:fail:*"];
+        assert_eq!(patterns, expected);
     }
 
     #[test]
     fn a_key_without_a_name_is_called_by_its_hash_and_found_again() {
         let active_policies = limiter().active_policies();
-        let owner = active_policies.keyed_limits().next().unwrap();
+        let owner = active_policies.key_owners().next().unwrap();
         let key = Key(7 << 64 | 5);
         let name = owner.name_of(key);
         let is_called = owner.keys_called(&name).unwrap();

@@ -18,7 +18,7 @@ const SHOWN_MAX: usize = 1_000;
 
 #[derive(Subcommand)]
 pub(super) enum Action {
-    /// One line for each key: its name, its limit, and its meaning
+    /// One line for each key: its name, its limit or penalty, and its meaning
     #[command(
         after_help = "Examples:\n  tidegate admin keys list\n  tidegate admin keys list --limit login-ip --count 1000\n  tidegate admin keys list --ip 192.0.2.1 --json"
     )]
@@ -100,10 +100,10 @@ fn print_lines(keys: &Items) {
     let width = |column: fn(&Value) -> String| {
         keys.items.iter().map(|key| column(key).chars().count()).max().unwrap_or_default()
     };
-    let (names, limits) = (width(|key| plain_text(&key["key"])), width(limit));
+    let (names, owners) = (width(|key| plain_text(&key["key"])), width(owner));
     for key in &keys.items {
-        let limit = paint::good(format!("{:<limits$}", limit(key)));
-        say!("{:<names$}  {limit}  {}", plain_text(&key["key"]), plain_text(&key["meaning"]));
+        let owner = paint::good(format!("{:<owners$}", owner(key)));
+        say!("{:<names$}  {owner}  {}", plain_text(&key["key"]), plain_text(&key["meaning"]));
     }
     KEYS.print_total(keys);
 }
@@ -115,7 +115,7 @@ fn print_details(keys: &Items) {
             say!("");
         }
         line("key", &paint::strong(plain_text(&key["key"])));
-        line("limit", &limit(key));
+        line(if key["penalty"].is_null() { "limit" } else { "penalty" }, &owner(key));
         let policy = &key["policy"];
         let none = || paint::faint("none in force");
         line("policy", &if policy.is_null() { none() } else { plain_text(policy) });
@@ -148,10 +148,12 @@ fn line(label: &str, value: &str) {
     say!("{} {value}", paint::faint(format!("{label:<10}")));
 }
 
-fn limit(key: &Value) -> String {
-    match &key["limit"] {
-        Value::Null => "of no limit".to_owned(),
-        limit => plain_text(limit),
+/// The limit or penalty that a key is of.
+fn owner(key: &Value) -> String {
+    match (&key["limit"], &key["penalty"]) {
+        (Value::Null, Value::Null) => "of no limit".to_owned(),
+        (Value::Null, penalty) => plain_text(penalty),
+        (limit, _) => plain_text(limit),
     }
 }
 

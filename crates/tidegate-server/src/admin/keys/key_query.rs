@@ -7,12 +7,13 @@ use tidegate::Request;
 use crate::wire::fields::FieldError;
 use crate::wire::query::{Query, address, boolean, unknown_parameter};
 
-const PARAMETERS: &str = "one of policy, limit, key, user, ip, tier, country, operation, method, \
-                          path, attribute.NAME, header.NAME, count, cursor, dry_run";
+const PARAMETERS: &str = "one of policy, limit, penalty, key, user, ip, tier, country, operation, \
+                          method, path, attribute.NAME, header.NAME, count, cursor, dry_run";
 
 /// Which keys, and which page of them.
 pub(super) struct KeyQuery<'q> {
     pub(super) limit: Option<Cow<'q, str>>,
+    pub(super) penalty: Option<Cow<'q, str>>,
     pub(super) key: Option<Cow<'q, str>>,
     /// The policy, and the subject as a request.
     pub(super) request: Request<'q>,
@@ -31,6 +32,7 @@ impl<'q> KeyQuery<'q> {
         let dry_run = if is_delete { query.take_parsed("dry_run", boolean)? } else { None };
         let selected_by = query.names().map(str::to_owned).collect();
         let (key, limit) = (query.take("key"), query.take("limit"));
+        let penalty = query.take("penalty");
         let mut request = Request::default();
         request.policy = query.take("policy");
         request.user = query.take("user");
@@ -50,28 +52,40 @@ impl<'q> KeyQuery<'q> {
             }
         }
         let dry_run = dry_run.unwrap_or_default();
-        Self { limit, key, request, selected_by, count, cursor, dry_run, is_delete }.validate()
+        Self { limit, penalty, key, request, selected_by, count, cursor, dry_run, is_delete }
+            .validate()
     }
 
     /// True if the query names a subject, whose keys are found without a scan.
     pub(super) fn has_subject(&self) -> bool {
-        self.selected_by.iter().any(|name| !matches!(&**name, "policy" | "limit" | "key"))
+        self.selected_by
+            .iter()
+            .any(|name| !matches!(&**name, "policy" | "limit" | "penalty" | "key"))
+    }
+
+    /// True if the query names a limit or a penalty.
+    pub(super) const fn names_owner(&self) -> bool {
+        self.limit.is_some() || self.penalty.is_some()
     }
 
     fn validate(self) -> Result<Self, FieldError> {
         if self.key.is_some() && self.selected_by.len() > 1 {
             return Err(FieldError::new("key", "names one key: say it alone"));
         }
+        if self.limit.is_some() && self.penalty.is_some() {
+            return Err(FieldError::new("penalty", "is no limit: say one of them"));
+        }
         if self.request.path.is_none() && self.request.method.is_some() {
             return Err(FieldError::new("method", "says nothing without a path"));
         }
         if self.cursor.is_some() && (self.key.is_some() || self.has_subject()) {
-            let detail = "is for pages of a limit: the keys of a subject are on one page";
+            let detail =
+                "is for pages of a limit or penalty: the keys of a subject are on one page";
             return Err(FieldError::new("cursor", detail));
         }
-        let is_selective = self.key.is_some() || self.limit.is_some() || self.has_subject();
+        let is_selective = self.key.is_some() || self.names_owner() || self.has_subject();
         if self.is_delete && !is_selective {
-            let detail = "say which keys: a key, a limit or a subject, such as user";
+            let detail = "say which keys: a key, a limit, a penalty or a subject, such as user";
             return Err(FieldError::new("", detail));
         }
         Ok(self)
@@ -99,6 +113,7 @@ mod tests {
             ("key=a&user=u1", "key"),
             ("key=a&policy=p", "key"),
             ("method=GET", "method"),
+            ("limit=l&penalty=p", "penalty"),
             ("user=u1&cursor=0-1", "cursor"),
             ("dry_run=true", "dry_run"),
         ] {
@@ -112,7 +127,14 @@ mod tests {
             assert_eq!(field_of(text, true).as_deref(), Some(""), "{text}");
         }
         assert_eq!(field_of("limit=l&dry_run=1", true).as_deref(), Some("dry_run"));
-        for text in ["limit=l", "key=k", "user=u&dry_run=true", "attribute.room=7", "header.x=1"] {
+        for text in [
+            "limit=l",
+            "penalty=p",
+            "key=k",
+            "user=u&dry_run=true",
+            "attribute.room=7",
+            "header.x=1",
+        ] {
             assert!(KeyQuery::parse(text, true).is_ok(), "{text}");
         }
     }

@@ -1,11 +1,11 @@
-//! Finds keys: one by its name, those of a subject, or those of a limit page by page.
+//! Finds keys: one by its name, those of a subject, or those of a limit or penalty page by page.
 
 use std::sync::Arc;
 
 use tidegate::clock::Now;
 use tidegate::engine::plan::Level;
 use tidegate::engine::store::{KeyCursor, KeyUsage, Memory};
-use tidegate::engine::{ActivePolicies, Key, KeyedLimit, SubjectKey};
+use tidegate::engine::{ActivePolicies, Key, KeyOwner, SubjectKey};
 use tidegate_redis::{Cursor, StoredKey};
 
 use super::key_query::KeyQuery;
@@ -37,9 +37,10 @@ pub(super) struct KeyPage {
 /// A key of the store.
 pub(super) struct KeyEntry {
     pub(super) name: Arc<str>,
-    /// `None` if no limit in force has the key, or several policies have it.
+    /// `None` if nothing in force has the key, or several policies have it.
     pub(super) policy: Option<String>,
     pub(super) limit: Option<String>,
+    pub(super) penalty: Option<String>,
     /// The usage, or why the store's value is unreadable.
     pub(super) usage: Result<KeyUsage, String>,
     family: u64,
@@ -60,7 +61,8 @@ impl KeyEntry {
         Self {
             name: Arc::clone(&key.name),
             policy: Some(key.policy.clone()),
-            limit: Some(key.limit.clone()),
+            limit: key.limit.clone(),
+            penalty: key.penalty.clone(),
             usage,
             family: key.level.family,
             key: key.level.key,
@@ -68,27 +70,30 @@ impl KeyEntry {
         }
     }
 
-    fn of_memory(limit: &KeyedLimit<'_>, key: Key, usage: KeyUsage) -> Self {
+    fn of_memory(owner: &KeyOwner<'_>, key: Key, usage: KeyUsage) -> Self {
         Self {
-            name: limit.name_of(key).into(),
-            policy: Some(limit.policy().to_owned()),
-            limit: Some(limit.limit().name().to_owned()),
+            name: owner.name_of(key).into(),
+            policy: Some(owner.policy().to_owned()),
+            limit: owner.limit().map(str::to_owned),
+            penalty: owner.penalty().map(str::to_owned),
             usage: Ok(usage),
-            family: limit.family(),
+            family: owner.family(),
             key,
             is_shared: false,
         }
     }
 
     /// A key of the shared store, by its name alone: this node does not know its subject.
-    fn of_store(stored: StoredKey, limits: &[KeyedLimit<'_>]) -> Self {
-        let policy = match limits {
-            [limit] => Some(limit.policy().to_owned()),
+    fn of_store(stored: StoredKey, owners: &[KeyOwner<'_>]) -> Self {
+        let policy = match owners {
+            [owner] => Some(owner.policy().to_owned()),
             _ => None,
         };
+        let first = owners.first();
         Self {
             policy,
-            limit: limits.first().map(|limit| limit.limit().name().to_owned()),
+            limit: first.and_then(KeyOwner::limit).map(str::to_owned),
+            penalty: first.and_then(KeyOwner::penalty).map(str::to_owned),
             name: stored.name.into(),
             usage: stored.usage,
             family: 0,
@@ -121,50 +126,69 @@ struct Lookup<'a> {
 }
 
 impl Lookup<'_> {
-    /// Refuses a policy or limit that is not in force: a misspelt name is not one without keys.
+    /// Refuses a policy, limit or penalty that is not in force: a misspelt name is not one without keys.
     fn check_names(&self) -> Result<(), FieldError> {
-        let (policy, limit) = (self.query.request.policy.as_deref(), self.query.limit.as_deref());
+        let policy = self.query.request.policy.as_deref();
         let is_known = |name: &&str| self.policies.names().any(|known| known == *name);
         if let Some(name) = policy.filter(|name| !is_known(name)) {
             let found = shorten(name);
             let detail = format!("found `{found}`, expected the name of a policy in force");
             return Err(FieldError::new("policy", detail));
         }
-        match limit.filter(|_| self.limits().next().is_none()) {
-            None => Ok(()),
-            Some(name) => {
-                let expected = "expected a limit of the policy, and one that keeps counts";
-                let detail = format!("found `{}`, {expected}", shorten(name));
-                Err(FieldError::new("limit", detail))
+        let KeyQuery { limit, penalty, .. } = self.query;
+        let (field, name, expected) = match (limit, penalty) {
+            (Some(name), _) => {
+                ("limit", name, "expected a limit of the policy, and one that keeps counts")
             }
+            (None, Some(name)) => ("penalty", name, "expected a penalty of the policy"),
+            (None, None) => return Ok(()),
+        };
+        if self.owners().next().is_some() {
+            return Ok(());
         }
+        Err(FieldError::new(field, format!("found `{}`, {expected}", shorten(name))))
     }
 
     /// Refuses to delete keys by a limit whose name several policies share: without a template the
     /// names of their keys in a shared store do not tell the policy.
     fn check_unambiguous(&self) -> Result<(), FieldError> {
-        let is_shared = |limit: &KeyedLimit<'_>| {
-            let same = |other: &KeyedLimit<'_>| other.pattern() == limit.pattern();
-            self.policies.keyed_limits().filter(same).count() > 1
+        let is_shared = |owner: &KeyOwner<'_>| {
+            let same = |other: &KeyOwner<'_>| other.pattern() == owner.pattern();
+            self.policies.key_owners().filter(same).count() > 1
         };
-        if self.query.is_delete && self.limits().any(|limit| is_shared(&limit)) {
+        if self.query.is_delete && self.owners().any(|owner| is_shared(&owner)) {
             let detail = "is in several policies, and the names of their keys do not tell which: \
                           say a subject, or a key";
-            return Err(FieldError::new("limit", detail));
+            let field = if self.query.penalty.is_some() { "penalty" } else { "limit" };
+            return Err(FieldError::new(field, detail));
         }
         Ok(())
     }
 
-    /// The limits that the query selects. A named limit is that of the first policy, unless the
-    /// query names another policy.
-    fn limits(&self) -> impl Iterator<Item = KeyedLimit<'_>> {
-        let limit = self.query.limit.as_deref();
-        let first = self.policies.names().next().filter(|_| limit.is_some());
+    /// The limits and penalties that the query selects. A named one is that of the first policy, unless
+    /// the query names another policy.
+    fn owners(&self) -> impl Iterator<Item = KeyOwner<'_>> {
+        let (limit, penalty) = (self.query.limit.as_deref(), self.query.penalty.as_deref());
+        let first = self.policies.names().next().filter(|_| self.query.names_owner());
         let policy = self.query.request.policy.as_deref().or(first);
-        self.policies.keyed_limits().filter(move |keyed| {
-            policy.is_none_or(|name| keyed.policy() == name)
-                && limit.is_none_or(|name| keyed.limit().name() == name)
+        self.policies.key_owners().filter(move |owner| {
+            policy.is_none_or(|name| owner.policy() == name)
+                && (limit.is_none() || owner.limit() == limit)
+                && (penalty.is_none() || owner.penalty() == penalty)
         })
+    }
+
+    /// The keys of the query's subject: on a limit or penalty that the query names, or on all.
+    fn subject_keys(&self, engine: &Engine) -> Result<Vec<SubjectKey>, ErrorResponse> {
+        let (request, limit) = (&self.query.request, self.query.limit.as_deref());
+        if let Some(penalty) = self.query.penalty.as_deref() {
+            return Ok(engine.penalty_keys_of(request, Some(penalty))?);
+        }
+        let mut keys = engine.keys_of(request, limit)?;
+        if limit.is_none() {
+            keys.extend(engine.penalty_keys_of(request, None)?);
+        }
+        Ok(keys)
     }
 
     fn find_in_memory(
@@ -173,10 +197,10 @@ impl Lookup<'_> {
         memory: &Memory,
     ) -> Result<Vec<KeyEntry>, ErrorResponse> {
         if let Some(name) = &self.query.key {
-            let found = self.policies.keyed_limits().find_map(|limit| {
-                let key = memory.find_key(limit.family(), limit.keys_called(name)?)?;
-                let usage = memory.key_usage(limit.family(), key, self.now)?;
-                Some(KeyEntry::of_memory(&limit, key, usage))
+            let found = self.policies.key_owners().find_map(|owner| {
+                let key = memory.find_key(owner.family(), owner.keys_called(name)?)?;
+                let usage = memory.key_usage(owner.family(), key, self.now)?;
+                Some(KeyEntry::of_memory(&owner, key, usage))
             });
             return Ok(found.into_iter().collect());
         }
@@ -184,8 +208,7 @@ impl Lookup<'_> {
             let usage = memory.key_usage(key.level.family, key.level.key, self.now)?;
             Some(KeyEntry::of_subject(key, Ok(usage), false))
         };
-        let keys = engine.keys_of(&self.query.request, self.query.limit.as_deref())?;
-        Ok(keys.iter().filter_map(entry).collect())
+        Ok(self.subject_keys(engine)?.iter().filter_map(entry).collect())
     }
 
     async fn find_in_store(
@@ -195,10 +218,10 @@ impl Lookup<'_> {
     ) -> Result<Vec<KeyEntry>, ErrorResponse> {
         if let Some(name) = &self.query.key {
             let found = store.inspect(&[(&**name).into()]).await?.into_iter().flatten();
-            let limits: Vec<KeyedLimit<'_>> = self.policies.limits_of_key(name).collect();
-            return Ok(found.map(|found| KeyEntry::of_store(found, &limits)).collect());
+            let owners: Vec<KeyOwner<'_>> = self.policies.owners_of_key(name).collect();
+            return Ok(found.map(|found| KeyEntry::of_store(found, &owners)).collect());
         }
-        let keys = engine.keys_of(&self.query.request, self.query.limit.as_deref())?;
+        let keys = self.subject_keys(engine)?;
         let names: Vec<Arc<str>> = keys.iter().map(|key| Arc::clone(&key.name)).collect();
         let found = store.inspect(&names).await?;
         let entry = |(key, stored): (&SubjectKey, Option<StoredKey>)| {
@@ -207,14 +230,15 @@ impl Lookup<'_> {
         Ok(keys.iter().zip(found).filter_map(entry).collect())
     }
 
-    /// Scans limit by limit, in the order of their families, which a reload does not change.
+    /// Scans one limit or penalty after the other, in the order of their families, which a reload does
+    /// not change.
     fn scan_memory(&self, memory: &Memory) -> Result<KeyPage, FieldError> {
         let from = self.query.cursor.as_deref().map(MemoryCursor::parse).transpose()?;
-        let mut limits: Vec<KeyedLimit<'_>> = self.limits().collect();
-        limits.sort_by_key(KeyedLimit::family);
+        let mut owners: Vec<KeyOwner<'_>> = self.owners().collect();
+        owners.sort_by_key(KeyOwner::family);
         let (mut page, mut last) = (KeyPage::default(), None);
-        for limit in limits {
-            let family = limit.family();
+        for owner in owners {
+            let family = owner.family();
             if from.is_some_and(|from| family < from.family) {
                 continue;
             }
@@ -229,7 +253,7 @@ impl Lookup<'_> {
                 page.seen += part.scanned;
                 let keys = part.keys.into_iter();
                 page.entries
-                    .extend(keys.map(|(key, usage)| KeyEntry::of_memory(&limit, key, usage)));
+                    .extend(keys.map(|(key, usage)| KeyEntry::of_memory(&owner, key, usage)));
                 last = Some(MemoryCursor { family, place: part.next.unwrap_or(AFTER_ALL) });
                 after = part.next;
                 if after.is_none() {
@@ -244,12 +268,12 @@ impl Lookup<'_> {
         self.check_unambiguous()?;
         let from = self.query.cursor.as_deref().map(str::parse::<Cursor>).transpose();
         let from = from.map_err(|error| FieldError::new("cursor", error.to_string()))?;
-        let limit = self.query.limit.as_ref().and_then(|_| self.limits().next());
-        let pattern = limit.as_ref().map_or_else(|| "*".to_owned(), KeyedLimit::pattern);
+        let owner = self.owners().next().filter(|_| self.query.names_owner());
+        let pattern = owner.as_ref().map_or_else(|| "*".to_owned(), KeyOwner::pattern);
         let page = store.redis().scan(&pattern, from.unwrap_or_default(), self.query.count).await?;
         let entry = |stored: StoredKey| {
-            let limits: Vec<KeyedLimit<'_>> = self.policies.limits_of_key(&stored.name).collect();
-            self.selects_any(&limits).then(|| KeyEntry::of_store(stored, &limits))
+            let owners: Vec<KeyOwner<'_>> = self.policies.owners_of_key(&stored.name).collect();
+            self.selects_any(&owners).then(|| KeyEntry::of_store(stored, &owners))
         };
         Ok(KeyPage {
             entries: page.keys.into_iter().filter_map(entry).collect(),
@@ -258,13 +282,12 @@ impl Lookup<'_> {
         })
     }
 
-    /// True if the query selects keys of one of these limits.
-    fn selects_any(&self, limits: &[KeyedLimit<'_>]) -> bool {
-        let everything = self.query.limit.is_none() && self.query.request.policy.is_none();
-        let is_found = |selected: KeyedLimit<'_>| {
-            limits.iter().any(|limit| limit.family() == selected.family())
-        };
-        everything || self.limits().any(is_found)
+    /// True if the query selects keys of one of these limits and penalties.
+    fn selects_any(&self, owners: &[KeyOwner<'_>]) -> bool {
+        let everything = !self.query.names_owner() && self.query.request.policy.is_none();
+        let is_found =
+            |selected: KeyOwner<'_>| owners.iter().any(|one| one.family() == selected.family());
+        everything || self.owners().any(is_found)
     }
 }
 

@@ -74,9 +74,10 @@ fn log(query: &KeyQuery<'_>, deleted: usize, error: Option<&StoreError>) {
     }
     let policy = query.request.policy.as_deref().unwrap_or_default();
     let limit = query.limit.as_deref().unwrap_or_default();
+    let penalty = query.penalty.as_deref();
     let (by, error) = (query.selected_by.join(","), error.map(ToString::to_string));
     let message = "keys were deleted";
-    tracing::info!(event = "keys_deleted", deleted, by, policy, limit, error, "{message}");
+    tracing::info!(event = "keys_deleted", deleted, by, policy, limit, penalty, error, "{message}");
 }
 
 /// Forgets the keys, and counts in `deleted` those that are gone even if the store fails midway.

@@ -11,9 +11,11 @@ use crate::wire::json::JsonNumber;
 #[derive(Serialize)]
 pub(super) struct KeyView<'e> {
     key: &'e str,
-    /// A key of no limit in force has neither policy nor limit.
+    /// A key of nothing in force has neither policy nor limit nor penalty.
     policy: Option<&'e str>,
     limit: Option<&'e str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    penalty: Option<&'e str>,
     /// The pace that leaves the least.
     #[serde(flatten)]
     reading: Option<Reading>,
@@ -42,6 +44,7 @@ impl<'e> KeyView<'e> {
             key: &entry.name,
             policy: entry.policy.as_deref(),
             limit: entry.limit.as_deref(),
+            penalty: entry.penalty.as_deref(),
             reading: None,
             expires_ms: None,
             meaning: String::new(),

@@ -8,7 +8,7 @@ use crate::command::Error;
 use crate::command::admin::pages::Parameters;
 use crate::command::name_value::name_value_parser;
 
-/// A limit, a subject, or both.
+/// A limit or a penalty, a subject, or both.
 #[derive(Args)]
 #[group(id = "Selection", multiple = true)]
 pub(super) struct Selection {
@@ -18,6 +18,9 @@ pub(super) struct Selection {
     /// A limit of the policy
     #[arg(long, value_name = "NAME")]
     limit: Option<String>,
+    /// A penalty of the policy, instead of a limit
+    #[arg(long, value_name = "NAME", conflicts_with = "limit")]
+    penalty: Option<String>,
     /// The user
     #[arg(long)]
     user: Option<String>,
@@ -53,7 +56,9 @@ impl Selection {
         let mut parameters = self.parameters();
         parameters.extend(key.map(|key| ("key".to_owned(), key.to_owned())));
         if parameters.is_empty() {
-            return Err("say which: a key, a limit or a subject, such as --user u1".into());
+            return Err(
+                "say which: a key, a limit, a penalty or a subject, such as --user u1".into()
+            );
         }
         Ok(parameters)
     }
@@ -63,6 +68,7 @@ impl Selection {
         let named = [
             ("policy", &self.policy),
             ("limit", &self.limit),
+            ("penalty", &self.penalty),
             ("user", &self.user),
             ("ip", &ip),
             ("tier", &self.tier),

@@ -1,27 +1,22 @@
 //! Steps of applications and operators: reports of events, the load, and bans.
 
+use std::time::Duration;
+
 use super::request;
+use crate::limiter::NewMark;
 use crate::policy::compile::fields::{Fields, Keys, entries, parsed, text};
-use crate::policy::diagnostics::Reporter;
+use crate::policy::diagnostics::{Reporter, shown};
 use crate::policy::document::{Entry, Node, Value};
 use crate::policy::overlay::{Place, lay_over};
 use crate::protection::events::Report;
 use crate::protection::marks::Subject;
 use crate::units::{Amount, parse_exact_duration};
 
-const BAN_KEYS: Keys = Keys::new("key for reason");
+/// Those of the admin API.
+const BAN_KEYS: Keys = Keys::new("key for permanent reason policy");
 
 /// The keys of a report that no request has.
 const EVENT_KEYS: [&str; 2] = ["event", "value"];
-
-/// A ban, as the admin API takes it.
-#[derive(Debug)]
-pub(super) struct Ban {
-    pub(super) subject: Subject,
-    /// Without it, the ban holds until an operator removes it.
-    pub(super) for_us: Option<u64>,
-    pub(super) reason: String,
-}
 
 /// Reads a report, which is laid over the test's request.
 pub(super) fn read_report(
@@ -62,25 +57,44 @@ pub(super) fn read_load_ppm(node: &Node, diagnostics: &Reporter) -> Option<u64> 
     load.map(Amount::micros)
 }
 
-/// Reads `{ key: { user: u1 }, for: 1h, reason: … }`.
-pub(super) fn read_ban(node: &Node, diagnostics: &Reporter) -> Option<Ban> {
+/// Reads `{ key: { user: u1 }, for: 1h, reason: … }`, as the admin API takes it.
+pub(super) fn read_ban(node: &Node, diagnostics: &Reporter) -> Option<NewMark> {
     let fields = Fields::of(node, "`ban`", &BAN_KEYS, diagnostics)?;
     let missing = "found no `key` in a ban, expected whom it is of, as `{ user: u1 }`";
     let key = fields.require("key", node.at, missing)?;
     let mut parts = Vec::new();
     for Entry { key, value, .. } in entries(key, "`key`", diagnostics)? {
-        parts.push((key.clone(), text(value, "a value", diagnostics)?.to_owned()));
+        let found = text(value, "a value", diagnostics)?;
+        let report =
+            |detail| diagnostics.error(value.at, format!("found `{}`, {detail}", shown(found)));
+        let part = Subject::parse_part(key, found).map_err(report).ok()?;
+        parts.extend(part.parts().map(|(name, value)| (name.to_owned(), value.to_owned())));
     }
     if parts.is_empty() {
         diagnostics.error(key.at, "found an empty key, expected whom it is of");
         return None;
     }
-    let for_us = match fields.get("for") {
-        Some(node) => Some(read_duration_us(node, "a duration such as 1h", diagnostics)?),
-        None => None,
-    };
-    let reason = fields.owned_text("reason", "a reason").unwrap_or_default();
-    Some(Ban { subject: Subject::of_parts(parts), for_us, reason })
+    let mut ban = NewMark::new(Subject::of_parts(parts));
+    ban.reason = fields.owned_text("reason", "a reason").unwrap_or_default();
+    ban.policy = fields.owned_text("policy", "the name of a policy");
+    match (fields.get("for"), fields.boolean("permanent").unwrap_or(false)) {
+        (Some(node), false) => {
+            let for_us = read_duration_us(node, "a duration such as 1h", diagnostics)?;
+            ban.lasts = Some(Duration::from_micros(for_us));
+        }
+        (None, true) => {}
+        (None, false) => {
+            let message = "found no `for` in a ban, expected how long";
+            let help = "say `permanent: true` for a ban without an end";
+            diagnostics.error_with_help(node.at, message, help);
+            return None;
+        }
+        (Some(node), true) => {
+            diagnostics.error(node.at, "found `for` beside `permanent`, expected one of them");
+            return None;
+        }
+    }
+    Some(ban)
 }
 
 /// Reads a duration that need not be a whole number of its unit.

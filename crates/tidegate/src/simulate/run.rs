@@ -16,7 +16,7 @@ use super::template::Template;
 use crate::clock::{Clock as _, FakeClock};
 use crate::decision::{Decision, LimitReport};
 use crate::key::HashKey;
-use crate::limiter::{Acquisition, Limiter, NewMark, Turn, Wait, block_on_ready};
+use crate::limiter::{Acquisition, Limiter, Turn, Wait, block_on_ready};
 use crate::policy::Policy;
 use crate::policy::diagnostics::{Diagnostics, Position, Reporter};
 use crate::policy::document::Node;
@@ -339,9 +339,7 @@ impl<'t, S: SwitchableStore> Run<'t, S> {
         let faults = Reporter::default();
         let ban = read_ban(&request::numbered(node, repetition.number), &faults)
             .ok_or_else(|| reading_failure("ban", &faults.first_message().unwrap_or_default()))?;
-        let lasts = ban.for_us.map(Duration::from_micros);
-        let mark = NewMark { lasts, ..NewMark::new(ban.subject) }.reason(ban.reason);
-        let banned = self.limiter.ban(&mark);
+        let banned = self.limiter.ban(&ban);
         banned.map(drop).map_err(|error| failure("ban", "one that holds", &error.to_string()))
     }
 

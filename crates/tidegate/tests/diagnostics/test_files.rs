@@ -109,6 +109,9 @@ tests:
       - { ban: { key: {}, for: 1h } }
       - { ban: { key: { user: [] } } }
       - { ban: { key: { user: u1 }, for: long, reason: } }
+      - { ban: { key: { user: u1 } } }
+      - { ban: { key: { ip: here }, for: 1h } }
+      - { ban: { key: { user: u1 }, for: 1h, permanent: true } }
       - { expect: { delay: , factor: twice, flags: [{}], notified: {} } }
 "
     ));

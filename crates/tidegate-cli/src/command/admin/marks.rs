@@ -34,8 +34,11 @@ pub(super) enum BanAction {
         #[command(flatten)]
         add: NewMark,
         /// For how long, such as 15min, 1h or 7d
-        #[arg(long = "for", value_name = "TIME")]
-        lasts: String,
+        #[arg(long = "for", value_name = "TIME", required_unless_present = "permanent")]
+        lasts: Option<String>,
+        /// Until somebody removes it
+        #[arg(long, conflicts_with = "lasts")]
+        permanent: bool,
     },
     /// End bans, by their subject or by their id. Ends with 1 if there is none
     #[command(
@@ -113,7 +116,7 @@ pub(super) struct MarkRemoval {
 pub(super) fn run_bans(action: &BanAction) -> Result<bool, Error> {
     match action {
         BanAction::List(list) => list.run(BANS),
-        BanAction::Add { add, lasts } => add.run(BANS, None, Some(lasts)),
+        BanAction::Add { add, lasts, permanent } => add.run(BANS, None, lasts.as_ref(), *permanent),
         BanAction::Remove(remove) => remove.run(BANS, None),
     }
 }
@@ -121,7 +124,7 @@ pub(super) fn run_bans(action: &BanAction) -> Result<bool, Error> {
 pub(super) fn run_flags(action: &FlagAction) -> Result<bool, Error> {
     match action {
         FlagAction::List(list) => list.run(FLAGS),
-        FlagAction::Add { flag, add, lasts } => add.run(FLAGS, Some(flag), lasts.as_ref()),
+        FlagAction::Add { flag, add, lasts } => add.run(FLAGS, Some(flag), lasts.as_ref(), false),
         FlagAction::Remove { remove, flag } => remove.run(FLAGS, flag.as_ref()),
     }
 }
@@ -145,6 +148,7 @@ impl NewMark {
         kind: ListKind,
         flag: Option<&String>,
         lasts: Option<&String>,
+        is_permanent: bool,
     ) -> Result<bool, Error> {
         let mut body = json!({ "key": self.selection.key()? });
         let (policy, reason) = (self.selection.policy.as_ref(), self.reason.as_ref());
@@ -153,6 +157,9 @@ impl NewMark {
             if let Some(value) = value {
                 body[name] = json!(value);
             }
+        }
+        if is_permanent {
+            body["permanent"] = json!(true);
         }
         let mark = self.daemon.client()?.post(kind.path, &body)?;
         if self.daemon.json {

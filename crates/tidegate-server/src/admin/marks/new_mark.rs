@@ -7,7 +7,7 @@ use tidegate::NewMark;
 use tidegate::engine::marks::{MarkKind, Subject};
 use tidegate::engine::units::parse_duration;
 
-use crate::wire::fields::{FieldError, Object, scalar, text};
+use crate::wire::fields::{FieldError, Object, boolean, scalar, text};
 use crate::wire::query::shorten;
 
 /// The longest text in a mark.
@@ -25,14 +25,20 @@ pub(super) fn parse_new_mark(
     let reason = fields.take("reason", short_text)?;
     let policy = fields.take("policy", short_text)?;
     let flag = if is_flag { fields.take("flag", short_text)? } else { None };
+    let permanent = if is_flag { None } else { fields.take("permanent", boolean)? };
     fields.finish(if is_flag {
         "key, flag, for, reason, policy"
     } else {
-        "key, for, reason, policy"
+        "key, for, permanent, reason, policy"
     })?;
     let missing = |field: &str| FieldError::new(field, "is missing");
-    if kind == MarkKind::Ban && lasts.is_none() {
-        return Err(missing("for"));
+    match (lasts, permanent.unwrap_or_default()) {
+        (None, false) if !is_flag => {
+            let detail = "is missing; `permanent` is for a ban without an end";
+            return Err(FieldError::new("for", detail));
+        }
+        (Some(_), true) => return Err(FieldError::new("permanent", "is beside `for`: say one")),
+        _ => {}
     }
     if is_flag && flag.as_deref().is_none_or(str::is_empty) {
         return Err(missing("flag"));
@@ -46,20 +52,8 @@ pub(super) fn parse_new_mark(
 /// One part of a subject, with addresses and networks in their canonical form.
 pub(super) fn subject_part(name: &str, value: &str) -> Result<Subject, FieldError> {
     check_length(name, value)?;
-    Ok(match name {
-        "ip" => {
-            let expected = |_| FieldError::new(name, "expected an IP address");
-            Subject::ip(value.parse().map_err(expected)?)
-        }
-        "network" => {
-            let expected = |_| FieldError::new(name, "expected a network such as 203.0.113.0/24");
-            Subject::network(value.parse().map_err(expected)?)
-        }
-        name => {
-            check_length(name, name)?;
-            Subject::part(name, value)
-        }
-    })
+    check_length(name, name)?;
+    Subject::parse_part(name, value).map_err(|detail| FieldError::new(name, detail))
 }
 
 fn subject(field: &str, value: &RawValue) -> Result<Subject, FieldError> {
@@ -119,6 +113,9 @@ mod tests {
             (r#"{"key":{"user":"u1"},"for":"1 hour"}"#, "for"),
             (r#"{"key":{"user":"u1"},"for":"0s"}"#, "for"),
             (r#"{"key":{"user":"u1"},"for":"1h","flag":"f"}"#, "flag"),
+            (r#"{"key":{"user":"u1"},"permanent":false}"#, "for"),
+            (r#"{"key":{"user":"u1"},"permanent":"yes"}"#, "permanent"),
+            (r#"{"key":{"user":"u1"},"for":"1h","permanent":true}"#, "permanent"),
             (r#"{"key":{"user":"u1"},"for":"1h","why":"x"}"#, "why"),
         ] {
             assert_eq!(field_of(text, MarkKind::Ban).as_deref(), Some(field), "{text}");
@@ -133,6 +130,8 @@ mod tests {
         let (mark, _) = parse_new_mark(text.as_bytes(), MarkKind::Ban).unwrap();
         assert_eq!(mark.subject.to_string(), "network 203.0.113.0/24");
         assert_eq!(mark.lasts, Some(Duration::from_secs(7 * 86_400)));
+        let text = r#"{"key":{"user":"u1"},"permanent":true}"#;
+        assert_eq!(parse_new_mark(text.as_bytes(), MarkKind::Ban).unwrap().0.lasts, None);
         let text = r#"{"key":{"user":7,"ip":"::ffff:192.0.2.1"},"flag":"review"}"#;
         let (mark, flag) = parse_new_mark(text.as_bytes(), MarkKind::Flag).unwrap();
         assert_eq!(mark.subject.to_string(), "user 7, ip 192.0.2.1");

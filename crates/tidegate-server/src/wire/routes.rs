@@ -94,7 +94,7 @@ pub(crate) static API: [Route; 13] = [
             .takes(schemas::report, examples::report)
             .answers(
                 "What follows from it",
-                schema::<report::Answer<'static>>,
+                schema::<report::ConsequencesView<'static>>,
                 examples::consequences,
             ),
     ),

@@ -1,6 +1,7 @@
 //! `POST /v1/release`, `/v1/renew` and `/v1/settle`: what becomes of a reservation, by its lease.
 
 use http::{Response, StatusCode};
+use serde::Serialize;
 use serde_json::value::RawValue;
 use tidegate::StoreError;
 use tidegate::{Consequences, Reservation, Settlement};
@@ -11,9 +12,10 @@ use crate::body::Body;
 use crate::leases::{Lease, LeaseId, ReservedRequest};
 use crate::respond;
 use crate::seal::SealedReservation;
+use crate::wire::api::report::ConsequencesView;
 use crate::wire::endpoint::{Answer, ErrorResponse};
 use crate::wire::fields::{FieldError, Object, amount, text, whole};
-use crate::wire::json::{millis_up, to_json};
+use crate::wire::json::json_response;
 
 /// Gives the reservation's places back.
 pub(in crate::wire) async fn release(app: &App, body: &[u8]) -> Answer {
@@ -21,7 +23,8 @@ pub(in crate::wire) async fn release(app: &App, body: &[u8]) -> Answer {
     let released = app.engine.release_async(open.reservation()).await;
     // A charge by status or cost may still be settled.
     open.close(app);
-    Ok(respond(app, "released", released, "a place is not given back; it frees itself", false, ""))
+    let undone = "a place is not given back; it frees itself";
+    Ok(respond("released", conclude(app, released, undone, false)))
 }
 
 /// Keeps the reservation's places for another while.
@@ -31,7 +34,7 @@ pub(in crate::wire) async fn renew(app: &App, body: &[u8]) -> Answer {
     open.close(app);
     // While the store is lost nobody else gets the place, so its holder may go on.
     let undone = "a place is not renewed; its holder may try again";
-    Ok(respond(app, "renewed", renewed, undone, true, ""))
+    Ok(respond("renewed", conclude(app, renewed, undone, true)))
 }
 
 /// Settles the true cost, or the status of the answer, of a request.
@@ -66,17 +69,21 @@ pub(in crate::wire) async fn settle(app: &App, body: &[u8]) -> Answer {
         }
     };
     let undone = "a lease is not settled; it stays charged";
-    Ok(respond(app, "settled", settled, undone, false, &penalty_members(&consequences)))
+    let (settled, degraded) = conclude(app, settled, undone, false);
+    if consequences.events.is_empty() {
+        return Ok(respond("settled", (settled, degraded)));
+    }
+    let mut view = ConsequencesView::of(&consequences);
+    view.degraded |= degraded;
+    Ok(json_response(&SettledEvent { settled, consequences: view }))
 }
 
-/// The consequences of a status, as further members of the answer.
-fn penalty_members(consequences: &Consequences) -> String {
-    if consequences.events.is_empty() {
-        return String::new();
-    }
-    let (delay_ms, banned) = (millis_up(consequences.delay), consequences.banned);
-    let warnings = to_json(&consequences.warnings);
-    format!(",\"delay_ms\":{delay_ms},\"warnings\":{warnings},\"banned\":{banned}")
+/// The answer to a settlement whose status made an event.
+#[derive(Serialize)]
+struct SettledEvent<'r> {
+    settled: bool,
+    #[serde(flatten)]
+    consequences: ConsequencesView<'r>,
 }
 
 /// A reservation while a call changes it.
@@ -148,25 +155,26 @@ fn unknown_lease() -> ErrorResponse {
     respond::problem(StatusCode::NOT_FOUND, detail).into()
 }
 
-/// The answer. A lost store is no error of the caller: the daemon does later what it can, and logs
-/// and counts the rest as `undone`; the answer is then `otherwise`.
-fn respond(
+/// Whether it is done, and whether the store is lost. A lost store is no error of the caller: the daemon
+/// does later what it can, and logs and counts the rest as `undone`; the answer is then `otherwise`.
+fn conclude(
     app: &App,
-    name: &str,
     result: Result<bool, StoreError>,
     undone: &str,
     otherwise: bool,
-    members: &str,
-) -> Response<Body> {
-    let (done, degraded) = match result {
+) -> (bool, bool) {
+    match result {
         Ok(done) => (done, app.engine.store().is_degraded()),
         Err(error) => {
             app.store_failed(&error, undone);
             (otherwise, true)
         }
-    };
+    }
+}
+
+fn respond(name: &str, (done, degraded): (bool, bool)) -> Response<Body> {
     let degraded = if degraded { ",\"degraded\":true" } else { "" };
-    respond::json(format!("{{\"{name}\":{done}{members}{degraded}}}"))
+    respond::json(format!("{{\"{name}\":{done}{degraded}}}"))
 }
 
 /// Takes the lease, which is the last field that a call reads.

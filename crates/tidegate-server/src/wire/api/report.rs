@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
-use tidegate::Amount;
+use tidegate::{Amount, Consequences};
 use utoipa::ToSchema;
 
 use super::check::to_request;
@@ -20,26 +20,19 @@ pub(in crate::wire) async fn report(app: &App, body: &[u8]) -> endpoint::Answer 
     let Some(event) = event else {
         let load = load.ok_or_else(|| FieldError::new("event", "is missing"))?;
         app.load.report(load.micros(), app.now().steady_us);
-        return Ok(json_response(&Answer::default()));
+        return Ok(json_response(&ConsequencesView::default()));
     };
     let request = to_request(app, subject);
     let context = app.context(&request)?;
     let consequences = app.report(&context, &event, value).await?;
-    Ok(json_response(&Answer {
-        delay_ms: millis_up(consequences.delay),
-        warnings: &consequences.warnings,
-        banned: consequences.banned,
-        challenged: consequences.challenged,
-        flags: &consequences.flags,
-        degraded: consequences.degraded,
-    }))
+    Ok(json_response(&ConsequencesView::of(&consequences)))
 }
 
-/// What follows from an event.
+/// What follows from an event, as JSON.
 #[derive(Default, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Consequences)]
-pub(in crate::wire) struct Answer<'r> {
+pub(in crate::wire) struct ConsequencesView<'r> {
     /// How long the application should hold its answer.
     delay_ms: u64,
     /// What the ladder says, such as `captcha`.
@@ -51,7 +44,20 @@ pub(in crate::wire) struct Answer<'r> {
     /// The flags that the subject was given.
     flags: &'r [String],
     /// The store that nodes share is lost: this node counts alone.
-    degraded: bool,
+    pub(super) degraded: bool,
+}
+
+impl<'r> ConsequencesView<'r> {
+    pub(super) fn of(consequences: &'r Consequences) -> Self {
+        Self {
+            delay_ms: millis_up(consequences.delay),
+            warnings: &consequences.warnings,
+            banned: consequences.banned,
+            challenged: consequences.challenged,
+            flags: &consequences.flags,
+            degraded: consequences.degraded,
+        }
+    }
 }
 
 /// The body of a report: an event of a subject, or a load alone.

@@ -447,6 +447,10 @@ pub(in crate::wire) struct Settled {
     warnings: Option<Vec<String>>,
     /// The subject is banned from now on; only where the status made an event.
     banned: Option<bool>,
+    /// The subject is to solve a challenge; only where the status made an event.
+    challenged: Option<bool>,
+    /// The flags that the subject was given; only where the status made an event.
+    flags: Option<Vec<String>>,
     /// True while the store is lost: it is done once that is back.
     degraded: Option<bool>,
 }

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use crate::active_policy::ActivePolicy;
 use crate::clock::Now;
 use crate::countries::CountryCode;
+use crate::fair_share::Client;
 use crate::identity::attribute::{self, AttributeValue};
 use crate::identity::{self, ClientNetwork, Identity};
 use crate::operation::{self, Match, NormalPath, PathPattern};
@@ -249,6 +250,17 @@ impl<'r> Context<'r> {
     /// Whom the client's address stands for.
     pub(crate) fn client_network(&self) -> Option<ClientNetwork> {
         self.address.map(|ip| identity::client_network(ip, self.policy().identity.ipv6_prefix))
+    }
+
+    /// Who the request is from, where a bounded number is shared: its user, or else its address, if that
+    /// is one client's.
+    #[must_use]
+    pub fn fair_client(&self) -> Option<Client> {
+        match (self.user, self.address) {
+            (Some(user), _) => Some(Client::User(user.into())),
+            (None, Some(ip)) => self.policy().fair_client(ip).map(Client::Network),
+            (None, None) => None,
+        }
     }
 
     /// Whether the request has this part of a key.

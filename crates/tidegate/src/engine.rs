@@ -17,6 +17,7 @@ pub use crate::countries::{Countries, CountryCode};
 pub use crate::explain::{
     Application, Counting, Explanation, LimitExplanation, PenaltyExplanation,
 };
+pub use crate::fair_share::{Client, FairShare};
 pub use crate::key::Key;
 pub use crate::key_lookup::{KeyOwner, SubjectKey};
 pub use crate::limiter::{

@@ -175,6 +175,7 @@ mod countries;
 mod decision;
 pub mod engine;
 mod explain;
+mod fair_share;
 mod fallback;
 mod fold;
 mod identity;

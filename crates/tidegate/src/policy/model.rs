@@ -13,7 +13,7 @@ pub(crate) use super::sources::{Attribute, IdentityRules, IdentitySource, Intern
 use super::when::When;
 use crate::algorithm::{self, calendar};
 use crate::clock::Now;
-use crate::identity::Networks;
+use crate::identity::{ClientNetwork, Networks, canonical, client_network};
 use crate::key::Template;
 use crate::operation::Operations;
 use crate::response::{HeaderItems, ResponseRules};
@@ -105,6 +105,15 @@ impl Policy {
     #[must_use]
     pub fn trusts(&self, peer: IpAddr) -> bool {
         self.identity.trusted_proxies.contains(peer)
+    }
+
+    /// The client behind an address. `None` for loopback and trusted proxies, behind which one address is
+    /// everybody.
+    #[must_use]
+    pub fn fair_client(&self, ip: IpAddr) -> Option<ClientNetwork> {
+        let ip = canonical(ip);
+        let is_everybody = ip.is_loopback() || self.trusts(ip);
+        (!is_everybody).then(|| client_network(ip, self.identity.ipv6_prefix))
     }
 
     /// The headers that are believed from trusted proxies only. A surface that passes requests on

@@ -165,6 +165,22 @@ fn beyond_the_bound_on_waiters_nobody_waits() {
 }
 
 #[test]
+fn one_client_leaves_room_for_others_to_wait() {
+    let mut stage = Stage::with_max_waiters("  rate: { by: global, token_bucket: 1/s }", 8);
+    for _ in 0..20 {
+        stage.acquire("crowd", user("u"), 60_000);
+    }
+    // One passed, and six of eight may wait.
+    assert_eq!(stage.refused().len(), 13);
+    stage.acquire("another", user("v"), 60_000);
+    stage.acquire("a third", user("w"), 60_000);
+    stage.acquire("a fourth", user("x"), 60_000);
+    assert_eq!(stage.refused()[13..], [("a fourth", 0)]);
+    stage.pass_to_ms(60_000);
+    assert_eq!(stage.passed()[7..], [("another", 7_000), ("a third", 8_000)]);
+}
+
+#[test]
 fn whoever_goes_away_gives_its_place_to_the_next() {
     let mut stage = Stage::new("  rate: { by: user, token_bucket: 1/s burst 4 }");
     stage.acquire("spends", user("u").cost(cost(4)), 0);

@@ -170,7 +170,7 @@ impl<S: Store> Turn<S> {
             let decision = attempt.conclude(context);
             let now_us = context.now.steady_us;
             let waited_us = now_us.saturating_sub(self.started_us);
-            match self.join_line(&decision, &attempt, waited_us) {
+            match self.join_line(context, &decision, &attempt, waited_us) {
                 None => {
                     self.ticket = None;
                     let decision = self.limiter.penalise(context, &mut attempt, decision).await;
@@ -221,6 +221,7 @@ impl<S: Store> Turn<S> {
     /// fit, and how long the request may still wait. `None` where the request must be answered now.
     fn join_line(
         &mut self,
+        context: &Context<'_>,
         decision: &Decision,
         attempt: &Attempt,
         waited_us: u64,
@@ -239,7 +240,8 @@ impl<S: Store> Turn<S> {
         let moved = match &self.ticket {
             Some(ticket) => ticket.stand(key, cost),
             None => {
-                self.ticket = Some(self.limiter.inner.waiting.join(key, cost)?);
+                let client = context.fair_client();
+                self.ticket = Some(self.limiter.inner.waiting.join(client, key, cost)?);
                 QueueMove::Moved
             }
         };

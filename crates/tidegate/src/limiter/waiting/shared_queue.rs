@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::queue::{Queue, QueueKey, QueueMove, Ticket};
 use crate::algorithm::{Verdict, behind_us};
+use crate::fair_share::{Client, FairShare};
 use crate::plan::{Enforcement, Level, Plan};
 use crate::store::{Amendment, Answer, Change};
 use crate::units::Amount;
@@ -21,8 +22,13 @@ pub(in crate::limiter) const WAITERS_MAX_DEFAULT: usize = 10_000;
 #[derive(Debug)]
 pub(in crate::limiter) struct SharedQueue {
     count: AtomicUsize,
-    max: usize,
-    queue: Mutex<Queue>,
+    queue: Mutex<BoundedQueue>,
+}
+
+#[derive(Debug)]
+struct BoundedQueue {
+    queue: Queue,
+    places: FairShare<Client>,
 }
 
 /// For each level of a plan, what the requests ahead want of its key, in millionths. On the heap: few
@@ -31,7 +37,8 @@ pub(in crate::limiter) type Ahead = Vec<u128>;
 
 impl SharedQueue {
     pub(in crate::limiter) fn new(max: usize) -> Self {
-        Self { count: AtomicUsize::new(0), max, queue: Mutex::default() }
+        let queue = BoundedQueue { queue: Queue::default(), places: FairShare::new(max) };
+        Self { count: AtomicUsize::new(0), queue: Mutex::new(queue) }
     }
 
     pub(in crate::limiter) fn count(&self) -> usize {
@@ -46,7 +53,7 @@ impl SharedQueue {
 
     #[cold]
     fn queued(&self, levels: &[Level], ticket: Ticket) -> Option<Ahead> {
-        let queue = self.lock();
+        let queue = &self.lock().queue;
         let waits =
             |level: &Level| level.enforcement == Enforcement::Reject && !level.cost.is_zero();
         let ahead = |level: &Level| {
@@ -56,15 +63,21 @@ impl SharedQueue {
         ahead.iter().any(|micros| *micros > 0).then_some(ahead)
     }
 
-    /// Joins a line; `None` if too many wait already.
-    pub(super) fn join(self: &Arc<Self>, key: QueueKey, cost: Amount) -> Option<QueueTicket> {
-        let mut queue = self.lock();
-        if queue.len() >= self.max {
+    /// Joins a line; `None` if too many wait already, or too many of this client.
+    pub(super) fn join(
+        self: &Arc<Self>,
+        client: Option<Client>,
+        key: QueueKey,
+        cost: Amount,
+    ) -> Option<QueueTicket> {
+        let BoundedQueue { queue, places } = &mut *self.lock();
+        if !places.admits(client.as_ref()) {
             return None;
         }
+        places.take(client.clone());
         let ticket = queue.join(key, cost);
         self.count.store(queue.len(), Ordering::SeqCst);
-        Some(QueueTicket { waiting: Arc::clone(self), ticket })
+        Some(QueueTicket { waiting: Arc::clone(self), client, ticket })
     }
 
     /// Something was given back: the first in each line concerned looks again.
@@ -76,18 +89,18 @@ impl SharedQueue {
             matches!(amendment.change, Change::Refund(_) | Change::Release | Change::Reset)
         };
         for amendment in amendments.iter().filter(gives) {
-            let waker = self.lock().wake_first(QueueKey::of(&amendment.level));
+            let waker = self.lock().queue.wake_first(QueueKey::of(&amendment.level));
             waker.into_iter().for_each(std::task::Waker::wake);
         }
     }
 
     /// Other numbers are in force: the first in every line looks again.
     pub(in crate::limiter) fn wake_all(&self) {
-        let wakers = self.lock().wake_every_first();
+        let wakers = self.lock().queue.wake_every_first();
         wakers.into_iter().for_each(std::task::Waker::wake);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, BoundedQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -109,6 +122,7 @@ pub(in crate::limiter) fn let_past(ahead: &[u128], plan: &Plan, answer: &mut Ans
 /// A waiter's place in the queue. Dropping it gives the place up, and the next takes its turn.
 pub(super) struct QueueTicket {
     waiting: Arc<SharedQueue>,
+    client: Option<Client>,
     ticket: Ticket,
 }
 
@@ -119,19 +133,19 @@ impl QueueTicket {
 
     /// Goes to the line of the key that holds it up now.
     pub(super) fn stand(&self, key: QueueKey, cost: Amount) -> QueueMove {
-        let (stood, waker) = self.waiting.lock().stand(self.ticket, key, cost);
+        let (stood, waker) = self.waiting.lock().queue.stand(self.ticket, key, cost);
         waker.into_iter().for_each(std::task::Waker::wake);
         stood
     }
 
     /// Forgets that it was woken: it is about to look.
     pub(super) fn take_woken(&self) -> bool {
-        self.waiting.lock().take_woken(self.ticket, None)
+        self.waiting.lock().queue.take_woken(self.ticket, None)
     }
 
     /// Ready once it is woken.
     pub(super) fn poll_woken(&self, context: &task::Context<'_>) -> Poll<()> {
-        let woken = self.waiting.lock().take_woken(self.ticket, Some(context.waker()));
+        let woken = self.waiting.lock().queue.take_woken(self.ticket, Some(context.waker()));
         if woken { Poll::Ready(()) } else { Poll::Pending }
     }
 }
@@ -139,7 +153,8 @@ impl QueueTicket {
 impl Drop for QueueTicket {
     fn drop(&mut self) {
         let waker = {
-            let mut queue = self.waiting.lock();
+            let BoundedQueue { queue, places } = &mut *self.waiting.lock();
+            places.give_back(self.client.as_ref());
             let waker = queue.leave(self.ticket);
             self.waiting.count.store(queue.len(), Ordering::SeqCst);
             waker

@@ -1,6 +1,7 @@
 //! One connection that many calls share. A background task makes it and makes it again. Nothing that the
 //! server may have carried out is sent twice from here.
 
+mod bounded_replies;
 mod dial;
 mod eval;
 mod failure;

@@ -15,6 +15,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
+use super::bounded_replies::BoundedReplies;
 use super::{Failure, check};
 use crate::config::{Config, Server, Tls};
 
@@ -90,7 +91,7 @@ impl Dialer {
         let stream = self.stream(server).await.map_err(|error| Failure::unreachable(&error))?;
         // Callers set their own deadlines.
         let config = config.set_connection_timeout(None).set_response_timeout(None);
-        MultiplexedConnection::new_with_config(settings, stream, config)
+        MultiplexedConnection::new_with_config(settings, BoundedReplies::new(stream), config)
             .await
             .map(|(connection, driver)| OpenConnection { connection, driver: Box::pin(driver) })
             .map_err(|error| Failure::unwelcome(&error))

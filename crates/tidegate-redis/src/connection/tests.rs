@@ -5,6 +5,7 @@ use rustls::{ClientConfig, RootCertStore};
 
 use tempfile::TempDir;
 use tidegate_testkit::servers::{Server, free_port};
+use tokio::io::AsyncWriteExt as _;
 
 use super::*;
 use crate::config::Config;
@@ -172,4 +173,25 @@ async fn a_server_is_asked_over_tls_if_its_certificate_is_trusted() {
     let stranger = start(&config);
     let failure = count(&stranger, "refused").await.unwrap_err();
     assert!(failure.error.detail.contains("certificate"), "{}", failure.error);
+}
+
+#[tokio::test]
+async fn a_reply_without_an_end_breaks_the_connection() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let config = Config::parse(&format!("redis://{address}")).unwrap();
+    let connection = start(&config);
+    let (mut socket, _) = listener.accept().await.unwrap();
+    let flood = async {
+        let mut sent = 0_usize;
+        let mut bytes = b"$536870912\r\n".to_vec();
+        while sent < 256 << 20 && socket.write_all(&bytes).await.is_ok() {
+            sent += bytes.len();
+            bytes = vec![b'x'; 1 << 16];
+        }
+        sent
+    };
+    let sent = tokio::time::timeout(PATIENCE, flood).await.unwrap();
+    assert!(sent < 64 << 20, "{sent} bytes were taken");
+    assert!(connection.last_error().is_some() || !connection.connected(Instant::now()).await);
 }

@@ -1,6 +1,8 @@
 //! The bodies that listeners answer with.
 
+use std::any::Any;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -8,19 +10,20 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
 
-use crate::listen::InFlightRequest;
-
 /// What goes wrong while a body is streamed.
 pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The next frame of a body.
 pub(crate) type NextFrame = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
 
-/// A body that a listener answers with. While it lasts, its request is in flight.
+/// What is kept until the client has taken an answer, such as a place under a limit.
+pub(crate) type Held = Arc<dyn Any + Send + Sync>;
+
+/// A body that a listener answers with.
 pub(crate) struct Body {
     content: UnsyncBoxBody<Bytes, BodyError>,
     is_whole: bool,
-    in_flight: Option<InFlightRequest>,
+    held: Option<Held>,
 }
 
 impl Body {
@@ -39,18 +42,30 @@ impl Body {
     pub(crate) fn streamed(
         body: impl HttpBody<Data = Bytes, Error = BodyError> + Send + 'static,
     ) -> Self {
-        Self { content: body.boxed_unsync(), is_whole: false, in_flight: None }
+        Self { content: body.boxed_unsync(), is_whole: false, held: None }
     }
 
     /// True if the body is in memory, and nothing is held for it.
     pub(crate) fn is_whole(&self) -> bool {
-        self.is_whole
+        self.is_whole && self.held.is_none()
     }
 
-    /// Keeps the request in flight until the body is over.
-    pub(crate) fn keep_in_flight(&mut self, in_flight: InFlightRequest) {
-        in_flight.set_unread();
-        self.in_flight = Some(in_flight);
+    /// Keeps this until the client has taken the body.
+    pub(crate) fn holding(self, held: Option<Held>) -> Self {
+        Self { held, ..self }
+    }
+
+    /// What is kept until the client has taken the body.
+    pub(crate) fn held(&self) -> Option<Held> {
+        self.held.clone()
+    }
+
+    pub(crate) fn is_holding(&self) -> bool {
+        self.held.is_some()
+    }
+
+    pub(crate) fn take_held(&mut self) -> Option<Held> {
+        self.held.take()
     }
 }
 
@@ -59,14 +74,7 @@ impl HttpBody for Body {
     type Error = BodyError;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> NextFrame {
-        let frame = Pin::new(&mut self.content).poll_frame(context);
-        match (&frame, &self.in_flight) {
-            (Poll::Ready(None), _) => self.in_flight = None,
-            (Poll::Ready(Some(_)), Some(in_flight)) => in_flight.set_unread(),
-            (Poll::Pending, Some(in_flight)) => in_flight.clear_unread(),
-            (_, None) => {}
-        }
-        frame
+        Pin::new(&mut self.content).poll_frame(context)
     }
 
     fn is_end_stream(&self) -> bool {

@@ -14,7 +14,7 @@ use tidegate::engine::operation::forwarded_path;
 use tidegate::engine::units::parse_duration;
 
 use crate::challenge;
-use crate::listen::ConnectionTimeouts;
+use crate::listen::{ConnectionTimeouts, ListenerBounds};
 use crate::telemetry::LogSettings;
 
 /// The daemon's configuration. The comments of the fields are the help of the flags.
@@ -169,6 +169,10 @@ pub(crate) struct Bounds {
     /// At most N connections on each listener
     #[arg(long, value_name = "N", env = "TIDEGATE_MAX_CONNECTIONS", default_value = "25000")]
     pub(crate) max_connections: NonZeroUsize,
+    /// At most N connections of one address at the gateway, once three quarters of them are in use; a
+    /// sixteenth of them if left out
+    #[arg(long, value_name = "N", env = "TIDEGATE_CONNECTIONS_PER_ADDRESS")]
+    pub(crate) connections_per_address: Option<NonZeroUsize>,
     /// At most N connections to the upstream; as many as open files are left for if left out
     #[arg(long, value_name = "N", env = "TIDEGATE_MAX_UPSTREAM_CONNECTIONS")]
     pub(crate) max_upstream_connections: Option<NonZeroUsize>,
@@ -178,7 +182,7 @@ pub(crate) struct Bounds {
     /// For the head of a request
     #[arg(long, value_name = "TIME", env = "TIDEGATE_HEADER_TIMEOUT", default_value = "10s", value_parser = parse_bound)]
     pub(crate) header_timeout: Duration,
-    /// Between two pieces of a body, and for a reader who takes nothing
+    /// Between two pieces of a body, and for a reader who takes less than 1 KiB a second
     #[arg(long, value_name = "TIME", env = "TIDEGATE_BODY_TIMEOUT", default_value = "30s", value_parser = parse_bound)]
     pub(crate) body_timeout: Duration,
     /// For a connection without a request
@@ -198,9 +202,20 @@ pub(crate) struct Bounds {
     pub(crate) drain_timeout: Duration,
 }
 
+/// Without a flag, an address has a sixteenth of the connections in a crowd, and never fewer than these: a
+/// browser opens six.
+const ADDRESS_SHARE_MIN: usize = 16;
+
 impl Bounds {
+    /// The bounds of a listener that may have this many connections.
+    pub(crate) fn of_listener(&self, connections_max: usize) -> ListenerBounds {
+        let share = self.connections_per_address.map(NonZeroUsize::get);
+        let address_share = share.unwrap_or((connections_max / 16).max(ADDRESS_SHARE_MIN));
+        ListenerBounds { connections_max, address_share, timeouts: self.timeouts() }
+    }
+
     /// The timeouts of every connection.
-    pub(crate) const fn timeouts(&self) -> ConnectionTimeouts {
+    const fn timeouts(&self) -> ConnectionTimeouts {
         ConnectionTimeouts {
             head: self.header_timeout,
             idle: self.idle_timeout,

@@ -158,8 +158,7 @@ impl Daemon {
     /// Binds every listener before the first of them serves.
     fn listen(&self) -> Result<(Listeners, Arc<Status>), StartError> {
         let (config, shares) = (&*self.config, connection_shares(&self.config));
-        let timeouts = config.bounds.timeouts();
-        let bounds = |connections_max| ListenerBounds { connections_max, timeouts };
+        let bounds = |connections_max| config.bounds.of_listener(connections_max);
         let mut listeners = Listeners::new(self.app.drain.clone());
         let upstream = self.upstream(&mut listeners, bounds(shares.upstream))?;
         let certificates = self.certificates.clone();

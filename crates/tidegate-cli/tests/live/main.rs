@@ -17,6 +17,7 @@ mod drain;
 mod early_answers;
 mod examples;
 mod fault_scene;
+mod floods;
 mod health;
 mod identity;
 mod idle;

@@ -19,6 +19,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use crate::floods;
 use crate::support::{Daemon, Reply, Upstream, eventually};
 
 const TWO: &str = "{ tidegate: 1, name: two, limits: { two: { by: ip, total: 2 } } }";
@@ -298,5 +299,22 @@ fn a_head_over_http_2_is_answered_without_the_body() {
         assert!(text.starts_with(&format!("HTTP/2 {status} ")), "{text}");
         let length = text.lines().find_map(|line| line.strip_prefix("content-length: "));
         assert!(length.is_some_and(|length| length != "0"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_flood_of_frames_is_cut_behind_tls_as_well() {
+    let (files, upstream) = (Files::new(), Upstream::start());
+    let daemon = files.daemon(TWO, &upstream);
+    for (name, frame) in floods::idle_frames() {
+        let stream = files.connect(&daemon, &["h2"]).await.unwrap();
+        let (mut reader, mut writer) = tokio::io::split(stream);
+        tokio::spawn(async move { while matches!(reader.read(&mut [0; 4096]).await, Ok(1..)) {} });
+        writer.write_all(&floods::start(65_535)).await.unwrap();
+        let (batch, mut sent) = (frame.repeat(100), 0);
+        while sent < 10_000 && writer.write_all(&batch).await.is_ok() {
+            sent += 1;
+        }
+        assert!(sent < 9_000, "{name}: {sent} batches were taken");
     }
 }

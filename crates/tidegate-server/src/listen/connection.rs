@@ -11,8 +11,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::reaper::{ConnectionEnd, Reaper};
-use super::timeouts::{ActivitySocket, ConnectionActivity, InFlightRequest};
+use super::answer::Answer;
+use super::reaper::{ConnectionEnd, Registration};
+use super::timeouts::{ActivitySocket, InFlightRequest};
 use super::{ConnectionPermit, Peer, Service, unread};
 use crate::body::Body;
 use crate::drain::Drain;
@@ -32,18 +33,16 @@ pub(super) struct Connection<S> {
     pub(super) peer: Peer,
     pub(super) service: Arc<S>,
     pub(super) drain: Drain,
-    pub(super) reaper: Arc<Reaper>,
     pub(super) permit: Arc<ConnectionPermit>,
 }
 
 impl<S: Service> Connection<S> {
     /// Serves requests until the peer, the reaper or a drain ends the connection.
-    pub(super) async fn serve<T>(self, socket: T)
+    pub(super) async fn serve<T>(self, socket: T, mut registration: Registration)
     where
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let activity = ConnectionActivity::new();
-        let mut registration = self.reaper.register(Arc::clone(&activity));
+        let activity = Arc::clone(registration.activity());
         let socket = TokioIo::new(ActivitySocket::new(socket, Arc::clone(&activity)));
         let this = Arc::new(self);
         let service = service_fn(move |request: Request<Incoming>| {
@@ -71,7 +70,7 @@ impl<S: Service> Connection<S> {
         &self,
         request: Request<Incoming>,
         in_flight: InFlightRequest,
-    ) -> Response<Body> {
+    ) -> Response<Answer> {
         let is_http1 = request.version() < Version::HTTP_2;
         let is_head = request.method() == Method::HEAD;
         let is_ambiguous = in_flight.is_ambiguous();
@@ -108,8 +107,7 @@ impl<S: Service> Connection<S> {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             in_flight.set_switched();
         }
-        response.body_mut().keep_in_flight(in_flight);
-        response
+        response.map(|body| Answer::new(body, in_flight))
     }
 }
 

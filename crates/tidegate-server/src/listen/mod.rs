@@ -8,25 +8,32 @@
 //! ```
 //!
 //! Every connection is served in a task of its own. The number of connections is bounded. Beyond it the
-//! system's queue holds new connections, so that a crowd is not refused.
+//! system's queue holds new connections, so that a crowd is not refused. In a crowd, no address has more
+//! than its share (registry.rs).
 
+mod answer;
 mod connection;
+mod frames;
 mod framing;
+mod patience;
 mod reaper;
+mod registry;
 #[cfg(test)]
 mod tests;
 mod timeouts;
 mod unread;
+mod untaken;
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::{Request, Response};
+use tidegate::engine::identity::ClientNetwork;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
@@ -34,14 +41,13 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 pub(crate) use timeouts::ConnectionTimeouts;
-pub(crate) use timeouts::InFlightRequest;
 pub(crate) use unread::RequestBody;
 
 use crate::body::Body;
 use crate::drain::Drain;
 use crate::tls::Certificates;
 use connection::Connection;
-use reaper::Reaper;
+use reaper::{ConnectionPlace, Reaper, Registration};
 
 /// How many connections the system's queue holds until they are accepted, where the system lets us
 /// choose. Once a drain has started at most this many are accepted, or new ones would delay its end.
@@ -63,12 +69,20 @@ pub(crate) trait Service: Send + Sync + 'static {
         peer: Peer,
         request: Request<RequestBody>,
     ) -> impl Future<Output = Response<Body>> + Send;
+
+    /// The client behind an address, which has its share of the connections; `None` where all clients
+    /// may come from one address.
+    fn client_of(&self, _address: IpAddr) -> Option<ClientNetwork> {
+        None
+    }
 }
 
 /// Bounds on the connections of one listener.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListenerBounds {
     pub(crate) connections_max: usize,
+    /// The most connections of one address in a crowd.
+    pub(crate) address_share: usize,
     pub(crate) timeouts: ConnectionTimeouts,
 }
 
@@ -118,7 +132,7 @@ impl Listener {
 
     /// Serves until a drain has started and all connections have ended.
     pub(crate) async fn serve<S: Service>(self, service: S, drain: Drain) {
-        let reaper = Reaper::new(self.bounds.timeouts);
+        let reaper = Reaper::new(&self.bounds);
         let (reaping, draining, mut tasks) = (Arc::clone(&reaper), drain.clone(), JoinSet::new());
         // In a task of its own, which a crowd of new connections does not delay.
         tasks.spawn(async move { reaping.run(&draining).await });
@@ -146,10 +160,15 @@ impl Listener {
             late_accepts += u32::from(drain.has_started());
             match accepted {
                 Ok((stream, address)) => {
+                    let client = service.client_of(address.ip());
+                    let Some((registration, place)) = reaper.register(client) else {
+                        tracing::debug!(event = "connection_refused", "an address has its share");
+                        continue;
+                    };
                     let peer = Peer { address, is_tls: self.is_tls() };
-                    let permit = Arc::new(ConnectionPermit::new(&self.open, permit));
-                    let (service, drain, reaper) = (service.clone(), drain.clone(), reaper.clone());
-                    self.spawn(stream, Connection { peer, service, drain, reaper, permit });
+                    let permit = Arc::new(ConnectionPermit::new(&self.open, permit, place));
+                    let (service, drain) = (service.clone(), drain.clone());
+                    self.spawn(stream, Connection { peer, service, drain, permit }, registration);
                 }
                 Err(error) => {
                     tracing::warn!(event = "accept_failed", %error, "could not accept a connection");
@@ -162,17 +181,26 @@ impl Listener {
         let _ = permits.acquire_many(all).await;
     }
 
-    fn spawn<S: Service>(&self, stream: TcpStream, connection: Connection<S>) {
+    fn spawn<S: Service>(
+        &self,
+        stream: TcpStream,
+        connection: Connection<S>,
+        mut registration: Registration,
+    ) {
         // Small answers must not wait for an acknowledgement. A socket that refuses works as well.
         let _ = stream.set_nodelay(true);
         let Some(tls) = self.tls.clone() else {
-            tokio::spawn(connection.serve(stream));
+            tokio::spawn(connection.serve(stream, registration));
             return;
         };
         let head_timeout = self.bounds.timeouts.head;
         tokio::spawn(async move {
-            if let Ok(Ok(stream)) = timeout(head_timeout, tls.accept(stream)).await {
-                connection.serve(stream).await;
+            let accepted = tokio::select! {
+                accepted = timeout(head_timeout, tls.accept(stream)) => accepted,
+                _ = registration.dropped() => return,
+            };
+            if let Ok(Ok(stream)) = accepted {
+                connection.serve(stream, registration).await;
             }
         });
     }
@@ -183,13 +211,13 @@ impl Listener {
 pub(crate) struct ConnectionPermit {
     open: Arc<AtomicUsize>,
     #[expect(dead_code, reason = "held, not read")]
-    permit: OwnedSemaphorePermit,
+    held: (ConnectionPlace, OwnedSemaphorePermit),
 }
 
 impl ConnectionPermit {
-    fn new(open: &Arc<AtomicUsize>, permit: OwnedSemaphorePermit) -> Self {
+    fn new(open: &Arc<AtomicUsize>, permit: OwnedSemaphorePermit, place: ConnectionPlace) -> Self {
         open.fetch_add(1, Ordering::Relaxed);
-        Self { open: Arc::clone(open), permit }
+        Self { open: Arc::clone(open), held: (place, permit) }
     }
 }
 

@@ -4,14 +4,16 @@
 //! One task looks at every connection now and then. A timer in each connection would be reset whenever
 //! one of its requests comes or goes.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tidegate::engine::identity::ClientNetwork;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
+use super::ListenerBounds;
+use super::registry::Registry;
 use super::timeouts::{ActivityState, ConnectionActivity, ConnectionTimeouts, ExceededTimeout};
 use crate::drain::Drain;
 
@@ -24,11 +26,13 @@ const FINISH_IDLE: Duration = Duration::from_secs(1);
 
 pub(super) struct Reaper {
     timeouts: ConnectionTimeouts,
-    next: AtomicU64,
-    connections: Mutex<HashMap<u64, ReaperEntry>>,
+    /// What all connections hold of their answers, in bytes.
+    untaken_bytes: Arc<AtomicUsize>,
+    registry: Mutex<Registry>,
 }
 
-struct ReaperEntry {
+#[derive(Debug)]
+pub(super) struct ReaperEntry {
     activity: Arc<ConnectionActivity>,
     end: watch::Sender<Option<ConnectionEnd>>,
     finishing_since: Option<Instant>,
@@ -45,21 +49,40 @@ pub(super) enum ConnectionEnd {
 /// A connection's registration with the reaper, until it is dropped.
 pub(super) struct Registration {
     reaper: Arc<Reaper>,
+    client: Option<ClientNetwork>,
     number: u64,
+    activity: Arc<ConnectionActivity>,
     end: watch::Receiver<Option<ConnectionEnd>>,
 }
 
+/// The place of a connection among those of its listener, until it is dropped.
+pub(super) struct ConnectionPlace {
+    reaper: Arc<Reaper>,
+    client: Option<ClientNetwork>,
+}
+
 impl Reaper {
-    pub(super) fn new(timeouts: ConnectionTimeouts) -> Arc<Self> {
-        Arc::new(Self { timeouts, next: AtomicU64::new(0), connections: Mutex::default() })
+    pub(super) fn new(bounds: &ListenerBounds) -> Arc<Self> {
+        let registry = Registry::new(bounds.connections_max, bounds.address_share);
+        let (timeouts, registry) = (bounds.timeouts, Mutex::new(registry));
+        Arc::new(Self { timeouts, untaken_bytes: Arc::default(), registry })
     }
 
-    pub(super) fn register(self: &Arc<Self>, activity: Arc<ConnectionActivity>) -> Registration {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let (sender, end) = watch::channel(None);
-        let entry = ReaperEntry { activity, end: sender, finishing_since: None };
-        self.connections().insert(number, entry);
-        Registration { reaper: Arc::clone(self), number, end }
+    /// Takes a new connection from a client, unless the client has its share of them. An address that
+    /// stands for everybody is no client.
+    pub(super) fn register(
+        self: &Arc<Self>,
+        client: Option<ClientNetwork>,
+    ) -> Option<(Registration, ConnectionPlace)> {
+        let mut registry = self.registry();
+        if !registry.take_place(client) {
+            return None;
+        }
+        let place = ConnectionPlace { reaper: Arc::clone(self), client };
+        let activity = ConnectionActivity::new(&self.timeouts, Arc::clone(&self.untaken_bytes));
+        let (entry, end) = ReaperEntry::new(Arc::clone(&activity));
+        let number = registry.add(client, entry);
+        Some((Registration { reaper: Arc::clone(self), client, number, activity, end }, place))
     }
 
     /// Looks at all connections again and again; never returns.
@@ -77,17 +100,46 @@ impl Reaper {
     }
 
     fn check_all(&self, draining_since: Option<Instant>) {
-        for entry in self.connections().values_mut() {
+        for entry in self.registry().entries.values_mut() {
             entry.check(&self.timeouts, draining_since);
         }
     }
 
-    fn connections(&self) -> MutexGuard<'_, HashMap<u64, ReaperEntry>> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl ReaperEntry {
+    pub(super) fn new(
+        activity: Arc<ConnectionActivity>,
+    ) -> (Self, watch::Receiver<Option<ConnectionEnd>>) {
+        let (sender, end) = watch::channel(None);
+        (Self { activity, end: sender, finishing_since: None }, end)
+    }
+
+    #[cfg(test)]
+    pub(super) fn activity(&self) -> &Arc<ConnectionActivity> {
+        &self.activity
+    }
+
+    /// Since when no request is being answered, if none is.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        self.activity.lock().idle_since()
+    }
+
+    /// True if the connection is about to be dropped.
+    pub(super) fn is_dropped(&self) -> bool {
+        *self.end.borrow() == Some(ConnectionEnd::Drop)
+    }
+
+    /// Tells the connection how to end. One that is dropped cannot finish.
+    pub(super) fn end(&self, end: ConnectionEnd) {
+        self.end.send_if_modified(|known| {
+            *known != Some(ConnectionEnd::Drop) && known.replace(end) != Some(end)
+        });
+    }
+
     fn check(&mut self, timeouts: &ConnectionTimeouts, draining_since: Option<Instant>) {
         let activity = self.activity.lock();
         let Some(mut end) = due_end(&activity, timeouts, draining_since) else { return };
@@ -98,7 +150,8 @@ impl ReaperEntry {
                 end = ConnectionEnd::Drop;
             }
         }
-        self.end.send_if_modified(|known| known.replace(end) != Some(end));
+        drop(activity);
+        self.end(end);
     }
 }
 
@@ -120,6 +173,15 @@ fn due_end(
 }
 
 impl Registration {
+    pub(super) fn activity(&self) -> &Arc<ConnectionActivity> {
+        &self.activity
+    }
+
+    /// Waits until the connection is to be dropped.
+    pub(super) async fn dropped(&mut self) {
+        while self.next_end().await != ConnectionEnd::Drop {}
+    }
+
     /// Waits until the reaper says how the connection is to end, or changes its mind.
     pub(super) async fn next_end(&mut self) -> ConnectionEnd {
         // The sender is in the reaper until the registration is dropped, so this cannot fail.
@@ -134,6 +196,12 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.reaper.connections().remove(&self.number);
+        self.reaper.registry().remove(self.number, self.client);
+    }
+}
+
+impl Drop for ConnectionPlace {
+    fn drop(&mut self) {
+        self.reaper.registry().give_back(self.client);
     }
 }

@@ -4,19 +4,22 @@
 //! now and then. A timer for each head would cost every request more, and could not tell an idle
 //! connection from one that sends its head a byte at a time.
 
-use std::collections::HashMap;
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use http::Version;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
+use super::frames::{FrameBudget, FrameScanner};
 use super::framing::Framing;
+use super::patience::Patience;
 use super::unread::Linger;
+use super::untaken::UntakenAnswers;
 
 /// How long a connection may take.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +28,7 @@ pub(crate) struct ConnectionTimeouts {
     pub(crate) head: Duration,
     /// Without a request, between two of them or before the first.
     pub(crate) idle: Duration,
-    /// Without reading anything of an answer.
+    /// Without reading anything of an answer, or less than 1 KiB a second.
     pub(crate) stalled: Duration,
 }
 
@@ -59,11 +62,12 @@ pub(super) struct ActivityState {
     idle_since: Instant,
     /// When the head that is being read began.
     head_since: Option<Instant>,
-    /// Since when the socket takes no more bytes.
-    stalled_since: Option<Instant>,
-    /// Since when each HTTP/2 answer waits until hyper asks for its next piece, by the request's number:
-    /// a client that grants no window leaves no trace on the socket.
-    unread_since: HashMap<u64, Instant>,
+    /// With a client that does not read what is written to the socket.
+    patience: Patience,
+    /// The answers of HTTP/2: a client that grants no window leaves no trace on the socket.
+    untaken: UntakenAnswers,
+    /// What HTTP/2 frames without a request may still come.
+    frames: FrameBudget,
     /// The number of the first request that does not say clearly where it ends.
     ambiguous_from: Option<u64>,
     /// In HTTP/2 frames come at any time, and the protocol bounds a head.
@@ -75,14 +79,17 @@ pub(super) struct ActivityState {
 }
 
 impl ConnectionActivity {
-    pub(super) fn new() -> Arc<Self> {
+    /// `untaken_bytes` counts what all connections hold of their answers.
+    pub(super) fn new(timeouts: &ConnectionTimeouts, untaken_bytes: Arc<AtomicUsize>) -> Arc<Self> {
+        let now = Instant::now();
         Arc::new(Self(Mutex::new(ActivityState {
             requests: 0,
             in_flight: 0,
-            idle_since: Instant::now(),
+            idle_since: now,
             head_since: None,
-            stalled_since: None,
-            unread_since: HashMap::new(),
+            patience: Patience::new(timeouts.stalled, now),
+            untaken: UntakenAnswers::new(timeouts.stalled, untaken_bytes),
+            frames: FrameBudget::new(now),
             ambiguous_from: None,
             is_http2: false,
             has_switched: false,
@@ -96,9 +103,10 @@ impl ConnectionActivity {
         let number = state.requests;
         state.requests += 1;
         state.in_flight += 1;
-        state.is_http2 |= version == Version::HTTP_2;
+        let is_http2 = version == Version::HTTP_2;
+        state.is_http2 |= is_http2;
         let is_ambiguous = state.ambiguous_from.is_some_and(|first| number >= first);
-        InFlightRequest { activity: Arc::clone(self), number, is_ambiguous }
+        InFlightRequest { activity: Arc::clone(self), number, is_http2, is_ambiguous }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, ActivityState> {
@@ -121,21 +129,26 @@ impl ActivityState {
         self.is_lingering = true;
     }
 
+    /// Since when no request is being answered, if none is.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        (self.in_flight == 0).then_some(self.idle_since)
+    }
+
     /// For how long no request is being answered, if none is.
     pub(super) fn idle_for(&self) -> Option<Duration> {
-        (self.in_flight == 0).then(|| self.idle_since.elapsed())
+        self.idle_since().map(|since| since.elapsed())
     }
 
     /// The timeout that the connection has exceeded, if any.
     pub(super) fn exceeded(&self, timeouts: &ConnectionTimeouts) -> Option<ExceededTimeout> {
-        let lasts = |since: Option<Instant>| since.map_or(Duration::ZERO, |since| since.elapsed());
-        let unread_since = self.unread_since.values().min().copied();
-        if lasts(self.stalled_since).max(lasts(unread_since)) >= timeouts.stalled {
+        let now = Instant::now();
+        if self.patience.is_over(now) || self.untaken.is_late(now) {
             return Some(ExceededTimeout::Stalled);
         }
         let idle_for = self.idle_for()?;
+        let head_lasts = self.head_since.map_or(Duration::ZERO, |since| since.elapsed());
         // A head that begins while another request is answered cannot go on before that answer ends.
-        if lasts(self.head_since).min(idle_for) >= timeouts.head {
+        if head_lasts.min(idle_for) >= timeouts.head {
             return Some(ExceededTimeout::Head);
         }
         (idle_for >= timeouts.idle && !self.is_inside_head()).then_some(ExceededTimeout::Idle)
@@ -152,14 +165,20 @@ impl ActivityState {
         self.head_since = framing.is_inside_head().then(began);
     }
 
-    fn note_write<T>(&mut self, result: &Poll<T>) {
-        let began = || self.stalled_since.unwrap_or_else(Instant::now);
-        self.stalled_since = result.is_pending().then(began);
+    fn note_write(&mut self, result: &Poll<io::Result<usize>>) {
+        if result.is_ready() && self.patience.is_rested() {
+            return;
+        }
+        let now = Instant::now();
+        if let Poll::Ready(Ok(bytes)) = result {
+            self.patience.take(*bytes, 1, now);
+        }
+        self.patience.set_waiting(result.is_pending(), now);
     }
 
     #[cfg(test)]
-    pub(super) fn has_unread_answers(&self) -> bool {
-        !self.unread_since.is_empty()
+    pub(super) fn has_untaken_answers(&self) -> bool {
+        self.untaken.is_waiting()
     }
 }
 
@@ -167,21 +186,47 @@ impl ActivityState {
 pub(crate) struct InFlightRequest {
     activity: Arc<ConnectionActivity>,
     number: u64,
+    is_http2: bool,
     is_ambiguous: bool,
 }
 
 impl InFlightRequest {
-    /// The next piece of the answer waits until hyper asks for it.
-    pub(crate) fn set_unread(&self) {
-        let mut state = self.activity.lock();
-        if state.is_http2 {
-            state.unread_since.insert(self.number, Instant::now());
+    pub(super) fn is_http2(&self) -> bool {
+        self.is_http2
+    }
+
+    /// The answer has begun, and waits until hyper asks for its first piece.
+    pub(super) fn begin_answer(&self) {
+        if self.is_http2 {
+            self.activity.lock().untaken.begin(self.number, Instant::now());
         }
     }
 
-    /// Hyper has asked for the next piece, which is still to come.
-    pub(crate) fn clear_unread(&self) {
-        self.activity.lock().unread_since.remove(&self.number);
+    /// False if the next piece must wait until the client has taken others.
+    pub(super) fn has_room(&self, waker: &Waker) -> bool {
+        let has_room = self.activity.lock().untaken.has_room(self.number, waker);
+        if !has_room {
+            self.ask();
+        }
+        has_room
+    }
+
+    /// hyper has asked for the next piece, which is still to come.
+    pub(super) fn ask(&self) {
+        self.activity.lock().untaken.ask(self.number, Instant::now());
+    }
+
+    /// A piece was handed to hyper.
+    pub(super) fn hand_out(&self, bytes: usize) {
+        let mut state = self.activity.lock();
+        state.untaken.hand_out(self.number, bytes, Instant::now());
+        state.frames.add_piece(bytes);
+    }
+
+    /// Bytes of the answer were taken, or dropped.
+    pub(super) fn take(&self, bytes: usize) {
+        let woken = self.activity.lock().untaken.take(self.number, bytes, Instant::now());
+        woken.into_iter().for_each(Waker::wake);
     }
 
     /// The answer switches protocols: what follows it is not ours to read.
@@ -202,7 +247,7 @@ impl InFlightRequest {
 impl Drop for InFlightRequest {
     fn drop(&mut self) {
         let mut state = self.activity.lock();
-        state.unread_since.remove(&self.number);
+        state.untaken.end(self.number);
         state.idle_since = Instant::now();
         state.in_flight -= 1;
     }
@@ -214,11 +259,24 @@ pub(super) struct ActivitySocket<T> {
     activity: Arc<ConnectionActivity>,
     framing: Framing,
     linger: Option<Linger>,
+    frames: FrameScanner,
 }
 
 impl<T> ActivitySocket<T> {
     pub(super) fn new(socket: T, activity: Arc<ConnectionActivity>) -> Self {
-        Self { socket, activity, framing: Framing::default(), linger: None }
+        let (framing, frames) = (Framing::default(), FrameScanner::default());
+        Self { socket, activity, framing, frames, linger: None }
+    }
+
+    /// Notes bytes that were read. Fails on a flood of frames.
+    fn note_read(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let counts = self.frames.scan(bytes);
+        let mut state = self.activity.lock();
+        state.note_read(&mut self.framing, bytes);
+        match state.frames.spend(counts, Instant::now) {
+            true => Ok(()),
+            false => Err(io::Error::other("too many HTTP/2 frames without a request")),
+        }
     }
 }
 
@@ -232,8 +290,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for ActivitySocket<T> {
         let filled = buffer.filled().len();
         let result = Pin::new(&mut this.socket).poll_read(context, buffer);
         if let Poll::Ready(Ok(())) = &result {
-            let bytes = buffer.filled().get(filled..).unwrap_or_default();
-            this.activity.lock().note_read(&mut this.framing, bytes);
+            this.note_read(buffer.filled().get(filled..).unwrap_or_default())?;
         }
         result
     }

@@ -5,6 +5,7 @@
 
 mod queue;
 mod record;
+mod sampled;
 mod throttle;
 
 use std::fmt::{Display, Write as _};
@@ -31,6 +32,7 @@ use crate::engine::Engine;
 use queue::Queue;
 use record::Record;
 pub(crate) use record::timestamp;
+use sampled::SampledWriter;
 pub(crate) use throttle::LogThrottle;
 
 /// The form of log lines.
@@ -98,14 +100,13 @@ impl Log {
         Ok((Self { queue, settings, throttles: Arc::default() }, flush))
     }
 
-    /// The subscriber of `tracing`. Events of other crates are logged from `warn` on at most.
+    /// The subscriber of `tracing`. Events of other crates are logged from `warn` on at most, and sampled.
     #[must_use]
     pub(crate) fn subscriber(&self) -> impl Subscriber + Send + Sync + use<> {
         let level = self.settings.level;
         let others = level.min(LevelFilter::WARN);
-        let filter = Targets::new().with_default(others).with_target("tidegate", level);
-        let queue = self.queue.clone();
-        let writer = move || queue.clone();
+        let filter = Targets::new().with_default(others).with_target(sampled::OWN, level);
+        let writer = SampledWriter::new(self.queue.clone());
         let format = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(writer);
         let layer = match self.settings.format {
             LogFormat::Text => format.boxed(),

@@ -195,3 +195,19 @@ fn dropped_lines_are_told_in_either_format() {
     assert!(told.starts_with("2026-01-05T09:00:00"), "{told}");
     assert!(told.ends_with(" event=\"log_dropped\" dropped=7\n"), "{told}");
 }
+
+#[test]
+fn what_another_crate_says_a_hundred_times_is_logged_once_a_second() {
+    let lines = logged(LogSettings::default(), |log| {
+        tracing::subscriber::with_default(log.subscriber(), || {
+            for _ in 0..100 {
+                tracing::warn!(target: "h2::proto", "recv PING ack that we never sent");
+                tracing::warn!(target: "tidegate_server::listen", "ours");
+            }
+            tracing::warn!(target: "h2::proto", "something else");
+        });
+    });
+    let count = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
+    assert!((1..10).contains(&count("PING ack")), "{}", count("PING ack"));
+    assert_eq!((count("ours"), count("something else")), (100, 1));
+}

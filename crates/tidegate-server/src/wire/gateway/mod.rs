@@ -8,7 +8,8 @@
 //!   │ mod.rs          App::decide ───────────────► refused: answered here (challenge.rs, penalty.rs)
 //!   │ reservation.rs  guards what the request holds
 //!   ▼
-//! pool.rs             a kept or a new connection (upstream.rs); the body is uploaded (body.rs)
+//! pool.rs             a permit (permits.rs) for a kept or a new connection (upstream.rs,
+//!   │                 upstream_socket.rs); the body is uploaded (body.rs)
 //!   │
 //!   ▼ upstream's answer, or an UpstreamError
 //! penalty.rs          counts events, adds warnings, delays
@@ -24,6 +25,7 @@ mod headers;
 mod inbound;
 mod page;
 mod penalty;
+mod permits;
 mod pool;
 mod relay;
 mod reservation;
@@ -32,7 +34,9 @@ mod target;
 mod tests;
 mod tunnel;
 mod upstream;
+mod upstream_socket;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,7 +44,8 @@ use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
-use tidegate::engine::{OwnedContext, Wait};
+use tidegate::engine::identity::ClientNetwork;
+use tidegate::engine::{Client, OwnedContext, Wait};
 use tidegate::{Decision, Outcome};
 
 pub(crate) use upstream::Upstream;
@@ -121,6 +126,10 @@ impl Service for Gateway {
     async fn call(&self, peer: Peer, request: Request<RequestBody>) -> Response<Body> {
         self.answer(peer, request).await.unwrap_or_else(Rejection::into_response)
     }
+
+    fn client_of(&self, address: IpAddr) -> Option<ClientNetwork> {
+        self.app.engine.first_policy()?.fair_client(address)
+    }
 }
 
 /// The futures that most refusals never poll are boxed, so that a refusal does not pay for their size.
@@ -161,7 +170,8 @@ impl Gateway {
         };
         if decision.is_allowed() {
             let answered = penalty::answered_context(&decision, &context);
-            return Box::pin(self.forward(inbound, body, decision, answered)).await;
+            let client = context.fair_client();
+            return Box::pin(self.forward(inbound, body, client, decision, answered)).await;
         }
         let response = match decision.outcome {
             Outcome::Challenged => challenge::refusal(app, &decision, &context, inbound.head()),
@@ -178,6 +188,7 @@ impl Gateway {
         &self,
         inbound: InboundRequest,
         body: InboundBody,
+        client: Option<Client>,
         mut decision: Decision,
         answered: Option<Box<OwnedContext>>,
     ) -> Result<Response<Body>, Rejection> {
@@ -189,7 +200,7 @@ impl Gateway {
         let upload = Upload::new(body, self.bounds.body);
         upload.set_framing(&mut parts.headers);
         let sent_us = self.app.clock.steady_us();
-        let sent = self.pool.send(Request::from_parts(parts, upload)).await;
+        let sent = self.pool.send(Request::from_parts(parts, upload), client).await;
         let (mut response, answered) = match sent {
             Ok((response, connection)) => {
                 let took_us = self.app.clock.steady_us().saturating_sub(sent_us);

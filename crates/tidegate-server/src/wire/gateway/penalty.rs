@@ -65,10 +65,11 @@ async fn delay_answer(app: &App, response: Response<Body>, until: Instant) -> Re
         return response;
     }
     let (parts, body) = response.into_parts();
+    let held = body.held();
     match body.collect().await {
         Ok(whole) => {
             app.delayed_answers.delay(until, &app.drain).await;
-            Response::from_parts(parts, Body::whole(whole.to_bytes()))
+            Response::from_parts(parts, Body::whole(whole.to_bytes()).holding(held))
         }
         Err(_) => {
             let detail = "the upstream did not bring its answer to an end";

@@ -1,8 +1,8 @@
 //! Sends requests to the upstream: on a kept connection, or else on a new one.
 //!
-//! Every request that uses a connection has a permit, and so has a tunnel. Requests wait for permits in
-//! the order in which they came. A request with a permit takes the kept connection that was used last,
-//! and opens a new one only if none is kept. So there are never more connections than permits.
+//! Every request that uses a connection has a permit, and so has a tunnel. Clients share the permits
+//! fairly (`permits.rs`). A request with a permit takes the kept connection that was used last, and opens
+//! a new one only if none is kept. So there are never more connections than permits.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,10 +12,11 @@ use std::time::Duration;
 
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
-use tokio::sync::Semaphore;
+use tidegate::engine::Client;
 use tokio::time::{Instant, interval, sleep, timeout};
 
 use super::body::{Upload, UploadProgress, UploadState};
+use super::permits::Permits;
 use super::upstream::{UpstreamConnection, UpstreamPermit};
 use super::{GatewayBounds, Upstream, page};
 use crate::body::Body;
@@ -28,7 +29,7 @@ const SWEEP_MIN: Duration = Duration::from_millis(100);
 pub(super) struct Pool {
     upstream: Upstream,
     bounds: GatewayBounds,
-    permits: Arc<Semaphore>,
+    permits: Permits,
     idle: Arc<IdleConnections>,
 }
 
@@ -50,10 +51,10 @@ pub(super) enum UpstreamError {
 
 impl Pool {
     pub(super) fn new(upstream: Upstream, bounds: GatewayBounds) -> Self {
-        let permits = bounds.connections_max.min(Semaphore::MAX_PERMITS);
+        let permits = Permits::new(bounds.connections_max);
         let idle = Arc::<IdleConnections>::default();
         tokio::spawn(close_expired(Arc::downgrade(&idle), bounds.idle));
-        Self { upstream, bounds, permits: Arc::new(Semaphore::new(permits)), idle }
+        Self { upstream, bounds, permits, idle }
     }
 
     pub(super) fn upstream(&self) -> &Upstream {
@@ -64,9 +65,10 @@ impl Pool {
     pub(super) async fn send(
         &self,
         request: Request<Upload>,
+        client: Option<Client>,
     ) -> Result<(Response<Incoming>, PooledConnection), UpstreamError> {
         let progress = request.body().progress();
-        let sending = self.try_each(request);
+        let sending = self.try_each(request, client);
         let sent = match &progress {
             None => {
                 let sent = timeout(self.bounds.upstream, sending).await;
@@ -75,6 +77,7 @@ impl Pool {
             Some(progress) => self.watch_upload(sending, progress).await,
         };
         let (response, connection) = sent?;
+        connection.allowance.lift();
         let (idle, idle_max) = (Arc::clone(&self.idle), self.bounds.idle_max);
         Ok((response, PooledConnection { connection, progress, idle, idle_max }))
     }
@@ -116,10 +119,10 @@ impl Pool {
     async fn try_each(
         &self,
         mut request: Request<Upload>,
+        client: Option<Client>,
     ) -> Result<(Response<Incoming>, UpstreamConnection), UpstreamError> {
-        let permit = timeout(self.bounds.connect, Arc::clone(&self.permits).acquire_owned()).await;
-        // The semaphore is never closed.
-        let Ok(Ok(permit)) = permit else { return Err(UpstreamError::Crowded) };
+        let permit = timeout(self.bounds.connect, self.permits.acquire(client)).await;
+        let Ok(permit) = permit else { return Err(UpstreamError::Crowded) };
         let permit = Arc::new(permit);
         while let Some(mut connection) = self.idle.take_newest(self.bounds.idle) {
             // The last answer is over, so the connection is ready, or closed, once its task has run.
@@ -127,6 +130,7 @@ impl Pool {
                 continue;
             }
             connection.set_permit(Some(Arc::clone(&permit)));
+            connection.allowance.expect_head();
             let spare = copy_repeatable(&request);
             let mut failed = match connection.sender.try_send_request(request).await {
                 Ok(response) => return Ok((response, connection)),

@@ -13,7 +13,7 @@ use super::body::{ReadError, TimedBody};
 use super::headers;
 use super::pool::PooledConnection;
 use super::reservation::ReservationGuard;
-use crate::body::{Body, BodyError, NextFrame};
+use crate::body::{Body, BodyError, Held, NextFrame};
 
 /// The answer for the client, without the headers that concern only the connection to the upstream.
 pub(super) fn relay_answer(
@@ -32,12 +32,14 @@ pub(super) fn relay_answer(
             return Body::empty();
         }
         let body = TimedBody::new(body, body_timeout);
+        let place = reservation.as_ref().and_then(ReservationGuard::place);
         Body::streamed(AnswerBody { body, connection: Some(connection), reservation })
+            .holding(place.map(|place| place as Held))
     })
 }
 
 /// The body of an answer, streamed as it comes. At its end the connection goes back to the pool and the
-/// reservation is released. If the body is dropped before its end, the connection is closed.
+/// reservation is settled. If the body is dropped before its end, the connection is closed.
 struct AnswerBody {
     body: TimedBody<Incoming>,
     connection: Option<PooledConnection>,

@@ -1,7 +1,8 @@
-//! The reservation of an admitted request: its answer settles it, and its end releases it.
+//! The reservation of an admitted request: its answer settles it. Its place is released once the client
+//! has taken the answer, or has left.
 //!
 //! Both happen before the client can know of the end, so that a client that sends its next request at
-//! once finds the place free. Dropping the guard is enough: cancellation, panics and broken connections
+//! once finds the place free. Dropping the guards is enough: cancellation, panics and broken connections
 //! need no code of their own.
 
 use std::future::Future;
@@ -23,8 +24,14 @@ pub(super) struct ReservationGuard {
     shared: Arc<SharedReservation>,
     /// How the request has ended so far; `None` once that is settled.
     settlement: Option<Settlement>,
-    /// The task that renews a place for as long as the request lasts.
-    renewal: Option<AbortHandle>,
+    place: Option<Arc<PlaceGuard>>,
+}
+
+/// Holds the place of a reservation until it is dropped.
+pub(super) struct PlaceGuard {
+    shared: Arc<SharedReservation>,
+    /// The task that renews the place.
+    renewal: AbortHandle,
 }
 
 struct SharedReservation {
@@ -36,11 +43,17 @@ impl ReservationGuard {
     pub(super) fn new(app: Arc<App>, reservation: Reservation) -> Self {
         let within = reservation.holds_place().then(|| reservation.renew_within()).flatten();
         let shared = Arc::new(SharedReservation { app, reservation: Mutex::new(reservation) });
-        let renewal = within.map(|within| {
+        let place = within.map(|within| {
             let every = (within / 3).max(Duration::from_millis(1));
-            tokio::spawn(Arc::clone(&shared).renew(every)).abort_handle()
+            let renewal = tokio::spawn(Arc::clone(&shared).renew(every)).abort_handle();
+            Arc::new(PlaceGuard { shared: Arc::clone(&shared), renewal })
         });
-        Self { shared, settlement: Some(Settlement::Aborted), renewal }
+        Self { shared, settlement: Some(Settlement::Aborted), place }
+    }
+
+    /// The place, which may be kept for longer than the rest.
+    pub(super) fn place(&self) -> Option<Arc<PlaceGuard>> {
+        self.place.clone()
     }
 
     /// The answer has begun with this status, which counts unless the upstream aborts the answer. A
@@ -71,10 +84,13 @@ impl ReservationGuard {
 impl Drop for ReservationGuard {
     fn drop(&mut self) {
         self.settle();
-        if let Some(renewal) = self.renewal.take() {
-            renewal.abort();
-            run_now_or_spawn(Arc::clone(&self.shared).release());
-        }
+    }
+}
+
+impl Drop for PlaceGuard {
+    fn drop(&mut self) {
+        self.renewal.abort();
+        run_now_or_spawn(Arc::clone(&self.shared).release());
     }
 }
 

@@ -9,9 +9,10 @@ use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::body::Upload;
+use super::permits::Permit;
+use super::upstream_socket::{ReadAllowance, UpstreamSocket};
 use crate::error::StartError;
 use crate::http_client::UrlOrigin;
 use crate::tls::Trust;
@@ -77,11 +78,12 @@ impl Upstream {
 }
 
 /// The right to one open connection. A request and its connection share it.
-pub(super) type UpstreamPermit = Arc<OwnedSemaphorePermit>;
+pub(super) type UpstreamPermit = Arc<Permit>;
 
 /// A connection to the upstream: HTTP/1.1, one request at a time. It is closed when this is dropped.
 pub(super) struct UpstreamConnection {
     pub(super) sender: SendRequest<Upload>,
+    pub(super) allowance: ReadAllowance,
     /// Shared with the task that owns the socket, so that the permit returns only when the socket is
     /// closed. A kept connection has none.
     permit: Arc<Mutex<Option<UpstreamPermit>>>,
@@ -93,6 +95,8 @@ impl UpstreamConnection {
     where
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
+        let allowance = ReadAllowance::new();
+        let socket = UpstreamSocket::new(socket, allowance.clone());
         let handshake = http1::handshake(TokioIo::new(socket)).await;
         let (sender, connection) = handshake.map_err(io::Error::other)?;
         let permit = Arc::new(Mutex::new(Some(permit)));
@@ -102,7 +106,7 @@ impl UpstreamConnection {
             drop(connection.with_upgrades().await);
             drop(held);
         });
-        Ok(Self { sender, permit })
+        Ok(Self { sender, allowance, permit })
     }
 
     /// Replaces the permit: a connection has one while it serves a request.

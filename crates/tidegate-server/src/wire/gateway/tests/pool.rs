@@ -6,12 +6,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::world::{OPEN, World, raw_upstream, rest, until, until_said};
-use crate::wire::gateway::GatewayBounds;
+use crate::app::App;
+use crate::listen::Service as _;
+use crate::wire::gateway::{Gateway, GatewayBounds, Upstream};
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use tidegate::Policy;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -191,4 +194,20 @@ async fn a_repeated_request_opens_a_new_connection_with_its_own_permit() {
     for _ in 0..5 {
         assert!(world.get("/", "").await.ends_with("ok"));
     }
+}
+
+#[tokio::test]
+async fn loopback_and_trusted_proxies_have_no_share_and_others_have_one_by_their_network() {
+    let policy =
+        "{ tidegate: 1, name: a, identity: { trusted_proxies: [10.0.0.0/8], ipv6_prefix: 56 } }";
+    let app = Arc::new(App::new(Policy::parse("a.yaml", policy).unwrap()));
+    let upstream = Upstream::parse("http://127.0.0.1:9").unwrap();
+    let gateway = Gateway::new(app, upstream, GatewayBounds::default());
+    let client = |address: &str| gateway.client_of(address.parse().unwrap());
+    for everybody in ["127.0.0.1", "127.8.9.1", "::1", "::ffff:127.0.0.1", "10.1.2.3"] {
+        assert_eq!(client(everybody), None, "{everybody}");
+    }
+    assert_eq!(client("2001:db8:0:1ff::1"), client("2001:db8:0:100::2"));
+    assert_ne!(client("2001:db8:0:1ff::1"), client("2001:db8:0:200::1"));
+    assert_eq!(client("::ffff:192.0.2.1"), client("192.0.2.1"));
 }

@@ -50,7 +50,7 @@ impl World {
         let app = Arc::new(App::new(policy));
         let gateway = Gateway::new(Arc::clone(&app), upstream, bounds);
         let timeouts = ConnectionTimeouts { head: PATIENCE, idle: PATIENCE, stalled: PATIENCE };
-        let listening = ListenerBounds { connections_max: 1000, timeouts };
+        let listening = ListenerBounds { connections_max: 1000, address_share: 1000, timeouts };
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let listener = Listener::bind(any, None, listening).unwrap();
         let address = listener.address().unwrap();

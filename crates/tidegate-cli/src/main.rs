@@ -6,6 +6,11 @@ mod paint;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use mimalloc::MiMalloc;
+
+/// Gives memory back to the system after a flood. That of glibc keeps most of it.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Rate limiting for APIs, driven by one readable policy.
 #[derive(Parser)]

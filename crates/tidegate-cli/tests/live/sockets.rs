@@ -16,6 +16,7 @@ fn no_requests() -> Vec<(&'static str, String, u16)> {
         ("both lengths", body("Content-Length: 4\r\nTransfer-Encoding: chunked\r\n"), 400),
         ("both, reversed", body("Transfer-Encoding: chunked\r\nContent-Length: 4\r\n"), 400),
         ("two lengths", body("Content-Length: 4\r\nContent-Length: 5\r\n"), 400),
+        ("two equal lengths", body("Content-Length: 5\r\nContent-Length: 5\r\n"), 400),
         ("a list of lengths", body("Content-Length: 5, 5\r\n"), 400),
         ("a negative length", body("Content-Length: -1\r\n"), 400),
         ("a signed length", body("Content-Length: +5\r\n"), 400),
@@ -23,6 +24,9 @@ fn no_requests() -> Vec<(&'static str, String, u16)> {
         ("a length beyond all", body("Content-Length: 99999999999999999999999\r\n"), 400),
         ("an unknown coding", body("Transfer-Encoding: xchunked\r\n"), 400),
         ("a coding behind chunked", body("Transfer-Encoding: chunked, gzip\r\n"), 400),
+        ("chunked twice", body(&"Transfer-Encoding: chunked\r\n".repeat(2)), 400),
+        ("chunked, chunked", body("Transfer-Encoding: chunked, chunked\r\n"), 400),
+        ("a coding before chunked", body("Transfer-Encoding: gzip, chunked\r\n"), 400),
         ("a coding and a tab", body("Transfer-Encoding:\x0bchunked\r\n"), 400),
         (
             "chunks in HTTP/1.0",
@@ -154,14 +158,5 @@ fn odd_requests_that_mean_one_thing_are_forwarded_as_that() {
         "GET / HTTP/1.1\r\n{close}Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n"
     ));
     assert_eq!((seen.header("upgrade"), seen.header("http2-settings")), (None, None));
-    let seen = send(&format!(
-        "POST / HTTP/1.1\r\n{close}Content-Length: 2\r\nContent-Length: 2\r\n\r\nab"
-    ));
-    let lengths = seen.headers.iter().filter(|(name, _)| name == "content-length").count();
-    assert_eq!((lengths, &seen.body[..]), (1, &b"ab"[..]));
-    let lines = "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n";
-    let text = format!("POST / HTTP/1.1\r\n{close}{lines}\r\n0\r\n\r\n{SMUGGLED}");
-    let answer = daemon.gateway().raw(text.as_bytes());
-    assert_eq!(statuses(&answer).len(), 1, "{answer}");
     assert!(upstream.seen().iter().all(|seen| !seen.line.contains("smuggled")));
 }

@@ -26,8 +26,8 @@ const HEAD_BYTES_MAX: u32 = 64 * 1024;
 /// The most concurrent requests on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 256;
 /// Why a request with an ambiguous head is refused.
-const AMBIGUOUS: &str =
-    "the head has both Content-Length and Transfer-Encoding, or lines that end without CR LF";
+const AMBIGUOUS: &str = "the head says more than once where the request ends (Content-Length, \
+    Transfer-Encoding), has another coding than chunked, or has lines that end without CR LF";
 
 pub(super) struct Connection<S> {
     pub(super) peer: Peer,
@@ -73,7 +73,7 @@ impl<S: Service> Connection<S> {
     ) -> Response<Answer> {
         let is_http1 = request.version() < Version::HTTP_2;
         let is_head = request.method() == Method::HEAD;
-        let is_ambiguous = in_flight.is_ambiguous();
+        let is_ambiguous = in_flight.is_ambiguous() || has_two_lengths(request.headers());
         let (mut request, rest) = unread::watch(request, in_flight.activity());
         if is_http1 && request.headers().contains_key(header::UPGRADE) {
             request.extensions_mut().insert(Arc::clone(&self.permit));
@@ -119,6 +119,11 @@ fn without_body(response: Response<Body>) -> Response<Body> {
         response.headers_mut().entry(header::CONTENT_LENGTH).or_insert_with(|| length.into());
     }
     response
+}
+
+/// True if a head says its length twice, as HTTP/2 can. Forwarded over HTTP/1.1 it would be ambiguous.
+fn has_two_lengths(headers: &HeaderMap) -> bool {
+    headers.get_all(header::CONTENT_LENGTH).iter().nth(1).is_some()
 }
 
 /// True if a head has more lines than are served. Cookies, which HTTP/2 splits, are one line.

@@ -158,10 +158,14 @@ impl HeadFraming {
         self.is_ambiguous |= !line.ends_well();
         if let Some(value) = line.value_of(b"content-length:") {
             let length = line.is_whole().then(|| parse_number(value.trim_ascii(), 10)).flatten();
-            self.is_ambiguous |= length.is_none() || self.length.is_some_and(|l| Some(l) != length);
+            self.is_ambiguous |= length.is_none() || self.length.is_some();
             self.length = length.or(self.length);
         }
-        self.is_encoded |= line.value_of(b"transfer-encoding:").is_some();
+        if let Some(value) = line.value_of(b"transfer-encoding:") {
+            let is_chunked = line.is_whole() && value.trim_ascii().eq_ignore_ascii_case(b"chunked");
+            self.is_ambiguous |= !is_chunked || self.is_encoded;
+            self.is_encoded = true;
+        }
     }
 }
 
@@ -227,11 +231,16 @@ mod tests {
 
     const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
     const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\ncontent-LENGTH:  4 \r\n\r\n\n\nab";
-    const CHUNKED: &str = "POST / HTTP/1.1\r\nHost: a\r\nX-Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n\
+    const CHUNKED: &str = "POST / HTTP/1.1\r\nHost: a\r\nX-Content-Length: 4\r\nTransfer-Encoding:  Chunked \r\n\r\n\
         4;x=y\r\n\r\n\r\n\r\n00A\r\nGET / HTTP\r\n0\r\nContent-Length: 4\r\n\r\n";
     const BOTH: &str =
         "\r\nPOST / HTTP/1.1\r\nHost: a\r\nContent-length: 4\r\nTRANSFER-Encoding: chunked\r\n\r\n";
     const TWO: &str = "POST / HTTP/1.1\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\n";
+    const SAME: &str = "POST / HTTP/1.1\r\nContent-Length: 4\r\nContent-Length: 4\r\n\r\nabcd";
+    const TWICE: &str =
+        "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n";
+    const LISTED: &str = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked, chunked\r\n\r\n";
+    const ZIPPED: &str = "POST / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n";
     const SIGNED: &str = "POST / HTTP/1.1\r\nContent-Length: +4\r\n\r\n";
     const BARE: &str = "GET / HTTP/1.1\r\nHost: a\nX: y\r\n\r\n";
     const BARE_END: &str = "GET / HTTP/1.1\r\nHost: a\r\n\n";
@@ -244,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_head_that_says_two_things_of_its_end_is_ambiguous() {
-        for head in [BOTH, TWO, SIGNED, BARE, BARE_END] {
+        for head in [BOTH, TWO, SAME, TWICE, LISTED, ZIPPED, SIGNED, BARE, BARE_END] {
             assert_eq!(scanned(head).ambiguous_from(), Some(0), "{head}");
         }
         for request in [GET, POST, CHUNKED] {

@@ -1,6 +1,7 @@
 //! Clients that speak HTTP/2, and upstreams that speak TLS.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::world::{OPEN, World, echo, hyper_upstream, raw_upstream};
@@ -67,6 +68,16 @@ async fn an_answer_that_is_held_back_for_longer_than_clients_may_take_is_whole()
     let world = World::bounded(policy, upstream.await, bounds).await;
     let answer = ask(&world, Request::get("http://b.test/").body(Full::default()).unwrap()).await;
     assert_eq!((answer.status().as_u16(), answer.body().len()), (401, 500_000));
+}
+
+#[tokio::test]
+async fn two_lengths_are_refused_even_if_they_are_equal() {
+    let (upstream, hits) = echo().await;
+    let world = World::start(OPEN, upstream).await;
+    let request = Request::post("http://b.test/");
+    let request = request.header("content-length", "5").header("content-length", "5");
+    assert_eq!(ask(&world, request.body(Full::from("hello")).unwrap()).await.status(), 400);
+    assert_eq!(hits.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]

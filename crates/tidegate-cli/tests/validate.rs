@@ -61,7 +61,9 @@ fn every_profile_is_checked_and_named() {
     assert_eq!(json["files"][0]["diagnostics"][0]["profile"], "tight");
     assert_eq!(folder.run(&["validate", "--profile", "loose", "shop.yaml"]).code, 0);
     assert_eq!(folder.run(&["validate", "--profile", "tight", "shop.yaml"]).code, 1);
-    let unknown = folder.run(&["validate", "--profile", "lose", "shop.yaml"]);
+    assert_eq!(folder.run(&["validate", "--profile", "tight,loose", "shop.yaml"]).code, 0);
+    assert_eq!(folder.run(&["validate", "--profile", "loose,tight", "shop.yaml"]).code, 1);
+    let unknown = folder.run(&["validate", "--profile", "loose,lose", "shop.yaml"]);
     assert_eq!(unknown.code, 1);
     assert!(unknown.out.contains("did you mean `loose`?"), "{}", unknown.out);
 }

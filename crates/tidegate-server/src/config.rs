@@ -1,7 +1,7 @@
 //! The configuration of the daemon: the arguments of `tidegate serve`, checked one by one.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub struct Config {
     /// The policies to enforce, the first on the gateway; none for a demo
     #[arg(value_name = "POLICY", env = "TIDEGATE_POLICY", value_delimiter = ',')]
     pub(crate) policies: Vec<PathBuf>,
-    /// Where the gateway listens
+    /// Where the gateway listens; `:8080` is every IPv4 address of the host
     #[arg(long, value_name = "ADDR", env = "TIDEGATE_GATEWAY", default_value = "127.0.0.1:8080", value_parser = parse_address)]
     pub(crate) gateway: SocketAddr,
     /// The service behind the gateway; without it there is no gateway
@@ -58,8 +58,8 @@ pub struct Config {
     /// Show the published limits on the gateway at this path, such as /rate-limits
     #[arg(long, value_name = "PATH", env = "TIDEGATE_PUBLIC_LIMITS", value_parser = parse_public_path)]
     pub(crate) public_limits: Option<String>,
-    /// Lay this profile over the policies
-    #[arg(long, value_name = "NAME", env = "TIDEGATE_PROFILE")]
+    /// Lay this profile over the policies; several, separated by commas, in this order
+    #[arg(long, value_name = "NAME,…", env = "TIDEGATE_PROFILE")]
     pub(crate) profile: Option<String>,
     /// What bearer tokens are verified with: a public key (PEM), a JWKS, or a secret
     #[arg(long, value_name = "FILE", env = "TIDEGATE_JWT_KEY")]
@@ -225,9 +225,18 @@ impl Bounds {
 }
 
 fn parse_address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| {
-        let port = text.rsplit(':').next().and_then(|port| port.parse::<u16>().ok()).unwrap_or(0);
-        format!("expected an address and a port, such as 127.0.0.1:{port}")
+    let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
+    let port = port.parse::<u16>().ok();
+    let address = match (host, port) {
+        ("", Some(port)) if text.starts_with(':') => Some((Ipv4Addr::UNSPECIFIED, port).into()),
+        ("localhost", Some(port)) => Some((Ipv4Addr::LOCALHOST, port).into()),
+        _ => text.parse().ok(),
+    };
+    address.ok_or_else(|| {
+        let port = port.unwrap_or(8080);
+        format!(
+            "expected an address and a port, such as 127.0.0.1:{port}, localhost:{port}, or :{port} for all IPv4 addresses"
+        )
     })
 }
 
@@ -258,5 +267,28 @@ fn parse_bound(text: &str) -> Result<Duration, String> {
     match parse_wait(text)? {
         Duration::ZERO => Err("expected more than no time, such as 500ms or 10s".to_owned()),
         bound => Ok(bound),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_may_leave_out_the_host_or_name_this_one() {
+        let parse = |text| parse_address(text).map(|address| address.to_string());
+        assert_eq!(parse(":8080").unwrap(), "0.0.0.0:8080");
+        assert_eq!(parse("localhost:0").unwrap(), "127.0.0.1:0");
+        assert_eq!(parse("192.0.2.1:80").unwrap(), "192.0.2.1:80");
+        assert_eq!(parse("[::1]:80").unwrap(), "[::1]:80");
+        for text in ["8080", "", ":", "localhost", "localhost:", "example.org:80", ":65536", "::1"]
+        {
+            let error = parse(text).unwrap_err();
+            assert!(
+                error.starts_with("expected an address and a port, such as"),
+                "{text}: {error}"
+            );
+        }
+        assert!(parse("example.org:90").unwrap_err().contains("localhost:90, or :90 for all"));
     }
 }

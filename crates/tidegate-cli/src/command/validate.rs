@@ -24,8 +24,8 @@ pub(crate) struct Arguments {
     /// The policies to check
     #[arg(required = true, value_name = "POLICY")]
     policies: Vec<PathBuf>,
-    /// Check only under this profile
-    #[arg(long, value_name = "NAME")]
+    /// Check only under this profile; several, separated by commas, are laid over in this order
+    #[arg(long, value_name = "NAME,…")]
     profile: Option<String>,
     /// Print one JSON object instead of text
     #[arg(long)]

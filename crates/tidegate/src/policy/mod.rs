@@ -40,7 +40,7 @@ const NAMED_SECTIONS: [&str; 7] =
 /// What a policy is read with.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The profile to lay over it.
+    /// The profile to lay over it; several, separated by commas, in this order.
     pub profile: Option<String>,
     /// The environment variables that it may name.
     pub env: BTreeMap<String, String>,
@@ -122,8 +122,8 @@ impl Policy {
 fn read(text: &str, options: &Options, diagnostics: &Reporter) -> Option<Policy> {
     let mut root = document::parse(text, diagnostics)?;
     check_profiles(&root, diagnostics);
-    if let Some(profile) = &options.profile {
-        lay_profile_over(&mut root, profile, diagnostics);
+    for profile in options.profile.iter().flat_map(|names| names.split(',')) {
+        lay_profile_over(&mut root, profile.trim(), diagnostics);
     }
     if let document::Value::Map(entries) = &mut root.value {
         // Other profiles may name variables that only they need.
@@ -143,6 +143,13 @@ fn read(text: &str, options: &Options, diagnostics: &Reporter) -> Option<Policy>
 fn check_profiles(root: &Node, diagnostics: &Reporter) {
     let Some(profiles) = root.get("profiles") else { return };
     for profile in fields::entries(profiles, "`profiles`", diagnostics).unwrap_or_default() {
+        if profile.key.contains(',') {
+            let message = format!(
+                "found the profile `{}`, expected a name without comma",
+                shown(&profile.key)
+            );
+            diagnostics.error(profile.key_at, message);
+        }
         let inner = profile.value.entries().unwrap_or_default();
         if let Some(inner) = inner.iter().find(|entry| entry.key == "profiles") {
             let message = "found `profiles` inside a profile, which would be ignored";

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::request;
 use super::step::{Step, step};
-use crate::policy::compile::fields::{Fields, Keys, entries, text};
+use crate::policy::compile::fields::{Fields, Keys, entries, text, texts};
 use crate::policy::diagnostics::{Diagnostics, Position, Reporter, shown};
 use crate::policy::document::{self, Entry, Node, Value};
 
@@ -80,7 +80,9 @@ fn read(file: &str, root: &Node, diagnostics: &Reporter) -> Option<TestFile> {
     let policy = fields.require("policy", root.at, missing);
     let policy = policy.and_then(|node| text(node, "the path of a policy", diagnostics));
     let profile = fields.get("profile").filter(|node| !node.is_null());
-    let profile = profile.and_then(|node| text(node, "the name of a profile", diagnostics));
+    let profile = profile.map(|node| texts(node, "the name of a profile", diagnostics));
+    let profile = profile.filter(|names| !names.is_empty());
+    let profile = profile.map(|names| names.iter().map(|(name, _)| *name).collect::<Vec<_>>());
     let env = fields.get("env").map(|node| variables(node, diagnostics)).unwrap_or_default();
     let start_us = fields.get("start").and_then(|node| start_us(node, diagnostics));
     let missing = "found no `tests`, expected a list of them";
@@ -98,7 +100,7 @@ fn read(file: &str, root: &Node, diagnostics: &Reporter) -> Option<TestFile> {
     Some(TestFile {
         file: file.to_owned(),
         policy: policy?.to_owned(),
-        profile: profile.map(str::to_owned),
+        profile: profile.map(|names| names.join(",")),
         env,
         start_us: start_us.unwrap_or(START_DEFAULT_US),
         tests,

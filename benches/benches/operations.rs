@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a benchmark may stop at the first surprise")]
 
-use tidegate::engine::operation::{Matcher, NormalPath, Pattern};
+use tidegate::engine::operation::{LetterCase, Matcher, NormalPath, Pattern};
 use tidegate_benches::{Candidate, compare};
 
 /// An API of resources, each with the usual five operations.
@@ -14,7 +14,7 @@ fn api(operations: u32) -> Matcher {
             .replace('R', &format!("resource{}", index / 5));
         (index + 1, Pattern::parse(&text).unwrap(), Vec::new())
     };
-    Matcher::new((0..operations).map(pattern))
+    Matcher::new(LetterCase::Matters, (0..operations).map(pattern))
 }
 
 fn main() {

@@ -1,18 +1,20 @@
 //! Paths and patterns: one normal form, and a matcher that agrees with trying every pattern.
 
 use bolero::check;
-use tidegate::engine::operation::{Matcher, NormalPath, Pattern, SEGMENTS_MAX};
+use tidegate::engine::operation::{
+    LetterCase, Matcher, NormalPath, Pattern, SEGMENTS_MAX, forwarded_path,
+};
 use tidegate_fuzz::{Choices, bytes, corpus, is_harmless};
 
-const PATHS: [&str; 30] = [
+const PATHS: [&str; 34] = [
     "/", "//", "/a", "/b", "a", ".", "..", "/..", "/.", "%2e", "%2E%2e", "%2f", "%5C", "%00", "%",
     "%zz", "%25", "%3F", "%3B", "%c3%a9", "%ff", ";x=1", ";%2f", "?q=/../", "#f", "\\", "\0", "*",
-    "é", " ",
+    "é", " ", "/A", "/B", "%0a", "%7f",
 ];
 
-const PATTERNS: [&str; 26] = [
+const PATTERNS: [&str; 28] = [
     "/", "/a", "/b", "/*", "/**", "/{x}", "/{y}", "GET ", "PUT|GET ", "HEAD ", "get ", "|", " ",
-    "\t", "*", "**", "{", "}", "%2e", "%41", "%2f", ";", "?", ".", "..", "é",
+    "\t", "*", "**", "{", "}", "%2e", "%41", "%2f", ";", "?", ".", "..", "é", "/A", "/B",
 ];
 
 #[test]
@@ -53,7 +55,12 @@ fn path_holds(raw: &str) {
     let text = path.as_str();
     assert!(text.starts_with('/') && !text.contains("//"), "{raw:?}: {text}");
     assert!(text == "/" || !text.ends_with('/'), "{raw:?}: {text}");
-    assert!(!text.contains(['\\', '\0']), "{raw:?}: {text}");
+    assert!(!text.contains('\\') && !text.contains(char::is_control), "{raw:?}: {text}");
+    let forwarded = forwarded_path(raw);
+    assert_eq!(
+        forwarded.and_then(|raw| Ok(NormalPath::parse(&raw)?.to_string())),
+        Ok(text.to_owned())
+    );
     assert!(path.segments().all(|segment| !matches!(segment, "" | "." | "..")), "{raw:?}: {text}");
     assert!(path.segments().count() <= SEGMENTS_MAX);
     assert_eq!(
@@ -62,7 +69,8 @@ fn path_holds(raw: &str) {
     );
     // Written as it was read: letters that decoding would interpret again are escaped first.
     let escaped = text.replace('%', "%25").replace('?', "%3F").replace('#', "%23");
-    assert_eq!(NormalPath::parse(&escaped.replace(';', "%3B")).as_ref(), Ok(&path), "{raw:?}");
+    let written = escaped.replace(';', "%3B");
+    assert_eq!(NormalPath::parse(&written).unwrap().as_str(), text, "{raw:?}");
 }
 
 fn pattern(text: &str) -> Option<Pattern> {
@@ -76,9 +84,26 @@ fn pattern(text: &str) -> Option<Pattern> {
 }
 
 fn matcher_agrees(patterns: &[Pattern], raw: &str) {
+    for case in [LetterCase::Matters, LetterCase::Ignored] {
+        let patterns: Vec<_> = patterns.iter().map(|one| one.clone().with_case(case)).collect();
+        matcher_agrees_in(case, &patterns, raw);
+        let folded = raw.to_ascii_lowercase();
+        if case == LetterCase::Ignored && NormalPath::parse(raw).is_ok() {
+            assert_eq!(first_match(&patterns, raw), first_match(&patterns, &folded), "{raw:?}");
+        }
+    }
+}
+
+/// The first pattern that matches, by trying all.
+fn first_match(patterns: &[Pattern], raw: &str) -> Option<usize> {
+    let path = NormalPath::parse(raw).ok()?;
+    patterns.iter().position(|pattern| pattern.matches("GET", &path))
+}
+
+fn matcher_agrees_in(case: LetterCase, patterns: &[Pattern], raw: &str) {
     let Ok(path) = NormalPath::parse(raw) else { return };
     let rules = (0..).zip(patterns.iter().cloned()).map(|(n, pattern)| (n, pattern, Vec::new()));
-    let matcher = Matcher::new(rules);
+    let matcher = Matcher::new(case, rules);
     for method in ["GET", "HEAD", "PUT", ""] {
         let expected = patterns.iter().position(|pattern| pattern.matches(method, &path));
         let found = matcher.find(method, &path, |_| None);

@@ -33,7 +33,7 @@ fn wants_body(context: &Context<'_>) -> bool {
     let policy = context.policy();
     let (unsure, sure): (Vec<&When>, Vec<&When>) =
         policy.exempt.iter().partition(|when| reads_body(when, context));
-    if sure.iter().any(|when| when.holds(context)) {
+    if sure.iter().any(|when| when.exempts(context)) {
         return false;
     }
     if unsure.iter().any(|when| may_hold(when, context)) {

@@ -18,8 +18,9 @@ use crate::countries::CountryCode;
 use crate::fair_share::Client;
 use crate::identity::attribute::{self, AttributeValue};
 use crate::identity::{self, ClientNetwork, Identity};
-use crate::operation::{self, Match, NormalPath, PathPattern};
+use crate::operation::{self, Match, NormalPath, PathPattern, in_upper_case, overridden_method};
 use crate::policy::model::{AttributeId, OperationId, Part, Policy, Source, TierId};
+use crate::policy::when::PathReading;
 use crate::request::{Request, RequestError};
 
 /// The values of attributes that need not be read again.
@@ -65,7 +66,10 @@ impl<'r> Context<'r> {
         let policy = &*active.policy;
         let Identity { address, user, tier, stated_tier, internal, headers_believed } =
             identity::identify(policy, request);
-        let method = request.method.as_deref().map(in_upper_case);
+        let mut method = request.method.as_deref().map(in_upper_case);
+        if policy.paths.method_override {
+            method = method.map(|own| overridden_method(request, own)).transpose()?;
+        }
         let path = request.path.as_deref().map(NormalPath::parse).transpose();
         let path = path.map_err(|error| RequestError::new("path", error.to_string()))?;
         let found = policy.operations.find(request, method.as_deref(), path.as_ref())?;
@@ -132,7 +136,7 @@ impl<'r> Context<'r> {
         &self.active.policy
     }
 
-    /// The method, in upper case.
+    /// The method, in upper case: the one that an override names where the policy follows overrides.
     pub(crate) fn method(&self) -> Option<&str> {
         self.method.as_deref()
     }
@@ -142,9 +146,9 @@ impl<'r> Context<'r> {
         self.method().map(|method| if method == "HEAD" { "GET" } else { method })
     }
 
-    /// The normalised path.
-    pub(crate) fn path(&self) -> Option<&NormalPath<'r>> {
-        self.path.as_ref()
+    /// The normalised path as keys count it: in lower case where case is ignored.
+    pub(crate) fn counted_path(&self) -> Option<Cow<'_, str>> {
+        self.path.as_ref().map(|path| self.policy().paths.case.fold(path.as_str()))
     }
 
     /// The country in capitals: as the caller said it, else that of the client's address.
@@ -162,8 +166,19 @@ impl<'r> Context<'r> {
         *self.address_country.get_or_init(|| countries.country(self.address?))
     }
 
-    pub(crate) fn path_matches(&self, patterns: &[PathPattern]) -> bool {
-        self.path.as_ref().is_some_and(|path| patterns.iter().any(|pattern| pattern.matches(path)))
+    pub(crate) fn path_matches(&self, patterns: &[PathPattern], reading: PathReading) -> bool {
+        let matches = match reading {
+            PathReading::Normalised => PathPattern::matches,
+            PathReading::AsForwarded => PathPattern::matches_as_forwarded,
+        };
+        self.path.as_ref().is_some_and(|path| patterns.iter().any(|one| matches(one, path)))
+    }
+
+    /// True if the operation would also be found by the very form in which the path is forwarded, or was
+    /// not found by a path.
+    pub(crate) fn is_operation_as_forwarded(&self) -> bool {
+        let (Some(found), Some(path)) = (self.matched, &self.path) else { return true };
+        self.policy().operations.matches_as_forwarded(found, path)
     }
 
     /// The value of an attribute: given, else captured, else from its declared source.
@@ -322,7 +337,7 @@ impl<'r> Context<'r> {
             Part::Tier => Some(Cow::Borrowed(self.policy().tiers.name(self.tier))),
             Part::Operation => Some(Cow::Borrowed(self.policy().operations.name(self.operation))),
             Part::Method => self.counted_method().map(Cow::Borrowed),
-            Part::Path => self.path().map(|path| Cow::Borrowed(path.as_str())),
+            Part::Path => self.counted_path(),
             Part::Country => self.country(),
             Part::Header(name) => self.request.header_value(name).map(Cow::Borrowed),
             Part::Attribute(id) => self.attribute(*id),
@@ -336,11 +351,6 @@ impl<'r> Context<'r> {
     }
 }
 
-fn in_upper_case(method: &str) -> Cow<'_, str> {
-    let is_odd = method.bytes().any(|byte| byte.is_ascii_lowercase());
-    if is_odd { Cow::Owned(method.to_ascii_uppercase()) } else { Cow::Borrowed(method) }
-}
-
 #[cfg(test)]
 impl<'r> Context<'r> {
     /// The context of a request under a policy alone.
@@ -348,17 +358,5 @@ impl<'r> Context<'r> {
         let secret = crate::key::HashKey::new([0; 16]);
         let active = Arc::new(ActivePolicy::new(Arc::clone(policy), &secret));
         Self::new(active, request, Now { steady_us: 0, unix_us: 0 }).unwrap()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_method_is_read_in_upper_case() {
-        for (sent, read) in [("post", "POST"), ("Post", "POST"), ("POST", "POST"), ("x-1", "X-1")] {
-            assert_eq!(in_upper_case(sent), read);
-        }
     }
 }

@@ -3,6 +3,8 @@
 
 mod penalties;
 
+use std::borrow::Cow;
+
 use crate::context::Context;
 use crate::identity;
 use crate::key::{self, HashKey, Raw};
@@ -37,7 +39,9 @@ pub struct Explanation {
     pub unknown_tier: Option<String>,
     /// True if another service of the same owner calls.
     pub internal: bool,
-    /// The normalised path.
+    /// The method that counts: the one that an override names where the policy follows overrides.
+    pub method: Option<String>,
+    /// The path that counts: normalised, and in lower case where case is ignored.
     pub path: Option<String>,
     /// `exempt`, `blocked`, `banned` or `ordinary`.
     pub standing: &'static str,
@@ -119,7 +123,8 @@ fn explain(context: &Context<'_>, secret: &HashKey, marks: &Marks) -> Explanatio
             .filter(|tier| policy.tiers.id(tier).is_none())
             .map(str::to_owned),
         internal: context.internal,
-        path: context.path().map(|path| path.as_str().to_owned()),
+        method: context.method().map(str::to_owned),
+        path: context.counted_path().map(Cow::into_owned),
         standing: match precheck(context, marks) {
             Precheck::Exempt => "exempt",
             Precheck::Blocked => "blocked",

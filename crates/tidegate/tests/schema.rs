@@ -40,7 +40,11 @@ const BROKEN_DOCUMENTS: [&str; 8] = [
 ];
 
 /// Broken sections.
-const BROKEN_SECTIONS: [&str; 130] = [
+const BROKEN_SECTIONS: [&str; 134] = [
+    "paths: true",
+    "paths: { ignore_case: yes }",
+    "paths: { ignorecase: true }",
+    "paths: { method_override: [DELETE] }",
     "response: { body: { r: '{retryAfter}' } }",
     "response: { add: { Retry-After: '5' } }",
     "tiers: [a, a]",

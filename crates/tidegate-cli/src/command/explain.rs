@@ -75,8 +75,8 @@ pub(crate) struct Arguments {
     /// The load that factors go by, from 0 to 1
     #[arg(long, value_parser = load)]
     load: Option<Amount>,
-    /// Lay this profile over the policy
-    #[arg(long, value_name = "NAME")]
+    /// Lay this profile over the policy; several, separated by commas, in this order
+    #[arg(long, value_name = "NAME,…")]
     profile: Option<String>,
     /// Print one JSON object instead of text
     #[arg(long)]
@@ -148,6 +148,7 @@ fn print(explanation: &Explanation) {
     let missing = || paint::faint("none");
     line("policy", &explanation.policy);
     line("operation", &paint::strong(&explanation.operation));
+    line("method", &explanation.method.as_ref().map_or_else(missing, paint::plain));
     line("path", &explanation.path.as_ref().map_or_else(missing, paint::plain));
     line("user", &explanation.user.as_ref().map_or_else(missing, paint::plain));
     line("address", &explanation.address.as_ref().map_or_else(missing, paint::plain));
@@ -260,6 +261,7 @@ fn as_json(explanation: &Explanation) -> Value {
         "policy": explanation.policy,
         "enabled": explanation.enabled,
         "operation": explanation.operation,
+        "method": explanation.method,
         "path": explanation.path,
         "user": explanation.user,
         "address": explanation.address,

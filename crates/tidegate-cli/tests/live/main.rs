@@ -27,6 +27,7 @@ mod leases;
 mod limits;
 mod open_files;
 mod openapi;
+mod other_makes;
 mod paths;
 mod random_bytes;
 mod refusals;

@@ -108,6 +108,12 @@ fn ambiguous_paths_are_malformed_and_not_forwarded() {
         b"/open/..\\auth/login",
         b"/auth/login%00",
         b"/auth/login%00.css",
+        b"/auth/login%0a",
+        b"/auth/login%0D%0A",
+        b"/auth/login%09",
+        b"/auth/login%1f",
+        b"/auth/login%7F",
+        b"/auth/login;%0a",
         b"/auth/login;%2f..%2fopen",
         b"/auth/login%",
         b"/auth/login%2",
@@ -199,20 +205,53 @@ fn a_fragment_is_never_part_of_the_path_that_is_counted() {
 #[test]
 fn no_spelling_of_a_method_escapes_either() {
     let world = World::new();
-    // An override in a header is the service's own affair; the limit sees what HTTP says.
-    let answer = world.daemon.gateway().send(
-        "POST",
-        "/auth/login",
-        &[("X-HTTP-Method-Override", "PUT")],
-        Some("{}"),
-    );
+    let overrides = [
+        ("X-HTTP-Method-Override", "PUT"),
+        ("X-HTTP-Method", "PUT"),
+        ("X-Method-Override", "PUT"),
+        ("X_HTTP_Method_Override", "PUT"),
+    ];
+    let answer = world.daemon.gateway().send("POST", "/auth/login", &overrides, Some("{}"));
     assert_eq!(world.remaining(&answer), 999);
+    let seen = world.upstream.last();
+    assert!(!seen.headers.iter().any(|(name, _)| name.contains("method")), "{seen:?}");
     // Django and others take `post` for a POST.
     for (nth, method) in ["post", "Post", "get"].into_iter().enumerate() {
         let answer = world.send(format!("{method} /auth/login HTTP/1.1").as_bytes());
         assert_eq!(world.remaining(&answer), 998 - nth as u64, "{method}");
         assert_eq!(world.upstream.last().line, format!("{method} /auth/login HTTP/1.1"));
     }
+}
+
+#[test]
+fn an_override_that_the_policy_follows_is_counted_and_every_header_says_it() {
+    let policy = POLICY.replace("operations:", "paths: { method_override: true }\noperations:");
+    let policy = policy.replace("POST|GET /auth", "PUT /auth");
+    let upstream = Upstream::start();
+    let world = World { daemon: Daemon::with_policy(&policy, Some(&upstream)), upstream };
+    let send = |headers: &[(&str, &str)]| {
+        world.daemon.gateway().send("POST", "/auth/login", headers, Some("{}"))
+    };
+    let answer = send(&[("X-HTTP-Method", "put")]);
+    assert_eq!(world.remaining(&answer), 999);
+    let seen = world.upstream.last();
+    assert_eq!(seen.line, "POST /auth/login HTTP/1.1");
+    for name in ["x-http-method-override", "x-http-method", "x-method-override"] {
+        assert_eq!(seen.header(name), Some("PUT"), "{name}");
+    }
+    for headers in [
+        &[("X-HTTP-Method", "PUT"), ("X-HTTP-Method", "PUT")][..],
+        &[("X-HTTP-Method", "PUT"), ("X-Method-Override", "DELETE")],
+        &[("X-HTTP-Method", "FROB")],
+        &[("X-HTTP-Method", "GET")],
+        &[("X-HTTP-Method", "")],
+    ] {
+        assert_eq!(send(headers).status, 400, "{headers:?}");
+    }
+    assert_eq!(world.upstream.count(), 1);
+    let check = serde_json::json!({ "method": "POST", "path": "/auth/login", "ip": "127.0.0.1",
+        "headers": { "X-HTTP-Method": "PUT" } });
+    assert_eq!(world.daemon.check(&check).json()["limits"][0]["remaining"], 998);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use foldhash::fast::FixedState;
 use smallvec::SmallVec;
 
+use super::letter_case::LetterCase;
 use super::path::NormalPath;
 use super::pattern::{Pattern, Segment};
 
@@ -34,6 +35,7 @@ pub struct Match {
 /// The operations of a policy; the first in declared order that matches wins.
 #[derive(Clone, Debug)]
 pub struct Matcher {
+    case: LetterCase,
     nodes: Vec<Node>,
     rules: Vec<Rule>,
     /// The headers of all rules, each once.
@@ -60,7 +62,7 @@ impl Rule {
 
 #[derive(Clone, Debug, Default)]
 struct Node {
-    /// Where literal segments lead.
+    /// Where literal segments lead, by their folded text.
     literals: ByText<usize>,
     /// Where `*` and `{name}` lead.
     one: Option<usize>,
@@ -85,12 +87,13 @@ impl Matcher {
     /// number, a pattern, and the headers (lower-case names) that must have exactly these values.
     /// An operation with several patterns is given several times.
     pub fn new(
+        case: LetterCase,
         operations: impl IntoIterator<Item = (u32, Pattern, Vec<(String, String)>)>,
     ) -> Self {
         let nodes = vec![Node::default()];
-        let mut matcher = Self { nodes, rules: Vec::new(), header_names: Vec::new() };
+        let mut matcher = Self { case, nodes, rules: Vec::new(), header_names: Vec::new() };
         for (operation, pattern, headers) in operations {
-            matcher.insert(Rule::new(operation, pattern, headers));
+            matcher.insert(Rule::new(operation, pattern.with_case(case), headers));
         }
         matcher
     }
@@ -151,6 +154,12 @@ impl Matcher {
         }
     }
 
+    /// The pattern by which an operation was found.
+    pub(super) fn pattern(&self, found: Match) -> Option<&Pattern> {
+        let rule = self.rules.get(usize::try_from(found.pattern).ok()?)?;
+        Some(&rule.pattern)
+    }
+
     /// The lower-case names of the headers that rules ask for, each once.
     pub(crate) fn header_names(&self) -> impl Iterator<Item = &str> {
         self.header_names.iter().map(String::as_str)
@@ -173,7 +182,7 @@ impl Matcher {
         pattern: &Pattern,
         headers: Vec<(String, String)>,
     ) -> Option<u32> {
-        let pattern = pattern.with_stars_last();
+        let pattern = pattern.with_stars_last().with_case(self.case);
         let mut active = self.start();
         for segment in pattern.path().segments() {
             match segment {
@@ -209,10 +218,12 @@ impl Matcher {
     /// The node behind another by one segment, made where there is none yet. All numbers of nodes
     /// come from here and no node is ever removed, so they can be used without asking.
     fn child(&mut self, parent: usize, segment: &Segment) -> usize {
-        let new = self.nodes.len();
+        let (new, case) = (self.nodes.len(), self.case);
         let node = &mut self.nodes[parent];
         let child = match segment {
-            Segment::Literal(text) => *node.literals.entry(text.clone()).or_insert(new),
+            Segment::Literal(text) => {
+                *node.literals.entry(case.fold(text).into_owned()).or_insert(new)
+            }
             Segment::One | Segment::Capture(_) => *node.one.get_or_insert(new),
             Segment::Many => *node.many.get_or_insert(new),
         };
@@ -238,14 +249,15 @@ impl Matcher {
 
     /// Replaces the active nodes by those that one more segment leads to.
     fn advance(&self, active: &mut Active, segment: &str) {
-        self.walk(active, |node| [node.one, node.literals.get(segment).copied()]);
+        let segment = self.case.fold(segment);
+        self.walk(active, |node| [node.one, node.literals.get(&*segment).copied()]);
     }
 
     /// The one node that a segment leads to; `None` where it is none, or several.
     #[inline]
     fn only_way(&self, at: usize, segment: &str) -> Option<usize> {
         let node = &self.nodes[at];
-        let next = match (node.one, node.literals.get(segment)) {
+        let next = match (node.one, node.literals.get(&*self.case.fold(segment))) {
             (Some(next), None) | (None, Some(&next)) if !node.stays => next,
             _ => return None,
         };
@@ -326,8 +338,12 @@ mod tests {
     }
 
     fn matcher<T: AsRef<str>>(patterns: &[T]) -> Matcher {
+        matcher_of(LetterCase::Matters, patterns)
+    }
+
+    fn matcher_of<T: AsRef<str>>(case: LetterCase, patterns: &[T]) -> Matcher {
         let parsed = patterns.iter().map(|text| Pattern::parse(text.as_ref()).unwrap());
-        Matcher::new((0..).zip(parsed).map(|(operation, pattern)| (operation, pattern, Vec::new())))
+        Matcher::new(case, (0..).zip(parsed).map(|(number, pattern)| (number, pattern, Vec::new())))
     }
 
     fn found(matcher: &Matcher, method: &str, raw: &str) -> Option<u32> {
@@ -349,12 +365,13 @@ mod tests {
     fn headers_choose_among_operations_of_one_path() {
         let action = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let rpc = || Pattern::parse("POST /rpc").unwrap();
-        let matcher = Matcher::new([
+        let rules = [
             (7, rpc(), vec![action("x-action", "send"), action("x-mode", "dry")]),
             (8, rpc(), vec![action("x-action", "send")]),
             (9, rpc(), vec![]),
             (10, rpc(), vec![action("x-mode", "dry")]),
-        ]);
+        ];
+        let matcher = Matcher::new(LetterCase::Matters, rules);
         let find = |headers: &'static [(&str, &str)]| {
             let header = |name: &str| {
                 headers.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
@@ -382,6 +399,27 @@ mod tests {
         assert_eq!(captures("/rooms/7"), [Some("7".to_owned()), None]);
         let unknown = Match { operation: 0, pattern: 9 };
         assert_eq!(matcher.capture(unknown, &path("/"), 0), None);
+    }
+
+    #[test]
+    fn where_case_is_ignored_letters_match_in_either_and_captures_keep_theirs() {
+        let patterns = ["/Users/{user}/Posts", "/a/**/{last}/Z", "/caf%C3%A9"];
+        let matcher = matcher_of(LetterCase::Ignored, &patterns);
+        let captured = |raw| {
+            let path = path(raw);
+            let found = matcher.find("GET", &path, |_| None)?;
+            Some((found.operation, matcher.capture(found, &path, 0).unwrap_or("").to_owned()))
+        };
+        assert_eq!(captured("/users/Ada/posts"), Some((0, "Ada".to_owned())));
+        assert_eq!(captured("/%55SERS/ada/PoSTS"), Some((0, "ada".to_owned())));
+        assert_eq!(captured("/A/b/C/z"), Some((1, "C".to_owned())));
+        assert_eq!(captured("/CAFé"), Some((2, String::new())));
+        assert_eq!(captured("/cafÉ"), None, "only ASCII letters have two cases");
+        assert_eq!(found(&self::matcher(&patterns), "GET", "/users/Ada/posts"), None);
+        let mut before = Matcher::new(LetterCase::Ignored, []);
+        let cover = |text| Pattern::parse(text).unwrap();
+        assert_eq!(before.cover(1, &cover("/Login"), Vec::new()), None);
+        assert_eq!(before.cover(2, &cover("/LOGIN"), Vec::new()), Some(1));
     }
 
     fn many_operations(count: usize) -> Matcher {
@@ -415,24 +453,28 @@ mod tests {
     proptest! {
         #[test]
         fn the_trie_agrees_with_trying_every_pattern(
-            texts in prop::collection::vec("(|GET |PUT\\|GET )(/(a|b|\\*|\\{x\\}|\\*\\*)){1,5}", 0..12),
-            raw in "/([abc]/){0,6}",
+            texts in prop::collection::vec("(|GET |PUT\\|GET )(/(a|b|A|\\*|\\{x\\}|\\*\\*)){1,5}", 0..12),
+            raw in "/([abcAB]/){0,6}",
             method in "GET|HEAD|PUT|POST",
+            case in prop::sample::select(vec![LetterCase::Matters, LetterCase::Ignored]),
         ) {
-            let patterns: Vec<_> = texts.iter().filter_map(|text| Pattern::parse(text).ok()).collect();
+            let patterns = texts.iter().filter_map(|text| Pattern::parse(text).ok());
+            let patterns: Vec<_> = patterns.map(|pattern| pattern.with_case(case)).collect();
             let path = path(&raw);
             let expected = patterns.iter().position(|pattern| pattern.matches(&method, &path));
             let rules = (0..).zip(patterns).map(|(n, pattern)| (n, pattern, Vec::new()));
-            let found = Matcher::new(rules).find(&method, &path, |_| None);
+            let found = Matcher::new(case, rules).find(&method, &path, |_| None);
             prop_assert_eq!(found.map(|found| found.pattern as usize), expected);
         }
 
         #[test]
         fn the_trie_covers_what_comparing_all_with_all_does(
-            texts in prop::collection::vec("(|GET |PUT\\|GET )(/(a|b|\\*|\\{x\\}|\\*\\*)){1,5}", 0..12),
+            texts in prop::collection::vec("(|GET |PUT\\|GET )(/(a|b|A|\\*|\\{x\\}|\\*\\*)){1,5}", 0..12),
+            case in prop::sample::select(vec![LetterCase::Matters, LetterCase::Ignored]),
         ) {
-            let patterns: Vec<_> = texts.iter().filter_map(|text| Pattern::parse(text).ok()).collect();
-            let mut matcher = Matcher::new([]);
+            let patterns = texts.iter().filter_map(|text| Pattern::parse(text).ok());
+            let patterns: Vec<_> = patterns.map(|pattern| pattern.with_case(case)).collect();
+            let mut matcher = Matcher::new(case, []);
             for (index, later) in patterns.iter().enumerate() {
                 let first = patterns[..index].iter().position(|earlier| earlier.covers(later));
                 let number = u32::try_from(index).unwrap();

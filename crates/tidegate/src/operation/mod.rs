@@ -5,13 +5,18 @@
 //! `[METHOD[|METHOD]] PATTERN` of the policy; the [`Matcher`] holds all of them in one trie and
 //! finds the first that matches.
 
+mod letter_case;
 mod matcher;
+mod method_override;
 mod methods;
 mod operations;
 mod path;
 mod pattern;
 
+pub use letter_case::LetterCase;
 pub use matcher::{Match, Matcher};
+pub use method_override::METHOD_OVERRIDES;
+pub(crate) use method_override::{in_upper_case, overridden_method};
 pub use methods::Methods;
 pub(crate) use methods::is_method;
 pub(crate) use operations::{OperationMatch, Operations};

@@ -1,6 +1,6 @@
 //! The operations of a policy: their names, and the one that a request is.
 
-use super::{Match, Matcher, NormalPath, PathPattern, Pattern};
+use super::{LetterCase, Match, Matcher, NormalPath, PathPattern, Pattern};
 use crate::policy::diagnostics::{nearest, shown};
 use crate::policy::model::{AttributeId, OperationId};
 use crate::policy::names::Names;
@@ -25,13 +25,15 @@ pub(crate) struct OperationMatch {
 impl Operations {
     pub(crate) fn new(
         names: Names,
+        case: LetterCase,
         patterns: impl IntoIterator<Item = (OperationId, Pattern, Vec<(String, String)>)>,
         attributes: &Names,
     ) -> Self {
         let mut captured = Vec::new();
-        let matcher = Matcher::new(patterns.into_iter().inspect(|(_, pattern, _)| {
+        let patterns = patterns.into_iter().inspect(|(_, pattern, _)| {
             captured.push(pattern.path().names().map(|name| attributes.id(name)).collect());
-        }));
+        });
+        let matcher = Matcher::new(case, patterns);
         Self { names, matcher, captured }
     }
 
@@ -72,6 +74,12 @@ impl Operations {
         let matched = matched.filter(|found| named.is_none_or(|named| named == found.operation));
         let operation = named.or(matched.map(|found| found.operation)).unwrap_or_default();
         Ok(OperationMatch { operation, matched })
+    }
+
+    /// True if the pattern that a path matched also matches the form in which it is forwarded.
+    pub(crate) fn matches_as_forwarded(&self, found: Match, path: &NormalPath<'_>) -> bool {
+        let pattern = self.matcher.pattern(found);
+        pattern.is_some_and(|pattern| pattern.path().matches_as_forwarded(path))
     }
 
     /// The segment of a path that the matched pattern captures as an attribute.

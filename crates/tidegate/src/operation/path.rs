@@ -1,7 +1,7 @@
 //! Request paths in one normal form: decoded once, without parameters, dots or doubled slashes.
 //!
 //! What two servers could read differently is refused instead of guessed: an encoded slash or
-//! backslash, a NUL, a broken escape, bytes that are not UTF-8.
+//! backslash, a control character, a broken escape, bytes that are not UTF-8.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,8 +14,8 @@ const PATH_BYTES_MAX: usize = 8 * 1024;
 /// The most segments a normalised path may have.
 pub const SEGMENTS_MAX: usize = 256;
 
-/// What is expected of a path that holds a separator to some servers, and a letter to others.
-const NO_SEPARATOR: &str = "a path without backslash, NUL or encoded slash";
+/// What is expected of a path that holds a separator or an end to some servers, and a letter to others.
+const NO_SEPARATOR: &str = "a path without backslash, control character or encoded slash";
 
 /// A path as operations see it: `/`, or segments that each follow one `/`.
 ///
@@ -23,6 +23,41 @@ const NO_SEPARATOR: &str = "a path without backslash, NUL or encoded slash";
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NormalPath<'p> {
     text: Cow<'p, str>,
+    spelling: Spelling,
+}
+
+/// How far a path, as it is forwarded, differs from its normal form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Spelling {
+    /// Not at all; what must be escaped is escaped.
+    Plain,
+    /// By one slash at its end.
+    TrailingSlash,
+    /// By path parameters, doubled slashes, or escapes of plain letters.
+    Odd,
+}
+
+impl Spelling {
+    /// The spelling of a path without dot segments that can be normalised.
+    fn of(path: &str) -> Self {
+        let rest = path.strip_prefix('/').unwrap_or(path);
+        let (rest, spelling) = match rest.strip_suffix('/') {
+            Some(rest) => (rest, Self::TrailingSlash),
+            None => (rest, Self::Plain),
+        };
+        let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+        let escapes_letter = |segment: &str| {
+            let mut escapes = segment.split('%').skip(1).map(escaped_byte);
+            escapes.any(|byte| byte.is_ok_and(is_letter))
+        };
+        let is_plain = |segment: &str| {
+            !segment.is_empty() && !segment.contains(';') && !escapes_letter(segment)
+        };
+        match path == "/" || rest.split('/').all(is_plain) {
+            true => spelling,
+            false => Self::Odd,
+        }
+    }
 }
 
 impl<'p> NormalPath<'p> {
@@ -38,10 +73,12 @@ impl<'p> NormalPath<'p> {
             let found = format!("{} bytes", path.len());
             return Err(ParseError::new(&found, "a path of at most 8 KiB"));
         }
-        let text = match path.strip_prefix('/') {
-            Some(rest) if is_normal(rest) => Cow::Borrowed(path),
-            Some(rest) => Cow::Owned(normalise(rest)?),
-            None if path == "*" => Cow::Borrowed("/*"),
+        let (text, spelling) = match path.strip_prefix('/') {
+            Some(rest) if is_normal(rest) => (Cow::Borrowed(path), Spelling::Plain),
+            Some(rest) => {
+                (Cow::Owned(normalise(rest)?), Spelling::of(&without_dot_segments(path)?))
+            }
+            None if path == "*" => (Cow::Borrowed("/*"), Spelling::Plain),
             None => return Err(ParseError::new(path, "a path that starts with `/`")),
         };
         let segments = text.bytes().filter(|byte| *byte == b'/').count();
@@ -49,12 +86,16 @@ impl<'p> NormalPath<'p> {
             let found = format!("{segments} segments");
             return Err(ParseError::new(&found, "a path of at most 256 segments"));
         }
-        Ok(Self { text })
+        Ok(Self { text, spelling })
     }
 
     /// The same, without borrowing from the request.
     pub(crate) fn into_owned(self) -> NormalPath<'static> {
-        NormalPath { text: Cow::Owned(self.text.into_owned()) }
+        NormalPath { text: Cow::Owned(self.text.into_owned()), spelling: self.spelling }
+    }
+
+    pub(super) fn spelling(&self) -> Spelling {
+        self.spelling
     }
 
     /// The whole path: `/a/b`, and `/` for the root.
@@ -91,18 +132,31 @@ impl fmt::Display for NormalPath<'_> {
 pub fn forwarded_path(raw: &str) -> Result<Cow<'_, str>, ParseError> {
     let end = raw.find(['?', '#']).unwrap_or(raw.len());
     let (path, rest) = raw.split_at(end);
-    let may_hold_dots = |segment: &str| {
+    if holds_dots(path) {
+        NormalPath::parse(path)?;
+    }
+    let forwarded = without_dot_segments(path)?;
+    Ok(if forwarded == path {
+        Cow::Borrowed(raw)
+    } else {
+        Cow::Owned(forwarded.into_owned() + rest)
+    })
+}
+
+/// True if a path may hold dot segments.
+fn holds_dots(path: &str) -> bool {
+    path.split('/').any(|segment| {
         segment.starts_with('.') || segment.get(..3).is_some_and(|s| s.eq_ignore_ascii_case("%2e"))
-    };
-    if !path.split('/').any(may_hold_dots) {
+    })
+}
+
+/// A path with dot segments resolved, and one slash at its start.
+fn without_dot_segments(path: &str) -> Result<Cow<'_, str>, ParseError> {
+    if !holds_dots(path) {
         // A reader that knows relative references would take what follows two slashes for a host.
         let slashes = path.bytes().take_while(|byte| *byte == b'/').count();
-        return Ok(match slashes {
-            0 | 1 => Cow::Borrowed(raw),
-            _ => Cow::Owned(raw[slashes - 1..].to_owned()),
-        });
+        return Ok(Cow::Borrowed(&path[slashes.saturating_sub(1)..]));
     }
-    NormalPath::parse(path)?;
     let mut kept: Vec<&str> = Vec::new();
     let mut ends_with_dots = false;
     for segment in path.split('/').skip(1) {
@@ -117,16 +171,15 @@ pub fn forwarded_path(raw: &str) -> Result<Cow<'_, str>, ParseError> {
             _ => kept.push(segment),
         }
     }
-    let mut forwarded = String::with_capacity(raw.len());
+    let mut resolved = String::with_capacity(path.len());
     for segment in kept.iter().skip_while(|segment| segment.is_empty()) {
-        forwarded.push('/');
-        forwarded.push_str(segment);
+        resolved.push('/');
+        resolved.push_str(segment);
     }
-    if ends_with_dots || forwarded.is_empty() {
-        forwarded.push('/');
+    if ends_with_dots || resolved.is_empty() {
+        resolved.push('/');
     }
-    forwarded.push_str(rest);
-    Ok(Cow::Owned(forwarded))
+    Ok(Cow::Owned(resolved))
 }
 
 /// True if what follows a path's first slash is in normal form as it stands. Nearly all paths are,
@@ -135,7 +188,9 @@ fn is_normal(rest: &str) -> bool {
     let mut before = b'/';
     for byte in rest.bytes() {
         let odd = match byte {
-            b'%' | b';' | b'\\' | b'\0' => true,
+            // A byte of 0xC2 begins the control characters that are not ASCII.
+            b'%' | b';' | b'\\' | 0xC2 => true,
+            byte if byte.is_ascii_control() => true,
             b'/' | b'.' => before == b'/',
             _ => false,
         };
@@ -177,14 +232,10 @@ fn append(text: &mut String, raw: &str) -> Result<(), ParseError> {
 
 /// Decodes the percent escapes of one segment, once.
 pub(super) fn decode(raw: &str) -> Result<Cow<'_, str>, ParseError> {
-    let mut escapes = false;
-    for byte in raw.bytes() {
-        match byte {
-            b'\\' | b'\0' => return Err(ParseError::new(raw, NO_SEPARATOR)),
-            byte => escapes |= byte == b'%',
-        }
+    if raw.contains(|letter: char| letter == '\\' || letter.is_control()) {
+        return Err(ParseError::new(raw, NO_SEPARATOR));
     }
-    if !escapes {
+    if !raw.contains('%') {
         return Ok(Cow::Borrowed(raw));
     }
     let mut pieces = raw.split('%');
@@ -194,8 +245,13 @@ pub(super) fn decode(raw: &str) -> Result<Cow<'_, str>, ParseError> {
         bytes.push(escaped_byte(piece)?);
         bytes.extend(piece.bytes().skip(2));
     }
-    let decoded = String::from_utf8(bytes);
-    decoded.map(Cow::Owned).map_err(|_| ParseError::new(raw, "UTF-8 once decoded"))
+    match String::from_utf8(bytes) {
+        Ok(decoded) if decoded.contains(char::is_control) => {
+            Err(ParseError::new(raw, NO_SEPARATOR))
+        }
+        Ok(decoded) => Ok(Cow::Owned(decoded)),
+        Err(_) => Err(ParseError::new(raw, "UTF-8 once decoded")),
+    }
 }
 
 /// The byte meant by the two digits that follow a `%`.
@@ -209,7 +265,8 @@ fn escaped_byte(after_percent: &str) -> Result<u8, ParseError> {
     };
     match byte {
         None => refuse("two hexadecimal digits behind each `%`"),
-        Some(b'/' | b'\\' | 0) => refuse(NO_SEPARATOR),
+        Some(b'/' | b'\\') => refuse(NO_SEPARATOR),
+        Some(byte) if byte.is_ascii_control() => refuse(NO_SEPARATOR),
         Some(byte) => Ok(byte),
     }
 }

@@ -7,8 +7,9 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
+use super::letter_case::LetterCase;
 use super::methods::Methods;
-use super::path::{NormalPath, decode};
+use super::path::{NormalPath, Spelling, decode};
 use crate::units::ParseError;
 
 /// The most segments a pattern may have.
@@ -35,6 +36,12 @@ impl Pattern {
         Ok(Self { methods, path: PathPattern::parse(path.trim_start())? })
     }
 
+    /// The same pattern, whose letters are compared like this.
+    #[must_use]
+    pub fn with_case(self, case: LetterCase) -> Self {
+        Self { path: self.path.with_case(case), ..self }
+    }
+
     /// Whether a request is of this kind.
     #[must_use]
     pub fn matches(&self, method: &str, path: &NormalPath<'_>) -> bool {
@@ -52,7 +59,7 @@ impl Pattern {
     /// A pattern of the same requests, whose wildcards stand in the one order that
     /// [`covers`](Self::covers) compares.
     pub(super) fn with_stars_last(&self) -> Self {
-        let path = PathPattern { segments: stars_last(&self.path.segments) };
+        let path = PathPattern { segments: stars_last(&self.path.segments), ..self.path };
         Self { methods: self.methods.clone(), path }
     }
 
@@ -83,20 +90,20 @@ pub(super) enum Segment {
 }
 
 impl Segment {
-    fn accepts(&self, text: &str) -> bool {
+    fn accepts(&self, text: &str, case: LetterCase) -> bool {
         match self {
-            Self::Literal(literal) => literal == text,
+            Self::Literal(literal) => case.is_same(literal, text),
             Self::One | Self::Capture(_) | Self::Many => true,
         }
     }
 
     /// Whether it accepts all that `other` does; only `**` accepts `**`.
-    fn covers(&self, other: &Self) -> bool {
+    fn covers(&self, other: &Self, case: LetterCase) -> bool {
         match (self, other) {
             (Self::Many, _) => true,
             (_, Self::Many) => false,
             (Self::Literal(literal), other) => {
-                matches!(other, Self::Literal(text) if text == literal)
+                matches!(other, Self::Literal(text) if case.is_same(literal, text))
             }
             (Self::One | Self::Capture(_), _) => true,
         }
@@ -107,10 +114,14 @@ impl Segment {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathPattern {
     segments: Vec<Segment>,
+    /// True if it is written with a slash at its end.
+    ends_with_slash: bool,
+    case: LetterCase,
 }
 
 impl PathPattern {
-    /// Reads a pattern; a trailing slash is dropped, as it is from paths.
+    /// Reads a pattern. A trailing slash is dropped, as it is from paths; only
+    /// [`matches_as_forwarded`](Self::matches_as_forwarded) knows of it.
     ///
     /// # Errors
     /// What was found instead, and what was expected.
@@ -126,25 +137,45 @@ impl PathPattern {
             }
             segments.push(segment);
         }
-        Ok(Self { segments })
+        let ends_with_slash = rest.ends_with('/');
+        Ok(Self { segments, ends_with_slash, case: LetterCase::default() })
+    }
+
+    /// The same pattern, whose letters are compared like this.
+    #[must_use]
+    pub fn with_case(self, case: LetterCase) -> Self {
+        Self { case, ..self }
     }
 
     /// Whether a path is one of these.
     #[must_use]
     pub fn matches(&self, path: &NormalPath<'_>) -> bool {
         // Nearly all that do not match differ at once.
-        if let Some(Segment::Literal(first)) = self.segments.first()
-            && path.segments().next() != Some(first)
+        if let Some(first @ Segment::Literal(_)) = self.segments.first()
+            && !path.segments().next().is_some_and(|segment| first.accepts(segment, self.case))
         {
             return false;
         }
         self.captures(path).is_some()
     }
 
+    /// Whether a path is one of these in the very form in which it is forwarded: a service may take
+    /// `/health;x=1`, `/health//` and `/health/` for something else than `/health`. A slash at the end
+    /// must stand in both or in none, unless the pattern ends with `**`.
+    #[must_use]
+    pub fn matches_as_forwarded(&self, path: &NormalPath<'_>) -> bool {
+        let fits = match path.spelling() {
+            Spelling::Odd => false,
+            _ if self.segments.last() == Some(&Segment::Many) => true,
+            spelling => self.ends_with_slash == (spelling == Spelling::TrailingSlash),
+        };
+        fits && self.matches(path)
+    }
+
     /// The segments that the names in the pattern stand for, or `None` where the path does not match.
     /// Each `**` takes as few segments as it can, the first one first.
     pub(super) fn captures<'p>(&self, path: &'p NormalPath<'_>) -> Option<Captured<&'p str>> {
-        align(&self.segments, path.segments(), |segment, text| segment.accepts(text))
+        align(&self.segments, path.segments(), |segment, text| segment.accepts(text, self.case))
     }
 
     /// The places of the captured segments, if they are the same in all paths: without a `**`.
@@ -166,7 +197,7 @@ impl PathPattern {
     #[must_use]
     pub fn covers(&self, later: &Self) -> bool {
         let (here, there) = (stars_last(&self.segments), stars_last(&later.segments));
-        align(&here, there.iter(), |segment, other| segment.covers(other)).is_some()
+        align(&here, there.iter(), |segment, other| segment.covers(other, self.case)).is_some()
     }
 
     pub(super) fn segments(&self) -> &[Segment] {
@@ -368,6 +399,24 @@ mod tests {
     }
 
     #[test]
+    fn as_it_is_forwarded_a_path_matches_only_in_the_form_of_the_pattern() {
+        let matches = |text: &str, raw: &str| {
+            PathPattern::parse(text).unwrap().matches_as_forwarded(&path(raw))
+        };
+        for raw in ["/health", "/x/../health", "//health", "/./health", "/health?x=;y"] {
+            assert!(matches("/health", raw), "{raw}");
+        }
+        let odd = ["/health;x=1", "/health//", "/health/;/", "/;/health", "/%68ealth", "/health;"];
+        for raw in odd.into_iter().chain(["/health/", "/health/.", "/health/x/.."]) {
+            assert!(path(raw).as_str() == "/health" && !matches("/health", raw), "{raw}");
+        }
+        assert!(odd.iter().all(|raw| !matches("/**", raw) && !matches("/health/", raw)));
+        assert!(matches("/health/", "/health/") && !matches("/health/", "/health"));
+        assert!(matches("/files/**", "/files/") && matches("/files/**", "/files/a%20b"));
+        assert!(matches("/", "/") && matches("/", "//") && matches("/", "/a/.."));
+    }
+
+    #[test]
     fn captures_hold_while_stars_take_as_little_as_they_can() {
         assert_eq!(captured("/rooms/{room}/x", "/rooms/7/x").unwrap(), "room=7");
         assert_eq!(captured("/**/{a}/b/**/{c}", "/1/2/b/3/b/4").unwrap(), "a=2 c=4");
@@ -387,7 +436,7 @@ mod tests {
             ("parameters", &["/a;x"]),
             ("query", &["/a?x", "/a#x"]),
             ("dot", &["/./a", "/a/..", "/%2e%2e"]),
-            ("encoded slash", &["/a%2Fb", "/a%5c", "/a\\b", "/%00"]),
+            ("encoded slash", &["/a%2Fb", "/a%5c", "/a\\b", "/%00", "/%0a", "/%7F"]),
             ("hexadecimal", &["/%zz", "/%"]),
             ("UTF-8", &["/%ff"]),
             ("%20", &["/a b", "/a\u{7}"]),
@@ -417,34 +466,54 @@ mod tests {
     }
 
     /// Every way to lay the pattern over the path, one by one.
-    fn naive(pattern: &[Segment], path: &[&str]) -> bool {
+    fn naive(pattern: &[Segment], path: &[&str], case: LetterCase) -> bool {
+        let is_same = |literal: &str, text: &str| match case {
+            LetterCase::Matters => literal == text,
+            LetterCase::Ignored => literal.to_lowercase() == text.to_lowercase(),
+        };
         match (pattern.split_first(), path.split_first()) {
             (None, first) => first.is_none(),
-            (Some((Segment::Many, rest)), _) => (0..=path.len()).any(|n| naive(rest, &path[n..])),
-            (Some(_), None) => false,
-            (Some((segment, rest)), Some((text, texts))) => {
-                segment.accepts(text) && naive(rest, texts)
+            (Some((Segment::Many, rest)), _) => {
+                (0..=path.len()).any(|n| naive(rest, &path[n..], case))
             }
+            (Some(_), None) => false,
+            (Some((Segment::Literal(literal), _)), Some((text, _))) if !is_same(literal, text) => {
+                false
+            }
+            (Some((_, rest)), Some((_, texts))) => naive(rest, texts, case),
         }
     }
 
+    fn some_case() -> impl Strategy<Value = LetterCase> {
+        prop::sample::select(vec![LetterCase::Matters, LetterCase::Ignored])
+    }
+
     fn some_pattern() -> impl Strategy<Value = PathPattern> {
-        let text = "(/(a|b|\\*|\\*\\*)){0,6}"
+        let text = "(/(a|b|A|\\*|\\*\\*)){0,6}"
             .prop_map(|text: String| format!("/{}", text.trim_start_matches('/')));
         text.prop_filter_map("two adjacent `**`", |text| PathPattern::parse(&text).ok())
     }
 
     proptest! {
         #[test]
-        fn matching_agrees_with_trying_everything(pattern in some_pattern(), raw in "/([ab]/){0,7}") {
-            let path = path(&raw);
+        fn matching_agrees_with_trying_everything(
+            pattern in some_pattern(),
+            case in some_case(),
+            raw in "/([abAB]/){0,7}",
+        ) {
+            let (pattern, path) = (pattern.with_case(case), path(&raw));
             let segments: Vec<_> = path.segments().collect();
-            prop_assert_eq!(pattern.matches(&path), naive(pattern.segments(), &segments));
+            prop_assert_eq!(pattern.matches(&path), naive(pattern.segments(), &segments, case));
         }
 
         #[test]
-        fn what_is_covered_is_matched(a in some_pattern(), b in some_pattern(), raw in "/([ab]/){0,7}") {
-            let path = path(&raw);
+        fn what_is_covered_is_matched(
+            a in some_pattern(),
+            b in some_pattern(),
+            case in some_case(),
+            raw in "/([abAB]/){0,7}",
+        ) {
+            let (a, b, path) = (a.with_case(case), b.with_case(case), path(&raw));
             prop_assert!(!a.covers(&b) || !b.matches(&path) || a.matches(&path));
         }
 

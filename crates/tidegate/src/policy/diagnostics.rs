@@ -8,6 +8,8 @@ use crate::rate::RateError;
 
 /// At most this many diagnostics are kept; a file with more is broken in one place.
 const DIAGNOSTICS_MAX: usize = 100;
+/// At most this many valid words are listed, which is enough for the keys of a policy.
+const WORDS_MAX: usize = 25;
 
 /// The longest message or advice, in letters.
 const SENTENCE_LETTERS_MAX: usize = 1_000;
@@ -240,8 +242,9 @@ pub(crate) fn shown(text: &str) -> String {
 
 /// `a`, `b` or `c`.
 pub(crate) fn one_of(words: &[&str]) -> String {
-    let quoted: Vec<String> = words.iter().take(20).map(|word| format!("`{word}`")).collect();
-    let more = words.len().saturating_sub(20);
+    let quoted: Vec<String> =
+        words.iter().take(WORDS_MAX).map(|word| format!("`{word}`")).collect();
+    let more = words.len().saturating_sub(WORDS_MAX);
     match quoted.split_last() {
         None => String::new(),
         Some((last, [])) => last.clone(),

@@ -15,7 +15,7 @@ use crate::algorithm::{self, calendar};
 use crate::clock::Now;
 use crate::identity::{ClientNetwork, Networks, canonical, client_network};
 use crate::key::Template;
-use crate::operation::Operations;
+use crate::operation::{LetterCase, METHOD_OVERRIDES, Operations};
 use crate::response::{HeaderItems, ResponseRules};
 use crate::units::{Amount, written_duration};
 
@@ -43,6 +43,7 @@ pub struct Policy {
     /// Whether one of them comes from the query.
     pub(crate) reads_query: bool,
     pub(crate) identity: IdentityRules,
+    pub(crate) paths: PathRules,
     pub(crate) operations: Operations,
     pub(crate) exempt: Vec<When>,
     pub(crate) blocked: Networks,
@@ -101,6 +102,14 @@ impl Policy {
         !self.blocked_countries.is_empty()
     }
 
+    /// True if a request counts as the method that a header of
+    /// [`METHOD_OVERRIDES`] names. Otherwise, a surface that passes requests on takes these headers away,
+    /// or the service behind it would serve a method that was not counted.
+    #[must_use]
+    pub fn follows_method_override(&self) -> bool {
+        self.paths.method_override
+    }
+
     /// True if a peer may speak for clients.
     #[must_use]
     pub fn trusts(&self, peer: IpAddr) -> bool {
@@ -148,7 +157,9 @@ impl Policy {
             Part::Header(name) => Some(name.as_str()),
             _ => None,
         });
-        self.claim_headers().chain(attributes).chain(self.operations.header_names()).chain(keys)
+        let overrides = METHOD_OVERRIDES.into_iter().filter(|_| self.paths.method_override);
+        let facts = self.claim_headers().chain(attributes).chain(self.operations.header_names());
+        facts.chain(keys).chain(overrides)
     }
 
     /// The headers that a decision can depend on, in lower case. A surface may leave out all others.
@@ -161,6 +172,14 @@ impl Policy {
     pub fn tiers(&self) -> impl Iterator<Item = &str> {
         self.tiers.iter()
     }
+}
+
+/// How methods and paths are read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PathRules {
+    pub(crate) case: LetterCase,
+    /// True if a request counts as the method that an overriding header names.
+    pub(crate) method_override: bool,
 }
 
 /// One limit: its subject, its rate, and what happens beyond.

@@ -23,6 +23,26 @@ pub(crate) struct When {
     pub(crate) not: Option<Box<When>>,
 }
 
+/// Which form of its path a request is known by.
+///
+/// What puts a request under a limit goes by the normal form, so that no spelling escapes it. What takes a
+/// request out, an exemption or a `not:`, goes by the very form that the service behind will read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PathReading {
+    Normalised,
+    AsForwarded,
+}
+
+impl PathReading {
+    /// The reading within a `not:`.
+    const fn negated(self) -> Self {
+        match self {
+            Self::Normalised => Self::AsForwarded,
+            Self::AsForwarded => Self::Normalised,
+        }
+    }
+}
+
 /// The condition that a request does not meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UnmetCondition {
@@ -88,11 +108,30 @@ impl When {
         self.first_unmet(context).is_none()
     }
 
+    /// True if every condition of an exemption holds.
+    pub(crate) fn exempts(&self, context: &Context<'_>) -> bool {
+        self.first_unmet_by(context, PathReading::AsForwarded).is_none()
+    }
+
     /// The first condition that does not hold.
     pub(crate) fn first_unmet(&self, context: &Context<'_>) -> Option<UnmetCondition> {
+        self.first_unmet_by(context, PathReading::Normalised)
+    }
+
+    fn first_unmet_by(
+        &self,
+        context: &Context<'_>,
+        reading: PathReading,
+    ) -> Option<UnmetCondition> {
         let within = |nets: &Networks| context.address.is_some_and(|ip| nets.contains(ip));
         if !self.may_be_of(context.operation) {
             return Some(UnmetCondition::Operation);
+        }
+        if reading == PathReading::AsForwarded
+            && self.operations.is_some()
+            && !context.is_operation_as_forwarded()
+        {
+            return Some(UnmetCondition::Path);
         }
         if !meets(self.tiers.as_ref(), |ids| ids.contains(&context.tier)) {
             return Some(UnmetCondition::Tier);
@@ -100,7 +139,7 @@ impl When {
         if !meets(self.methods.as_ref(), |methods| has_method(methods, context.method())) {
             return Some(UnmetCondition::Method);
         }
-        if !meets(self.paths.as_ref(), |paths| context.path_matches(paths)) {
+        if !meets(self.paths.as_ref(), |paths| context.path_matches(paths, reading)) {
             return Some(UnmetCondition::Path);
         }
         if !meets(self.networks.as_ref(), within) {
@@ -116,8 +155,9 @@ impl When {
             return Some(UnmetCondition::Internal);
         }
         self.unmet_attribute(context).or_else(|| {
-            let negated = self.not.as_ref().is_some_and(|not| not.holds(context));
-            negated.then_some(UnmetCondition::Not)
+            let not = self.not.as_deref()?;
+            let unmet = not.first_unmet_by(context, reading.negated());
+            unmet.is_none().then_some(UnmetCondition::Not)
         })
     }
 
@@ -152,7 +192,7 @@ impl UnmetCondition {
             Self::Tier => format!("the tier is `{}`", policy.tiers.name(context.tier)),
             Self::Method => format!("the method is {}", or_missing(context.method())),
             Self::Path => {
-                format!("the path is {}", or_missing(context.path().map(|path| path.as_str())))
+                format!("the path is {}", or_missing(context.counted_path().as_deref()))
             }
             Self::Ip => match context.address {
                 Some(address) => format!("the address is {address}"),

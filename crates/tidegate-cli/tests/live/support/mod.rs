@@ -4,11 +4,13 @@ pub(crate) mod browser;
 pub(crate) mod client;
 pub(crate) mod contract;
 pub(crate) mod daemon;
+pub(crate) mod service;
 pub(crate) mod upstream;
 
 pub(crate) use client::{Answer, Client, Connection};
 pub(crate) use contract::Contract;
 pub(crate) use daemon::Daemon;
+pub(crate) use service::Service;
 pub(crate) use upstream::{Reply, Upstream};
 
 use std::path::Path;

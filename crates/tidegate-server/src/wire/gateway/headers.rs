@@ -3,6 +3,7 @@
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use tidegate::Policy;
 use tidegate::engine::identity::canonical;
+use tidegate::engine::operation::METHOD_OVERRIDES;
 
 use super::inbound::Rejection;
 use crate::listen::Peer;
@@ -50,6 +51,9 @@ pub(super) fn prepare(headers: &mut HeaderMap, policy: Option<&Policy>, peer: Pe
         claims().any(|claim| name.as_str().eq_ignore_ascii_case(claim))
     });
     drop_lookalikes(headers, policy);
+    if !policy.is_some_and(Policy::follows_method_override) {
+        remove_where(headers, overrides_method);
+    }
     join_cookies(headers);
     if !trusted {
         claims().for_each(|claim| drop(headers.remove(claim)));
@@ -57,11 +61,29 @@ pub(super) fn prepare(headers: &mut HeaderMap, policy: Option<&Policy>, peer: Pe
     }
 }
 
-/// True for a header in which proxies write where a request came from.
+/// True for a header in which proxies write where a request came from, or which target it had there.
 fn is_origin(name: &HeaderName) -> bool {
-    let by_name = || *name == header::FORWARDED || *name == "x-real-ip";
+    let names = ["forwarded", "x-real-ip", "x-original-url", "x-rewrite-url"];
+    let by_name = || names.contains(&name.as_str());
     let is_forwarded = |rest: &str| rest.is_empty() || rest.starts_with('-');
     name.as_str().strip_prefix("x-forwarded").is_some_and(is_forwarded) || by_name()
+}
+
+/// True for a header that names another method, with dashes or underscores.
+fn overrides_method(name: &HeaderName) -> bool {
+    METHOD_OVERRIDES.iter().any(|header| name.as_str().bytes().map(fold_byte).eq(header.bytes()))
+}
+
+/// Writes the method that a header overrides by into all headers that services read it from: the service
+/// reads one of them, and it must read the method that was counted.
+pub(super) fn spread_method_override(headers: &mut HeaderMap) {
+    let named = METHOD_OVERRIDES.iter().find_map(|name| headers.get(*name));
+    let named = named.map(|named| HeaderValue::from_bytes(&named.as_bytes().to_ascii_uppercase()));
+    if let Some(Ok(named)) = named {
+        for name in METHOD_OVERRIDES {
+            headers.insert(HeaderName::from_static(name), named.clone());
+        }
+    }
 }
 
 /// Adds the headers of this hop: where the request came from, and its id.

@@ -92,6 +92,7 @@ impl InboundRequest {
     pub(super) fn into_outbound(self) -> Result<(Parts, Option<Upgrade>), Rejection> {
         let (id, mut parts) = (self.id(), self.parts);
         headers::add_hop(&mut parts.headers, self.peer, &id);
+        headers::spread_method_override(&mut parts.headers);
         parts.version = Version::HTTP_11;
         if let Some(uri) = target::without_dot_segments(&parts.uri)? {
             parts.uri = uri;

@@ -36,7 +36,7 @@ fn segments_leave_the_slashes_out() {
 
 #[test]
 fn what_servers_read_differently_is_refused_by_name() {
-    let error = |raw| NormalPath::parse(raw).unwrap_err();
+    let error = |raw: &str| NormalPath::parse(raw).unwrap_err();
     let separator = |found: &str| ParseError::new(found, NO_SEPARATOR);
     let escape = |found: &str| ParseError::new(found, "two hexadecimal digits behind each `%`");
     assert_eq!(error("/a%2Fb"), separator("%2F"));
@@ -46,6 +46,13 @@ fn what_servers_read_differently_is_refused_by_name() {
     assert_eq!(error("/a\\b"), separator("a\\b"));
     assert_eq!(error("/a\0b"), separator("a\0b"));
     assert_eq!(error("/a%00b"), separator("%00"));
+    for control in ["%0a", "%0D", "%09", "%1f", "%7f"] {
+        assert_eq!(error(&format!("/login{control}")), separator(control));
+        assert_eq!(error(&format!("/login;{control}/x")), separator(control));
+    }
+    for raw in ["/login\n", "/login\u{7f}", "/login\u{85}", "/login%c2%85"] {
+        assert_eq!(error(raw), separator(&raw[1..]), "{raw:?}");
+    }
     assert_eq!(error("/a%"), escape("%"));
     assert_eq!(error("/a%2"), escape("%2"));
     assert_eq!(error("/a%/b"), escape("%"));
@@ -57,7 +64,7 @@ fn what_servers_read_differently_is_refused_by_name() {
     }
     assert_eq!(
         error("/a%2Fb").to_string(),
-        "found `%2F`, expected a path without backslash, NUL or encoded slash"
+        "found `%2F`, expected a path without backslash, control character or encoded slash"
     );
 }
 
@@ -112,6 +119,7 @@ proptest! {
     fn a_path_that_is_left_as_it_is_would_be_normalised_to_the_same(raw in "(/|\\.|a|b|%41|;x|é|\\\\){0,12}") {
         if is_normal(&raw) {
             prop_assert_eq!(normalise(&raw), Ok(format!("/{raw}")));
+            prop_assert_eq!(Spelling::of(&format!("/{raw}")), Spelling::Plain);
         }
     }
 
@@ -124,7 +132,8 @@ proptest! {
             prop_assert!(!format!("{text}/").contains(odd) || text == "/", "{}", text);
         }
         if !text.contains(['%', ';', '?', '#']) {
-            prop_assert_eq!(NormalPath::parse(text), Ok(path.clone()));
+            let again = NormalPath::parse(text);
+            prop_assert_eq!(again.map(|again| again.to_string()), Ok(text.to_owned()));
         }
     }
 

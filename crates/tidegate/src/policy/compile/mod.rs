@@ -32,7 +32,8 @@ use warnings::Warnings;
 use super::diagnostics::{Position, Reporter, nearest, shown};
 use super::document::Node;
 use super::model::{
-    Algorithm, Attribute, AttributeId, Exceed, Limit, OperationId, Policy, Source, TierId,
+    Algorithm, Attribute, AttributeId, Exceed, Limit, OperationId, PathRules, Policy, Source,
+    TierId,
 };
 use super::names::Names;
 use super::protection::{Challenge, Protection};
@@ -50,7 +51,7 @@ pub(crate) const RESERVED_PARTS: [&str; 9] =
 pub(crate) const NETWORK: &str = "network";
 
 pub(super) const POLICY_KEYS: Keys = Keys::with_later(
-    "tidegate name version timezone enabled tiers identity operations exempt block limits \
+    "tidegate name version timezone enabled tiers identity paths operations exempt block limits \
      defaults response events penalties ratios factors challenge notify profiles",
     "alerts notice",
 );
@@ -63,6 +64,7 @@ struct Compiler<'c> {
     tiers: Names,
     default_tier: TierId,
     anonymous_tier: TierId,
+    paths: PathRules,
     operations: Names,
     attribute_names: Names,
     attributes: Vec<Attribute>,
@@ -105,6 +107,7 @@ pub(super) fn compile(
         tiers: Names::default(),
         default_tier: 0,
         anonymous_tier: 0,
+        paths: PathRules::default(),
         operations: Names::default(),
         attribute_names: Names::default(),
         attributes: Vec::new(),
@@ -128,6 +131,9 @@ impl Compiler<'_> {
         if let Some(node) = fields.get("identity").and_then(|node| node.get("attributes")) {
             self.declare_attributes(node);
         }
+        if let Some(node) = fields.get("paths") {
+            self.declare_paths(node);
+        }
         let (patterns, sound_operations) =
             self.is_sound(|compiler| compiler.declare_operations(fields.get("operations")));
         let identity = self.identity(fields.get("identity"));
@@ -148,6 +154,7 @@ impl Compiler<'_> {
             zone: zone.unwrap_or(TimeZone::UTC),
             enabled,
             identity,
+            paths: self.paths,
             operations: self.operations(patterns),
             exempt,
             blocked,
@@ -397,6 +404,7 @@ pub(crate) fn known_keys() -> Vec<(&'static str, &'static Keys)> {
         ("source", &identity::SOURCE_KEYS),
         ("internal", &identity::INTERNAL_KEYS),
         ("attribute", &identity::ATTRIBUTE_KEYS),
+        ("paths", &operations::PATHS_KEYS),
         ("operation", &operations::KEYS),
         ("when", &when::KEYS),
         ("limit", &limits::KEYS),

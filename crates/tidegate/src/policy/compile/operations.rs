@@ -1,13 +1,15 @@
-//! The `operations:` section: names, patterns, and the attributes that patterns capture.
+//! The sections `paths:` and `operations:`: how methods and paths are read, names, patterns, and the
+//! attributes that patterns capture.
 
 use super::fields::{Fields, Keys, check_header_name, check_name, entries, section, text, texts};
 use super::{Compiler, OPERATIONS_MAX};
-use crate::operation::{Operations, Pattern};
+use crate::operation::{LetterCase, Operations, Pattern};
 use crate::policy::diagnostics::Position;
 use crate::policy::document::{Entry, Node, Value};
 use crate::policy::model::{Attribute, DEFAULT_OPERATION, OperationId, Source};
 
 pub(super) const KEYS: Keys = Keys::new("match header");
+pub(super) const PATHS_KEYS: Keys = Keys::new("ignore_case method_override");
 
 /// One pattern of an operation, and where the policy has it.
 pub(super) struct OperationPattern {
@@ -18,6 +20,16 @@ pub(super) struct OperationPattern {
 }
 
 impl Compiler<'_> {
+    /// Says how methods and paths are read, before any pattern is.
+    pub(super) fn declare_paths(&mut self, node: &Node) {
+        let fields = Fields::of(node, "`paths`", &PATHS_KEYS, self.diagnostics);
+        let Some(fields) = fields else { return };
+        if fields.boolean("ignore_case") == Some(true) {
+            self.paths.case = LetterCase::Ignored;
+        }
+        self.paths.method_override = fields.boolean("method_override").unwrap_or_default();
+    }
+
     /// Names every operation, so that conditions can refer to them.
     pub(super) fn declare_operations(&mut self, node: Option<&Node>) -> Vec<OperationPattern> {
         self.operations.add(DEFAULT_OPERATION);
@@ -100,6 +112,6 @@ impl Compiler<'_> {
     /// The compiled operations.
     pub(super) fn operations(&self, patterns: Vec<OperationPattern>) -> Operations {
         let patterns = patterns.into_iter().map(|one| (one.operation, one.pattern, one.headers));
-        Operations::new(self.operations.clone(), patterns, &self.attribute_names)
+        Operations::new(self.operations.clone(), self.paths.case, patterns, &self.attribute_names)
     }
 }

@@ -37,7 +37,7 @@ const OPERATIONS_COMPARED_MAX: usize = 50;
 impl Compiler<'_> {
     /// An operation that can never match because an earlier one does.
     pub(super) fn warn_about_operations(&mut self, declared: &[OperationPattern]) {
-        let mut before = Matcher::new([]);
+        let mut before = Matcher::new(self.paths.case, []);
         for later in declared {
             let headers = later.headers.clone();
             let earlier = before.cover(later.operation, &later.pattern, headers);

@@ -87,7 +87,9 @@ impl Compiler<'_> {
     }
 
     fn paths(&self, node: &Node) -> Vec<PathPattern> {
-        parsed_texts(node, "a path such as /health", PathPattern::parse, self.diagnostics)
+        let parse =
+            |text: &str| PathPattern::parse(text).map(|pattern| pattern.with_case(self.paths.case));
+        parsed_texts(node, "a path such as /health", parse, self.diagnostics)
     }
 
     /// Addresses and networks.

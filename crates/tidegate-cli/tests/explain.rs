@@ -41,6 +41,7 @@ fn json_has_every_field() {
         "policy": "shop",
         "enabled": true,
         "operation": "order",
+        "method": "POST",
         "path": "/orders/s1",
         "user": "u1",
         "address": "192.0.2.1",

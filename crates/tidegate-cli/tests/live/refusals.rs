@@ -195,8 +195,9 @@ fn files_that_cannot_be_used_are_named() {
 fn addresses_are_told_by_example() {
     let folder = Folder::new();
     for (flag, found, expected) in [
-        ("--api", "localhost:7070", "127.0.0.1:7070"),
-        ("--admin", ":7071", "127.0.0.1:7071"),
+        ("--api", "shop.example:7070", "localhost:7070"),
+        ("--admin", "localhost", "127.0.0.1:8080"),
+        ("--admin", ":70710", ":8080"),
         ("--gateway", "8080", "127.0.0.1:8080"),
         ("--upstream", "localhost:3000", "http://"),
         ("--upstream", "127.0.0.1", "http://"),

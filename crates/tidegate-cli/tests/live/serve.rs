@@ -47,6 +47,24 @@ fn counters_outlive_a_clean_stop_in_a_state_directory() {
     assert_eq!(daemon.check(&check).json()["allowed"], false);
 }
 
+#[test]
+fn addresses_are_taken_as_people_write_them_and_profiles_in_their_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("policy.yaml");
+    let profile = |total: u32| format!("{{ limits: {{ per-client: {{ total: {total} }} }} }}");
+    let profiles = format!("profiles: {{ three: {}, one: {} }}\n", profile(3), profile(1));
+    std::fs::write(&path, format!("{POLICY}{profiles}")).unwrap();
+    let upstream = Upstream::start();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.arg("serve").arg(&path).args(["--gateway", ":0", "--upstream", &upstream.url()]);
+    command.args(["--api", "localhost:0", "--admin", "localhost:0", "--profile", "three,one"]);
+    let daemon = Daemon::start(&mut command);
+    assert!(daemon.address("gateway").ip().is_unspecified());
+    assert!(daemon.address("api").ip().is_loopback() && daemon.address("admin").ip().is_loopback());
+    let statuses = [(); 2].map(|()| daemon.gateway().get("/").status);
+    assert_eq!(statuses, [200, 429]);
+}
+
 /// The command with this policy on its standard input.
 fn piped(policy: &str) -> Command {
     let (reader, mut writer) = std::io::pipe().unwrap();

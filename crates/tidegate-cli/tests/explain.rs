@@ -46,10 +46,11 @@ fn json_has_every_field() {
         "user": "u1",
         "address": "192.0.2.1",
         "tier": "vip",
-            "unknown_tier": null,
+        "unknown_tier": null,
         "internal": false,
         "standing": "ordinary",
         "factors": [],
+        "unreadable": [],
         "penalties": [],
     });
     assert_eq!(head, expected);
@@ -134,6 +135,25 @@ fn a_request_that_cannot_be_explained_ends_with_1_and_a_reason() {
     ];
     let told: Vec<String> = told.iter().map(CommandOutput::transcript).collect();
     assert_snapshot!(told.join("\n\n"));
+}
+
+#[test]
+fn an_attribute_that_cannot_be_read_is_told_with_its_reason() {
+    let policy = "{ tidegate: 1, name: n, identity: { attributes: { email: { body: /email } } },
+        limits: { one: { by: email, total: 1 } } }";
+    let folder = Folder::with(&[("bodies.yaml", policy)]);
+    let explain = |further: &[&str]| {
+        let body = ["explain", "bodies.yaml", "--path", "/", "--body", "{\"email\":\"a\"}"];
+        folder.run(&[&body[..], further].concat())
+    };
+    let typed = ["--header", "Content-Type: text/plain"];
+    let told = explain(&typed);
+    let line = "unreadable email: the body is of a type that is not read";
+    assert!(told.out.contains(line), "{}", told.out);
+    let json = explain(&[&typed[..], &["--json"]].concat()).json();
+    assert_eq!(json["unreadable"], json!([{ "attribute": "email", "reason": "type" }]));
+    let readable = explain(&[]);
+    assert!(!readable.out.contains("unreadable"), "{}", readable.out);
 }
 
 #[test]

@@ -67,10 +67,16 @@ impl App {
     ) -> Result<(Decision, u64), RequestError> {
         // A request that waits could outlive the daemon: it is told when to come back.
         let wait = if self.drain.has_started() { Wait::Never } else { wait };
-        let (decision, waited_us) = match self.engine.start(context, wait)? {
-            Progress::Decided(decision) => (decision, 0),
-            Progress::Pending(pending) => Box::pin(self.finish(context, pending)).await?,
+        let decided = match self.engine.start(context, wait) {
+            Ok(Progress::Decided(decision)) => Ok((decision, 0)),
+            Ok(Progress::Pending(pending)) => Box::pin(self.finish(context, pending)).await,
+            Err(error) => Err(error),
         };
+        for unread in context.unreadable_attributes() {
+            self.metrics.unreadable(unread.1);
+            self.log.unreadable(unread, &request_id, self.clock.steady_us());
+        }
+        let (decision, waited_us) = decided?;
         let took_us = self.clock.steady_us().saturating_sub(decision.now.steady_us);
         self.metrics.decided(&decision, took_us);
         self.follow_up(decision.events(), decision.effects());

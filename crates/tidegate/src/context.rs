@@ -17,9 +17,9 @@ use crate::clock::Now;
 use crate::countries::CountryCode;
 use crate::fair_share::Client;
 use crate::identity::attribute::{self, AttributeValue};
-use crate::identity::{self, ClientNetwork, Identity};
+use crate::identity::{self, ClientNetwork, Identity, Unreadable};
 use crate::operation::{self, Match, NormalPath, PathPattern, in_upper_case, overridden_method};
-use crate::policy::model::{AttributeId, OperationId, Part, Policy, Source, TierId};
+use crate::policy::model::{Attribute, AttributeId, OperationId, Part, Policy, Source, TierId};
 use crate::policy::when::PathReading;
 use crate::request::{Request, RequestError};
 
@@ -47,7 +47,7 @@ pub struct Context<'r> {
     path: Option<NormalPath<'r>>,
     headers_believed: bool,
     matched: Option<Match>,
-    /// The attributes that were parsed out of body and query. Each is parsed once.
+    /// The attributes that were parsed. Each is parsed once.
     read_attributes: Mutex<ReadAttributes>,
     /// The country of the client's address. The address is looked up once.
     address_country: OnceLock<Option<CountryCode>>,
@@ -74,7 +74,7 @@ impl<'r> Context<'r> {
         let path = path.map_err(|error| RequestError::new("path", error.to_string()))?;
         let found = policy.operations.find(request, method.as_deref(), path.as_ref())?;
         let operation::OperationMatch { operation, matched } = found;
-        let context = Self {
+        Ok(Self {
             active,
             request,
             now,
@@ -92,9 +92,7 @@ impl<'r> Context<'r> {
             matched,
             read_attributes: Mutex::default(),
             address_country: OnceLock::new(),
-        };
-        context.check_query()?;
-        Ok(context)
+        })
     }
 
     /// Goes on under the policy that is in force at another time. Identity and operation are found again
@@ -184,44 +182,108 @@ impl<'r> Context<'r> {
     /// The value of an attribute: given, else captured, else from its declared source.
     #[inline]
     pub(crate) fn attribute(&self, id: AttributeId) -> Option<Cow<'_, str>> {
-        let declared = usize::try_from(id).ok().and_then(|id| self.policy().attributes.get(id))?;
-        if !declared.fold
-            && let Some(said) = self.stated(id)
-        {
-            return Some(Cow::Borrowed(said));
-        }
         match self.find(id) {
             AttributeValue::Text(value) => Some(value),
-            AttributeValue::Absent | AttributeValue::Unusable => None,
+            AttributeValue::Absent | AttributeValue::Unreadable(_) => None,
         }
     }
 
-    /// As [`attribute`](Self::attribute), but tells what is absent from what is no value.
+    /// As [`attribute`](Self::attribute), but tells what is absent from what cannot be read.
+    #[inline]
     pub(crate) fn find(&self, id: AttributeId) -> AttributeValue<'_> {
-        let declared = usize::try_from(id).ok().and_then(|id| self.policy().attributes.get(id));
-        let Some(declared) = declared else { return AttributeValue::Absent };
-        let found = match self.stated(id) {
-            Some(value) => AttributeValue::Text(Cow::Borrowed(value)),
-            None => self.sourced(id, &declared.source),
-        };
-        match found {
-            AttributeValue::Text(value) if declared.fold => {
-                AttributeValue::Text(attribute::fold(&value))
-            }
-            found => found,
+        let Some(declared) = self.declared(id) else { return AttributeValue::Absent };
+        if !declared.is_parsed() {
+            return self.read(id, declared);
         }
+        let mut values = self.read_attributes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, value)) = values.iter().find(|(known, _)| *known == id) {
+            return value.clone();
+        }
+        let value = self.read(id, declared).into_owned();
+        values.push((id, value.clone()));
+        value
+    }
+
+    fn read(&self, id: AttributeId, declared: &Attribute) -> AttributeValue<'_> {
+        let found = match (self.stated(id), self.stated_unreadable(id)) {
+            (Some(value), _) => AttributeValue::Text(Cow::Borrowed(value)),
+            (None, Some(why)) => AttributeValue::Unreadable(why),
+            (None, None) => {
+                attribute::from_source(declared, self.request, self.body, self.headers_believed)
+            }
+        };
+        found.normalised(declared.normal)
+    }
+
+    fn declared(&self, id: AttributeId) -> Option<&Attribute> {
+        usize::try_from(id).ok().and_then(|id| self.policy().attributes.get(id))
+    }
+
+    /// The attributes that were asked for and could not be read, each with its reason.
+    pub fn unreadable_attributes(&mut self) -> Vec<(&str, Unreadable)> {
+        let read = self.read_attributes.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let unreadable = read.iter().filter_map(|(id, value)| Some((*id, value.unreadable()?)));
+        let names = &self.active.policy.attribute_names;
+        unreadable.map(|(id, why)| (names.name(id), why)).collect()
+    }
+
+    /// Whether an attribute of the body or the query is there twice: a service could believe the
+    /// other one. Of two cookies browsers know nothing, so that these are only unreadable.
+    pub(crate) fn is_ambiguous(&self, id: AttributeId) -> bool {
+        let source = self.declared(id).map(|declared| &declared.source);
+        matches!(source, Some(Source::Body(_) | Source::Query(_)))
+            && self.find(id) == AttributeValue::Unreadable(Unreadable::Ambiguous)
+    }
+
+    /// Whether the body or the query could hold an attribute.
+    #[inline]
+    pub(crate) fn may_be_ambiguous(&self) -> bool {
+        let policy = self.policy();
+        policy.reads_body && self.body.is_some_and(|body| !body.is_empty())
+            || policy.reads_query
+                && self.request.path.as_deref().is_some_and(|path| path.contains('?'))
+    }
+
+    /// Refuses a report that says any attribute twice: its caller need not say what no event reads.
+    pub(crate) fn check_all_attributes(&self) -> Result<(), RequestError> {
+        let mut ids = (0..).zip(&self.policy().attributes).map(|(id, _)| id);
+        let ambiguous = ids.find(|id| self.may_be_ambiguous() && self.is_ambiguous(*id));
+        ambiguous.map_or(Ok(()), |id| Err(self.ambiguity(id)))
+    }
+
+    /// The error of an attribute that is there twice.
+    pub(crate) fn ambiguity(&self, id: AttributeId) -> RequestError {
+        let (name, source) = (self.policy().attribute_names.name(id), self.declared(id));
+        let from_body = source.is_some_and(|one| matches!(one.source, Source::Body(_)));
+        let detail = match from_body {
+            true if self.request.header_lines("content-type").count() > 1 => {
+                "found two `Content-Type` lines, expected one".to_owned()
+            }
+            true => found_twice("body"),
+            false => found_twice("query"),
+        };
+        RequestError::new(format!("attributes.{name}"), detail)
     }
 
     /// Whether an attribute would be read out of the body, if there were one.
     pub(crate) fn comes_from_body(&self, id: AttributeId) -> bool {
-        let declared = usize::try_from(id).ok().and_then(|id| self.policy().attributes.get(id));
-        let from_body = declared.is_some_and(|one| matches!(one.source, Source::Body(_)));
+        let from_body = self.declared(id).is_some_and(|one| matches!(one.source, Source::Body(_)));
         from_body && !self.overrides_source(id)
     }
 
     /// Whether an attribute is given or captured, so that its declared source is not asked.
     pub(crate) fn overrides_source(&self, id: AttributeId) -> bool {
-        self.stated(id).is_some()
+        self.stated(id).is_some() || self.stated_unreadable(id).is_some()
+    }
+
+    /// Why the caller could not read an attribute.
+    fn stated_unreadable(&self, id: AttributeId) -> Option<Unreadable> {
+        let stated = &self.request.unreadable;
+        if stated.is_empty() {
+            return None;
+        }
+        let name = self.policy().attribute_names.name(id);
+        stated.iter().find(|(key, _)| key == name).map(|(_, why)| *why)
     }
 
     /// An attribute as the caller says it, or as the path does.
@@ -244,22 +306,6 @@ impl<'r> Context<'r> {
     fn captured(&self, id: AttributeId) -> Option<&str> {
         let (found, path) = (self.matched?, self.path.as_ref()?);
         self.policy().operations.captured(found, path, id)
-    }
-
-    /// What the declared source has of an attribute.
-    fn sourced(&self, id: AttributeId, source: &Source) -> AttributeValue<'_> {
-        let read =
-            || attribute::from_source(source, self.request, self.body, self.headers_believed);
-        if !source.is_parsed() {
-            return read();
-        }
-        let mut values = self.read_attributes.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, value)) = values.iter().find(|(known, _)| *known == id) {
-            return value.clone();
-        }
-        let value = read().into_owned();
-        values.push((id, value.clone()));
-        value
     }
 
     /// Whom the client's address stands for.
@@ -298,30 +344,9 @@ impl<'r> Context<'r> {
         self.has(part) || self.is_unreadable(part)
     }
 
-    /// True if there is something in the place of this part that cannot be read.
+    /// Whether this part may be there, but cannot be read.
     pub(crate) fn is_unreadable(&self, part: &Part) -> bool {
-        matches!(part, Part::Attribute(id) if self.find(*id) == AttributeValue::Unusable)
-    }
-
-    /// Refuses a query that says an attribute twice: a service could believe the other one.
-    #[inline]
-    fn check_query(&self) -> Result<(), RequestError> {
-        if self.policy().reads_query { self.check_attributes() } else { Ok(()) }
-    }
-
-    #[cold]
-    fn check_attributes(&self) -> Result<(), RequestError> {
-        let query = self.request.path.as_deref().and_then(attribute::query);
-        let Some(query) = query.filter(|query| !query.is_empty()) else { return Ok(()) };
-        for (id, declared) in (0..).zip(&self.policy().attributes) {
-            let times = attribute::count_in_query(&declared.source, query);
-            if times > 1 && !self.overrides_source(id) {
-                let name = self.policy().attribute_names.name(id);
-                let detail = format!("found {times} times in the query, expected it once");
-                return Err(RequestError::new(format!("attributes.{name}"), detail));
-            }
-        }
-        Ok(())
+        matches!(part, Part::Attribute(id) if self.find(*id).unreadable().is_some())
     }
 
     /// The value of one part of a key; `None` where it is missing, or is no value.
@@ -349,6 +374,10 @@ impl<'r> Context<'r> {
             Part::Global => Some(Cow::Borrowed("")),
         }
     }
+}
+
+fn found_twice(place: &str) -> String {
+    format!("found twice in the {place} (in another case or as `name[]` too), expected it once")
 }
 
 #[cfg(test)]

@@ -5,8 +5,9 @@ mod penalties;
 
 use std::borrow::Cow;
 
+use crate::body_need::check_ambiguity;
 use crate::context::Context;
-use crate::identity;
+use crate::identity::{self, Unreadable};
 use crate::key::{self, HashKey, Raw};
 use crate::limiter::Limiter;
 use crate::plan::{Applicability, Enforcement, Inapplicability, Level, Planner};
@@ -47,6 +48,8 @@ pub struct Explanation {
     pub standing: &'static str,
     /// The factors that apply, in millionths. Specs are as they make them.
     pub factors: Vec<(String, u64)>,
+    /// The attributes that these limits and penalties read and that cannot be read, with the reason.
+    pub unreadable: Vec<(String, Unreadable)>,
     /// Every limit of the policy, in its order.
     pub limits: Vec<LimitExplanation>,
     /// Every penalty of the policy, in its order.
@@ -87,7 +90,12 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     /// The request cannot be understood, or lacks what a limit needs.
     pub fn explain(&self, request: &Request<'_>) -> Result<Explanation, RequestError> {
-        Ok(explain(&self.context(request)?, &self.secret(), self.marks()))
+        let mut context = self.context(request)?;
+        check_ambiguity(&context, self.marks())?;
+        let mut explanation = explain(&context, &self.secret(), self.marks());
+        let unreadable = context.unreadable_attributes().into_iter();
+        explanation.unreadable = unreadable.map(|(name, why)| (name.to_owned(), why)).collect();
+        Ok(explanation)
     }
 }
 
@@ -132,6 +140,7 @@ fn explain(context: &Context<'_>, secret: &HashKey, marks: &Marks) -> Explanatio
             Precheck::Ordinary => "ordinary",
         },
         factors: applying,
+        unreadable: Vec::new(),
         penalties: penalties::penalties(context, &limits),
         limits,
     }

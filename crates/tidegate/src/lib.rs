@@ -203,6 +203,7 @@ mod units;
 
 pub use algorithm::Verdict;
 pub use decision::{Decision, LimitReport, Outcome};
+pub use identity::Unreadable;
 pub use key::HashKey;
 pub use keyed::Keyed;
 pub use limiter::{Acquisition, BuildError, Limiter, LimiterBuilder, NewMark, Timer};

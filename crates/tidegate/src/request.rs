@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use crate::active_policy::ActivePolicies;
 use crate::countries::Countries;
-use crate::identity::Claims;
+use crate::identity::{Claims, Unreadable};
 use crate::units::Amount;
 
 /// What is known of a request.
@@ -51,8 +51,14 @@ pub struct Request<'a> {
     pub headers: Vec<(Cow<'a, str>, Cow<'a, str>)>,
     /// The claims of the client's token, which the caller has verified.
     pub claims: Option<Claims>,
-    /// The body, of which attributes read JSON.
+    /// The body, from which attributes are read as its `Content-Type` says: JSON in UTF-8 or a form,
+    /// of at most 64 KiB. Without that header it is JSON, unless it came from a [`peer`](Self::peer).
     pub body: Option<Cow<'a, [u8]>>,
+    /// The body is JSON whatever the headers say: the caller has parsed it already.
+    pub is_json_body: bool,
+    /// Attributes that are there, but that the caller could not read. They count as such, instead of
+    /// as absent.
+    pub unreadable: Vec<(Cow<'a, str>, Unreadable)>,
     /// The cost, on limits that name none. Zero peeks.
     pub cost: Option<Amount>,
     /// Asks for a lease, to settle the true cost later.
@@ -96,6 +102,8 @@ impl<'a> Request<'a> {
             headers: pairs(self.headers),
             claims: self.claims,
             body: self.body.map(|body| Cow::Owned(body.into_owned())),
+            is_json_body: self.is_json_body,
+            unreadable: owned_names(self.unreadable),
             cost: self.cost,
             reserve: self.reserve,
             pass: self.pass,
@@ -219,7 +227,7 @@ impl<'a> Request<'a> {
         self
     }
 
-    /// The body, of which attributes read JSON.
+    /// The body, from which attributes are read as its `Content-Type` says; JSON without one.
     #[must_use]
     pub fn body(mut self, body: impl Into<Cow<'a, [u8]>>) -> Self {
         self.body = Some(body.into());
@@ -257,6 +265,10 @@ impl<'a> Request<'a> {
         let same = move |(key, _): &&(Cow<'_, str>, Cow<'_, str>)| key.eq_ignore_ascii_case(name);
         self.headers.iter().filter(same).map(|(_, value)| value.trim_ascii())
     }
+}
+
+fn owned_names<T>(pairs: Vec<(Cow<'_, str>, T)>) -> Vec<(Cow<'static, str>, T)> {
+    pairs.into_iter().map(|(name, value)| (Cow::Owned(name.into_owned()), value)).collect()
 }
 
 /// A request that cannot be decided: a surface answers it 400.

@@ -1,36 +1,41 @@
 //! A request without what its policy does not read.
 
 use crate::context::Context;
+use crate::identity::attribute::AttributeValue;
 use crate::request::Request;
 
 impl<'r> Context<'r> {
     /// A request as its policy reads it, to be kept until its lease is settled. Headers and attributes
-    /// that the policy does not know are left out, and attributes stand in for the body and the query
-    /// that they are read from.
+    /// that the policy does not know are left out, and attributes stand in for the body, the query and
+    /// the cookies that they are read from.
     #[must_use]
     pub fn trim_request(&self) -> Request<'r> {
         let (policy, mut trimmed) = (self.policy(), self.trim_head());
         for (id, declared) in (0..).zip(&policy.attributes) {
-            if declared.source.is_parsed()
-                && !self.overrides_source(id)
-                && let Some(value) = self.attribute(id)
-            {
-                let name = policy.attribute_names.name(id).to_owned();
-                trimmed.attributes.push((name.into(), value.into_owned().into()));
+            if !declared.source.is_parsed() || self.overrides_source(id) {
+                continue;
+            }
+            let name = policy.attribute_names.name(id).to_owned();
+            match self.find(id) {
+                AttributeValue::Absent => {}
+                AttributeValue::Text(value) => {
+                    trimmed.attributes.push((name.into(), value.into_owned().into()));
+                }
+                AttributeValue::Unreadable(why) => trimmed.unreadable.push((name.into(), why)),
             }
         }
         trimmed
     }
 
-    /// The request without body and query, and without headers and attributes that the policy does not
-    /// know.
+    /// The request without body, query and what they are parsed with, and without headers and attributes
+    /// that the policy does not know.
     pub(crate) fn trim_head(&self) -> Request<'r> {
         let (policy, request) = (self.policy(), self.request);
         let mut trimmed = request.clone();
         let has_claims = request.claims.is_some();
         trimmed.headers.retain(|(name, _)| {
             has_claims && name.eq_ignore_ascii_case("authorization")
-                || policy.headers_read().iter().any(|read| name.eq_ignore_ascii_case(read))
+                || policy.headers_kept.iter().any(|kept| name.eq_ignore_ascii_case(kept))
         });
         trimmed.attributes.retain(|(name, _)| policy.attribute_names.id(name).is_some());
         trimmed.body = None;

@@ -40,7 +40,7 @@ const BROKEN_DOCUMENTS: [&str; 8] = [
 ];
 
 /// Broken sections.
-const BROKEN_SECTIONS: [&str; 134] = [
+const BROKEN_SECTIONS: [&str; 144] = [
     "paths: true",
     "paths: { ignore_case: yes }",
     "paths: { ignorecase: true }",
@@ -87,6 +87,16 @@ const BROKEN_SECTIONS: [&str; 134] = [
     "identity: { attributes: { email: { jwt: email, query: email } } }",
     "identity: { attributes: { email: { jwt: [email] } } }",
     "identity: { attributes: { email: { jwt: email, trusted: true } } }",
+    "identity: { attributes: { email: { cookie: a b } } }",
+    "identity: { attributes: { email: { cookie: a, header: B } } }",
+    "identity: { attributes: { email: { body: /e, type: xml } } }",
+    "identity: { attributes: { email: { query: e, type: json } } }",
+    "identity: { attributes: { email: { header: A, count: true } } }",
+    "identity: { attributes: { email: { body: /e, as: text } } }",
+    "identity: { attributes: { email: { body: /e, as: number, fold: true } } }",
+    "identity: { attributes: { email: { body: /e, count: true, as: number } } }",
+    "identity: { attributes: { email: { body: /e, count: true, type: form } } }",
+    "identity: { attributes: { email: { body: /e/f, type: form } } }",
     "identity: { attributes: { ip: given } }",
     "identity: { attributes: { header.x: given } }",
     "operations: [login]",

@@ -66,7 +66,8 @@ pub(crate) struct Arguments {
     /// starts with `/` is a JSON pointer
     #[arg(long = "claim", value_name = "NAME=VALUE", value_parser = name_value_parser('='))]
     claims: Vec<(String, String)>,
-    /// The body
+    /// The body: of the type that `--header "Content-Type: …"` says; JSON without one, unless it
+    /// comes from a --peer
     #[arg(long)]
     body: Option<String>,
     /// The cost, on limits that name none
@@ -172,6 +173,9 @@ fn print(explanation: &Explanation) {
     for (name, ppm) in &explanation.factors {
         line("factor", &format!("{} {}", paint::plain(name), times(*ppm)));
     }
+    for (name, why) in &explanation.unreadable {
+        line("unreadable", &format!("{name}: {}", paint::careful(why)));
+    }
     print_limits(explanation);
     print_penalties(&explanation.penalties);
     say!(
@@ -273,6 +277,11 @@ fn as_json(explanation: &Explanation) -> Value {
             .factors
             .iter()
             .map(|(name, ppm)| json!({ "name": name, "times": times(*ppm) }))
+            .collect::<Vec<_>>(),
+        "unreadable": explanation
+            .unreadable
+            .iter()
+            .map(|(name, why)| json!({ "attribute": name, "reason": why.name() }))
             .collect::<Vec<_>>(),
         "limits": limits,
         "penalties": explanation.penalties.iter().map(penalty_json).collect::<Vec<_>>(),

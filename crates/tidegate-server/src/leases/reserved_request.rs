@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use tidegate::engine::Context;
-use tidegate::{Decision, Request};
+use tidegate::{Decision, Request, Unreadable};
 
 use crate::app::App;
 
@@ -35,6 +35,8 @@ pub(crate) struct ReservedRequest {
     operation: Option<String>,
     attributes: Vec<Pair>,
     headers: Vec<Pair>,
+    /// Attributes that could not be read, with the name of the reason.
+    unreadable: Vec<Pair>,
 }
 
 impl ReservedRequest {
@@ -63,6 +65,11 @@ impl ReservedRequest {
             operation: text(&request.operation),
             attributes: pairs(&request.attributes),
             headers: pairs(&request.headers),
+            unreadable: request
+                .unreadable
+                .iter()
+                .map(|(name, why)| (name.to_string(), why.name().to_owned()))
+                .collect(),
         };
         if reserved.bytes() > BYTES_MAX {
             Err(RequestTooLarge)
@@ -94,6 +101,9 @@ impl ReservedRequest {
         request.operation = text(&self.operation);
         request.attributes = pairs(&self.attributes);
         request.headers = pairs(&self.headers);
+        let unreadable =
+            |(name, why): &'r Pair| Some((Cow::Borrowed(name.as_str()), Unreadable::of_name(why)?));
+        request.unreadable = self.unreadable.iter().filter_map(unreadable).collect();
         let is_token = |(name, _): &&Pair| name.eq_ignore_ascii_case("authorization");
         let token = self.headers.iter().find(is_token);
         request.claims = token.and_then(|(_, token)| app.claims_of(token));
@@ -104,7 +114,7 @@ impl ReservedRequest {
         let texts = [&self.policy, &self.method, &self.path, &self.user, &self.tier];
         let texts = texts.into_iter().chain([&self.country, &self.operation]);
         let texts = texts.flatten().map(String::len).sum::<usize>();
-        let pairs = self.attributes.iter().chain(&self.headers);
+        let pairs = self.attributes.iter().chain(&self.headers).chain(&self.unreadable);
         let bytes = |(name, value): &Pair| name.len() + value.len() + PAIR_BYTES;
         texts + pairs.map(bytes).sum::<usize>()
     }
@@ -152,6 +162,15 @@ penalties:
         let reported = app.engine.record_status_async(&kept.request(&app), 401).await.unwrap();
         assert_eq!(reported.events, ["wrong_password"]);
         assert!(app.engine.is_blocked_or_banned(&app.engine.context(&request).unwrap()));
+    }
+
+    #[test]
+    fn what_could_not_be_read_stays_so_until_the_lease_is_settled() {
+        let app = app();
+        let request =
+            Request::new("POST", "/login").header("content-type", "text/plain").body(b"x");
+        let kept = reserved(&app, &request).unwrap().unwrap();
+        assert_eq!(kept.request(&app).unreadable, [("email".into(), Unreadable::Type)]);
     }
 
     #[test]

@@ -14,10 +14,9 @@ use std::sync::Arc;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use tidegate::Decision;
-use tidegate::StoreError;
 use tidegate::clock::Clock;
 use tidegate::engine::{Context, IdentityFormat};
+use tidegate::{Decision, StoreError, Unreadable};
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
@@ -82,6 +81,7 @@ struct Throttles {
     store: LogThrottle,
     token: [LogThrottle; TokenFailure::NAMES.len()],
     upstream: [LogThrottle; UpstreamFailure::NAMES.len()],
+    unreadable: [LogThrottle; Unreadable::ALL.len()],
 }
 
 impl Log {
@@ -150,6 +150,20 @@ impl Log {
         let subject = engine.log_identity(context, decision, self.identities());
         let record = Record { decision, subject: &subject, request_id };
         self.queue.push(record.line(self.settings.format).as_bytes());
+    }
+
+    /// Logs an attribute that could not be read, and the number of those that were not logged before.
+    pub(crate) fn unreadable(
+        &self,
+        (attribute, why): (&str, Unreadable),
+        request_id: impl Fn() -> RequestId,
+        now_us: u64,
+    ) {
+        if let Some(more) = self.throttles.unreadable[why as usize].pass(now_us) {
+            let (reason, request_id) = (why.name(), request_id());
+            let event = "unreadable";
+            tracing::info!(event, attribute, reason, %request_id, more, "cannot be read: {why}");
+        }
     }
 
     /// Logs a decision without the store, and the number of those that were not logged before.

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 use tidegate::StoreError;
 use tidegate::engine::policy::ChallengeKind;
-use tidegate::{Decision, Policy};
+use tidegate::{Decision, Policy, Unreadable};
 use tidegate_redis::LoanHealth;
 
 pub(crate) use failures::{TokenFailure, UpstreamFailure};
@@ -56,6 +56,8 @@ pub(crate) struct Metrics {
     upstream_seconds: Histogram,
     /// By [`ReloadResult`].
     reloads: LabelCounters<3>,
+    /// By [`Unreadable`], in its order.
+    unreadable: LabelCounters<{ Unreadable::ALL.len() }>,
     started_unix_s: u64,
 }
 
@@ -143,6 +145,7 @@ impl Metrics {
             upstream_errors: LabelCounters::new(UpstreamFailure::NAMES),
             upstream_seconds: Histogram::new(),
             reloads: LabelCounters::new(["taken", "partial", "refused"]),
+            unreadable: LabelCounters::new(Unreadable::ALL.map(Unreadable::name)),
             started_unix_s,
         };
         metrics.load(policies);
@@ -186,6 +189,11 @@ impl Metrics {
     /// Counts a ban, by the penalty that made it.
     pub(crate) fn banned(&self, penalty: &str) {
         self.bans.count(penalty);
+    }
+
+    /// Counts an attribute that could not be read.
+    pub(crate) fn unreadable(&self, why: Unreadable) {
+        self.unreadable.add(why as usize, 1);
     }
 
     /// Counts the result of a challenge.

@@ -23,7 +23,7 @@ pub struct OwnedContext {
     path: Option<NormalPath<'static>>,
     headers_believed: bool,
     matched: Option<Match>,
-    /// The attributes of the body and the query.
+    /// The attributes that were parsed out of what is left out.
     attributes: ReadAttributes,
 }
 
@@ -32,9 +32,8 @@ impl Context<'_> {
     #[must_use]
     pub fn to_owned_context(&self) -> OwnedContext {
         let declared = (0..).zip(&self.policy().attributes);
-        let parsed = declared.filter(|(_, declared)| declared.source.is_parsed());
-        let attributes =
-            parsed.map(|(id, one)| (id, self.sourced(id, &one.source).into_owned())).collect();
+        let parsed = declared.filter(|(_, declared)| declared.is_parsed());
+        let attributes = parsed.map(|(id, _)| (id, self.find(id).into_owned())).collect();
         let text = |text: &str| Cow::Owned(text.to_owned());
         let mut request = self.trim_head().into_owned();
         request.ip = self.address;
@@ -114,6 +113,7 @@ penalties:
             .header("X-Forwarded-For", "203.0.113.7")
             .header("X-User", "u1")
             .header("Cookie", "pad")
+            .header("Content-Type", "application/json")
             .body(br#"{"email":" A@example.com","pad":1}"#.to_vec())
     }
 
@@ -126,7 +126,8 @@ penalties:
         };
         assert!(owned.request.body.is_none());
         assert_eq!(owned.request.path.as_deref(), Some("/logins/r1"));
-        assert!(owned.request.headers.iter().all(|(name, _)| name != "Cookie"));
+        let kept = |name: &str| name != "Cookie" && name != "Content-Type";
+        assert!(owned.request.headers.iter().all(|(name, _)| kept(name)));
         // From now on another status is an event.
         limiter.replace_policies(vec![policy(418).into()]).unwrap();
         let recorded = block_on_ready(limiter.record_answer_async(&owned, 401));

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use super::attribute::{self, AttributeValue, BODY_BYTES_MAX};
+use super::attribute::AttributeValue;
+use super::body::BYTES_MAX;
+use super::json;
 
 /// Claims nested deeper than this are refused.
 const DEPTH_MAX: usize = 32;
@@ -45,7 +47,7 @@ impl Claims {
     /// # Errors
     /// It is no JSON object, is larger than 64 KiB, or is nested deeper than 32 levels.
     pub fn parse(json: &str) -> Result<Self, ClaimsError> {
-        if json.len() > BODY_BYTES_MAX {
+        if json.len() > BYTES_MAX {
             return Err(ClaimsError::TooLarge);
         }
         let value: &RawValue = serde_json::from_str(json).map_err(|_| ClaimsError::NoObject)?;
@@ -60,7 +62,7 @@ impl Claims {
     pub fn with(mut self, name: &str, value: impl Into<String>) -> Self {
         let claims = Arc::make_mut(&mut self.0);
         if name.starts_with('/') {
-            insert_at(claims, &mut attribute::tokens(name), value.into());
+            insert_at(claims, &mut json::tokens(name), value.into());
         } else {
             claims.insert(name.to_owned(), Claim::Text(value.into()));
         }
@@ -72,7 +74,7 @@ impl Claims {
     #[must_use]
     pub fn text(&self, name: &str) -> Option<&str> {
         let found = if name.starts_with('/') {
-            let mut tokens = attribute::tokens(name);
+            let mut tokens = json::tokens(name);
             let first = self.0.get(&tokens.next()?)?;
             tokens.try_fold(first, |claim, token| claim.child(&token))?
         } else {
@@ -104,9 +106,9 @@ impl Claim {
                     serde_json::from_str(text).map_err(|_| ClaimsError::NoObject)?;
                 list.into_iter().map(inner).collect::<Result<_, _>>().map(Self::List)
             }
-            _ => Ok(match attribute::json_scalar(text) {
+            _ => Ok(match json::scalar(text) {
                 AttributeValue::Text(text) => Self::Text(text.into_owned()),
-                AttributeValue::Absent | AttributeValue::Unusable => Self::Nothing,
+                AttributeValue::Absent | AttributeValue::Unreadable(_) => Self::Nothing,
             }),
         }
     }
@@ -114,7 +116,7 @@ impl Claim {
     fn child(&self, token: &str) -> Option<&Self> {
         match self {
             Self::Map(claims) => claims.get(token),
-            Self::List(claims) => claims.get(attribute::index(token)?),
+            Self::List(claims) => claims.get(json::index(token)?),
             Self::Text(_) | Self::Nothing => None,
         }
     }
@@ -157,7 +159,7 @@ impl fmt::Display for ClaimsError {
         match self {
             Self::NoObject => f.write_str("expected claims as a JSON object"),
             Self::TooDeep => write!(f, "expected claims nested at most {DEPTH_MAX} levels deep"),
-            Self::TooLarge => write!(f, "expected claims of at most {BODY_BYTES_MAX} bytes"),
+            Self::TooLarge => write!(f, "expected claims of at most {BYTES_MAX} bytes"),
         }
     }
 }

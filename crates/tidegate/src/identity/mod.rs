@@ -6,11 +6,21 @@
 
 mod address;
 pub(crate) mod attribute;
+mod body;
 mod claims;
+mod cookie;
+mod form;
 mod forwarding;
 mod identify;
+mod json;
+mod media_type;
+mod multipart;
+mod names;
+mod unreadable;
 
 pub use address::{ClientNetwork, Networks, canonical, client_network};
 pub use claims::{Claims, ClaimsError};
 pub use forwarding::{ForwardingHeader, client_address};
 pub(crate) use identify::{Identity, identify};
+pub(crate) use json::tokens;
+pub use unreadable::Unreadable;

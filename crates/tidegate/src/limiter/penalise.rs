@@ -63,6 +63,7 @@ impl<S: Store> Limiter<S> {
             let detail = format!("found `{name}`, expected the name of an event of the policy");
             RequestError::new("event", detail)
         })?;
+        context.check_all_attributes()?;
         let (events, source) = (Events::from_iter([event]), EventSource::Report(value));
         Ok(self.count_events(context, &events, source, None).await?.consequences)
     }

@@ -19,6 +19,7 @@ use super::waiting::{Acquisition, Ahead, NEWCOMER, Ticket, Timer, Turn};
 use super::{Inner, Limiter, block_on_ready};
 use crate::active_policy::ActivePolicy;
 use crate::algorithm::Spec;
+use crate::body_need::check_ambiguity;
 use crate::context::Context;
 use crate::decision::{Decision, Outcome};
 use crate::plan::{Level, Mode, PerLevel, Plan, Planner};
@@ -291,6 +292,7 @@ impl<S: Store> Inner<S> {
         attempt: &mut Attempt,
         ticket: Ticket,
     ) -> Result<(), RequestError> {
+        check_ambiguity(context, &self.marks)?;
         attempt.precheck = precheck(context, &self.marks);
         if attempt.precheck == Precheck::Ordinary && context.policy().enabled {
             self.plan(context, attempt, ticket)?;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{LEVELS_MAX, Level, Outline, PerLevel};
 use crate::context::Context;
+use crate::identity::Unreadable;
 use crate::identity::attribute::AttributeValue;
 use crate::key::{self, HashKey, Key, Raw};
 use crate::policy::model::{
@@ -125,11 +126,13 @@ impl Planner<'_> {
     /// The numbers of a limit whose conditions are met.
     #[inline(always)]
     fn consider<'l>(&self, index: usize, limit: &'l Limit) -> Result<Numbers<'l>, Otherwise> {
-        let spec = effective(limit, self.context);
+        let spec = effective(limit, self.context)?;
         let lacks = |at: usize, part: &Part| match missing(limit, part, self.context.policy()) {
             Missing::Share => Ok(()),
+            // Only what is absent is left out: the service may read what Tidegate cannot.
+            Missing::Skip if self.context.is_unreadable(part) => Ok(()),
             Missing::Skip => Err(Otherwise::Not(Inapplicability::Missing { part: at })),
-            Missing::Refuse => Err(Otherwise::wrong(refused(limit, part, self.context.policy()))),
+            Missing::Refuse => Err(Otherwise::wrong(refused(limit, part, self.context))),
         };
         let Some(spec) = spec else {
             self.missing_parts(limit).try_for_each(|(at, part)| lacks(at, part))?;
@@ -149,15 +152,19 @@ impl Planner<'_> {
     /// The level that names the subject of a request on a limit, whatever it costs or may have;
     /// `None` where it has no key.
     pub(crate) fn subject(&self, index: usize, limit: &Limit) -> Option<Level> {
-        let shared = |(_, part)| missing(limit, part, self.context.policy()) == Missing::Share;
+        let shared = |(_, part)| {
+            let missing = missing(limit, part, self.context.policy());
+            missing == Missing::Share
+                || missing == Missing::Skip && self.context.is_unreadable(part)
+        };
         let applies = limit.when.holds(self.context) && self.missing_parts(limit).all(shared);
         if applies { self.keyed(index, limit) } else { None }
     }
 
     /// The same whatever the conditions of the limit say; `None` where nobody is limited.
     pub(crate) fn keyed(&self, index: usize, limit: &Limit) -> Option<Level> {
-        let spec =
-            effective(limit, self.context).copied().or_else(|| limit.settings.first_spec())?;
+        let spec = effective(limit, self.context).ok().flatten().copied();
+        let spec = spec.or_else(|| limit.settings.first_spec())?;
         let key = self.outline(index).keys.key(limit, self.context);
         Some(self.level(index, limit, &Numbers { spec: &spec, cost: Amount::ZERO, key }))
     }
@@ -193,24 +200,38 @@ pub(crate) fn key_names(
     levels.iter().map(name).collect()
 }
 
-/// The spec that holds for this request; `None` for unlimited.
+/// The spec that holds for this request; `None` for unlimited. An attribute that selects it must be
+/// readable, or a client could choose the default.
 #[inline(always)]
-fn effective<'l>(limit: &'l Limit, context: &Context<'_>) -> Option<&'l Spec> {
+fn effective<'l>(limit: &'l Limit, context: &Context<'_>) -> Result<Option<&'l Spec>, Otherwise> {
     let setting = match &limit.settings {
         Settings::Everyone(setting) => setting,
         Settings::ByTier(settings) => {
             let tier = usize::try_from(context.tier).ok();
-            tier.and_then(|tier| settings.get(tier))?.as_ref()?
+            let setting = tier.and_then(|tier| settings.get(tier)).and_then(Option::as_ref);
+            let Some(setting) = setting else { return Ok(None) };
+            setting
         }
-        Settings::ByAttribute { attribute, settings, default } => {
-            let value = context.attribute(*attribute);
-            value.and_then(|value| settings.get(&*value)).unwrap_or(default)
-        }
+        Settings::ByAttribute { attribute, settings, default } => match context.find(*attribute) {
+            AttributeValue::Absent => default,
+            AttributeValue::Text(value) => settings.get(&*value).unwrap_or(default),
+            AttributeValue::Unreadable(why) => {
+                return Err(unreadable(*attribute, why, context));
+            }
+        },
     };
     match setting {
-        Setting::Unlimited => None,
-        Setting::Limited(spec) => Some(spec),
+        Setting::Unlimited => Ok(None),
+        Setting::Limited(spec) => Ok(Some(spec)),
     }
+}
+
+fn unreadable(attribute: AttributeId, why: Unreadable, context: &Context<'_>) -> Otherwise {
+    let name = context.policy().attribute_names.name(attribute);
+    Otherwise::wrong(RequestError::new(
+        format!("attributes.{name}"),
+        format!("cannot be read: {why}"),
+    ))
 }
 
 /// What the request costs on this limit; `None` for a ceiling without a value.
@@ -258,9 +279,7 @@ fn amount_of(attribute: AttributeId, context: &Context<'_>) -> Result<Option<Amo
         AttributeValue::Text(text) => {
             Amount::parse(&text).map(Some).map_err(|error| refused(error.to_string()))
         }
-        AttributeValue::Unusable => {
-            Err(refused("expected a decimal number in a JSON body".to_owned()))
-        }
+        AttributeValue::Unreadable(why) => Err(unreadable(attribute, why, context)),
     }
 }
 
@@ -269,17 +288,15 @@ fn missing(limit: &Limit, part: &Part, policy: &Policy) -> Missing {
     limit.missing.unwrap_or_else(|| missing_by_default(part, policy))
 }
 
-/// Clients cannot make a header, query, body or token attribute vanish to escape a limit: those share.
+/// Clients cannot make what they send vanish to escape a limit: all without it share.
 fn missing_by_default(part: &Part, policy: &Policy) -> Missing {
     match part {
         Part::Header(_) => Missing::Share,
         Part::Attribute(id) => {
             let attribute = usize::try_from(*id).ok().and_then(|id| policy.attributes.get(id));
             match attribute.map(|attribute| &attribute.source) {
-                Some(
-                    Source::Header { .. } | Source::Query(_) | Source::Body(_) | Source::Jwt(_),
-                ) => Missing::Share,
                 Some(Source::Given) | None => Missing::Skip,
+                Some(_) => Missing::Share,
             }
         }
         _ => Missing::Skip,
@@ -287,9 +304,11 @@ fn missing_by_default(part: &Part, policy: &Policy) -> Missing {
 }
 
 /// What is said of a request without a part that a limit needs.
-fn refused(limit: &Limit, part: &Part, policy: &Policy) -> RequestError {
-    let detail = format!("is missing, and the limit `{}` needs it", limit.name);
-    RequestError::new(field_of(part, &part.name(policy)), detail)
+fn refused(limit: &Limit, part: &Part, context: &Context<'_>) -> RequestError {
+    let unreadable = part.attribute().and_then(|id| context.find(id).unreadable());
+    let is = unreadable.map_or("is missing".to_owned(), |why| format!("cannot be read: {why}"));
+    let detail = format!("{is}, and the limit `{}` needs it", limit.name);
+    RequestError::new(field_of(part, &part.name(context.policy())), detail)
 }
 
 /// The field of a request that a part is read from.

@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::names::Names;
 use super::protection::Protection;
-pub(crate) use super::sources::{Attribute, IdentityRules, IdentitySource, Internal, Source};
+pub(crate) use super::sources::{
+    Attribute, BodyFormat, BodySource, IdentityRules, IdentitySource, Internal, Normal, Source,
+};
 use super::when::When;
 use crate::algorithm::{self, calendar};
 use crate::clock::Now;
@@ -40,8 +42,10 @@ pub struct Policy {
     pub(crate) tiers: Names,
     pub(crate) attribute_names: Names,
     pub(crate) attributes: Vec<Attribute>,
-    /// Whether one of them comes from the query.
+    /// Whether one of them comes from the query, the body, or a cookie.
     pub(crate) reads_query: bool,
+    pub(crate) reads_body: bool,
+    pub(crate) reads_cookies: bool,
     pub(crate) identity: IdentityRules,
     pub(crate) paths: PathRules,
     pub(crate) operations: Operations,
@@ -55,6 +59,8 @@ pub struct Policy {
     pub(crate) protection: Protection,
     pub(crate) response: ResponseRules,
     pub(crate) headers_read: Vec<String>,
+    /// Those of them that still matter once the attributes are parsed.
+    pub(crate) headers_kept: Vec<String>,
 }
 
 impl Policy {
@@ -160,6 +166,12 @@ impl Policy {
         let overrides = METHOD_OVERRIDES.into_iter().filter(|_| self.paths.method_override);
         let facts = self.claim_headers().chain(attributes).chain(self.operations.header_names());
         facts.chain(keys).chain(overrides)
+    }
+
+    /// The headers that attributes are parsed with or from.
+    pub(crate) fn parsed_headers(&self) -> impl Iterator<Item = &str> {
+        let body = self.reads_body.then_some(["content-type", "content-encoding"]);
+        body.into_iter().flatten().chain(self.reads_cookies.then_some("cookie"))
     }
 
     /// The headers that a decision can depend on, in lower case. A surface may leave out all others.

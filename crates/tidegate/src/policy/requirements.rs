@@ -188,7 +188,7 @@ impl Policy {
                 Some(Requirement::GivenAttribute(name.to_owned()))
             }
             Source::Body(_) => Some(Requirement::Body(name.to_owned())),
-            Source::Header { .. } | Source::Query(_) | Source::Jwt(_) => None,
+            Source::Header { .. } | Source::Cookie(_) | Source::Query(_) | Source::Jwt(_) => None,
         }
     }
 

@@ -49,8 +49,27 @@ impl std::fmt::Debug for Internal {
 #[derive(Clone, Debug)]
 pub(crate) struct Attribute {
     pub(crate) source: Source,
-    /// Trimmed and lower-cased before it is used.
-    pub(crate) fold: bool,
+    pub(crate) normal: Normal,
+}
+
+impl Attribute {
+    /// One that the caller gives, or a pattern captures.
+    pub(crate) const GIVEN: Self = Self { source: Source::Given, normal: Normal::AsIs };
+
+    /// True if its value is parsed, so that it is kept once it is known.
+    pub(crate) const fn is_parsed(&self) -> bool {
+        self.source.is_parsed() || matches!(self.normal, Normal::Number)
+    }
+}
+
+/// The form in which values count as the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Normal {
+    AsIs,
+    /// Trimmed and lower-cased.
+    Folded,
+    /// A whole number.
+    Number,
 }
 
 /// Where an attribute comes from when the caller does not give it.
@@ -62,16 +81,45 @@ pub(crate) enum Source {
         name: String,
         trusted: bool,
     },
+    Cookie(String),
     Query(String),
-    /// A JSON pointer.
-    Body(String),
+    Body(BodySource),
     /// A claim of a verified token: its name, or a JSON pointer.
     Jwt(String),
 }
 
 impl Source {
-    /// True if the value is parsed out of the body or the query.
+    /// True if the value is parsed out of the body, the query or the cookies.
     pub(crate) const fn is_parsed(&self) -> bool {
-        matches!(self, Self::Body(_) | Self::Query(_))
+        matches!(self, Self::Body(_) | Self::Query(_) | Self::Cookie(_))
     }
+}
+
+/// Where in a body an attribute is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BodySource {
+    /// A JSON pointer.
+    pub(crate) pointer: String,
+    /// The field of a form that it means, if it has one step.
+    pub(crate) field: Option<String>,
+    /// The only format that is taken.
+    pub(crate) format: Option<BodyFormat>,
+    /// How many items there are, instead of a value.
+    pub(crate) count: bool,
+}
+
+impl BodySource {
+    pub(crate) fn new(pointer: String, format: Option<BodyFormat>, count: bool) -> Self {
+        let mut steps: Vec<String> = crate::identity::tokens(&pointer).collect();
+        let field = steps.pop().filter(|_| steps.is_empty());
+        Self { pointer, field, format, count }
+    }
+}
+
+/// How a body is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BodyFormat {
+    Json,
+    /// Urlencoded or multipart.
+    Form,
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use super::model::{AttributeId, OperationId, Policy, TierId};
 use crate::context::Context;
 use crate::identity::Networks;
+use crate::identity::attribute::AttributeValue;
 use crate::operation::PathPattern;
 
 /// A conjunction of conditions; `None` means any.
@@ -103,25 +104,33 @@ impl When {
         meets(self.operations.as_ref(), |ids| ids.binary_search(&operation).is_ok())
     }
 
-    /// True if every condition holds.
+    /// True if every condition holds, or would if an attribute could be read: nobody escapes a limit
+    /// by sending what cannot be read.
     pub(crate) fn holds(&self, context: &Context<'_>) -> bool {
         self.first_unmet(context).is_none()
     }
 
-    /// True if every condition of an exemption holds.
+    /// True if every condition of an exemption holds, whatever cannot be read.
     pub(crate) fn exempts(&self, context: &Context<'_>) -> bool {
-        self.first_unmet_by(context, PathReading::AsForwarded).is_none()
+        self.first_unmet_by(context, PathReading::AsForwarded, false).is_none()
+    }
+
+    /// True if every condition holds, whatever cannot be read. What is in a client's favour asks this.
+    pub(crate) fn surely_holds(&self, context: &Context<'_>) -> bool {
+        self.first_unmet_by(context, PathReading::Normalised, false).is_none()
     }
 
     /// The first condition that does not hold.
     pub(crate) fn first_unmet(&self, context: &Context<'_>) -> Option<UnmetCondition> {
-        self.first_unmet_by(context, PathReading::Normalised)
+        self.first_unmet_by(context, PathReading::Normalised, true)
     }
 
+    /// The same, where a condition on an attribute that cannot be read is met, or is not.
     fn first_unmet_by(
         &self,
         context: &Context<'_>,
         reading: PathReading,
+        unreadable: bool,
     ) -> Option<UnmetCondition> {
         let within = |nets: &Networks| context.address.is_some_and(|ip| nets.contains(ip));
         if !self.may_be_of(context.operation) {
@@ -154,16 +163,18 @@ impl When {
         if self.internal.is_some_and(|wanted| wanted != context.internal) {
             return Some(UnmetCondition::Internal);
         }
-        self.unmet_attribute(context).or_else(|| {
+        self.unmet_attribute(context, unreadable).or_else(|| {
             let not = self.not.as_deref()?;
-            let unmet = not.first_unmet_by(context, reading.negated());
+            let unmet = not.first_unmet_by(context, reading.negated(), !unreadable);
             unmet.is_none().then_some(UnmetCondition::Not)
         })
     }
 
-    fn unmet_attribute(&self, context: &Context<'_>) -> Option<UnmetCondition> {
-        let differs = |(id, values): &&(AttributeId, Vec<String>)| {
-            !has(values, context.attribute(*id).as_deref())
+    fn unmet_attribute(&self, context: &Context<'_>, unreadable: bool) -> Option<UnmetCondition> {
+        let differs = |(id, values): &&(AttributeId, Vec<String>)| match context.find(*id) {
+            AttributeValue::Absent => true,
+            AttributeValue::Text(value) => !has(values, Some(&value)),
+            AttributeValue::Unreadable(_) => !unreadable,
         };
         self.attributes.iter().find(differs).map(|(id, _)| UnmetCondition::Attribute(*id))
     }

@@ -200,7 +200,7 @@ fn event_value(
         AttributeValue::Text(text) => {
             Amount::parse(&text).map_err(|wrong| error(&wrong.to_string()))
         }
-        AttributeValue::Unusable => Err(error("expected a decimal number in a JSON body")),
+        AttributeValue::Unreadable(why) => Err(error(&format!("cannot be read: {why}"))),
     }
 }
 

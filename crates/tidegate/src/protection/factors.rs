@@ -96,7 +96,11 @@ pub(crate) fn applying<'f>(
                 ppm.clamp(behaviour.lowest_ppm, behaviour.highest_ppm)
             }
         };
-        factor.when.holds(context).then_some((factor, ppm))
+        let applies = match ppm > PPM {
+            true => factor.when.surely_holds(context),
+            false => factor.when.holds(context),
+        };
+        applies.then_some((factor, ppm))
     })
 }
 

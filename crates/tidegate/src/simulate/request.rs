@@ -49,6 +49,7 @@ pub(super) fn read(node: &Node, diagnostics: &Reporter) -> Request<'static> {
     request.headers = pairs_of(&fields, "headers", diagnostics);
     request.claims = fields.get("claims").and_then(|node| claims(node, diagnostics));
     request.body = fields.get("body").map(|node| body(node).into_bytes().into());
+    request.is_json_body = fields.get("body").is_some_and(|node| node.text().is_none());
     request
 }
 
@@ -123,7 +124,7 @@ pub(super) fn is_numbered(node: &Node) -> bool {
     }
 }
 
-/// A text is sent as it is; anything else as JSON.
+/// A text is sent as it is, of the type that the headers say; anything else as JSON.
 fn body(node: &Node) -> String {
     match &node.value {
         Value::Scalar(scalar) => scalar.text.clone(),

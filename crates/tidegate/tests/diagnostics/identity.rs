@@ -50,6 +50,25 @@ identity:
 }
 
 #[test]
+fn how_attributes_are_read() {
+    assert_snapshot!(lines(
+        "
+identity:
+  attributes:
+    cookie: { cookie: a b }
+    format: { body: /a, type: xml }
+    query: { query: a, type: json, count: true }
+    text: { body: /a, as: text }
+    folded: { body: /a, as: number, fold: true }
+    counted: { body: /a, count: true, as: number }
+    list: { body: /a, count: true, type: form }
+    nested: { body: /a/b, type: form }
+    misspelt: { cokie: a }
+"
+    ));
+}
+
+#[test]
 fn attributes() {
     assert_snapshot!(lines(
         "

@@ -80,6 +80,10 @@ pub(super) const FAMILIES: &[Family] = families! {
                 }
             }
         });
+    Counter("tidegate_unreadable_bodies_total",
+        "Attributes that a decision asked for and that could not be read, most of them in bodies, by \
+         reason.",
+        |view, samples| samples.each("reason", view.metrics.unreadable.samples()));
     Histogram("tidegate_decision_seconds", "How long decisions took, in seconds.",
         |view, samples| view.metrics.decision_seconds.write(samples, None));
     Gauge("tidegate_store_state",

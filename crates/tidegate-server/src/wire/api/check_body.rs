@@ -102,7 +102,10 @@ impl<'a> CheckBody<'a> {
             "operation" => request.operation = Some(text(name, value)?),
             "attributes" => request.attributes = pairs(name, value)?,
             "headers" => self.headers(value)?,
-            "body" => request.body = Some(body(name, value)?),
+            "body" => {
+                request.body = Some(body(name, value)?);
+                request.is_json_body = !is_text(value);
+            }
             "cost" => request.cost = Some(amount(name, value)?),
             "reserve" => request.reserve = boolean(name, value)?,
             "max_wait_ms" if can_wait => self.max_wait_ms = Some(whole(name, value, WAIT_MS_MAX)?),
@@ -150,9 +153,13 @@ fn pairs<'a>(field: &str, value: &'a RawValue) -> Result<Vec<Pair<'a>>, FieldErr
 
 type Pair<'a> = (Cow<'a, str>, Cow<'a, str>);
 
-/// A string is the body's text; any other value is a JSON body.
+fn is_text(value: &RawValue) -> bool {
+    value.get().starts_with('"')
+}
+
+/// A string is the body's text, of the type that the headers say; any other value is a JSON body.
 fn body<'a>(field: &str, value: &'a RawValue) -> Result<Cow<'a, [u8]>, FieldError> {
-    if !value.get().starts_with('"') {
+    if !is_text(value) {
         return Ok(Cow::Borrowed(value.get().as_bytes()));
     }
     Ok(match text(field, value)? {
@@ -198,6 +205,18 @@ mod tests {
         ] {
             let found = CheckBody::parse_check(text.as_bytes()).err().map(|error| error.field);
             assert_eq!(found.as_deref(), Some(field), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_string_is_a_body_of_its_type_and_any_other_value_is_json() {
+        for (text, is_json) in [
+            (r#"{"body":"email=a","headers":{"content-type":"text/plain"}}"#, false),
+            (r#"{"body":{"email":"a"},"headers":{"content-type":"text/plain"}}"#, true),
+            (r#"{"body":["a"]}"#, true),
+        ] {
+            let check = CheckBody::parse_check(text.as_bytes()).unwrap();
+            assert_eq!(check.request.is_json_body, is_json, "{text}");
         }
     }
 

@@ -193,7 +193,8 @@ pub(in crate::wire) struct Check {
     attributes: Option<BTreeMap<String, Member>>,
     /// The client's headers; they feed attributes, and user and tier where these are absent.
     headers: Option<BTreeMap<String, Lines>>,
-    /// The client's body: a string is its text, anything else is JSON.
+    /// The client's body: a string is its text, of the type that `content-type` in `headers` says, else
+    /// JSON; anything else is JSON.
     body: Option<Value>,
     /// What it costs on limits that name no cost of their own; 0 looks and charges nothing.
     cost: Option<Decimal>,

@@ -5,7 +5,9 @@ use super::{Compiler, NETWORK, RESERVED_PARTS};
 use crate::identity::{ForwardingHeader, Networks};
 use crate::policy::diagnostics::{Position, shown};
 use crate::policy::document::Node;
-use crate::policy::model::{Attribute, IdentityRules, IdentitySource, Internal, Source};
+use crate::policy::model::{
+    Attribute, BodyFormat, BodySource, IdentityRules, IdentitySource, Internal, Normal, Source,
+};
 
 pub(super) const KEYS: Keys = Keys::new(
     "trusted_proxies forwarded ipv6_prefix user tier default_tier anonymous_tier internal \
@@ -13,7 +15,8 @@ pub(super) const KEYS: Keys = Keys::new(
 );
 pub(super) const SOURCE_KEYS: Keys = Keys::new("header jwt");
 pub(super) const INTERNAL_KEYS: Keys = Keys::new("cidrs header secret_env");
-pub(super) const ATTRIBUTE_KEYS: Keys = Keys::new("header query body jwt fold trusted");
+pub(super) const ATTRIBUTE_KEYS: Keys =
+    Keys::new("header cookie query body jwt type fold as count trusted");
 
 const ATTRIBUTES_MAX: usize = 100;
 
@@ -101,8 +104,7 @@ impl Compiler<'_> {
         for entry in section(node, "attributes", ATTRIBUTES_MAX, self.diagnostics) {
             self.check_attribute_name(&entry.key, entry.key_at);
             // A malformed attribute is declared too, so that its uses are no errors.
-            let given = Attribute { source: Source::Given, fold: false };
-            let attribute = self.attribute(&entry.value).unwrap_or(given);
+            let attribute = self.attribute(&entry.value).unwrap_or(Attribute::GIVEN);
             self.attribute_names.add(&entry.key);
             self.attributes.push(attribute);
             self.declared_attributes += 1;
@@ -131,7 +133,7 @@ impl Compiler<'_> {
 
     fn attribute(&self, node: &Node) -> Option<Attribute> {
         match node.text() {
-            Some("given") => return Some(Attribute { source: Source::Given, fold: false }),
+            Some("given") => return Some(Attribute::GIVEN),
             Some(_) => {
                 let expected = "`given` or a source such as `{ header: NAME }`";
                 let message = format!("found {}, expected {expected}", node.kind());
@@ -141,24 +143,42 @@ impl Compiler<'_> {
             None => {}
         }
         let fields = Fields::of(node, "an attribute", &ATTRIBUTE_KEYS, self.diagnostics)?;
+        let source = self.source(node, &fields)?;
+        let number = fields.word("as", &[("number", Normal::Number)]);
         let fold = fields.boolean("fold").unwrap_or(false);
+        let counts = matches!(&source, Source::Body(source) if source.count);
+        if number.is_some() && fold {
+            let message = "found `fold: true`, which changes nothing of a number";
+            self.diagnostics.error(node.at, message);
+        }
+        if counts && (number.is_some() || fold) {
+            let message = "found `count: true` with `as` or `fold`, but a count is a number";
+            self.diagnostics.error(node.at, message);
+        }
+        let folded = if fold { Normal::Folded } else { Normal::AsIs };
+        Some(Attribute { source, normal: number.unwrap_or(folded) })
+    }
+
+    /// Where an attribute comes from.
+    fn source(&self, node: &Node, fields: &Fields<'_>) -> Option<Source> {
         let trusted = fields.boolean("trusted").unwrap_or(false);
-        let sources = ["header", "query", "body", "jwt"];
+        let sources = ["header", "cookie", "query", "body", "jwt"];
         let named: Vec<_> =
             sources.iter().filter_map(|key| Some((*key, fields.get(key)?))).collect();
         let source = match *named.as_slice() {
             [("header", node)] => {
                 Source::Header { name: header_name(node, self.diagnostics)?, trusted }
             }
+            [("cookie", node)] => Source::Cookie(self.cookie_name(node)?),
             [("query", node)] => {
                 Source::Query(text(node, "a query parameter", self.diagnostics)?.to_owned())
             }
-            [("body", node)] => Source::Body(self.json_pointer(node)?),
+            [("body", node)] => Source::Body(self.body_source(node, fields)?),
             [("jwt", node)] => Source::Jwt(self.claim(node)?),
             _ if fields.is_misspelt(&sources) => return None,
             _ => {
-                let message = "expected exactly one source: `header`, `query`, `body` or `jwt`; \
-                               or the word `given`";
+                let message = "expected exactly one source: `header`, `cookie`, `query`, `body` or \
+                               `jwt`; or the word `given`";
                 self.diagnostics.error(node.at, message);
                 return None;
             }
@@ -167,7 +187,37 @@ impl Compiler<'_> {
             let message = "found `trusted: true`, which only a `header` can have";
             self.diagnostics.error(node.at, message);
         }
-        Some(Attribute { source, fold })
+        for key in ["type", "count"] {
+            let entry = fields.entry(key).filter(|_| !matches!(source, Source::Body(_)));
+            if let Some(entry) = entry {
+                let message = format!("found `{key}`, which only a `body` can have");
+                self.diagnostics.error(entry.key_at, message);
+            }
+        }
+        Some(source)
+    }
+
+    fn body_source(&self, node: &Node, fields: &Fields<'_>) -> Option<BodySource> {
+        let formats = [("json", BodyFormat::Json), ("form", BodyFormat::Form)];
+        let format = fields.word("type", &formats);
+        let count = fields.boolean("count").unwrap_or(false);
+        let source = BodySource::new(self.json_pointer(node)?, format, count);
+        if format == Some(BodyFormat::Form) && (count || source.field.is_none()) {
+            let message = "found `type: form`, but a form has no lists and no pointers of several \
+                           steps, only fields such as /email";
+            self.diagnostics.error(node.at, message);
+        }
+        Some(source)
+    }
+
+    fn cookie_name(&self, node: &Node) -> Option<String> {
+        let name = text(node, "the name of a cookie", self.diagnostics)?;
+        if name.is_empty() || name.contains([';', '=', ',', ' ', '\t', '"']) {
+            let message = format!("found `{}`, expected the name of a cookie", shown(name));
+            self.diagnostics.error(node.at, message);
+            return None;
+        }
+        Some(name.to_owned())
     }
 
     fn json_pointer(&self, node: &Node) -> Option<String> {

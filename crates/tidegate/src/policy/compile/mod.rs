@@ -32,13 +32,13 @@ use warnings::Warnings;
 use super::diagnostics::{Position, Reporter, nearest, shown};
 use super::document::Node;
 use super::model::{
-    Algorithm, Attribute, AttributeId, Exceed, Limit, OperationId, PathRules, Policy, Source,
-    TierId,
+    Algorithm, Attribute, AttributeId, Exceed, Limit, Normal, OperationId, PathRules, Policy,
+    Source, TierId,
 };
 use super::names::Names;
 use super::protection::{Challenge, Protection};
 use crate::identity::Networks;
-use crate::identity::attribute::fold;
+use crate::identity::attribute::AttributeValue;
 
 const OPERATIONS_MAX: usize = 10_000;
 const TIERS_MAX: usize = 100;
@@ -164,12 +164,18 @@ impl Compiler<'_> {
             response,
             tiers: std::mem::take(&mut self.tiers),
             attribute_names: std::mem::take(&mut self.attribute_names),
-            reads_query: self.attributes.iter().any(|one| matches!(one.source, Source::Query(_))),
+            reads_query: self.reads(|source| matches!(source, Source::Query(_))),
+            reads_body: self.reads(|source| matches!(source, Source::Body(_))),
+            reads_cookies: self.reads(|source| matches!(source, Source::Cookie(_))),
             attributes: std::mem::take(&mut self.attributes),
             headers_read: Vec::new(),
+            headers_kept: Vec::new(),
             limits_by_operation: Vec::new(),
         };
-        policy.headers_read = headers_read(&policy);
+        let forwarded = policy.identity.forwarded.header_name();
+        policy.headers_kept = lower_case(policy.fact_headers().chain([forwarded]));
+        let parsed = policy.parsed_headers().chain(policy.headers_kept.iter().map(|name| &**name));
+        policy.headers_read = lower_case(parsed);
         policy.limits_by_operation = limits_by_operation(&policy);
         if sound_operations && sound_limits {
             let warnings = Warnings { policy: &policy, root, diagnostics: self.diagnostics };
@@ -308,14 +314,19 @@ impl Compiler<'_> {
         declared_id(&self.tiers, name, at, "which is not a declared tier", self.diagnostics)
     }
 
-    /// A value as the attribute would have it: folded, if it folds.
-    fn fold_value(&self, id: Option<AttributeId>, value: &str) -> String {
+    /// A value as the attribute would have it.
+    fn normal_value(&self, id: Option<AttributeId>, value: &str) -> String {
         let attribute =
             id.and_then(|id| usize::try_from(id).ok()).and_then(|id| self.attributes.get(id));
-        if attribute.is_some_and(|attribute| attribute.fold) {
-            return fold(value).into_owned();
+        let normal = attribute.map_or(Normal::AsIs, |attribute| attribute.normal);
+        match AttributeValue::Text(value.into()).normalised(normal) {
+            AttributeValue::Text(value) => value.into_owned(),
+            AttributeValue::Absent | AttributeValue::Unreadable(_) => value.to_owned(),
         }
-        value.to_owned()
+    }
+
+    fn reads(&self, is_read: impl Fn(&Source) -> bool) -> bool {
+        self.attributes.iter().any(|one| is_read(&one.source))
     }
 
     /// An attribute that is declared, or captured by an operation in scope. `others` are further
@@ -384,11 +395,9 @@ fn limits_by_operation(policy: &Policy) -> Vec<Vec<u16>> {
     (0..).take(policy.operations.names().len()).map(considered).collect()
 }
 
-/// The headers that a decision can depend on, in lower case, each once.
-fn headers_read(policy: &Policy) -> Vec<String> {
-    let forwarded = policy.identity.forwarded.header_name();
-    let mut names: Vec<String> =
-        policy.fact_headers().chain([forwarded]).map(str::to_ascii_lowercase).collect();
+/// Names in lower case, each once.
+fn lower_case<'n>(names: impl Iterator<Item = &'n str>) -> Vec<String> {
+    let mut names: Vec<String> = names.map(str::to_ascii_lowercase).collect();
     names.sort_unstable();
     names.dedup();
     names

@@ -6,7 +6,7 @@ use super::{Compiler, OPERATIONS_MAX};
 use crate::operation::{LetterCase, Operations, Pattern};
 use crate::policy::diagnostics::Position;
 use crate::policy::document::{Entry, Node, Value};
-use crate::policy::model::{Attribute, DEFAULT_OPERATION, OperationId, Source};
+use crate::policy::model::{Attribute, DEFAULT_OPERATION, OperationId};
 
 pub(super) const KEYS: Keys = Keys::new("match header");
 pub(super) const PATHS_KEYS: Keys = Keys::new("ignore_case method_override");
@@ -90,7 +90,7 @@ impl Compiler<'_> {
         for name in pattern.path().names() {
             if self.attribute_names.id(name).is_none() {
                 self.check_attribute_name(name, at);
-                self.attributes.push(Attribute { source: Source::Given, fold: false });
+                self.attributes.push(Attribute::GIVEN);
             }
             let id = self.attribute_names.add(name);
             self.captured.insert((operation, id));

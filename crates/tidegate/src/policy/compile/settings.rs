@@ -134,7 +134,7 @@ impl Compiler<'_> {
         };
         let named = settings.iter().filter(|(entry, _)| entry.key != "default");
         let map: HashMap<String, Setting> = named
-            .map(|(entry, setting)| (self.fold_value(Some(attribute), &entry.key), *setting))
+            .map(|(entry, setting)| (self.normal_value(Some(attribute), &entry.key), *setting))
             .collect();
         Some(Settings::ByAttribute { attribute, settings: map, default: *default })
     }

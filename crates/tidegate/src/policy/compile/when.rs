@@ -103,7 +103,8 @@ impl Compiler<'_> {
         for entry in section(node, "attributes", CONDITIONS_MAX, self.diagnostics) {
             let id = self.attribute_id(&entry.key, entry.key_at, scope, &[]);
             let values = texts(&entry.value, "a value", self.diagnostics);
-            let values = values.into_iter().map(|(value, _)| self.fold_value(id, value)).collect();
+            let values =
+                values.into_iter().map(|(value, _)| self.normal_value(id, value)).collect();
             conditions.extend(id.map(|id| (id, values)));
         }
         conditions

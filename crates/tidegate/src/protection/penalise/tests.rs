@@ -108,11 +108,11 @@ notify: { n: { webhook: 'https://hooks.example.org/x' } }
 ",
     );
     let with = |body: &'static [u8]| Request::new("POST", "/login").body(body);
-    let twice = [&br#"{"email":"a","email":"b"}"#[..], br#"{"email":"c","email":"d"}"#];
-    let reports = twice.map(|body| limiter.report(&Report::new("bad", with(body))).unwrap());
+    let unreadable = [&br#"{"email":["a"]}"#[..], br#"{"email":"c"} d"#];
+    let reports = unreadable.map(|body| limiter.report(&Report::new("bad", with(body))).unwrap());
     assert_eq!(reports.each_ref().map(|report| report.delay.as_secs()), [0, 2]);
     assert_eq!(actions(&reports[1].effects), ["notice"], "somebody hears of it");
-    for body in [twice[0], b"{}", br#"{"email":"a"}"#] {
+    for body in [unreadable[0], b"{}", br#"{"email":"a"}"#] {
         assert_eq!(limiter.check(&with(body)).unwrap().outcome, Outcome::Allowed);
     }
 }

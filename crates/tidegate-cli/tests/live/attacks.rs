@@ -1,10 +1,21 @@
 //! The policies of docs/login.md and docs/abuse.md, in front of a service that is attacked.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 use crate::support::{Daemon, Reply, Upstream, eventually};
+
+/// A policy out of a document, in a folder of its own.
+pub(crate) fn document_policy(document: &str, file: &str) -> (tempfile::TempDir, PathBuf) {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(document);
+    let text = fs::read_to_string(docs).unwrap();
+    let block = text.split(&format!("```yaml file={file}\n")).nth(1).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(file);
+    fs::write(&path, block.split("```").next().unwrap()).unwrap();
+    (folder, path)
+}
 
 /// A policy out of a document, in front of a service, with a webhook.
 struct Scene {
@@ -15,12 +26,7 @@ struct Scene {
 
 impl Scene {
     fn new(document: &str, file: &str) -> Self {
-        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(document);
-        let text = fs::read_to_string(docs).unwrap();
-        let block = text.split(&format!("```yaml file={file}\n")).nth(1).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join(file);
-        fs::write(&path, block.split("```").next().unwrap()).unwrap();
+        let (folder, path) = document_policy(document, file);
         let service = Upstream::replying(|request| {
             let is_login = request.line.starts_with("POST /auth/login");
             let is_right = String::from_utf8_lossy(&request.body).contains("right horse");

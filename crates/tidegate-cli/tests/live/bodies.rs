@@ -79,10 +79,10 @@ fn an_attribute_of_a_body_is_counted_and_the_body_is_forwarded_byte_for_byte() {
 }
 
 #[test]
-fn an_unreadable_body_has_no_attribute_and_is_forwarded_byte_for_byte() {
+fn an_unreadable_body_is_counted_by_its_reason_and_forwarded_byte_for_byte() {
     let upstream = Upstream::start();
-    let skipping = EMAIL.replace("total: 1", "total: 1, missing: skip");
-    let daemon = Daemon::with_policy(&skipping, Some(&upstream));
+    let roomy = EMAIL.replace("total: 1", "total: 100");
+    let daemon = Daemon::with_policy(&roomy, Some(&upstream));
     let too_large = json_of(64 * 1024 + 1);
     let huge = json_of(3_000_000);
     for (name, lines, body) in [
@@ -107,6 +107,27 @@ fn an_unreadable_body_has_no_attribute_and_is_forwarded_byte_for_byte() {
             assert_eq!(upstream.count(), before + 2, "{name}");
         }
     }
+    let metrics = daemon.admin().get("/metrics").text();
+    for (reason, times) in
+        [("encoding", 4), ("syntax", 16), ("shape", 4), ("size", 8), ("no_type", 0)]
+    {
+        let line = format!("tidegate_unreadable_bodies_total{{reason=\"{reason}\"}} {times}\n");
+        assert!(metrics.contains(&line), "{line}{metrics}");
+    }
+    daemon.wait_for_log("event=\"unreadable\" attribute=\"email\" reason=\"encoding\"");
+}
+
+#[test]
+fn two_types_of_one_body_are_a_400_where_it_is_read() {
+    let upstream = Upstream::start();
+    let daemon = Daemon::with_policy(EMAIL, Some(&upstream));
+    let twice = sized("Content-Type: text/plain\r\n", br#"{"email":"a@b.c"}"#);
+    let text = daemon.gateway().raw(&twice);
+    assert_eq!(status(&text), "400", "{text}");
+    assert!(text.contains("attributes.email"), "{text}");
+    assert_eq!(upstream.count(), 0);
+    let other = Daemon::with_policy("{ tidegate: 1, name: none }", Some(&upstream));
+    assert_eq!(status(&other.gateway().raw(&twice)), "200");
 }
 
 #[test]

@@ -23,6 +23,7 @@ exempt: [{ internal: true }]
 limits:
   each: { by: client, total: { gold: 3000, free: 2000, default: 1000 } }
   kyc:  { by: kyc, missing: skip, total: 10 }
+  page: { by: page, total: 1000, shadow: true }
 ";
 const CLAIMS: [(&str, &str); 4] = [
     ("X-User-Id", "u1"),

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a target that cannot be set up must fail")]
 
+use std::sync::LazyLock;
+
 use bolero::check;
 use tidegate::{Limiter, Policy, Request, Unreadable};
 use tidegate_fuzz::{Choices, bytes, corpus, mutate};
@@ -52,28 +54,27 @@ const WORDS: [&str; 34] = [
 ];
 
 /// The value that is read out of a body, none if there is none, or why it cannot be read.
-fn read(limiter: &Limiter, content_type: &str, body: &str) -> Result<Option<String>, Unreadable> {
+fn read(content_type: &str, body: &str) -> Result<Option<String>, Unreadable> {
     let request = Request::new("POST", "/login")
         .peer([192, 0, 2, 1].into())
         .header("Content-Type", content_type)
         .body(body.as_bytes());
-    let Ok(explained) = limiter.explain(&request) else { return Err(Unreadable::Ambiguous) };
+    let Ok(explained) = LIMITER.explain(&request) else { return Err(Unreadable::Ambiguous) };
     if let Some((_, why)) = explained.unreadable.first() {
         return Err(*why);
     }
     let key = explained.limits[0].applies.as_ref().unwrap().key.clone();
-    Ok(key.strip_prefix("one:").filter(|_| !is_shared(limiter, &key)).map(str::to_owned))
+    Ok(key.strip_prefix("one:").filter(|_| !is_shared(&key)).map(str::to_owned))
 }
 
 /// Whether this is the key of requests without an email.
-fn is_shared(limiter: &Limiter, key: &str) -> bool {
-    let without = limiter.explain(&Request::new("POST", "/login")).unwrap();
+fn is_shared(key: &str) -> bool {
+    let without = LIMITER.explain(&Request::new("POST", "/login")).unwrap();
     without.limits[0].applies.as_ref().unwrap().key == key
 }
 
-fn limiter() -> Limiter {
-    Limiter::new(Policy::parse("bodies.yaml", POLICY).unwrap())
-}
+static LIMITER: LazyLock<Limiter> =
+    LazyLock::new(|| Limiter::new(Policy::parse("bodies.yaml", POLICY).unwrap()));
 
 /// A body of the corpus, with the line ends that its type has.
 fn written(text: &str) -> (&'static str, String) {
@@ -85,18 +86,17 @@ fn written(text: &str) -> (&'static str, String) {
 
 #[test]
 fn the_corpus_is_read() {
-    let limiter = limiter();
     for text in corpus("bodies") {
         let (content_type, body) = written(&text);
-        let email = read(&limiter, content_type, &body);
+        let email = read(content_type, &body);
         assert_eq!(email, Ok(Some("ada@example.com".to_owned())), "{text}");
-        another_value_is_refused(&limiter, content_type, &body);
+        another_value_is_refused(content_type, &body);
     }
 }
 
 #[test]
 fn arbitrary_forms() {
-    let (limiter, documents) = (limiter(), corpus("bodies"));
+    let documents = corpus("bodies");
     check!().with_iterations(5_000).with_generator(bytes(256)).for_each(|bytes: &Vec<u8>| {
         let mut choices = Choices::new(bytes);
         let body = match choices.below(3) {
@@ -107,13 +107,13 @@ fn arbitrary_forms() {
                 written(&mutate(&document, &documents, &mut choices)).1
             }
         };
-        [FORM, MULTIPART].iter().for_each(|one| another_value_is_refused(&limiter, one, &body));
+        [FORM, MULTIPART].iter().for_each(|one| another_value_is_refused(one, &body));
     });
 }
 
 /// Where a value is read, a second one before or behind it is noticed.
-fn another_value_is_refused(limiter: &Limiter, content_type: &str, body: &str) {
-    if !matches!(read(limiter, content_type, body), Ok(Some(_))) {
+fn another_value_is_refused(content_type: &str, body: &str) {
+    if !matches!(read(content_type, body), Ok(Some(_))) {
         return;
     }
     let part = "--b\r\nContent-Disposition: form-data; name=\"EMAIL\"\r\n\r\nx\r\n";
@@ -125,6 +125,6 @@ fn another_value_is_refused(limiter: &Limiter, content_type: &str, body: &str) {
         _ => (format!("email[]=x&{body}"), format!("{body}&EMAIL=x")),
     };
     for twice in [before, behind] {
-        assert_eq!(read(limiter, content_type, &twice), Err(Unreadable::Ambiguous), "{twice:?}");
+        assert_eq!(read(content_type, &twice), Err(Unreadable::Ambiguous), "{twice:?}");
     }
 }

@@ -27,6 +27,7 @@ pub(crate) use queue::Flush;
 
 use super::metrics::{TokenFailure, UpstreamFailure};
 use super::request_id::RequestId;
+use crate::config::LOGS;
 use crate::engine::Engine;
 use queue::Queue;
 use record::Record;
@@ -45,13 +46,13 @@ pub(crate) enum LogFormat {
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct LogSettings {
     /// How logs are written, to standard error
-    #[arg(long = "log", value_name = "FORMAT", env = "TIDEGATE_LOG", default_value = "text")]
+    #[arg(long = "log", value_name = "FORMAT", env = "TIDEGATE_LOG", default_value = "text", help_heading = LOGS)]
     pub(crate) format: LogFormat,
     /// How much is logged; allowed requests at debug
-    #[arg(long = "log-level", value_name = "LEVEL", env = "TIDEGATE_LOG_LEVEL", default_value = "info", value_parser = level_parser())]
+    #[arg(long = "log-level", value_name = "LEVEL", env = "TIDEGATE_LOG_LEVEL", default_value = "info", value_parser = level_parser(), help_heading = LOGS)]
     pub(crate) level: LevelFilter,
     /// Log users and addresses themselves instead of keyed hashes
-    #[arg(long = "log-identities", env = "TIDEGATE_LOG_IDENTITIES")]
+    #[arg(long = "log-identities", env = "TIDEGATE_LOG_IDENTITIES", help_heading = LOGS)]
     pub(crate) identities: bool,
 }
 
@@ -109,7 +110,8 @@ impl Log {
         let writer = SampledWriter::new(self.queue.clone());
         let format = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(writer);
         let layer = match self.settings.format {
-            LogFormat::Text => format.boxed(),
+            // The form of a decision's line too: time, level, message, `name=value`.
+            LogFormat::Text => format.with_target(false).boxed(),
             LogFormat::Json => format.json().flatten_event(true).boxed(),
         };
         Registry::default().with(layer.with_filter(filter))

@@ -21,15 +21,14 @@ pub(super) struct Record<'d> {
 }
 
 impl Record<'_> {
-    /// The line: a JSON object, or `name=value` pairs. Both have the same fields and JSON values, so that
-    /// no text can pass for another field or line.
+    /// The line: a JSON object, or time, level and message with `name=value` pairs behind them. Both have
+    /// the same fields and JSON values, so that no text can pass for another field or line.
     pub(super) fn line(&self, format: LogFormat) -> String {
-        let mut line = Line::new(format);
         let (decision, named) = (self.decision, self.decision.limit());
+        let mut line = Line::start(format, decision);
         let limit = named.and_then(|report| decision.limit_of(report));
         let spec = named.map(|report| report.spec);
         let used = named.map(|report| report.spec.capacity().saturating_sub(report.available));
-        line.text("timestamp", Some(&timestamp(decision.now.unix_us)));
         line.text("event", Some(decision.outcome.name()));
         line.text("operation", Some(decision.operation()));
         line.text("limit", limit.map(|limit| limit.name()));
@@ -70,8 +69,15 @@ struct Line {
 }
 
 impl Line {
-    fn new(format: LogFormat) -> Self {
-        Self { text: String::with_capacity(512), format }
+    fn start(format: LogFormat, decision: &Decision) -> Self {
+        let mut line = Self { text: String::with_capacity(512), format };
+        let time = timestamp(decision.now.unix_us);
+        match (format, decision.is_allowed()) {
+            (LogFormat::Json, _) => line.write(format_args!("{{\"timestamp\":\"{time}\"")),
+            (LogFormat::Text, true) => line.write(format_args!("{time} DEBUG passed")),
+            (LogFormat::Text, false) => line.write(format_args!("{time}  INFO refused")),
+        }
+        line
     }
 
     fn text(&mut self, name: &str, value: Option<&str>) {
@@ -87,12 +93,9 @@ impl Line {
     }
 
     fn name(&mut self, name: &str) {
-        let first = self.text.is_empty();
         match self.format {
-            LogFormat::Json => {
-                self.write(format_args!("{}\"{name}\":", if first { '{' } else { ',' }));
-            }
-            LogFormat::Text => self.write(format_args!("{}{name}=", if first { "" } else { " " })),
+            LogFormat::Json => self.write(format_args!(",\"{name}\":")),
+            LogFormat::Text => self.write(format_args!(" {name}=")),
         }
     }
 

@@ -188,6 +188,29 @@ fn events_stay_on_one_line_and_other_crates_are_quiet() {
 }
 
 #[test]
+fn every_line_of_text_has_time_level_and_message_and_no_path_of_a_module() {
+    let settings = LogSettings { format: LogFormat::Text, ..json(LevelFilter::DEBUG, true) };
+    let lines = logged(settings, |log| {
+        three(log, "u1");
+        tracing::subscriber::with_default(log.subscriber(), || {
+            tracing::warn!(event = "ban_set", subject = "u1", "banned");
+        });
+    });
+    let mut forms: Vec<String> = Vec::new();
+    for line in &lines {
+        let (time, rest) = line.split_once(' ').unwrap();
+        assert_eq!((time.len(), &time[26..]), (27, "Z"), "{line}");
+        assert!(!line.contains("::"), "{line}");
+        forms.push(rest.chars().take(34).collect());
+    }
+    let dropped = dropped_line(LogFormat::Text, 1_767_603_600_000_000, 7);
+    assert!(dropped[27..].starts_with("  WARN log lines dropped"), "{dropped}");
+    let passed = r#"DEBUG passed event="allowed" opera"#;
+    let refused = r#" INFO refused event="limited" oper"#;
+    assert_eq!(forms, [passed, passed, refused, r#" WARN banned event="ban_set" subje"#]);
+}
+
+#[test]
 fn dropped_lines_are_told_in_either_format() {
     let told = dropped_line(LogFormat::Json, 1_767_603_600_000_000, 7);
     assert_eq!(object(&told)["dropped"], 7);

@@ -27,21 +27,15 @@ struct Arguments {
     command: Command,
 }
 
+// Each command describes itself, where its arguments are.
 #[derive(Subcommand)]
 enum Command {
-    /// Run the daemon: a gateway in front of a service, and an API that decides
     Serve(Box<command::serve::Arguments>),
-    /// Check policies: every error and warning, with file, line and column
     Validate(command::validate::Arguments),
-    /// Run policy tests under a simulated clock
     Test(command::test::Arguments),
-    /// Say which limits a request meets, and why it does not meet the others
     Explain(Box<command::explain::Arguments>),
-    /// Print documents made from the policy language
     Export(command::export::Arguments),
-    /// Ask a daemon whether it is ready, for probes
     Health(command::health::Arguments),
-    /// Look into a running daemon and change what it counts
     Admin(Box<command::admin::Arguments>),
 }
 

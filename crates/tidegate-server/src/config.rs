@@ -11,11 +11,19 @@ use http::Uri;
 use http::uri::PathAndQuery;
 use tidegate::engine::identity::Networks;
 use tidegate::engine::operation::forwarded_path;
-use tidegate::engine::units::parse_duration;
+use tidegate::engine::units::{meant_duration, parse_duration};
 
 use crate::challenge;
 use crate::listen::{ConnectionTimeouts, ListenerBounds};
 use crate::telemetry::LogSettings;
+
+/// The headings of the help.
+pub(crate) const LOGS: &str = "Logs";
+const POLICIES: &str = "Policies and what they use";
+const LISTENERS: &str = "Listeners";
+const UPSTREAM: &str = "Upstream";
+const STORE: &str = "Counters and their store";
+const BOUNDS: &str = "Bounds";
 
 /// The daemon's configuration. The comments of the fields are the help of the flags.
 #[derive(Args, Debug)]
@@ -24,68 +32,68 @@ pub struct Config {
     #[arg(value_name = "POLICY", env = "TIDEGATE_POLICY", value_delimiter = ',')]
     pub(crate) policies: Vec<PathBuf>,
     /// Where the gateway listens; `:8080` is every IPv4 address of the host
-    #[arg(long, value_name = "ADDR", env = "TIDEGATE_GATEWAY", default_value = "127.0.0.1:8080", value_parser = parse_address)]
+    #[arg(long, value_name = "ADDR", env = "TIDEGATE_GATEWAY", default_value = "127.0.0.1:8080", value_parser = parse_address, help_heading = LISTENERS)]
     pub(crate) gateway: SocketAddr,
     /// The service behind the gateway; without it there is no gateway
-    #[arg(long, value_name = "URL", env = "TIDEGATE_UPSTREAM")]
+    #[arg(long, value_name = "URL", env = "TIDEGATE_UPSTREAM", help_heading = UPSTREAM)]
     pub(crate) upstream: Option<Uri>,
     /// Certificates of authorities (PEM) to verify the upstream by, beside the well-known ones
-    #[arg(long, value_name = "FILE", env = "TIDEGATE_UPSTREAM_CA", requires = "upstream")]
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_UPSTREAM_CA", requires = "upstream", help_heading = UPSTREAM)]
     pub(crate) upstream_ca: Option<PathBuf>,
     /// Where the decision API listens
-    #[arg(long, value_name = "ADDR", env = "TIDEGATE_API", default_value = "127.0.0.1:7070", value_parser = parse_address)]
+    #[arg(long, value_name = "ADDR", env = "TIDEGATE_API", default_value = "127.0.0.1:7070", value_parser = parse_address, help_heading = LISTENERS)]
     pub(crate) api: SocketAddr,
     /// Where status and metrics are
-    #[arg(long, value_name = "ADDR", env = "TIDEGATE_ADMIN", default_value = "127.0.0.1:7071", value_parser = parse_address)]
+    #[arg(long, value_name = "ADDR", env = "TIDEGATE_ADMIN", default_value = "127.0.0.1:7071", value_parser = parse_address, help_heading = LISTENERS)]
     pub(crate) admin: SocketAddr,
     /// Who may call the API and the admin listener: lines of ROLE NAME SHA256
-    #[arg(long, value_name = "FILE", env = "TIDEGATE_TOKENS")]
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_TOKENS", help_heading = LISTENERS)]
     pub(crate) tokens: Option<PathBuf>,
     /// Let the API and the admin listener go beyond loopback without tokens
-    #[arg(long, env = "TIDEGATE_INSECURE")]
+    #[arg(long, env = "TIDEGATE_INSECURE", help_heading = LISTENERS)]
     pub(crate) insecure: bool,
     #[command(flatten)]
     pub(crate) store: SharedStoreConfig,
     /// At most N keys in memory: an equal share for each limit, which lends what it does not use
-    #[arg(long, value_name = "N", env = "TIDEGATE_MAX_KEYS", default_value_t = 1_000_000)]
+    #[arg(long, value_name = "N", env = "TIDEGATE_MAX_KEYS", default_value_t = 1_000_000, help_heading = STORE)]
     pub(crate) max_keys: usize,
     /// Keep counters here over a restart
-    #[arg(long, value_name = "DIR", env = "TIDEGATE_STATE_DIR")]
+    #[arg(long, value_name = "DIR", env = "TIDEGATE_STATE_DIR", help_heading = STORE)]
     pub(crate) state_dir: Option<PathBuf>,
     /// The secret that hashes keys: 32 hex digits
-    #[arg(long, value_name = "FILE", env = "TIDEGATE_HASH_KEY")]
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_HASH_KEY", help_heading = STORE)]
     pub(crate) hash_key: Option<PathBuf>,
     /// Show the published limits on the gateway at this path, such as /rate-limits
-    #[arg(long, value_name = "PATH", env = "TIDEGATE_PUBLIC_LIMITS", value_parser = parse_public_path)]
+    #[arg(long, value_name = "PATH", env = "TIDEGATE_PUBLIC_LIMITS", value_parser = parse_public_path, help_heading = LISTENERS)]
     pub(crate) public_limits: Option<String>,
     /// Lay this profile over the policies; several, separated by commas, in this order
-    #[arg(long, value_name = "NAME,…", env = "TIDEGATE_PROFILE")]
+    #[arg(long, value_name = "NAME,…", env = "TIDEGATE_PROFILE", help_heading = POLICIES)]
     pub(crate) profile: Option<String>,
     /// What bearer tokens are verified with: a public key (PEM), a JWKS, or a secret
-    #[arg(long, value_name = "FILE", env = "TIDEGATE_JWT_KEY")]
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_JWT_KEY", help_heading = POLICIES)]
     pub(crate) jwt_key: Option<PathBuf>,
     /// Who must have issued bearer tokens
-    #[arg(long, value_name = "ISSUER", env = "TIDEGATE_JWT_ISSUER", requires = "jwt_key")]
+    #[arg(long, value_name = "ISSUER", env = "TIDEGATE_JWT_ISSUER", requires = "jwt_key", help_heading = POLICIES)]
     pub(crate) jwt_issuer: Option<String>,
     /// Whom bearer tokens must be meant for
-    #[arg(long, value_name = "AUDIENCE", env = "TIDEGATE_JWT_AUDIENCE", requires = "jwt_key")]
+    #[arg(long, value_name = "AUDIENCE", env = "TIDEGATE_JWT_AUDIENCE", requires = "jwt_key", help_heading = POLICIES)]
     pub(crate) jwt_audience: Option<String>,
     /// Which country addresses are in: a database in the MMDB form
-    #[arg(long, value_name = "FILE", env = "TIDEGATE_GEOIP")]
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_GEOIP", help_heading = POLICIES)]
     pub(crate) geoip: Option<PathBuf>,
     /// Networks that are not public, where webhooks may be all the same, such as 10.1.0.0/16,::1
-    #[arg(long, value_name = "CIDR,…", env = "TIDEGATE_NOTIFY_ALLOW_PRIVATE", value_parser = parse_networks)]
+    #[arg(long, value_name = "CIDR,…", env = "TIDEGATE_NOTIFY_ALLOW_PRIVATE", value_parser = parse_networks, help_heading = POLICIES)]
     pub(crate) notify_allow_private: Option<Networks>,
     /// The certificate chain (PEM) of the gateway, and of whatever else is not on loopback
-    #[arg(long, value_name = "FILE", env = "TIDEGATE_TLS_CERT", requires = "tls_key")]
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_TLS_CERT", requires = "tls_key", help_heading = LISTENERS)]
     pub(crate) tls_cert: Option<PathBuf>,
     /// The certificate's private key (PEM)
-    #[arg(long, value_name = "FILE", env = "TIDEGATE_TLS_KEY", requires = "tls_cert")]
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_TLS_KEY", requires = "tls_cert", help_heading = LISTENERS)]
     pub(crate) tls_key: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) logging: LogSettings,
     /// How many threads do the work; one for each core if left out
-    #[arg(long, value_name = "N", env = "TIDEGATE_THREADS")]
+    #[arg(long, value_name = "N", env = "TIDEGATE_THREADS", help_heading = BOUNDS)]
     pub(crate) threads: Option<NonZeroUsize>,
     #[command(flatten)]
     pub(crate) bounds: Bounds,
@@ -133,27 +141,26 @@ pub(crate) struct SharedStoreConfig {
         value_name = "STORE",
         env = "TIDEGATE_STORE",
         default_value = "memory",
-        hide_env_values = true
+        hide_env_values = true,
+        help_heading = STORE
     )]
     pub(crate) url: String,
     /// What all keys in the shared store begin with
-    #[arg(long = "store-prefix", value_name = "PREFIX", env = "TIDEGATE_STORE_PREFIX", default_value = "tg:", help_heading = SHARED_STORE)]
+    #[arg(long = "store-prefix", value_name = "PREFIX", env = "TIDEGATE_STORE_PREFIX", default_value = "tg:", help_heading = STORE)]
     pub(crate) prefix: String,
     /// Certificates of authorities (PEM) to verify a store `rediss://…` by, beside the well-known ones
-    #[arg(long = "store-ca", value_name = "FILE", env = "TIDEGATE_STORE_CA", help_heading = SHARED_STORE)]
+    #[arg(long = "store-ca", value_name = "FILE", env = "TIDEGATE_STORE_CA", help_heading = STORE)]
     pub(crate) ca: Option<PathBuf>,
     /// How long a call to the shared store may take; then limits do without it
-    #[arg(long = "store-timeout", value_name = "TIME", env = "TIDEGATE_STORE_TIMEOUT", default_value = "20ms", value_parser = parse_bound, help_heading = SHARED_STORE)]
+    #[arg(long = "store-timeout", value_name = "TIME", env = "TIDEGATE_STORE_TIMEOUT", default_value = "20ms", value_parser = parse_bound, help_heading = STORE)]
     pub(crate) timeout: Duration,
     /// How many nodes share the store, for one that starts while it is lost
-    #[arg(long, value_name = "N", env = "TIDEGATE_NODES", help_heading = SHARED_STORE)]
+    #[arg(long, value_name = "N", env = "TIDEGATE_NODES", help_heading = STORE)]
     pub(crate) nodes: Option<NonZeroU32>,
     /// Keep all keys in the slot of this tag in a cluster, so that each request is decided in one call
-    #[arg(long, value_name = "NAME", env = "TIDEGATE_CLUSTER_TAG", help_heading = SHARED_STORE)]
+    #[arg(long, value_name = "NAME", env = "TIDEGATE_CLUSTER_TAG", help_heading = STORE)]
     pub(crate) cluster_tag: Option<String>,
 }
-
-const SHARED_STORE: &str = "Shared store";
 
 impl fmt::Debug for SharedStoreConfig {
     /// The URL may hold a password, which stays out of logs.
@@ -164,7 +171,7 @@ impl fmt::Debug for SharedStoreConfig {
 
 /// Bounds on times and numbers.
 #[derive(Args, Clone, Copy, Debug)]
-#[command(next_help_heading = "Bounds")]
+#[command(next_help_heading = BOUNDS)]
 pub(crate) struct Bounds {
     /// At most N connections on each listener
     #[arg(long, value_name = "N", env = "TIDEGATE_MAX_CONNECTIONS", default_value = "25000")]
@@ -179,25 +186,25 @@ pub(crate) struct Bounds {
     /// At most N requests that wait their turn
     #[arg(long, value_name = "N", env = "TIDEGATE_MAX_WAITERS", default_value_t = 10_000)]
     pub(crate) max_waiters: usize,
-    /// For the head of a request
+    /// How long the head of a request may take
     #[arg(long, value_name = "TIME", env = "TIDEGATE_HEADER_TIMEOUT", default_value = "10s", value_parser = parse_bound)]
     pub(crate) header_timeout: Duration,
-    /// Between two pieces of a body, and for a reader who takes less than 1 KiB a second
+    /// How long a body may pause, and a client may read less than 1 KiB a second of its answer
     #[arg(long, value_name = "TIME", env = "TIDEGATE_BODY_TIMEOUT", default_value = "30s", value_parser = parse_bound)]
     pub(crate) body_timeout: Duration,
-    /// For a connection without a request
+    /// How long a connection may be without a request
     #[arg(long, value_name = "TIME", env = "TIDEGATE_IDLE_TIMEOUT", default_value = "75s", value_parser = parse_bound)]
     pub(crate) idle_timeout: Duration,
-    /// Until the upstream is connected
+    /// How long it may take to connect to the upstream
     #[arg(long, value_name = "TIME", env = "TIDEGATE_CONNECT_TIMEOUT", default_value = "5s", value_parser = parse_bound)]
     pub(crate) connect_timeout: Duration,
-    /// Until the upstream begins its answer
+    /// How long the upstream may take to begin its answer
     #[arg(long, value_name = "TIME", env = "TIDEGATE_UPSTREAM_TIMEOUT", default_value = "60s", value_parser = parse_bound)]
     pub(crate) upstream_timeout: Duration,
-    /// From SIGTERM until nothing new is accepted; meanwhile /ready is 503
+    /// How long, from SIGTERM on, new requests are still accepted; meanwhile /ready is 503
     #[arg(long, value_name = "TIME", env = "TIDEGATE_DRAIN_DELAY", default_value = "0s", value_parser = parse_wait)]
     pub(crate) drain_delay: Duration,
-    /// For what is under way after that
+    /// How long requests under way may take after that
     #[arg(long, value_name = "TIME", env = "TIDEGATE_DRAIN_TIMEOUT", default_value = "30s", value_parser = parse_wait)]
     pub(crate) drain_timeout: Duration,
 }
@@ -259,7 +266,10 @@ fn parse_networks(text: &str) -> Result<Networks, String> {
 }
 
 fn parse_wait(text: &str) -> Result<Duration, String> {
-    parse_duration(text).map(Duration::from_micros).map_err(|error| error.to_string())
+    parse_duration(text).map(Duration::from_micros).map_err(|error| {
+        let meant = meant_duration(text).map(|meant| format!("; did you mean {meant}?"));
+        format!("{error}{}", meant.unwrap_or_default())
+    })
 }
 
 /// A bound of no time would end everything before it began.

@@ -19,10 +19,45 @@ fn every_flag_is_documented_with_its_variable_and_default() {
     assert!(unknown.is_empty(), "not, or otherwise, in `tidegate serve --help`: {unknown:#?}");
 }
 
+#[test]
+fn every_flag_stands_under_the_heading_of_its_subject() {
+    let help = help();
+    let mut heading = "";
+    let mut found: Vec<(&str, &str)> = Vec::new();
+    for line in help.lines() {
+        if line.ends_with(':') && !line.starts_with(' ') {
+            heading = line;
+        } else if let Some((_, flag)) =
+            line.split_once("--").filter(|(indent, _)| indent.len() == 6)
+        {
+            found.push((heading, flag.split(' ').next().unwrap_or_default()));
+        }
+    }
+    let none: Vec<_> = found.iter().filter(|(heading, _)| *heading == "Options:").collect();
+    assert_eq!(none, [&("Options:", "help")], "all others belong to a subject");
+    for expected in [
+        ("Policies and what they use:", "jwt-key"),
+        ("Listeners:", "tls-cert"),
+        ("Upstream:", "upstream-ca"),
+        ("Counters and their store:", "store"),
+        ("Counters and their store:", "max-keys"),
+        ("Logs:", "log-level"),
+        ("Bounds:", "threads"),
+        ("Bounds:", "drain-timeout"),
+    ] {
+        assert!(found.contains(&expected), "{expected:?}: {found:#?}");
+    }
+    assert!(help.contains("SIGHUP or a changed file reloads"), "{help}");
+}
+
+fn help() -> String {
+    let help = Command::new(env!("CARGO_BIN_EXE_tidegate")).args(["serve", "--help"]).output();
+    String::from_utf8(help.unwrap().stdout).unwrap()
+}
+
 /// The flags in the help text, which wraps its lines.
 fn told() -> BTreeSet<Row> {
-    let help = Command::new(env!("CARGO_BIN_EXE_tidegate")).args(["serve", "--help"]).output();
-    let help = String::from_utf8(help.unwrap().stdout).unwrap();
+    let help = help();
     let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
     let between = |text: &str, from: &str, to: &str| {
         let found = text.split_once(from).and_then(|(_, rest)| rest.split_once(to));

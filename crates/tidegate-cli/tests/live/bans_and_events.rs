@@ -214,6 +214,10 @@ fn the_command_line_bans_and_flags() {
     let added = cli(&daemon, &["flags", "add", "review", "--user", "u1"]);
     assert_eq!(added, "user u1  review  until it is removed  by operator\nexit 0");
     assert!(cli(&daemon, &["flags", "list"]).ends_with("1 flag\nexit 0"));
+    let one = ["flags", "list", "--count", "1"];
+    assert!(cli(&daemon, &one).ends_with("\n1 flag\nexit 0"), "there are no more");
+    cli(&daemon, &["flags", "add", "review", "--user", "u2"]);
+    assert!(cli(&daemon, &one).ends_with("\n1 flag, and there are more\nexit 0"));
     assert_eq!(outcome(&daemon, "u1"), "allowed", "a flag refuses nothing");
     let gone = cli(&daemon, &["flags", "remove", "--user", "u1", "--flag", "review"]);
     assert_eq!(gone, "removed 1 flag\nexit 0");

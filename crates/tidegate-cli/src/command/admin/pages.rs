@@ -51,15 +51,17 @@ impl ListKind {
     ) -> Result<Items, Error> {
         let (mut items, mut ids) = (Vec::new(), HashSet::new());
         let pages = Pages { kind: self, method: Method::GET, parameters, daemon };
-        let more = pages.visit(&daemon.client()?, count.min(PAGE_MAX), |page| {
+        // One item beyond those that are shown tells that there are more.
+        let page_count = count.saturating_add(1).min(PAGE_MAX);
+        pages.visit(&daemon.client()?, page_count, |page| {
             for item in page[self.member].as_array().into_iter().flatten() {
                 if ids.insert(item[self.id].to_string()) {
                     items.push(item.clone());
                 }
             }
-            items.len() < count
+            items.len() <= count
         })?;
-        let more = more || items.len() > count;
+        let more = items.len() > count;
         items.truncate(count);
         Ok(Items { items, more })
     }
@@ -87,13 +89,13 @@ pub(super) struct Pages<'a> {
 }
 
 impl Pages<'_> {
-    /// Visits page after page until `visit` returns false; true if there are more pages.
+    /// Visits page after page until `visit` returns false, or there are no more.
     pub(super) fn visit(
         &self,
         client: &Client,
         count: usize,
         mut visit: impl FnMut(&Value) -> bool,
-    ) -> Result<bool, Error> {
+    ) -> Result<(), Error> {
         let bar = if self.daemon.json { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
         if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
             bar.set_style(style);
@@ -112,7 +114,7 @@ impl Pages<'_> {
             let cursor = page["cursor"].as_str();
             if cursor.is_none() || !goes_on {
                 bar.finish_and_clear();
-                return Ok(cursor.is_some());
+                return Ok(());
             }
             parameters.retain(|(name, _)| name != "cursor");
             parameters.extend(cursor.map(|cursor| ("cursor".to_owned(), cursor.to_owned())));

@@ -128,24 +128,23 @@ fn find(app: &App, kind: MarkKind, query: &MarkQuery) -> (Vec<Mark>, Option<Key>
         return (mark.into_iter().collect(), None);
     }
     let (mut found, mut last) = (Vec::new(), query.cursor);
+    // One mark beyond the page shows that there are more.
+    let step = if query.is_selective() { STEP } else { query.count.saturating_add(1) };
     for _ in 0..STEPS_MAX {
-        let step = if query.is_selective() { STEP } else { query.count - found.len() };
         let page = marks.list(kind, last, step, now);
         let is_last = page.len() < step;
         for mark in page {
-            if found.len() == query.count {
+            let is_selected = query.selects(&mark);
+            if is_selected && found.len() == query.count {
                 return (found, last);
             }
             last = Some(mark.id);
-            if query.selects(&mark) {
+            if is_selected {
                 found.push(mark);
             }
         }
         if is_last {
             return (found, None);
-        }
-        if found.len() == query.count {
-            break;
         }
     }
     (found, last)
@@ -177,6 +176,31 @@ mod tests {
         let query = MarkQuery::parse(&query, MarkKind::Ban, true, &app.engine).unwrap();
         assert_eq!(remove_all(&app, MarkKind::Ban, &actor(), query).await, 1);
         assert!(app.engine.marks().get(MarkKind::Ban, last.id, app.now()).is_none());
+    }
+
+    #[test]
+    fn a_cursor_says_that_there_are_more_and_only_then() {
+        let app = App::new(Policy::parse("a.yaml", "{ tidegate: 1, name: a }").unwrap());
+        for user in ["u1", "u2", "u3"] {
+            for flag in ["review", "fraud"] {
+                app.engine.flag(flag, &NewMark::new(Subject::user(user))).unwrap();
+            }
+        }
+        let page = |text: &str| {
+            let query = MarkQuery::parse(text, MarkKind::Flag, false, &app.engine).unwrap();
+            let (found, next) = find(&app, MarkKind::Flag, &query);
+            (found.len(), next.is_some())
+        };
+        for (text, expected) in [
+            ("count=5", (5, true)),
+            ("count=6", (6, false)),
+            ("count=7", (6, false)),
+            ("count=1&flag=fraud&user=u2", (1, false)),
+            ("count=1&user=u2", (1, true)),
+            ("count=2&user=u2", (2, false)),
+        ] {
+            assert_eq!(page(text), expected, "{text}");
+        }
     }
 
     #[tokio::test]

@@ -87,8 +87,7 @@ impl Delete {
                 visit(page);
                 true
             },
-        )?;
-        Ok(())
+        )
     }
 
     /// Prints the result; `deleted` is `None` for a dry run.

@@ -48,6 +48,7 @@ fn json_has_every_field() {
         "tier": "vip",
         "unknown_tier": null,
         "internal": false,
+        "ignored_headers": [],
         "standing": "ordinary",
         "factors": [],
         "unreadable": [],
@@ -94,6 +95,19 @@ fn headers_are_believed_only_from_a_trusted_peer() {
     };
     assert_eq!(user("127.0.0.1"), (json!("u1"), json!("192.0.2.7")));
     assert_eq!(user("192.0.2.1"), (json!(null), json!("192.0.2.1")));
+}
+
+#[test]
+fn a_header_of_an_untrusted_peer_is_said_to_be_ignored() {
+    let headers = ["--header", "x-user: u1", "--header", "X-Forwarded-For: 192.0.2.7"];
+    let from =
+        |peer| explain(&[&["shop.yaml", "--path", "/a", "--peer", peer], &headers[..]].concat());
+    let untrusted = from("192.0.2.1");
+    untrusted.assert_plain();
+    assert_snapshot!(untrusted.transcript());
+    assert!(!from("127.0.0.1").out.contains("ignored"));
+    let stated = explain(&[&["shop.yaml", "--ip", "192.0.2.1"], &headers[..]].concat());
+    assert!(!stated.out.contains("ignored"), "without a socket, all is believed");
 }
 
 #[test]

@@ -128,6 +128,11 @@ impl<'r> Context<'r> {
         self.request
     }
 
+    /// True if headers may name the client: the peer is a trusted proxy, or there is no socket.
+    pub(crate) const fn headers_believed(&self) -> bool {
+        self.headers_believed
+    }
+
     /// The policy that decides the request.
     #[inline]
     pub(crate) fn policy(&self) -> &Policy {

@@ -40,6 +40,8 @@ pub struct Explanation {
     pub unknown_tier: Option<String>,
     /// True if another service of the same owner calls.
     pub internal: bool,
+    /// The headers that name the client and were not believed: the peer is no trusted proxy.
+    pub ignored_headers: Vec<String>,
     /// The method that counts: the one that an override names where the policy follows overrides.
     pub method: Option<String>,
     /// The path that counts: normalised, and in lower case where case is ignored.
@@ -131,6 +133,7 @@ fn explain(context: &Context<'_>, secret: &HashKey, marks: &Marks) -> Explanatio
             .filter(|tier| policy.tiers.id(tier).is_none())
             .map(str::to_owned),
         internal: context.internal,
+        ignored_headers: ignored_headers(context),
         method: context.method().map(str::to_owned),
         path: context.counted_path().map(Cow::into_owned),
         standing: match precheck(context, marks) {
@@ -144,6 +147,21 @@ fn explain(context: &Context<'_>, secret: &HashKey, marks: &Marks) -> Explanatio
         penalties: penalties::penalties(context, &limits),
         limits,
     }
+}
+
+/// Headers that only a trusted proxy may send, and that came from somebody else.
+fn ignored_headers(context: &Context<'_>) -> Vec<String> {
+    let (policy, request) = (context.policy(), context.request());
+    let forwarded = policy.identity.forwarded.header_name();
+    let forwarded = Some(forwarded).filter(|_| request.ip.is_none());
+    let mut ignored: Vec<String> = Vec::new();
+    for name in policy.claim_headers().chain(forwarded).filter(|_| !context.headers_believed()) {
+        let is_new = !ignored.iter().any(|known| known.eq_ignore_ascii_case(name));
+        if is_new && request.header_value(name).is_some() {
+            ignored.push(name.to_owned());
+        }
+    }
+    ignored
 }
 
 fn application(

@@ -157,6 +157,10 @@ fn print(explanation: &Explanation) {
     let unknown = unknown.map(|tier| format!(" (`{}` is not a tier)", paint::plain(tier)));
     line("tier", &format!("{}{}", explanation.tier, unknown.unwrap_or_default()));
     line("internal", if explanation.internal { "yes" } else { "no" });
+    for header in &explanation.ignored_headers {
+        let why = "ignored: the peer is none of `trusted_proxies`";
+        line("header", &format!("{} {}", paint::plain(header), paint::careful(why)));
+    }
     match (explanation.standing, explanation.enabled) {
         ("exempt", _) => line("standing", &paint::good("exempt: never counted, never limited")),
         ("blocked", _) => {
@@ -272,6 +276,7 @@ fn as_json(explanation: &Explanation) -> Value {
         "tier": explanation.tier,
         "unknown_tier": explanation.unknown_tier,
         "internal": explanation.internal,
+        "ignored_headers": explanation.ignored_headers,
         "standing": explanation.standing,
         "factors": explanation
             .factors

@@ -28,6 +28,22 @@ fn warnings_alone_end_with_0() {
 }
 
 #[test]
+fn warnings_are_errors_if_that_is_asked_for() {
+    let warned = "{ tidegate: 1, name: n, limits: { a: { by: user, total: 5 } } }";
+    let folder = Folder::with(&[("warned.yaml", warned), ("shop.yaml", SHOP)]);
+    let ran = folder.run(&["validate", "--strict", "warned.yaml", "shop.yaml"]);
+    assert_eq!(ran.code, 1);
+    assert!(ran.out.ends_with("warned.yaml: not valid, 0 errors, 1 warning\nshop.yaml: valid\n"));
+    let json = folder.run(&["validate", "--strict", "--json", "warned.yaml", "shop.yaml"]).json();
+    assert_eq!(
+        (&json["files"][0]["valid"], &json["files"][1]["valid"]),
+        (&json!(false), &json!(true))
+    );
+    assert_eq!(json["files"][0]["diagnostics"][0]["severity"], "warning");
+    assert_eq!(folder.run(&["validate", "--strict", "shop.yaml"]).code, 0);
+}
+
+#[test]
 fn json_has_every_field_of_every_file() {
     let folder = Folder::with(&[("broken.yaml", BROKEN), ("shop.yaml", SHOP)]);
     let ran = folder.run(&["validate", "--json", "broken.yaml", "shop.yaml"]);

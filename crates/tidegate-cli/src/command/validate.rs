@@ -15,10 +15,10 @@ use crate::{paint, say};
 /// Check policies: every error and warning, with file, line and column.
 ///
 /// Checks the policy as it stands and once under each of its profiles. `${NAME}` is taken from the
-/// environment. Ends with 1 if there is an error; warnings alone end with 0.
+/// environment. Ends with 1 if there is an error; warnings alone end with 0, unless --strict.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  tidegate validate policy.yaml\n  tidegate validate --json policies/*.yaml\n  RATE_LIMIT_DEFAULT_LIMIT=10 tidegate validate --profile production policy.yaml"
+    after_help = "Examples:\n  tidegate validate policy.yaml\n  tidegate validate --strict policies/*.yaml\n  tidegate validate --json policy.yaml\n  RATE_LIMIT_DEFAULT_LIMIT=10 tidegate validate --profile production policy.yaml"
 )]
 pub(crate) struct Arguments {
     /// The policies to check
@@ -27,6 +27,9 @@ pub(crate) struct Arguments {
     /// Check only under this profile; several, separated by commas, are laid over in this order
     #[arg(long, value_name = "NAME,…")]
     profile: Option<String>,
+    /// Take warnings for errors: for a pipeline that checks changes. `serve` starts with warnings
+    #[arg(long)]
+    strict: bool,
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
@@ -38,6 +41,7 @@ type Checked = Result<Findings, (String, Error)>;
 struct Findings {
     file: String,
     source: String,
+    strict: bool,
     /// Each with the profile under which alone it shows.
     list: Vec<(Option<String>, Diagnostic)>,
 }
@@ -46,7 +50,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool, Error> {
     let check = |path: &PathBuf| {
         let file = path.display().to_string();
         match files::read(path) {
-            Ok(source) => Ok(check(file, source, arguments.profile.as_deref())),
+            Ok(source) => Ok(check(file, source, arguments)),
             Err(error) => Err((file, error.into())),
         }
     };
@@ -75,7 +79,8 @@ fn as_json(checked: &Checked) -> Value {
     }
 }
 
-fn check(file: String, source: String, profile: Option<&str>) -> Findings {
+fn check(file: String, source: String, arguments: &Arguments) -> Findings {
+    let (profile, strict) = (arguments.profile.as_deref(), arguments.strict);
     let env = files::environment();
     let under = |profile: Option<&str>| {
         let options = Options { profile: profile.map(str::to_owned), env: env.clone() };
@@ -96,7 +101,7 @@ fn check(file: String, source: String, profile: Option<&str>) -> Findings {
             add(Some(name.clone()), &under(Some(&name)));
         }
     }
-    Findings { file, source, list }
+    Findings { file, source, strict, list }
 }
 
 impl Findings {
@@ -105,7 +110,7 @@ impl Findings {
     }
 
     fn is_valid(&self) -> bool {
-        self.count(Severity::Error) == 0
+        self.count(Severity::Error) == 0 && !(self.strict && self.count(Severity::Warning) > 0)
     }
 
     fn print(&self) {
@@ -122,10 +127,10 @@ impl Findings {
             plural(errors, "error"),
             plural(warnings, "warning")
         );
-        match (errors, warnings) {
-            (0, 0) => say!("{}: {}", self.file, paint::good("valid")),
-            (0, _) => say!("{}: {}, {counted}", self.file, paint::good("valid")),
-            (_, _) => say!("{}: {}, {counted}", self.file, paint::bad("not valid")),
+        match (self.is_valid(), errors + warnings) {
+            (true, 0) => say!("{}: {}", self.file, paint::good("valid")),
+            (true, _) => say!("{}: {}, {counted}", self.file, paint::good("valid")),
+            (false, _) => say!("{}: {}, {counted}", self.file, paint::bad("not valid")),
         }
     }
 

@@ -200,6 +200,23 @@ impl PathPattern {
         align(&here, there.iter(), |segment, other| segment.covers(other, self.case)).is_some()
     }
 
+    /// Whether no path matches both patterns. A yes is certain, also where letters match in either case.
+    pub(crate) fn is_apart_from(&self, other: &Self) -> bool {
+        let (here, there) = (&self.segments, &other.segments);
+        let is_bounded = |segments: &[Segment]| !segments.contains(&Segment::Many);
+        let least = |segments: &[Segment]| {
+            segments.iter().filter(|segment| **segment != Segment::Many).count()
+        };
+        let differ = |(a, b): (&Segment, &Segment)| match (a, b) {
+            (Segment::Literal(a), Segment::Literal(b)) => !a.eq_ignore_ascii_case(b),
+            _ => false,
+        };
+        let is_one = |(a, b): &(&Segment, &Segment)| **a != Segment::Many && **b != Segment::Many;
+        here.iter().zip(there).take_while(is_one).any(differ)
+            || is_bounded(here) && here.len() < least(there)
+            || is_bounded(there) && there.len() < least(here)
+    }
+
     pub(super) fn segments(&self) -> &[Segment] {
         &self.segments
     }
@@ -368,6 +385,29 @@ mod tests {
         let captured = pattern.names().zip(pattern.captures(&path)?);
         let pairs = captured.map(|(name, text)| format!("{name}={text}"));
         Some(pairs.collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn patterns_are_apart_only_if_no_path_matches_both() {
+        let is_apart = |a: &str, b: &str| {
+            let [a, b] = [a, b].map(|text| PathPattern::parse(text).unwrap());
+            assert_eq!(a.is_apart_from(&b), b.is_apart_from(&a));
+            a.is_apart_from(&b)
+        };
+        for (a, b) in [
+            ("/a", "/b"),
+            ("/a/{x}", "/a"),
+            ("/a/**", "/b/**"),
+            ("/a/*/c", "/a/x/d"),
+            ("/a/**/b/c", "/a/b"),
+        ] {
+            assert!(is_apart(a, b), "{a} {b}");
+        }
+        for (a, b) in
+            [("/a", "/A"), ("/a/{x}", "/a/b"), ("/a/**", "/a"), ("/**/b", "/a/**"), ("/**", "/")]
+        {
+            assert!(!is_apart(a, b), "{a} {b}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod builder;
 pub(crate) mod compile;
 pub mod diagnostics;
 pub mod document;
+mod implication;
 mod message;
 pub(crate) mod model;
 pub(crate) mod names;

@@ -44,6 +44,23 @@ pub fn parse_duration(text: &str) -> Result<u64, ParseError> {
         .ok_or_else(|| ParseError::new(text, TOO_LONG))
 }
 
+/// The duration that was probably meant by a text that is none: `15min` for `15m` and `15 minutes`.
+#[must_use]
+pub fn meant_duration(text: &str) -> Option<String> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let unit = match unit.trim().to_ascii_lowercase().as_str() {
+        "ms" | "msec" | "millis" | "milliseconds" => "ms",
+        "s" | "sec" | "secs" | "second" | "seconds" => "s",
+        "m" | "mn" | "min" | "mins" | "minute" | "minutes" => "min",
+        "h" | "hr" | "hrs" | "hour" | "hours" => "h",
+        "d" | "day" | "days" => "d",
+        _ => return None,
+    };
+    let meant = format!("{number}{unit}");
+    (parse_duration(text).is_err() && parse_duration(&meant).is_ok()).then_some(meant)
+}
+
 /// Reads a duration that need not be whole, such as `29.5s` or `333.334ms`, exactly to the
 /// microsecond.
 ///
@@ -151,6 +168,18 @@ mod tests {
         assert_eq!(parse_duration("7d"), Ok(7 * DAY_US));
         for text in ["5", "s", "5 s", "1.5s", "-1s", "5m", "1001d", "99999999999999999999s"] {
             assert!(parse_duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_duration_in_other_units_is_guessed() {
+        for (text, meant) in
+            [("15m", "15min"), ("1 hour", "1h"), ("30sec", "30s"), ("2 days", "2d")]
+        {
+            assert_eq!(meant_duration(text).as_deref(), Some(meant), "{text}");
+        }
+        for text in ["15min", "m", "soon", "5", "1.5m"] {
+            assert_eq!(meant_duration(text), None, "{text}");
         }
     }
 

@@ -12,8 +12,8 @@ use std::fmt;
 pub use amount::Amount;
 pub(crate) use duration::written_duration;
 pub use duration::{
-    DAY_US, DURATION_US_MAX, SECOND_US, duration_in_words, parse_duration, parse_exact_duration,
-    parse_period, per_duration, seconds_rounded_up, short_duration,
+    DAY_US, DURATION_US_MAX, SECOND_US, duration_in_words, meant_duration, parse_duration,
+    parse_exact_duration, parse_period, per_duration, seconds_rounded_up, short_duration,
 };
 pub use number::canonical_number;
 

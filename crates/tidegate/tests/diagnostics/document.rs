@@ -64,3 +64,27 @@ fn what_trips_most_people_gets_advice() {
     ];
     assert_snapshot!(told.join("\n"));
 }
+
+#[test]
+fn texts_that_yaml_cuts_get_advice() {
+    let told = [
+        lines(
+            "limits: { a: { by: ip, total: 5, message: Too many, please wait, really, status: 429 } }",
+        ),
+        lines("limits: { a: { by: ip, total: 5, message: Slow down: wait, status: 429 } }"),
+        lines("response:\n  message: Slow down: wait a moment"),
+    ];
+    assert_snapshot!(told.join("\n"));
+}
+
+#[test]
+fn wrong_indentation_gets_advice() {
+    let told = [
+        lines("limits:\n  a:\n    by: ip\n   total: 5"),
+        lines("limits:\n  a:\n    by: ip\n      total: 5"),
+        lines("limits:\n  a:\n  by: ip\n  total: 5"),
+        lines("limits:\na:\n  by: ip\n  total: 5\nb:\n  by: ip\n  total: 5"),
+        lines("limits:\n  a: { by: ip, total: 5 }\n\tb: { by: ip, total: 5 }"),
+    ];
+    assert_snapshot!(told.join("\n"));
+}

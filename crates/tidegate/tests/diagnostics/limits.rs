@@ -154,3 +154,34 @@ fn so_many_limits_can_meet_in_one_request() {
     let many: String = (0..17).map(|index| format!("l{index}: {{ by: ip, total: 5 }}, ")).collect();
     assert_snapshot!(said(&format!("{{ tidegate: 1, name: n, limits: {{ {many} }} }}")));
 }
+
+#[test]
+fn words_of_other_languages_get_advice() {
+    assert_snapshot!(lines(
+        "
+limits:
+  email: { by: email, total: 5 }
+  header: { by: [X-Api-Key, Authorization], total: 5 }
+  joined: { by: ip+email, total: 5 }
+  burst: { by: ip, token_bucket: 20/min, burst: 5 }
+  no-bucket: { by: ip, sliding_window: 20/min, burst: 5 }
+  apart: { by: ip, limit: 5, window: 1min }
+  rate: { by: ip, rate: 5/min, burst: 9 }
+  unclear: { by: ip, max: 5, window: 60 }
+  bucket: { by: ip, token_bucket: { rate: 20/min, burst: 5 } }
+  window: { by: ip, sliding_window: { limit: 20, window: 5min } }
+  half: { by: ip, sliding_window: { limit: 20 } }
+  path: { by: ip, path: /login, total: 5 }
+  minutes: { by: ip, concurrency: 5, lease: 15m }
+  period: { by: ip, sliding_window: 5/15m }
+  wait: { by: ip, quota: 5/day, exceed: wait 15 minutes }
+  nobody: { when: { authenticated: false }, by: user, sliding_window: { anonymous: 5/min } }
+"
+    ));
+}
+
+#[test]
+fn requests_without_a_user_may_share_a_limit_by_user() {
+    let shared = "{ tidegate: 1, name: n, limits: { a: { when: { authenticated: false }, by: user, missing: share, total: 5 } } }";
+    assert_eq!(diagnostics(shared, None).to_string(), "");
+}

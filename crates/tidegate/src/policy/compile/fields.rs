@@ -4,11 +4,12 @@ use std::collections::HashSet;
 use std::fmt;
 use std::ops::RangeInclusive;
 
+use super::advice::{self, Advice};
 use crate::policy::diagnostics::{Position, Reporter, shown};
 use crate::policy::document::{Entry, Node, Value};
 use crate::policy::names::Names;
 use crate::policy::protection::percent_ppm;
-use crate::units::parse_duration;
+use crate::units::{meant_duration, parse_duration};
 
 /// A map whose keys are all known.
 pub(crate) struct Fields<'n> {
@@ -23,20 +24,31 @@ pub(crate) struct Keys {
     known: &'static str,
     /// The keys of a later version of the language.
     later: &'static str,
+    /// Advice on a key that is none of them, beside all entries of its map.
+    advise: fn(&[Entry], &Entry) -> Option<Advice>,
 }
 
 impl Keys {
     pub(crate) const fn new(known: &'static str) -> Self {
-        Self { known, later: "" }
+        Self::with_later(known, "")
     }
 
     pub(crate) const fn with_later(known: &'static str, later: &'static str) -> Self {
-        Self { known, later }
+        Self { known, later, advise: |_, _| None }
+    }
+
+    /// The same keys with advice on others.
+    pub(super) const fn with_advice(self, advise: fn(&[Entry], &Entry) -> Option<Advice>) -> Self {
+        Self { advise, ..self }
     }
 
     /// The keys of this version.
     pub(crate) fn known(&self) -> impl Iterator<Item = &'static str> {
         self.known.split_ascii_whitespace()
+    }
+
+    fn has(&self, key: &str) -> bool {
+        self.known().any(|known| known == key)
     }
 }
 
@@ -50,13 +62,29 @@ impl<'n> Fields<'n> {
     ) -> Option<Self> {
         let entries = entries(node, what, diagnostics)?;
         let mut meant = Vec::new();
-        for entry in entries {
+        let mut given = None;
+        for (place, entry) in entries.iter().enumerate() {
             let key = entry.key.as_str();
             if keys.later.split_ascii_whitespace().any(|later| later == key) {
                 diagnostics.error(entry.key_at, format!("`{key}` is not supported yet"));
-            } else if !keys.known().any(|known| known == key) {
-                let message = format!("found the key `{}`, which {what} does not have", shown(key));
-                meant.extend(diagnostics.unknown_word(entry.key_at, message, key, keys.known()));
+                continue;
+            }
+            if keys.has(key) {
+                continue;
+            }
+            let message = format!("found the key `{}`, which {what} does not have", shown(key));
+            let advice = (keys.advise)(entries, entry);
+            match advice.or_else(|| advice::on_place(entries, place, |key| keys.has(key))) {
+                // Several keys may be one mistake.
+                Some(Advice { help, .. }) if given.as_ref() == Some(&help) => {}
+                Some(Advice { help, meant: key }) => {
+                    diagnostics.error_with_help(entry.key_at, message, &help);
+                    meant.extend(key);
+                    given = Some(help);
+                }
+                None => {
+                    meant.extend(diagnostics.unknown_word(entry.key_at, message, key, keys.known()))
+                }
             }
         }
         Some(Self { entries, diagnostics, meant })
@@ -134,18 +162,9 @@ pub(crate) fn entries<'n>(
     let entries = node.entries();
     if entries.is_none() {
         let message = format!("found {}, expected a map for {what}", node.kind());
-        match (&node.value, what) {
-            (
-                Value::List(_),
-                "`limits`" | "`operations`" | "`attributes`" | "`events`" | "`penalties`",
-            ) => {
-                diagnostics.error_with_help(node.at, message, "write `NAME: …` instead of `- …`");
-            }
-            (Value::Scalar(scalar), "an exemption") if scalar.text.starts_with('/') => {
-                let help = format!("write `path: {}`", shown(&scalar.text));
-                diagnostics.error_with_help(node.at, message, help);
-            }
-            _ => diagnostics.error(node.at, message),
+        match advice::on_map(node, what) {
+            Some(help) => diagnostics.error_with_help(node.at, message, help),
+            None => diagnostics.error(node.at, message),
         }
     }
     entries
@@ -220,7 +239,17 @@ pub(crate) fn duration_us(node: &Node, diagnostics: &Reporter) -> Option<u64> {
             diagnostics.error(node.at, format!("found `{text}`, expected more than nothing"));
             None
         }
-        other => parsed(other, node.at, diagnostics),
+        Ok(us) => Some(us),
+        Err(error) => {
+            match meant_duration(text) {
+                Some(meant) => {
+                    let help = format!("did you mean `{meant}`?");
+                    diagnostics.error_with_help(node.at, error.to_string(), help);
+                }
+                None => diagnostics.error(node.at, error.to_string()),
+            }
+            None
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use super::fields::{
     Fields, Keys, check_name, distinct_texts, is_header_name, parsed, section, text, word,
 };
 use super::settings::{self, Audience};
-use super::{Compiler, RESERVED_PARTS, Scope};
+use super::{Compiler, RESERVED_PARTS, Scope, advice};
 use crate::policy::diagnostics::{Position, one_of, shown};
 use crate::policy::document::{Entry, Node};
 use crate::policy::model::{
@@ -12,14 +12,15 @@ use crate::policy::model::{
     Part, Refusal,
 };
 use crate::response::HeaderItems;
-use crate::units::{Amount, SECOND_US, parse_duration};
+use crate::units::{Amount, SECOND_US, meant_duration, parse_duration};
 
 pub(in crate::policy) const KEYS: Keys = Keys::with_later(
     "when by token_bucket sliding_window sliding_counter fixed_window quota concurrency total \
      ceiling tier_by lease cost value missing exceed shadow counts scaled on_store_failure \
      consistency key message status body describe publish",
     "count",
-);
+)
+.with_advice(advice::on_limit_key);
 pub(super) const DEFAULTS_KEYS: Keys = Keys::new("on_store_failure consistency exceed shadow");
 
 /// What becomes of a request without a part of `by`.
@@ -111,7 +112,11 @@ impl Compiler<'_> {
             }
             Err(_) => {
                 let message = format!("found `{}`, expected for how long", shown(text));
-                self.diagnostics.error_with_help(at, message, "write it as `wait 2s`");
+                let meant = meant_duration(duration);
+                let help = meant.map_or("write it as `wait 2s`".to_owned(), |meant| {
+                    format!("did you mean `wait {meant}`?")
+                });
+                self.diagnostics.error_with_help(at, message, help);
                 None
             }
         }
@@ -120,6 +125,12 @@ impl Compiler<'_> {
     fn limit(&self, entry: &Entry, defaults: Defaults) -> Option<Limit> {
         check_name(&entry.key, entry.key_at, "a limit", self.diagnostics);
         let what = format!("the limit `{}`", shown(&entry.key));
+        if entry.value.entries().is_none() && KEYS.known().any(|key| key == entry.key) {
+            let message = format!("found `{}` among the names of limits", entry.key);
+            let help = "indent it further, below the name of its limit";
+            self.diagnostics.error_with_help(entry.key_at, message, help);
+            return None;
+        }
         let fields = Fields::of(&entry.value, &what, &KEYS, self.diagnostics)?;
         let when = fields.get("when").map(|node| self.when(node)).unwrap_or_default();
         let scope = Scope::of(when.operations.as_deref());
@@ -127,6 +138,7 @@ impl Compiler<'_> {
         let by = self.by(&fields, entry, algorithm, &scope);
         let missing = fields.word("missing", &MISSING_WORDS);
         let audience = Audience { when: &when, by: &by, missing };
+        self.check_users(&fields, audience)?;
         let settings = algorithm
             .and_then(|algorithm| self.settings(&fields, algorithm, audience, entry.key_at));
         let Defaults { on_store_failure, consistency, exceed, shadow } =
@@ -172,6 +184,18 @@ impl Compiler<'_> {
             describe,
             publish,
         })
+    }
+
+    /// Reports a limit by user that is only for requests without one.
+    fn check_users(&self, fields: &Fields<'_>, audience: Audience<'_>) -> Option<()> {
+        let Audience { when, by, missing } = audience;
+        let skips = by.contains(&Part::User) && missing != Some(Missing::Share);
+        let by = fields.get("by").filter(|_| skips && when.authenticated == Some(false));
+        let Some(by) = by else { return Some(()) };
+        let message = "found `by: user` beside `authenticated: false`: such requests have no user";
+        let help = "use `by: ip`, or take `authenticated: false` out";
+        self.diagnostics.error_with_help(by.at, message, help);
+        None
     }
 
     fn algorithm(&self, fields: &Fields<'_>, entry: &Entry) -> Option<Algorithm> {
@@ -254,9 +278,19 @@ impl Compiler<'_> {
                         .error(at, format!("found `{}`, expected `header.NAME`", shown(name)));
                     return None;
                 }
-                None => Part::Attribute(self.attribute_id(name, at, scope, &RESERVED_PARTS)?),
+                None => Part::Attribute(self.attribute_part(name, at, scope)?),
             },
         })
+    }
+
+    fn attribute_part(&self, name: &str, at: Position, scope: &Scope<'_>) -> Option<AttributeId> {
+        let advice = advice::on_part(name).filter(|_| self.attribute_names.id(name).is_none());
+        let Some(help) = advice else {
+            return self.attribute_id(name, at, scope, &RESERVED_PARTS);
+        };
+        let message = format!("found `{}`, which is not a declared attribute", shown(name));
+        self.diagnostics.error_with_help(at, message, help);
+        None
     }
 
     fn cost(&self, fields: &Fields<'_>, algorithm: Option<Algorithm>, scope: &Scope<'_>) -> Cost {

@@ -1,11 +1,13 @@
 //! Compiles a document into a checked policy. Every section reports all its problems; there is a
 //! policy only if none of them is an error.
 
+mod advice;
 mod challenge;
 mod events;
 mod factors;
 pub(crate) mod fields;
 mod identity;
+mod idle_warnings;
 mod limits;
 mod notify;
 mod operations;
@@ -24,12 +26,12 @@ use std::collections::{BTreeMap, HashSet};
 
 use jiff::tz::TimeZone;
 
-use fields::{Fields, Keys, check_name, declared_id, distinct_texts, one_or_many, text};
+use fields::{Fields, Keys, check_name, declared_id, distinct_texts, is_name, one_or_many, text};
 
 pub(super) use limits::KEYS as LIMIT_KEYS;
 use warnings::Warnings;
 
-use super::diagnostics::{Position, Reporter, nearest, shown};
+use super::diagnostics::{Position, Reporter, nearest, one_of, shown};
 use super::document::Node;
 use super::model::{
     Algorithm, Attribute, AttributeId, Exceed, Limit, Normal, OperationId, PathRules, Policy,
@@ -62,6 +64,8 @@ struct Compiler<'c> {
     diagnostics: &'c Reporter,
     env: &'c BTreeMap<String, String>,
     tiers: Names,
+    /// True if `tiers:` lists them.
+    tiers_declared: bool,
     default_tier: TierId,
     anonymous_tier: TierId,
     paths: PathRules,
@@ -105,6 +109,7 @@ pub(super) fn compile(
         diagnostics,
         env,
         tiers: Names::default(),
+        tiers_declared: root.get("tiers").is_some(),
         default_tier: 0,
         anonymous_tier: 0,
         paths: PathRules::default(),
@@ -348,14 +353,28 @@ impl Compiler<'_> {
             Some(_) => {
                 let message =
                     format!("found `{name}`, which none of the operations in `when` captures");
-                let help = format!("declare it under `identity: attributes:` as `{name}: given`");
+                let help = format!("declare it under `identity.attributes` as `{name}: given`");
                 self.diagnostics.error_with_help(at, message, help);
                 None
             }
             None => {
                 let message = format!("found `{}`, which is not a declared attribute", shown(name));
-                let valid = self.attribute_names.iter().chain(others.iter().copied());
-                self.diagnostics.unknown_word(at, message, name, valid);
+                let valid: Vec<&str> =
+                    self.attribute_names.iter().chain(others.iter().copied()).collect();
+                let can_be_declared = is_name(name) && !RESERVED_PARTS.contains(&name);
+                if nearest(name, &valid).is_some() || !can_be_declared {
+                    self.diagnostics.unknown_word(at, message, name, valid);
+                } else {
+                    let or = if others.is_empty() {
+                        String::new()
+                    } else {
+                        format!(", or use {}", one_of(others))
+                    };
+                    let help = format!(
+                        "declare it under `identity.attributes`, such as `{name}: {{ body: /{name} }}`{or}"
+                    );
+                    self.diagnostics.error_with_help(at, message, help);
+                }
                 None
             }
         }
@@ -371,6 +390,7 @@ fn named_tiers(root: &Node) -> impl Iterator<Item = (&str, Position)> {
                 Algorithm::ALL.iter().filter_map(|algorithm| entry.value.get(algorithm.name()));
             specs
                 .filter_map(Node::entries)
+                .filter(|entries| !advice::is_spec_map(entries))
                 .flatten()
                 .map(|entry| (entry.key.as_str(), entry.key_at))
                 .filter(|(key, _)| *key != "default")

@@ -58,6 +58,7 @@ impl Compiler<'_> {
         for (text, at) in texts(written, "a pattern such as `POST /auth/login`", self.diagnostics) {
             match Pattern::parse(text) {
                 Ok(pattern) => {
+                    self.warn_about_placeholders(text, at);
                     self.declare_captures(&pattern, operation, at);
                     let headers = headers.clone();
                     patterns.push(OperationPattern { operation, at, pattern, headers });

@@ -163,8 +163,6 @@ impl<'p> Bound<'p> {
 /// True if a limit bounds how often answers make an event of one subject.
 fn bounds(policy: &Policy, limit: &Limit, event: &Event, by: &[Part]) -> bool {
     let protection = &policy.protection;
-    let refuses = !limit.shadow && matches!(limit.exceed, Exceed::Reject | Exceed::Wait { .. });
-    let graced = protection.steps().any(|step| step.allow);
     let scales = limit.scaled && !protection.factors.is_empty();
     let fails = event.statuses.iter().all(|statuses| statuses.first >= 400);
     let stays = limit.counts == Counts::All || limit.counts == Counts::Failures && fails;
@@ -175,14 +173,19 @@ fn bounds(policy: &Policy, limit: &Limit, event: &Event, by: &[Part]) -> bool {
     };
     let of_subject = limit.by.iter().all(|part| *part == Part::Global || by.contains(part));
     let seen = event.outcome.is_none() && !event.statuses.is_empty();
-    seen && refuses
-        && !graced
+    seen && always_refuses(policy, limit)
         && !scales
         && stays
         && costs
         && of_subject
         && limit.row.is_none()
         && covers(&limit.when, &event.when)
+}
+
+/// True if no request passes a limit that it exceeds: on trial, with a warning, a challenge or grace.
+pub(super) fn always_refuses(policy: &Policy, limit: &Limit) -> bool {
+    let refuses = !limit.shadow && matches!(limit.exceed, Exceed::Reject | Exceed::Wait { .. });
+    refuses && !policy.protection.steps().any(|step| step.allow)
 }
 
 /// True if a condition on operations alone holds wherever another does.
@@ -206,7 +209,8 @@ fn largest_number(limit: &Limit, within_us: u64) -> Option<u64> {
     }
 }
 
-fn number_within(spec: &Spec, within_us: u64) -> Option<u64> {
+/// How many requests of one key a spec lets through within a span.
+pub(super) fn number_within(spec: &Spec, within_us: u64) -> Option<u64> {
     let windows = |limit: Amount, number: u64| Some(limit.whole().saturating_mul(number));
     match spec {
         Spec::Plain(algorithm::Spec::SlidingWindow(spec)) => {

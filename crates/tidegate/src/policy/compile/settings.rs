@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::fields::{Fields, text};
-use super::{Compiler, Scope, spec};
+use super::{Compiler, Scope, advice, spec};
 use crate::plan::LEVELS_MAX;
 use crate::policy::diagnostics::{Position, one_of};
 use crate::policy::document::{Entry, Node};
@@ -98,6 +98,10 @@ impl Compiler<'_> {
             }
             return self.setting(node, algorithm, ttl_us).map(Settings::Everyone);
         };
+        if tier_by.is_none() && !self.tiers_declared && advice::is_spec_map(written) {
+            self.report_spec_map(written, algorithm, node.at);
+            return None;
+        }
         let setting =
             |entry: &'n Entry| Some((entry, self.setting(&entry.value, algorithm, ttl_us)?));
         let settings: Vec<Option<(&Entry, Setting)>> = written.iter().map(setting).collect();
@@ -109,6 +113,26 @@ impl Compiler<'_> {
             }
             None => self.by_tier(&settings, audience, at),
         }
+    }
+
+    /// Reports a map that takes a spec apart.
+    fn report_spec_map(&self, written: &[Entry], algorithm: Algorithm, at: Position) {
+        let keys: Vec<String> = written.iter().map(|entry| format!("`{}`", entry.key)).collect();
+        let keys = keys.join(" and ");
+        let message = format!("found a map with {keys}, expected one spec, or one for each tier");
+        let example = match algorithm {
+            Algorithm::TokenBucket => "20/min burst 5",
+            Algorithm::Quota => "5/day",
+            Algorithm::Concurrency | Algorithm::Total | Algorithm::Ceiling => "10",
+            Algorithm::SlidingWindow | Algorithm::SlidingCounter | Algorithm::FixedWindow => {
+                "5/min"
+            }
+        };
+        let joined = advice::joined_spec(written)
+            .filter(|joined| spec::parse(algorithm, joined, PLACE_TTL_DEFAULT_US).is_ok());
+        let spec = joined.as_deref().unwrap_or(example);
+        let help = format!("write `{}: {spec}`", algorithm.name());
+        self.diagnostics.error_with_help(at, message, help);
     }
 
     fn setting(&self, node: &Node, algorithm: Algorithm, ttl_us: u64) -> Option<Setting> {

@@ -35,6 +35,24 @@ const LEASED_BURST_MIN: Amount = match Amount::from_units(4) {
 const OPERATIONS_COMPARED_MAX: usize = 50;
 
 impl Compiler<'_> {
+    /// A segment that stands for any text in other routers, and for itself here.
+    pub(super) fn warn_about_placeholders(&self, pattern: &str, at: Position) {
+        for segment in pattern.split('/').filter(|segment| segment.is_ascii()) {
+            let name = match segment.strip_prefix('<').and_then(|rest| rest.strip_suffix('>')) {
+                // `<int:id>`
+                Some(inner) => inner.rsplit(':').next(),
+                None => segment.strip_prefix(':'),
+            };
+            let is_name = |name: &&str| PathPattern::parse(&format!("/{{{name}}}")).is_ok();
+            if let Some(name) = name.filter(is_name) {
+                let message =
+                    format!("found `{segment}`, which matches only a path with that text");
+                let help = format!("write `{{{name}}}` for a segment of any text");
+                self.diagnostics.warn(at, message, help);
+            }
+        }
+    }
+
     /// An operation that can never match because an earlier one does.
     pub(super) fn warn_about_operations(&mut self, declared: &[OperationPattern]) {
         let mut before = Matcher::new(self.paths.case, []);
@@ -78,9 +96,10 @@ impl Warnings<'_> {
         }
         self.warn_about_unnamed_tiers();
         self.warn_about_untrusted_headers();
+        self.warn_about_idle_limits();
     }
 
-    fn warn_at_limit(&self, limit: &Limit, message: String, help: impl AsRef<str>) {
+    pub(super) fn warn_at_limit(&self, limit: &Limit, message: String, help: impl AsRef<str>) {
         self.diagnostics.warn(position(self.root, "limits", &limit.name), message, help);
     }
 
@@ -127,7 +146,7 @@ impl Warnings<'_> {
     }
 
     /// True if one limit counts every request of another's operations, by operation and path.
-    fn covers_requests(&self, broad: &Limit, narrow: &Limit) -> bool {
+    pub(super) fn covers_requests(&self, broad: &Limit, narrow: &Limit) -> bool {
         let excluded =
             broad.when.not.as_ref().and_then(|not| not.paths.as_deref()).unwrap_or_default();
         if broad.when.paths.is_none() && excluded.is_empty() {
@@ -214,7 +233,7 @@ impl Warnings<'_> {
     }
 }
 
-fn skips_anonymous(limit: &Limit) -> bool {
+pub(super) fn skips_anonymous(limit: &Limit) -> bool {
     limit.by.contains(&Part::User) && matches!(limit.missing, None | Some(Missing::Skip))
 }
 

@@ -1,6 +1,6 @@
 //! `when:` conditions: an operation, a list of them, or a map.
 
-use super::fields::{Fields, Keys, declared_id, parsed_texts, section, texts};
+use super::fields::{Fields, Keys, declared_id, one_or_many, parsed_texts, section, texts};
 use super::{Compiler, Scope};
 use crate::countries::CountryCode;
 use crate::identity::Networks;
@@ -87,6 +87,9 @@ impl Compiler<'_> {
     }
 
     fn paths(&self, node: &Node) -> Vec<PathPattern> {
+        for node in one_or_many(node) {
+            self.warn_about_placeholders(node.text().unwrap_or_default(), node.at);
+        }
         let parse =
             |text: &str| PathPattern::parse(text).map(|pattern| pattern.with_case(self.paths.case));
         parsed_texts(node, "a path such as /health", parse, self.diagnostics)

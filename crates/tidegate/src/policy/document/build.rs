@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 
+use super::yaml_advice::advise;
 use super::{BYTES_MAX, Entry, Node, Scalar, Value};
 use crate::policy::diagnostics::{Position, Reporter, shown};
 
@@ -29,7 +30,11 @@ pub(crate) fn parse(text: &str, diagnostics: &Reporter) -> Option<Node> {
             }
             Err(error) => {
                 let at = within(text, marker_position(*error.marker()));
-                not_yaml(error.info(), at, text, builder.diagnostics);
+                let message = format!("not valid YAML: {}", error.info());
+                match advise(error.info(), at, text) {
+                    Some(help) => builder.diagnostics.error_with_help(at, message, help),
+                    None => builder.diagnostics.error(at, message),
+                }
                 return None;
             }
         }
@@ -39,37 +44,6 @@ pub(crate) fn parse(text: &str, diagnostics: &Reporter) -> Option<Node> {
         diagnostics.error(start, "found an empty document, expected a map");
     }
     root
-}
-
-/// Reports what the parser cannot read, with advice on what trips most people.
-fn not_yaml(info: &str, at: Position, text: &str, diagnostics: &Reporter) {
-    let message = format!("not valid YAML: {info}");
-    let index = usize::try_from(at.line.saturating_sub(1)).unwrap_or(usize::MAX);
-    let line = text.lines().nth(index).unwrap_or_default();
-    let previous = text.lines().nth(index.wrapping_sub(1)).unwrap_or_default();
-    let indent = line.len() - line.trim_start().len();
-    if info.contains("flow") && line.contains('{') {
-        let help = "inside `{ }` and `[ ]`, quote a value that has braces: \"${NAME}\"";
-        diagnostics.error_with_help(at, message, help);
-    } else if let Some(before) = [line, previous].into_iter().find(|line| lacks_space(line)) {
-        let help = format!("a space belongs after the colon in `{}`", shown(before.trim()));
-        diagnostics.error_with_help(at, message, help);
-    } else if line.matches(": ").count() > 1 && !line.contains(['{', '"', '\'']) {
-        diagnostics.error_with_help(at, message, "quote a text that holds `: `");
-    } else if line[..indent].contains('\t') {
-        diagnostics.error_with_help(at, message, "indent with spaces: YAML takes no tabs");
-    } else {
-        diagnostics.error(at, message);
-    }
-}
-
-/// `name:acme`, which YAML takes for one word.
-fn lacks_space(line: &str) -> bool {
-    let line = line.trim();
-    let word =
-        |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
-    let (key, value) = line.split_once(':').unwrap_or_default();
-    !key.is_empty() && word(key) && !value.is_empty() && !value.starts_with([' ', ':'])
 }
 
 /// A list or map whose end is yet to come.

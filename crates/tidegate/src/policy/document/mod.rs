@@ -5,6 +5,7 @@
 //! are followed, tags, merge keys, several documents, and keys that are not scalars or stand twice.
 
 mod build;
+mod yaml_advice;
 
 pub(crate) use build::parse;
 

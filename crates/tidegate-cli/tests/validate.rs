@@ -128,3 +128,15 @@ fn no_file_at_all_is_a_wrong_call() {
     assert_eq!(ran.code, 2);
     assert!(ran.err.contains("<POLICY>"), "{}", ran.err);
 }
+
+#[test]
+fn the_examples_are_valid_without_warnings() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/policies");
+    let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+    let files: Vec<String> = files.map(|file| file.display().to_string()).collect();
+    let policies = files.iter().map(String::as_str).filter(|file| !file.contains(".test.yaml"));
+    let arguments: Vec<&str> = ["validate", "--strict"].into_iter().chain(policies).collect();
+    assert!(arguments.len() > 6, "{arguments:?}");
+    let ran = Folder::new().run(&arguments);
+    assert_eq!(ran.code, 0, "{}", ran.out);
+}

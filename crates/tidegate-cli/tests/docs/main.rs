@@ -1,5 +1,5 @@
-//! Every example in the documents is run: a ```yaml policy block must be a valid policy without
-//! warnings, a ```yaml test block must pass against the policy block before it, and the commands of
+//! Every example in the documents is run: a ```yaml policy block, and a policy that a reader saves,
+//! must be valid without warnings, a ```yaml test block must pass against the policy block before it, and the commands of
 //! ```console blocks must print what is shown below them. CONTRIBUTING.md says how to write them.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at a surprise")]
@@ -31,11 +31,12 @@ fn every_example_in_the_documents_works() {
     let (mut policies, mut tests) = (0, 0);
     let mut policy: Option<&Block> = None;
     for block in &blocks {
-        if block.kind == "yaml policy" {
+        let is_policy = block.kind == "yaml policy";
+        if is_policy || block.kind.contains(" file=") && block.text.starts_with("tidegate:") {
             let checked = Policy::check(&block.place, &block.text, &Options::default());
             let checked = checked.unwrap_or_else(|errors| panic!("{errors}"));
             assert!(checked.warnings.is_empty(), "{}", checked.warnings);
-            policy = Some(block);
+            policy = Some(block).filter(|_| is_policy).or(policy);
             policies += 1;
         } else if block.kind == "yaml test" {
             run(block, policy.unwrap_or_else(|| panic!("{}: no policy before it", block.place)));

@@ -113,7 +113,6 @@ limits:
   login-hour: { when: login, by: [ip, path], fixed_window: 700/h }
   day: { by: ip, quota: 20k/day }
   counter: { by: ip, sliding_counter: 1200/h }
-  bucket: { by: ip, token_bucket: 20/min burst 10 }
   twice: { by: ip, sliding_window: 10/min }
 "
     ));
@@ -173,6 +172,7 @@ limits:
   named: { when: { operation: named, path: /other }, by: ip, total: 5 }
   case: { when: { operation: login, path: /LOGIN, method: GET }, by: ip, total: 5 }
   trusted: { by: key, sliding_window: 5/min }
+  burst: { when: upload, by: client, token_bucket: 1/s burst 200 }
   claimed: { when: health, by: header.x-user, sliding_window: 5/min, exceed: wait 1s }
   minute: { when: upload, by: client, sliding_window: { free: 10/min, gold: 100/min, anonymous: 1/min } }
   hour: { when: upload, by: client, sliding_window: { free: 599/h, gold: 6000/h, anonymous: 60/h } }

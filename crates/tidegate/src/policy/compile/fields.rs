@@ -83,7 +83,12 @@ impl<'n> Fields<'n> {
                     given = Some(help);
                 }
                 None => {
-                    meant.extend(diagnostics.unknown_word(entry.key_at, message, key, keys.known()))
+                    meant.extend(diagnostics.unknown_word(
+                        entry.key_at,
+                        message,
+                        key,
+                        keys.known(),
+                    ));
                 }
             }
         }

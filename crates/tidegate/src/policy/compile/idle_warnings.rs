@@ -269,23 +269,7 @@ fn is_below(tight: &Spec, loose: &Spec) -> bool {
             };
             at_most((days * 24 + 2) * HOUR_US, limit.whole())
         }
-        Spec::Plain(algorithm::Spec::TokenBucket(loose)) => is_below_bucket(tight, loose),
+        // A bucket is there for its bursts, and the others have no window.
         Spec::Plain(_) => false,
     }
-}
-
-/// A bucket that holds a whole window, and refills faster, is never empty.
-fn is_below_bucket(tight: &Spec, loose: &algorithm::token_bucket::Spec) -> bool {
-    let (count, period_us, burst) = match tight {
-        Spec::Plain(algorithm::Spec::SlidingWindow(tight)) => {
-            (tight.limit, tight.window_us, tight.limit)
-        }
-        Spec::Plain(algorithm::Spec::TokenBucket(tight)) => {
-            (tight.count, tight.period_us, tight.burst)
-        }
-        _ => return false,
-    };
-    let pace = u128::from(count.micros()) * u128::from(loose.period_us);
-    let refill = u128::from(loose.count.micros()) * u128::from(period_us);
-    burst <= loose.burst && pace < refill
 }

@@ -63,9 +63,9 @@ fn on_indentation<'t>(line: &str, above: impl Iterator<Item = &'t str>) -> Optio
         let expected = spaces(indent(last));
         return Some(format!("found {} before it, expected {expected} as above", spaces(found)));
     }
-    let open = above.iter().rev().map(|line| indent(line));
+    let mut open = above.iter().rev().map(|line| indent(line));
     let inner = open.clone().take_while(|other| *other > found).min()?;
-    let outer = open.filter(|other| *other <= found).next()?;
+    let outer = open.find(|other| *other <= found)?;
     (outer < found).then(|| {
         let (found, outer, inner) = (spaces(found), spaces(outer), spaces(inner));
         format!("found {found} before it, expected {inner} or {outer}, as above")

@@ -15,7 +15,7 @@ identity:
   trusted_proxies: 127.0.0.0/8
   user: { header: X-User }
   default_tier: free
-  attributes: { amount: given, key: { header: X-Key } }
+  attributes: { amount: given, key: { header: X-Key, trusted: true } }
 operations:
   order: POST /orders/{shop}
 exempt: { path: /health }

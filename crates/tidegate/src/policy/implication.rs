@@ -12,8 +12,6 @@ const OPERATIONS_COMPARED_MAX: usize = 50;
 /// without a path are left out of account where `broad` is about paths.
 pub(crate) fn implies(policy: &Policy, narrow: &When, broad: &When) -> bool {
     let patterns = Patterns { policy, when: narrow };
-    let paths = broad.paths.as_ref().is_none_or(|paths| patterns.are_within(paths));
-    let methods = broad.methods.as_ref().is_none_or(|methods| patterns.have_methods(methods));
     let attributes = broad.attributes.iter().all(|(id, values)| {
         let narrow = narrow.attributes.iter().find(|(other, _)| other == id);
         narrow.is_some_and(|(_, narrow)| narrow.iter().all(|value| values.contains(value)))
@@ -26,8 +24,8 @@ pub(crate) fn implies(policy: &Policy, narrow: &When, broad: &When) -> bool {
         && broad.networks.is_none()
         && broad.not.is_none()
         && attributes
-        && paths
-        && methods
+        && broad.methods.as_ref().is_none_or(|methods| patterns.have_methods(methods))
+        && broad.paths.as_ref().is_none_or(|paths| patterns.are_within(paths))
 }
 
 /// Why no request meets a condition, if none does. `needs_user` is true if only requests of users are

@@ -18,6 +18,9 @@ use crate::units::SECOND_US;
 
 const HOUR_US: u64 = 3_600 * SECOND_US;
 
+/// More limits than this are not compared pair by pair.
+const LIMITS_COMPARED_MAX: usize = 200;
+
 impl Warnings<'_> {
     /// Warns about limits that never do anything.
     pub(super) fn warn_about_idle_limits(&self) {
@@ -36,8 +39,10 @@ impl Warnings<'_> {
         }
         for limit in &policy.limits {
             self.warn_if_exempt(limit);
-            self.warn_if_client_chosen(limit);
-            self.warn_if_never_reached(limit);
+            if policy.limits.len() <= LIMITS_COMPARED_MAX {
+                self.warn_if_client_chosen(limit);
+                self.warn_if_never_reached(limit);
+            }
         }
         self.warn_about_contradictions();
         self.warn_about_spec_words();
@@ -154,7 +159,7 @@ impl Warnings<'_> {
         }
     }
 
-    /// True if a limit refuses whatever would exceed another. Events and operators may look at either.
+    /// True if a limit refuses whatever would exceed another.
     fn keeps_below(&self, tight: &Limit, limit: &Limit) -> bool {
         let policy = self.policy;
         let scales = (tight.scaled || limit.scaled) && !policy.protection.factors.is_empty();

@@ -45,7 +45,7 @@ fn several_profiles_are_laid_over_in_order() {
     let text = "
 tidegate: 1
 name: n
-limits: { a: { by: ip, total: 1 } }
+limits: { a: { by: ip, total: 1 }, b: { by: ip, total: 5 } }
 profiles:
   drop: { limits: { a: null } }
   change: { limits: { a: { total: 0 } } }

@@ -70,7 +70,7 @@ impl Readers<'_> {
         let (context, policy) = (self.context, self.context.policy());
         let (unsure, sure): (Vec<&When>, Vec<&When>) =
             policy.exempt.iter().partition(|when| self.in_when(when));
-        if sure.iter().any(|when| when.exempts(context)) {
+        if sure.iter().any(|when| when.surely_holds(context)) {
             return false;
         }
         if unsure.iter().any(|when| self.may_hold(when)) {

@@ -20,7 +20,7 @@ use crate::identity::attribute::{self, AttributeValue};
 use crate::identity::{self, ClientNetwork, Identity, Unreadable};
 use crate::operation::{self, Match, NormalPath, PathPattern, in_upper_case, overridden_method};
 use crate::policy::model::{Attribute, AttributeId, OperationId, Part, Policy, Source, TierId};
-use crate::policy::when::PathReading;
+use crate::policy::when::Reading;
 use crate::request::{Request, RequestError};
 
 /// The values of attributes that need not be read again.
@@ -169,10 +169,10 @@ impl<'r> Context<'r> {
         *self.address_country.get_or_init(|| countries.country(self.address?))
     }
 
-    pub(crate) fn path_matches(&self, patterns: &[PathPattern], reading: PathReading) -> bool {
+    pub(crate) fn path_matches(&self, patterns: &[PathPattern], reading: Reading) -> bool {
         let matches = match reading {
-            PathReading::Normalised => PathPattern::matches,
-            PathReading::AsForwarded => PathPattern::matches_as_forwarded,
+            Reading::Wide => PathPattern::matches,
+            Reading::Narrow => PathPattern::matches_as_forwarded,
         };
         self.path.as_ref().is_some_and(|path| patterns.iter().any(|one| matches(one, path)))
     }

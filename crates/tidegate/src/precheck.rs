@@ -46,7 +46,7 @@ pub(crate) fn precheck(context: &Context<'_>, marks: &Marks) -> Precheck {
 
 /// True if one of the policy's exemptions holds.
 pub(crate) fn is_exempt(context: &Context<'_>) -> bool {
-    context.policy().exempt.iter().any(|when| when.exempts(context))
+    context.policy().exempt.iter().any(|when| when.surely_holds(context))
 }
 
 /// True if the policy refuses the client's address or country.

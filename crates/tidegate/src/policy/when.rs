@@ -24,22 +24,24 @@ pub(crate) struct When {
     pub(crate) not: Option<Box<When>>,
 }
 
-/// Which form of its path a request is known by.
-///
-/// What puts a request under a limit goes by the normal form, so that no spelling escapes it. What takes a
-/// request out, an exemption or a `not:`, goes by the very form that the service behind will read.
+/// How a condition reads a request that services may read differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PathReading {
-    Normalised,
-    AsForwarded,
+pub(crate) enum Reading {
+    /// The condition holds if some service could read the request so: its path in normal form, and an
+    /// attribute that cannot be read as any value. What puts a request under a limit is read this way, so
+    /// that no spelling escapes the limit.
+    Wide,
+    /// The condition holds only if every service reads the request so: its path as it is forwarded, and an
+    /// attribute that cannot be read as no value. What is in a client's favour is read this way.
+    Narrow,
 }
 
-impl PathReading {
+impl Reading {
     /// The reading within a `not:`.
     const fn negated(self) -> Self {
         match self {
-            Self::Normalised => Self::AsForwarded,
-            Self::AsForwarded => Self::Normalised,
+            Self::Wide => Self::Narrow,
+            Self::Narrow => Self::Wide,
         }
     }
 }
@@ -110,33 +112,22 @@ impl When {
         self.first_unmet(context).is_none()
     }
 
-    /// True if every condition of an exemption holds, whatever cannot be read.
-    pub(crate) fn exempts(&self, context: &Context<'_>) -> bool {
-        self.first_unmet_by(context, PathReading::AsForwarded, false).is_none()
-    }
-
-    /// True if every condition holds, whatever cannot be read. What is in a client's favour asks this.
+    /// True if every condition holds for every service. What is in a client's favour asks this.
     pub(crate) fn surely_holds(&self, context: &Context<'_>) -> bool {
-        self.first_unmet_by(context, PathReading::Normalised, false).is_none()
+        self.first_unmet_by(context, Reading::Narrow).is_none()
     }
 
     /// The first condition that does not hold.
     pub(crate) fn first_unmet(&self, context: &Context<'_>) -> Option<UnmetCondition> {
-        self.first_unmet_by(context, PathReading::Normalised, true)
+        self.first_unmet_by(context, Reading::Wide)
     }
 
-    /// The same, where a condition on an attribute that cannot be read is met, or is not.
-    fn first_unmet_by(
-        &self,
-        context: &Context<'_>,
-        reading: PathReading,
-        unreadable: bool,
-    ) -> Option<UnmetCondition> {
+    fn first_unmet_by(&self, context: &Context<'_>, reading: Reading) -> Option<UnmetCondition> {
         let within = |nets: &Networks| context.address.is_some_and(|ip| nets.contains(ip));
         if !self.may_be_of(context.operation) {
             return Some(UnmetCondition::Operation);
         }
-        if reading == PathReading::AsForwarded
+        if reading == Reading::Narrow
             && self.operations.is_some()
             && !context.is_operation_as_forwarded()
         {
@@ -163,18 +154,18 @@ impl When {
         if self.internal.is_some_and(|wanted| wanted != context.internal) {
             return Some(UnmetCondition::Internal);
         }
-        self.unmet_attribute(context, unreadable).or_else(|| {
+        self.unmet_attribute(context, reading).or_else(|| {
             let not = self.not.as_deref()?;
-            let unmet = not.first_unmet_by(context, reading.negated(), !unreadable);
+            let unmet = not.first_unmet_by(context, reading.negated());
             unmet.is_none().then_some(UnmetCondition::Not)
         })
     }
 
-    fn unmet_attribute(&self, context: &Context<'_>, unreadable: bool) -> Option<UnmetCondition> {
+    fn unmet_attribute(&self, context: &Context<'_>, reading: Reading) -> Option<UnmetCondition> {
         let differs = |(id, values): &&(AttributeId, Vec<String>)| match context.find(*id) {
             AttributeValue::Absent => true,
             AttributeValue::Text(value) => !has(values, Some(&value)),
-            AttributeValue::Unreadable(_) => !unreadable,
+            AttributeValue::Unreadable(_) => reading == Reading::Narrow,
         };
         self.attributes.iter().find(differs).map(|(id, _)| UnmetCondition::Attribute(*id))
     }

@@ -163,8 +163,8 @@ impl Log {
     ) {
         if let Some(more) = self.throttles.unreadable[why as usize].pass(now_us) {
             let (reason, request_id) = (why.name(), request_id());
-            let event = "unreadable";
-            tracing::info!(event, attribute, reason, %request_id, more, "cannot be read: {why}");
+            let message = format_args!("cannot be read: {why}");
+            tracing::info!(event = "unreadable", attribute, reason, %request_id, more, "{message}");
         }
     }
 

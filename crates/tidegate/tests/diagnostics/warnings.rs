@@ -122,11 +122,12 @@ limits:
 fn limits_that_anyone_escapes() {
     assert_snapshot!(warned(
         "
-identity: { attributes: { key: { header: X-Api-Key } } }
+identity: { attributes: { key: { header: X-Api-Key }, session: { cookie: sid } } }
 operations: { login: POST /login, search: GET /search }
 limits:
   key: { when: login, by: key, sliding_window: 5/min }
   agent: { by: [ip, header.User-Agent], sliding_window: 5/min }
+  session: { when: login, by: session, sliding_window: 5/min }
   search: { when: search, by: header.X-Api-Key, sliding_window: 5/min }
   search-address: { when: search, by: ip, sliding_window: 100/min }
 "

@@ -94,13 +94,14 @@ impl Warnings<'_> {
         }
     }
 
-    /// A limit whose key is a header that the client chooses, and no other limit bounds the client.
+    /// A limit whose key is a header or cookie that the client chooses, and no other limit bounds the
+    /// client.
     fn warn_if_client_chosen(&self, limit: &Limit) {
-        let Some(header) = limit.by.iter().find_map(|part| self.client_header(part)) else {
+        let Some(header) = limit.by.iter().find_map(|part| self.client_choice(part)) else {
             return;
         };
         let bounds = |other: &Limit| {
-            let is_chosen = other.by.iter().any(|part| self.client_header(part).is_some());
+            let is_chosen = other.by.iter().any(|part| self.client_choice(part).is_some());
             let covers = implies(self.policy, &limit.when, &other.when)
                 || other.when.reaches_all_anonymous() && self.covers_requests(other, limit);
             let counts = !skips_anonymous(other) || skips_anonymous(limit);
@@ -113,19 +114,20 @@ impl Warnings<'_> {
         let message = format!(
             "anyone escapes the limit `{name}` with another `{header}`, which the client chooses"
         );
-        let help = "add a limit `by: ip` on the same requests, or let a trusted proxy set the header \
-                    (`trusted: true`)";
+        let help = "add a limit `by: ip` on the same requests, or take it from a header that a \
+                    trusted proxy sets (`trusted: true`)";
         self.warn_at_limit(limit, message, help);
     }
 
-    /// The header that a part of a key is, if any client may choose it.
-    fn client_header<'w>(&'w self, part: &'w Part) -> Option<&'w str> {
+    /// The header or cookie that a part of a key is, if any client may choose it.
+    fn client_choice<'w>(&'w self, part: &'w Part) -> Option<&'w str> {
         let name = match part {
             Part::Header(name) => name.as_str(),
             Part::Attribute(id) => {
                 let id = usize::try_from(*id).ok()?;
                 match &self.policy.attributes.get(id)?.source {
                     Source::Header { name, trusted: false } => name.as_str(),
+                    Source::Cookie(name) => return Some(name),
                     _ => return None,
                 }
             }

@@ -36,11 +36,11 @@ pub(super) struct FrameScanner {
 
 #[derive(Clone, Copy, Debug)]
 enum ScannerState {
-    /// So many bytes of the preface have come.
+    /// The number of bytes of the preface that have come.
     Preface(usize),
-    /// So many bytes of a frame's header have come.
+    /// The number of bytes of a frame's header that have come.
     Header(usize),
-    /// So many bytes of a frame are to come.
+    /// The number of bytes of a frame that are still to come.
     Payload(usize),
     NotHttp2,
 }

@@ -189,8 +189,8 @@ impl Daemon {
         let endpoint = |routes: &'static [Route], auth, body_timeout| {
             Endpoint::new(routes, Arc::clone(&self.app), Arc::clone(&status), auth, body_timeout)
         };
-        listeners.spawn(api, endpoint(&routes::API, api_auth, config.bounds.body_timeout));
-        listeners.spawn_admin(admin, endpoint(&routes::ADMIN, admin_auth, ADMIN_BODY_TIMEOUT));
+        listeners.spawn(api, endpoint(routes::API, api_auth, config.bounds.body_timeout));
+        listeners.spawn_admin(admin, endpoint(routes::ADMIN, admin_auth, ADMIN_BODY_TIMEOUT));
         Ok((listeners, status))
     }
 

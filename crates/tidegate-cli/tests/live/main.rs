@@ -7,8 +7,10 @@
     reason = "a test stops at the first surprise"
 )]
 
+mod admin_api;
 mod api;
 mod attacks;
+mod authorization;
 mod bans_and_events;
 mod bodies;
 mod challenge;

@@ -2,11 +2,12 @@
 
 pub(crate) mod keys;
 pub(crate) mod marks;
+pub(crate) mod schemas;
 mod status;
 
 use http::StatusCode;
 
-pub(crate) use status::{ListenerStatus, Status};
+pub(crate) use status::{ListenerStatus, Status, StatusView};
 
 use crate::respond;
 use crate::telemetry::CONTENT_TYPE as EXPOSITION;

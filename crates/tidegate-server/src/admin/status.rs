@@ -9,6 +9,7 @@ use tidegate::clock::Now;
 use tidegate::engine::marks::MarkKind;
 use tidegate::engine::store::Memory;
 use tidegate_redis::{LoanHealth, ShardHealth};
+use utoipa::ToSchema;
 
 use crate::app::App;
 use crate::engine::{DaemonStore, Engine};
@@ -40,14 +41,15 @@ struct PoliciesStatus {
 }
 
 /// A listener and its number of open connections.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(crate) struct ListenerStatus {
     pub(crate) name: &'static str,
     pub(crate) url: String,
+    #[schema(value_type = usize)]
     pub(crate) connections: Arc<AtomicUsize>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct PolicyStatus {
     name: String,
     version: Option<String>,
@@ -58,8 +60,9 @@ struct PolicyStatus {
 }
 
 /// The answer of `GET /admin/v1/status`.
-#[derive(Serialize)]
-struct StatusView<'s> {
+#[derive(Serialize, ToSchema)]
+#[schema(as = Status)]
+pub(crate) struct StatusView<'s> {
     version: &'static str,
     uptime_seconds: u64,
     draining: bool,
@@ -74,7 +77,7 @@ struct StatusView<'s> {
     warnings: Vec<String>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct Reload<'s> {
     loaded_at: String,
     tried_at: Option<String>,
@@ -82,7 +85,7 @@ struct Reload<'s> {
 }
 
 /// The state directory.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct StateDir {
     path: String,
     state: &'static str,
@@ -104,7 +107,7 @@ impl StateDir {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 enum Store {
     Memory {
@@ -130,7 +133,7 @@ enum Store {
 }
 
 /// The token loans of this node.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct Leases {
     held: usize,
     tokens: u64,
@@ -149,7 +152,7 @@ impl Leases {
 }
 
 /// One server of a shared store.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct Shard {
     address: String,
     state: &'static str,

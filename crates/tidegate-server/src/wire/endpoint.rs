@@ -41,6 +41,9 @@ pub(crate) struct Call<'e> {
     pub(crate) status: &'e Status,
     pub(crate) parts: Parts,
     pub(crate) actor: Actor,
+    /// The parameter of the path, as it was sent; empty if the route has none.
+    #[allow(dead_code, reason = "no call has a parameter yet")]
+    pub(crate) parameter: String,
     /// Empty if the route takes no body.
     pub(crate) body: Bytes,
 }
@@ -81,34 +84,37 @@ impl Endpoint {
 
     async fn answer(&self, peer: Peer, request: Request<RequestBody>) -> Answer {
         let (parts, body) = request.into_parts();
-        let (route, holder) = self.find_route(&parts)?;
+        let (route, parameter, holder) = self.find_route(&parts)?;
+        let parameter = parameter.to_owned();
         let body = match route.body_bytes_max {
             0 => Bytes::new(),
             max => read_body(body, max, self.body_timeout).await?,
         };
         let actor = Actor { holder, peer: peer.address.ip() };
-        let call = Call { app: &self.app, status: &self.status, parts, actor, body };
+        let (app, status) = (&*self.app, &*self.status);
+        let call = Call { app, status, parts, actor, parameter, body };
         match (route.handler)(&call) {
             Reply::Now(answer) => answer,
             Reply::Later(answer) => answer.await,
         }
     }
 
-    /// Finds and authorises a request's route. The token is checked first, so that only authorised
-    /// callers learn which routes exist.
-    fn find_route(
+    /// Finds and authorises a request's route, and the parameter in its path. The token is checked
+    /// first, so that only authorised callers learn which routes exist.
+    fn find_route<'p>(
         &self,
-        parts: &Parts,
-    ) -> Result<(&'static Route, Option<TokenHolder>), ErrorResponse> {
+        parts: &'p Parts,
+    ) -> Result<(&'static Route, &'p str, Option<TokenHolder>), ErrorResponse> {
         let path = parts.uri.path();
-        let on_path = || self.routes.iter().filter(|route| route.path == path);
-        let route = on_path().find(|route| route.takes(&parts.method));
+        let on_path =
+            || self.routes.iter().filter_map(|route| Some((route, route.parameter_in(path)?)));
+        let found = on_path().find(|(route, _)| route.takes(&parts.method));
         let least = || self.auth.realm().least_access(&parts.method);
-        let access = route.map_or_else(least, |route| route.access);
+        let access = found.map_or_else(least, |(route, _)| route.access);
         let holder = self.auth.authorize(parts, access).map_err(AuthError::into_response)?;
-        let methods = || on_path().map(Route::methods).collect::<Vec<_>>().join(", ");
-        match route {
-            Some(route) => Ok((route, holder)),
+        let methods = || on_path().map(|(route, _)| route.methods()).collect::<Vec<_>>().join(", ");
+        match found {
+            Some((route, parameter)) => Ok((route, parameter, holder)),
             None if on_path().next().is_some() => Err(respond::wrong_method(&methods()).into()),
             None => {
                 let detail = not_found(self.auth.realm());
@@ -121,10 +127,7 @@ impl Endpoint {
 const fn not_found(realm: Realm) -> &'static str {
     match realm {
         Realm::Api => "there is nothing here; the calls are listed in /openapi.json",
-        Realm::Admin => {
-            "there is nothing here; try /admin/v1/status, /admin/v1/keys, /admin/v1/bans, \
-             /admin/v1/flags or /metrics"
-        }
+        Realm::Admin => "there is nothing here; the calls are listed in /admin/v1/openapi.json",
     }
 }
 

@@ -1,6 +1,6 @@
-//! The OpenAPI document of the decision API, made from the table of routes.
+//! The OpenAPI documents of the decision API and of the admin API, made from the tables of routes.
 //!
-//! The live tests compare the document with the daemon's answers.
+//! The live tests compare the documents with the daemon's answers.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
@@ -20,7 +20,7 @@ use utoipa::openapi::{Components, Ref, RefOr, Required, Response, ResponseBuilde
 use utoipa::{OpenApi, ToSchema};
 
 use super::api::schemas;
-use super::routes::{API, Route};
+use super::routes::{ADMIN, API, Route};
 use crate::auth::Access;
 use crate::respond::Problem;
 
@@ -41,10 +41,13 @@ pub(crate) const NO_EXAMPLE: ExampleFn = || Value::Null;
 pub(crate) struct Docs {
     id: &'static str,
     summary: &'static str,
+    /// What the parameter of the path is.
+    parameter: &'static str,
     takes: Option<(SchemaFn, ExampleFn)>,
-    query: StatusDocs,
-    answers: Option<(&'static str, SchemaFn, ExampleFn)>,
-    html: bool,
+    query: &'static [StatusDocs],
+    answers: Option<(&'static str, Option<(SchemaFn, ExampleFn)>)>,
+    /// The media type of the answer as text.
+    text: Option<&'static str>,
     statuses: StatusDocs,
     gives_lease: bool,
 }
@@ -54,13 +57,21 @@ impl Docs {
         Self {
             id,
             summary,
+            parameter: "",
             takes: None,
             query: &[],
             answers: None,
-            html: false,
+            text: None,
             statuses: &[],
             gives_lease: false,
         }
+    }
+
+    /// What the parameter of the path is.
+    #[allow(dead_code, reason = "no call has a parameter yet")]
+    pub(crate) const fn parameter(mut self, description: &'static str) -> Self {
+        self.parameter = description;
+        self
     }
 
     /// The body of the request.
@@ -70,7 +81,7 @@ impl Docs {
     }
 
     /// The optional parameters of the query string.
-    pub(crate) const fn query(mut self, parameters: StatusDocs) -> Self {
+    pub(crate) const fn query(mut self, parameters: &'static [StatusDocs]) -> Self {
         self.query = parameters;
         self
     }
@@ -82,13 +93,23 @@ impl Docs {
         schema: SchemaFn,
         example: ExampleFn,
     ) -> Self {
-        self.answers = Some((description, schema, example));
+        self.answers = Some((description, Some((schema, example))));
+        self
+    }
+
+    /// The answer with status 200 is text of this media type.
+    pub(crate) const fn answers_text(
+        mut self,
+        description: &'static str,
+        media_type: &'static str,
+    ) -> Self {
+        (self.answers, self.text) = (Some((description, None)), Some(media_type));
         self
     }
 
     /// The answer is HTML for those who accept HTML.
     pub(crate) const fn or_html(mut self) -> Self {
-        self.html = true;
+        self.text = Some("text/html");
         self
     }
 
@@ -110,6 +131,7 @@ const AUTH_STATUSES: StatusDocs = &[
     ("403", "The token's role is not served here; on loopback, a foreign Host or Origin"),
 ];
 const PAGE_STATUSES: StatusDocs = &[("403", "On loopback, a foreign Host or Origin")];
+const QUERY_STATUSES: StatusDocs = &[("400", "A parameter is wrong or not known")];
 const BODY_STATUSES: StatusDocs = &[
     ("400", "A field is wrong, missing or unknown; nothing was decided"),
     ("408", "The body did not arrive in time"),
@@ -134,30 +156,42 @@ pub(crate) fn schema<T: ToSchema>(schemas: &mut Schemas) -> RefOr<Schema> {
 /// `GET /openapi.json`, with the names that these policies know.
 pub(crate) fn document(policies: &[Arc<Policy>]) -> Bytes {
     static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
-        let mut document = Info::openapi();
-        let (mut paths, mut schemas) = (PathsBuilder::new(), Schemas::new());
-        for route in &API {
-            if let Some(docs) = &route.docs {
-                let operation = operation(route, docs, &mut schemas);
-                paths = paths.path(route.path, PathItem::new(http_method(route), operation));
-            }
-        }
-        document.paths = paths.build();
-        let mut components = Components::new();
-        components.schemas.extend(schemas);
-        let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(
-            "A token of the file that `--tokens` names, with the role client, operator or superadmin. Without that file no token is needed.",
-        ));
-        components.add_security_scheme("token", SecurityScheme::Http(bearer.build()));
-        document.components = Some(components);
-        let with_token = SecurityRequirement::new::<_, [&str; 0], &str>("token", []);
-        document.security = Some(vec![SecurityRequirement::default(), with_token]);
-        // Strings and numbers into memory: neither can fail.
-        serde_json::to_value(&document).unwrap_or_default()
+        let token = "A token of the file that `--tokens` names, with the role client, operator or superadmin. Without that file no token is needed.";
+        describe(ApiInfo::openapi(), token, API)
     });
     let mut document = DOCUMENT.clone();
     list_names(&mut document, policies);
     Bytes::from(document.to_string())
+}
+
+/// `GET /admin/v1/openapi.json`.
+pub(crate) fn admin_document() -> Bytes {
+    static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| {
+        let token = "A token of the file that `--tokens` names, with the role viewer, operator or superadmin. Without that file only loopback is served, as operator.";
+        Bytes::from(describe(AdminInfo::openapi(), token, ADMIN).to_string())
+    });
+    DOCUMENT.clone()
+}
+
+/// The document of a table of routes.
+fn describe(mut document: utoipa::openapi::OpenApi, token: &str, routes: &[Route]) -> Value {
+    let (mut paths, mut schemas) = (PathsBuilder::new(), Schemas::new());
+    for route in routes {
+        if let Some(docs) = &route.docs {
+            let operation = operation(route, docs, &mut schemas);
+            paths = paths.path(route.path, PathItem::new(http_method(route), operation));
+        }
+    }
+    document.paths = paths.build();
+    let mut components = Components::new();
+    components.schemas.extend(schemas);
+    let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(token));
+    components.add_security_scheme("token", SecurityScheme::Http(bearer.build()));
+    document.components = Some(components);
+    let with_token = SecurityRequirement::new::<_, [&str; 0], &str>("token", []);
+    document.security = Some(vec![SecurityRequirement::default(), with_token]);
+    // Strings and numbers into memory: neither can fail.
+    serde_json::to_value(&document).unwrap_or_default()
 }
 
 /// Lists the names that a call may say: others are a 400.
@@ -185,7 +219,14 @@ fn list_names(document: &mut Value, policies: &[Arc<Policy>]) {
     title = "Tidegate decision API",
     description = "Ask whether a request may pass, and tell what became of it. Every decision is answered with 200; what is wrong with a call is told as problem details (RFC 9457). Unknown fields are refused; a field that is null is as good as left out. Numbers are exact decimals with at most six places.",
 ))]
-struct Info;
+struct ApiInfo;
+
+#[derive(OpenApi)]
+#[openapi(info(
+    title = "Tidegate admin API",
+    description = "See and change what the daemon does. What is wrong with a call is told as problem details (RFC 9457). Unknown fields and parameters are refused; a field that is null is as good as left out.",
+))]
+struct AdminInfo;
 
 fn http_method(route: &Route) -> HttpMethod {
     match route.method.as_str() {
@@ -198,23 +239,29 @@ fn http_method(route: &Route) -> HttpMethod {
 fn operation(route: &Route, docs: &Docs, schemas: &mut Schemas) -> Operation {
     let mut operation =
         OperationBuilder::new().operation_id(Some(docs.id)).summary(Some(docs.summary));
-    for (name, description) in docs.query {
-        let parameter = ParameterBuilder::new()
-            .name(*name)
-            .parameter_in(ParameterIn::Query)
-            .required(Required::False)
-            .description(Some(*description))
-            .schema(Some(ObjectBuilder::new().schema_type(Type::String)));
-        operation = operation.parameter(parameter);
+    if let Some(name) = route.parameter_name() {
+        let (of_path, required) = (ParameterIn::Path, Required::True);
+        operation = operation.parameter(parameter(name, docs.parameter, of_path, required));
+    }
+    for (name, description) in docs.query.iter().copied().flatten() {
+        let (of_query, optional) = (ParameterIn::Query, Required::False);
+        operation = operation.parameter(parameter(name, description, of_query, optional));
     }
     let mut statuses = Vec::new();
     match route.access {
-        Access::Role(_) => statuses.extend(AUTH_STATUSES),
+        Access::Role(role) => {
+            let needs = format!("Needs the role {}.", role.name());
+            operation = operation.description(Some(needs));
+            statuses.extend(AUTH_STATUSES);
+        }
         Access::Everybody => statuses.extend(PAGE_STATUSES),
         Access::Anywhere => {}
     }
     if !matches!(route.access, Access::Role(_)) {
         operation = operation.security(SecurityRequirement::default());
+    }
+    if !docs.query.is_empty() {
+        statuses.extend(QUERY_STATUSES);
     }
     if let Some((schema, example)) = docs.takes {
         let body = RequestBodyBuilder::new().required(Some(Required::True));
@@ -222,26 +269,44 @@ fn operation(route: &Route, docs: &Docs, schemas: &mut Schemas) -> Operation {
         operation = operation.request_body(Some(body.build()));
         statuses.extend(BODY_STATUSES);
     }
-    if let Some((description, schema, example)) = docs.answers {
-        let mut answer = ResponseBuilder::new()
-            .description(description)
-            .content(JSON, content(schema(schemas), example));
-        if docs.gives_lease {
-            for (id, body) in LEASE_CALLS {
-                let link = LinkBuilder::new().operation_id(id).request_body(Some(body()));
-                answer = answer.link(id, link.build());
-            }
-        }
-        if docs.html {
-            let text = ObjectBuilder::new().schema_type(Type::String);
-            answer = answer.content("text/html", content(text.into(), NO_EXAMPLE));
-        }
-        operation = operation.response("200", answer.build());
+    if let Some(answer) = answer(docs, schemas) {
+        operation = operation.response("200", answer);
     }
     for (status, description) in statuses.into_iter().chain(docs.statuses) {
         operation = operation.response(*status, other_answer(status, description, schemas));
     }
     operation.build()
+}
+
+fn parameter(
+    name: &str,
+    description: &str,
+    place: ParameterIn,
+    required: Required,
+) -> ParameterBuilder {
+    let text = ObjectBuilder::new().schema_type(Type::String);
+    let parameter = ParameterBuilder::new().name(name).parameter_in(place).required(required);
+    parameter.description(Some(description)).schema(Some(text))
+}
+
+/// The answer with status 200.
+fn answer(docs: &Docs, schemas: &mut Schemas) -> Option<Response> {
+    let (description, json) = docs.answers?;
+    let mut answer = ResponseBuilder::new().description(description);
+    if let Some((schema, example)) = json {
+        answer = answer.content(JSON, content(schema(schemas), example));
+    }
+    if docs.gives_lease {
+        for (id, body) in LEASE_CALLS {
+            let link = LinkBuilder::new().operation_id(id).request_body(Some(body()));
+            answer = answer.link(id, link.build());
+        }
+    }
+    if let Some(media_type) = docs.text {
+        let text = ObjectBuilder::new().schema_type(Type::String);
+        answer = answer.content(media_type, content(text.into(), NO_EXAMPLE));
+    }
+    Some(answer.build())
 }
 
 /// An answer other than 200: problem details for an error.

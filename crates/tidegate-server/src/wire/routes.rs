@@ -1,25 +1,27 @@
-//! Every call of the decision API and of the admin API, one row each. The router, the roles and the
-//! OpenAPI document are made from these rows, so that a new call needs one row and one handler.
+//! Every call of the decision API and, in [`admin`], of the admin API: one row each. The router, the
+//! roles and the OpenAPI documents are made from these rows, so that a new call needs one row and one
+//! handler.
+
+mod admin;
 
 use http::Method;
 use serde_json::json;
-use tidegate::engine::marks::MarkKind;
 
+pub(crate) use self::admin::ADMIN;
 use super::api::{self, challenge, check, examples, leases, limits, report, schemas};
 use super::endpoint::{Call, Reply};
 use super::openapi::{self, Docs, NO_EXAMPLE, StatusDocs, schema};
-use crate::admin::{self, keys, marks};
 use crate::auth::{Access, Role};
 use crate::respond;
 
 /// The longest body of a call: a JSON body of 64 KiB with every character escaped, and the rest.
 const CALL_BYTES_MAX: usize = 256 * 1024;
 const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
-const ADMIN_BYTES_MAX: usize = 16 * 1024;
 
 /// A call.
 pub(crate) struct Route {
     pub(super) method: Method,
+    /// The path. One segment may be a parameter: `/admin/v1/requests/{id}/approve`.
     pub(super) path: &'static str,
     pub(super) access: Access,
     /// The longest body; 0 if the call takes none.
@@ -32,7 +34,7 @@ pub(crate) struct Route {
 type Handler = for<'c> fn(&'c Call<'_>) -> Reply<'c>;
 
 /// The calls of the decision API.
-pub(crate) static API: [Route; 13] = [
+pub(crate) static API: &[Route] = &[
     post("/v1/check", Role::Client, CALL_BYTES_MAX, |call| {
         Reply::later(check::check(call.app, &call.parts.headers, &call.body))
     })
@@ -115,7 +117,7 @@ pub(crate) static API: [Route; 13] = [
         .open_to(Access::Everybody)
         .docs(
             Docs::new("limits", "Tell the published limits")
-                .query(POLICY_PARAMETER)
+                .query(&[POLICY_PARAMETER])
                 .answers("The limits", schema::<limits::Limits<'static>>, examples::limits)
                 .statuses(POLICY_STATUSES),
         ),
@@ -123,7 +125,7 @@ pub(crate) static API: [Route; 13] = [
         .open_to(Access::Everybody)
         .docs(
             Docs::new("limitsPage", "Show the published limits to people")
-                .query(POLICY_PARAMETER)
+                .query(&[POLICY_PARAMETER])
                 .answers(
                     "A page, or JSON for whoever accepts that alone",
                     schema::<limits::Limits<'static>>,
@@ -160,32 +162,6 @@ pub(crate) static API: [Route; 13] = [
         ),
 ];
 
-/// The calls of the admin API.
-pub(crate) static ADMIN: [Route; 12] = [
-    get("/health", Role::Viewer, |_| Reply::Now(api::health())).open_to(Access::Anywhere),
-    get("/ready", Role::Viewer, |call| Reply::Now(api::ready(call.app))).open_to(Access::Anywhere),
-    get("/admin/v1/status", Role::Viewer, |call| Reply::Now(admin::status(call))),
-    get("/metrics", Role::Viewer, |call| Reply::Now(admin::metrics(call))),
-    get("/admin/v1/keys", Role::Viewer, |call| Reply::later(keys::list(call.app, call.query()))),
-    delete("/admin/v1/keys", Role::Operator, |call| {
-        Reply::later(keys::delete(call.app, call.query()))
-    }),
-    get("/admin/v1/bans", Role::Viewer, |call| Reply::Now(marks::list(call, MarkKind::Ban))),
-    post("/admin/v1/bans", Role::Operator, ADMIN_BYTES_MAX, |call| {
-        Reply::Now(marks::add(call, MarkKind::Ban))
-    }),
-    delete("/admin/v1/bans", Role::Operator, |call| {
-        Reply::later(marks::remove(call, MarkKind::Ban))
-    }),
-    get("/admin/v1/flags", Role::Viewer, |call| Reply::Now(marks::list(call, MarkKind::Flag))),
-    post("/admin/v1/flags", Role::Operator, ADMIN_BYTES_MAX, |call| {
-        Reply::Now(marks::add(call, MarkKind::Flag))
-    }),
-    delete("/admin/v1/flags", Role::Operator, |call| {
-        Reply::later(marks::remove(call, MarkKind::Flag))
-    }),
-];
-
 const PLACES_HELD: &str = "Whether all of them were still held";
 const LEASE_STATUSES: StatusDocs =
     &[("404", "The lease is not known, or nothing of it may change any more")];
@@ -193,7 +169,6 @@ const POLICY_PARAMETER: StatusDocs =
     &[("policy", "The policy's name; the first policy without it")];
 const POLICY_STATUSES: StatusDocs = &[
     ("304", "Nothing has changed since that ETag"),
-    ("400", "A parameter is not known"),
     ("404", "No policy of this name is in force"),
 ];
 
@@ -230,6 +205,27 @@ impl Route {
         self
     }
 
+    /// The parameter in a path of this route: empty if the route has none; `None` in any other path.
+    pub(super) fn parameter_in<'p>(&self, path: &'p str) -> Option<&'p str> {
+        let Some((before, after)) = self.around_parameter() else {
+            return (self.path == path).then_some("");
+        };
+        let parameter = path.strip_prefix(before)?.strip_suffix(after)?;
+        (!parameter.is_empty() && !parameter.contains('/')).then_some(parameter)
+    }
+
+    /// The name of the parameter in the path.
+    pub(super) fn parameter_name(&self) -> Option<&'static str> {
+        let (before, after) = self.around_parameter()?;
+        self.path.strip_prefix(before)?.strip_suffix(after)?.strip_prefix('{')?.strip_suffix('}')
+    }
+
+    /// The path before and after its parameter.
+    fn around_parameter(&self) -> Option<(&'static str, &'static str)> {
+        let (before, rest) = self.path.split_once('{')?;
+        rest.split_once('}').map(|(_, after)| (before, after))
+    }
+
     /// True if the route answers this method. A route for GET answers HEAD too.
     pub(super) fn takes(&self, method: &Method) -> bool {
         self.method == *method || self.method == Method::GET && *method == Method::HEAD
@@ -246,14 +242,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_is_in_the_table_once() {
-        for routes in [&API[..], &ADMIN[..]] {
+    fn a_path_leads_to_one_route_for_each_method() {
+        for routes in [API, ADMIN] {
             for (index, route) in routes.iter().enumerate() {
-                let is_same =
-                    |other: &Route| other.path == route.path && other.method == route.method;
-                assert!(!routes[..index].iter().any(is_same), "{} {}", route.method, route.path);
+                let example = route.path.replace(['{', '}'], "");
+                let is_same = |other: &Route| {
+                    other.method == route.method && other.parameter_in(&example).is_some()
+                };
+                let others = routes[..index].iter().chain(&routes[index + 1..]);
+                assert!(!others.into_iter().any(is_same), "{} {}", route.method, route.path);
             }
         }
+    }
+
+    #[test]
+    fn a_parameter_is_one_whole_segment() {
+        let route = post("/admin/v1/requests/{id}/approve", Role::Operator, 0, |_| unreachable!());
+        let parameter = |path| route.parameter_in(path);
+        assert_eq!(parameter("/admin/v1/requests/7f3a/approve"), Some("7f3a"));
+        for other in [
+            "/admin/v1/requests//approve",
+            "/admin/v1/requests/approve",
+            "/admin/v1/requests/a/b/approve",
+            "/admin/v1/requests/a/deny",
+            "/admin/v1/requests/a",
+            "/admin/v1/requests/a/approve/",
+        ] {
+            assert_eq!(parameter(other), None, "{other}");
+        }
+        assert_eq!(route.parameter_name(), Some("id"));
+        assert_eq!(API[0].parameter_in("/v1/check"), Some(""));
+        assert_eq!((API[0].parameter_in("/v1/checks"), API[0].parameter_name()), (None, None));
     }
 
     #[test]
@@ -262,17 +281,24 @@ mod tests {
             let open = routes.iter().filter(|route| route.access == access);
             open.map(|route| route.path).collect()
         };
-        assert_eq!(open(&API, Access::Anywhere), ["/health", "/ready"]);
-        assert_eq!(open(&API, Access::Everybody), ["/v1/limits", "/limits"]);
-        assert_eq!(open(&ADMIN, Access::Anywhere), ["/health", "/ready"]);
-        assert!(open(&ADMIN, Access::Everybody).is_empty());
+        assert_eq!(open(API, Access::Anywhere), ["/health", "/ready"]);
+        assert_eq!(open(API, Access::Everybody), ["/v1/limits", "/limits"]);
+        assert_eq!(open(ADMIN, Access::Anywhere), ["/health", "/ready"]);
+        assert!(open(ADMIN, Access::Everybody).is_empty());
     }
 
     #[test]
     fn what_changes_something_on_the_admin_listener_takes_an_operator() {
-        for route in ADMIN.iter().filter(|route| route.access != Access::Anywhere) {
-            let role = if route.method == Method::GET { Role::Viewer } else { Role::Operator };
-            assert_eq!(route.access, Access::Role(role), "{} {}", route.method, route.path);
+        for route in ADMIN.iter().filter(|route| route.method != Method::GET) {
+            let Access::Role(role) = route.access else { panic!("{}", route.path) };
+            assert!(role.covers(Role::Operator), "{} {}", route.method, route.path);
+        }
+    }
+
+    #[test]
+    fn every_call_is_documented() {
+        for route in API.iter().chain(ADMIN) {
+            assert!(route.docs.is_some(), "{} {}", route.method, route.path);
         }
     }
 }

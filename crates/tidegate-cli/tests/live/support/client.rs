@@ -39,6 +39,19 @@ impl Client {
         connection.answer()
     }
 
+    /// The status of the answer to a request. Its body is not read: it may have no end.
+    pub(crate) fn status(
+        &self,
+        method: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: Option<&str>,
+    ) -> u16 {
+        let mut connection = self.connect();
+        connection.request(method, target, headers, body);
+        connection.status().expect("the server closed before it had answered")
+    }
+
     /// Sends these bytes, and returns everything until the other side closes.
     pub(crate) fn raw(&self, bytes: &[u8]) -> String {
         let mut socket = self.connect().socket;
@@ -126,6 +139,13 @@ impl Connection {
         };
         self.answers += 1;
         Some(answer)
+    }
+
+    /// Reads the status line of an answer.
+    fn status(&mut self) -> Option<u16> {
+        let end = self.read_until(|read| read.iter().position(|byte| *byte == b'\n'))?;
+        let line = String::from_utf8_lossy(&self.read[..end]).into_owned();
+        line.split(' ').nth(1)?.parse().ok()
     }
 
     /// Whether a request was answered before.

@@ -1,4 +1,4 @@
-//! A client of the decision API that holds every answer against the API's own document.
+//! A client of the decision API or the admin API that holds every answer against the API's document.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use super::daemon::Daemon;
 
 /// The document of a daemon, and the answers that a test has seen.
 pub(crate) struct Contract {
-    client: Client,
+    pub(crate) client: Client,
     pub(crate) document: Value,
     /// `POST /v1/check 200`.
     seen: RefCell<BTreeSet<String>>,
@@ -23,8 +23,16 @@ impl Contract {
 
     /// For a daemon whose document needs a token.
     pub(crate) fn with_headers(daemon: &Daemon, headers: &[(&str, &str)]) -> Self {
-        let client = daemon.api();
-        let answer = client.send("GET", "/openapi.json", headers, None);
+        Self::read(daemon.api(), "/openapi.json", headers)
+    }
+
+    /// Of the admin API.
+    pub(crate) fn of_admin(daemon: &Daemon, headers: &[(&str, &str)]) -> Self {
+        Self::read(daemon.admin(), "/admin/v1/openapi.json", headers)
+    }
+
+    fn read(client: Client, path: &str, headers: &[(&str, &str)]) -> Self {
+        let answer = client.send("GET", path, headers, None);
         assert_eq!(answer.status, 200, "{}", answer.text());
         Self { client, document: answer.json(), seen: RefCell::default() }
     }
@@ -56,7 +64,7 @@ impl Contract {
 
     /// Fails unless the document describes this answer.
     pub(crate) fn hold(&self, method: &str, target: &str, answer: &Answer) {
-        let path = target.split('?').next().unwrap();
+        let path = self.documented_path(target.split('?').next().unwrap());
         let call = &self.document["paths"][path][method.to_ascii_lowercase()];
         let kind = answer.header("content-type").map(|kind| kind.split(';').next().unwrap());
         if call.is_null() {
@@ -75,8 +83,35 @@ impl Contract {
         let content = &contents[kind.unwrap()];
         match kind {
             Some("text/html") => assert!(answer.text().starts_with("<!doctype html>")),
+            Some("text/plain") => {}
             _ => self.fits(&content["schema"], &answer.json()),
         }
+    }
+
+    /// The path as the document has it: `/v1/requests/{id}`.
+    fn documented_path<'p>(&'p self, path: &'p str) -> &'p str {
+        let fits = |known: &&String| {
+            let (known, found) = (known.split('/'), path.split('/'));
+            known.clone().count() == found.clone().count()
+                && known.zip(found).all(|(known, found)| known == found || known.starts_with('{'))
+        };
+        let mut paths = self.document["paths"].as_object().unwrap().keys();
+        paths.find(fits).map_or(path, String::as_str)
+    }
+
+    /// Every call: its method, its path with a parameter filled in, and the role that it needs.
+    pub(crate) fn calls(&self) -> Vec<(String, String, Option<String>)> {
+        let mut calls = Vec::new();
+        for (path, methods) in self.document["paths"].as_object().unwrap() {
+            for (method, call) in methods.as_object().unwrap() {
+                let role = call["description"].as_str().and_then(|text| {
+                    Some(text.strip_prefix("Needs the role ")?.strip_suffix('.')?.to_owned())
+                });
+                let path = path.replace(['{', '}'], "");
+                calls.push((method.to_uppercase(), path, role));
+            }
+        }
+        calls
     }
 
     /// The documented answers that no test has seen.

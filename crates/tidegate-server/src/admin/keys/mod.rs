@@ -10,28 +10,37 @@ use http::StatusCode;
 use serde::Serialize;
 use tidegate::StoreError;
 use tidegate::engine::plan::LEVELS_MAX;
+use utoipa::ToSchema;
 
 use self::key_query::KeyQuery;
 use self::lookup::{KeyEntry, find_page};
 use self::view::KeyView;
+use crate::admin::schemas;
 use crate::app::App;
 use crate::respond;
 use crate::wire::endpoint::Answer;
 use crate::wire::json::json_response;
 
-#[derive(Serialize)]
-struct KeyList<'p> {
+/// A page of keys.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct KeyList<'p> {
+    #[schema(value_type = Vec<schemas::Key>)]
     keys: Vec<KeyView<'p>>,
+    /// The cursor of the next page; null on the last.
     cursor: Option<&'p str>,
+    /// How many keys were read for this page.
     seen: usize,
 }
 
-#[derive(Serialize)]
-struct Deletion<'p> {
+/// The keys that were deleted, or would be.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Deletion<'p> {
     keys: Vec<&'p str>,
     deleted: usize,
     dry_run: bool,
+    /// The cursor of the next page; null on the last.
     cursor: Option<&'p str>,
+    /// How many keys were read for this page.
     seen: usize,
 }
 

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use tidegate::clock::Now;
 use tidegate::engine::Key;
 use tidegate::engine::marks::{Mark, MarkKind};
+use utoipa::ToSchema;
 
 use self::mark_query::MarkQuery;
 use self::new_mark::parse_new_mark;
@@ -32,15 +33,19 @@ struct MarkList<'m> {
     cursor: Option<String>,
 }
 
-#[derive(Serialize)]
-struct Removal {
+/// How many marks were removed.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Removal {
     removed: usize,
 }
 
 /// A mark as JSON.
-#[derive(Serialize)]
-struct MarkView<'m> {
+#[derive(Serialize, ToSchema)]
+#[schema(as = Mark)]
+pub(crate) struct MarkView<'m> {
     id: String,
+    /// The parts of the subject.
+    #[schema(value_type = std::collections::BTreeMap<String, String>)]
     key: Map<String, Value>,
     /// The policy of the mark; `None` for all policies.
     policy: Option<&'m str>,
